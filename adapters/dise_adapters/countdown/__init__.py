@@ -1,0 +1,28 @@
+"""The embedded model: a small LLaDA that solves Countdown problems, so that everything runs without a download.
+
+Its README.md is the model card; examples/countdown_model trains it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Self
+
+from dise_adapters.llada import LLaDAPredictor
+from dise_core.params import EngineConfig
+
+FOLDER = Path(__file__).parent
+
+
+class CountdownPredictor(LLaDAPredictor):
+    """The embedded model, loaded as any other LLaDA checkpoint."""
+
+    @classmethod
+    def claims(cls, model: str) -> bool:
+        """Return whether `model` is its name."""
+        return model == "countdown"
+
+    @classmethod
+    def load(cls, model: str, config: EngineConfig) -> Self:
+        """Load the files that ship with the package."""
+        return cls(FOLDER, model, config)

@@ -1,0 +1,98 @@
+"""Where a model's files are: a local folder, or a snapshot from the hub that holds no code."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
+
+from dise_core.errors import CheckpointError, InputError, ModelError
+
+_CONFIG = ["config.json"]
+_EVERYTHING = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
+_ATTEMPTS = 4
+_TRANSIENT_STATUS = {408, 425, 429, 500, 502, 503, 504}
+
+
+@lru_cache(maxsize=32)
+def read_config(model: str, revision: str | None = None) -> dict[str, Any] | None:
+    """Return the config.json of a folder or hub id, None where `model` can be neither.
+
+    Raises InputError for a path that does not exist, CheckpointError for a folder without a readable config.json,
+    ModelError if the hub has no such model or cannot be reached.
+    """
+    if not _is_folder(model) and not _is_hub_id(model):
+        return None
+    path = model_folder(model, revision, _CONFIG) / "config.json"
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"cannot read {path}: {error}") from error
+    if not isinstance(config, dict):
+        raise CheckpointError(f"{path} holds no JSON object")
+    return config
+
+
+def model_folder(model: str, revision: str | None = None, patterns: list[str] | None = None) -> Path:
+    """Return a folder with the model's files, downloaded first where `model` is a hub id.
+
+    Only weights in safetensors, configuration and tokenizer files are fetched; connection errors and 5xx are tried again.
+    """
+    if _is_folder(model):
+        return Path(model).expanduser()
+    retrying = Retrying(
+        retry=retry_if_exception(is_transient),
+        stop=stop_after_attempt(_ATTEMPTS),
+        wait=wait_exponential(multiplier=0.5, max=20),
+        reraise=True,
+    )
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(retrying(snapshot_download, model, revision=revision, allow_patterns=patterns or _EVERYTHING))
+    except Exception as error:
+        raise ModelError(_download_problem(model, error)) from error
+
+
+def is_transient(error: BaseException) -> bool:
+    """Return whether trying again may help: a lost connection, a time-out, or a server that is busy or broken."""
+    from huggingface_hub import errors
+
+    if isinstance(error, errors.LocalEntryNotFoundError) and error.__cause__ is not None:
+        return is_transient(error.__cause__)
+    if isinstance(error, errors.HfHubHTTPError):
+        return error.response is not None and error.response.status_code in _TRANSIENT_STATUS
+    return isinstance(error, errors.HTTPError | ConnectionError | TimeoutError)
+
+
+def _is_folder(model: str) -> bool:
+    path = Path(model).expanduser()
+    if path.is_dir():
+        return True
+    if model.startswith((".", "/", "~")):
+        raise InputError(f"there is no folder {model!r}", "model")
+    return False
+
+
+def _is_hub_id(model: str) -> bool:
+    return model.count("/") == 1 and all(part and not part.startswith(".") for part in model.split("/"))
+
+
+def _download_problem(model: str, error: Exception) -> str:
+    from huggingface_hub import errors
+
+    if isinstance(error, errors.GatedRepoError):
+        return f"model {model!r} is gated: accept its terms on its page, then log in with `hf auth login`"
+    if isinstance(error, errors.RepositoryNotFoundError):
+        return f"the hub has no model {model!r} that you may read; check the name, or log in with `hf auth login`"
+    if isinstance(error, errors.RevisionNotFoundError):
+        return f"model {model!r} has no such revision: {error}".splitlines()[0]
+    if is_transient(error) or isinstance(error, errors.LocalEntryNotFoundError | errors.OfflineModeIsEnabled):
+        return (
+            f"model {model!r} is not on this machine and the hub cannot be reached; connect, or give the folder of a "
+            "checkpoint that you have"
+        )
+    return f"model {model!r} cannot be downloaded: {type(error).__name__}: {error}".splitlines()[0]

@@ -1,0 +1,122 @@
+"""LLaDA-8B-Base, LLaDA-8B-Instruct and LLaDA-1.5, and any model of that format, on transformers' own Llama.
+
+The checkpoint's names and configuration are translated; none of its code is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from dise_adapters.hub import model_folder, read_config
+from dise_adapters.tokenizer import FastTokenizer
+from dise_core.errors import CheckpointError
+from dise_core.interfaces import MaskPredictor
+from dise_core.params import EngineConfig
+from dise_core.reading import Read, Reading
+from dise_core.sequence import SpecialTokens
+
+END_TOKENS = ("<|endoftext|>", "<|eot_id|>")
+
+KEY_MAPPING = {
+    r"^model\.transformer\.wte\.": "model.embed_tokens.",
+    r"^model\.transformer\.ln_f\.": "model.norm.",
+    r"^model\.transformer\.ff_out\.": "lm_head.",
+    r"^model\.transformer\.blocks\.(\d+)\.attn_norm\.": r"model.layers.\1.input_layernorm.",
+    r"^model\.transformer\.blocks\.(\d+)\.ff_norm\.": r"model.layers.\1.post_attention_layernorm.",
+    r"^model\.transformer\.blocks\.(\d+)\.(?=[qkv]_proj\.)": r"model.layers.\1.self_attn.",
+    r"^model\.transformer\.blocks\.(\d+)\.attn_out\.": r"model.layers.\1.self_attn.o_proj.",
+    r"^model\.transformer\.blocks\.(\d+)\.ff_proj\.": r"model.layers.\1.mlp.gate_proj.",
+    r"^model\.transformer\.blocks\.(\d+)\.up_proj\.": r"model.layers.\1.mlp.up_proj.",
+    r"^model\.transformer\.blocks\.(\d+)\.ff_out\.": r"model.layers.\1.mlp.down_proj.",
+}
+"""LLaDA's weight names, as patterns, and those of transformers' Llama."""
+
+COVERED = {
+    "block_type": ("llama",),
+    "activation_type": ("silu",),
+    "layer_norm_type": ("rms",),
+    "rope": (True,),
+    "alibi": (False,),
+    "include_bias": (False,),
+    "include_qkv_bias": (False, None),
+    "bias_for_layer_norm": (False, None),
+    "attention_layer_norm": (False,),
+    "scale_logits": (False,),
+    "input_emb_norm": (False,),
+    "multi_query_attention": (False, None),
+    "block_group_size": (1,),
+    "clip_qkv": (None,),
+}
+"""The configuration fields that change the computation, and the values that Llama's computation covers."""
+
+
+class LLaDAPredictor(MaskPredictor):
+    """A loaded checkpoint in LLaDA's format."""
+
+    @classmethod
+    def claims(cls, model: str) -> bool:
+        """Return whether `model` is a folder or hub id whose config.json says model_type "llada"."""
+        config = read_config(model)
+        return config is not None and config.get("model_type") == "llada"
+
+    @classmethod
+    def load(cls, model: str, config: EngineConfig) -> Self:
+        """Load a folder or hub id. Raises CheckpointError for variants or weights that do not fit, ModelError otherwise."""
+        return cls(model_folder(model, config.revision), model, config)
+
+    def __init__(self, folder: Path, name: str, config: EngineConfig) -> None:
+        """Load the checkpoint in `folder`, to be called `name`."""
+        from dise_adapters.loading import load_llama
+
+        fields = read_config(str(folder)) or {}
+        llama = llama_config(fields, folder)
+        self.name = name
+        self.tokenizer = FastTokenizer(folder)
+        self.special = _special_tokens(fields, self.tokenizer)
+        self.vocab_size = llama["vocab_size"]
+        self.max_length = llama["max_position_embeddings"]
+        self._reader = load_llama(folder, llama, KEY_MAPPING, config)
+
+    def read(self, reads: Sequence[Read]) -> Sequence[Reading]:
+        """Answer the reads in their order."""
+        return self._reader.read(reads)
+
+
+def llama_config(fields: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Return LLaDA's configuration as that of a bidirectional Llama.
+
+    Raises CheckpointError, naming the field and its value, for a variant that Llama's computation does not cover.
+    """
+    for field, covered in COVERED.items():
+        value = fields.get(field, covered[0])
+        if value not in covered:
+            raise CheckpointError(
+                f"{folder}/config.json: {field}={value!r} is not covered, only {' or '.join(map(repr, covered))}"
+            )
+    try:
+        return {
+            "hidden_size": fields["d_model"],
+            "num_hidden_layers": fields["n_layers"],
+            "num_attention_heads": fields["n_heads"],
+            "num_key_value_heads": fields.get("n_kv_heads") or fields["n_heads"],
+            "intermediate_size": fields["mlp_hidden_size"],
+            "vocab_size": fields.get("embedding_size") or fields["vocab_size"],
+            "max_position_embeddings": fields["max_sequence_length"],
+            "rope_parameters": {"rope_type": "default", "rope_theta": float(fields["rope_theta"])},
+            "rms_norm_eps": fields["rms_norm_eps"],
+            "tie_word_embeddings": bool(fields.get("weight_tying", False)),
+            "is_causal": False,
+        }
+    except KeyError as missing:
+        raise CheckpointError(f"{folder}/config.json has no field {missing}") from None
+
+
+def _special_tokens(fields: Mapping[str, Any], tokenizer: FastTokenizer) -> SpecialTokens:
+    named = (tokenizer.id_of(name) for name in END_TOKENS)
+    eos_ids = {token_id for token_id in (fields.get("eos_token_id"), *named) if token_id is not None}
+    mask_id = fields.get("mask_token_id")
+    if mask_id is None:
+        raise CheckpointError("config.json has no mask_token_id, so nothing can be denoised")
+    return SpecialTokens(mask_id, frozenset(eos_ids))

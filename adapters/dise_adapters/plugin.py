@@ -1,0 +1,13 @@
+"""The hooks of the built-in adapters, which are those of any plugin."""
+
+from __future__ import annotations
+
+from dise_adapters.countdown import CountdownPredictor
+from dise_adapters.llada import LLaDAPredictor
+from dise_core import MaskPredictor, hookimpl
+
+
+@hookimpl
+def dise_mask_predictors() -> dict[str, type[MaskPredictor]]:
+    """Return the built-in adapters and the embedded model."""
+    return {"llada": LLaDAPredictor, "countdown": CountdownPredictor}

@@ -1,0 +1,153 @@
+"""The readouts on torch tensors: [R, V] logits in, a few numbers a row out. No step needs float64 over the vocabulary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dise_core.arrays import Ids
+from dise_core.reading import Candidates, Confidence, Distribution, Read, Reading, TokenLogProbs, TopLogProbs
+
+Recipe = tuple[object, ...]
+"""What rows must share to be computed together: the readout without what differs from row to row."""
+
+
+@dataclass(slots=True)
+class RowAnswers:
+    """The answers to R rows of logits: token_ids [R] or [R, k], logprobs alike, confidences [R] or empty."""
+
+    token_ids: Tensor
+    logprobs: Tensor
+    confidences: Tensor
+
+
+@dataclass(slots=True)
+class ReadoutGroup:
+    """Reads that are computed together. `per_row`: targets or uniform numbers, one a row, or None."""
+
+    readout: object
+    indices: list[int]
+    num_rows: int
+    per_row: Tensor | None
+
+
+def group_reads(reads: Sequence[Read], device: torch.device) -> list[ReadoutGroup]:
+    """Return the reads in groups of one recipe; in each, rows follow the order of `indices`."""
+    groups: dict[Recipe, list[int]] = {}
+    for index, read in enumerate(reads):
+        groups.setdefault(_recipe(read), []).append(index)
+    return [_group([reads[index] for index in indices], indices, device) for indices in groups.values()]
+
+
+def answer_rows(logits: Tensor, group: ReadoutGroup, rows: slice) -> RowAnswers:
+    """Return what the group's readout makes of logits [R, V], float32; `rows`: which of the group's rows they are."""
+    match group.readout:
+        case TokenLogProbs():
+            assert group.per_row is not None
+            return _token_logprobs(logits, group.per_row[rows])
+        case Candidates():
+            return _candidates(logits, group.readout, None if group.per_row is None else group.per_row[rows])
+        case TopLogProbs():
+            logprobs, token_ids = torch.topk(logits - _log_normalizer(logits), min(group.readout.k, logits.shape[-1]))
+            return RowAnswers(token_ids, logprobs, logprobs.new_zeros(0))
+        case Distribution():
+            token_ids = torch.arange(logits.shape[-1], device=logits.device).expand(logits.shape)
+            return RowAnswers(token_ids, torch.log_softmax(logits, dim=-1), logits.new_zeros(0))
+    raise TypeError(f"unknown readout {group.readout!r}")
+
+
+def split_answers(group: ReadoutGroup, answers: Iterable[RowAnswers], reads: Sequence[Read]) -> Iterator[tuple[int, Reading]]:
+    """Yield each read of the group by its index, with its Reading."""
+    chunks = list(answers)
+    token_ids = torch.cat([chunk.token_ids for chunk in chunks]).cpu().numpy()
+    logprobs = torch.cat([chunk.logprobs for chunk in chunks]).float().cpu().numpy()
+    confidences = torch.cat([chunk.confidences for chunk in chunks]).cpu().numpy().astype(np.float64)
+    start = 0
+    for index in group.indices:
+        rows = slice(start, start + len(reads[index].positions))
+        yield index, Reading(token_ids[rows], logprobs[rows], confidences[rows])
+        start = rows.stop
+
+
+def _token_logprobs(logits: Tensor, targets: Tensor) -> RowAnswers:
+    logprobs = logits.gather(-1, targets[:, None]) - _log_normalizer(logits)
+    return RowAnswers(targets, logprobs[:, 0], logits.new_zeros(0))
+
+
+def _candidates(logits: Tensor, readout: Candidates, uniforms: Tensor | None) -> RowAnswers:
+    normalizer = _log_normalizer(logits)
+    allowed = logits.clone()
+    allowed[:, list(readout.forbidden)] = -torch.inf
+    token_ids = allowed.argmax(-1) if uniforms is None else _draw(allowed, readout, uniforms)
+    logprobs = (logits.gather(-1, token_ids[:, None]) - normalizer)[:, 0]
+    return RowAnswers(token_ids, logprobs, _confidence(logits, normalizer, logprobs, readout.confidence))
+
+
+def _confidence(logits: Tensor, normalizer: Tensor, logprobs: Tensor, kind: Confidence) -> Tensor:
+    if kind == "probability":
+        return logprobs.exp()
+    if kind == "margin":
+        first, second = torch.topk(logits - normalizer, 2).values.exp().unbind(-1)
+        return first - second
+    everything = logits - normalizer
+    return torch.xlogy(everything.exp(), everything.exp()).sum(-1)
+
+
+def _draw(allowed: Tensor, readout: Candidates, uniforms: Tensor) -> Tensor:
+    """Return the token at which the cumulative distribution of each row passes its uniform number, int64 [R]."""
+    probabilities = torch.softmax(_keep_likely(allowed / readout.temperature, readout), dim=-1)
+    cumulative = probabilities.cumsum(-1)
+    total = cumulative[:, -1:]
+    targets = torch.minimum(uniforms[:, None].to(total.dtype) * total, torch.nextafter(total, torch.zeros_like(total)))
+    return torch.searchsorted(cumulative, targets, right=True)[:, 0]
+
+
+def _keep_likely(logits: Tensor, readout: Candidates) -> Tensor:
+    """Return the logits with all but the top k, and then all but the top p, set to -inf; the likeliest always stays."""
+    if 0 < readout.top_k < logits.shape[-1]:
+        kth = torch.topk(logits, readout.top_k).values[:, -1:]
+        logits = logits.masked_fill(logits < kth, -torch.inf)
+    if readout.top_p < 1:
+        ordered, order = logits.sort(dim=-1, descending=True, stable=True)
+        probabilities = ordered.softmax(-1)
+        before = probabilities.cumsum(-1) - probabilities
+        dropped = torch.zeros_like(before, dtype=torch.bool).scatter(-1, order, before >= readout.top_p)
+        logits = logits.masked_fill(dropped, -torch.inf)
+    return logits
+
+
+def _log_normalizer(logits: Tensor) -> Tensor:
+    return torch.logsumexp(logits, dim=-1, keepdim=True)
+
+
+def _recipe(read: Read) -> Recipe:
+    match readout := read.readout:
+        case TokenLogProbs():
+            return (TokenLogProbs,)
+        case Candidates():
+            draw = (readout.temperature, readout.top_p, readout.top_k) if readout.temperature > 0 else ()
+            return (Candidates, readout.confidence, readout.forbidden, *draw)
+        case _:
+            return (readout,)
+
+
+def _group(reads: Sequence[Read], indices: list[int], device: torch.device) -> ReadoutGroup:
+    values = [_per_row(read) for read in reads]
+    per_row = None
+    if values[0] is not None:
+        per_row = torch.from_numpy(np.concatenate(values)).to(device)  # type: ignore[arg-type]
+    return ReadoutGroup(reads[0].readout, indices, sum(len(read.positions) for read in reads), per_row)
+
+
+def _per_row(read: Read) -> Ids | np.ndarray | None:  # type: ignore[type-arg]
+    match readout := read.readout:
+        case TokenLogProbs():
+            return readout.targets
+        case Candidates() if readout.temperature > 0 and readout.noise is not None:
+            return readout.noise.uniforms(read.positions)
+        case _:
+            return None

@@ -1,0 +1,79 @@
+"""A tokenizer from a checkpoint's tokenizer.json, without remote code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dise_core.arrays import Ids
+from dise_core.errors import CheckpointError, InputError
+from dise_core.interfaces import Tokenizer
+
+
+class FastTokenizer(Tokenizer):
+    """Reads tokenizer.json, tokenizer_config.json and the chat template of a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        from transformers import PreTrainedTokenizerFast
+
+        if not (folder / "tokenizer.json").is_file():
+            raise CheckpointError(f"{folder} has no tokenizer.json")
+        self._tokenizer: Any = PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
+
+    @property
+    def has_chat_template(self) -> bool:
+        """True if the checkpoint brings a chat template."""
+        return self._tokenizer.chat_template is not None
+
+    def encode(self, text: str) -> Ids:
+        """Return the ids of a text as it is, int64 [N]. Raises InputError for characters that the vocabulary lacks."""
+        encoding = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+        ids = np.asarray(encoding["input_ids"], dtype=np.int64)
+        unknown = np.flatnonzero(ids == self._unknown_id)
+        if len(unknown):
+            start, end = encoding["offset_mapping"][unknown[0]]
+            raise InputError(f"the model's vocabulary has no {text[start:end]!r}, at character {start} of {text!r:.80}")
+        return ids
+
+    def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> Ids:
+        """Return the ids of a conversation up to where the model answers, int64 [N].
+
+        Raises InputError for a message without "role" and "content", or that the template refuses.
+        """
+        from jinja2 import TemplateError
+
+        for message in messages:
+            if not isinstance(message.get("role"), str) or not isinstance(message.get("content"), str):
+                raise InputError(f'a message needs "role" and "content", both text: {message!r:.80}', "messages")
+        try:
+            text = self._tokenizer.apply_chat_template(list(messages), add_generation_prompt=True, tokenize=False)
+        except TemplateError as error:
+            raise InputError(f"the model's chat template refuses the conversation: {error}", "messages") from error
+        return self.encode(text)
+
+    def decode(self, ids: Ids) -> str:
+        """Return the text of ids, special tokens left out."""
+        return str(self._tokenizer.decode(ids.tolist(), skip_special_tokens=True))
+
+    def token_text(self, token_id: int) -> str:
+        """Return one token as text, special tokens by their name."""
+        if token_id not in self._texts:
+            self._texts[token_id] = str(self._tokenizer.decode([token_id], clean_up_tokenization_spaces=False))
+        return self._texts[token_id]
+
+    def id_of(self, token: str) -> int | None:
+        """Return the id of a token by its name, None if the vocabulary has none."""
+        token_id = self._tokenizer.get_vocab().get(token)
+        return None if token_id is None else int(token_id)
+
+    @cached_property
+    def _texts(self) -> dict[int, str]:
+        return {}
+
+    @cached_property
+    def _unknown_id(self) -> int:
+        return -1 if self._tokenizer.unk_token_id is None else int(self._tokenizer.unk_token_id)

@@ -1,0 +1,87 @@
+"""Everything that can be called by name: strategies and models, and the plugin each came from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from pydantic import ValidationError
+
+from dise_core.errors import InputError, UnknownNameError
+from dise_core.interfaces import LengthController, MaskPredictor, Scorer, Selector, Strategy, UnmaskingPolicy
+from dise_core.params import EngineConfig, input_error
+from dise_core.selection import Union
+
+C = TypeVar("C")
+S = TypeVar("S", bound=Strategy)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry(Generic[C]):
+    """A registered class and the name of the plugin that brought it."""
+
+    cls: type[C]
+    plugin: str
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """Strategies and models by name. An unknown name is an error that lists the known ones, never a default."""
+
+    selectors: Mapping[str, Entry[Selector]]
+    scorers: Mapping[str, Entry[Scorer]]
+    length_controllers: Mapping[str, Entry[LengthController]]
+    unmasking_policies: Mapping[str, Entry[UnmaskingPolicy]]
+    mask_predictors: Mapping[str, Entry[MaskPredictor]]
+
+    def selector(self, text: str) -> Selector:
+        """Return the selector that the text names: one name, or a union of several joined by +."""
+        parts = tuple(self._selector(name.strip()) for name in text.split("+"))
+        return parts[0] if len(parts) == 1 else Union(parts=parts)
+
+    def scorer(self, name: str, settings: Mapping[str, Any] | None = None) -> Scorer:
+        """Return the scorer of that name with its settings."""
+        return _build("scorer", name, self.scorers, settings or {})
+
+    def length_controller(self, name: str, settings: Mapping[str, Any] | None = None) -> LengthController:
+        """Return the length controller of that name with its settings."""
+        return _build("length controller", name, self.length_controllers, settings or {})
+
+    def unmasking_policy(self, name: str, settings: Mapping[str, Any] | None = None) -> UnmaskingPolicy:
+        """Return the unmasking policy of that name with its settings; _ may stand for -, as LLaDA writes it."""
+        return _build("unmasking policy", name.replace("_", "-"), self.unmasking_policies, settings or {})
+
+    def load_model(self, model: str, config: EngineConfig) -> MaskPredictor:
+        """Load a model by its name, folder or hub id, with the adapter that claims it.
+
+        Raises InputError if none or several claim it, ModelError if it cannot be loaded.
+        """
+        named = self.mask_predictors.get(model)
+        if named is not None and named.cls.claims(model):
+            return named.cls.load(model, config)
+        claiming = [(name, entry) for name, entry in self.mask_predictors.items() if entry.cls.claims(model)]
+        if not claiming:
+            raise UnknownNameError("model", model, self.mask_predictors)
+        if len(claiming) > 1:
+            rivals = " and ".join(f"{name!r} of plugin {entry.plugin!r}" for name, entry in claiming)
+            raise InputError(f"model {model!r} is claimed by {rivals}; uninstall one of them", "model")
+        return claiming[0][1].cls.load(model, config)
+
+    def _selector(self, name: str) -> Selector:
+        numbered = re.fullmatch(r"(.+)-(\d+)", name)
+        if name not in self.selectors and numbered and f"{numbered[1]}-K" in self.selectors:
+            return _build("selector", f"{numbered[1]}-K", self.selectors, {"k": int(numbered[2])})
+        if name.endswith("-K") and name in self.selectors:
+            raise InputError(f"selector {name!r} needs a number, for example {name[:-1]}10", "selector")
+        return _build("selector", name, self.selectors, {})
+
+
+def _build(kind: str, name: str, entries: Mapping[str, Entry[S]], settings: Mapping[str, Any]) -> S:
+    if name not in entries:
+        raise UnknownNameError(kind, name, entries)
+    try:
+        return entries[name].cls(**settings)
+    except ValidationError as error:
+        raise input_error(error, f"{kind} {name!r}") from None

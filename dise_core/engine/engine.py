@@ -1,0 +1,147 @@
+"""Continuous batching of plans: at every step new plans join and finished ones leave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from dise_core.engine.request import Request
+from dise_core.engine.scheduler import Scheduler
+from dise_core.errors import InputError, ModelError, ModelOutputError, PlanError, TooLongError
+from dise_core.interfaces import MaskPredictor
+from dise_core.params import EngineConfig
+from dise_core.reading import Plan, Read, Reading, Row
+from dise_core.sequence import check_token_ids
+
+T = TypeVar("T")
+
+Batch = list[tuple[Request, Row]]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome(Generic[T]):
+    """How one plan ended: its place in the caller's order, its result or its error, and the seconds it took."""
+
+    index: int
+    result: T | None
+    error: Exception | None
+    seconds: float
+
+    def unwrap(self) -> T:
+        """Return the result, or raise the error."""
+        if self.error is not None:
+            raise self.error
+        return self.result  # type: ignore[return-value]
+
+
+class Engine:
+    """Runs any number of plans on the loaded predictors; a plan alone and in a crowd gets the same answers."""
+
+    def __init__(self, predictors: Mapping[str, MaskPredictor], config: EngineConfig) -> None:
+        self._predictors = predictors
+        self._scheduler = Scheduler(config.max_num_seqs, config.max_batch_tokens)
+        self._max_running = config.max_num_seqs
+
+    def run(self, plans: Iterable[Plan[T]]) -> Iterator[Outcome[T]]:
+        """Yield the outcome of every plan, as they end. Plans are taken from the iterable as room appears.
+
+        A plan that raises, or whose reads are bad, ends with its error and disturbs no other. Closing this iterator
+        closes the plans that are under way.
+        """
+        arriving = enumerate(plans)
+        running: list[Request] = []
+        try:
+            while True:
+                self._admit(arriving, running)
+                if not running:
+                    return
+                self.step(running)
+                for request in running:
+                    if request.is_finished:
+                        yield _outcome(request)
+                running = [request for request in running if not request.is_finished]
+        finally:
+            for request in running:
+                request.close()
+
+    def step(self, running: list[Request]) -> None:
+        """Run one batch of the requests' rows and hand out the answers."""
+        batch = self._scheduler.schedule([request for request in running if not request.is_finished])
+        batch = [(request, row) for request, row in batch if self._is_sound(request, row)]
+        for request, row, answer in self._answer(batch):
+            request.settle(row, answer)
+
+    def _admit(self, arriving: Iterator[tuple[int, Plan[Any]]], running: list[Request]) -> None:
+        while len(running) < self._max_running:
+            index_and_plan = next(arriving, None)
+            if index_and_plan is None:
+                return
+            request = Request(*index_and_plan)
+            request.start()
+            running.append(request)
+
+    def _is_sound(self, request: Request, row: Row) -> bool:
+        """Return whether the row may go to its predictor; if not, its request fails with the reason."""
+        try:
+            self._check(row)
+        except (InputError, PlanError) as error:
+            request.settle(row, error)
+            return False
+        return row in request.rows
+
+    def _check(self, row: Row) -> None:
+        if row.predictor not in self._predictors:
+            raise PlanError(f"no predictor {row.predictor!r} is loaded. Loaded: {', '.join(sorted(self._predictors))}")
+        predictor = self._predictors[row.predictor]
+        if len(row.token_ids) == 0:
+            raise InputError("the text is empty: it needs at least one token")
+        if len(row.token_ids) > predictor.max_length:
+            raise TooLongError(
+                f"a text of {len(row.token_ids)} tokens is longer than the model's limit of {predictor.max_length}"
+            )
+        check_token_ids(row.token_ids, predictor.vocab_size)
+
+    def _answer(self, batch: Batch) -> Iterator[tuple[Request, Row, list[Reading] | Exception]]:
+        """Yield each row with its answers. If the predictor fails on the batch, each row is tried alone to find whose."""
+        if not batch:
+            return
+        reads = [read for request, row in batch for read in request.reads_of(row)]
+        try:
+            readings = self._read(batch[0][1].predictor, reads)
+        except Exception as error:
+            if len(batch) == 1:
+                yield *batch[0], error
+            else:
+                for single in batch:
+                    yield from self._answer([single])
+            return
+        start = 0
+        for request, row in batch:
+            answers = list(readings[start : start + len(row.reads)])
+            start += len(row.reads)
+            yield request, row, _nan_error(request.reads_of(row), answers) or answers
+
+    def _read(self, predictor: str, reads: Sequence[Read]) -> Sequence[Reading]:
+        readings = self._predictors[predictor].read(reads)
+        if len(readings) != len(reads):
+            raise ModelError(f"predictor {predictor!r} answered {len(readings)} of {len(reads)} reads")
+        return readings
+
+
+def _nan_error(reads: Sequence[Read], readings: Sequence[Reading]) -> ModelOutputError | None:
+    for read, reading in zip(reads, readings, strict=True):
+        if np.isnan(reading.logprobs).any():
+            row = int(np.argmax(np.isnan(reading.logprobs.reshape(len(read.positions), -1)).any(axis=1)))
+            return ModelOutputError(
+                f"the model's logits at position {int(read.positions[row])} hold NaN or infinity; check its weights, or "
+                "load it with dtype float32"
+            )
+    return None
+
+
+def _outcome(request: Request) -> Outcome[Any]:
+    assert request.finished_at is not None
+    return Outcome(request.index, request.result, request.error, request.finished_at - request.started_at)

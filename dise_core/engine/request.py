@@ -1,0 +1,85 @@
+"""One plan under way: what it waits for, what it has heard, and how it ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from dise_core.errors import PlanError
+from dise_core.reading import Plan, Read, Reading, Row, distinct_rows
+
+
+class Request:
+    """One plan under way. All its state lives here; `index` is its place in the caller's order."""
+
+    __slots__ = ("_plan", "_reads", "_readings", "error", "finished_at", "index", "result", "rows", "started_at")
+
+    def __init__(self, index: int, plan: Plan[Any]) -> None:
+        self.index = index
+        self.started_at = time.perf_counter()
+        self.finished_at: float | None = None
+        self.result: Any = None
+        self.error: Exception | None = None
+        self.rows: list[Row] = []
+        """Rows that wait for a forward pass."""
+        self._plan = plan
+        self._reads: Sequence[Read] = ()
+        self._readings: dict[int, Reading] = {}
+
+    @property
+    def is_finished(self) -> bool:
+        """True once the plan has returned or failed."""
+        return self.finished_at is not None
+
+    def start(self) -> None:
+        """Run the plan up to its first question."""
+        self._advance(lambda: next(self._plan))
+
+    def reads_of(self, row: Row) -> list[Read]:
+        """Return the reads that a row answers."""
+        return [self._reads[index] for index in row.reads]
+
+    def settle(self, row: Row, answer: Sequence[Reading] | Exception) -> None:
+        """Take what came of one row: its Readings, or an error, which is raised inside the plan where it waits.
+
+        Once all rows are answered the plan runs up to its next question. A row that the plan no longer waits for, because
+        another one failed, is dropped.
+        """
+        if row not in self.rows:
+            return
+        self.rows.remove(row)
+        if isinstance(answer, Exception):
+            self._advance(lambda: self._plan.throw(answer))
+            return
+        self._readings.update(zip(row.reads, answer, strict=True))
+        if not self.rows:
+            answers = [self._readings[index] for index in range(len(self._reads))]
+            self._advance(lambda: self._plan.send(answers))
+
+    def close(self) -> None:
+        """End the plan unfinished."""
+        self._plan.close()
+
+    def _advance(self, step: Callable[[], object]) -> None:
+        """Run the plan to its next question. Whatever it raises is this request's end, and nobody else's."""
+        self.rows = []
+        self._readings = {}
+        try:
+            while not (reads := _checked(step())):
+                step = lambda: self._plan.send([])  # noqa: E731
+            self._reads = reads
+            self.rows = distinct_rows(reads)
+        except StopIteration as stop:
+            self.result = stop.value
+            self.finished_at = time.perf_counter()
+        except Exception as error:
+            self.error = error
+            self.finished_at = time.perf_counter()
+            self._plan.close()
+
+
+def _checked(reads: object) -> Sequence[Read]:
+    if not isinstance(reads, Sequence) or not all(isinstance(read, Read) for read in reads):
+        raise PlanError(f"a plan must yield a list of Reads, not {reads!r:.80}")
+    return reads

@@ -1,0 +1,108 @@
+"""LLM: the front door, shaped like vLLM's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Unpack
+
+from dise_core.catalog import Catalog
+from dise_core.engine import Engine, Outcome
+from dise_core.errors import InputError
+from dise_core.interfaces import MaskPredictor
+from dise_core.outputs import RequestOutput
+from dise_core.params import EngineConfig, EngineOptions, SamplingParams, ScoringParams
+from dise_core.planner import Message, Planner, Prompt, with_seconds
+from dise_core.plugins import installed_catalog
+from dise_core.reading import Plan
+
+
+class LLM:
+    """A loaded diffusion language model that generates, and says how sure it is.
+
+    >>> llm = LLM("countdown")
+    >>> [answer] = llm.generate("83,18,75 -> 10", SamplingParams(max_tokens=48, block_length=16))
+    >>> answer.outputs[0].score.value  # mean log-probability of the last ten tokens, in nats
+    """
+
+    def __init__(
+        self,
+        model: str | MaskPredictor = "countdown",
+        *,
+        catalog: Catalog | None = None,
+        **options: Unpack[EngineOptions],
+    ) -> None:
+        """Load a model by name, folder or hub id, or take one that is loaded; `options` are EngineConfig's fields.
+
+        Raises InputError for an unknown model, ModelError for one that cannot be loaded, PluginError for a bad plugin.
+        """
+        self.config = EngineConfig(**options)
+        self.catalog = catalog or installed_catalog()
+        self.predictor = self.catalog.load_model(model, self.config) if isinstance(model, str) else model
+        self.planner = Planner(self.predictor, self.catalog)
+        self.engine = Engine({"target": self.predictor}, self.config)
+
+    def generate(
+        self, prompts: Prompt | Sequence[Prompt], params: SamplingParams | None = None, *, chat: bool | None = None
+    ) -> list[RequestOutput]:
+        """Return the responses to each prompt, a text or token ids, in order.
+
+        A text goes through the model's chat template where it has one (chat=None), always (True) or never (False). Raises
+        the first request's error after all the others are done.
+        """
+        params = params or SamplingParams()
+        return self._all(self.planner.generate(prompt, params, chat) for prompt in _several(prompts, "prompt"))
+
+    def chat(
+        self, conversations: Sequence[Message] | Sequence[Sequence[Message]], params: SamplingParams | None = None
+    ) -> list[RequestOutput]:
+        """Return the responses to each conversation, a list of {"role", "content"} messages, in order."""
+        params = params or SamplingParams()
+        several: list[Sequence[Message]] = (
+            [conversations] if conversations and isinstance(conversations[0], dict) else list(conversations)  # type: ignore[list-item, arg-type]
+        )
+        if not several:
+            raise InputError("no conversation given", "conversations")
+        return self._all(self.planner.chat(messages, params) for messages in several)
+
+    def score(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        responses: Prompt | Sequence[Prompt],
+        params: ScoringParams | None = None,
+        *,
+        chat: bool | None = None,
+    ) -> list[RequestOutput]:
+        """Return the score of each response given its prompt, in order; one output for each, its finish_reason None.
+
+        An empty prompt scores the response as a text of its own. Prompts and responses pair up one to one.
+        """
+        params = params or ScoringParams()
+        several, answers = _several(prompts, "prompt"), _several(responses, "response")
+        if len(several) != len(answers):
+            raise InputError(f"{len(several)} prompts do not pair up with {len(answers)} responses", "responses")
+        pairs = zip(several, answers, strict=True)
+        return self._all(self.planner.score(prompt, response, params, chat) for prompt, response in pairs)
+
+    def run(self, plans: Iterable[Plan[RequestOutput]]) -> Iterator[Outcome[RequestOutput]]:
+        """Yield the outcome of each of the planner's plans as it ends; a failure is one outcome, not an exception."""
+        for outcome in self.engine.run(plans):
+            if outcome.result is None:
+                yield outcome
+            else:
+                answer = with_seconds(outcome.result, outcome.seconds)
+                yield Outcome(outcome.index, answer, None, outcome.seconds)
+
+    def _all(self, plans: Iterable[Plan[RequestOutput]]) -> list[RequestOutput]:
+        outcomes = sorted(self.run(plans), key=lambda outcome: outcome.index)
+        return [outcome.unwrap() for outcome in outcomes]
+
+
+def _several(prompts: Prompt | Sequence[Prompt], parameter: str) -> list[Prompt]:
+    """Return a list of prompts; a text or a flat list of token ids is one prompt."""
+    if isinstance(prompts, str):
+        return [prompts]
+    if len(prompts) == 0:
+        raise InputError(f"no {parameter} given", f"{parameter}s")
+    if all(isinstance(item, int) for item in prompts):
+        return [prompts]  # type: ignore[list-item]
+    return list(prompts)  # type: ignore[arg-type]

@@ -1,0 +1,193 @@
+"""What comes back: scores, generations, completions, and the JSON of them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dise_core.arrays import Ids, LogProbs
+from dise_core.sequence import TokenSequence
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Score:
+    """How sure the model is of a text: `value` in nats per token unless the scorer says otherwise; higher is surer.
+
+    positions: int64 [num_positions], those the value is taken over. No position at all gives -inf, which ranks last.
+    `standard_error` is None for a deterministic scorer.
+    """
+
+    value: float
+    positions: Ids
+    standard_error: float | None = None
+
+    @classmethod
+    def mean_of(cls, logprobs: LogProbs, positions: Ids) -> Score:
+        """Return the mean of logprobs [M] at positions [M], summed in float64; M is at least 1."""
+        return cls(float(np.mean(logprobs, dtype=np.float64)), positions)
+
+    @classmethod
+    def of_nothing(cls) -> Score:
+        """Return the score over no position at all: -inf."""
+        return cls(-math.inf, np.zeros(0, np.int64))
+
+    @property
+    def num_positions(self) -> int:
+        """How many positions the value is taken over."""
+        return len(self.positions)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TokenReport:
+    """How each token of a response is regenerated, read beside the score.
+
+    logprobs: float32 [R]. top_ids, top_logprobs: [R, k] of the likeliest tokens, k = 0 where not asked for.
+    """
+
+    logprobs: LogProbs
+    top_ids: Ids
+    top_logprobs: LogProbs
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Evaluation:
+    """A scored text: the score and the report on its response's tokens."""
+
+    score: Score
+    tokens: TokenReport
+
+
+@dataclass(frozen=True, slots=True)
+class LengthStep:
+    """One iteration of a length controller: the response's length in tokens, its score, and its cost."""
+
+    iteration: int
+    num_tokens: int
+    score: float
+    nfe: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Generation:
+    """What a length controller returns: the chosen text, its evaluation, and how it was reached."""
+
+    sequence: TokenSequence
+    evaluation: Evaluation
+    trace: tuple[LengthStep, ...] = ()
+    stopped_by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One token of a response. `logprob`: of regenerating it, in nats; `selected`: whether the score is taken over it."""
+
+    id: int
+    text: str
+    logprob: float
+    selected: bool
+    top_logprobs: tuple[tuple[int, float], ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form; -inf becomes null."""
+        record: dict[str, Any] = {
+            "id": self.id,
+            "text": self.text,
+            "logprob": _json_number(self.logprob),
+            "selected": self.selected,
+        }
+        if self.top_logprobs:
+            record["top_logprobs"] = [{"id": i, "logprob": _json_number(p)} for i, p in self.top_logprobs]
+        return record
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CompletionOutput:
+    """One response with its score.
+
+    `token_ids` holds all of it, end tokens included; `text` leaves them out. `finish_reason`: "stop" if the model wrote an
+    end token, "length" if it filled the canvas, None for a text that was given.
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: str | None
+    score: Score
+    scorer: str
+    selector: str
+    tokens: tuple[Token, ...]
+    length_controller: str | None = None
+    trace: tuple[LengthStep, ...] = ()
+    stopped_by: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form; a score of -inf becomes null."""
+        record: dict[str, Any] = {
+            "text": self.text,
+            "token_ids": list(self.token_ids),
+            "finish_reason": self.finish_reason,
+            "score": {
+                "scorer": self.scorer,
+                "selector": self.selector,
+                "value": _json_number(self.score.value),
+                "num_positions": self.score.num_positions,
+                "standard_error": _json_number(self.score.standard_error),
+            },
+            "tokens": [token.to_dict() for token in self.tokens],
+        }
+        if self.trace:
+            record["length"] = {
+                "controller": self.length_controller,
+                "trace": [
+                    {"iteration": s.iteration, "num_tokens": s.num_tokens, "score": _json_number(s.score), "nfe": s.nfe}
+                    for s in self.trace
+                ],
+                "stopped_by": self.stopped_by,
+            }
+        return record
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a request cost. `nfe`: sequences sent through a forward pass; `seconds`: from admission to the end.
+
+    `completion_tokens` counts the tokens of all outputs that are no end tokens.
+    """
+
+    prompt_tokens: int
+    completion_tokens: int
+    nfe: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RequestOutput:
+    """The answer to one request: its outputs, best score first."""
+
+    prompt: str | None
+    prompt_token_ids: tuple[int, ...]
+    model: str
+    outputs: tuple[CompletionOutput, ...]
+    usage: Usage
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form that the command and the server print."""
+        return {
+            "prompt": self.prompt,
+            "model": self.model,
+            "outputs": [output.to_dict() for output in self.outputs],
+            "usage": {
+                "prompt_tokens": self.usage.prompt_tokens,
+                "completion_tokens": self.usage.completion_tokens,
+                "nfe": self.usage.nfe,
+                "seconds": round(self.usage.seconds, 4),
+            },
+        }
+
+
+def _json_number(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+

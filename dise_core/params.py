@@ -1,0 +1,122 @@
+"""What a user may set, checked when it is set. Names are vLLM's where vLLM has one, else LLaDA's."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self, TypedDict
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from dise_core.errors import InputError
+
+Settings = dict[str, Any]
+"""Settings of a strategy, by the names of its fields."""
+
+
+class _Params(BaseModel):
+    """Frozen; unknown keys are refused. `input_error` turns pydantic's report into one line."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_by_name=True, validate_by_alias=True)
+
+
+class ScoringParams(_Params):
+    """How a text is scored."""
+
+    scorer: str = "dise"
+    """Name of the scorer."""
+    selector: str = "last-10"
+    """Selector of the positions, for example "response" or "prompt-last-7+response-first-2"."""
+    scorer_settings: Settings = Field(default_factory=dict)
+    """The scorer's own settings."""
+    block_length: int = Field(32, ge=1)
+    """Tokens in a block, for the selectors that count in blocks."""
+    logprobs: int = Field(0, ge=0, le=100)
+    """How many of the likeliest tokens to report per response position."""
+
+
+class SamplingParams(ScoringParams):
+    """How a response is generated, and then scored."""
+
+    max_tokens: int = Field(128, ge=1)
+    """Length of the response's canvas in tokens."""
+    tokens_per_step: int = Field(2, ge=1)
+    """Tokens committed in one denoising step."""
+    steps: int | None = Field(None, ge=1)
+    """Denoising steps in all, spread over the blocks; replaces tokens_per_step."""
+    temperature: float = Field(0.0, ge=0, allow_inf_nan=False)
+    """0 takes the likeliest token; above it, tokens are drawn from softmax(logits / temperature)."""
+    top_p: float = Field(1.0, gt=0, le=1)
+    """Draw only from the likeliest tokens that hold this much probability together."""
+    top_k: int = Field(0, ge=0)
+    """Draw only from this many of the likeliest tokens; 0 means all."""
+    seed: int = Field(0, ge=0, lt=2**64)
+    """Same seed, same prompt, same answer, whatever runs beside it."""
+    n: int = Field(1, ge=1)
+    """How many responses to return."""
+    best_of: int | None = Field(None, ge=1)
+    """How many to generate, of which the n with the best score are returned; n if not set."""
+    unmasking: str = Field("low-confidence", validation_alias=AliasChoices("unmasking", "remasking"))
+    """Name of the unmasking policy."""
+    unmasking_settings: Settings = Field(default_factory=dict)
+    """The policy's own settings."""
+    length: str = "fixed"
+    """Name of the length controller."""
+    length_settings: Settings = Field(default_factory=dict)
+    """The controller's own settings."""
+    cfg_scale: float = Field(0.0, ge=0, allow_inf_nan=False)
+    """Scale of classifier-free guidance; 0 turns it off."""
+    forbidden_token_ids: tuple[int, ...] = ()
+    """Ids that are never written."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        num_blocks = -(-self.max_tokens // self.block_length)
+        if self.steps is not None and self.steps < num_blocks:
+            raise ValueError(f"steps={self.steps} is less than one step for each of the {num_blocks} blocks")
+        if self.best_of is not None and self.best_of < self.n:
+            raise ValueError(f"best_of={self.best_of} is less than n={self.n}")
+        return self
+
+    @property
+    def num_samples(self) -> int:
+        """How many responses are generated."""
+        return self.n if self.best_of is None else self.best_of
+
+
+class EngineOptions(TypedDict, total=False):
+    """The fields of EngineConfig as keyword arguments."""
+
+    max_num_seqs: int
+    max_batch_tokens: int
+    device: str
+    dtype: Literal["auto", "float32", "bfloat16", "float16"]
+    attn_implementation: str
+    revision: str | None
+
+
+class EngineConfig(_Params):
+    """How a model is loaded and how much of it runs at once."""
+
+    max_num_seqs: int = Field(64, ge=1)
+    """The most sequences in one forward pass."""
+    max_batch_tokens: int = Field(16384, ge=1)
+    """The most tokens in one forward pass."""
+    device: str = "auto"
+    """A torch device; "auto" takes a GPU if there is one."""
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """Type of the weights; "auto" is bfloat16 on a GPU and float32 on a CPU."""
+    attn_implementation: str = "sdpa"
+    """Attention of transformers: "sdpa", "eager", "flash_attention_2", ..."""
+    revision: str | None = None
+    """Branch, tag or commit of a model on the hub."""
+
+
+def input_error(error: ValidationError, subject: str) -> InputError:
+    """Return the first problem of a pydantic error as one line that names the parameter, the value and what is allowed."""
+    problem = error.errors(include_url=False)[0]
+    parameter = ".".join(str(part) for part in problem["loc"]) or None
+    message = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] == "extra_forbidden":
+        return InputError(f"{subject} has no setting {parameter!r}", parameter)
+    if parameter is None:
+        return InputError(f"{subject}: {message}")
+    return InputError(f"{subject}: {parameter}={problem['input']!r:.80}: {message}", parameter)

@@ -1,0 +1,222 @@
+"""What a plan asks (Read), what it hears (Reading), and how plans compose.
+
+An algorithm is a generator that yields the Reads it needs and is sent their Readings. It does no I/O, holds no tensor and
+knows no batch, so an engine may run any number of them at once, and a framework with a loop of its own may drive one itself:
+
+    reads = next(plan)
+    while True:
+        reads = plan.send(my_model(reads))      # ends with StopIteration; its value is the result
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeVar
+
+import numpy as np
+
+from dise_core.arrays import Floats, Ids, LogProbs
+from dise_core.errors import PlanError
+from dise_core.noise import Noise
+
+T = TypeVar("T")
+
+Confidence = Literal["probability", "entropy", "margin"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TokenLogProbs:
+    """Ask for log p(targets[i]) at positions[i]. targets: int64 [M].
+
+    The Reading repeats the targets and holds logprobs float32 [M].
+    """
+
+    targets: Ids
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Ask for one candidate token per position and how confident the model is of it.
+
+    The candidate is the most probable token (temperature 0; the lower id wins a tie) or is drawn from
+    softmax(logits / temperature) after top-k, then top-p, by inverting its cumulative distribution at one uniform number
+    per position. `forbidden` ids are never candidates. The Reading holds token_ids [M], their logprobs and the confidences
+    [M], both under softmax(logits) as it is, untempered: "probability" of the candidate, "entropy" (negative, in nats),
+    or "margin" (probability of the likeliest token minus that of the second).
+    """
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    noise: Noise | None = None
+    confidence: Confidence = "probability"
+    forbidden: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.temperature > 0 and self.noise is None:
+            raise PlanError("Candidates with a temperature need noise")
+
+
+@dataclass(frozen=True, slots=True)
+class TopLogProbs:
+    """Ask for the k likeliest tokens per position, likeliest first: token_ids [M, k], logprobs [M, k]."""
+
+    k: int
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """Ask for the whole distribution: logprobs [M, V], token_ids [V]. For analyses, in process only."""
+
+
+Readout = TokenLogProbs | Candidates | TopLogProbs | Distribution
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Guidance:
+    """Classifier-free guidance: the same text without its condition, int64 [N], and the scale s >= 0.
+
+    The logits become u + (s + 1)(c - u), u from this row and c from the Read's own, before the readout. Source: LLaDA.
+    """
+
+    token_ids: Ids
+    scale: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Read:
+    """One row of one forward pass: what does the model say at these positions of this text?
+
+    token_ids: int64 [N], mask tokens included. positions: int64 [M], each in [0, N). Position i is answered with the
+    model's distribution for the token AT i. `predictor` names the loaded model that answers.
+    """
+
+    token_ids: Ids
+    positions: Ids
+    readout: Readout
+    predictor: str = "target"
+    guidance: Guidance | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.positions) and not 0 <= self.positions.min() <= self.positions.max() < len(self.token_ids):
+            raise PlanError(f"a Read asks for positions outside 0..{len(self.token_ids) - 1}: {self.positions}")
+        if isinstance(self.readout, TokenLogProbs) and len(self.readout.targets) != len(self.positions):
+            raise PlanError(f"a Read has {len(self.positions)} positions but {len(self.readout.targets)} targets")
+
+
+
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reading:
+    """The answer to one Read: tokens, and their log-probabilities in nats, shaped as the readout says.
+
+    token_ids and logprobs: [M] or [M, k]; confidences: float64 [M] for Candidates, else empty.
+    """
+
+    token_ids: Ids
+    logprobs: LogProbs
+    confidences: Floats = field(default_factory=lambda: np.zeros(0))
+
+
+Plan = Generator[Sequence[Read], Sequence[Reading], T]
+"""An algorithm: yields Reads, is sent one Reading for each in the same order, returns T. Reads yielded together may share a
+batch, and Reads of the same text share one row of it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Row:
+    """One sequence that goes through the model, and the Reads that it answers, by their index."""
+
+    token_ids: Ids
+    predictor: str
+    guidance: Guidance | None
+    reads: tuple[int, ...]
+
+    @property
+    def num_sequences(self) -> int:
+        """Forward passes of one sequence that this row costs (NFE): 2 with guidance, else 1."""
+        return 1 if self.guidance is None else 2
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that this row puts into a batch."""
+        return len(self.token_ids) * self.num_sequences
+
+
+def distinct_rows(reads: Sequence[Read]) -> list[Row]:
+    """Return the rows that answer the reads, in the order of first use; reads of the same text share one row."""
+    if len(reads) == 1:
+        return [_row(reads[0], (0,))]
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for index, read in enumerate(reads):
+        groups.setdefault(_row_key(read), []).append(index)
+    return [_row(reads[indices[0]], tuple(indices)) for indices in groups.values()]
+
+
+def _row(read: Read, indices: tuple[int, ...]) -> Row:
+    return Row(read.token_ids, read.predictor, read.guidance, indices)
+
+
+def _row_key(read: Read) -> tuple[object, ...]:
+    guidance = None if read.guidance is None else (read.guidance.token_ids.tobytes(), read.guidance.scale)
+    return read.predictor, read.token_ids.tobytes(), guidance
+
+
+def gather(*plans: Plan[T]) -> Plan[list[T]]:
+    """Run plans side by side: what they ask at the same time travels together. Returns their results in order.
+
+    If one raises, the others are closed and the error goes on.
+    """
+    results: dict[int, T] = {}
+    waiting: dict[int, Sequence[Read]] = {}
+
+    def advance(index: int, readings: Sequence[Reading] | None) -> None:
+        try:
+            waiting[index] = next(plans[index]) if readings is None else plans[index].send(readings)
+        except StopIteration as stop:
+            waiting.pop(index, None)
+            results[index] = stop.value
+
+    try:
+        for index in range(len(plans)):
+            advance(index, None)
+        while waiting:
+            readings = yield [read for reads in waiting.values() for read in reads]
+            start = 0
+            for index, reads in list(waiting.items()):
+                advance(index, readings[start : start + len(reads)])
+                start += len(reads)
+    finally:
+        for plan in plans:
+            plan.close()
+    return [results[index] for index in range(len(plans))]
+
+
+def count_nfe(plan: Plan[T]) -> Plan[tuple[T, int]]:
+    """Run a plan and return its result with its NFE: the sequences it sent through a forward pass."""
+    nfe = 0
+    try:
+        reads = next(plan)
+        while True:
+            nfe += sum(row.num_sequences for row in distinct_rows(reads))
+            readings = yield reads
+            reads = plan.send(readings)
+    except StopIteration as stop:
+        return stop.value, nfe
+    finally:
+        plan.close()
+
+
+def drive(plan: Plan[T], read: Callable[[Sequence[Read]], Sequence[Reading]]) -> T:
+    """Run one plan to its end with a function that answers Reads, and return its result."""
+    try:
+        reads = next(plan)
+        while True:
+            reads = plan.send(read(reads))
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+    finally:
+        plan.close()

@@ -1,0 +1,21 @@
+"""The union of selectors, written A+B."""
+
+from __future__ import annotations
+
+from functools import reduce
+
+from pydantic import SerializeAsAny
+
+from dise_core.arrays import Mask
+from dise_core.interfaces import Selector
+from dise_core.sequence import TokenSequence
+
+
+class Union(Selector):
+    """Selects what any of its parts selects."""
+
+    parts: tuple[SerializeAsAny[Selector], ...]
+
+    def select(self, sequence: TokenSequence) -> Mask:
+        """Return the union of the parts' masks, bool [N]."""
+        return reduce(lambda union, part: union | part.select(sequence), self.parts, sequence.mask_of([]))

@@ -1,0 +1,99 @@
+"""A finished text as token ids: the prompt P, the response R, and which tokens are special."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dise_core.arrays import Ids, Mask
+from dise_core.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class SpecialTokens:
+    """The ids that a model treats specially. `mask_id` is None for a model that has no mask token."""
+
+    mask_id: int | None
+    eos_ids: frozenset[int]
+
+    def is_end(self, ids: Ids) -> Mask:
+        """Return True where ids [...] are end tokens; same shape."""
+        return np.isin(ids, np.fromiter(self.eos_ids, np.int64, len(self.eos_ids)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TokenSequence:
+    """The text X = [P; R] of the paper.
+
+    ids: int64 [N]; the first `prompt_length` of them are the prompt, the rest the response. `block_length` is the
+    length of the blocks in which the response was written; blocks count from the start of the response.
+    """
+
+    ids: Ids
+    prompt_length: int
+    special: SpecialTokens = field(default_factory=lambda: SpecialTokens(None, frozenset()))
+    block_length: int = 32
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.prompt_length <= len(self.ids):
+            raise InputError(f"prompt_length {self.prompt_length} is outside 0..{len(self.ids)}", "prompt_length")
+
+    @classmethod
+    def of(
+        cls, prompt_ids: Sequence[int] | Ids, response_ids: Sequence[int] | Ids, special: SpecialTokens, block_length: int
+    ) -> TokenSequence:
+        """Return [P; R]."""
+        ids = np.concatenate([as_ids(prompt_ids), as_ids(response_ids)])
+        return cls(ids, len(prompt_ids), special, block_length)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def prompt(self) -> Ids:
+        """The prompt's ids, int64 [P]."""
+        return self.ids[: self.prompt_length]
+
+    @property
+    def response(self) -> Ids:
+        """The response's ids, end tokens included, int64 [R]."""
+        return self.ids[self.prompt_length :]
+
+    @property
+    def response_positions(self) -> Ids:
+        """The positions of the response in the text, int64 [R]."""
+        return np.arange(self.prompt_length, len(self.ids))
+
+    @property
+    def text_positions(self) -> Ids:
+        """The positions of the response's tokens that are no end tokens, ascending, int64 [<= R]."""
+        return self.response_positions[~self.special.is_end(self.response)]
+
+    def mask_of(self, positions: Ids | Sequence[int] | slice) -> Mask:
+        """Return bool [N], True at the positions."""
+        mask = np.zeros(len(self.ids), dtype=np.bool_)
+        mask[positions] = True
+        return mask
+
+
+def as_ids(ids: Sequence[int] | Ids) -> Ids:
+    """Return token ids as int64 [N]; an empty sequence is allowed. Raises InputError for anything but integers."""
+    array = np.asarray(ids)
+    if array.size == 0:
+        return np.zeros(0, dtype=np.int64)
+    if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
+        raise InputError(f"token ids must be a flat list of integers, not {ids!r:.80}", "token_ids")
+    return array.astype(np.int64)
+
+
+def check_token_ids(ids: Ids, vocab_size: int, parameter: str = "token_ids") -> None:
+    """Raise InputError, naming the first id and its position, unless all ids [N] are in [0, vocab_size)."""
+    outside = (ids < 0) | (ids >= vocab_size)
+    if outside.any():
+        position = int(np.argmax(outside))
+        raise InputError(
+            f"token id {int(ids[position])} at position {position} is outside the vocabulary: ids are 0 to {vocab_size - 1}",
+            parameter,
+        )

@@ -1,0 +1,1 @@
+"""The built-in strategies: selectors, scorers, length controllers, unmasking policies."""

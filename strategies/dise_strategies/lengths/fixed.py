@@ -1,0 +1,19 @@
+"""A length that the user chooses."""
+
+from __future__ import annotations
+
+from dise_core import LengthController, Plan
+from dise_core.arrays import Ids
+from dise_core.denoise import Denoiser
+from dise_core.outputs import Generation
+from dise_core.scoring import SequenceScorer
+
+
+class FixedLength(LengthController):
+    """Denoises a canvas of exactly max_tokens tokens."""
+
+    def generate(self, prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer) -> Plan[Generation]:
+        """Return a plan of the response and its evaluation."""
+        sequence = yield from denoiser.write(prompt, denoiser.max_tokens)
+        evaluation = yield from scorer.score(sequence)
+        return Generation(sequence, evaluation)

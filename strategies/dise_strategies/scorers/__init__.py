@@ -1,0 +1,1 @@
+"""How sure the model is of a finished text."""

@@ -1,0 +1,61 @@
+"""Selectors of K tokens. Where there are fewer than K they take what there is, and never spill into another part."""
+
+from __future__ import annotations
+
+from pydantic import PositiveInt
+
+from dise_core import Selector, TokenSequence
+from dise_core.arrays import Mask
+
+
+class FirstK(Selector):
+    """Selects the first K tokens of the response that are no end tokens."""
+
+    k: PositiveInt
+
+    def select(self, sequence: TokenSequence) -> Mask:
+        """Return M, bool [N]."""
+        return sequence.mask_of(sequence.text_positions[: self.k])
+
+
+class MidK(Selector):
+    """Selects K tokens from the middle of the response, end tokens left out; of two middles the left one."""
+
+    k: PositiveInt
+
+    def select(self, sequence: TokenSequence) -> Mask:
+        """Return M, bool [N]."""
+        text = sequence.text_positions
+        start = max(0, (len(text) - self.k) // 2)
+        return sequence.mask_of(text[start : start + self.k])
+
+
+class LastK(Selector):
+    """Selects the last K tokens of the response that are no end tokens."""
+
+    k: PositiveInt
+
+    def select(self, sequence: TokenSequence) -> Mask:
+        """Return M, bool [N]."""
+        return sequence.mask_of(sequence.text_positions[-self.k :])
+
+
+class PromptLastK(Selector):
+    """Selects the last K tokens of the prompt, whatever they are."""
+
+    k: PositiveInt
+
+    def select(self, sequence: TokenSequence) -> Mask:
+        """Return M, bool [N]."""
+        start = max(0, sequence.prompt_length - self.k)
+        return sequence.mask_of(slice(start, sequence.prompt_length))
+
+
+class ResponseFirstK(Selector):
+    """Selects the first K tokens of the response, whatever they are."""
+
+    k: PositiveInt
+
+    def select(self, sequence: TokenSequence) -> Mask:
+        """Return M, bool [N]."""
+        return sequence.mask_of(sequence.response_positions[: self.k])

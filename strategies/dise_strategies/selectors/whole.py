@@ -1,0 +1,38 @@
+"""Selectors of a whole part of the text."""
+
+from __future__ import annotations
+
+from dise_core import Selector, TokenSequence
+from dise_core.arrays import Mask
+
+
+class Full(Selector):
+    """Selects all of [P; R], end tokens included."""
+
+    def select(self, sequence: TokenSequence) -> Mask:
+        """Return M, bool [N]."""
+        return sequence.mask_of(slice(None))
+
+
+class PromptOnly(Selector):
+    """Selects the prompt."""
+
+    def select(self, sequence: TokenSequence) -> Mask:
+        """Return M, bool [N]."""
+        return sequence.mask_of(slice(sequence.prompt_length))
+
+
+class Response(Selector):
+    """Selects the response, end tokens included."""
+
+    def select(self, sequence: TokenSequence) -> Mask:
+        """Return M, bool [N]."""
+        return sequence.mask_of(sequence.response_positions)
+
+
+class ResponseText(Selector):
+    """Selects the response without its end tokens, wherever they stand."""
+
+    def select(self, sequence: TokenSequence) -> Mask:
+        """Return M, bool [N]."""
+        return sequence.mask_of(sequence.text_positions)

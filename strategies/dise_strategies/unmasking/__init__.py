@@ -1,0 +1,1 @@
+"""Which masked positions are committed in a denoising step."""
