@@ -2,7 +2,14 @@
 
 from dise_core.errors import DiseError, InputError, ModelError, PluginError
 from dise_core.hookspecs import hookimpl
-from dise_core.interfaces import LengthController, MaskPredictor, Scorer, Selector, UnmaskingPolicy, UnmaskingStep
+from dise_core.interfaces import (
+    LengthController,
+    MaskPredictor,
+    Scorer,
+    Selector,
+    UnmaskingPolicy,
+    UnmaskingStep,
+)
 from dise_core.llm import LLM
 from dise_core.outputs import CompletionOutput, RequestOutput, Score, Token, Usage
 from dise_core.params import EngineConfig, SamplingParams, ScoringParams

@@ -94,7 +94,12 @@ class Denoiser:
 
     def _read(self, canvas: Ids, masked: Ids, noise: Noise, prompt_length: int) -> Read:
         candidates = Candidates(
-            self.temperature, self.top_p, self.top_k, noise, self.policy.confidence, (self.mask_id, *self.forbidden)
+            self.temperature,
+            self.top_p,
+            self.top_k,
+            noise,
+            self.policy.confidence,
+            (self.mask_id, *self.forbidden),
         )
         guidance = None
         if self.cfg_scale:

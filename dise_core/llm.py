@@ -42,7 +42,11 @@ class LLM:
         self.engine = Engine({"target": self.predictor}, self.config)
 
     def generate(
-        self, prompts: Prompt | Sequence[Prompt], params: SamplingParams | None = None, *, chat: bool | None = None
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        params: SamplingParams | None = None,
+        *,
+        chat: bool | None = None,
     ) -> list[RequestOutput]:
         """Return the responses to each prompt, a text or token ids, in order.
 
@@ -53,7 +57,9 @@ class LLM:
         return self._all(self.planner.generate(prompt, params, chat) for prompt in _several(prompts, "prompt"))
 
     def chat(
-        self, conversations: Sequence[Message] | Sequence[Sequence[Message]], params: SamplingParams | None = None
+        self,
+        conversations: Sequence[Message] | Sequence[Sequence[Message]],
+        params: SamplingParams | None = None,
     ) -> list[RequestOutput]:
         """Return the responses to each conversation, a list of {"role", "content"} messages, in order."""
         params = params or SamplingParams()

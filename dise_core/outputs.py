@@ -88,6 +88,7 @@ class Token:
     text: str
     logprob: float
     selected: bool
+    is_end: bool
     top_logprobs: tuple[tuple[int, float], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -141,7 +142,12 @@ class CompletionOutput:
             record["length"] = {
                 "controller": self.length_controller,
                 "trace": [
-                    {"iteration": s.iteration, "num_tokens": s.num_tokens, "score": _json_number(s.score), "nfe": s.nfe}
+                    {
+                        "iteration": s.iteration,
+                        "num_tokens": s.num_tokens,
+                        "score": _json_number(s.score),
+                        "nfe": s.nfe,
+                    }
                     for s in self.trace
                 ],
                 "stopped_by": self.stopped_by,
@@ -189,5 +195,3 @@ class RequestOutput:
 
 def _json_number(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
-
-

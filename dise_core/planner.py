@@ -147,15 +147,19 @@ class Planner:
 
     def _tokens(self, generation: Generation) -> tuple[Token, ...]:
         sequence, report = generation.sequence, generation.evaluation.tokens
-        selected = sequence.mask_of(generation.evaluation.score.positions)
-        tokens = []
-        for row, (position, token_id) in enumerate(
-            zip(sequence.response_positions.tolist(), sequence.response.tolist(), strict=True)
-        ):
-            top = tuple(zip(report.top_ids[row].tolist(), report.top_logprobs[row].tolist(), strict=True))
-            text = self.predictor.tokenizer.token_text(token_id)
-            tokens.append(Token(token_id, text, float(report.logprobs[row]), bool(selected[position]), top))
-        return tuple(tokens)
+        selected = sequence.mask_of(generation.evaluation.score.positions)[sequence.prompt_length :]
+        is_end = sequence.special.is_end(sequence.response)
+        return tuple(
+            Token(
+                id=token_id,
+                text=self.predictor.tokenizer.token_text(token_id),
+                logprob=float(report.logprobs[row]),
+                selected=bool(selected[row]),
+                is_end=bool(is_end[row]),
+                top_logprobs=tuple(zip(report.top_ids[row].tolist(), report.top_logprobs[row].tolist(), strict=True)),
+            )
+            for row, token_id in enumerate(sequence.response.tolist())
+        )
 
     def _prompt_ids(self, prompt: Prompt, chat: bool | None) -> Ids:
         tokenizer = self.predictor.tokenizer

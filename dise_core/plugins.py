@@ -102,7 +102,7 @@ def _check(name: object, cls: object, interface: type[object], origin: str) -> N
     if not (isinstance(cls, type) and issubclass(cls, interface)):
         raise PluginError(f"{origin}: {name!r} is {cls!r:.80}, which is no subclass of {interface.__name__}")
     if inspect.isabstract(cls):
-        missing = ", ".join(sorted(cls.__abstractmethods__))
+        missing = ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
         raise PluginError(f"{origin}: {name!r} does not implement {missing}")
 
 

@@ -105,9 +105,6 @@ class Read:
             raise PlanError(f"a Read has {len(self.positions)} positions but {len(self.readout.targets)} targets")
 
 
-
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Reading:
     """The answer to one Read: tokens, and their log-probabilities in nats, shaped as the readout says.

@@ -42,7 +42,11 @@ class TokenSequence:
 
     @classmethod
     def of(
-        cls, prompt_ids: Sequence[int] | Ids, response_ids: Sequence[int] | Ids, special: SpecialTokens, block_length: int
+        cls,
+        prompt_ids: Sequence[int] | Ids,
+        response_ids: Sequence[int] | Ids,
+        special: SpecialTokens,
+        block_length: int,
     ) -> TokenSequence:
         """Return [P; R]."""
         ids = np.concatenate([as_ids(prompt_ids), as_ids(response_ids)])

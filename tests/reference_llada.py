@@ -95,17 +95,26 @@ def write_checkpoint(folder: Path, config: dict[str, object], weights: dict[str,
 
 def write_tokenizer(folder: Path, vocab_size: int) -> None:
     """Write a tokenizer of the letters a-z, space and special tokens; the last two ids are end and mask."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-    from tokenizers import Regex
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 
     letters = "abcdefghijklmnopqrstuvwxyz "
-    names = [*letters, "<unk>", *(f"<{i}>" for i in range(vocab_size - len(letters) - 3)), "<|endoftext|>", "<|mdm_mask|>"]
+    names = [
+        *letters,
+        "<unk>",
+        *(f"<{i}>" for i in range(vocab_size - len(letters) - 3)),
+        "<|endoftext|>",
+        "<|mdm_mask|>",
+    ]
     tokenizer = Tokenizer(models.WordLevel({name: i for i, name in enumerate(names)}, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
     tokenizer.decoder = decoders.Fuse()
     tokenizer.add_special_tokens(["<unk>", "<|endoftext|>", "<|mdm_mask|>"])
     tokenizer.save(str(folder / "tokenizer.json"))
-    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "<unk>", "mask_token": "<|mdm_mask|>"}
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "unk_token": "<unk>",
+        "mask_token": "<|mdm_mask|>",
+    }
     settings |= {"eos_token": "<|endoftext|>", "pad_token": "<|endoftext|>"}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
 
@@ -191,9 +200,7 @@ def naive_decode(
             probabilities = torch.softmax(logits, dim=-1)
             logits[:, mask] = -math.inf
             best = logits.argmax(-1)
-            sure = {
-                i: float(probabilities[i, best[i]]) for i in range(start, end) if ids[i] == mask
-            }
+            sure = {i: float(probabilities[i, best[i]]) for i in range(start, end) if ids[i] == mask}
             for i in sorted(sure, key=lambda i: -sure[i])[:quota]:
                 ids[i] = int(best[i])
     return ids

@@ -65,7 +65,16 @@ def is_transient(error: BaseException) -> bool:
         return is_transient(error.__cause__)
     if isinstance(error, errors.HfHubHTTPError):
         return error.response is not None and error.response.status_code in _TRANSIENT_STATUS
-    return isinstance(error, errors.HTTPError | ConnectionError | TimeoutError)
+    return isinstance(error, _connection_errors())
+
+
+def _connection_errors() -> tuple[type[Exception], ...]:
+    """Return what a lost connection raises, whichever HTTP client the hub library uses."""
+    from huggingface_hub.errors import HfHubHTTPError
+
+    client_error = HfHubHTTPError.__mro__[1]
+    assert issubclass(client_error, Exception)
+    return client_error, ConnectionError, TimeoutError
 
 
 def _is_folder(model: str) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import logging
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ def load_llama(
         raise CheckpointError(f"{folder} holds no weights in safetensors (*.safetensors)")
     with _quiet():
         try:
-            model, report = LlamaForCausalLM.from_pretrained(
+            loaded: Any = LlamaForCausalLM.from_pretrained(
                 folder,
                 config=LlamaConfig(**fields),
                 key_mapping=dict(key_mapping),
@@ -44,6 +45,7 @@ def load_llama(
             )
         except (OSError, ValueError, ImportError, RuntimeError) as error:
             raise ModelError(f"cannot load {folder}: {' '.join(str(error).split())}") from error
+    model, report = loaded
     _refuse_misfits(folder, report)
     model = model.to(device).eval()
 
@@ -74,7 +76,11 @@ def choose_dtype(name: str, device: torch.device) -> torch.dtype:
 
 
 def _refuse_misfits(folder: Path, report: Mapping[str, Iterable[Any]]) -> None:
-    for kind, verb in (("missing_keys", "lacks"), ("unexpected_keys", "has extra"), ("mismatched_keys", "has misshapen")):
+    for kind, verb in (
+        ("missing_keys", "lacks"),
+        ("unexpected_keys", "has extra"),
+        ("mismatched_keys", "has misshapen"),
+    ):
         names = sorted(name if isinstance(name, str) else str(name[0]) for name in report[kind])
         if names:
             more = f" and {len(names) - 3} more" if len(names) > 3 else ""
@@ -82,13 +88,14 @@ def _refuse_misfits(folder: Path, report: Mapping[str, Iterable[Any]]) -> None:
 
 
 @contextmanager
-def _quiet() -> Any:
+def _quiet() -> Iterator[None]:
     """Keep transformers' own report of the weights off the screen: ours says it in one line."""
-    level = transformers_logging.get_verbosity()
-    transformers_logging.set_verbosity(transformers_logging.CRITICAL)
-    transformers_logging.disable_progress_bar()
+    log: Any = transformers_logging
+    level = log.get_verbosity()
+    log.set_verbosity(logging.CRITICAL)
+    log.disable_progress_bar()
     try:
         yield
     finally:
-        transformers_logging.set_verbosity(level)
-        transformers_logging.enable_progress_bar()
+        log.set_verbosity(level)
+        log.enable_progress_bar()

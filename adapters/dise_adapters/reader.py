@@ -21,8 +21,6 @@ MAX_LOGITS = 2**25
 """Logits that exist at one time: 128 MiB in float32."""
 
 
-
-
 class TransformerReader:
     """Runs a bidirectional transformers model. Stateless between calls.
 
@@ -108,9 +106,7 @@ class TransformerReader:
         unconditional = torch.from_numpy(np.concatenate(twins)).to(self._device)
         return torch.stack([conditional, unconditional]), torch.from_numpy(np.concatenate(scales)).to(self._device)
 
-    def _answers(
-        self, states: Tensor, places: Tensor, scales: Tensor | None, group: ReadoutGroup
-    ) -> Iterator[RowAnswers]:
+    def _answers(self, states: Tensor, places: Tensor, scales: Tensor | None, group: ReadoutGroup) -> Iterator[RowAnswers]:
         """Yield the answers to the group's rows, in chunks whose logits fit MAX_LOGITS."""
         chunk = max(1, MAX_LOGITS // self._vocab_size)
         for start in range(0, group.num_rows, chunk):

@@ -60,7 +60,9 @@ def answer_rows(logits: Tensor, group: ReadoutGroup, rows: slice) -> RowAnswers:
     raise TypeError(f"unknown readout {group.readout!r}")
 
 
-def split_answers(group: ReadoutGroup, answers: Iterable[RowAnswers], reads: Sequence[Read]) -> Iterator[tuple[int, Reading]]:
+def split_answers(
+    group: ReadoutGroup, answers: Iterable[RowAnswers], reads: Sequence[Read]
+) -> Iterator[tuple[int, Reading]]:
     """Yield each read of the group by its index, with its Reading."""
     chunks = list(answers)
     token_ids = torch.cat([chunk.token_ids for chunk in chunks]).cpu().numpy()
@@ -143,7 +145,7 @@ def _group(reads: Sequence[Read], indices: list[int], device: torch.device) -> R
     return ReadoutGroup(reads[0].readout, indices, sum(len(read.positions) for read in reads), per_row)
 
 
-def _per_row(read: Read) -> Ids | np.ndarray | None:  # type: ignore[type-arg]
+def _per_row(read: Read) -> Ids | np.ndarray | None:
     match readout := read.readout:
         case TokenLogProbs():
             return readout.targets

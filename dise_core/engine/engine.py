@@ -10,7 +10,7 @@ import numpy as np
 
 from dise_core.engine.request import Request
 from dise_core.engine.scheduler import Scheduler
-from dise_core.errors import InputError, ModelError, ModelOutputError, PlanError, TooLongError
+from dise_core.errors import DiseError, InputError, ModelError, ModelOutputError, PlanError, TooLongError
 from dise_core.interfaces import MaskPredictor
 from dise_core.params import EngineConfig
 from dise_core.reading import Plan, Read, Reading, Row
@@ -27,7 +27,7 @@ class Outcome(Generic[T]):
 
     index: int
     result: T | None
-    error: Exception | None
+    error: DiseError | None
     seconds: float
 
     def unwrap(self) -> T:

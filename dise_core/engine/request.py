@@ -6,21 +6,31 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dise_core.errors import PlanError
+from dise_core.errors import DiseError, PlanError
 from dise_core.reading import Plan, Read, Reading, Row, distinct_rows
 
 
 class Request:
     """One plan under way. All its state lives here; `index` is its place in the caller's order."""
 
-    __slots__ = ("_plan", "_reads", "_readings", "error", "finished_at", "index", "result", "rows", "started_at")
+    __slots__ = (
+        "_plan",
+        "_readings",
+        "_reads",
+        "error",
+        "finished_at",
+        "index",
+        "result",
+        "rows",
+        "started_at",
+    )
 
     def __init__(self, index: int, plan: Plan[Any]) -> None:
         self.index = index
         self.started_at = time.perf_counter()
         self.finished_at: float | None = None
         self.result: Any = None
-        self.error: Exception | None = None
+        self.error: DiseError | None = None
         self.rows: list[Row] = []
         """Rows that wait for a forward pass."""
         self._plan = plan
@@ -74,7 +84,7 @@ class Request:
             self.result = stop.value
             self.finished_at = time.perf_counter()
         except Exception as error:
-            self.error = error
+            self.error = _explained(error)
             self.finished_at = time.perf_counter()
             self._plan.close()
 
@@ -83,3 +93,12 @@ def _checked(reads: object) -> Sequence[Read]:
     if not isinstance(reads, Sequence) or not all(isinstance(read, Read) for read in reads):
         raise PlanError(f"a plan must yield a list of Reads, not {reads!r:.80}")
     return reads
+
+
+def _explained(error: Exception) -> DiseError:
+    """Return the error, one that is not ours as a PlanError that names it and keeps it as its cause."""
+    if isinstance(error, DiseError):
+        return error
+    explained = PlanError(f"{type(error).__name__}: {error}")
+    explained.__cause__ = error
+    return explained

@@ -1,0 +1,78 @@
+"""dise generate: write answers, each with its score."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from dise_app.cli import options
+
+
+def generate(
+    prompts: Annotated[list[str] | None, typer.Argument(help="Prompts; or give --input.", metavar="PROMPT...")] = None,
+    model: options.Model = "countdown",
+    input: options.Input = None,  # noqa: A002
+    output: options.Output = None,
+    resume: options.Resume = False,
+    chat: options.Chat = None,
+    max_tokens: Annotated[int, typer.Option(help="Length of the response's canvas in tokens.")] = 128,
+    block_length: options.BlockLength = 32,
+    tokens_per_step: Annotated[int | None, typer.Option(help="Tokens written in one denoising step. [default: 2]")] = None,
+    steps: Annotated[int | None, typer.Option(help="Denoising steps in all, instead of --tokens-per-step.")] = None,
+    temperature: Annotated[float, typer.Option(help="0 takes the likeliest token.")] = 0.0,
+    top_p: Annotated[float, typer.Option(help="Draw only from the likeliest tokens with this probability together.")] = 1.0,
+    top_k: Annotated[int, typer.Option(help="Draw only from this many of the likeliest tokens; 0 means all.")] = 0,
+    seed: Annotated[int, typer.Option(help="Same seed, same prompt, same answer.")] = 0,
+    unmasking: Annotated[str, typer.Option(help="Which masks are filled first; see `dise plugins`.")] = "low-confidence",
+    length: Annotated[str, typer.Option(help="How the length is chosen; see `dise plugins`.")] = "fixed",
+    scorer: options.ScorerName = "dise",
+    selector: options.SelectorName = "last-10",
+    n: Annotated[int, typer.Option("--n", help="Answers to return per prompt, best score first.")] = 1,
+    best_of: Annotated[
+        int | None, typer.Option(help="Answers to write per prompt, of which the best n are returned.")
+    ] = None,
+    cfg_scale: Annotated[float, typer.Option(help="Scale of classifier-free guidance; 0 turns it off.")] = 0.0,
+    logprobs: options.LogProbs = 0,
+    max_num_seqs: options.MaxNumSeqs = 64,
+    max_batch_tokens: options.MaxBatchTokens = 16384,
+    device: options.Device = "auto",
+    dtype: options.WeightType = options.DType.auto,
+    as_json: options.Json = False,
+    debug: options.Debug = False,  # noqa: ARG001
+) -> None:
+    """Write answers to prompts, each with how sure the model is of it."""
+    from dise_app.cli import jsonl, render
+    from dise_core import LLM, InputError, SamplingParams
+
+    if bool(prompts) == (input is not None):
+        raise InputError("give either prompts or --input FILE")
+    if steps is not None and tokens_per_step is not None:
+        raise InputError("give either --steps or --tokens-per-step")
+    params = SamplingParams(
+        max_tokens=max_tokens,
+        block_length=block_length,
+        tokens_per_step=2 if tokens_per_step is None else tokens_per_step,
+        steps=steps,
+        temperature=temperature,
+        top_p=top_p,
+        top_k=top_k,
+        seed=seed,
+        unmasking=unmasking,
+        length=length,
+        scorer=scorer,
+        selector=selector,
+        n=n,
+        best_of=best_of,
+        cfg_scale=cfg_scale,
+        logprobs=logprobs,
+    )
+    llm = LLM(model, max_num_seqs=max_num_seqs, max_batch_tokens=max_batch_tokens, device=device, dtype=dtype.value)
+
+    def plan_of(record: dict[str, Any]) -> Any:
+        return llm.planner.generate(jsonl.text_or_ids(record, "prompt"), params, chat)
+
+    if input is not None:
+        jsonl.run_file(llm, input, output, plan_of, resume)
+    else:
+        render.show(llm, [{"prompt": prompt} for prompt in prompts or []], plan_of, as_json)

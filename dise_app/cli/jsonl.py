@@ -1,0 +1,162 @@
+"""JSON lines in and out: bad lines are named and left out, the others are done; the output keeps the input's order."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+import typer
+
+from dise_core.engine import Outcome
+from dise_core.errors import InputError
+from dise_core.llm import LLM
+from dise_core.outputs import RequestOutput
+from dise_core.reading import Plan
+
+STANDARD = Path("-")
+
+Answer = Outcome[RequestOutput]
+
+PlanOf = Callable[[dict[str, Any]], Plan[RequestOutput]]
+"""What to do with one record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of the input: its number, from 1, and what it holds, or why it holds nothing."""
+
+    number: int
+    record: dict[str, Any]
+    problem: str | None = None
+
+
+def read_lines(path: Path) -> Iterator[Line]:
+    """Yield the lines of a file that are not blank. Raises InputError if it cannot be read."""
+    with _open_to_read(path) as lines:
+        for number, text in enumerate(lines, start=1):
+            if text.strip():
+                yield _parse(number, text)
+
+
+def run_file(llm: LLM, path: Path, output: Path | None, plan_of: PlanOf, resume: bool) -> None:
+    """Answer every line of a file; leave with exit code 1 if any failed. Raises InputError for files that do not do."""
+    output = output or STANDARD
+    if output != STANDARD and path.resolve() == output.resolve():
+        raise InputError(f"--input and --output are the same file {path}", "output")
+    if resume and output == STANDARD:
+        raise InputError("--resume needs --output FILE", "resume")
+    lines = list(read_lines(path))
+    if not lines:
+        raise InputError(f"--input {path} holds no line", "input")
+    if complete(llm, lines, output, plan_of, resume):
+        raise typer.Exit(1)
+
+
+def complete(llm: LLM, lines: list[Line], output: Path, plan_of: PlanOf, resume: bool) -> int:
+    """Run a plan for every line and write the answers; return how many lines failed.
+
+    Keys of an input line that the answer lacks are copied, and "line" tells its number. A line that fails is reported on
+    standard error and not written. Each answer is written as soon as all before it are settled.
+    """
+    from dise_app.cli.progress import progress_bar
+
+    num_failed = 0
+    with _open_to_write(output, resume) as (file, last_done), progress_bar(len(lines)) as advance:
+        todo = [line for line in lines if line.number > last_done]
+        advance(len(lines) - len(todo))
+        plans = (_plan(line, plan_of) for line in todo)
+        for line, outcome in _in_order(todo, llm.run(plans)):
+            advance(1)
+            if outcome.result is not None:
+                record = {**line.record, **outcome.result.to_dict(), "line": line.number}
+                print(json.dumps(record, ensure_ascii=False, allow_nan=False), file=file, flush=True)
+            else:
+                num_failed += 1
+                print(f"dise: line {line.number}: {outcome.error}", file=sys.stderr)
+    return num_failed
+
+
+def text_or_ids(record: dict[str, Any], field: str) -> str | list[int]:
+    """Return record[field], a text, or record[field_ids], token ids. Raises InputError unless exactly one is there."""
+    text, ids = record.get(field), record.get(f"{field}_ids")
+    if (text is None) == (ids is None):
+        raise InputError(f'needs either "{field}" (text) or "{field}_ids" (token ids)', field)
+    if ids is not None:
+        if not isinstance(ids, list) or not all(type(token_id) is int for token_id in ids):
+            raise InputError(f'"{field}_ids" must be a list of integers', field)
+        return ids
+    if not isinstance(text, str):
+        raise InputError(f'"{field}" must be a text, not {text!r:.40}', field)
+    return text
+
+
+def _plan(line: Line, plan_of: PlanOf) -> Plan[RequestOutput]:
+    if line.problem is not None:
+        raise InputError(line.problem)
+    return (yield from plan_of(line.record))
+
+
+def _in_order(lines: list[Line], outcomes: Iterable[Answer]) -> Iterator[tuple[Line, Answer]]:
+    early: dict[int, Answer] = {}
+    place = 0
+    for outcome in outcomes:
+        early[outcome.index] = outcome
+        while place in early:
+            yield lines[place], early.pop(place)
+            place += 1
+
+
+def _parse(number: int, text: str) -> Line:
+    try:
+        record = json.loads(text)
+    except ValueError as error:
+        return Line(number, {}, f"is no JSON: {error}")
+    if not isinstance(record, dict):
+        return Line(number, {}, f"is no JSON object: {text.strip():.60}")
+    return Line(number, record)
+
+
+@contextmanager
+def _open_to_read(path: Path) -> Iterator[TextIO]:
+    if path == STANDARD:
+        yield sys.stdin
+        return
+    try:
+        with path.open(encoding="utf-8", errors="surrogateescape") as file:
+            yield file
+    except OSError as error:
+        raise InputError(f"cannot read --input {path}: {error.strerror}", "input") from error
+
+
+@contextmanager
+def _open_to_write(path: Path, resume: bool) -> Iterator[tuple[TextIO, int]]:
+    """Yield the file and the number of the last input line that it already answers."""
+    if path == STANDARD:
+        yield sys.stdout, 0
+        return
+    last_done = _last_line_done(path) if resume else 0
+    try:
+        with path.open("a" if last_done else "w", encoding="utf-8") as file:
+            yield file, last_done
+    except OSError as error:
+        raise InputError(f"cannot write --output {path}: {error.strerror}", "output") from error
+
+
+def _last_line_done(path: Path) -> int:
+    """Return the number of the last input line that the file answers, 0 for none; a torn last line is cut off."""
+    if not path.exists():
+        return 0
+    whole = path.read_bytes()
+    kept = whole[: whole.rfind(b"\n") + 1]
+    with path.open("r+b") as file:
+        file.truncate(len(kept))
+    last = kept.splitlines()[-1] if kept else b'{"line": 0}'
+    try:
+        return int(json.loads(last)["line"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise InputError(f"cannot resume: the last line of {path} is none that dise wrote", "resume") from error

@@ -1,0 +1,47 @@
+"""The command's verbs, and its one place where errors become a line and an exit code."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from dise_app.cli import catalog, generate, score
+
+app = typer.Typer(
+    name="dise",
+    help="How sure is a diffusion language model of a text? Generate with it, and score its answers or any text.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command("generate")(generate.generate)
+app.command("score")(score.score)
+app.command("plugins")(catalog.plugins)
+app.command("models")(catalog.models)
+
+
+def main() -> None:
+    """Run the command. Exit code 0: done; 2: bad usage or input; 1: failure. `--debug` shows tracebacks."""
+    from pydantic import ValidationError
+
+    from dise_core.errors import DiseError, InputError
+    from dise_core.params import input_error
+
+    try:
+        app()
+    except (DiseError, ValidationError) as error:
+        if "--debug" in sys.argv:
+            raise
+        problem = input_error(error, "dise") if isinstance(error, ValidationError) else error
+        print(f"dise: {problem}", file=sys.stderr)
+        sys.exit(2 if isinstance(problem, InputError) else 1)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(1)
+    except Exception as error:
+        if "--debug" in sys.argv:
+            raise
+        print(f"dise: {type(error).__name__}: {error} (--debug shows where)", file=sys.stderr)
+        sys.exit(1)

@@ -1,0 +1,92 @@
+"""Answers on the terminal: the text with every token coloured by how surely it is written again."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.text import Text
+
+from dise_core.outputs import CompletionOutput, RequestOutput
+from dise_core.reading import Plan
+
+if TYPE_CHECKING:
+    from dise_core.llm import LLM
+
+SHADES = ((0.9, "green"), (0.5, "yellow"), (0.1, "dark_orange"), (0.0, "red"))
+"""The least probability for each colour."""
+
+
+def show(
+    llm: LLM,
+    records: Sequence[dict[str, Any]],
+    plan_of: Callable[[dict[str, Any]], Plan[RequestOutput]],
+    as_json: bool,
+) -> None:
+    """Run the records' plans and print the answers in order. Raises the first error after printing what came before it."""
+    from dise_app.cli.progress import progress_bar
+
+    with progress_bar(len(records)) as advance:
+        outcomes = []
+        for outcome in llm.run(plan_of(record) for record in records):
+            outcomes.append(outcome)
+            advance(1)
+    console = Console(highlight=False)
+    for outcome in sorted(outcomes, key=lambda outcome: outcome.index):
+        answer = outcome.unwrap()
+        if as_json:
+            print(json.dumps(answer.to_dict(), ensure_ascii=False, allow_nan=False))
+        else:
+            show_answer(console, answer)
+    if not as_json:
+        console.print(legend())
+
+
+def show_answer(console: Console, answer: RequestOutput, verdict: str = "") -> None:
+    """Print one request's outputs, best first, and what they cost."""
+    if answer.prompt is not None:
+        console.print(f"[bold]{escape(answer.prompt)}[/bold]")
+    for output in answer.outputs:
+        console.print(Text("  ").append_text(coloured(output)))
+        ending = f", {output.finish_reason}" if output.finish_reason else ""
+        console.print(
+            f"  [dim]{score_text(output)} ({output.scorer}, {output.selector}, {output.score.num_positions} tokens"
+            f"{ending})[/dim]{verdict}"
+        )
+    usage = answer.usage
+    console.print(f"  [dim]{usage.nfe} forward passes, {usage.seconds:.2f} s[/dim]")
+
+
+def coloured(output: CompletionOutput) -> Text:
+    """Return the response without its end tokens, each token in the colour of its probability, selected ones underlined."""
+    text = Text()
+    for token in output.tokens:
+        if not token.is_end:
+            text.append(token.text, style=shade(token.logprob) + (" underline" if token.selected else ""))
+    return text
+
+
+def shade(logprob: float) -> str:
+    """Return the colour of a token that is written again with this log-probability."""
+    probability = math.exp(logprob)
+    return next(colour for least, colour in SHADES if probability >= least)
+
+
+def score_text(output: CompletionOutput) -> str:
+    """Return the score for people: the value, and its standard error where it has one."""
+    if not math.isfinite(output.score.value):
+        return "no score: nothing is selected"
+    error = output.score.standard_error
+    return f"score {output.score.value:.4f}" + (f" ± {error:.4f}" if error is not None else "")
+
+
+def legend() -> Text:
+    """Return what the colours mean."""
+    text = Text("probability of writing the token again: ", style="dim")
+    for least, colour in SHADES:
+        text.append(f"≥ {least:.0%} " if least else "less", style=colour)
+    return text.append("; underlined: the score is their mean log", style="dim")

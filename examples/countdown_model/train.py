@@ -1,0 +1,205 @@
+"""Train the embedded model from scratch on a CPU or GPU and write it as a LLaDA checkpoint.
+
+python examples/countdown_model/train.py --output adapters/dise_adapters/countdown
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import tokenizer as countdown_tokenizer
+import torch
+from problems import draw_problem, solution
+from safetensors.torch import save_file
+from tokenizer import ASSISTANT, END, MASK, USER, VOCABULARY
+from torch import Tensor
+from torch.nn import functional
+from transformers import LlamaConfig, LlamaForCausalLM
+
+CONFIG = {
+    "architectures": ["LLaDAModelLM"],
+    "model_type": "llada",
+    "block_type": "llama",
+    "activation_type": "silu",
+    "layer_norm_type": "rms",
+    "d_model": 192,
+    "n_layers": 4,
+    "n_heads": 6,
+    "n_kv_heads": 6,
+    "mlp_hidden_size": 512,
+    "vocab_size": len(VOCABULARY),
+    "embedding_size": 448,
+    "max_sequence_length": 512,
+    "rope": True,
+    "rope_theta": 10000.0,
+    "rms_norm_eps": 1e-5,
+    "weight_tying": False,
+    "include_bias": False,
+    "include_qkv_bias": False,
+    "alibi": False,
+    "attention_layer_norm": False,
+    "scale_logits": False,
+    "input_emb_norm": False,
+    "mask_token_id": VOCABULARY[MASK],
+    "eos_token_id": VOCABULARY[END],
+    "pad_token_id": VOCABULARY[END],
+    "torch_dtype": "bfloat16",
+}
+
+WIDTHS = {28: 12, 40: 5, 60: 2, 72: 1}
+"""Tokens in a row, and how often a batch is that wide. End tokens fill a row, as in LLaDA's fine-tuning."""
+
+NUM_NUMBERS = {2: 1, 3: 26, 4: 3}
+"""Numbers in a problem, and how often."""
+
+BLOCK_NAMES = {
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ff_norm",
+    "self_attn.q_proj": "q_proj",
+    "self_attn.k_proj": "k_proj",
+    "self_attn.v_proj": "v_proj",
+    "self_attn.o_proj": "attn_out",
+    "mlp.gate_proj": "ff_proj",
+    "mlp.up_proj": "up_proj",
+    "mlp.down_proj": "ff_out",
+}
+"""Llama's names within a layer and LLaDA's."""
+
+
+def build_model() -> LlamaForCausalLM:
+    """Return a bidirectional Llama of CONFIG's shape with random weights."""
+    config = LlamaConfig(
+        hidden_size=CONFIG["d_model"],
+        num_hidden_layers=CONFIG["n_layers"],
+        num_attention_heads=CONFIG["n_heads"],
+        num_key_value_heads=CONFIG["n_kv_heads"],
+        intermediate_size=CONFIG["mlp_hidden_size"],
+        vocab_size=CONFIG["embedding_size"],
+        max_position_embeddings=CONFIG["max_sequence_length"],
+        rope_parameters={"rope_type": "default", "rope_theta": CONFIG["rope_theta"]},
+        rms_norm_eps=CONFIG["rms_norm_eps"],
+        tie_word_embeddings=False,
+        is_causal=False,
+        use_cache=False,
+    )
+    return LlamaForCausalLM(config)
+
+
+def draw_batch(random: Random, size: int) -> tuple[Tensor, Tensor]:
+    """Return token ids [B, W] and which of them are the response (with its end tokens), bool [B, W]."""
+    encode = countdown_tokenizer.build().encode
+    width = random.choices(list(WIDTHS), WIDTHS.values())[0]
+    ids = torch.full((size, width), VOCABULARY[END])
+    is_response = torch.ones(size, width, dtype=torch.bool)
+    row = 0
+    while row < size:
+        problem = draw_problem(random, random.choices(list(NUM_NUMBERS), NUM_NUMBERS.values())[0])
+        prompt = encode(f"{USER}{problem.prompt}{ASSISTANT}").ids
+        text = prompt + encode(str(solution(problem))).ids
+        if len(text) <= width:
+            ids[row, : len(text)] = torch.tensor(text)
+            is_response[row, : len(prompt)] = False
+            row += 1
+    return ids, is_response
+
+
+def loss_of(model: LlamaForCausalLM, ids: Tensor, is_response: Tensor) -> Tensor:
+    """Return LLaDA's fine-tuning loss: response tokens masked with probability t, cross-entropy weighted by 1/t.
+
+    t is uniform; a batch takes evenly spaced values with one random offset, which lowers the variance.
+    """
+    size = len(ids)
+    t = ((torch.arange(size) + torch.rand(1)) / size)[torch.randperm(size), None].clamp(min=1e-3).to(ids.device)
+    is_masked = (torch.rand(ids.shape, device=ids.device) < t) & is_response
+    with torch.autocast(ids.device.type, dtype=torch.bfloat16):
+        logits = model(torch.where(is_masked, CONFIG["mask_token_id"], ids)).logits
+    losses = functional.cross_entropy(logits.float().flatten(0, 1), ids.flatten(), reduction="none").view_as(ids)
+    return (losses * is_masked / t / is_response.sum(1, keepdim=True)).sum() / size
+
+
+def make_optimizers(model: LlamaForCausalLM) -> list[torch.optim.Optimizer]:
+    """Return Muon for the layers' matrices and AdamW for embeddings, head and norms."""
+    matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and ".layers." in name]
+    others = [p for name, p in model.named_parameters() if p.ndim != 2 or ".layers." not in name]
+    muon = torch.optim.Muon(matrices, lr=0.02, weight_decay=0.0)
+    return [muon, torch.optim.AdamW(others, lr=3e-3, weight_decay=0.0)]
+
+
+def learning_rate_factor(step: int, num_steps: int) -> float:
+    """Return the share of the full rate: 50 steps up, then full, then straight down to 0 over the last 70 %."""
+    return min(1.0, (step + 1) / 50, (num_steps - step) / (0.7 * num_steps))
+
+
+def train(num_steps: int, batch_size: int, seed: int, device: str) -> Iterator[tuple[int, float, LlamaForCausalLM]]:
+    """Yield (step, mean loss since the last, model) every 50 steps and at the end."""
+    torch.manual_seed(seed)
+    random = Random(seed)
+    model = build_model().to(device)
+    compiled = torch.compile(model, dynamic=False)
+    optimizers = make_optimizers(model)
+    schedulers = [
+        torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: learning_rate_factor(step, num_steps))
+        for optimizer in optimizers
+    ]
+    losses: list[float] = []
+    for step in range(1, num_steps + 1):
+        ids, is_response = draw_batch(random, batch_size)
+        loss = loss_of(compiled, ids.to(device), is_response.to(device))
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for optimizer, scheduler in zip(optimizers, schedulers, strict=True):
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            scheduler.step()
+        losses.append(loss.item())
+        if step % 50 == 0 or step == num_steps:
+            yield step, sum(losses) / len(losses), model
+            losses.clear()
+
+
+def save(model: LlamaForCausalLM, folder: Path) -> None:
+    """Write the model in LLaDA's checkpoint format: bfloat16, official weight names."""
+    weights = {
+        "model.transformer.wte.weight": model.model.embed_tokens.weight,
+        "model.transformer.ln_f.weight": model.model.norm.weight,
+        "model.transformer.ff_out.weight": model.lm_head.weight,
+    }
+    for index, layer in enumerate(model.model.layers):
+        for ours, official in BLOCK_NAMES.items():
+            weights[f"model.transformer.blocks.{index}.{official}.weight"] = layer.get_submodule(ours).weight
+    rounded = {name: weight.detach().to("cpu", torch.bfloat16).contiguous() for name, weight in weights.items()}
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(rounded, folder / "model.safetensors.part", metadata={"format": "pt"})
+    os.replace(folder / "model.safetensors.part", folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(CONFIG, indent=2) + "\n")
+    countdown_tokenizer.save(folder)
+
+
+def main() -> None:
+    """Train, log a JSON line every 50 steps, and save every 250 steps and at the end."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--log", type=Path, default=Path("train_log.jsonl"))
+    parser.add_argument("--steps", type=int, default=5000)
+    parser.add_argument("--batch-size", type=int, default=256)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="cpu")
+    args = parser.parse_args()
+    started = time.perf_counter()
+    with args.log.open("w") as log:
+        for step, loss, model in train(args.steps, args.batch_size, args.seed, args.device):
+            record = {"step": step, "loss": round(loss, 4), "seconds": round(time.perf_counter() - started)}
+            print(json.dumps(record), file=log, flush=True)
+            print(json.dumps(record), flush=True)
+            if step % 250 == 0 or step == args.steps:
+                save(model, args.output)
+
+
+if __name__ == "__main__":
+    main()
