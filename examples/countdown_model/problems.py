@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
-from itertools import permutations, product
+from itertools import islice, permutations, product
 from pathlib import Path
 from random import Random
 
@@ -59,20 +59,15 @@ def parse_prompt(prompt: str) -> Problem:
 def draw_problem(random: Random, num_numbers: int) -> Problem:
     """Return a solvable problem that is not held out; about one in 16 of three numbers needs * or /."""
     needs_product = num_numbers == 3 and random.random() < 1 / 16
-    while True:
-        numbers = [random.randint(1, 100) for _ in range(num_numbers)]
-        kinds = random.choices("+-*/" if needs_product else "+-", k=num_numbers - 1)
-        if needs_product and not {"*", "/"} & set(kinds):
-            continue
-        target = Fraction(numbers[0])
-        for kind, number in zip(kinds, numbers[1:], strict=True):
-            target = _apply(target, kind, number)
-        if target.denominator != 1 or not 1 <= abs(target) <= 100:
-            continue
-        problem = Problem(tuple(random.sample(numbers, num_numbers)), abs(int(target)))
-        is_sum = next(_signed_sums(problem), None) is not None
-        if not problem.is_held_out and is_sum != needs_product and solution(problem) is not None:
-            return problem
+    while (problem := _draw(random, num_numbers, needs_product)) is None or problem.is_held_out:
+        pass
+    return problem
+
+
+def held_out_problems(random: Random, count: int) -> list[Problem]:
+    """Return problems of three numbers that are held out from training and can be solved with + and -."""
+    drawn = iter(lambda: _draw(random, 3, needs_product=False), object())
+    return list(islice((problem for problem in drawn if problem is not None and problem.is_held_out), count))
 
 
 def solution(problem: Problem) -> str | None:
@@ -93,6 +88,22 @@ def is_correct(answer: str, problem: Problem) -> bool:
         return _value(ast.parse(found[1], mode="eval").body) == problem.target
     except (SyntaxError, ValueError, ZeroDivisionError, RecursionError):
         return False
+
+
+def _draw(random: Random, num_numbers: int, needs_product: bool) -> Problem | None:
+    """Return a problem that is solvable with + and - if and only if it needs no product, or None."""
+    numbers = [random.randint(1, 100) for _ in range(num_numbers)]
+    kinds = random.choices("+-*/" if needs_product else "+-", k=num_numbers - 1)
+    if needs_product and not {"*", "/"} & set(kinds):
+        return None
+    target = Fraction(numbers[0])
+    for kind, number in zip(kinds, numbers[1:], strict=True):
+        target = _apply(target, kind, number)
+    if target.denominator != 1 or not 1 <= abs(target) <= 100:
+        return None
+    problem = Problem(tuple(random.sample(numbers, num_numbers)), abs(int(target)))
+    is_sum = next(_signed_sums(problem), None) is not None
+    return problem if is_sum != needs_product and solution(problem) is not None else None
 
 
 def _signed_sums(problem: Problem) -> Iterator[str]:

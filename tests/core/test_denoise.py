@@ -1,0 +1,151 @@
+"""Denoising: the schedule, the blocks, and what is never written. Token-for-token checks: tests/adapters/test_llada.py."""
+
+import numpy as np
+import pytest
+
+from dise_core import Candidates, InputError, Plan, UnmaskingPolicy, UnmaskingStep, drive
+from dise_core.arrays import Ids
+from dise_core.denoise import Denoiser
+from dise_core.errors import PlanError
+from dise_core.noise import Noise
+from dise_core.reading import Reading
+from dise_core.sequence import SpecialTokens
+from dise_strategies.unmasking.low_confidence import LowConfidence
+from dise_strategies.unmasking.random import RandomUnmasking
+from tests.toy_model import MASK, SPECIAL, ToyPredictor
+
+PROMPT = np.array([1, 2, 3])
+
+
+def denoiser(**settings: object) -> Denoiser:
+    defaults = {"special": SPECIAL, "policy": LowConfidence(), "noise": Noise(0), "max_tokens": 10, "max_length": 40}
+    return Denoiser(**(defaults | settings))  # type: ignore[arg-type]
+
+
+def masks_per_step(plan: Plan[object]) -> list[int]:
+    """Return how many masks stand in the whole text at each step."""
+    counts: list[int] = []
+    predictor = ToyPredictor()
+
+    def read(reads: object) -> list[Reading]:
+        [asked] = reads  # type: ignore[misc]
+        counts.append(int((asked.token_ids == MASK).sum()))
+        return predictor.read([asked])
+
+    drive(plan, read)
+    return counts
+
+
+@pytest.mark.parametrize(
+    ("settings", "num_tokens", "expected"),
+    [
+        ({"tokens_per_step": 2, "block_length": 4}, 10, [10, 8, 6, 4, 2]),
+        ({"tokens_per_step": 3, "block_length": 4}, 10, [10, 7, 6, 3, 2]),
+        ({"tokens_per_step": 99, "block_length": 4}, 10, [10, 6, 2]),
+        ({"steps": 6, "block_length": 5}, 10, [10, 8, 6, 5, 3, 1]),
+        ({"steps": 5, "block_length": 5}, 10, [10, 8, 6, 5, 2]),
+        ({"steps": 100, "block_length": 5}, 3, [3, 2, 1]),
+    ],
+)
+def test_the_schedule_commits_what_it_says(settings: dict[str, object], num_tokens: int, expected: list[int]) -> None:
+    """Steps take floor(n / steps) tokens, the first remainder steps one more, as in LLaDA's get_num_transfer_tokens."""
+    assert masks_per_step(denoiser(**settings).write(PROMPT, num_tokens)) == expected
+
+
+def test_blocks_are_filled_from_left_to_right() -> None:
+    asked: list[list[int]] = []
+    predictor = ToyPredictor()
+
+    def read(reads: object) -> list[Reading]:
+        [one] = reads  # type: ignore[misc]
+        asked.append(one.positions.tolist())
+        return predictor.read([one])
+
+    drive(denoiser(block_length=4, tokens_per_step=4).write(PROMPT, 10), read)
+    assert asked == [[3, 4, 5, 6], [7, 8, 9, 10], [11, 12]]
+
+
+def test_only_masks_from_the_start_on_are_filled_and_the_canvas_stays() -> None:
+    canvas = np.array([1, MASK, 2, MASK, 5, MASK, MASK])
+    before = canvas.copy()
+    filled = drive(denoiser(block_length=2).denoise(canvas, start=3, prompt_length=1), ToyPredictor().read)
+    assert canvas.tolist() == before.tolist()
+    assert filled[[0, 1, 2, 4]].tolist() == [1, MASK, 2, 5]
+    assert MASK not in filled[3:]
+
+
+def test_the_mask_and_forbidden_ids_are_never_written() -> None:
+    for seed in range(20):
+        settings = {"temperature": 2.0, "forbidden": (0, 4, 10), "noise": Noise(seed)}
+        sequence = drive(denoiser(**settings).write(PROMPT, 20), ToyPredictor().read)
+        assert not np.isin(sequence.response, [MASK, 0, 4, 10]).any()
+
+
+def test_guidance_masks_the_prompt_alone() -> None:
+    plan = denoiser(cfg_scale=1.5).write(PROMPT, 4)
+    [read] = next(plan)
+    assert read.guidance is not None
+    assert read.guidance.scale == 1.5
+    assert read.guidance.token_ids.tolist() == [MASK] * 7
+    assert read.token_ids.tolist() == [1, 2, 3, *[MASK] * 4]
+    plan.close()
+
+
+def test_a_second_pass_draws_anew_only_from_another_first_step() -> None:
+    canvas = np.array([1, *[MASK] * 12])
+    one, again, later = (
+        drive(denoiser(temperature=1.5).denoise(canvas, 1, 1, first_step=step), ToyPredictor().read).tolist()
+        for step in (0, 0, 6)
+    )
+    assert one == again
+    assert one != later
+
+
+def test_the_readout_carries_the_sampling_settings() -> None:
+    plan = denoiser(temperature=0.7, top_p=0.9, top_k=5, forbidden=(3,)).write(PROMPT, 4)
+    [read] = next(plan)
+    assert read.readout == Candidates(0.7, 0.9, 5, Noise(0), "probability", (MASK, 3))
+    plan.close()
+
+
+def test_random_unmasking_commits_other_positions_with_another_seed() -> None:
+    def order(seed: int) -> list[int]:
+        step = UnmaskingStep(np.arange(30), np.zeros(30), 10, Noise(seed))
+        return RandomUnmasking().choose(step).tolist()
+
+    assert order(1) == order(1)
+    assert sorted({*order(1), *order(2)}) != sorted(order(1))
+    assert len(set(order(1))) == 10
+
+
+def test_low_confidence_prefers_the_left_of_equals() -> None:
+    step = UnmaskingStep(np.arange(4), np.array([0.5, 0.9, 0.5, 0.9]), 3, Noise(0))
+    assert LowConfidence().choose(step).tolist() == [1, 3, 0]
+
+
+class Idle(UnmaskingPolicy):
+    """Commits nothing."""
+
+    def choose(self, step: UnmaskingStep) -> Ids:
+        return np.zeros(0, np.int64)
+
+
+class OneAtATime(UnmaskingPolicy):
+    """Commits one token whatever the quota."""
+
+    def choose(self, step: UnmaskingStep) -> Ids:
+        return np.zeros(1, np.int64)
+
+
+def test_a_policy_that_commits_nothing_is_refused() -> None:
+    with pytest.raises(PlanError, match="chose no token, so denoising would never end"):
+        drive(denoiser(policy=Idle()).write(PROMPT, 4), ToyPredictor().read)
+
+
+def test_a_policy_may_commit_fewer_than_its_quota() -> None:
+    assert masks_per_step(denoiser(policy=OneAtATime(), steps=2).write(PROMPT, 5)) == [5, 4, 3, 2, 1]
+
+
+def test_a_model_without_a_mask_token_cannot_denoise() -> None:
+    with pytest.raises(InputError, match="has no mask token"):
+        drive(denoiser(special=SpecialTokens(None, frozenset())).write(PROMPT, 4), ToyPredictor().read)

@@ -1,0 +1,182 @@
+"""The engine: limits, order, isolation."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from dise_core import EngineConfig, Plan, Read, Reading, TokenLogProbs, TopLogProbs
+from dise_core.engine import Engine
+from dise_core.errors import InputError, ModelError, ModelOutputError, PlanError, TooLongError
+from dise_core.reading import drive
+from tests.toy_model import ToyPredictor
+
+
+def read_of(ids: Sequence[int]) -> Read:
+    return Read(np.array(ids), np.array([0]), TokenLogProbs(np.array([1])))
+
+
+def ask(*rounds: Sequence[Read]) -> Plan[list[float]]:
+    heard: list[float] = []
+    for reads in rounds:
+        readings = yield reads
+        heard.extend(float(reading.logprobs[0]) for reading in readings)
+    return heard
+
+
+def engine_of(predictor: ToyPredictor, max_num_seqs: int = 64, max_batch_tokens: int = 1000) -> Engine:
+    return Engine({"target": predictor}, EngineConfig(max_num_seqs=max_num_seqs, max_batch_tokens=max_batch_tokens))
+
+
+def test_batches_keep_both_limits_and_the_order_of_arrival() -> None:
+    predictor = ToyPredictor()
+    plans = [ask([read_of([i] * length)]) for i, length in enumerate([3, 4, 5, 1, 1, 1, 9])]
+    outcomes = list(engine_of(predictor, max_num_seqs=3, max_batch_tokens=9).run(plans))
+    assert [outcome.index for outcome in outcomes] == [0, 1, 2, 3, 4, 5, 6]
+    assert [[len(ids) for ids in batch] for batch in predictor.batches] == [[3, 4], [5, 1, 1], [1], [9]]
+
+
+def test_new_plans_join_and_finished_ones_leave_at_every_step() -> None:
+    predictor = ToyPredictor()
+    plans = [ask(*[[read_of([i])]] * rounds) for i, rounds in enumerate([1, 3, 1, 1])]
+    list(engine_of(predictor, max_num_seqs=2).run(plans))
+    assert [[int(ids[0]) for ids in batch] for batch in predictor.batches] == [[0, 1], [1, 2], [1, 3]]
+
+
+def test_plans_are_taken_only_as_room_appears() -> None:
+    taken = []
+
+    def plans() -> Sequence[Plan[list[float]]]:
+        for i in range(5):
+            taken.append(i)
+            yield ask([read_of([i])])
+
+    outcomes = engine_of(ToyPredictor(), max_num_seqs=2).run(plans())  # type: ignore[arg-type]
+    next(outcomes)
+    assert taken == [0, 1]
+    assert len(list(outcomes)) == 4
+
+
+def test_a_plan_that_fails_ends_alone() -> None:
+    predictor = ToyPredictor()
+
+    def failing() -> Plan[list[float]]:
+        yield [read_of([1])]
+        raise ZeroDivisionError("by zero")
+
+    lonely = drive(ask([read_of([2])], [read_of([3])]), predictor.read)
+    good, bad = sorted(
+        engine_of(predictor).run([ask([read_of([2])], [read_of([3])]), failing()]), key=lambda outcome: outcome.index
+    )
+    assert good.unwrap() == lonely
+    with pytest.raises(PlanError, match="ZeroDivisionError: by zero") as caught:
+        bad.unwrap()
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+@pytest.mark.parametrize(
+    ("ids", "error", "text"),
+    [
+        ([], InputError, "the text is empty"),
+        ([12], InputError, "token id 12 at position 0 is outside the vocabulary: ids are 0 to 11"),
+        ([0, -1], InputError, "token id -1 at position 1"),
+        ([0] * 41, TooLongError, "41 tokens is longer than the model's limit of 40"),
+    ],
+)
+def test_a_bad_read_fails_its_own_request(ids: list[int], error: type[Exception], text: str) -> None:
+    bad_read = Read(np.array(ids, dtype=np.int64), np.zeros(0, np.int64), TopLogProbs(1))
+    good, bad = sorted(engine_of(ToyPredictor()).run([ask([read_of([1])]), ask([bad_read])]), key=lambda o: o.index)
+    assert good.error is None
+    with pytest.raises(error, match=text):
+        bad.unwrap()
+
+
+def test_a_text_that_no_batch_could_hold_fails_and_the_others_go_on() -> None:
+    engine = engine_of(ToyPredictor(), max_batch_tokens=5)
+    long, short = sorted(engine.run([ask([read_of([1] * 6)]), ask([read_of([1] * 5)])]), key=lambda o: o.index)
+    with pytest.raises(TooLongError, match="more than max_batch_tokens=5; raise that limit"):
+        long.unwrap()
+    assert short.error is None
+
+
+def test_a_read_for_a_predictor_that_is_not_loaded_fails() -> None:
+    read = Read(np.array([1]), np.array([0]), TopLogProbs(1), predictor="judge")
+    [outcome] = engine_of(ToyPredictor()).run([ask([read])])
+    with pytest.raises(PlanError, match="no predictor 'judge' is loaded. Loaded: target"):
+        outcome.unwrap()
+
+
+@pytest.mark.parametrize("wrong", [None, 5, [5], {}, "ab"])
+def test_a_plan_that_yields_no_reads_fails(wrong: object) -> None:
+    def plan() -> Plan[None]:
+        yield wrong  # type: ignore[misc]
+
+    [outcome] = engine_of(ToyPredictor()).run([plan()])
+    with pytest.raises(PlanError, match="must yield a list of Reads"):
+        outcome.unwrap()
+
+
+def test_a_plan_may_ask_nothing() -> None:
+    def plan() -> Plan[int]:
+        readings = yield []
+        return len(readings)
+
+    [outcome] = engine_of(ToyPredictor()).run([plan()])
+    assert outcome.unwrap() == 0
+
+
+class Faulty(ToyPredictor):
+    """Fails as a broken model would for texts that start with 9, 8 or 7."""
+
+    def read(self, reads: Sequence[Read]) -> list[Reading]:
+        if any(read.token_ids[0] == 9 for read in reads):
+            raise RuntimeError("kernel failed")
+        readings = super().read(reads)
+        for place, read in enumerate(reads):
+            if read.token_ids[0] == 8:
+                readings[place] = Reading(readings[place].token_ids, np.full(len(read.positions), np.nan, np.float32))
+        return readings[:-1] if any(read.token_ids[0] == 7 for read in reads) else readings
+
+
+@pytest.mark.parametrize(
+    ("first", "error", "text"),
+    [
+        (9, PlanError, "RuntimeError: kernel failed"),
+        (8, ModelOutputError, "the model's logits at position 0 hold NaN"),
+        (7, ModelError, "answered 0 of 1 reads"),
+    ],
+)
+def test_a_model_that_fails_on_one_text_fails_that_request_alone(first: int, error: type[Exception], text: str) -> None:
+    plans = [ask([read_of([i])]) for i in (1, first, 2)]
+    outcomes = sorted(engine_of(Faulty()).run(plans), key=lambda outcome: outcome.index)
+    assert [outcome.error is None for outcome in outcomes] == [True, False, True]
+    with pytest.raises(error, match=text):
+        outcomes[1].unwrap()
+
+
+def test_a_plan_may_handle_the_error_of_its_read_and_ask_again() -> None:
+    def careful() -> Plan[str]:
+        try:
+            yield [read_of([1]), read_of([9])]
+        except RuntimeError:
+            yield [read_of([2])]
+        return "recovered"
+
+    [outcome] = engine_of(Faulty()).run([careful()])
+    assert outcome.unwrap() == "recovered"
+
+
+def test_closing_the_run_closes_the_plans_under_way() -> None:
+    closed = []
+
+    def plan(rounds: int) -> Plan[None]:
+        try:
+            for _ in range(rounds):
+                yield [read_of([1])]
+        finally:
+            closed.append(rounds)
+
+    outcomes = engine_of(ToyPredictor()).run([plan(1), plan(50)])
+    next(outcomes)
+    outcomes.close()  # type: ignore[attr-defined]
+    assert closed == [1, 50]

@@ -1,0 +1,51 @@
+"""Parameters: what is refused, and how it is said."""
+
+import pytest
+from pydantic import ValidationError
+
+from dise_core import EngineConfig, SamplingParams, ScoringParams
+from dise_core.params import EngineOptions, input_error
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"max_tokens": 0}, "SamplingParams: max_tokens=0: Input should be greater than or equal to 1"),
+        ({"max_tokens": -3}, "max_tokens=-3"),
+        ({"temperature": float("nan")}, "temperature=nan"),
+        ({"temperature": -0.1}, "temperature=-0.1"),
+        ({"top_p": 0.0}, "top_p=0.0"),
+        ({"seed": -1}, "seed=-1"),
+        ({"n": 0}, "n=0"),
+        ({"selektor": "full"}, "SamplingParams has no setting 'selektor'"),
+        ({"n": 3, "best_of": 2}, "SamplingParams: best_of=2 is less than n=3"),
+        ({"max_tokens": 128, "steps": 3}, "steps=3 is less than one step for each of the 4 blocks"),
+    ],
+)
+def test_a_bad_setting_is_one_line_that_names_it(settings: dict[str, object], text: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        SamplingParams(**settings)  # type: ignore[arg-type]
+    problem = str(input_error(caught.value, "SamplingParams"))
+    assert text in problem
+    assert "\n" not in problem
+
+
+def test_remasking_is_another_name_of_unmasking() -> None:
+    assert SamplingParams(remasking="random").unmasking == "random"  # type: ignore[call-arg]
+    assert SamplingParams(unmasking="random").unmasking == "random"
+
+
+def test_best_of_is_how_many_are_written() -> None:
+    assert SamplingParams(n=2).num_samples == 2
+    assert SamplingParams(n=2, best_of=5).num_samples == 5
+
+
+def test_engine_options_are_the_fields_of_engine_config() -> None:
+    assert set(EngineOptions.__annotations__) == set(EngineConfig.model_fields)
+
+
+def test_the_defaults_are_the_documented_ones() -> None:
+    params = SamplingParams()
+    assert (params.max_tokens, params.block_length, params.tokens_per_step, params.temperature) == (128, 32, 2, 0)
+    assert (params.unmasking, params.length, params.n, params.seed) == ("low-confidence", "fixed", 1, 0)
+    assert (ScoringParams().scorer, ScoringParams().selector) == ("dise", "last-10")

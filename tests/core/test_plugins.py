@@ -1,0 +1,119 @@
+"""Discovery: every clash is refused by name. Installed distributions: tests/app/test_third_party.py."""
+
+import sys
+import types
+from collections.abc import Callable
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from dise_core import Selector, TokenSequence, hookimpl
+from dise_core.arrays import Mask
+from dise_core.errors import PluginError
+from dise_core.plugins import discover, installed_catalog
+
+
+class Nothing(Selector):
+    """Selects nothing."""
+
+    def select(self, sequence: TokenSequence) -> Mask:
+        return sequence.mask_of([])
+
+
+class Unfinished(Selector):
+    """Lacks its method."""
+
+
+def plugin(monkeypatch: pytest.MonkeyPatch, name: str, **functions: Callable[..., object]) -> EntryPoint:
+    """Return the entry point of a module made of these functions."""
+    module = types.ModuleType(f"plugin_{name}")
+    vars(module).update(functions)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    return EntryPoint(name, module.__name__, "dise")
+
+
+def selectors(classes: object) -> Callable[[], object]:
+    @hookimpl
+    def dise_selectors() -> object:
+        return classes
+
+    return dise_selectors
+
+
+def test_the_built_ins_are_found_like_any_plugin() -> None:
+    catalog = installed_catalog()
+    assert catalog.scorers["dise"].plugin == "strategies"
+    assert catalog.mask_predictors["countdown"].plugin == "adapters"
+
+
+def test_a_plugin_adds_its_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    catalog = discover([plugin(monkeypatch, "mine", dise_selectors=selectors({"nothing": Nothing}))])
+    assert catalog.selectors["nothing"].cls is Nothing
+    assert catalog.selectors["nothing"].plugin == "mine"
+
+
+def test_two_plugins_that_claim_one_name_are_both_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = [plugin(monkeypatch, name, dise_selectors=selectors({"same": Nothing})) for name in ("one", "two")]
+    with pytest.raises(PluginError, match=r"plugins '(one|two)' and '(two|one)' both claim 'same' in dise_selectors"):
+        discover(points)
+
+
+def test_two_plugins_of_one_name_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = plugin(monkeypatch, "twin", dise_selectors=selectors({"x": Nothing}))
+    with pytest.raises(PluginError, match="two plugins are called 'twin'"):
+        discover([point, point])
+
+
+def test_an_import_failure_names_the_plugin() -> None:
+    with pytest.raises(PluginError, match="plugin 'gone' cannot be imported from 'no_such_module': ModuleNotFoundError"):
+        discover([EntryPoint("gone", "no_such_module", "dise")])
+
+
+def test_a_misspelt_hook_names_the_plugin_and_the_hooks(monkeypatch: pytest.MonkeyPatch) -> None:
+    hook = selectors({})
+    point = plugin(monkeypatch, "typo", dise_selectors=selectors({}), dise_selector=hook)
+    with pytest.raises(PluginError, match=r"plugin 'typo'.*dise_selector.*Hooks: dise_length_controllers"):
+        discover([point])
+
+
+def test_a_hook_with_arguments_names_the_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
+    @hookimpl
+    def dise_scorers(settings: object) -> dict[str, object]:
+        return {}
+
+    with pytest.raises(PluginError, match=r"plugin 'eager'.*settings"):
+        discover([plugin(monkeypatch, "eager", dise_scorers=dise_scorers)])
+
+
+def test_a_plugin_without_hooks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def dise_selectors() -> dict[str, object]:
+        return {}
+
+    with pytest.raises(PluginError, match="plugin 'bare' has no function marked with hookimpl"):
+        discover([plugin(monkeypatch, "bare", dise_selectors=dise_selectors)])
+
+
+@pytest.mark.parametrize(
+    ("classes", "text"),
+    [
+        ([Nothing], r"must return \{name: class\}"),
+        ({"x": Nothing()}, "which is no subclass of Selector"),
+        ({"x": dict}, "which is no subclass of Selector"),
+        ({"x": Unfinished}, "'x' does not implement select"),
+        ({"X y": Nothing}, "the name 'X y' may hold lower-case letters"),
+        ({"a+b": Nothing}, "the name 'a\\+b' may hold"),
+        ({3: Nothing}, "the name 3 may hold"),
+    ],
+)
+def test_a_wrong_answer_of_a_hook_is_refused(monkeypatch: pytest.MonkeyPatch, classes: object, text: str) -> None:
+    with pytest.raises(PluginError, match=text):
+        discover([plugin(monkeypatch, "wrong", dise_selectors=selectors(classes))])
+
+
+def test_a_hook_that_raises_names_the_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
+    @hookimpl
+    def dise_scorers() -> dict[str, object]:
+        raise KeyError("lost")
+
+    with pytest.raises(PluginError, match=r"plugin 'broken' fails in dise_scorers\(\): KeyError: 'lost'"):
+        discover([plugin(monkeypatch, "broken", dise_scorers=dise_scorers)])

@@ -1,0 +1,103 @@
+"""Plans: how they compose, and what they cost."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from dise_core import Candidates, Plan, Read, Reading, TokenLogProbs, TopLogProbs, drive, gather
+from dise_core.errors import PlanError
+from dise_core.reading import Guidance, count_nfe, distinct_rows
+
+
+def read_of(*ids: int, guidance: Guidance | None = None) -> Read:
+    return Read(np.array(ids), np.array([0]), TokenLogProbs(np.array([0])), guidance=guidance)
+
+
+def echo(reads: Sequence[Read]) -> list[Reading]:
+    return [Reading(read.token_ids, -read.token_ids.astype(np.float32)) for read in reads]
+
+
+def ask(*rounds: Sequence[Read]) -> Plan[list[list[int]]]:
+    heard = []
+    for reads in rounds:
+        readings = yield reads
+        heard.append([int(reading.token_ids[0]) for reading in readings])
+    return heard
+
+
+def test_drive_hands_each_answer_to_the_plan_that_asked() -> None:
+    assert drive(ask([read_of(1), read_of(2)], [read_of(3)]), echo) == [[1, 2], [3]]
+
+
+def test_gather_merges_what_is_asked_at_the_same_time() -> None:
+    batches: list[list[int]] = []
+
+    def record(reads: Sequence[Read]) -> list[Reading]:
+        batches.append([int(read.token_ids[0]) for read in reads])
+        return echo(reads)
+
+    short, long, none = ask([read_of(1)]), ask([read_of(2), read_of(3)], [read_of(4)]), ask()
+    assert drive(gather(short, long, none), record) == [[[1]], [[2, 3], [4]], []]
+    assert batches == [[1, 2, 3], [4]]
+
+
+def test_gather_of_nothing_returns_nothing() -> None:
+    assert drive(gather(), echo) == []
+
+
+def test_gather_closes_the_others_when_one_plan_raises() -> None:
+    closed = []
+
+    def patient() -> Plan[None]:
+        try:
+            yield [read_of(1)]
+            yield [read_of(1)]
+        finally:
+            closed.append(True)
+
+    def failing() -> Plan[None]:
+        yield [read_of(2)]
+        raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError, match="no"):
+        drive(gather(patient(), failing()), echo)
+    assert closed == [True]
+
+
+def test_reads_of_one_text_share_a_row() -> None:
+    rows = distinct_rows([read_of(1, 2), read_of(3), read_of(1, 2)])
+    assert [row.reads for row in rows] == [(0, 2), (1,)]
+
+
+def test_another_guidance_or_predictor_is_another_row() -> None:
+    plain, other = read_of(1), Read(np.array([1]), np.array([0]), TopLogProbs(1), predictor="judge")
+    guided = read_of(1, guidance=Guidance(np.array([2]), 1.0))
+    rows = distinct_rows([plain, other, guided])
+    assert [row.reads for row in rows] == [(0,), (1,), (2,)]
+    assert [row.num_sequences for row in rows] == [1, 1, 2]
+    assert [row.num_tokens for row in rows] == [1, 1, 2]
+
+
+def test_nfe_counts_sequences_not_reads() -> None:
+    guided = read_of(1, guidance=Guidance(np.array([2]), 1.0))
+    plan = count_nfe(ask([read_of(1), read_of(1), read_of(2)], [guided]))
+    result, nfe = drive(plan, echo)
+    assert result == [[1, 1, 2], [1]]
+    assert nfe == 4
+
+
+@pytest.mark.parametrize("position", [-1, 3])
+def test_a_read_outside_its_text_is_refused(position: int) -> None:
+    with pytest.raises(PlanError, match="positions outside 0..2"):
+        Read(np.arange(3), np.array([position]), TopLogProbs(1))
+
+
+def test_a_read_needs_one_target_per_position() -> None:
+    with pytest.raises(PlanError, match="2 positions but 1 targets"):
+        Read(np.arange(3), np.array([0, 1]), TokenLogProbs(np.array([5])))
+
+
+def test_candidates_with_a_temperature_need_noise() -> None:
+    with pytest.raises(PlanError, match="need noise"):
+        Candidates(temperature=0.5)

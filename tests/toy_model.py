@@ -1,0 +1,145 @@
+"""A mask predictor in numpy, naive and in float64: every logit depends on every token. Only tests use it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from dise_core import Candidates, Distribution, MaskPredictor, Read, Reading, TokenLogProbs, TopLogProbs
+from dise_core.arrays import Ids
+from dise_core.interfaces import Tokenizer
+from dise_core.params import EngineConfig
+from dise_core.sequence import SpecialTokens
+
+Logits = npt.NDArray[np.float64]
+
+VOCAB_SIZE = 12
+END, MASK = 10, 11
+SPECIAL = SpecialTokens(MASK, frozenset({END}))
+LETTERS = "abcdefghij"
+
+
+class LetterTokenizer(Tokenizer):
+    """One letter a token: a-j, then <end> and <mask>."""
+
+    @property
+    def has_chat_template(self) -> bool:
+        return False
+
+    def encode(self, text: str) -> Ids:
+        return np.array([LETTERS.index(letter) for letter in text], dtype=np.int64)
+
+    def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> Ids:
+        raise NotImplementedError
+
+    def decode(self, ids: Ids) -> str:
+        return "".join(LETTERS[i] for i in ids if i < END)
+
+    def token_text(self, token_id: int) -> str:
+        return [*LETTERS, "<end>", "<mask>"][token_id]
+
+
+class ToyPredictor(MaskPredictor):
+    """Logits from a fixed random network. `batches` records the token ids of every row of every call."""
+
+    def __init__(self, max_length: int = 40, seed: int = 0) -> None:
+        generator = np.random.default_rng(seed)
+        self.name = "toy"
+        self.tokenizer = LetterTokenizer()
+        self.special = SPECIAL
+        self.vocab_size = VOCAB_SIZE
+        self.max_length = max_length
+        self.batches: list[list[Ids]] = []
+        self._embedding = generator.normal(size=(VOCAB_SIZE, 16))
+        self._place = generator.normal(size=(max_length + 1, 16))
+        self._head = generator.normal(size=(16, VOCAB_SIZE))
+
+    @classmethod
+    def claims(cls, model: str) -> bool:
+        return model == "toy"
+
+    @classmethod
+    def load(cls, model: str, config: EngineConfig) -> Self:
+        return cls()
+
+    def logits(self, ids: Ids) -> Logits:
+        """Return float64 logits [N, V]."""
+        places = self._place[: len(ids)]
+        context = np.tanh(self._embedding[ids] * places).mean(axis=0)
+        logits: Logits = np.tanh(self._embedding[ids] + places + 3 * context) @ self._head
+        return logits
+
+    def read(self, reads: Sequence[Read]) -> list[Reading]:
+        self.batches.append([read.token_ids for read in reads])
+        return [self._answer(read) for read in reads]
+
+    def _answer(self, read: Read) -> Reading:
+        logits = self.logits(read.token_ids)
+        if read.guidance is not None:
+            bare = self.logits(read.guidance.token_ids)
+            logits = bare + (read.guidance.scale + 1) * (logits - bare)
+        return naive_readout(logits[read.positions], read)
+
+
+def naive_readout(logits: Logits, read: Read) -> Reading:
+    """Return the answer to a read from logits [M, V], one row and one token at a time."""
+    logprobs = np.array([row - math.log(sum(math.exp(x - row.max()) for x in row)) - row.max() for row in logits])
+    match readout := read.readout:
+        case TokenLogProbs():
+            values = [row[target] for row, target in zip(logprobs, readout.targets, strict=True)]
+            return Reading(readout.targets, np.array(values, np.float32))
+        case TopLogProbs():
+            order = np.argsort(-logprobs, axis=1, kind="stable")[:, : readout.k]
+            return Reading(order, np.take_along_axis(logprobs, order, 1).astype(np.float32))
+        case Distribution():
+            return Reading(np.tile(np.arange(logits.shape[1]), (len(logits), 1)), logprobs.astype(np.float32))
+        case Candidates():
+            return _naive_candidates(logits, logprobs, readout, read.positions)
+
+
+def _naive_candidates(logits: Logits, logprobs: Logits, readout: Candidates, positions: Ids) -> Reading:
+    tokens, confidences = [], []
+    for row, (position, row_logprobs) in enumerate(zip(positions, logprobs, strict=True)):
+        allowed = {i: x for i, x in enumerate(logits[row]) if i not in readout.forbidden}
+        best_first = sorted(allowed, key=lambda i: -allowed[i])
+        token = best_first[0]
+        if readout.temperature > 0:
+            assert readout.noise is not None
+            u = float(readout.noise.uniforms(np.array([position]))[0])
+            token = _naive_draw({i: allowed[i] / readout.temperature for i in best_first}, readout, u)
+        probabilities = np.exp(row_logprobs)
+        first, second = sorted(probabilities, reverse=True)[:2]
+        tokens.append(token)
+        confidences.append(
+            {
+                "probability": probabilities[token],
+                "margin": first - second,
+                "entropy": float((probabilities * row_logprobs).sum()),
+            }[readout.confidence]
+        )
+    chosen = np.array(tokens, dtype=np.int64)
+    return Reading(chosen, logprobs[np.arange(len(chosen)), chosen].astype(np.float32), np.array(confidences))
+
+
+def _naive_draw(best_first: dict[int, float], readout: Candidates, u: float) -> int:
+    kept = list(best_first)[: readout.top_k or None]
+    weights = {i: math.exp(best_first[i] - best_first[kept[0]]) for i in kept}
+    total = sum(weights.values())
+    nucleus, before = [], 0.0
+    for i in kept:
+        if before / total < readout.top_p:
+            nucleus.append(i)
+        before += weights[i]
+    mass = sum(weights[i] for i in nucleus)
+    running = 0.0
+    for i in sorted(nucleus):
+        running += weights[i]
+        if running > u * mass:
+            return i
+    return max(nucleus)
+
+
