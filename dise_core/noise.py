@@ -36,5 +36,6 @@ class Noise:
         """Return u in [0, 1), float64 [M], for positions int64 [M]; each purpose draws independently."""
         if len(positions) == 0:
             return np.zeros(0)
-        philox = np.random.Philox(key=[self.seed, self.stream], counter=[0, self.step, purpose, 0])
+        key = np.array([self.seed, self.stream], dtype=np.uint64)
+        philox = np.random.Philox(key=key, counter=[0, self.step, purpose, 0])
         return np.random.Generator(philox).random(int(positions.max()) + 1)[positions]

@@ -141,5 +141,3 @@ def _naive_draw(best_first: dict[int, float], readout: Candidates, u: float) -> 
         if running > u * mass:
             return i
     return max(nucleus)
-
-

@@ -102,7 +102,7 @@ def test_a_text_that_no_batch_could_hold_fails_and_the_others_go_on() -> None:
 def test_a_read_for_a_predictor_that_is_not_loaded_fails() -> None:
     read = Read(np.array([1]), np.array([0]), TopLogProbs(1), predictor="judge")
     [outcome] = engine_of(ToyPredictor()).run([ask([read])])
-    with pytest.raises(PlanError, match="no predictor 'judge' is loaded. Loaded: target"):
+    with pytest.raises(PlanError, match=r"no predictor 'judge' is loaded. Loaded: target"):
         outcome.unwrap()
 
 

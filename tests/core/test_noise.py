@@ -41,3 +41,10 @@ def test_the_numbers_are_uniform() -> None:
 
 def test_steps_do_not_share_numbers() -> None:
     assert not np.isin(Noise(0, 0, 0).uniforms(np.arange(500)), Noise(0, 0, 1).uniforms(np.arange(500))).any()
+
+
+def test_seeds_and_streams_of_64_bits_keep_all_their_bits() -> None:
+    draws = {
+        tuple(Noise(seed, stream).uniforms(POSITIONS)) for seed in (2**64 - 1, 2**64 - 2) for stream in (2**64 - 3, 2**64 - 4)
+    }
+    assert len(draws) == 4

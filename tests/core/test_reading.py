@@ -89,7 +89,7 @@ def test_nfe_counts_sequences_not_reads() -> None:
 
 @pytest.mark.parametrize("position", [-1, 3])
 def test_a_read_outside_its_text_is_refused(position: int) -> None:
-    with pytest.raises(PlanError, match="positions outside 0..2"):
+    with pytest.raises(PlanError, match=r"positions outside 0..2"):
         Read(np.arange(3), np.array([position]), TopLogProbs(1))
 
 

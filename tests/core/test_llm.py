@@ -1,0 +1,208 @@
+"""The front door on a toy model: shapes of answers, order, and every bad request."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from dise_core import LLM, InputError, RequestOutput, SamplingParams, Scorer, ScoringParams, Selector
+from dise_core.catalog import Catalog
+from dise_core.errors import PlanError, TooLongError, UnknownNameError
+from dise_core.outputs import Score
+from dise_core.plugins import installed_catalog
+from dise_core.reading import Plan
+from dise_core.sequence import TokenSequence
+from tests.toy_model import END, MASK, ToyPredictor
+
+
+@pytest.fixture
+def llm() -> LLM:
+    return LLM(ToyPredictor())
+
+
+def naive_dise(predictor: ToyPredictor, ids: list[int], positions: list[int]) -> float:
+    logits = predictor.logits(np.array(ids))
+    logprobs = [logits[i, ids[i]] - math.log(sum(math.exp(x) for x in logits[i])) for i in positions]
+    return sum(logprobs) / len(logprobs)
+
+
+def test_the_score_is_the_papers_equation(llm: LLM) -> None:
+    assert isinstance(llm.predictor, ToyPredictor)
+    [answer] = llm.score([[1, 2, 3]], [[4, 5, END, 6, END]], ScoringParams(selector="last-2"))
+    [output] = answer.outputs
+    assert output.score.value == pytest.approx(naive_dise(llm.predictor, [1, 2, 3, 4, 5, END, 6, END], [4, 6]), abs=1e-6)
+    assert output.score.positions.tolist() == [4, 6]
+    assert [token.selected for token in output.tokens] == [False, True, False, True, False]
+    assert [token.is_end for token in output.tokens] == [False, False, True, False, True]
+    assert answer.usage.nfe == 1
+
+
+def test_the_report_regenerates_every_token_in_the_same_pass(llm: LLM) -> None:
+    assert isinstance(llm.predictor, ToyPredictor)
+    ids = [1, 2, 4, 5, END]
+    [answer] = llm.score([ids[:2]], [ids[2:]], ScoringParams(selector="prompt", logprobs=3))
+    for row, token in enumerate(answer.outputs[0].tokens):
+        assert token.logprob == pytest.approx(naive_dise(llm.predictor, ids, [2 + row]), abs=1e-6)
+        probabilities = np.exp(llm.predictor.logits(np.array(ids))[2 + row])
+        assert [i for i, _ in token.top_logprobs] == np.argsort(-probabilities)[:3].tolist()
+    assert answer.usage.nfe == 1
+    assert len(llm.predictor.batches) == 1
+
+
+def test_nothing_selected_scores_minus_infinity_and_null(llm: LLM) -> None:
+    [answer] = llm.score([[1, 2]], [[END, END]])
+    assert answer.outputs[0].score.value == -math.inf
+    record = answer.to_dict()["outputs"][0]["score"]
+    assert record == {
+        "scorer": "dise", "selector": "last-10", "value": None, "num_positions": 0, "standard_error": None,
+    }  # fmt: skip
+
+
+def test_without_a_prompt_the_text_counts_from_its_start(llm: LLM) -> None:
+    [answer] = llm.score("", "abcd", ScoringParams(selector="first-2"))
+    assert answer.outputs[0].score.positions.tolist() == [0, 1]
+    assert answer.usage.prompt_tokens == 0
+
+
+def test_a_generation_has_the_documented_json(llm: LLM) -> None:
+    [answer] = llm.generate("abc", SamplingParams(max_tokens=6, block_length=3, logprobs=1))
+    record = json.loads(json.dumps(answer.to_dict(), allow_nan=False))
+    assert set(record) == {"prompt", "model", "outputs", "usage"}
+    assert set(record["usage"]) == {"prompt_tokens", "completion_tokens", "nfe", "seconds"}
+    [output] = record["outputs"]
+    assert set(output) == {"text", "token_ids", "finish_reason", "score", "tokens"}
+    assert set(output["score"]) == {"scorer", "selector", "value", "num_positions", "standard_error"}
+    assert set(output["tokens"][0]) == {"id", "text", "logprob", "selected", "top_logprobs"}
+    assert len(output["token_ids"]) == 6
+    assert record["prompt"] == "abc"
+    assert record["usage"]["nfe"] == 5
+
+
+def test_outputs_come_best_first_and_best_of_keeps_n(llm: LLM) -> None:
+    params = SamplingParams(max_tokens=8, temperature=2.0, n=6)
+    [answer] = llm.generate("abc", params)
+    values = [output.score.value for output in answer.outputs]
+    assert values == sorted(values, reverse=True)
+    assert len({output.token_ids for output in answer.outputs}) > 1
+    [best] = llm.generate("abc", params.model_copy(update={"n": 2, "best_of": 6}))
+    assert [o.token_ids for o in best.outputs] == [o.token_ids for o in answer.outputs[:2]]
+
+
+def test_finish_reason_says_whether_the_model_ended(llm: LLM) -> None:
+    reasons = set()
+    for seed in range(30):
+        [answer] = llm.generate("abc", SamplingParams(max_tokens=4, temperature=3.0, seed=seed))
+        [output] = answer.outputs
+        assert output.finish_reason == ("stop" if END in output.token_ids else "length")
+        reasons.add(output.finish_reason)
+    assert reasons == {"stop", "length"}
+    assert llm.score("a", "b")[0].outputs[0].finish_reason is None
+
+
+def test_a_single_list_of_ids_is_one_prompt(llm: LLM) -> None:
+    assert len(llm.generate([1, 2, 3], SamplingParams(max_tokens=2))) == 1
+    assert len(llm.generate([[1, 2], "ab"], SamplingParams(max_tokens=2))) == 2
+
+
+@pytest.mark.parametrize(
+    ("prompts", "params", "text"),
+    [
+        ([], {}, "no prompt given"),
+        ("", {}, "the prompt is empty"),
+        ("  ", {}, "the prompt is empty"),
+        ([[]], {}, "the prompt is empty: it needs at least one token"),
+        ("abc", {"max_tokens": 38}, "a prompt of 3 tokens with max_tokens=38 is longer than the model's limit of 40 tokens"),
+        ("abc", {"selector": "lost"}, "unknown selector 'lost'"),
+        ("abc", {"scorer": "disco"}, "unknown scorer 'disco'. Did you mean 'dise'"),
+        ("abc", {"unmasking": "x"}, "unknown unmasking policy 'x'"),
+        ("abc", {"length": "x"}, "unknown length controller 'x'"),
+        ("abc", {"length_settings": {"k": 1}}, "length controller 'fixed' has no setting 'k'"),
+        ("abc", {"n": 2}, "2 responses at temperature 0 would all be the same"),
+        ("abc", {"forbidden_token_ids": (12,)}, "token id 12 at position 0 is outside the vocabulary"),
+        ([[1, 12]], {}, "token id 12 at position 1 is outside the vocabulary: ids are 0 to 11"),
+        ([[1, MASK]], {}, "the text holds the mask token <mask> at position 1"),
+        ([["a"]], {}, "token ids must be a flat list of integers"),
+        ([[1.5]], {}, "token ids must be a flat list of integers"),
+    ],
+)
+def test_a_bad_request_is_refused_before_any_forward_pass(
+    llm: LLM, prompts: list[list[int]], params: dict[str, object], text: str
+) -> None:
+    assert isinstance(llm.predictor, ToyPredictor)
+    with pytest.raises(InputError) as caught:
+        llm.generate(prompts, SamplingParams(**({"max_tokens": 4} | params)))  # type: ignore[arg-type]
+    assert text in str(caught.value)
+    assert llm.predictor.batches == []
+
+
+def test_two_samples_at_temperature_0_need_a_random_policy(llm: LLM) -> None:
+    [answer] = llm.generate("abc", SamplingParams(max_tokens=8, n=2, remasking="random"))  # type: ignore[call-arg]
+    assert len(answer.outputs) == 2
+
+
+@pytest.mark.parametrize(
+    ("prompt", "response", "text"),
+    [
+        ("abc", "", "the response is empty"),
+        ([1], [MASK], "the text holds the mask token <mask> at position 1; it must be finished text"),
+        ([1] * 30, [2] * 11, "a text of 41 tokens is longer than the model's limit of 40 tokens"),
+    ],
+)
+def test_a_text_that_cannot_be_scored_is_refused(llm: LLM, prompt: str, response: str, text: str) -> None:
+    with pytest.raises(InputError) as caught:
+        llm.score([prompt], [response])
+    assert text in str(caught.value)
+
+
+def test_prompts_and_responses_pair_up(llm: LLM) -> None:
+    with pytest.raises(InputError, match="2 prompts do not pair up with 1 responses"):
+        llm.score(["a", "b"], ["c"])
+
+
+def test_one_bad_prompt_does_not_stop_the_others(llm: LLM) -> None:
+    plans = [llm.planner.generate(prompt, SamplingParams(max_tokens=4)) for prompt in ("abc", [99], "ab")]
+    outcomes = {outcome.index: outcome for outcome in llm.run(plans)}
+    assert isinstance(outcomes[0].result, RequestOutput)
+    assert isinstance(outcomes[1].error, InputError)
+    assert isinstance(outcomes[2].result, RequestOutput)
+
+
+def test_a_chat_needs_a_template_and_a_message(llm: LLM) -> None:
+    with pytest.raises(InputError, match="model 'toy' has no chat template"):
+        llm.generate("abc", chat=True)
+    with pytest.raises(InputError, match="no conversation given"):
+        llm.chat([])
+    with pytest.raises(InputError, match="the conversation is empty"):
+        llm.chat([[]])
+
+
+def test_a_text_longer_than_the_batch_limit_is_refused() -> None:
+    small = LLM(ToyPredictor(), max_batch_tokens=5)
+    with pytest.raises(TooLongError, match="more than max_batch_tokens=5"):
+        small.generate("abcdef", SamplingParams(max_tokens=4))
+
+
+class Careless(Scorer):
+    """Divides by zero."""
+
+    def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
+        yield []
+        return Score(1 / 0, sequence.response_positions)
+
+
+def test_a_scorer_that_raises_is_named_in_one_line() -> None:
+    from dise_core.catalog import Entry
+
+    known = installed_catalog()
+    catalog = Catalog(
+        known.selectors,
+        {"careless": Entry(Careless, "theirs")},
+        known.length_controllers,
+        known.unmasking_policies,
+        known.mask_predictors,
+    )
+    with pytest.raises(PlanError, match="ZeroDivisionError: division by zero"):
+        LLM(ToyPredictor(), catalog=catalog).score("a", "b", ScoringParams(scorer="careless"))
+    with pytest.raises(UnknownNameError):
+        LLM(ToyPredictor(), catalog=catalog).score("a", "b")

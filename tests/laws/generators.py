@@ -1,0 +1,36 @@
+"""What the laws are tried on: shared generators of texts, selectors and requests."""
+
+import numpy as np
+from hypothesis import strategies as st
+
+from dise_core import SamplingParams, TokenSequence
+from tests.toy_model import END, SPECIAL
+
+token_ids = st.integers(0, END)
+
+sequences = st.builds(
+    lambda prompt, response, block_length: TokenSequence.of(prompt, response, SPECIAL, block_length),
+    st.lists(token_ids, max_size=12),
+    st.lists(token_ids, max_size=20),
+    st.integers(1, 9),
+)
+
+counts = st.integers(1, 25)
+
+prompts = st.lists(st.integers(0, END), min_size=1, max_size=10)
+
+sampling_params = st.builds(
+    SamplingParams,
+    max_tokens=st.integers(1, 12),
+    block_length=st.integers(1, 12),
+    tokens_per_step=st.integers(1, 5),
+    temperature=st.sampled_from([0.0, 0.7, 2.0]),
+    top_p=st.sampled_from([1.0, 0.6]),
+    top_k=st.sampled_from([0, 3]),
+    seed=st.integers(0, 2**64 - 1),
+    unmasking=st.sampled_from(["low-confidence", "random"]),
+    cfg_scale=st.sampled_from([0.0, 1.0]),
+    selector=st.sampled_from(["full", "last-3", "response-text"]),
+)
+
+logits = st.integers(0, 2**32 - 1).map(lambda seed: 4 * np.random.default_rng(seed).normal(size=(5, 12)))
