@@ -45,21 +45,21 @@ def default_config(**changes: object) -> dict[str, object]:
     return config | changes
 
 
-def random_weights(config: dict[str, object], seed: int = 0) -> dict[str, Tensor]:
-    """Return weights under LLaDA's official names, large enough that no position looks like another."""
+def random_weights(config: dict[str, object], gain: float = 1.6, seed: int = 0) -> dict[str, Tensor]:
+    """Return weights under LLaDA's official names; a large gain makes every position look unlike the others."""
     generator = torch.Generator().manual_seed(seed)
     d, hidden, rows = (int(str(config[key])) for key in ("d_model", "mlp_hidden_size", "embedding_size"))
     heads, kv_heads = int(str(config["n_heads"])), int(str(config["n_kv_heads"]))
     kv = d // heads * kv_heads
 
     def matrix(out: int, into: int) -> Tensor:
-        return torch.randn(out, into, generator=generator) * (1.6 / math.sqrt(into))
+        return torch.randn(out, into, generator=generator) * (gain / math.sqrt(into))
 
     def scale() -> Tensor:
         return 1 + 0.2 * torch.randn(d, generator=generator)
 
     weights = {
-        "model.transformer.wte.weight": torch.randn(rows, d, generator=generator),
+        "model.transformer.wte.weight": torch.randn(rows, d, generator=generator) / (8 if config["weight_tying"] else 1),
         "model.transformer.ln_f.weight": scale(),
         "model.transformer.ff_out.weight": matrix(rows, d),
     }

@@ -99,9 +99,10 @@ def _download_problem(model: str, error: Exception) -> str:
         return f"the hub has no model {model!r} that you may read; check the name, or log in with `hf auth login`"
     if isinstance(error, errors.RevisionNotFoundError):
         return f"model {model!r} has no such revision: {error}".splitlines()[0]
-    if is_transient(error) or isinstance(error, errors.LocalEntryNotFoundError | errors.OfflineModeIsEnabled):
+    refused = isinstance(error.__cause__, errors.HfHubHTTPError) and not is_transient(error)
+    if not refused and isinstance(error, errors.LocalEntryNotFoundError | errors.OfflineModeIsEnabled):
         return (
             f"model {model!r} is not on this machine and the hub cannot be reached; connect, or give the folder of a "
             "checkpoint that you have"
         )
-    return f"model {model!r} cannot be downloaded: {type(error).__name__}: {error}".splitlines()[0]
+    return f"model {model!r} cannot be downloaded: {error.__cause__ or error}".splitlines()[0]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.utils import logging as transformers_logging
@@ -43,7 +44,7 @@ def load_llama(
                 ignore_mismatched_sizes=True,
                 output_loading_info=True,
             )
-        except (OSError, ValueError, ImportError, RuntimeError) as error:
+        except (OSError, ValueError, ImportError, RuntimeError, SafetensorError) as error:
             raise ModelError(f"cannot load {folder}: {' '.join(str(error).split())}") from error
     model, report = loaded
     _refuse_misfits(folder, report)

@@ -45,6 +45,8 @@ def test_steps_do_not_share_numbers() -> None:
 
 def test_seeds_and_streams_of_64_bits_keep_all_their_bits() -> None:
     draws = {
-        tuple(Noise(seed, stream).uniforms(POSITIONS)) for seed in (2**64 - 1, 2**64 - 2) for stream in (2**64 - 3, 2**64 - 4)
+        tuple(Noise(seed, stream).uniforms(POSITIONS))
+        for seed in (2**64 - 1, 2**64 - 2)
+        for stream in (2**64 - 3, 2**64 - 4)
     }
     assert len(draws) == 4

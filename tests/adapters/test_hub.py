@@ -1,0 +1,129 @@
+"""Downloads from a hub that really answers, on loopback: what is tried again, what is not, and what is said."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from dise_adapters.hub import read_config
+from dise_core import InputError
+
+CONFIG = b'{"model_type": "llada"}'
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+SCRIPT = """
+import sys
+from dise_adapters.hub import read_config
+from dise_core import DiseError
+try:
+    print(read_config("someone/some-model"))
+except DiseError as error:
+    print(f"{type(error).__name__}: {error}")
+"""
+
+
+class Hub(ThreadingHTTPServer):
+    """A hub of one model, whose first answers are the given failures."""
+
+    def __init__(self, failures: list[int]) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.failures = list(failures)
+        self.num_failed = 0
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        hub = self.server
+        assert isinstance(hub, Hub)
+        if hub.failures:
+            hub.num_failed += 1
+            self._answer(hub.failures.pop(0), b"{}", {"X-Error-Code": "RepoNotFound"})
+        elif self.path.startswith("/api/"):
+            tree = [{"type": "file", "path": "config.json", "size": len(CONFIG), "oid": "a"}]
+            info = {"id": "someone/some-model", "sha": COMMIT, "siblings": [{"rfilename": "config.json"}]}
+            self._answer(200, json.dumps(tree if "/tree/" in self.path else info).encode(), {})
+        else:
+            self._answer(200, CONFIG, {"ETag": '"abc"', "X-Repo-Commit": COMMIT})
+
+    do_HEAD = do_GET  # noqa: N815
+
+    def _answer(self, status: int, body: bytes, headers: dict[str, str]) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        pass
+
+
+@contextmanager
+def serving(hub: Hub) -> Iterator[str]:
+    thread = threading.Thread(target=hub.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{hub.server_port}"
+    finally:
+        hub.shutdown()
+        thread.join()
+        hub.server_close()
+
+
+def ask(endpoint: str, home: Path, **environment: str) -> str:
+    variables = {"HF_ENDPOINT": endpoint, "HF_HOME": str(home), "PATH": "/usr/bin", "HF_HUB_DISABLE_TELEMETRY": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT], env=variables | environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip().splitlines()[-1]
+
+
+def test_a_busy_hub_is_asked_again(tmp_path: Path) -> None:
+    hub = Hub(failures=[503, 500])
+    with serving(hub) as endpoint:
+        assert ask(endpoint, tmp_path) == "{'model_type': 'llada'}"
+    assert hub.num_failed == 2
+
+
+@pytest.mark.parametrize(
+    ("status", "text"), [(404, "the hub has no model 'someone/some-model'"), (401, "someone/some-model")]
+)
+def test_a_refusal_is_final(tmp_path: Path, status: int, text: str) -> None:
+    hub = Hub(failures=[status] * 50)
+    with serving(hub) as endpoint:
+        answer = ask(endpoint, tmp_path)
+    assert answer.startswith("ModelError")
+    assert text in answer
+    assert hub.num_failed == 1
+
+
+def test_a_hub_that_cannot_be_reached_says_what_to_do(tmp_path: Path) -> None:
+    answer = ask("http://127.0.0.1:9", tmp_path)
+    assert answer.startswith("ModelError: model 'someone/some-model' is not on this machine and the hub cannot be reached")
+    assert "give the folder of a checkpoint" in answer
+
+
+def test_offline_mode_fails_at_once_and_says_what_to_do(tmp_path: Path) -> None:
+    answer = ask("http://127.0.0.1:9", tmp_path, HF_HUB_OFFLINE="1")
+    assert "is not on this machine and the hub cannot be reached" in answer
+
+
+def test_a_folder_that_does_not_exist_is_named() -> None:
+    with pytest.raises(InputError, match=r"there is no folder './nowhere'"):
+        read_config("./nowhere")
+
+
+def test_a_bare_name_is_neither_folder_nor_hub_id() -> None:
+    assert read_config("just-a-name") is None

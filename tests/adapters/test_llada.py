@@ -1,0 +1,201 @@
+"""The LLaDA adapter against an independent LLaDA: logits, decoding, checkpoints that do not fit."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from dise_adapters.hub import read_config
+from dise_core import LLM, Candidates, Distribution, InputError, Read, SamplingParams
+from dise_core.errors import CheckpointError, ModelError, UnknownNameError
+from dise_core.reading import Guidance
+from tests.reference_llada import ReferenceLLaDA, default_config, naive_decode, random_weights, write_checkpoint
+
+LENGTHS = (1, 2, 7, 33, 64, 96)
+
+VARIANTS: dict[str, dict[str, object]] = {
+    "plain": {},
+    "grouped queries": {"n_heads": 4, "n_kv_heads": 2},
+    "no n_kv_heads": {"n_kv_heads": None},
+    "tied": {"weight_tying": True},
+    "rope_theta": {"rope_theta": 10000.0},
+    "three layers": {"n_layers": 3, "mlp_hidden_size": 160},
+}
+
+
+@pytest.fixture(autouse=True)
+def _fresh_configs() -> None:
+    read_config.cache_clear()
+
+
+def checkpoint(folder: Path, shards: int = 1, gain: float = 1.6, **changes: object) -> Path:
+    config = default_config(**changes)
+    weights = random_weights(config | {"n_kv_heads": config["n_kv_heads"] or config["n_heads"]}, gain)
+    if config["weight_tying"]:
+        del weights["model.transformer.ff_out.weight"]
+    return write_checkpoint(folder, config, weights, shards)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_logits_agree_with_an_independent_llada(tmp_path: Path, variant: str) -> None:
+    folder = checkpoint(tmp_path, shards=2, gain=0.7, **VARIANTS[variant])  # type: ignore[arg-type]
+    reference = ReferenceLLaDA(folder, torch.float64)
+    generator = np.random.default_rng(0)
+    texts = [generator.integers(0, 50, length) for length in LENGTHS]
+    readings = LLM(str(folder)).predictor.read([Read(ids, np.arange(len(ids)), Distribution()) for ids in texts])
+    for ids, reading in zip(texts, readings, strict=True):
+        expected = torch.log_softmax(reference.logits(ids.tolist()), dim=-1).numpy()
+        assert np.abs(reading.logprobs - expected).max() < 1e-5
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        {"tokens_per_step": 1},
+        {"tokens_per_step": 2},
+        {"tokens_per_step": 3},
+        {"steps": 6},
+        {"steps": 9},
+        {"tokens_per_step": 2, "cfg_scale": 1.5},
+    ],
+)
+def test_greedy_decoding_writes_what_the_published_loop_writes(tmp_path: Path, schedule: dict[str, float]) -> None:
+    folder = checkpoint(tmp_path)
+    reference = ReferenceLLaDA(folder, torch.float64)
+    generator = np.random.default_rng(1)
+    prompts = [generator.integers(0, 48, length).tolist() for length in (1, 5, 12, 30)]
+    answers = LLM(str(folder)).generate(prompts, SamplingParams(max_tokens=20, block_length=8, **schedule))  # type: ignore[arg-type]
+    for prompt, answer in zip(prompts, answers, strict=True):
+        expected = naive_decode(reference, prompt, 20, 8, **schedule)  # type: ignore[arg-type]
+        assert [*prompt, *answer.outputs[0].token_ids] == expected
+
+
+def test_guidance_combines_the_logits_before_the_readout(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path)
+    reference = ReferenceLLaDA(folder)
+    ids, bare = np.array([1, 2, 3, 49, 49]), np.array([49, 49, 49, 49, 49])
+    guided = Read(ids, np.array([3, 4]), Distribution(), guidance=Guidance(bare, 2.0))
+    plain = Read(ids, np.array([3]), Candidates())
+    reading, *_ = LLM(str(folder)).predictor.read([guided, plain])
+    conditional, unconditional = reference.logits(ids.tolist()), reference.logits(bare.tolist())
+    expected = torch.log_softmax(unconditional + 3 * (conditional - unconditional), dim=-1)[3:]
+    assert np.abs(reading.logprobs - expected.numpy()).max() < 1e-4
+
+
+def test_the_special_tokens_come_from_the_checkpoint(tmp_path: Path) -> None:
+    predictor = LLM(str(checkpoint(tmp_path))).predictor
+    assert predictor.special.mask_id == 49
+    assert predictor.special.eos_ids == {48}
+    assert (predictor.vocab_size, predictor.max_length) == (52, 96)
+
+
+def test_bfloat16_is_close_to_float32(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path)
+    read = Read(np.arange(30), np.arange(30), Distribution())
+    [exact], [rounded] = (LLM(str(folder), dtype=dtype).predictor.read([read]) for dtype in ("float32", "bfloat16"))  # type: ignore[arg-type]
+    assert 0 < np.abs(np.exp(exact.logprobs) - np.exp(rounded.logprobs)).max() < 0.1
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("alibi", True), ("include_bias", True), ("scale_logits", True), ("attention_layer_norm", True), ("block_type", "x")],
+)
+def test_a_variant_that_is_not_covered_is_refused_by_field_and_value(tmp_path: Path, field: str, value: object) -> None:
+    folder = checkpoint(tmp_path, **{field: value})
+    with pytest.raises(CheckpointError, match=rf"config.json: {field}={value!r} is not covered"):
+        LLM(str(folder))
+
+
+@pytest.mark.parametrize("field", ["d_model", "n_layers", "rope_theta", "mask_token_id"])
+def test_a_missing_field_is_named(tmp_path: Path, field: str) -> None:
+    folder = checkpoint(tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    del config[field]
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match=field):
+        LLM(str(folder))
+
+
+def edit_weights(folder: Path, **changes: torch.Tensor | None) -> None:
+    weights = load_file(folder / "model.safetensors")
+    for name, tensor in changes.items():
+        weights.pop(name, None)
+        if tensor is not None:
+            weights[name] = tensor
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"model.transformer.blocks.1.q_proj.weight": None}, "lacks weights: model.layers.1.self_attn.q_proj.weight"),
+        ({"model.transformer.ff_out.weight": None}, "lacks weights: lm_head.weight"),
+        ({"model.transformer.extra.weight": torch.zeros(2)}, "has extra weights: model.transformer.extra.weight"),
+        ({"model.transformer.ln_f.weight": torch.zeros(7)}, "has misshapen weights: model.norm.weight"),
+    ],
+)
+def test_weights_that_do_not_fit_are_named(tmp_path: Path, changes: dict[str, torch.Tensor | None], text: str) -> None:
+    folder = checkpoint(tmp_path)
+    edit_weights(folder, **changes)
+    with pytest.raises(CheckpointError, match=text):
+        LLM(str(folder))
+
+
+def test_a_folder_without_weights_or_tokenizer_is_refused(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path)
+    (folder / "model.safetensors").rename(tmp_path / "model.bin")
+    with pytest.raises(CheckpointError, match="holds no weights in safetensors"):
+        LLM(str(folder))
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(CheckpointError, match=r"has no tokenizer.json"):
+        LLM(str(folder))
+
+
+def test_weights_that_cannot_be_read_are_one_line(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path)
+    (folder / "model.safetensors").write_bytes(b"garbage")
+    with pytest.raises(ModelError, match="cannot load") as caught:
+        LLM(str(folder))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_folder_of_another_kind_is_no_known_model(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    with pytest.raises(UnknownNameError, match="unknown model"):
+        LLM(str(tmp_path))
+
+
+@pytest.mark.parametrize(("text", "problem"), [("{", "cannot read"), ("[]", "holds no JSON object")])
+def test_a_broken_config_is_named(tmp_path: Path, text: str, problem: str) -> None:
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(CheckpointError, match=problem):
+        LLM(str(tmp_path))
+
+
+def test_nan_weights_fail_the_request_with_the_position(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path)
+    edit_weights(folder, **{"model.transformer.ln_f.weight": torch.full((64,), torch.nan)})
+    with pytest.raises(ModelError, match="logits at position 3 hold NaN or infinity"):
+        LLM(str(folder)).generate([[1, 2, 3]], SamplingParams(max_tokens=4))
+
+
+def test_infinite_logits_fail_the_request(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path)
+    head = load_file(folder / "model.safetensors")["model.transformer.ff_out.weight"]
+    edit_weights(folder, **{"model.transformer.ff_out.weight": torch.full_like(head, torch.inf)})
+    with pytest.raises(ModelError, match="hold NaN or infinity"):
+        LLM(str(folder)).score([[1, 2]], [[3]])
+
+
+def test_a_device_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="device 'quantum' cannot be used"):
+        LLM(str(checkpoint(tmp_path)), device="quantum")
+
+
+def test_characters_that_the_vocabulary_lacks_are_named(tmp_path: Path) -> None:
+    llm = LLM(str(checkpoint(tmp_path)))
+    with pytest.raises(InputError, match="vocabulary has no 'É', at character 3 of 'calÉ'"):
+        llm.generate("calÉ", SamplingParams(max_tokens=4))

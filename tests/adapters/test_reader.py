@@ -1,0 +1,131 @@
+"""Batches: padding is bounded, rows are shared, memory is bounded, and out-of-memory halves."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dise_adapters import reader as reader_module
+from dise_adapters.reader import MAX_PADDING, TransformerReader, padded_batches
+from dise_core import LLM, Candidates, Distribution, Read, TokenLogProbs
+from dise_core.errors import ModelError
+from dise_core.reading import Guidance, distinct_rows
+from tests.reference_llada import default_config, random_weights, write_checkpoint
+
+
+class TinyBody:
+    """A bidirectional body without weights; records the shape of every batch, fails above `fits` rows."""
+
+    def __init__(self, fits: int = 1000) -> None:
+        self.shapes: list[tuple[int, ...]] = []
+        self.fits = fits
+
+    def __call__(self, input_ids: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        if len(input_ids) > self.fits:
+            raise torch.OutOfMemoryError("too much")
+        self.shapes.append(tuple(input_ids.shape))
+        real = torch.ones_like(input_ids) if mask is None else mask
+        total = (input_ids * real).sum(1, keepdim=True)
+        return torch.stack([input_ids, total.expand_as(input_ids)], dim=-1).float()
+
+
+def make_reader(body: Any) -> TransformerReader:
+    head = torch.nn.Linear(2, 9, bias=False)
+    torch.nn.init.normal_(head.weight, generator=torch.Generator().manual_seed(0))
+    return TransformerReader(body, head, torch.device("cpu"))
+
+
+def reads_of(*lengths: int) -> list[Read]:
+    generator = np.random.default_rng(0)
+    return [Read(generator.integers(0, 9, n), np.arange(n), Distribution()) for n in lengths]
+
+
+@given(st.lists(st.integers(1, 200), min_size=1, max_size=40))
+def test_every_row_is_in_one_batch_and_padding_is_bounded(lengths: list[int]) -> None:
+    rows = distinct_rows([Read(np.arange(n), np.zeros(1, np.int64), Distribution()) for n in lengths])
+    batches = list(padded_batches(rows))
+    assert sorted(len(row.token_ids) for batch in batches for row in batch) == sorted(set(lengths))
+    for batch in batches:
+        width = max(len(row.token_ids) for row in batch)
+        assert sum(len(row.token_ids) for row in batch) >= (1 - MAX_PADDING) * width * len(batch)
+
+
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=12))
+def test_a_row_alone_and_among_others_gets_the_same_answer(lengths: list[int]) -> None:
+    reads = reads_of(*lengths)
+    together = make_reader(TinyBody()).read(reads)
+    for read, reading in zip(reads, together, strict=True):
+        [alone] = make_reader(TinyBody()).read([read])
+        np.testing.assert_allclose(reading.logprobs, alone.logprobs, atol=1e-5)
+
+
+def test_reads_of_one_text_go_through_once() -> None:
+    body = TinyBody()
+    [read] = reads_of(6)
+    other = Read(read.token_ids.copy(), np.array([2]), TokenLogProbs(np.array([4])))
+    one, two = make_reader(body).read([read, other])
+    assert body.shapes == [(1, 6)]
+    assert two.logprobs[0] == pytest.approx(one.logprobs[2, 4], rel=1e-6)
+
+
+def test_a_read_of_no_position_needs_no_pass() -> None:
+    body = TinyBody()
+    [reading] = make_reader(body).read([Read(np.arange(3), np.zeros(0, np.int64), Candidates())])
+    assert (len(reading.token_ids), body.shapes) == (0, [])
+
+
+@pytest.mark.parametrize("fits", [1, 2, 3])
+def test_out_of_memory_halves_the_batch_and_goes_on(fits: int) -> None:
+    reads = reads_of(*[8] * 7)
+    body = TinyBody(fits)
+    readings = make_reader(body).read(reads)
+    for expected, reading in zip(make_reader(TinyBody()).read(reads), readings, strict=True):
+        np.testing.assert_array_equal(expected.logprobs, reading.logprobs)
+    assert sum(rows for rows, _ in body.shapes) == 7
+
+
+def test_one_text_that_does_not_fit_is_a_clear_error() -> None:
+    with pytest.raises(ModelError, match="out of memory on one text of 8 tokens"):
+        make_reader(TinyBody(fits=0)).read(reads_of(8))
+
+
+def test_other_failures_are_not_mistaken_for_memory() -> None:
+    def broken(input_ids: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        raise RuntimeError("shape mismatch")
+
+    with pytest.raises(RuntimeError, match="shape mismatch"):
+        make_reader(broken).read(reads_of(8))
+
+
+def test_guided_rows_keep_their_places_in_a_mixed_batch() -> None:
+    plain, guided = reads_of(5, 5)
+    guided = Read(guided.token_ids, guided.positions, Distribution(), guidance=Guidance(np.full(5, 8), 1.0))
+    body = TinyBody()
+    both = make_reader(body).read([plain, guided, plain])
+    assert body.shapes == [(3, 5)]
+    [alone], [with_guidance] = make_reader(TinyBody()).read([plain]), make_reader(TinyBody()).read([guided])
+    np.testing.assert_allclose(both[0].logprobs, alone.logprobs, atol=1e-6)
+    np.testing.assert_allclose(both[1].logprobs, with_guidance.logprobs, atol=1e-5)
+
+
+def test_chunks_of_the_head_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = default_config()
+    predictor = LLM(str(write_checkpoint(tmp_path, config, random_weights(config)))).predictor
+    reads = [Read(np.arange(n), np.arange(n), TokenLogProbs(np.arange(n))) for n in (40, 40, 7)]
+    whole = predictor.read(reads)
+    monkeypatch.setattr(reader_module, "MAX_LOGITS", 3 * 52)
+    for one, other in zip(whole, predictor.read(reads), strict=True):
+        np.testing.assert_allclose(one.logprobs, other.logprobs, atol=1e-6)
+
+
+def test_padding_changes_nothing_in_a_real_model(tmp_path: Path) -> None:
+    config = default_config()
+    predictor = LLM(str(write_checkpoint(tmp_path, config, random_weights(config)))).predictor
+    reads = [Read(np.arange(n) % 50, np.arange(n), TokenLogProbs(np.arange(n) % 50)) for n in (40, 36, 33)]
+    for read, reading in zip(reads, predictor.read(reads), strict=True):
+        [alone] = predictor.read([read])
+        np.testing.assert_allclose(reading.logprobs, alone.logprobs, atol=1e-5)

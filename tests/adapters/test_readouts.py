@@ -1,0 +1,128 @@
+"""The torch readouts against naive ones, one row and one token at a time in float64."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dise_adapters.readouts import answer_rows, group_reads, split_answers
+from dise_core import Candidates, Distribution, Read, Reading, TokenLogProbs, TopLogProbs
+from dise_core.noise import Noise
+from dise_core.reading import Confidence, Readout
+from tests.laws.generators import logits as logits_strategy
+from tests.toy_model import Logits, naive_readout
+
+CPU = torch.device("cpu")
+
+
+def read_all(logits: Logits, readouts: list[Readout]) -> list[tuple[Read, Reading]]:
+    """Answer several readouts at all rows at once, as one batch does."""
+    num_rows = len(logits)
+    reads = [Read(np.zeros(num_rows, np.int64), np.arange(num_rows), readout) for readout in readouts]
+    answered: dict[int, Reading] = {}
+    for group in group_reads(reads, CPU):
+        rows = torch.tensor(np.tile(logits, (len(group.indices), 1)), dtype=torch.float32)
+        half = group.num_rows // 2
+        chunks = [slice(0, half), slice(half, group.num_rows)] if half else [slice(0, group.num_rows)]
+        answered |= dict(split_answers(group, [answer_rows(rows[chunk], group, chunk) for chunk in chunks], reads))
+    return [(read, answered[index]) for index, read in enumerate(reads)]
+
+
+def assert_close(logits: Logits, readouts: list[Readout]) -> None:
+    for read, reading in read_all(logits, readouts):
+        expected = naive_readout(logits, read)
+        assert reading.token_ids.tolist() == expected.token_ids.tolist()
+        np.testing.assert_allclose(reading.logprobs, expected.logprobs, atol=1e-5)
+        np.testing.assert_allclose(reading.confidences, expected.confidences, atol=1e-5)
+
+
+kinds = st.sampled_from(["probability", "entropy", "margin"])
+
+
+@given(logits_strategy, st.lists(st.integers(0, 11), min_size=5, max_size=5), st.integers(1, 12))
+def test_token_and_top_logprobs_agree_with_the_naive_ones(logits: Logits, targets: list[int], k: int) -> None:
+    assert_close(
+        logits, [TokenLogProbs(np.array(targets)), TopLogProbs(k), Distribution(), TokenLogProbs(np.array(targets))]
+    )
+
+
+@given(logits_strategy, kinds, st.lists(st.integers(0, 11), max_size=6))
+def test_greedy_candidates_agree_with_the_naive_ones(logits: Logits, kind: Confidence, forbidden: list[int]) -> None:
+    assert_close(logits, [Candidates(confidence=kind, forbidden=tuple(forbidden))])
+
+
+@given(
+    logits_strategy,
+    st.sampled_from([0.3, 1.0, 2.5]),
+    st.sampled_from([1.0, 0.9, 0.5, 0.01]),
+    st.sampled_from([0, 1, 3, 20]),
+    st.integers(0, 1000),
+)
+def test_drawn_candidates_agree_with_the_naive_ones(
+    logits: Logits, temperature: float, top_p: float, top_k: int, seed: int
+) -> None:
+    """The same uniform number gives the same token, but where rounding could decide: within 1e-5 of a step."""
+    readouts: list[Readout] = [
+        Candidates(temperature, top_p, top_k, Noise(seed, stream), forbidden=(2, 11)) for stream in range(3)
+    ]
+    for read, reading in read_all(logits, readouts):
+        expected = naive_readout(logits, read)
+        assert (reading.token_ids == expected.token_ids).mean() > 0.6
+        assert not np.isin(reading.token_ids, [2, 11]).any()
+
+
+@given(logits_strategy, st.floats(-50, 50))
+def test_a_constant_added_to_the_logits_changes_nothing(logits: Logits, constant: float) -> None:
+    readouts: list[Readout] = [TokenLogProbs(np.arange(5)), Candidates(0.7, noise=Noise(1))]
+    for (_, one), (_, other) in zip(read_all(logits, readouts), read_all(logits + constant, readouts), strict=True):
+        np.testing.assert_allclose(one.logprobs, other.logprobs, atol=1e-4)
+
+
+@given(logits_strategy)
+def test_logprobs_are_never_positive(logits: Logits) -> None:
+    for _, reading in read_all(20 * logits, [TokenLogProbs(np.arange(5)), TopLogProbs(12), Candidates()]):
+        assert (reading.logprobs <= 1e-6).all()
+
+
+def test_greedy_ties_go_to_the_lower_id() -> None:
+    logits = np.zeros((1, 12))
+    logits[0, [3, 7]] = 1.0
+    [(_, reading)] = read_all(logits, [Candidates()])
+    assert reading.token_ids.tolist() == [3]
+
+
+def test_draws_follow_the_distribution() -> None:
+    """Chi-square of 200,000 draws over 12 tokens: above 50 (11 degrees of freedom) in 6 of 10^7 seeds."""
+    num_rows = 200_000
+    row = np.random.default_rng(0).normal(size=12) * 1.5
+    positions = np.arange(num_rows)
+    read = Read(np.zeros(num_rows, np.int64), positions, Candidates(0.8, noise=Noise(7), forbidden=(4,)))
+    [group] = group_reads([read], CPU)
+    rows = torch.tensor(row, dtype=torch.float32).expand(num_rows, 12)
+    [(_, reading)] = split_answers(group, [answer_rows(rows, group, slice(0, num_rows))], [read])
+    weights = np.exp(row / 0.8)
+    weights[4] = 0
+    expected = weights / weights.sum() * num_rows
+    counts = np.bincount(reading.token_ids, minlength=12)
+    assert counts[4] == 0
+    likely = expected > 0
+    assert ((counts - expected)[likely] ** 2 / expected[likely]).sum() < 50
+
+
+def test_a_uniform_number_at_the_very_end_still_draws_an_allowed_token() -> None:
+    class AlmostOne(Noise):
+        def uniforms(self, positions: np.ndarray, purpose: int = 0) -> np.ndarray:  # type: ignore[type-arg]
+            return np.full(len(positions), np.nextafter(1.0, 0.0))
+
+    logits = np.zeros((5, 12))
+    [(_, reading)] = read_all(logits, [Candidates(1.0, noise=AlmostOne(0), forbidden=(10, 11))])
+    assert reading.token_ids.tolist() == [9] * 5
+
+
+@pytest.mark.parametrize("kind", ["probability", "entropy", "margin"])
+def test_the_confidence_of_a_certain_token_is_the_highest_there_is(kind: Confidence) -> None:
+    logits = np.zeros((1, 12))
+    logits[0, 5] = 200.0
+    [(_, reading)] = read_all(logits, [Candidates(confidence=kind)])
+    assert reading.confidences[0] == pytest.approx(0.0 if kind == "entropy" else 1.0)
