@@ -110,13 +110,13 @@ class EngineConfig(_Params):
     """Branch, tag or commit of a model on the hub."""
 
 
-def input_error(error: ValidationError, subject: str) -> InputError:
+def input_error(error: ValidationError, subject: str | None = None) -> InputError:
     """Return the first problem of a pydantic error as one line that names the parameter, the value and what is allowed."""
     problem = error.errors(include_url=False)[0]
     parameter = ".".join(str(part) for part in problem["loc"]) or None
     message = problem["msg"].removeprefix("Value error, ")
+    origin = f"{subject}: " if subject else ""
     if problem["type"] == "extra_forbidden":
-        return InputError(f"{subject} has no setting {parameter!r}", parameter)
-    if parameter is None:
-        return InputError(f"{subject}: {message}")
-    return InputError(f"{subject}: {parameter}={problem['input']!r:.80}: {message}", parameter)
+        return InputError(f"{origin}there is no setting {parameter!r}", parameter)
+    value = f"{parameter}={problem['input']!r:.80}: " if parameter else ""
+    return InputError(f"{origin}{value}{message}", parameter)

@@ -36,7 +36,7 @@ class FastTokenizer(Tokenizer):
         unknown = np.flatnonzero(ids == self._unknown_id)
         if len(unknown):
             start, end = encoding["offset_mapping"][unknown[0]]
-            raise InputError(f"the model's vocabulary has no {text[start:end]!r}, at character {start} of {text!r:.80}")
+            raise InputError(f"the model's vocabulary has no {text[start:end]!r} (in {text!r:.80})")
         return ids
 
     def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> Ids:

@@ -34,7 +34,7 @@ def main() -> None:
     except (DiseError, ValidationError) as error:
         if "--debug" in sys.argv:
             raise
-        problem = input_error(error, "dise") if isinstance(error, ValidationError) else error
+        problem = input_error(error) if isinstance(error, ValidationError) else error
         print(f"dise: {problem}", file=sys.stderr)
         sys.exit(2 if isinstance(problem, InputError) else 1)
     except BrokenPipeError:

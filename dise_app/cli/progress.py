@@ -28,6 +28,7 @@ def progress_bar(total: int) -> Iterator[Callable[[int], None]]:
         TextColumn("left"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), disable=total <= A_FEW, transient=True) as progress:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, disable=total <= A_FEW or not console.is_terminal, transient=True) as progress:
         task = progress.add_task("", total=total)
         yield lambda count: progress.advance(task, count)

@@ -61,7 +61,7 @@ def test_an_unknown_name_lists_the_known_ones_and_suggests_the_nearest() -> None
 
 
 def test_unknown_settings_of_a_strategy_are_refused() -> None:
-    with pytest.raises(InputError, match="scorer 'dise' has no setting 'samples'"):
+    with pytest.raises(InputError, match="scorer 'dise': there is no setting 'samples'"):
         installed_catalog().scorer("dise", {"samples": 3})
 
 

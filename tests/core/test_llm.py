@@ -117,7 +117,7 @@ def test_a_single_list_of_ids_is_one_prompt(llm: LLM) -> None:
         ("abc", {"scorer": "disco"}, "unknown scorer 'disco'. Did you mean 'dise'"),
         ("abc", {"unmasking": "x"}, "unknown unmasking policy 'x'"),
         ("abc", {"length": "x"}, "unknown length controller 'x'"),
-        ("abc", {"length_settings": {"k": 1}}, "length controller 'fixed' has no setting 'k'"),
+        ("abc", {"length_settings": {"k": 1}}, "length controller 'fixed': there is no setting 'k'"),
         ("abc", {"n": 2}, "2 responses at temperature 0 would all be the same"),
         ("abc", {"forbidden_token_ids": (12,)}, "token id 12 at position 0 is outside the vocabulary"),
         ([[1, 12]], {}, "token id 12 at position 1 is outside the vocabulary: ids are 0 to 11"),

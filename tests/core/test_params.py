@@ -17,7 +17,7 @@ from dise_core.params import EngineOptions, input_error
         ({"top_p": 0.0}, "top_p=0.0"),
         ({"seed": -1}, "seed=-1"),
         ({"n": 0}, "n=0"),
-        ({"selektor": "full"}, "SamplingParams has no setting 'selektor'"),
+        ({"selektor": "full"}, "SamplingParams: there is no setting 'selektor'"),
         ({"n": 3, "best_of": 2}, "SamplingParams: best_of=2 is less than n=3"),
         ({"max_tokens": 128, "steps": 3}, "steps=3 is less than one step for each of the 4 blocks"),
     ],

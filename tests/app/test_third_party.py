@@ -1,0 +1,137 @@
+"""Distributions as users get them: our wheel, and third-party plugins installed into an environment of their own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import sysconfig
+import textwrap
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+PYPROJECT = """
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+[project]
+name = "{name}"
+version = "1.0"
+[project.entry-points.dise]
+{name} = "{name}"
+[tool.hatch.build.targets.wheel]
+only-include = ["{name}.py"]
+"""
+
+SELECTOR = """
+from dise_core import Selector, hookimpl
+
+class EveryOther(Selector):
+    '''Selects every other token of the response.'''
+    def select(self, sequence):
+        return sequence.mask_of(sequence.response_positions[::2])
+
+@hookimpl
+def dise_selectors():
+    return {"every-other": EveryOther}
+"""
+
+DUPLICATE = SELECTOR.replace("every-other", "full")
+MISSPELT = SELECTOR.replace("def dise_selectors", "def dise_selektors")
+BROKEN = "import a_package_that_nobody_has"
+
+
+class Environment:
+    """A virtual environment that sees this one's packages, and what is installed into it."""
+
+    def __init__(self, folder: Path) -> None:
+        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+        self.python = folder / "bin" / "python"
+        site = self.run("import sysconfig; print(sysconfig.get_path('purelib'))").stdout.strip()
+        parent = sysconfig.get_path("purelib")
+        Path(site, "parent.pth").write_text(f"import site; site.addsitedir({parent!r})\n")
+        self._sources = folder / "sources"
+
+    def run(self, script: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([self.python, "-c", script], capture_output=True, text=True, check=True)
+
+    def install(self, name: str, code: str) -> None:
+        source = self._sources / name
+        source.mkdir(parents=True)
+        (source / "pyproject.toml").write_text(PYPROJECT.format(name=name))
+        (source / f"{name}.py").write_text(textwrap.dedent(code))
+        self._pip("install", "--no-deps", "--no-build-isolation", "--no-index", str(source))
+
+    def uninstall(self, name: str) -> None:
+        self._pip("uninstall", "--yes", name)
+
+    def dise(self, *args: str) -> subprocess.CompletedProcess[str]:
+        command = [self.python, "-c", "from dise_app.cli.main import main; main()", *args]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    def _pip(self, *args: str) -> None:
+        subprocess.run([self.python, "-m", "pip", "--disable-pip-version-check", *args], check=True, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    return Environment(tmp_path_factory.mktemp("environment"))
+
+
+def test_a_third_party_selector_works_by_name(environment: Environment) -> None:
+    environment.install("every_other", SELECTOR)
+    try:
+        done = environment.dise("score", "--response", "1+2=3", "--no-chat", "--selector", "every-other", "--json")
+        assert done.returncode == 0, done.stderr
+        [output] = json.loads(done.stdout)["outputs"]
+        assert output["score"]["num_positions"] == 3
+        assert [token["selected"] for token in output["tokens"]] == [True, False, True, False, True]
+        listed = json.loads(environment.dise("plugins", "--json").stdout)["plugins"]
+        about = "Selects every other token of the response."
+        assert {"kind": "selector", "name": "every-other", "plugin": "every_other", "about": about} in listed
+    finally:
+        environment.uninstall("every_other")
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "texts"),
+    [
+        ("duplicate", DUPLICATE, ["both claim 'full' in dise_selectors()", "'duplicate'", "'strategies'"]),
+        ("misspelt", MISSPELT, ["plugin 'misspelt'", "dise_selektors", "Hooks: dise_length_controllers"]),
+        ("broken", BROKEN, ["plugin 'broken' (distribution 'broken') cannot be imported", "a_package_that_nobody_has"]),
+    ],
+)
+def test_a_broken_plugin_is_one_line_that_names_it(environment: Environment, name: str, code: str, texts: list[str]) -> None:
+    environment.install(name, code)
+    try:
+        done = environment.dise("score", "--response", "1+2=3")
+        assert done.returncode == 1
+        assert done.stdout == ""
+        assert len(done.stderr.strip().splitlines()) == 1
+        for text in texts:
+            assert text in done.stderr
+    finally:
+        environment.uninstall(name)
+
+
+def test_the_wheel_holds_four_packages_and_the_model(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path], cwd=ROOT, check=True)
+    [wheel] = tmp_path.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    tops = {name.split("/")[0] for name in names if ".dist-info" not in name}
+    assert tops == {"dise_core", "dise_strategies", "dise_adapters", "dise_app"}
+    countdown = {name.rsplit("/", 1)[1] for name in names if name.startswith("dise_adapters/countdown/")}
+    assert {
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "chat_template.jinja",
+    } <= countdown
+    assert wheel.stat().st_size < 12 * 2**20
+    for package in tops:
+        assert f"{package}/py.typed" in names
