@@ -1,0 +1,116 @@
+"""Peak memory of scoring one long text under a large vocabulary, above the weights: all logits at once, and ours.
+
+python benchmarks/scoring_memory.py [--tokens 4096] [--vocabulary 126464] [--width 512]
+
+Each way runs in a process of its own on a checkpoint with random weights in LLaDA's format. Linux only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+WAYS = ("naive", "dise")
+
+
+def write_checkpoint(folder: Path, tokens: int, vocabulary: int, width: int) -> None:
+    """Write a random checkpoint of 2 layers in LLaDA's format."""
+    import torch
+    from safetensors.torch import save_file
+    from tokenizers import Tokenizer, models
+
+    config = {
+        "model_type": "llada", "d_model": width, "n_layers": 2, "n_heads": width // 64, "mlp_hidden_size": 2 * width,
+        "vocab_size": vocabulary, "embedding_size": vocabulary, "max_sequence_length": tokens, "rope_theta": 500000.0,
+        "rms_norm_eps": 1e-5, "mask_token_id": vocabulary - 1, "eos_token_id": vocabulary - 2,
+    }  # fmt: skip
+    (folder / "config.json").write_text(json.dumps(config))
+    Tokenizer(models.WordLevel({f"t{i}": i for i in range(vocabulary)}, unk_token="t0")).save(str(folder / "tokenizer.json"))
+    torch.manual_seed(0)
+    shapes = {"q_proj": (width, width), "k_proj": (width, width), "v_proj": (width, width), "attn_out": (width, width)}
+    shapes |= {"ff_proj": (2 * width, width), "up_proj": (2 * width, width), "ff_out": (width, 2 * width)}
+    weights = {"model.transformer.ln_f.weight": torch.ones(width)}
+    for name in ("wte", "ff_out"):
+        weights[f"model.transformer.{name}.weight"] = 0.05 * torch.randn(vocabulary, width)
+    for layer in range(2):
+        prefix = f"model.transformer.blocks.{layer}"
+        weights |= {f"{prefix}.{name}.weight": 0.05 * torch.randn(shape) for name, shape in shapes.items()}
+        weights |= {f"{prefix}.{name}.weight": torch.ones(width) for name in ("attn_norm", "ff_norm")}
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def measure(way: str, folder: Path, tokens: int, vocabulary: int) -> None:
+    """Score the text once and print its score, seconds, and peak memory above what stood after loading, as JSON."""
+    import torch
+
+    from dise_adapters.llada import KEY_MAPPING, llama_config
+    from dise_adapters.loading import load_llama
+    from dise_core import LLM, EngineConfig, ScoringParams
+
+    ids = np.random.default_rng(0).integers(0, vocabulary - 2, tokens)
+    if way == "naive":
+        reader = load_llama(
+            folder, llama_config(json.loads((folder / "config.json").read_text()), folder), KEY_MAPPING, EngineConfig()
+        )
+        body, head = reader._body, reader._head
+
+        def score() -> float:
+            with torch.inference_mode():
+                logits = head(body(torch.from_numpy(ids)[None], None))[0].float()
+                logprobs = torch.log_softmax(logits, dim=-1)
+                return float(logprobs.gather(-1, torch.from_numpy(ids)[:, None]).mean())
+    else:
+        llm = LLM(str(folder))
+
+        def score() -> float:
+            [answer] = llm.score([[]], [ids.tolist()], ScoringParams(selector="full"))
+            return answer.outputs[0].score.value
+
+    before = memory("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")
+    started = time.perf_counter()
+    value = score()
+    record = {"way": way, "score": value, "seconds": time.perf_counter() - started, "mib": memory("VmHWM") - before}
+    print(json.dumps(record))
+
+
+def memory(field: str) -> float:
+    """Return a field of this process's memory status in MiB."""
+    status = Path("/proc/self/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith(field)).split()[1]) / 1024
+
+
+def main() -> None:
+    """Print one line for each way, and the ratio."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tokens", type=int, default=4096)
+    parser.add_argument("--vocabulary", type=int, default=126464)
+    parser.add_argument("--width", type=int, default=512)
+    parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.way:
+        measure(args.way, args.folder, args.tokens, args.vocabulary)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        write_checkpoint(Path(folder), args.tokens, args.vocabulary, args.width)
+        rows = []
+        for way in WAYS:
+            command = [sys.executable, __file__, "--way", way, "--folder", folder, "--tokens", str(args.tokens)]
+            command += ["--vocabulary", str(args.vocabulary), "--width", str(args.width)]
+            rows.append(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
+    print(f"one text of {args.tokens} tokens, V = {args.vocabulary}, d = {args.width}, 2 layers, float32")
+    for row in rows:
+        print(f"{row['way']:6s} {row['mib']:8.0f} MiB above the weights {row['seconds']:7.2f} s  score {row['score']:.6f}")
+    print(f"memory of the naive way: {rows[0]['mib'] / rows[1]['mib']:.1f} times ours")
+
+
+if __name__ == "__main__":
+    main()
