@@ -22,9 +22,7 @@ def main() -> None:
     problems = held_out_problems(Random(2026), NUM_PROBLEMS)
     params = SamplingParams(max_tokens=48, block_length=16, tokens_per_step=2, selector="response-text")
     answers = LLM("countdown").generate([problem.prompt for problem in problems], params)
-    surest_first = sorted(
-        zip(answers, problems, strict=True), key=lambda pair: -pair[0].outputs[0].score.value
-    )
+    surest_first = sorted(zip(answers, problems, strict=True), key=lambda pair: -pair[0].outputs[0].score.value)
     num_solved = 0
     for answer, problem in surest_first:
         is_solved = is_correct(answer.outputs[0].text, problem)

@@ -45,9 +45,7 @@ def greedy(llm: LLM, problems: Sequence[Problem]) -> None:
         params = SamplingParams(max_tokens=48, block_length=block_length, tokens_per_step=tokens_per_step)
         started = time.perf_counter()
         answers = llm.generate([problem.prompt for problem in problems], params)
-        solved = sum(
-            is_correct(answer.outputs[0].text, problem) for answer, problem in zip(answers, problems, strict=True)
-        )
+        solved = sum(is_correct(answer.outputs[0].text, problem) for answer, problem in zip(answers, problems, strict=True))
         print(
             f"greedy, {tokens_per_step} a step, blocks of {block_length}: {solved} of {len(problems)} solved, "
             f"{solved / len(problems):.1%}, {time.perf_counter() - started:.1f} s",

@@ -1,0 +1,77 @@
+"""The embedded model: its files, its chat template, and that it has learnt its trade."""
+
+from random import Random
+
+import pytest
+from countdown_model.problems import held_out_problems, is_correct, parse_prompt, solution
+
+from dise_adapters.countdown import FOLDER
+from dise_core import LLM, InputError, SamplingParams, ScoringParams
+
+ONE_A_STEP = SamplingParams(max_tokens=32, block_length=16, tokens_per_step=1)
+
+
+@pytest.fixture(scope="module")
+def llm() -> LLM:
+    return LLM("countdown")
+
+
+def test_its_files_are_small_enough_to_ship() -> None:
+    assert sum(path.stat().st_size for path in FOLDER.iterdir() if path.is_file()) < 12e6
+
+
+def test_it_solves_most_problems_that_it_was_not_trained_on(llm: LLM) -> None:
+    problems = held_out_problems(Random(3), 24)
+    answers = llm.generate([problem.prompt for problem in problems], ONE_A_STEP)
+    solved = [is_correct(answer.outputs[0].text, problem) for answer, problem in zip(answers, problems, strict=True)]
+    assert sum(solved) >= len(problems) / 2
+
+
+def test_it_is_surer_of_right_answers_than_of_wrong_ones(llm: LLM) -> None:
+    problems = [parse_prompt(prompt) for prompt in ("83,18,75 -> 10", "50,20,7 -> 63", "9,80,33 -> 56")]
+    right = [str(solution(problem)) for problem in problems]
+    wrong = [right[1], right[2], right[0]]
+    scores = [
+        [answer.outputs[0].score.value for answer in llm.score([p.prompt for p in problems], texts, ScoringParams())]
+        for texts in (right, wrong)
+    ]
+    assert all(good > bad for good, bad in zip(*scores, strict=True))
+
+
+def test_spaces_in_a_prompt_do_not_matter(llm: LLM) -> None:
+    spaced, tight = llm.generate(["83, 18, 75 -> 10", "83,18,75->10"], ONE_A_STEP)
+    assert spaced.prompt_token_ids == tight.prompt_token_ids
+
+
+def test_a_chat_is_a_prompt_in_the_template(llm: LLM) -> None:
+    turn = {"role": "user", "content": "83,18,75 -> 10"}
+    [chatted] = llm.chat([turn], ONE_A_STEP)
+    [several] = llm.chat([[turn]], ONE_A_STEP)
+    [generated] = llm.generate("83,18,75 -> 10", ONE_A_STEP)
+    assert chatted.outputs[0].token_ids == generated.outputs[0].token_ids == several.outputs[0].token_ids
+    assert chatted.prompt == "83,18,75 -> 10"
+    past = [turn, {"role": "assistant", "content": "18+75=93"}, turn]
+    assert len(llm.chat(past, ONE_A_STEP)[0].prompt_token_ids) > 2 * len(generated.prompt_token_ids)
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        ({"role": "system", "content": "1"}, "knows the roles user and assistant, not system"),
+        ({"content": "1"}, 'a message needs "role" and "content"'),
+        ({"role": "user", "content": 5}, 'a message needs "role" and "content"'),
+    ],
+)
+def test_a_bad_message_is_refused(llm: LLM, message: dict[str, str], text: str) -> None:
+    with pytest.raises(InputError, match=text):
+        llm.chat([message])
+
+
+def test_no_chat_takes_the_text_as_it_is(llm: LLM) -> None:
+    [raw] = llm.generate("83,18", ONE_A_STEP, chat=False)
+    assert raw.prompt_token_ids == (83, 406, 18)
+
+
+def test_a_number_that_it_does_not_know_is_refused(llm: LLM) -> None:
+    with pytest.raises(InputError, match="vocabulary has no '5000'"):
+        llm.generate("5000,1 -> 2", ONE_A_STEP)
