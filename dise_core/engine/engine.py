@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -19,6 +20,8 @@ from dise_core.sequence import check_token_ids
 T = TypeVar("T")
 
 Batch = list[tuple[Request, Row]]
+
+Answer = Sequence[Reading] | Exception
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +72,8 @@ class Engine:
 
     def step(self, running: list[Request]) -> None:
         """Run one batch of the requests' rows and hand out the answers."""
-        batch = self._scheduler.schedule([request for request in running if not request.is_finished])
-        batch = [(request, row) for request, row in batch if self._is_sound(request, row)]
-        for request, row, answer in self._answer(batch):
+        batch = self._sound(self._scheduler.schedule(running))
+        for (request, row), answer in zip(batch, self._answers(batch), strict=True):
             request.settle(row, answer)
 
     def _admit(self, arriving: Iterator[tuple[int, Plan[Any]]], running: list[Request]) -> None:
@@ -83,14 +85,14 @@ class Engine:
             request.start()
             running.append(request)
 
-    def _is_sound(self, request: Request, row: Row) -> bool:
-        """Return whether the row may go to its predictor; if not, its request fails with the reason."""
-        try:
-            self._check(row)
-        except (InputError, PlanError) as error:
-            request.settle(row, error)
-            return False
-        return row in request.rows
+    def _sound(self, batch: Batch) -> Batch:
+        """Return the rows that may go to their predictor; a bad row fails its request, with all its other rows."""
+        for request, row in batch:
+            try:
+                self._check(row)
+            except (InputError, PlanError) as error:
+                request.settle(row, error)
+        return [(request, row) for request, row in batch if row in request.rows]
 
     def _check(self, row: Row) -> None:
         if row.predictor not in self._predictors:
@@ -104,25 +106,18 @@ class Engine:
             )
         check_token_ids(row.token_ids, predictor.vocab_size)
 
-    def _answer(self, batch: Batch) -> Iterator[tuple[Request, Row, list[Reading] | Exception]]:
-        """Yield each row with its answers. If the predictor fails on the batch, each row is tried alone to find whose."""
+    def _answers(self, batch: Batch) -> list[Answer]:
+        """Return the answers to each row. If the predictor fails on the batch, each row is tried alone to find whose."""
         if not batch:
-            return
-        reads = [read for request, row in batch for read in request.reads_of(row)]
+            return []
+        questions = [request.reads_of(row) for request, row in batch]
         try:
-            readings = self._read(batch[0][1].predictor, reads)
+            readings = iter(self._read(batch[0][1].predictor, [read for reads in questions for read in reads]))
         except Exception as error:
             if len(batch) == 1:
-                yield *batch[0], error
-            else:
-                for single in batch:
-                    yield from self._answer([single])
-            return
-        start = 0
-        for request, row in batch:
-            answers = list(readings[start : start + len(row.reads)])
-            start += len(row.reads)
-            yield request, row, _nan_error(request.reads_of(row), answers) or answers
+                return [error]
+            return [answer for single in batch for answer in self._answers([single])]
+        return [_checked(reads, list(islice(readings, len(reads)))) for reads in questions]
 
     def _read(self, predictor: str, reads: Sequence[Read]) -> Sequence[Reading]:
         readings = self._predictors[predictor].read(reads)
@@ -131,15 +126,17 @@ class Engine:
         return readings
 
 
-def _nan_error(reads: Sequence[Read], readings: Sequence[Reading]) -> ModelOutputError | None:
+def _checked(reads: Sequence[Read], readings: Sequence[Reading]) -> Answer:
+    """Return the readings, or the error that names the first position where one holds NaN."""
     for read, reading in zip(reads, readings, strict=True):
-        if np.isnan(reading.logprobs).any():
-            row = int(np.argmax(np.isnan(reading.logprobs.reshape(len(read.positions), -1)).any(axis=1)))
+        is_nan = np.isnan(reading.logprobs)
+        if is_nan.any():
+            row = int(np.argmax(is_nan.reshape(len(read.positions), -1).any(axis=1)))
             return ModelOutputError(
                 f"the model's logits at position {int(read.positions[row])} hold NaN or infinity; check its weights, or "
                 "load it with dtype float32"
             )
-    return None
+    return readings
 
 
 def _outcome(request: Request) -> Outcome[Any]:

@@ -1,6 +1,8 @@
-"""Train the embedded model from scratch on a CPU or GPU and write it as a LLaDA checkpoint.
+"""Train the embedded model on a CPU or GPU and write it as a LLaDA checkpoint.
 
 python examples/countdown_model/train.py --output adapters/dise_adapters/countdown
+
+README.md has the two commands that made the model that ships.
 """
 
 from __future__ import annotations
@@ -10,13 +12,14 @@ import json
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
 import tokenizer as countdown_tokenizer
 import torch
 from problems import draw_problem, solution
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from tokenizer import ASSISTANT, END, MASK, USER, VOCABULARY
 from torch import Tensor
 from torch.nn import functional
@@ -52,7 +55,7 @@ CONFIG = {
     "torch_dtype": "bfloat16",
 }
 
-WIDTHS = {28: 12, 40: 5, 60: 2, 72: 1}
+WIDTHS = "28:12,40:5,60:2,72:1"
 """Tokens in a row, and how often a batch is that wide. End tokens fill a row, as in LLaDA's fine-tuning."""
 
 NUM_NUMBERS = {2: 1, 3: 26, 4: 3}
@@ -91,10 +94,10 @@ def build_model() -> LlamaForCausalLM:
     return LlamaForCausalLM(config)
 
 
-def draw_batch(random: Random, size: int) -> tuple[Tensor, Tensor]:
+def draw_batch(random: Random, size: int, widths: dict[int, int]) -> tuple[Tensor, Tensor]:
     """Return token ids [B, W] and which of them are the response (with its end tokens), bool [B, W]."""
     encode = countdown_tokenizer.build().encode
-    width = random.choices(list(WIDTHS), WIDTHS.values())[0]
+    width = random.choices(list(widths), widths.values())[0]
     ids = torch.full((size, width), VOCABULARY[END])
     is_response = torch.ones(size, width, dtype=torch.bool)
     row = 0
@@ -132,25 +135,37 @@ def make_optimizers(model: LlamaForCausalLM) -> list[torch.optim.Optimizer]:
 
 
 def learning_rate_factor(step: int, num_steps: int) -> float:
-    """Return the share of the full rate: 50 steps up, then full, then straight down to 0 over the last 70 %."""
+    """Return the share of the peak rate: 50 steps up, then the peak, then straight down to 0 over the last 70 %."""
     return min(1.0, (step + 1) / 50, (num_steps - step) / (0.7 * num_steps))
 
 
-def train(num_steps: int, batch_size: int, seed: int, device: str) -> Iterator[tuple[int, float, LlamaForCausalLM]]:
-    """Yield (step, mean loss since the last, model) every 50 steps and at the end."""
-    torch.manual_seed(seed)
-    random = Random(seed)
-    model = build_model().to(device)
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a run is made of. `peak` is the share of the full learning rate that it climbs to."""
+
+    num_steps: int
+    batch_size: int
+    peak: float
+    widths: dict[int, int]
+    seed: int
+    device: str
+
+
+def train(model: LlamaForCausalLM, settings: Settings) -> Iterator[tuple[int, float]]:
+    """Train the model in place; yield (step, mean loss since the last) every 50 steps and at the end."""
+    random = Random(settings.seed)
     compiled = torch.compile(model, dynamic=False)
     optimizers = make_optimizers(model)
     schedulers = [
-        torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: learning_rate_factor(step, num_steps))
+        torch.optim.lr_scheduler.LambdaLR(
+            optimizer, lambda step: settings.peak * learning_rate_factor(step, settings.num_steps)
+        )
         for optimizer in optimizers
     ]
     losses: list[float] = []
-    for step in range(1, num_steps + 1):
-        ids, is_response = draw_batch(random, batch_size)
-        loss = loss_of(compiled, ids.to(device), is_response.to(device))
+    for step in range(1, settings.num_steps + 1):
+        ids, is_response = draw_batch(random, settings.batch_size, settings.widths)
+        loss = loss_of(compiled, ids.to(settings.device), is_response.to(settings.device))
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for optimizer, scheduler in zip(optimizers, schedulers, strict=True):
@@ -158,13 +173,13 @@ def train(num_steps: int, batch_size: int, seed: int, device: str) -> Iterator[t
             optimizer.zero_grad(set_to_none=True)
             scheduler.step()
         losses.append(loss.item())
-        if step % 50 == 0 or step == num_steps:
-            yield step, sum(losses) / len(losses), model
+        if step % 50 == 0 or step == settings.num_steps:
+            yield step, sum(losses) / len(losses)
             losses.clear()
 
 
-def save(model: LlamaForCausalLM, folder: Path) -> None:
-    """Write the model in LLaDA's checkpoint format: bfloat16, official weight names."""
+def named_weights(model: LlamaForCausalLM) -> dict[str, Tensor]:
+    """Return the model's parameters by LLaDA's official names."""
     weights = {
         "model.transformer.wte.weight": model.model.embed_tokens.weight,
         "model.transformer.ln_f.weight": model.model.norm.weight,
@@ -173,7 +188,20 @@ def save(model: LlamaForCausalLM, folder: Path) -> None:
     for index, layer in enumerate(model.model.layers):
         for ours, official in BLOCK_NAMES.items():
             weights[f"model.transformer.blocks.{index}.{official}.weight"] = layer.get_submodule(ours).weight
-    rounded = {name: weight.detach().to("cpu", torch.bfloat16).contiguous() for name, weight in weights.items()}
+    return weights
+
+
+@torch.no_grad()
+def load(model: LlamaForCausalLM, folder: Path) -> None:
+    """Set the model's weights to those of a checkpoint."""
+    stored = load_file(folder / "model.safetensors")
+    for name, weight in named_weights(model).items():
+        weight.copy_(stored[name])
+
+
+def save(model: LlamaForCausalLM, folder: Path) -> None:
+    """Write the model in LLaDA's checkpoint format: bfloat16, official weight names."""
+    rounded = {name: weight.detach().to("cpu", torch.bfloat16).contiguous() for name, weight in named_weights(model).items()}
     folder.mkdir(parents=True, exist_ok=True)
     save_file(rounded, folder / "model.safetensors.part", metadata={"format": "pt"})
     os.replace(folder / "model.safetensors.part", folder / "model.safetensors")
@@ -183,17 +211,27 @@ def save(model: LlamaForCausalLM, folder: Path) -> None:
 
 def main() -> None:
     """Train, log a JSON line every 50 steps, and save every 250 steps and at the end."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--start", type=Path, help="a checkpoint to go on from, instead of random weights")
     parser.add_argument("--log", type=Path, default=Path("train_log.jsonl"))
     parser.add_argument("--steps", type=int, default=5000)
+    parser.add_argument("--peak", type=float, default=1.0, help="share of the full learning rate")
+    parser.add_argument("--widths", default=WIDTHS, help="tokens in a row, and how often a batch is that wide")
     parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cpu")
     args = parser.parse_args()
+    widths = {int(width): int(weight) for width, weight in (pair.split(":") for pair in args.widths.split(","))}
+    settings = Settings(args.steps, args.batch_size, args.peak, widths, args.seed, args.device)
+    torch.manual_seed(args.seed)
+    model = build_model()
+    if args.start is not None:
+        load(model, args.start)
+    model.to(args.device)
     started = time.perf_counter()
     with args.log.open("w") as log:
-        for step, loss, model in train(args.steps, args.batch_size, args.seed, args.device):
+        for step, loss in train(model, settings):
             record = {"step": step, "loss": round(loss, 4), "seconds": round(time.perf_counter() - started)}
             print(json.dumps(record), file=log, flush=True)
             print(json.dumps(record), flush=True)

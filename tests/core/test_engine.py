@@ -154,11 +154,14 @@ def test_a_model_that_fails_on_one_text_fails_that_request_alone(first: int, err
         outcomes[1].unwrap()
 
 
-def test_a_plan_may_handle_the_error_of_its_read_and_ask_again() -> None:
+@pytest.mark.parametrize("bad", [[9], [12], [0] * 41])
+@pytest.mark.parametrize("bad_comes_first", [True, False])
+def test_a_plan_may_handle_the_error_of_its_read_and_ask_again(bad: list[int], bad_comes_first: bool) -> None:
     def careful() -> Plan[str]:
+        reads = [read_of([1]), read_of([3]), read_of(bad)]
         try:
-            yield [read_of([1]), read_of([9])]
-        except RuntimeError:
+            yield reads[::-1] if bad_comes_first else reads
+        except (RuntimeError, InputError):
             yield [read_of([2])]
         return "recovered"
 
