@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-SOURCES := dise_core strategies adapters dise_app tests examples
+SOURCES := dise_core strategies adapters dise_app tests examples benchmarks
 
 .PHONY: demo test check clean
 
@@ -11,6 +11,7 @@ demo: $(VENV)/.installed
 
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest --cov --cov-report=term
+	$(BIN)/coverage report --include='dise_core/*,*/dise_strategies/*' --fail-under=95
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check $(SOURCES)

@@ -49,7 +49,7 @@ def show(
 def show_answer(console: Console, answer: RequestOutput, verdict: str = "") -> None:
     """Print one request's outputs, best first, and what they cost."""
     if answer.prompt is not None:
-        console.print(f"[bold]{escape(answer.prompt)}[/bold]")
+        console.print(f"[bold]{escape(printable(answer.prompt))}[/bold]")
     for output in answer.outputs:
         console.print(Text("  ").append_text(coloured(output)))
         ending = f", {output.finish_reason}" if output.finish_reason else ""
@@ -66,8 +66,13 @@ def coloured(output: CompletionOutput) -> Text:
     text = Text()
     for token in output.tokens:
         if not token.is_end:
-            text.append(token.text, style=shade(token.logprob) + (" underline" if token.selected else ""))
+            text.append(printable(token.text), style=shade(token.logprob) + (" underline" if token.selected else ""))
     return text
+
+
+def printable(text: str) -> str:
+    """Return the text without control characters, which could drive the terminal; line breaks and tabs stay."""
+    return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def shade(logprob: float) -> str:

@@ -1,0 +1,57 @@
+"""Answers on the terminal."""
+
+import io
+import math
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from dise_app.cli.render import coloured, legend, score_text, shade, show_answer
+from dise_core import CompletionOutput, RequestOutput, Score, Token, Usage
+
+
+def output_of(*tokens: Token, value: float = -0.5, error: float | None = None) -> CompletionOutput:
+    score = Score(value, np.arange(2), error)
+    return CompletionOutput("", tuple(token.id for token in tokens), "stop", score, "dise", "last-10", tokens)
+
+
+def token(text: str, logprob: float = 0.0, selected: bool = False, is_end: bool = False) -> Token:
+    return Token(1, text, logprob, selected, is_end)
+
+
+@pytest.mark.parametrize(
+    ("probability", "colour"),
+    [(1.0, "green"), (0.91, "green"), (0.5, "yellow"), (0.2, "dark_orange"), (0.01, "red"), (0.0, "red")],
+)
+def test_a_colour_tells_the_probability(probability: float, colour: str) -> None:
+    assert shade(math.log(probability) if probability else -math.inf) == colour
+
+
+def test_selected_tokens_are_underlined_and_end_tokens_left_out() -> None:
+    text = coloured(output_of(token("a"), token("b", -5.0, selected=True), token("<end>", is_end=True)))
+    assert text.plain == "ab"
+    assert [span.style for span in text.spans] == ["green", "red underline"]
+
+
+def test_control_characters_and_markup_do_not_reach_the_terminal() -> None:
+    stream = io.StringIO()
+    answer = RequestOutput("[red]\x1b[2J", (1,), "toy", (output_of(token("x\x1b]0;hi\x07[bold]\n")),), Usage(1, 1, 1, 0.5))
+    show_answer(Console(file=stream, width=120), answer, verdict="  well")
+    shown = stream.getvalue()
+    assert "\x1b" not in shown
+    assert "\x07" not in shown
+    assert "[red]" in shown
+    assert "[bold]" in shown
+    assert "1 forward passes, 0.50 s" in shown
+    assert "stop)  well" in shown
+
+
+def test_a_score_says_its_standard_error_or_that_there_is_none() -> None:
+    assert score_text(output_of()) == "score -0.5000"
+    assert score_text(output_of(error=0.25)) == "score -0.5000 ± 0.2500"
+    assert score_text(output_of(value=-math.inf)) == "no score: nothing is selected"
+
+
+def test_the_legend_names_every_colour() -> None:
+    assert legend().plain.startswith("probability of writing the token again: ≥ 90% ≥ 50% ≥ 10% less")
