@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from numbers import Integral
 from typing import Unpack
 
 from dise_core.catalog import Catalog
@@ -44,17 +45,21 @@ class LLM:
     def generate(
         self,
         prompts: Prompt | Sequence[Prompt],
-        params: SamplingParams | None = None,
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         chat: bool | None = None,
     ) -> list[RequestOutput]:
-        """Return the responses to each prompt, a text or token ids, in order.
+        """Return the responses to each prompt, a text or token ids, in order; params are for all, or one for each.
 
         A text goes through the model's chat template where it has one (chat=None), always (True) or never (False). Raises
         the first request's error after all the others are done.
         """
-        params = params or SamplingParams()
-        return self._all(self.planner.generate(prompt, params, chat) for prompt in _several(prompts, "prompt"))
+        several = _several(prompts, "prompt")
+        each = list(params) if isinstance(params, Sequence) else [params or SamplingParams()] * len(several)
+        if len(several) != len(each):
+            raise InputError(f"{len(several)} prompts do not pair up with {len(each)} params", "params")
+        pairs = zip(several, each, strict=True)
+        return self._all(self.planner.generate(prompt, its_params, chat) for prompt, its_params in pairs)
 
     def chat(
         self,
@@ -62,13 +67,12 @@ class LLM:
         params: SamplingParams | None = None,
     ) -> list[RequestOutput]:
         """Return the responses to each conversation, a list of {"role", "content"} messages, in order."""
-        params = params or SamplingParams()
         several: list[Sequence[Message]] = (
             [conversations] if conversations and isinstance(conversations[0], dict) else list(conversations)  # type: ignore[list-item, arg-type]
         )
         if not several:
             raise InputError("no conversation given", "conversations")
-        return self._all(self.planner.chat(messages, params) for messages in several)
+        return self._all(self.planner.chat(messages, params or SamplingParams()) for messages in several)
 
     def score(
         self,
@@ -82,12 +86,12 @@ class LLM:
 
         An empty prompt scores the response as a text of its own. Prompts and responses pair up one to one.
         """
-        params = params or ScoringParams()
-        several, answers = _several(prompts, "prompt"), _several(responses, "response")
+        several = _several(prompts, "prompt")
+        answers = _several(responses, "response")
         if len(several) != len(answers):
             raise InputError(f"{len(several)} prompts do not pair up with {len(answers)} responses", "responses")
         pairs = zip(several, answers, strict=True)
-        return self._all(self.planner.score(prompt, response, params, chat) for prompt, response in pairs)
+        return self._all(self.planner.score(prompt, response, params or ScoringParams(), chat) for prompt, response in pairs)
 
     def run(self, plans: Iterable[Plan[RequestOutput]]) -> Iterator[Outcome[RequestOutput]]:
         """Yield the outcome of each of the planner's plans as it ends; a failure is one outcome, not an exception."""
@@ -109,6 +113,6 @@ def _several(prompts: Prompt | Sequence[Prompt], parameter: str) -> list[Prompt]
         return [prompts]
     if len(prompts) == 0:
         raise InputError(f"no {parameter} given", f"{parameter}s")
-    if all(isinstance(item, int) for item in prompts):
+    if all(isinstance(item, Integral) for item in prompts):
         return [prompts]  # type: ignore[list-item]
     return list(prompts)  # type: ignore[arg-type]

@@ -58,7 +58,8 @@ def show_answer(console: Console, answer: RequestOutput, verdict: str = "") -> N
             f"{ending})[/dim]{verdict}"
         )
     usage = answer.usage
-    console.print(f"  [dim]{usage.nfe} forward passes, {usage.seconds:.2f} s[/dim]")
+    passes = "1 forward pass" if usage.nfe == 1 else f"{usage.nfe} forward passes"
+    console.print(f"  [dim]{passes}, {usage.seconds:.2f} s[/dim]")
 
 
 def coloured(output: CompletionOutput) -> Text:

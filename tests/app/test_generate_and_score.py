@@ -1,5 +1,6 @@
 """dise generate and dise score as a person types them, on the embedded model."""
 
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -71,6 +72,12 @@ def test_a_file_keeps_order_ids_and_other_keys(dise: Dise, tmp_path: Path) -> No
     assert (first["id"], first["prompt"], first["line"]) == (7, PROBLEM, 1)
     assert (second["note"], second["prompt"], second["line"]) == ("x", None, 3)
     assert second["prompt_ids"] == [412, 3, 411]
+
+
+def test_standard_input_and_output_stand_for_files(dise: Dise, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps({"prompt": PROBLEM}) + "\n" + json.dumps({"prompt": "1 -> 1"})))
+    run = dise("generate", "--input", "-", *FAST)
+    assert [json.loads(line)["line"] for line in run.out.splitlines()] == [1, 2]
 
 
 def test_generated_answers_can_be_scored_from_the_file_with_the_same_result(dise: Dise, tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def test_control_characters_and_markup_do_not_reach_the_terminal() -> None:
     assert "\x07" not in shown
     assert "[red]" in shown
     assert "[bold]" in shown
-    assert "1 forward passes, 0.50 s" in shown
+    assert "1 forward pass, 0.50 s" in shown
     assert "stop)  well" in shown
 
 

@@ -102,7 +102,16 @@ def test_finish_reason_says_whether_the_model_ended(llm: LLM) -> None:
 
 def test_a_single_list_of_ids_is_one_prompt(llm: LLM) -> None:
     assert len(llm.generate([1, 2, 3], SamplingParams(max_tokens=2))) == 1
+    assert len(llm.generate(np.array([1, 2, 3]), SamplingParams(max_tokens=2))) == 1  # type: ignore[arg-type]
     assert len(llm.generate([[1, 2], "ab"], SamplingParams(max_tokens=2))) == 2
+
+
+def test_params_may_be_one_for_each_prompt(llm: LLM) -> None:
+    params = [SamplingParams(max_tokens=2), SamplingParams(max_tokens=5)]
+    answers = llm.generate(["ab", "ab"], params)
+    assert [len(answer.outputs[0].token_ids) for answer in answers] == [2, 5]
+    with pytest.raises(InputError, match="1 prompts do not pair up with 2 params"):
+        llm.generate("ab", params)
 
 
 @pytest.mark.parametrize(
