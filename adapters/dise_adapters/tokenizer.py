@@ -47,7 +47,7 @@ class FastTokenizer(Tokenizer):
         from jinja2 import TemplateError
 
         for message in messages:
-            if not isinstance(message.get("role"), str) or not isinstance(message.get("content"), str):
+            if not isinstance(message, Mapping) or not all(isinstance(message.get(k), str) for k in ("role", "content")):
                 raise InputError(f'a message needs "role" and "content", both text: {message!r:.80}', "messages")
         try:
             text = self._tokenizer.apply_chat_template(list(messages), add_generation_prompt=True, tokenize=False)

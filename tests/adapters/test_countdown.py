@@ -59,12 +59,13 @@ def test_a_chat_is_a_prompt_in_the_template(llm: LLM) -> None:
     [
         ({"role": "system", "content": "1"}, "knows the roles user and assistant, not system"),
         ({"content": "1"}, 'a message needs "role" and "content"'),
+        ("hello", 'a message needs "role" and "content"'),
         ({"role": "user", "content": 5}, 'a message needs "role" and "content"'),
     ],
 )
 def test_a_bad_message_is_refused(llm: LLM, message: dict[str, str], text: str) -> None:
     with pytest.raises(InputError, match=text):
-        llm.chat([message])
+        llm.chat([[message]])
 
 
 def test_no_chat_takes_the_text_as_it_is(llm: LLM) -> None:
