@@ -145,6 +145,8 @@ def _value(node: ast.expr) -> Fraction:
     match node:
         case ast.Constant(value=int() as number):
             return Fraction(number)
+        case ast.UnaryOp(ast.USub(), operand):
+            return -_value(operand)
         case ast.BinOp(left, ast.Add(), right):
             return _value(left) + _value(right)
         case ast.BinOp(left, ast.Sub(), right):

@@ -59,7 +59,8 @@ WIDTHS = "28:12,40:5,60:2,72:1"
 """Tokens in a row, and how often a batch is that wide. End tokens fill a row, as in LLaDA's fine-tuning."""
 
 NUM_NUMBERS = {2: 1, 3: 26, 4: 3}
-"""Numbers in a problem, and how often."""
+"""Numbers in a problem, and how often one is drawn. A text that is longer than its row is drawn again, so that four numbers
+and bracketed products appear in the wider rows only."""
 
 BLOCK_NAMES = {
     "input_layernorm": "attn_norm",

@@ -41,6 +41,7 @@ def test_a_solution_has_one_step_per_operation() -> None:
     [
         ("<answer>75+18-83</answer>", True),
         ("anything <answer>(75-83)+18</answer> after", True),
+        ("<answer>-83+75+18</answer>", True),
         ("<answer>75+18-82</answer>", False),
         ("<answer>75+18</answer>", False),
         ("<answer>75+18-83", False),
