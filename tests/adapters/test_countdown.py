@@ -3,7 +3,7 @@
 from random import Random
 
 import pytest
-from countdown_model.problems import held_out_problems, is_correct, parse_prompt, solution
+from countdown_model.problems import held_out_problems, is_correct, solution
 
 from dise_adapters.countdown import FOLDER
 from dise_core import LLM, InputError, SamplingParams, ScoringParams
@@ -27,15 +27,15 @@ def test_it_solves_most_problems_that_it_was_not_trained_on(llm: LLM) -> None:
     assert sum(solved) >= len(problems) / 2
 
 
-def test_it_is_surer_of_right_answers_than_of_wrong_ones(llm: LLM) -> None:
-    problems = [parse_prompt(prompt) for prompt in ("83,18,75 -> 10", "50,20,7 -> 63", "9,80,33 -> 56")]
-    right = [str(solution(problem)) for problem in problems]
-    wrong = [right[1], right[2], right[0]]
-    scores = [
-        [answer.outputs[0].score.value for answer in llm.score([p.prompt for p in problems], texts, ScoringParams())]
-        for texts in (right, wrong)
-    ]
-    assert all(good > bad for good, bad in zip(*scores, strict=True))
+@pytest.mark.parametrize("selector", ["response", "last-10"])
+def test_it_is_surer_of_a_solution_than_of_its_tokens_in_another_order(llm: LLM, selector: str) -> None:
+    problems = held_out_problems(Random(3), 12)
+    solutions = [llm.predictor.tokenizer.encode(str(solution(problem))).tolist() for problem in problems]
+    shuffled = [Random(0).sample(tokens, len(tokens)) for tokens in solutions]
+    prompts = [problem.prompt for problem in problems]
+    natural, random = (llm.score(prompts, texts, ScoringParams(selector=selector)) for texts in (solutions, shuffled))
+    for one, other in zip(natural, random, strict=True):
+        assert one.outputs[0].score.value > other.outputs[0].score.value
 
 
 def test_spaces_in_a_prompt_do_not_matter(llm: LLM) -> None:

@@ -47,9 +47,9 @@ def test_generate_json_is_one_object_and_nothing_else(dise: Dise) -> None:
     assert len(record["outputs"][0]["tokens"][0]["top_logprobs"]) == 2
 
 
-def test_score_prefers_the_right_answer(dise: Dise) -> None:
+def test_score_prefers_sense_to_nonsense(dise: Dise) -> None:
     values = []
-    for response in (ANSWER, ANSWER.replace("93", "61")):
+    for response in (ANSWER, "83<answer>=+18,75-93=10+93</answer>18+75-83,"):
         run = dise("score", "--prompt", PROBLEM, "--response", response, "--selector", "response", "--json")
         [output] = json.loads(run.out)["outputs"]
         assert output["text"] == response
