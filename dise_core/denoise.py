@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain, repeat
 
 import numpy as np
 
@@ -12,8 +11,12 @@ from dise_core.arrays import Ids
 from dise_core.errors import InputError, PlanError
 from dise_core.interfaces import UnmaskingPolicy, UnmaskingStep
 from dise_core.noise import Noise
-from dise_core.reading import Candidates, Guidance, Plan, Read
-from dise_core.sequence import SpecialTokens, TokenSequence
+from dise_core.reading import Candidates, Confidence, Guidance, Plan, Read, Readout
+from dise_core.schedule import Schedule, at_rate, in_steps, in_time, share
+from dise_core.sequence import SpecialTokens, TokenSequence, Translate
+
+MAX_IDLE_STEPS = 100
+"""Steps in a row in which a policy may commit nothing. One that draws at random may, now and then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +24,9 @@ class Denoiser:
     """Writes responses by filling masks; its settings are those of one request.
 
     max_tokens: the base length of a response. max_length: the longest text that the model takes. Exactly one schedule
-    holds: `steps` denoising steps spread evenly over the blocks of a canvas, or else `tokens_per_step` a step.
-    `forbidden` ids are never written; the mask id never is. `cfg_scale` > 0 adds classifier-free guidance against the same
-    canvas with its prompt masked.
+    holds: `steps` denoising steps spread evenly over the blocks of a response of max_tokens, or else `tokens_per_step` a
+    step; with `eps` the steps are even in time instead of in tokens. `forbidden` ids are never written; the mask id never
+    is. `cfg_scale` > 0 adds classifier-free guidance against the same canvas with its prompt masked.
     """
 
     special: SpecialTokens
@@ -34,11 +37,13 @@ class Denoiser:
     block_length: int = 32
     tokens_per_step: int = 2
     steps: int | None = None
+    eps: float | None = None
     temperature: float = 0.0
     top_p: float = 1.0
     top_k: int = 0
     cfg_scale: float = 0.0
     forbidden: tuple[int, ...] = ()
+    translate: Translate | None = None
 
     @property
     def mask_id(self) -> int:
@@ -47,33 +52,73 @@ class Denoiser:
             raise InputError("this model has no mask token, so it cannot denoise; use a diffusion language model", "model")
         return self.special.mask_id
 
+    @property
+    def rate(self) -> int:
+        """Tokens that a step commits where no number of steps is given: tokens_per_step, or what `steps` come to."""
+        return self.tokens_per_step if self.steps is None else -(-self.max_tokens // self.steps)
+
+    def text(self, ids: Ids, prompt_length: int) -> TokenSequence:
+        """Return ids [N] as a text whose first prompt_length tokens are the prompt."""
+        return TokenSequence(ids, prompt_length, self.special, self.block_length, self.translate)
+
+    def masks(self, count: int) -> Ids:
+        """Return `count` mask ids, int64 [count]."""
+        return np.full(count, self.mask_id)
+
     def write(self, prompt: Ids, num_tokens: int) -> Plan[TokenSequence]:
         """Return a plan of the text [P; R] with a response of num_tokens tokens."""
-        canvas = np.concatenate([prompt, np.full(num_tokens, self.mask_id)])
-        ids = yield from self.denoise(canvas, len(prompt), len(prompt))
-        return TokenSequence(ids, len(prompt), self.special, self.block_length)
+        canvas = np.concatenate([prompt, self.masks(num_tokens)])
+        ids = yield from self.denoise(canvas, len(prompt), len(prompt), steps=self.steps)
+        return self.text(ids, len(prompt))
 
-    def denoise(self, canvas: Ids, start: int, prompt_length: int, first_step: int = 0) -> Plan[Ids]:
+    def denoise(
+        self, canvas: Ids, start: int, prompt_length: int, *, first_step: int = 0, steps: int | None = None
+    ) -> Plan[Ids]:
         """Return a plan of canvas, int64 [N], with every mask from `start` on filled; the argument stays unchanged.
 
-        Blocks of block_length count from `start`; the last may be shorter. Denoising steps count from `first_step`, which
-        keys the sampling noise, so a second pass over one request must begin where it draws anew.
+        Blocks of block_length count from `start`; the last may be shorter. `steps` are spread over the blocks that hold a
+        mask; None takes `rate` tokens a step. Denoising steps count from `first_step`, which keys the sampling noise, so a
+        second pass over one request must begin where it draws anew.
         """
         canvas = canvas.copy()
         blocks = list(self._blocks(canvas, start))
         step = first_step
         for index, block in enumerate(blocks):
-            quotas = self._quotas(len(block), index, len(blocks))
-            while len(masked := block[canvas[block] == self.mask_id]):
-                noise = self.noise.at_step(step)
-                [reading] = yield [self._read(canvas, masked, noise, prompt_length)]
-                quota = min(next(quotas), len(masked))
-                chosen = self.policy.choose(UnmaskingStep(masked, reading.confidences, quota, noise))
-                if len(chosen) == 0:
-                    raise PlanError(f"unmasking policy {self.policy!r} chose no token, so denoising would never end")
-                canvas[masked[chosen]] = reading.token_ids[chosen]
-                step += 1
+            schedule = self._schedule(len(block), None if steps is None else max(1, share(steps, index, len(blocks))))
+            step = yield from self._fill(canvas, block, schedule, step, prompt_length)
         return canvas
+
+    def candidates(self, noise: Noise, confidence: Confidence = "probability") -> Candidates:
+        """Return the readout that draws one token per position by this request's settings."""
+        forbidden = (self.mask_id, *self.forbidden)
+        return Candidates(self.temperature, self.top_p, self.top_k, noise, confidence, forbidden)
+
+    def ask(self, canvas: Ids, positions: Ids, readout: Readout, prompt_length: int) -> Read:
+        """Return a Read of the canvas as it is now, with this request's guidance."""
+        guidance = None
+        if self.cfg_scale:
+            unconditional = canvas.copy()
+            unconditional[:prompt_length] = self.mask_id
+            guidance = Guidance(unconditional, self.cfg_scale)
+        return Read(canvas.copy(), positions, readout, guidance=guidance)
+
+    def _fill(self, canvas: Ids, block: Ids, schedule: Schedule, step: int, prompt_length: int) -> Plan[int]:
+        """Fill the block's masks in place, and return the step after the last."""
+        num_idle = 0
+        while len(masked := block[canvas[block] == self.mask_id]):
+            commit = schedule.next(len(masked))
+            if commit.quota == 0 and self.policy.uses_quota:
+                continue
+            noise = self.noise.at_step(step)
+            readout = self.candidates(noise, self.policy.confidence)
+            [reading] = yield [self.ask(canvas, masked, readout, prompt_length)]
+            chosen = self.policy.choose(UnmaskingStep(masked, reading.confidences, commit.quota, commit.share, noise))
+            num_idle = 0 if len(chosen) else num_idle + 1
+            if num_idle == MAX_IDLE_STEPS or (num_idle and self.policy.uses_quota):
+                raise PlanError(f"unmasking policy {self.policy!r} chose no token, so denoising would never end")
+            canvas[masked[chosen]] = reading.token_ids[chosen]
+            step += 1
+        return step
 
     def _blocks(self, canvas: Ids, start: int) -> Iterator[Ids]:
         """Yield the masked positions of each block that has any."""
@@ -82,33 +127,7 @@ class Denoiser:
             if len(masked):
                 yield masked
 
-    def _quotas(self, num_masked: int, block: int, num_blocks: int) -> Iterator[int]:
-        """Yield how many tokens each step of a block commits, without end: a policy may commit fewer than its quota.
-
-        With `steps`, the first steps take one more where it does not divide evenly, as in LLaDA's sampler.
-        """
-        if self.steps is None:
-            return repeat(self.tokens_per_step)
-        steps = min(max(1, _share(self.steps, block, num_blocks)), num_masked)
-        return chain((_share(num_masked, step, steps) for step in range(steps)), repeat(1))
-
-    def _read(self, canvas: Ids, masked: Ids, noise: Noise, prompt_length: int) -> Read:
-        candidates = Candidates(
-            self.temperature,
-            self.top_p,
-            self.top_k,
-            noise,
-            self.policy.confidence,
-            (self.mask_id, *self.forbidden),
-        )
-        guidance = None
-        if self.cfg_scale:
-            unconditional = canvas.copy()
-            unconditional[:prompt_length] = self.mask_id
-            guidance = Guidance(unconditional, self.cfg_scale)
-        return Read(canvas.copy(), masked, candidates, guidance=guidance)
-
-
-def _share(total: int, index: int, parts: int) -> int:
-    """Return the index-th of `parts` nearly equal shares of total: the first ones take the remainder."""
-    return total // parts + (index < total % parts)
+    def _schedule(self, num_masked: int, num_steps: int | None) -> Schedule:
+        if self.eps is not None:
+            return in_time(num_steps or -(-num_masked // self.rate), self.eps)
+        return at_rate(self.rate) if num_steps is None else in_steps(num_masked, num_steps)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict
 
@@ -42,6 +42,12 @@ class Selector(Strategy):
 class Scorer(Strategy):
     """Says how sure the model is of a finished text. Higher is surer."""
 
+    default_selector: ClassVar[str] = "last-10"
+    """The positions that it scores where the user names none."""
+
+    asks: ClassVar[Literal["target", "judge"]] = "target"
+    """Whom it asks: the diffusion model itself, or an auto-regressive judge."""
+
     @abstractmethod
     def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
         """Return a plan of the text's score over the positions that the selector chooses."""
@@ -52,7 +58,10 @@ class LengthController(Strategy):
 
     @abstractmethod
     def generate(self, prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer) -> Plan[Generation]:
-        """Return a plan of the response to prompt, int64 [P]; the base length is `denoiser.max_tokens`."""
+        """Return a plan of the response to prompt, int64 [P]; the base length is `denoiser.max_tokens`.
+
+        Raises InputError before it reads anything if the settings do not fit the request.
+        """
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,12 +69,13 @@ class UnmaskingStep:
     """What a policy may look at: the masked positions of the block and the model's confidence in each candidate.
 
     positions: int64 [M], ascending. confidences: float64 [M], of the policy's kind. quota: how many tokens the schedule
-    commits in this step, 1..M.
+    commits in this step, 1..M, or 0 for a policy that does not use it. share: the same as a share of M, 1 at the last step.
     """
 
     positions: Ids
     confidences: Floats
     quota: int
+    share: float
     noise: Noise
 
     def random(self) -> Floats:
@@ -82,9 +92,12 @@ class UnmaskingPolicy(Strategy):
     is_random: ClassVar[bool] = False
     """Whether two samples may differ though every token is the likeliest one."""
 
+    uses_quota: ClassVar[bool] = True
+    """Whether the policy commits what the schedule says; False for one that decides how many by itself."""
+
     @abstractmethod
     def choose(self, step: UnmaskingStep) -> Ids:
-        """Return indices into step.positions, int64, at least one, each at most once."""
+        """Return indices into step.positions, int64, each at most once; at least one where the policy uses the quota."""
 
 
 class Tokenizer(ABC):
@@ -105,6 +118,11 @@ class Tokenizer(ABC):
     @abstractmethod
     def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> Ids:
         """Return the ids of a conversation up to where the model answers, int64 [N]."""
+
+    @property
+    @abstractmethod
+    def start_ids(self) -> Ids:
+        """The ids that stand before a text without a chat template, int64 [0] or [1]: the begin-of-text token."""
 
     @abstractmethod
     def decode(self, ids: Ids) -> str:
@@ -129,6 +147,9 @@ class MaskPredictor(ABC):
 
     max_length: int
     """The longest sequence that the model takes, in tokens."""
+
+    is_causal: bool = False
+    """True for an auto-regressive model: it answers position i from the tokens before it, and position 0 never."""
 
     @classmethod
     @abstractmethod

@@ -29,18 +29,24 @@ class LLM:
         self,
         model: str | MaskPredictor = "countdown",
         *,
+        judge: str | MaskPredictor | None = None,
         catalog: Catalog | None = None,
         **options: Unpack[EngineOptions],
     ) -> None:
         """Load a model by name, folder or hub id, or take one that is loaded; `options` are EngineConfig's fields.
 
+        judge: an auto-regressive model for the scorers that ask one; an auto-regressive `model` judges for itself.
+
         Raises InputError for an unknown model, ModelError for one that cannot be loaded, PluginError for a bad plugin.
         """
         self.config = EngineConfig(**options)
         self.catalog = catalog or installed_catalog()
-        self.predictor = self.catalog.load_model(model, self.config) if isinstance(model, str) else model
-        self.planner = Planner(self.predictor, self.catalog)
-        self.engine = Engine({"target": self.predictor}, self.config)
+        self.predictor = self._loaded(model, self.config)
+        predictors = {"target": self.predictor}
+        if judge is not None or self.predictor.is_causal:
+            predictors["judge"] = self.predictor if judge is None else self._loaded_judge(judge)
+        self.planner = Planner(predictors, self.catalog)
+        self.engine = Engine(predictors, self.config)
 
     def generate(
         self,
@@ -93,6 +99,21 @@ class LLM:
         pairs = zip(several, answers, strict=True)
         return self._all(self.planner.score(prompt, response, params or ScoringParams(), chat) for prompt, response in pairs)
 
+    def rank(
+        self,
+        prompt: Prompt,
+        candidates: Sequence[Prompt],
+        params: ScoringParams | None = None,
+        *,
+        chat: bool | None = None,
+    ) -> RequestOutput:
+        """Return the candidate responses to one prompt, likeliest first; each output's `index` is its place in the argument.
+
+        They are ranked by log-likelihood where the scorer estimates it, else by the score's value.
+        """
+        [answer] = self._all([self.planner.rank(prompt, candidates, params or ScoringParams(), chat)])
+        return answer
+
     def run(self, plans: Iterable[Plan[RequestOutput]]) -> Iterator[Outcome[RequestOutput]]:
         """Yield the outcome of each of the planner's plans as it ends; a failure is one outcome, not an exception."""
         for outcome in self.engine.run(plans):
@@ -101,6 +122,15 @@ class LLM:
             else:
                 answer = with_seconds(outcome.result, outcome.seconds)
                 yield Outcome(outcome.index, answer, None, outcome.seconds)
+
+    def _loaded_judge(self, model: str | MaskPredictor) -> MaskPredictor:
+        judge = self._loaded(model, self.config.model_copy(update={"revision": None}))
+        if not judge.is_causal:
+            raise InputError(f"judge {judge.name!r} is no auto-regressive model", "judge")
+        return judge
+
+    def _loaded(self, model: str | MaskPredictor, config: EngineConfig) -> MaskPredictor:
+        return self.catalog.load_model(model, config) if isinstance(model, str) else model
 
     def _all(self, plans: Iterable[Plan[RequestOutput]]) -> list[RequestOutput]:
         outcomes = sorted(self.run(plans), key=lambda outcome: outcome.index)

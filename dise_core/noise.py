@@ -36,6 +36,9 @@ class Noise:
         """Return u in [0, 1), float64 [M], for positions int64 [M]; each purpose draws independently."""
         if len(positions) == 0:
             return np.zeros(0)
+        return self.generator(purpose).random(int(positions.max()) + 1)[positions]
+
+    def generator(self, purpose: int = 0) -> np.random.Generator:
+        """Return a new generator that starts at (seed, stream, step); each purpose draws independently."""
         key = np.array([self.seed, self.stream], dtype=np.uint64)
-        philox = np.random.Philox(key=key, counter=[0, self.step, purpose, 0])
-        return np.random.Generator(philox).random(int(positions.max()) + 1)[positions]
+        return np.random.Generator(np.random.Philox(key=key, counter=[0, self.step, purpose, 0]))

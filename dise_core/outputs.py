@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -17,12 +17,15 @@ class Score:
     """How sure the model is of a text: `value` in nats per token unless the scorer says otherwise; higher is surer.
 
     positions: int64 [num_positions], those the value is taken over. No position at all gives -inf, which ranks last.
-    `standard_error` is None for a deterministic scorer.
+    `standard_error` is None for a deterministic scorer. `log_likelihood`: log p(response | prompt) in nats, from a scorer
+    that estimates it; `perplexity`: exp of minus its mean over the scorer's own tokens.
     """
 
     value: float
     positions: Ids
     standard_error: float | None = None
+    log_likelihood: float | None = None
+    perplexity: float | None = None
 
     @classmethod
     def mean_of(cls, logprobs: LogProbs, positions: Ids) -> Score:
@@ -38,6 +41,23 @@ class Score:
     def num_positions(self) -> int:
         """How many positions the value is taken over."""
         return len(self.positions)
+
+    @property
+    def rank_value(self) -> float:
+        """What candidates are ranked by: the log-likelihood where there is one, else the value."""
+        return self.value if self.log_likelihood is None else self.log_likelihood
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form; numbers that are not finite become null."""
+        record = {
+            "value": _json_number(self.value),
+            "num_positions": self.num_positions,
+            "standard_error": _json_number(self.standard_error),
+        }
+        for name in ("log_likelihood", "perplexity"):
+            if (number := getattr(self, name)) is not None:
+                record[name] = _json_number(number)
+        return record
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,12 +92,16 @@ class LengthStep:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Generation:
-    """What a length controller returns: the chosen text, its evaluation, and how it was reached."""
+    """What a length controller returns: the chosen text, its evaluation, and how it was reached.
+
+    `finish_reason` None means "stop" if the text holds an end token, else "length".
+    """
 
     sequence: TokenSequence
     evaluation: Evaluation
     trace: tuple[LengthStep, ...] = ()
     stopped_by: str | None = None
+    finish_reason: Literal["stop", "length"] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +130,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompletionOutput:
-    """One response with its score.
+    """One response with its score. `index`: which of the samples, or of the candidates, it was.
 
     `token_ids` holds all of it, end tokens included; `text` leaves them out. `finish_reason`: "stop" if the model wrote an
     end token, "length" if it filled the canvas, None for a text that was given.
@@ -119,6 +143,7 @@ class CompletionOutput:
     scorer: str
     selector: str
     tokens: tuple[Token, ...]
+    index: int = 0
     length_controller: str | None = None
     trace: tuple[LengthStep, ...] = ()
     stopped_by: str | None = None
@@ -126,16 +151,11 @@ class CompletionOutput:
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form; a score of -inf becomes null."""
         record: dict[str, Any] = {
+            "index": self.index,
             "text": self.text,
             "token_ids": list(self.token_ids),
             "finish_reason": self.finish_reason,
-            "score": {
-                "scorer": self.scorer,
-                "selector": self.selector,
-                "value": _json_number(self.score.value),
-                "num_positions": self.score.num_positions,
-                "standard_error": _json_number(self.score.standard_error),
-            },
+            "score": {"scorer": self.scorer, "selector": self.selector, **self.score.to_dict()},
             "tokens": [token.to_dict() for token in self.tokens],
         }
         if self.trace:

@@ -23,8 +23,8 @@ class ScoringParams(_Params):
 
     scorer: str = "dise"
     """Name of the scorer."""
-    selector: str = "last-10"
-    """Selector of the positions, for example "response" or "prompt-last-7+response-first-2"."""
+    selector: str | None = None
+    """Selector of the positions, for example "last-10" or "prompt-last-7+response-first-2"; None is the scorer's own."""
     scorer_settings: Settings = Field(default_factory=dict)
     """The scorer's own settings."""
     block_length: int = Field(32, ge=1)
@@ -42,6 +42,8 @@ class SamplingParams(ScoringParams):
     """Tokens committed in one denoising step."""
     steps: int | None = Field(None, ge=1)
     """Denoising steps in all, spread over the blocks; replaces tokens_per_step."""
+    eps: float | None = Field(None, gt=0, lt=1)
+    """Dream's schedule: the steps are even in diffusion time, which falls from 1 to eps, instead of in tokens."""
     temperature: float = Field(0.0, ge=0, allow_inf_nan=False)
     """0 takes the likeliest token; above it, tokens are drawn from softmax(logits / temperature)."""
     top_p: float = Field(1.0, gt=0, le=1)

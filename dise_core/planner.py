@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -17,68 +18,104 @@ from dise_core.outputs import CompletionOutput, Generation, RequestOutput, Token
 from dise_core.params import SamplingParams, ScoringParams
 from dise_core.reading import Plan, count_nfe, gather
 from dise_core.scoring import SequenceScorer
-from dise_core.sequence import TokenSequence, as_ids, check_token_ids
+from dise_core.sequence import TokenSequence, Translate, as_ids, check_token_ids
 
 Prompt = str | Sequence[int]
 """A text, or token ids that are taken as they are."""
+
+P = TypeVar("P", bound=ScoringParams)
 
 Message = Mapping[str, str]
 """One turn of a conversation: {"role": ..., "content": ...}."""
 
 
 @dataclass(frozen=True, slots=True)
-class Planner:
-    """Turns requests to one model into plans. A plan checks its request before it reads anything."""
+class _Given:
+    """A prompt as the model reads it, int64 [P], and as it was given: a text, a conversation, or neither."""
 
-    predictor: MaskPredictor
+    ids: Ids
+    text: str | None = None
+    messages: tuple[Message, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Planner:
+    """Turns requests into plans. A plan checks its request before it reads anything.
+
+    predictors: the loaded models, "target" and perhaps "judge".
+    """
+
+    predictors: Mapping[str, MaskPredictor]
     catalog: Catalog
+
+    @property
+    def predictor(self) -> MaskPredictor:
+        """The model that writes and scores."""
+        return self.predictors["target"]
 
     def generate(self, prompt: Prompt, params: SamplingParams, chat: bool | None = None) -> Plan[RequestOutput]:
         """Return a plan of the responses to one prompt, best score first.
 
         chat: put a text prompt into the model's chat template; None means where it has one.
         """
-        ids = self._prompt_ids(prompt, chat)
-        text = prompt if isinstance(prompt, str) else None
-        return (yield from self._generate(ids, text, params))
+        return (yield from self._generate(self._prompt(prompt, chat), params))
 
     def chat(self, messages: Sequence[Message], params: SamplingParams) -> Plan[RequestOutput]:
         """Return a plan of the responses to a conversation."""
         if not messages:
             raise InputError("the conversation is empty: it needs at least one message", "messages")
         ids = self.predictor.tokenizer.encode_chat(messages)
-        return (yield from self._generate(ids, messages[-1]["content"], params))
+        return (yield from self._generate(_Given(ids, messages[-1]["content"], tuple(messages)), params))
 
     def score(
         self, prompt: Prompt, response: Prompt, params: ScoringParams, chat: bool | None = None
     ) -> Plan[RequestOutput]:
         """Return a plan of the score of a given response. An empty prompt means a text without one."""
-        prompt_ids = self._prompt_ids(prompt, chat) if len(prompt) else as_ids([])
+        given = self._prompt(prompt, chat) if len(prompt) else self._no_prompt()
+        return (yield from self._evaluate(given, [response], params))
+
+    def rank(
+        self, prompt: Prompt, candidates: Sequence[Prompt], params: ScoringParams, chat: bool | None = None
+    ) -> Plan[RequestOutput]:
+        """Return a plan of the candidates, likeliest first: by log-likelihood where the scorer has one, else by value."""
+        if len(candidates) == 0:
+            raise InputError("no candidate given", "candidates")
+        given = self._prompt(prompt, chat) if len(prompt) else self._no_prompt()
+        return (yield from self._evaluate(given, candidates, params))
+
+    def _evaluate(self, prompt: _Given, responses: Sequence[Prompt], params: ScoringParams) -> Plan[RequestOutput]:
+        scorer, params = self._scorer(params)
+        sequences = [self._finished_text(prompt, response, params) for response in responses]
+        evaluations, nfe = yield from count_nfe(gather(*(scorer.evaluate(sequence) for sequence in sequences)))
+        generations = [Generation(*pair) for pair in zip(sequences, evaluations, strict=True)]
+        return self._answer(prompt, generations, params, nfe, is_given=True)
+
+    def _finished_text(self, prompt: _Given, response: Prompt, params: ScoringParams) -> TokenSequence:
         response_ids = self._encode(response)
         if len(response_ids) == 0:
             raise InputError("the response is empty: it needs at least one token", "response")
-        sequence = TokenSequence.of(prompt_ids, response_ids, self.predictor.special, params.block_length)
+        sequence = TokenSequence.of(
+            prompt.ids, response_ids, self.predictor.special, params.block_length, self._translation(prompt)
+        )
         self._refuse_masks(sequence.ids)
         self._refuse_longer(len(sequence), f"a text of {len(sequence)} tokens")
-        evaluation, nfe = yield from count_nfe(self._scorer(params).score(sequence))
-        text = prompt if isinstance(prompt, str) else None
-        return self._answer(prompt_ids, text, [Generation(sequence, evaluation)], params, nfe, is_given=True)
+        return sequence
 
-    def _generate(self, prompt: Ids, text: str | None, params: SamplingParams) -> Plan[RequestOutput]:
-        if len(prompt) == 0:
+    def _generate(self, prompt: _Given, params: SamplingParams) -> Plan[RequestOutput]:
+        if len(prompt.ids) == 0:
             raise InputError("the prompt is empty: it needs at least one token", "prompt")
-        self._refuse_masks(prompt)
-        num_tokens = len(prompt) + params.max_tokens
-        self._refuse_longer(num_tokens, f"a prompt of {len(prompt)} tokens with max_tokens={params.max_tokens}")
+        self._refuse_masks(prompt.ids)
+        num_tokens = len(prompt.ids) + params.max_tokens
+        self._refuse_longer(num_tokens, f"a prompt of {len(prompt.ids)} tokens with max_tokens={params.max_tokens}")
         controller = self.catalog.length_controller(params.length, params.length_settings)
         policy = self._policy(params)
-        scorer = self._scorer(params)
+        scorer, params = self._scorer(params)
         samples = (
-            controller.generate(prompt, self._denoiser(prompt, params, policy, sample), scorer)
+            controller.generate(prompt.ids, self._denoiser(prompt, params, policy, sample), scorer)
             for sample in range(params.num_samples)
         )
         generations, nfe = yield from count_nfe(gather(*samples))
-        return self._answer(prompt, text, generations, params, nfe)
+        return self._answer(prompt, generations, params, nfe)
 
     def _policy(self, params: SamplingParams) -> UnmaskingPolicy:
         policy = self.catalog.unmasking_policy(params.unmasking, params.unmasking_settings)
@@ -90,56 +127,97 @@ class Planner:
             )
         return policy
 
-    def _scorer(self, params: ScoringParams) -> SequenceScorer:
+    def _scorer(self, params: P) -> tuple[SequenceScorer, P]:
+        """Return the scorer, and the params with the name of the selector that it scores over."""
         scorer = self.catalog.scorer(params.scorer, params.scorer_settings)
-        return SequenceScorer(scorer, self.catalog.selector(params.selector), params.logprobs)
+        if scorer.asks == "judge" and "judge" not in self.predictors:
+            raise InputError(
+                f"scorer {params.scorer!r} needs an auto-regressive judge; name one with --judge MODEL (judge=...)", "judge"
+            )
+        if scorer.asks == "target" and self.predictor.is_causal:
+            raise InputError(
+                f"scorer {params.scorer!r} needs a diffusion language model, and {self.predictor.name!r} is "
+                "auto-regressive; score with 'ar-perplexity', or use another model",
+                "scorer",
+            )
+        selector = params.selector or scorer.default_selector
+        bound = SequenceScorer(scorer, self.catalog.selector(selector), params.logprobs)
+        return bound, params.model_copy(update={"selector": selector})
 
-    def _denoiser(self, prompt: Ids, params: SamplingParams, policy: UnmaskingPolicy, sample: int) -> Denoiser:
+    def _denoiser(self, prompt: _Given, params: SamplingParams, policy: UnmaskingPolicy, sample: int) -> Denoiser:
         check_token_ids(as_ids(params.forbidden_token_ids), self.predictor.vocab_size, "forbidden_token_ids")
         return Denoiser(
             special=self.predictor.special,
             policy=policy,
-            noise=Noise.for_request(params.seed, prompt, sample),
+            noise=Noise.for_request(params.seed, prompt.ids, sample),
             max_tokens=params.max_tokens,
             max_length=self.predictor.max_length,
             block_length=params.block_length,
             tokens_per_step=params.tokens_per_step,
             steps=params.steps,
+            eps=params.eps,
             temperature=params.temperature,
             top_p=params.top_p,
             top_k=params.top_k,
             cfg_scale=params.cfg_scale,
             forbidden=params.forbidden_token_ids,
+            translate=self._translation(prompt),
         )
+
+    def _translation(self, prompt: _Given) -> Translate:
+        """Return how a text with this prompt is put into another loaded model's tokens.
+
+        A conversation goes through that model's chat template where it has one. Any other prompt, and token ids as the
+        text that they stand for, goes in front of the response after the begin-of-text token.
+        """
+
+        def translate(sequence: TokenSequence, name: str) -> TokenSequence:
+            other = self.predictors[name]
+            mine, its = self.predictor.tokenizer, other.tokenizer
+            if prompt.messages and its.has_chat_template:
+                prompt_ids = its.encode_chat(prompt.messages)
+            else:
+                text = prompt.text if prompt.text is not None else mine.decode(sequence.prompt)
+                prompt_ids = np.concatenate([its.start_ids, its.encode(text)])
+            response_ids = its.encode(mine.decode(sequence.ids[sequence.text_positions]))
+            if len(response_ids) == 0:
+                raise InputError(f"the tokenizer of {other.name!r} makes no token of the response", "response")
+            if (num_tokens := len(prompt_ids) + len(response_ids)) > other.max_length:
+                raise TooLongError(
+                    f"a text of {num_tokens} tokens is longer than the limit of {other.name!r}: {other.max_length}"
+                )
+            return TokenSequence.of(prompt_ids, response_ids, other.special, sequence.block_length)
+
+        return translate
 
     def _answer(
         self,
-        prompt: Ids,
-        text: str | None,
+        prompt: _Given,
         generations: Sequence[Generation],
         params: ScoringParams,
         nfe: int,
         is_given: bool = False,
     ) -> RequestOutput:
-        best_first = sorted(generations, key=lambda generation: -generation.evaluation.score.value)
+        best_first = sorted(enumerate(generations), key=lambda pair: -pair[1].evaluation.score.rank_value)
         kept = best_first[: params.n] if isinstance(params, SamplingParams) else best_first
-        num_written = sum(len(generation.sequence.text_positions) for generation in kept)
-        outputs = tuple(self._output(generation, params, is_given) for generation in kept)
-        usage = Usage(prompt_tokens=len(prompt), completion_tokens=num_written, nfe=nfe, seconds=0.0)
-        return RequestOutput(text, tuple(prompt.tolist()), self.predictor.name, outputs, usage)
+        num_written = sum(len(generation.sequence.text_positions) for _, generation in kept)
+        outputs = tuple(self._output(index, generation, params, is_given) for index, generation in kept)
+        usage = Usage(prompt_tokens=len(prompt.ids), completion_tokens=num_written, nfe=nfe, seconds=0.0)
+        return RequestOutput(prompt.text, tuple(prompt.ids.tolist()), self.predictor.name, outputs, usage)
 
-    def _output(self, generation: Generation, params: ScoringParams, is_given: bool) -> CompletionOutput:
+    def _output(self, index: int, generation: Generation, params: ScoringParams, is_given: bool) -> CompletionOutput:
         sequence = generation.sequence
         written = sequence.ids[sequence.text_positions]
-        ended = len(written) < len(sequence.response)
+        finish_reason = generation.finish_reason or ("stop" if len(written) < len(sequence.response) else "length")
         return CompletionOutput(
             text=self.predictor.tokenizer.decode(written),
             token_ids=tuple(sequence.response.tolist()),
-            finish_reason=None if is_given else "stop" if ended else "length",
+            finish_reason=None if is_given else finish_reason,
             score=generation.evaluation.score,
             scorer=params.scorer,
-            selector=params.selector,
+            selector=params.selector or "",
             tokens=self._tokens(generation),
+            index=index,
             length_controller=params.length if isinstance(params, SamplingParams) else None,
             trace=generation.trace,
             stopped_by=generation.stopped_by,
@@ -161,17 +239,21 @@ class Planner:
             for row, token_id in enumerate(sequence.response.tolist())
         )
 
-    def _prompt_ids(self, prompt: Prompt, chat: bool | None) -> Ids:
+    def _prompt(self, prompt: Prompt, chat: bool | None) -> _Given:
         tokenizer = self.predictor.tokenizer
         if not isinstance(prompt, str):
-            return self._encode(prompt)
+            return _Given(self._encode(prompt))
         if chat and not tokenizer.has_chat_template:
             raise InputError(f"model {self.predictor.name!r} has no chat template; use --no-chat (chat=False)", "chat")
         if not prompt.strip():
             raise InputError("the prompt is empty", "prompt")
+        messages = ({"role": "user", "content": prompt},)
         if chat or (chat is None and tokenizer.has_chat_template):
-            return tokenizer.encode_chat([{"role": "user", "content": prompt}])
-        return tokenizer.encode(prompt)
+            return _Given(tokenizer.encode_chat(messages), prompt, messages)
+        return _Given(tokenizer.encode(prompt), prompt, messages if chat is None else ())
+
+    def _no_prompt(self) -> _Given:
+        return _Given(self.predictor.tokenizer.start_ids if self.predictor.is_causal else as_ids([]), "")
 
     def _encode(self, text: Prompt) -> Ids:
         if isinstance(text, str):

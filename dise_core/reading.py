@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
+from operator import methodcaller
 from typing import Literal, TypeVar
 
 import numpy as np
@@ -164,26 +165,31 @@ def _row_key(read: Read) -> tuple[object, ...]:
 def gather(*plans: Plan[T]) -> Plan[list[T]]:
     """Run plans side by side: what they ask at the same time travels together. Returns their results in order.
 
-    If one raises, the others are closed and the error goes on.
+    If one raises, the others are closed and the error goes on. A failed read is raised in each of the plans that wait.
     """
     results: dict[int, T] = {}
     waiting: dict[int, Sequence[Read]] = {}
 
-    def advance(index: int, readings: Sequence[Reading] | None) -> None:
+    def advance(index: int, step: Callable[[Plan[T]], Sequence[Read]]) -> None:
         try:
-            waiting[index] = next(plans[index]) if readings is None else plans[index].send(readings)
+            waiting[index] = step(plans[index])
         except StopIteration as stop:
             waiting.pop(index, None)
             results[index] = stop.value
 
     try:
         for index in range(len(plans)):
-            advance(index, None)
+            advance(index, next)
         while waiting:
-            readings = yield [read for reads in waiting.values() for read in reads]
+            try:
+                readings = yield [read for reads in waiting.values() for read in reads]
+            except Exception as error:
+                for index in list(waiting):
+                    advance(index, methodcaller("throw", error))
+                continue
             start = 0
             for index, reads in list(waiting.items()):
-                advance(index, readings[start : start + len(reads)])
+                advance(index, methodcaller("send", readings[start : start + len(reads)]))
                 start += len(reads)
     finally:
         for plan in plans:
@@ -198,8 +204,12 @@ def count_nfe(plan: Plan[T]) -> Plan[tuple[T, int]]:
         reads = next(plan)
         while True:
             nfe += sum(row.num_sequences for row in distinct_rows(reads))
-            readings = yield reads
-            reads = plan.send(readings)
+            try:
+                readings = yield reads
+            except Exception as error:
+                reads = plan.throw(error)
+            else:
+                reads = plan.send(readings)
     except StopIteration as stop:
         return stop.value, nfe
     finally:

@@ -21,8 +21,8 @@ class SequenceScorer:
     selector: Selector
     top_logprobs: int = 0
 
-    def score(self, sequence: TokenSequence) -> Plan[Evaluation]:
-        """Return a plan of the evaluation of a finished text.
+    def evaluate(self, sequence: TokenSequence) -> Plan[Evaluation]:
+        """Return a plan of the evaluation of a finished text: its score, and a report on every token of the response.
 
         The report regenerates every response token with the whole text as context, so it shares a scorer's row where the
         scorer reads the unmasked text, and costs one more forward pass where it does not.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,10 +13,14 @@ from dise_core.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class SpecialTokens:
-    """The ids that a model treats specially. `mask_id` is None for a model that has no mask token."""
+    """The ids that a model treats specially; `mask_id` is None for a model that has no mask token.
+
+    eos_ids: all end tokens. eos_id: the one that fills up a response, None for a model without any.
+    """
 
     mask_id: int | None
     eos_ids: frozenset[int]
+    eos_id: int | None = None
 
     def is_end(self, ids: Ids) -> Mask:
         """Return True where ids [...] are end tokens; same shape."""
@@ -28,13 +32,15 @@ class TokenSequence:
     """The text X = [P; R] of the paper.
 
     ids: int64 [N]; the first `prompt_length` of them are the prompt, the rest the response. `block_length` is the
-    length of the blocks in which the response was written; blocks count from the start of the response.
+    length of the blocks in which the response was written; blocks count from the start of the response. `translate` puts
+    the text into another model's tokens, where another model is loaded.
     """
 
     ids: Ids
     prompt_length: int
     special: SpecialTokens = field(default_factory=lambda: SpecialTokens(None, frozenset()))
     block_length: int = 32
+    translate: Translate | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.prompt_length <= len(self.ids):
@@ -47,10 +53,20 @@ class TokenSequence:
         response_ids: Sequence[int] | Ids,
         special: SpecialTokens,
         block_length: int,
+        translate: Translate | None = None,
     ) -> TokenSequence:
         """Return [P; R]."""
         ids = np.concatenate([as_ids(prompt_ids), as_ids(response_ids)])
-        return cls(ids, len(prompt_ids), special, block_length)
+        return cls(ids, len(prompt_ids), special, block_length, translate)
+
+    def in_tokens_of(self, predictor: str) -> TokenSequence:
+        """Return the same text in the tokens, and the chat template, of another loaded model such as the "judge".
+
+        Raises InputError if no such model is loaded, or if its tokenizer makes no token of the response.
+        """
+        if self.translate is None:
+            raise InputError(f"no model {predictor!r} is loaded that could read the text in its own tokens", predictor)
+        return self.translate(self, predictor)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -75,11 +91,23 @@ class TokenSequence:
         """The positions of the response's tokens that are no end tokens, ascending, int64 [<= R]."""
         return self.response_positions[~self.special.is_end(self.response)]
 
+    def with_masks(self, positions: Ids) -> Ids:
+        """Return the ids, int64 [N], with the mask token at the positions. Raises InputError if the model has none."""
+        if self.special.mask_id is None:
+            raise InputError("this model has no mask token; use a diffusion language model", "model")
+        masked = self.ids.copy()
+        masked[positions] = self.special.mask_id
+        return masked
+
     def mask_of(self, positions: Ids | Sequence[int] | slice) -> Mask:
         """Return bool [N], True at the positions."""
         mask = np.zeros(len(self.ids), dtype=np.bool_)
         mask[positions] = True
         return mask
+
+
+Translate = Callable[[TokenSequence, str], TokenSequence]
+"""Puts a text into the tokens of the loaded model of that name."""
 
 
 def as_ids(ids: Sequence[int] | Ids) -> Ids:

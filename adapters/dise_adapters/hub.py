@@ -24,7 +24,7 @@ def read_config(model: str, revision: str | None = None) -> dict[str, Any] | Non
     Raises InputError for a path that does not exist, CheckpointError for a folder without a readable config.json,
     ModelError if the hub has no such model or cannot be reached.
     """
-    if not _is_folder(model) and not _is_hub_id(model):
+    if is_gguf(model) or (not _is_folder(model) and not _is_hub_id(model)):
         return None
     path = model_folder(model, revision, _CONFIG) / "config.json"
     try:
@@ -55,6 +55,11 @@ def model_folder(model: str, revision: str | None = None, patterns: list[str] | 
         return Path(retrying(snapshot_download, model, revision=revision, allow_patterns=patterns or _EVERYTHING))
     except Exception as error:
         raise ModelError(_download_problem(model, error)) from error
+
+
+def is_gguf(model: str) -> bool:
+    """Return whether `model` is the path of a GGUF file."""
+    return model.endswith(".gguf")
 
 
 def is_transient(error: BaseException) -> bool:

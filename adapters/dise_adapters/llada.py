@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from dise_adapters.checkpoint import refuse_variants, special_tokens
 from dise_adapters.hub import model_folder, read_config
 from dise_adapters.tokenizer import FastTokenizer
 from dise_core.errors import CheckpointError
 from dise_core.interfaces import MaskPredictor
 from dise_core.params import EngineConfig
 from dise_core.reading import Read, Reading
-from dise_core.sequence import SpecialTokens
 
 END_TOKENS = ("<|endoftext|>", "<|eot_id|>")
 
@@ -68,16 +68,20 @@ class LLaDAPredictor(MaskPredictor):
 
     def __init__(self, folder: Path, name: str, config: EngineConfig) -> None:
         """Load the checkpoint in `folder`, to be called `name`."""
-        from dise_adapters.loading import load_llama
+        from transformers import LlamaConfig, LlamaForCausalLM
+
+        from dise_adapters.loading import load_reader
 
         fields = read_config(str(folder)) or {}
         llama = llama_config(fields, folder)
         self.name = name
-        self.tokenizer = FastTokenizer(folder)
-        self.special = _special_tokens(fields, self.tokenizer)
+        self.tokenizer = FastTokenizer.from_folder(folder)
+        self.special = special_tokens(fields, self.tokenizer, END_TOKENS)
         self.vocab_size = llama["vocab_size"]
         self.max_length = llama["max_position_embeddings"]
-        self._reader = load_llama(folder, llama, KEY_MAPPING, config)
+        self._reader = load_reader(
+            LlamaForCausalLM, folder, config, "own", model_config=LlamaConfig(**llama), key_mapping=KEY_MAPPING
+        )
 
     def read(self, reads: Sequence[Read]) -> Sequence[Reading]:
         """Answer the reads in their order."""
@@ -89,12 +93,7 @@ def llama_config(fields: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
     Raises CheckpointError, naming the field and its value, for a variant that Llama's computation does not cover.
     """
-    for field, covered in COVERED.items():
-        value = fields.get(field, covered[0])
-        if value not in covered:
-            raise CheckpointError(
-                f"{folder}/config.json: {field}={value!r} is not covered, only {' or '.join(map(repr, covered))}"
-            )
+    refuse_variants(fields, COVERED, folder)
     try:
         return {
             "hidden_size": fields["d_model"],
@@ -111,12 +110,3 @@ def llama_config(fields: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         }
     except KeyError as missing:
         raise CheckpointError(f"{folder}/config.json has no field {missing}") from None
-
-
-def _special_tokens(fields: Mapping[str, Any], tokenizer: FastTokenizer) -> SpecialTokens:
-    named = (tokenizer.id_of(name) for name in END_TOKENS)
-    eos_ids = {token_id for token_id in (fields.get("eos_token_id"), *named) if token_id is not None}
-    mask_id = fields.get("mask_token_id")
-    if mask_id is None:
-        raise CheckpointError("config.json has no mask_token_id, so nothing can be denoised")
-    return SpecialTokens(mask_id, frozenset(eos_ids))

@@ -1,4 +1,4 @@
-"""Loads weights into transformers' own Llama, and refuses checkpoints that do not fit it exactly."""
+"""Loads weights into transformers' own models, and refuses checkpoints that do not fit them exactly."""
 
 from __future__ import annotations
 
@@ -11,32 +11,44 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from torch import Tensor
-from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.utils import logging as transformers_logging
 
-from dise_adapters.reader import TransformerReader
+from dise_adapters.reader import Alignment, TransformerReader
 from dise_core.errors import CheckpointError, InputError, ModelError
 from dise_core.params import EngineConfig
 
+PROBE = (0, 1, 2, 3)
+"""Token ids on which the two ways to a model's logits are compared."""
 
-def load_llama(
-    folder: Path, fields: Mapping[str, Any], key_mapping: Mapping[str, str], config: EngineConfig
+
+def load_reader(
+    architecture: Any,
+    folder: Path,
+    config: EngineConfig,
+    alignment: Alignment,
+    *,
+    model_config: object = None,
+    key_mapping: Mapping[str, str] | None = None,
+    gguf_file: str | None = None,
 ) -> TransformerReader:
-    """Return a reader of the safetensors checkpoint in `folder` as a Llama of these configuration fields.
+    """Return a reader of the safetensors checkpoint, or the GGUF file, in `folder`.
 
-    key_mapping: patterns of the checkpoint's weight names to Llama's. Raises CheckpointError for missing, extra or
-    misshapen weights, InputError for a device or dtype that this machine lacks.
+    architecture: a model class of transformers with from_pretrained. key_mapping: patterns of the checkpoint's weight names
+    to the architecture's. Raises CheckpointError for missing, extra or misshapen weights, InputError for a device or dtype
+    that this machine lacks, ModelError otherwise.
     """
     device = choose_device(config.device)
     dtype = choose_dtype(config.dtype, device)
-    if not list(folder.glob("*.safetensors")):
+    if gguf_file is None and not list(folder.glob("*.safetensors")):
         raise CheckpointError(f"{folder} holds no weights in safetensors (*.safetensors)")
-    with _quiet():
+    options: dict[str, Any] = {"config": model_config, "key_mapping": key_mapping and dict(key_mapping)}
+    if gguf_file is not None:
+        options["gguf_file"] = gguf_file
+    with quiet():
         try:
-            loaded: Any = LlamaForCausalLM.from_pretrained(
+            model, report = architecture.from_pretrained(
                 folder,
-                config=LlamaConfig(**fields),
-                key_mapping=dict(key_mapping),
+                **{name: option for name, option in options.items() if option is not None},
                 dtype=dtype,
                 attn_implementation=config.attn_implementation,
                 use_safetensors=True,
@@ -46,15 +58,27 @@ def load_llama(
             )
         except (OSError, ValueError, ImportError, RuntimeError, SafetensorError) as error:
             raise ModelError(f"cannot load {folder}: {' '.join(str(error).split())}") from error
-    model, report = loaded
     _refuse_misfits(folder, report)
-    model = model.to(device).eval()
+    return _reader(model.to(device).eval(), device, alignment)
 
-    def body(input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
-        states: Tensor = model.model(input_ids, attention_mask=attention_mask, use_cache=False).last_hidden_state
-        return states
 
-    return TransformerReader(body, model.lm_head, device)
+@torch.inference_mode()
+def _reader(model: Any, device: torch.device, alignment: Alignment) -> TransformerReader:
+    """Return a reader that applies the model's head only where someone asks, if that is all there is to its logits.
+
+    Some models scale or cap their logits after the head: those are read through their whole forward pass.
+    """
+    body, head = model.base_model, model.get_output_embeddings()
+    probe = torch.tensor([PROBE], device=device)
+    logits = model(probe, use_cache=False).logits
+    is_plain = head is not None and torch.equal(head(body(probe, use_cache=False).last_hidden_state), logits)
+
+    def states(input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
+        output = (body if is_plain else model)(input_ids, attention_mask=attention_mask, use_cache=False)
+        result: Tensor = output.last_hidden_state if is_plain else output.logits
+        return result
+
+    return TransformerReader(states, head if is_plain else torch.nn.Identity(), logits.shape[-1], device, alignment)
 
 
 def choose_device(name: str) -> torch.device:
@@ -89,7 +113,7 @@ def _refuse_misfits(folder: Path, report: Mapping[str, Iterable[Any]]) -> None:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Keep transformers' own report of the weights off the screen: ours says it in one line."""
     log: Any = transformers_logging
     level = log.get_verbosity()

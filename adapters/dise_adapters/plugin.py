@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from dise_adapters.countdown import CountdownPredictor
+from dise_adapters.dream import DreamPredictor
 from dise_adapters.llada import LLaDAPredictor
+from dise_adapters.llama import LlamaPredictor
 from dise_core import MaskPredictor, hookimpl
 
 
 @hookimpl
 def dise_mask_predictors() -> dict[str, type[MaskPredictor]]:
     """Return the built-in adapters and the embedded model."""
-    return {"llada": LLaDAPredictor, "countdown": CountdownPredictor}
+    return {
+        "llada": LLaDAPredictor,
+        "dream": DreamPredictor,
+        "llama": LlamaPredictor,
+        "countdown": CountdownPredictor,
+    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dise_adapters.readouts import ReadoutGroup, RowAnswers, answer_rows, group_reads, split_answers
 from dise_core.arrays import Ids
-from dise_core.errors import ModelError
+from dise_core.errors import InputError, ModelError
 from dise_core.reading import Read, Reading, Row, distinct_rows
 
 MAX_PADDING = 0.25
@@ -20,18 +20,24 @@ MAX_PADDING = 0.25
 MAX_LOGITS = 2**25
 """Logits that exist at one time: 128 MiB in float32."""
 
+Alignment = Literal["own", "previous", "causal"]
+"""The row that answers position i: its own, or the one before it, where position 0 is answered by its own row (Dream's
+shift) or, in a causal model, not at all."""
+
 
 class TransformerReader:
     """Runs a bidirectional transformers model. Stateless between calls.
 
     body: maps input_ids [B, N] (and an attention mask where rows differ in length) to hidden states [B, N, d];
-    head: maps hidden states [R, d] to logits [R, V].
+    head: maps hidden states [R, d] to logits [R, vocab_size]. alignment: which row of the states answers a position.
     """
 
-    def __init__(self, body: Any, head: Any, device: torch.device) -> None:
+    def __init__(self, body: Any, head: Any, vocab_size: int, device: torch.device, alignment: Alignment = "own") -> None:
         self._body = body
         self._head = head
+        self._vocab_size = vocab_size
         self._device = device
+        self._alignment = alignment
 
     @torch.inference_mode()
     def read(self, reads: Sequence[Read]) -> list[Reading]:
@@ -39,6 +45,8 @@ class TransformerReader:
 
         Out of memory, a batch is halved until it fits. Raises ModelError if one row alone does not.
         """
+        if self._alignment == "causal" and any(len(read.positions) and read.positions.min() == 0 for read in reads):
+            raise InputError("an auto-regressive model has no answer for the first token of a text; give a prompt", "prompt")
         readings: dict[int, Reading] = {}
         rows = [row for row in distinct_rows(reads) if _num_positions(row, reads)]
         for batch in padded_batches(rows):
@@ -95,7 +103,7 @@ class TransformerReader:
         starts = _starts(batch)
         places, twins, scales = [], [], []
         for index in (indices[member] for member in group.indices):
-            positions, (start, twin) = reads[index].positions, starts[index]
+            positions, (start, twin) = self._answering(reads[index].positions), starts[index]
             places.append(start + positions)
             twins.append(twin + positions)
             guidance = reads[index].guidance
@@ -105,6 +113,10 @@ class TransformerReader:
             return conditional, None
         unconditional = torch.from_numpy(np.concatenate(twins)).to(self._device)
         return torch.stack([conditional, unconditional]), torch.from_numpy(np.concatenate(scales)).to(self._device)
+
+    def _answering(self, positions: Ids) -> Ids:
+        """Return the rows that answer the positions, int64 [M]."""
+        return positions if self._alignment == "own" else np.maximum(positions - 1, 0)
 
     def _answers(self, states: Tensor, places: Tensor, scales: Tensor | None, group: ReadoutGroup) -> Iterator[RowAnswers]:
         """Yield the answers to the group's rows, in chunks whose logits fit MAX_LOGITS."""
@@ -121,10 +133,6 @@ class TransformerReader:
     def _logits(self, states: Tensor) -> Tensor:
         logits: Tensor = self._head(states)
         return logits.float()
-
-    @property
-    def _vocab_size(self) -> int:
-        return int(self._head.weight.shape[0])
 
 
 def padded_batches(rows: Sequence[Row]) -> Iterator[list[Row]]:

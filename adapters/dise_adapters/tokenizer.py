@@ -5,24 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from dise_core.arrays import Ids
 from dise_core.errors import CheckpointError, InputError
 from dise_core.interfaces import Tokenizer
+from dise_core.sequence import as_ids
 
 
 class FastTokenizer(Tokenizer):
-    """Reads tokenizer.json, tokenizer_config.json and the chat template of a folder."""
+    """Wraps a tokenizer of transformers."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+
+    @classmethod
+    def from_folder(cls, folder: Path) -> Self:
+        """Load tokenizer.json, tokenizer_config.json and the chat template of a folder."""
         from transformers import PreTrainedTokenizerFast
 
         if not (folder / "tokenizer.json").is_file():
             raise CheckpointError(f"{folder} has no tokenizer.json")
-        self._tokenizer: Any = PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
+        return cls(PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True))
 
     @property
     def has_chat_template(self) -> bool:
@@ -31,11 +37,11 @@ class FastTokenizer(Tokenizer):
 
     def encode(self, text: str) -> Ids:
         """Return the ids of a text as it is, int64 [N]. Raises InputError for characters that the vocabulary lacks."""
-        encoding = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-        ids = np.asarray(encoding["input_ids"], dtype=np.int64)
+        ids = np.asarray(self._tokenizer(text, add_special_tokens=False)["input_ids"], dtype=np.int64)
         unknown = np.flatnonzero(ids == self._unknown_id)
         if len(unknown):
-            start, end = encoding["offset_mapping"][unknown[0]]
+            offsets = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+            start, end = offsets[unknown[0]]
             raise InputError(f"the model's vocabulary has no {text[start:end]!r} (in {text!r:.80})")
         return ids
 
@@ -54,6 +60,12 @@ class FastTokenizer(Tokenizer):
         except TemplateError as error:
             raise InputError(f"the model's chat template refuses the conversation: {error}", "messages") from error
         return self.encode(text)
+
+    @property
+    def start_ids(self) -> Ids:
+        """The begin-of-text token, int64 [1], or nothing, [0]."""
+        token_id = self._tokenizer.bos_token_id
+        return as_ids([] if token_id is None else [token_id])
 
     def decode(self, ids: Ids) -> str:
         """Return the text of ids, special tokens left out."""
@@ -76,4 +88,6 @@ class FastTokenizer(Tokenizer):
 
     @cached_property
     def _unknown_id(self) -> int:
-        return -1 if self._tokenizer.unk_token_id is None else int(self._tokenizer.unk_token_id)
+        """The id that stands for what the vocabulary lacks; -1 where every text has tokens of its own."""
+        token = getattr(self._tokenizer.backend_tokenizer.model, "unk_token", None)
+        return -1 if token is None else int(self._tokenizer.convert_tokens_to_ids(token))

@@ -20,14 +20,26 @@ def generate(
     block_length: options.BlockLength = 32,
     tokens_per_step: Annotated[int | None, typer.Option(help="Tokens written in one denoising step. [default: 2]")] = None,
     steps: Annotated[int | None, typer.Option(help="Denoising steps in all, instead of --tokens-per-step.")] = None,
+    eps: Annotated[
+        float | None, typer.Option(help="Dream's schedule: steps even in time, which falls from 1 to EPS.")
+    ] = None,
     temperature: Annotated[float, typer.Option(help="0 takes the likeliest token.")] = 0.0,
     top_p: Annotated[float, typer.Option(help="Draw only from the likeliest tokens with this probability together.")] = 1.0,
     top_k: Annotated[int, typer.Option(help="Draw only from this many of the likeliest tokens; 0 means all.")] = 0,
     seed: Annotated[int, typer.Option(help="Same seed, same prompt, same answer.")] = 0,
     unmasking: Annotated[str, typer.Option(help="Which masks are filled first; see `dise plugins`.")] = "low-confidence",
+    unmasking_setting: Annotated[
+        list[str] | None, typer.Option(help="A setting of the unmasking policy; may be repeated.", metavar="KEY=VALUE")
+    ] = None,
     length: Annotated[str, typer.Option(help="How the length is chosen; see `dise plugins`.")] = "fixed",
+    length_setting: Annotated[
+        list[str] | None, typer.Option(help="A setting of the length controller; may be repeated.", metavar="KEY=VALUE")
+    ] = None,
     scorer: options.ScorerName = "dise",
-    selector: options.SelectorName = "last-10",
+    selector: options.SelectorName = None,
+    scorer_setting: options.ScorerSettings = None,
+    samples: options.Samples = None,
+    judge: options.Judge = None,
     n: Annotated[int, typer.Option("--n", help="Answers to return per prompt, best score first.")] = 1,
     best_of: Annotated[
         int | None, typer.Option(help="Answers to write per prompt, of which the best n are returned.")
@@ -54,20 +66,31 @@ def generate(
         block_length=block_length,
         tokens_per_step=2 if tokens_per_step is None else tokens_per_step,
         steps=steps,
+        eps=eps,
         temperature=temperature,
         top_p=top_p,
         top_k=top_k,
         seed=seed,
         unmasking=unmasking,
+        unmasking_settings=options.settings(unmasking_setting),
         length=length,
+        length_settings=options.settings(length_setting),
         scorer=scorer,
+        scorer_settings=options.settings(scorer_setting, samples),
         selector=selector,
         n=n,
         best_of=best_of,
         cfg_scale=cfg_scale,
         logprobs=logprobs,
     )
-    llm = LLM(model, max_num_seqs=max_num_seqs, max_batch_tokens=max_batch_tokens, device=device, dtype=dtype.value)
+    llm = LLM(
+        model,
+        judge=judge,
+        max_num_seqs=max_num_seqs,
+        max_batch_tokens=max_batch_tokens,
+        device=device,
+        dtype=dtype.value,
+    )
 
     def plan_of(record: dict[str, Any]) -> Any:
         return llm.planner.generate(jsonl.text_or_ids(record, "prompt"), params, chat)

@@ -95,6 +95,13 @@ def text_or_ids(record: dict[str, Any], field: str) -> str | list[int]:
     return text
 
 
+def optional_text_or_ids(record: dict[str, Any], field: str) -> str | list[int]:
+    """Return the same, or an empty text where neither is there."""
+    if record.get(field) is None and record.get(f"{field}_ids") is None:
+        return ""
+    return text_or_ids(record, field)
+
+
 def _plan(line: Line, plan_of: PlanOf) -> Plan[RequestOutput]:
     if line.problem is not None:
         raise InputError(line.problem)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -28,8 +29,20 @@ Chat = Annotated[
 ]
 ScorerName = Annotated[str, typer.Option("--scorer", help="How an answer is scored; see `dise plugins`.")]
 SelectorName = Annotated[
-    str,
-    typer.Option("--selector", help="Over which positions, for example response, last-10, prompt-last-2+first-5."),
+    str | None,
+    typer.Option(
+        "--selector",
+        help="Over which positions, for example response, last-10, prompt-last-2+first-5. [default: the scorer's own]",
+        show_default=False,
+    ),
+]
+ScorerSettings = Annotated[
+    list[str] | None,
+    typer.Option("--scorer-setting", help="A setting of the scorer, KEY=VALUE; may be repeated.", metavar="KEY=VALUE"),
+]
+Samples = Annotated[int | None, typer.Option(help="Monte Carlo samples: --scorer-setting num_samples=SAMPLES.")]
+Judge = Annotated[
+    str | None, typer.Option(help="An auto-regressive model for the scorers that ask one: folder, hub id or GGUF file.")
 ]
 BlockLength = Annotated[int, typer.Option(help="Tokens in a block of the response.")]
 LogProbs = Annotated[int, typer.Option(help="Likeliest tokens to report per position.")]
@@ -39,3 +52,21 @@ MaxNumSeqs = Annotated[int, typer.Option(help="The most sequences in one forward
 MaxBatchTokens = Annotated[int, typer.Option(help="The most tokens in one forward pass.")]
 Device = Annotated[str, typer.Option(help="A torch device; auto takes a GPU if there is one.")]
 WeightType = Annotated[DType, typer.Option("--dtype", help="Type of the weights.")]
+
+
+def settings(pairs: list[str] | None, samples: int | None = None) -> dict[str, Any]:
+    """Return the settings of KEY=VALUE pairs, values read as JSON where they are JSON. Raises InputError for other texts."""
+    from dise_core.errors import InputError
+
+    found: dict[str, Any] = {} if samples is None else {"num_samples": samples}
+    for pair in pairs or []:
+        key, equals, value = pair.partition("=")
+        if not key or not equals:
+            raise InputError(f"a setting is written KEY=VALUE, not {pair!r}")
+        if key in found:
+            raise InputError(f"setting {key!r} is given twice")
+        try:
+            found[key] = json.loads(value)
+        except ValueError:
+            found[key] = value
+    return found

@@ -18,7 +18,10 @@ def score(
     resume: options.Resume = False,
     chat: options.Chat = None,
     scorer: options.ScorerName = "dise",
-    selector: options.SelectorName = "last-10",
+    selector: options.SelectorName = None,
+    scorer_setting: options.ScorerSettings = None,
+    samples: options.Samples = None,
+    judge: options.Judge = None,
     block_length: options.BlockLength = 32,
     logprobs: options.LogProbs = 0,
     max_num_seqs: options.MaxNumSeqs = 64,
@@ -34,12 +37,24 @@ def score(
 
     if (response is None) == (input is None):
         raise InputError("give either --response TEXT (with --prompt) or --input FILE")
-    params = ScoringParams(scorer=scorer, selector=selector, block_length=block_length, logprobs=logprobs)
-    llm = LLM(model, max_num_seqs=max_num_seqs, max_batch_tokens=max_batch_tokens, device=device, dtype=dtype.value)
+    params = ScoringParams(
+        scorer=scorer,
+        selector=selector,
+        scorer_settings=options.settings(scorer_setting, samples),
+        block_length=block_length,
+        logprobs=logprobs,
+    )
+    llm = LLM(
+        model,
+        judge=judge,
+        max_num_seqs=max_num_seqs,
+        max_batch_tokens=max_batch_tokens,
+        device=device,
+        dtype=dtype.value,
+    )
 
     def plan_of(record: dict[str, Any]) -> Any:
-        has_prompt = record.get("prompt") is not None or record.get("prompt_ids") is not None
-        prompt = jsonl.text_or_ids(record, "prompt") if has_prompt else ""
+        prompt = jsonl.optional_text_or_ids(record, "prompt")
         return llm.planner.score(prompt, jsonl.text_or_ids(record, "response"), params, chat)
 
     if input is not None:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from dise_core import LengthController, Scorer, Selector, UnmaskingPolicy, hookimpl
+from dise_strategies.lengths.daedal import DAEDAL
+from dise_strategies.lengths.dise_flexible import DiSEFlexible
 from dise_strategies.lengths.fixed import FixedLength
+from dise_strategies.scorers.ar_perplexity import ARPerplexity
 from dise_strategies.scorers.dise import DiSE
+from dise_strategies.scorers.interleaved import InterleavedRegeneration
+from dise_strategies.scorers.monte_carlo import DreamMonteCarlo, MonteCarlo, StratifiedMonteCarlo
 from dise_strategies.selectors.blocks import FirstBlock, LastBlock
 from dise_strategies.selectors.counted import FirstK, LastK, MidK, PromptLastK, ResponseFirstK
 from dise_strategies.selectors.whole import Full, PromptOnly, Response, ResponseText
-from dise_strategies.unmasking.low_confidence import LowConfidence
-from dise_strategies.unmasking.random import RandomUnmasking
+from dise_strategies.unmasking.parallel import Factor, Threshold
+from dise_strategies.unmasking.random import Origin, RandomUnmasking
+from dise_strategies.unmasking.ranked import Entropy, LowConfidence, Margin
 
 
 @hookimpl
@@ -33,16 +39,31 @@ def dise_selectors() -> dict[str, type[Selector]]:
 @hookimpl
 def dise_scorers() -> dict[str, type[Scorer]]:
     """Return the built-in scorers."""
-    return {"dise": DiSE}
+    return {
+        "dise": DiSE,
+        "interleaved": InterleavedRegeneration,
+        "mc": MonteCarlo,
+        "mc-llada": StratifiedMonteCarlo,
+        "mc-dream": DreamMonteCarlo,
+        "ar-perplexity": ARPerplexity,
+    }
 
 
 @hookimpl
 def dise_length_controllers() -> dict[str, type[LengthController]]:
     """Return the built-in length controllers."""
-    return {"fixed": FixedLength}
+    return {"fixed": FixedLength, "dise-flexible": DiSEFlexible, "daedal": DAEDAL}
 
 
 @hookimpl
 def dise_unmasking_policies() -> dict[str, type[UnmaskingPolicy]]:
     """Return the built-in unmasking policies."""
-    return {"low-confidence": LowConfidence, "random": RandomUnmasking}
+    return {
+        "low-confidence": LowConfidence,
+        "entropy": Entropy,
+        "margin": Margin,
+        "random": RandomUnmasking,
+        "origin": Origin,
+        "threshold": Threshold,
+        "factor": Factor,
+    }

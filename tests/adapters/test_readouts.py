@@ -10,8 +10,8 @@ from dise_adapters.readouts import answer_rows, group_reads, split_answers
 from dise_core import Candidates, Distribution, Read, Reading, TokenLogProbs, TopLogProbs
 from dise_core.noise import Noise
 from dise_core.reading import Confidence, Readout
+from dise_core.testing.toy_model import Logits, naive_readout
 from tests.laws.generators import logits as logits_strategy
-from tests.toy_model import Logits, naive_readout
 
 CPU = torch.device("cpu")
 

@@ -8,7 +8,7 @@ from dise_core.catalog import Catalog, Entry
 from dise_core.errors import UnknownNameError
 from dise_core.plugins import installed_catalog
 from dise_core.sequence import TokenSequence
-from tests.toy_model import END, SPECIAL, ToyPredictor
+from dise_core.testing.toy_model import END, SPECIAL, ToyPredictor
 
 SEQUENCE = TokenSequence(np.array([1, 2, 3, 4, 5, END, END]), 3, SPECIAL, 2)
 
@@ -52,7 +52,7 @@ def test_a_bad_selector_is_refused(text: str, problem: str) -> None:
 
 def test_an_unknown_name_lists_the_known_ones_and_suggests_the_nearest() -> None:
     catalog = installed_catalog()
-    with pytest.raises(UnknownNameError, match=r"unknown scorer 'dize'. Did you mean 'dise'\? Known: dise"):
+    with pytest.raises(UnknownNameError, match=r"unknown scorer 'dize'. Did you mean 'dise'\? Known: ar-perplexity, dise, "):
         catalog.scorer("dize")
     with pytest.raises(UnknownNameError, match="unknown unmasking policy 'lowest'"):
         catalog.unmasking_policy("lowest")

@@ -1,5 +1,7 @@
 """Denoising: the schedule, the blocks, and what is never written. Token-for-token checks: tests/adapters/test_llada.py."""
 
+from typing import ClassVar
+
 import numpy as np
 import pytest
 
@@ -10,9 +12,8 @@ from dise_core.errors import PlanError
 from dise_core.noise import Noise
 from dise_core.reading import Reading
 from dise_core.sequence import SpecialTokens
-from dise_strategies.unmasking.low_confidence import LowConfidence
-from dise_strategies.unmasking.random import RandomUnmasking
-from tests.toy_model import MASK, SPECIAL, ToyPredictor
+from dise_core.testing.toy_model import MASK, SPECIAL, ToyPredictor
+from dise_strategies.unmasking.ranked import LowConfidence
 
 PROMPT = np.array([1, 2, 3])
 
@@ -108,21 +109,6 @@ def test_the_readout_carries_the_sampling_settings() -> None:
     plan.close()
 
 
-def test_random_unmasking_commits_other_positions_with_another_seed() -> None:
-    def order(seed: int) -> list[int]:
-        step = UnmaskingStep(np.arange(30), np.zeros(30), 10, Noise(seed))
-        return RandomUnmasking().choose(step).tolist()
-
-    assert order(1) == order(1)
-    assert sorted({*order(1), *order(2)}) != sorted(order(1))
-    assert len(set(order(1))) == 10
-
-
-def test_low_confidence_prefers_the_left_of_equals() -> None:
-    step = UnmaskingStep(np.arange(4), np.array([0.5, 0.9, 0.5, 0.9]), 3, Noise(0))
-    assert LowConfidence().choose(step).tolist() == [1, 3, 0]
-
-
 class Idle(UnmaskingPolicy):
     """Commits nothing."""
 
@@ -144,6 +130,39 @@ def test_a_policy_that_commits_nothing_is_refused() -> None:
 
 def test_a_policy_may_commit_fewer_than_its_quota() -> None:
     assert masks_per_step(denoiser(policy=OneAtATime(), steps=2).write(PROMPT, 5)) == [5, 4, 3, 2, 1]
+
+
+class NeverSure(UnmaskingPolicy):
+    """Decides by itself, and never for anything."""
+
+    uses_quota: ClassVar[bool] = False
+
+    def choose(self, step: UnmaskingStep) -> Ids:
+        return np.zeros(0, np.int64)
+
+
+def test_a_policy_that_decides_by_itself_may_wait_but_not_for_ever() -> None:
+    with pytest.raises(PlanError, match="chose no token, so denoising would never end"):
+        drive(denoiser(policy=NeverSure()).write(PROMPT, 4), ToyPredictor().read)
+
+
+def test_steps_of_dreams_schedule_that_commit_nothing_cost_no_pass() -> None:
+    """8 masks in 8 steps: the first share is 1 - (1 - 0.999 / 8), just under one token."""
+    assert masks_per_step(denoiser(steps=8, eps=1e-3, block_length=8, max_tokens=8).write(PROMPT, 8)) == [
+        8,
+        7,
+        6,
+        5,
+        4,
+        3,
+        2,
+    ]
+
+
+def test_the_tail_of_a_text_is_written_at_the_rate_of_the_whole() -> None:
+    """10 tokens in 4 steps are 3 a step, whatever is denoised."""
+    canvas = np.concatenate([PROMPT, np.full(7, MASK)])
+    assert masks_per_step(denoiser(steps=4, block_length=10).denoise(canvas, 3, 3)) == [7, 4, 1]
 
 
 def test_a_model_without_a_mask_token_cannot_denoise() -> None:

@@ -9,7 +9,7 @@ from dise_core import EngineConfig, Plan, Read, Reading, TokenLogProbs, TopLogPr
 from dise_core.engine import Engine
 from dise_core.errors import InputError, ModelError, ModelOutputError, PlanError, TooLongError
 from dise_core.reading import drive
-from tests.toy_model import ToyPredictor
+from dise_core.testing.toy_model import ToyPredictor
 
 
 def read_of(ids: Sequence[int]) -> Read:

@@ -13,7 +13,7 @@ from dise_core.outputs import Score
 from dise_core.plugins import installed_catalog
 from dise_core.reading import Plan
 from dise_core.sequence import TokenSequence
-from tests.toy_model import END, MASK, ToyPredictor
+from dise_core.testing.toy_model import END, MASK, ToyPredictor
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_a_generation_has_the_documented_json(llm: LLM) -> None:
     assert set(record) == {"prompt", "model", "outputs", "usage"}
     assert set(record["usage"]) == {"prompt_tokens", "completion_tokens", "nfe", "seconds"}
     [output] = record["outputs"]
-    assert set(output) == {"text", "token_ids", "finish_reason", "score", "tokens"}
+    assert set(output) == {"index", "text", "token_ids", "finish_reason", "score", "tokens"}
     assert set(output["score"]) == {"scorer", "selector", "value", "num_positions", "standard_error"}
     assert set(output["tokens"][0]) == {"id", "text", "logprob", "selected", "top_logprobs"}
     assert len(output["token_ids"]) == 6

@@ -48,4 +48,4 @@ def test_the_defaults_are_the_documented_ones() -> None:
     params = SamplingParams()
     assert (params.max_tokens, params.block_length, params.tokens_per_step, params.temperature) == (128, 32, 2, 0)
     assert (params.unmasking, params.length, params.n, params.seed) == ("low-confidence", "fixed", 1, 0)
-    assert (ScoringParams().scorer, ScoringParams().selector) == ("dise", "last-10")
+    assert (ScoringParams().scorer, ScoringParams().selector) == ("dise", None)

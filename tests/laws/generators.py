@@ -4,7 +4,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from dise_core import SamplingParams, TokenSequence
-from tests.toy_model import END, SPECIAL
+from dise_core.plugins import installed_catalog
+from dise_core.testing.toy_model import END, SPECIAL
 
 token_ids = st.integers(0, END)
 
@@ -28,7 +29,10 @@ sampling_params = st.builds(
     top_p=st.sampled_from([1.0, 0.6]),
     top_k=st.sampled_from([0, 3]),
     seed=st.integers(0, 2**64 - 1),
-    unmasking=st.sampled_from(["low-confidence", "random"]),
+    eps=st.sampled_from([None, 1e-3]),
+    unmasking=st.sampled_from(sorted(installed_catalog().unmasking_policies)),
+    length=st.sampled_from(sorted(installed_catalog().length_controllers)),
+    scorer=st.sampled_from(["dise", "interleaved", "mc", "mc-dream"]),
     cfg_scale=st.sampled_from([0.0, 1.0]),
     selector=st.sampled_from(["full", "last-3", "response-text"]),
 )

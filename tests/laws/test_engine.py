@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from dise_core import LLM, EngineConfig, Plan, Read, SamplingParams, TopLogProbs
 from dise_core.engine import Engine
 from dise_core.reading import drive
+from dise_core.testing.toy_model import MASK, VOCAB_SIZE, ToyPredictor
 from tests.laws.generators import prompts, sampling_params
-from tests.toy_model import MASK, VOCAB_SIZE, ToyPredictor
 
 rounds = st.lists(st.lists(st.lists(st.integers(0, VOCAB_SIZE - 1), min_size=1, max_size=9), max_size=6), max_size=4)
 limits = st.builds(EngineConfig, max_num_seqs=st.integers(1, 6), max_batch_tokens=st.integers(10, 40))

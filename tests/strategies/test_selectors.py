@@ -6,7 +6,7 @@ import pytest
 from dise_core import TokenSequence
 from dise_core.errors import InputError
 from dise_core.plugins import installed_catalog
-from tests.toy_model import END, SPECIAL
+from dise_core.testing.toy_model import END, SPECIAL
 
 PROMPT = [1, END, 2, 3]
 RESPONSE = [4, 5, END, 6, 7, 8, END, 9, END, END]  # positions 4 to 13, text at 4 5 7 8 9 11

@@ -15,5 +15,5 @@ class FixedLength(LengthController):
     def generate(self, prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer) -> Plan[Generation]:
         """Return a plan of the response and its evaluation."""
         sequence = yield from denoiser.write(prompt, denoiser.max_tokens)
-        evaluation = yield from scorer.score(sequence)
+        evaluation = yield from scorer.evaluate(sequence)
         return Generation(sequence, evaluation)

@@ -1,4 +1,4 @@
-"""LLaDA's random remasking."""
+"""Policies that commit positions at random, whatever the model is sure of."""
 
 from __future__ import annotations
 
@@ -11,10 +11,21 @@ from dise_core.arrays import Ids
 
 
 class RandomUnmasking(UnmaskingPolicy):
-    """Commits positions drawn uniformly, whatever the model is sure of."""
+    """Commits the schedule's quota of positions, drawn uniformly. Source: LLaDA."""
 
     is_random: ClassVar[bool] = True
 
     def choose(self, step: UnmaskingStep) -> Ids:
         """Return the indices of a quota of positions, drawn by the request's own noise."""
         return np.argsort(step.random(), kind="stable")[: step.quota]
+
+
+class Origin(UnmaskingPolicy):
+    """Commits each masked position by itself with the probability that the schedule gives; at times none. Source: Dream."""
+
+    is_random: ClassVar[bool] = True
+    uses_quota: ClassVar[bool] = False
+
+    def choose(self, step: UnmaskingStep) -> Ids:
+        """Return the indices that the request's own noise picks."""
+        return np.flatnonzero(step.random() < step.share)

@@ -1,4 +1,4 @@
-"""A mask predictor in numpy, naive and in float64: every logit depends on every token. Only tests use it."""
+"""A mask predictor in numpy, naive and in float64: every logit depends on every token of the text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Logits = npt.NDArray[np.float64]
 
 VOCAB_SIZE = 12
 END, MASK = 10, 11
-SPECIAL = SpecialTokens(MASK, frozenset({END}))
+SPECIAL = SpecialTokens(MASK, frozenset({END}), END)
 LETTERS = "abcdefghij"
 
 
@@ -35,6 +35,10 @@ class LetterTokenizer(Tokenizer):
 
     def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> Ids:
         raise NotImplementedError
+
+    @property
+    def start_ids(self) -> Ids:
+        return np.zeros(0, dtype=np.int64)
 
     def decode(self, ids: Ids) -> str:
         return "".join(LETTERS[i] for i in ids if i < END)

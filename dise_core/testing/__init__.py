@@ -1,0 +1,25 @@
+"""For plugin authors: conformance kits for each interface, and a small model in numpy to try a strategy on.
+
+from dise_core.testing import check_scorer
+
+def test_my_scorer_keeps_its_promises() -> None:
+check_scorer(MyScorer())
+"""
+
+from dise_core.testing.conformance import (
+    check_length_controller,
+    check_mask_predictor,
+    check_scorer,
+    check_selector,
+    check_unmasking_policy,
+)
+from dise_core.testing.toy_model import ToyPredictor
+
+__all__ = [
+    "ToyPredictor",
+    "check_length_controller",
+    "check_mask_predictor",
+    "check_scorer",
+    "check_selector",
+    "check_unmasking_policy",
+]

@@ -1,0 +1,229 @@
+"""What every strategy and adapter must keep to, as one call each. A broken promise raises AssertionError and says which."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from dise_core.arrays import Ids, Mask
+from dise_core.denoise import Denoiser
+from dise_core.interfaces import LengthController, MaskPredictor, Scorer, Selector, UnmaskingPolicy, UnmaskingStep
+from dise_core.noise import Noise
+from dise_core.outputs import Generation, Score
+from dise_core.reading import (
+    Candidates,
+    Distribution,
+    Plan,
+    Read,
+    Reading,
+    TokenLogProbs,
+    TopLogProbs,
+    count_nfe,
+    drive,
+    gather,
+)
+from dise_core.scoring import SequenceScorer
+from dise_core.sequence import TokenSequence
+from dise_core.testing.toy_model import END, MASK, SPECIAL, ToyPredictor
+
+
+def check_selector(selector: Selector) -> None:
+    """Check that the selector gives bool [N], the same each time, for texts with and without prompt, response and end."""
+    for text in _texts():
+        before = text.ids.copy()
+        mask = selector.select(text)
+        _expect(
+            mask.dtype == np.bool_ and mask.shape == (len(text),), f"select must return bool [{len(text)}], not {mask!r}"
+        )
+        _expect(np.array_equal(mask, selector.select(text)), "select must return the same mask for the same text")
+        _expect(np.array_equal(before, text.ids), "select must leave the text unchanged")
+
+
+def check_scorer(scorer: Scorer) -> None:
+    """Check that the scorer's plans run, and give the same finite score alone, again and in a crowd; -inf over nothing."""
+    for text in _texts():
+        score, nfe = drive(count_nfe(scorer.score(text, _Everything())), _read_both)
+        _check_score(score, text)
+        again = drive(scorer.score(text, _Everything()), _read_both)
+        _expect(score.value == again.value, f"the same text must get the same score, not {score.value} and {again.value}")
+        crowd = drive(gather(*(scorer.score(each, _Everything()) for each in (*_texts(), text))), _read_both)
+        _expect(crowd[-1].value == score.value, "a text must get the same score alone and beside others")
+        _expect(score.num_positions == 0 or nfe > 0, "a score over some position must ask the model")
+    if scorer.asks == "target":
+        nothing = drive(scorer.score(next(_texts()), _Nothing()), _read_both)
+        _expect(nothing.value == -math.inf, f"no selected position must give -inf, not {nothing!r}")
+
+
+def check_length_controller(controller: LengthController) -> None:
+    """Check that the controller keeps the prompt, leaves no mask, fits the model, and reports the score of its text."""
+    scorer = SequenceScorer(_MeanLogProb(), _Everything())
+    for num_tokens, limit in ((1, 12), (6, 12), (9, 40)):
+        predictor = ToyPredictor(max_length=limit)
+        prompt = np.array([3, 1, 4])
+        denoiser = Denoiser(SPECIAL, _Surest(), Noise(0), num_tokens, limit, block_length=4)
+        result, nfe = drive(count_nfe(controller.generate(prompt, denoiser, scorer)), predictor.read)
+        _check_generation(result, prompt, limit)
+        again = drive(scorer.evaluate(result.sequence), predictor.read)
+        _expect(
+            again.score.value == result.evaluation.score.value, "the evaluation must be that of the text that is returned"
+        )
+        _expect(sum(step.nfe for step in result.trace) <= nfe, f"the trace must not count more than the {nfe} passes made")
+        repeated = drive(controller.generate(prompt, denoiser, scorer), predictor.read)
+        _expect(np.array_equal(repeated.sequence.ids, result.sequence.ids), "the same request must give the same text")
+
+
+def check_unmasking_policy(policy: UnmaskingPolicy) -> None:
+    """Check that the policy's choices are distinct indices within the quota, and that denoising with it ends."""
+    random = np.random.default_rng(0)
+    for num_masked in (1, 2, 7):
+        for quota in range(1, num_masked + 1):
+            confidences = random.random(num_masked)
+            step = UnmaskingStep(np.arange(num_masked) * 2, confidences, quota, quota / num_masked, Noise(quota))
+            chosen = policy.choose(step)
+            _expect(np.issubdtype(chosen.dtype, np.integer), f"choose must return integers, not {chosen!r}")
+            _expect(len(set(chosen.tolist())) == len(chosen), f"each index at most once, not {chosen!r}")
+            _expect(all(0 <= index < num_masked for index in chosen), f"indices must be below {num_masked}: {chosen!r}")
+            if policy.uses_quota:
+                _expect(1 <= len(chosen) <= quota, f"a policy that uses the quota commits 1..{quota}, not {len(chosen)}")
+            _expect(np.array_equal(confidences, step.confidences), "choose must leave the step unchanged")
+    for settings in ({"tokens_per_step": 2}, {"steps": 4}, {"steps": 4, "eps": 1e-3}):
+        denoiser = Denoiser(SPECIAL, policy, Noise(0), 9, 40, block_length=5, **settings)  # type: ignore[arg-type]
+        text = drive(denoiser.write(np.array([1, 2]), 9), ToyPredictor().read)
+        _expect(not (text.ids == MASK).any(), "denoising must fill every mask")
+
+
+def check_mask_predictor(predictor: MaskPredictor, tolerance: float = 1e-4) -> None:
+    """Check that the predictor's readouts agree with each other, alone and in a batch of texts of other lengths.
+
+    tolerance: how far log-probabilities of one text may differ between batches, in nats.
+    """
+    _expect(all(0 <= i < predictor.vocab_size for i in predictor.special.eos_ids), "end tokens must be in the vocabulary")
+    texts = _texts_of(predictor)
+    reads = [read for ids in texts for read in _questions(ids, predictor)]
+    together = predictor.read(reads)
+    _expect(len(together) == len(reads), f"read must answer all {len(reads)} reads, not {len(together)}")
+    for read, reading in zip(reads, together, strict=True):
+        [alone] = predictor.read([read])
+        _expect(np.array_equal(alone.token_ids, reading.token_ids), "a read must get the same tokens alone and in a batch")
+        difference = np.abs(alone.logprobs - reading.logprobs).max(initial=0)
+        _expect(difference <= tolerance, f"log-probabilities alone and in a batch differ by {difference}")
+        _expect(bool((reading.logprobs <= tolerance).all()), "log-probabilities must not be above 0")
+    for start in range(0, len(reads), 5):
+        _check_readouts(reads[start : start + 5], together[start : start + 5], tolerance)
+
+
+def _check_score(score: Score, text: TokenSequence) -> None:
+    _expect(not math.isnan(score.value), "a score must not be NaN")
+    _expect((score.value == -math.inf) == (score.num_positions == 0), f"-inf if and only if nothing is scored: {score!r}")
+    inside = score.num_positions == 0 or (score.positions.min() >= 0 and score.positions.max() < len(text))
+    _expect(bool(inside), f"a score's positions must lie in the text: {score.positions!r}")
+    _expect(score.standard_error is None or score.standard_error >= 0, f"a standard error is at least 0: {score!r}")
+
+
+def _check_generation(result: Generation, prompt: Ids, limit: int) -> None:
+    text = result.sequence
+    _expect(np.array_equal(text.prompt, prompt), f"the prompt must stay {prompt!r}, not {text.prompt!r}")
+    _expect(not (text.ids == MASK).any(), f"no mask may be left: {text.ids!r}")
+    _expect(len(text) <= limit, f"a text of {len(text)} tokens does not fit a model of {limit}")
+
+
+def _check_readouts(reads: Sequence[Read], readings: Sequence[Reading], tolerance: float) -> None:
+    """Check the five answers about one text against its distribution."""
+    given, top, greedy, drawn, everything = readings
+    rows = np.arange(len(reads[0].positions))
+    total = np.exp(everything.logprobs.astype(np.float64)).sum(axis=1)
+    _expect(bool(np.allclose(total, 1, atol=1e-3)), f"probabilities must sum to 1, not {total}")
+    for name, tokens, logprobs in (
+        ("TokenLogProbs", given.token_ids, given.logprobs),
+        ("TopLogProbs", top.token_ids[:, 0], top.logprobs[:, 0]),
+        ("Candidates", greedy.token_ids, greedy.logprobs),
+        ("Candidates with a temperature", drawn.token_ids, drawn.logprobs),
+    ):
+        difference = np.abs(everything.logprobs[rows, tokens] - logprobs).max(initial=0)
+        _expect(difference <= tolerance, f"{name} differs from the distribution by {difference}")
+    best = everything.logprobs.max(axis=1)
+    _expect(bool((top.logprobs[:, 0] >= best - tolerance).all()), "TopLogProbs must start with the likeliest token")
+    forbidden = reads[2].readout.forbidden if isinstance(reads[2].readout, Candidates) else ()
+    _expect(not np.isin(greedy.token_ids, forbidden).any(), "a forbidden token must never be a candidate")
+    _expect(bool(np.allclose(greedy.confidences, np.exp(greedy.logprobs), atol=1e-3)), "confidence is the probability")
+
+
+def _texts_of(predictor: MaskPredictor) -> list[Ids]:
+    random = np.random.default_rng(0)
+    allowed = np.setdiff1d(np.arange(predictor.vocab_size), [predictor.special.mask_id])
+    lengths = [length for length in (3, 7, 8, 20) if length <= predictor.max_length]
+    return [random.choice(allowed, length) for length in lengths]
+
+
+def _questions(ids: Ids, predictor: MaskPredictor) -> list[Read]:
+    """Return the five readouts of one text, at every other position that the model can answer."""
+    positions = np.arange(1, len(ids), 2)
+    if predictor.special.mask_id is not None:
+        ids = ids.copy()
+        ids[positions[-1]] = predictor.special.mask_id
+    forbidden = () if predictor.special.mask_id is None else (predictor.special.mask_id,)
+    readouts = (
+        TokenLogProbs(ids[positions]),
+        TopLogProbs(3),
+        Candidates(forbidden=forbidden),
+        Candidates(1.0, noise=Noise(5), forbidden=forbidden),
+        Distribution(),
+    )
+    return [Read(ids, positions, readout) for readout in readouts]
+
+
+def _texts() -> Iterator[TokenSequence]:
+    """Yield texts of the toy model: with and without a prompt, ended, all end tokens."""
+    for prompt, response in (
+        ([1, 2, 3], [4, 5, 6, 7, 8, 9, END, END]),
+        ([], [4, 5, 6]),
+        ([1, 2, 3, 4, 5], [6]),
+        ([1], [2, END, 3, 4]),
+        ([1, 2], [END, END]),
+    ):
+        yield TokenSequence.of(prompt, response, SPECIAL, 4, lambda sequence, _: sequence)
+
+
+def _read_both(reads: Sequence[Read]) -> list[Reading]:
+    """Answer reads of the target and of a judge, which is another toy model."""
+    target, judge = ToyPredictor(seed=0), ToyPredictor(seed=1)
+    return [(judge if read.predictor == "judge" else target).read([read])[0] for read in reads]
+
+
+class _Everything(Selector):
+    """Selects the whole response."""
+
+    def select(self, sequence: TokenSequence) -> Mask:
+        return sequence.mask_of(sequence.response_positions)
+
+
+class _Nothing(Selector):
+    """Selects no position."""
+
+    def select(self, sequence: TokenSequence) -> Mask:
+        return sequence.mask_of([])
+
+
+class _MeanLogProb(Scorer):
+    """The mean log-probability of the selected tokens given the whole text."""
+
+    def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
+        positions = np.flatnonzero(selector.select(sequence))
+        if len(positions) == 0:
+            return Score.of_nothing()
+        [reading] = yield [Read(sequence.ids, positions, TokenLogProbs(sequence.ids[positions]))]
+        return Score.mean_of(reading.logprobs, positions)
+
+
+class _Surest(UnmaskingPolicy):
+    """Commits the quota's most probable candidates."""
+
+    def choose(self, step: UnmaskingStep) -> Ids:
+        return np.argsort(-step.confidences, kind="stable")[: step.quota]
+
+
+def _expect(condition: bool, promise: str) -> None:
+    if not condition:
+        raise AssertionError(promise)

@@ -1,0 +1,135 @@
+"""DAEDAL: finds a length before denoising, and makes room where the model is unsure. Source: Li et al., 2025."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from pydantic import Field, PositiveInt
+
+from dise_core import Candidates, InputError, LengthController, Plan, Read, Reading
+from dise_core.arrays import Ids, Mask
+from dise_core.denoise import Denoiser
+from dise_core.outputs import Generation, LengthStep
+from dise_core.scoring import SequenceScorer
+
+
+@dataclass(slots=True)
+class _Canvas:
+    """The text under way. `trace` holds its lengths, each with the confidence in the end tokens that led there."""
+
+    ids: Ids
+    prompt_length: int
+    max_length: int
+    trace: list[LengthStep] = field(default_factory=list)
+
+    @property
+    def room(self) -> int:
+        """Tokens by which it may still grow."""
+        return self.max_length - len(self.ids)
+
+    def insert(self, place: int, ids: Ids) -> None:
+        """Put ids in front of the token at `place`, as many as there is room for."""
+        self.ids = np.insert(self.ids, place, ids[: self.room])
+
+    def note(self, confidence: float, nfe: int) -> None:
+        """Add to the trace that the text now has its length."""
+        self.trace.append(LengthStep(len(self.trace) + 1, len(self.ids) - self.prompt_length, confidence, nfe))
+
+
+class DAEDAL(LengthController):
+    """Starts at max_tokens and grows to max_gen_length at most; the settings are those of the published code.
+
+    First the canvas of masks grows by `expansion_factor` tokens until the model is sure enough that it ends inside it.
+    Then half of `eos_check_tokens` end tokens are put behind it, and it is denoised block by block: every candidate with a
+    probability above `high_conf_threshold` is committed, or else the best. While the model is not sure of the end, the least
+    sure mask below `low_conf_threshold` of each step gives way to `expansion_factor` new ones. The schedule and the
+    unmasking policy of the request are not used. In the trace, `score` is the confidence in the end tokens, 0 to 1.
+    """
+
+    max_gen_length: PositiveInt = 2048
+    high_conf_threshold: float = Field(0.9, ge=0, le=1)
+    low_conf_threshold: float = Field(0.1, ge=0, le=1)
+    expansion_factor: PositiveInt = 8
+    eos_confidence_threshold: float = Field(0.5, ge=0, le=1)
+    expand_eos_confidence_threshold: float = Field(0.9, ge=0, le=1)
+    eos_check_tokens: PositiveInt = 32
+
+    def generate(self, prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer) -> Plan[Generation]:
+        """Return a plan of the response and its evaluation.
+
+        Raises InputError if the base length is above max_gen_length, or if the model has no end token.
+        """
+        if denoiser.max_tokens > self.max_gen_length:
+            raise InputError(
+                f"max_tokens={denoiser.max_tokens}, the length to start from, is above max_gen_length={self.max_gen_length}",
+                "max_tokens",
+            )
+        if denoiser.special.eos_id is None:
+            raise InputError("this model has no end token, so its length cannot be found this way; use 'fixed'", "length")
+        ids = np.concatenate([prompt, denoiser.masks(denoiser.max_tokens)])
+        limit = min(denoiser.max_length, len(prompt) + self.max_gen_length)
+        canvas = _Canvas(ids, len(prompt), limit)
+        yield from self._find_length(canvas, denoiser)
+        canvas.insert(len(canvas.ids), np.full(self.eos_check_tokens // 2, denoiser.special.eos_id))
+        yield from self._fill(canvas, denoiser)
+        text = denoiser.text(canvas.ids, len(prompt))
+        evaluation = yield from scorer.evaluate(text)
+        limit_name = "context" if limit == denoiser.max_length else "max_gen_length"
+        stopped_by = "eos_confidence" if canvas.room else limit_name
+        return Generation(text, evaluation, tuple(canvas.trace), stopped_by)
+
+    def _find_length(self, canvas: _Canvas, denoiser: Denoiser) -> Plan[None]:
+        """Grow the canvas until the model is sure enough of the end."""
+        while True:
+            [reading] = yield [_likeliest(canvas, denoiser)]
+            confidence = self._end_confidence(reading, denoiser)
+            canvas.note(confidence, 1)
+            if confidence >= self.eos_confidence_threshold or not canvas.room:
+                return
+            canvas.insert(len(canvas.ids), denoiser.masks(self.expansion_factor))
+
+    def _fill(self, canvas: _Canvas, denoiser: Denoiser) -> Plan[None]:
+        """Denoise the canvas block by block, making room where the model is unsure."""
+        start, step, nfe = canvas.prompt_length, 0, 0
+        while start < len(canvas.ids):
+            block = np.arange(start, min(start + denoiser.block_length, len(canvas.ids)))
+            masked = block[canvas.ids[block] == denoiser.mask_id]
+            if len(masked) == 0:
+                start += denoiser.block_length
+                continue
+            readout = denoiser.candidates(denoiser.noise.at_step(step))
+            asking = [denoiser.ask(canvas.ids, masked, readout, canvas.prompt_length), _likeliest(canvas, denoiser)]
+            candidates, likeliest = yield asking
+            step, nfe = step + 1, nfe + 1
+            confidence = self._end_confidence(likeliest, denoiser)
+            is_filled = self._is_filled(candidates)
+            canvas.ids[masked[is_filled]] = candidates.token_ids[is_filled]
+            unsure = np.flatnonzero(~is_filled & (candidates.confidences < self.low_conf_threshold))
+            if len(unsure) and confidence < self.expand_eos_confidence_threshold and canvas.room:
+                least = unsure[np.argmin(candidates.confidences[unsure])]
+                canvas.insert(int(masked[least]), denoiser.masks(self.expansion_factor - 1))
+                canvas.note(confidence, nfe)
+                nfe = 0
+
+    def _is_filled(self, candidates: Reading) -> Mask:
+        """Return which candidates are committed, bool [M]: all that are sure enough, or the best one."""
+        is_sure: Mask = candidates.confidences > self.high_conf_threshold
+        if not is_sure.any():
+            is_sure[np.argmax(candidates.confidences)] = True
+        return is_sure
+
+    def _end_confidence(self, reading: Reading, denoiser: Denoiser) -> float:
+        """Return the mean probability of the end token at the last W positions where it is the likeliest, 0 where it is not.
+
+        reading: the likeliest token at each response position. Fewer than W such positions count as zeros.
+        """
+        is_end = reading.token_ids == denoiser.special.eos_id
+        last = reading.logprobs[is_end][-self.eos_check_tokens :]
+        return float(np.exp(last, dtype=np.float64).sum() / self.eos_check_tokens)
+
+
+def _likeliest(canvas: _Canvas, denoiser: Denoiser) -> Read:
+    """Return the Read that asks for the likeliest token, the mask among them, at every position of the response."""
+    response = np.arange(canvas.prompt_length, len(canvas.ids))
+    return denoiser.ask(canvas.ids, response, Candidates(), canvas.prompt_length)

@@ -1,0 +1,85 @@
+"""Flexible-length generation guided by a score. Source: the paper, Algorithm 1."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from pydantic import PositiveInt
+
+from dise_core import LengthController, Plan
+from dise_core.arrays import Ids
+from dise_core.denoise import Denoiser
+from dise_core.outputs import Evaluation, Generation, LengthStep
+from dise_core.reading import count_nfe
+from dise_core.scoring import SequenceScorer
+from dise_core.sequence import TokenSequence
+from dise_strategies.lengths.patience import Patience
+
+STEPS_APART = 2**32
+"""Denoising steps between the noise of one iteration and that of the next."""
+
+Iterate = tuple[TokenSequence, Evaluation]
+
+
+class DiSEFlexible(LengthController):
+    """Extends a response by one token at a time as long as its score gets better.
+
+    Each iteration masks the last min(D, response length) tokens of the text before it, appends one mask, writes that tail
+    anew and scores the text; D grows by one each time. The best text is the answer. Stops by "patience" after K iterations
+    in a row without improvement, by "max_iterations" after M_max texts in all, by "context" where one more token would not
+    fit the model. End tokens are removed from the first text; those that come back stay in the text that is extended.
+    """
+
+    max_iterations: PositiveInt = 10
+    """M_max: texts in all, so at most M_max - 1 extensions."""
+    patience: PositiveInt = 4
+    """K."""
+    mask_size: PositiveInt = 20
+    """D, for the first extension."""
+
+    def generate(self, prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer) -> Plan[Generation]:
+        """Return a plan of the best text; its trace holds every iteration."""
+        current, nfe = yield from count_nfe(self._first(prompt, denoiser, scorer))
+        best, trace = current, [_step(1, current, nfe)]
+        patience = Patience(self.patience, _value(current))
+        stopped_by = "max_iterations"
+        for t in range(2, self.max_iterations + 1):
+            if len(current[0]) + 1 > denoiser.max_length:
+                stopped_by = "context"
+                break
+            current, nfe = yield from count_nfe(self._extend(current[0], t, denoiser, scorer))
+            trace.append(_step(t, current, nfe))
+            if _value(current) > patience.best:
+                best = current
+            patience = patience.after(_value(current))
+            if patience.is_exhausted:
+                stopped_by = "patience"
+                break
+        finish_reason: Literal["stop", "length"] = "stop" if stopped_by == "patience" else "length"
+        return Generation(*best, tuple(trace), stopped_by, finish_reason)
+
+    def _first(self, prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer) -> Plan[Iterate]:
+        written = yield from denoiser.write(prompt, denoiser.max_tokens)
+        kept = np.concatenate([prompt, written.ids[written.text_positions]])
+        return (yield from _scored(denoiser.text(kept, len(prompt)), scorer))
+
+    def _extend(self, text: TokenSequence, t: int, denoiser: Denoiser, scorer: SequenceScorer) -> Plan[Iterate]:
+        num_masked = min(self.mask_size + t - 2, len(text.response))
+        start = len(text) - num_masked
+        canvas = np.concatenate([text.ids[:start], denoiser.masks(num_masked + 1)])
+        ids = yield from denoiser.denoise(canvas, start, text.prompt_length, first_step=t * STEPS_APART)
+        return (yield from _scored(denoiser.text(ids, text.prompt_length), scorer))
+
+
+def _scored(text: TokenSequence, scorer: SequenceScorer) -> Plan[Iterate]:
+    evaluation = yield from scorer.evaluate(text)
+    return text, evaluation
+
+
+def _value(iterate: Iterate) -> float:
+    return iterate[1].score.value
+
+
+def _step(iteration: int, iterate: Iterate, nfe: int) -> LengthStep:
+    return LengthStep(iteration, len(iterate[0].response), _value(iterate), nfe)

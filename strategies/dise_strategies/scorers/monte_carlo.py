@@ -1,0 +1,165 @@
+"""The likelihood of the selected tokens given all others, estimated by masking some of them at random, many times over.
+
+Three published estimators of one quantity; they differ in how many tokens a sample masks.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import numpy as np
+from pydantic import Field, PositiveInt, model_validator
+
+from dise_core import Plan, Read, Score, Scorer, Selector, TokenLogProbs, TokenSequence
+from dise_core.arrays import Floats, Ids, Mask
+from dise_core.noise import Noise
+
+READS_AT_ONCE = 256
+"""Samples whose masked texts exist at one time."""
+
+
+@dataclass(frozen=True, slots=True)
+class MaskingSample:
+    """One random masking of the n selected tokens, bool [n], and the weight of the masked tokens' log-probabilities."""
+
+    is_masked: Mask
+    weight: float
+
+
+class MonteCarloScorer(Scorer):
+    """Estimates log p(selected tokens | all others), in nats and summed over the tokens, with its standard error.
+
+    The mean over samples of weight · Σ log p(masked token | partly masked text). With the selector "response" this is the
+    conditional likelihood of the response, with "full" the unconditional one of the whole text. The same seed and text
+    give the same samples, whatever runs beside them. NFE: num_samples, less those that mask nothing.
+    """
+
+    default_selector: ClassVar[str] = "response"
+
+    num_samples: PositiveInt = 32
+    seed: int = Field(0, ge=0, lt=2**64)
+
+    @abstractmethod
+    def samples(self, num_tokens: int, random: np.random.Generator) -> Iterator[MaskingSample]:
+        """Yield num_samples maskings of num_tokens >= 1 tokens."""
+
+    def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
+        """Return a plan of the estimate."""
+        positions = self.positions(sequence, selector)
+        if len(positions) == 0:
+            return Score.of_nothing()
+        random = Noise.for_request(self.seed, sequence.ids, 0).generator()
+        samples = list(self.samples(len(positions), random))
+        estimates = np.zeros(len(samples))
+        asked = [index for index, sample in enumerate(samples) if sample.is_masked.any()]
+        for start in range(0, len(asked), READS_AT_ONCE):
+            indices = asked[start : start + READS_AT_ONCE]
+            readings = yield [_read(sequence, positions[samples[index].is_masked]) for index in indices]
+            for index, reading in zip(indices, readings, strict=True):
+                estimates[index] = samples[index].weight * reading.logprobs.sum(dtype=np.float64)
+        value = float(estimates.mean())
+        return Score(value, positions, self.standard_error(estimates), log_likelihood=value)
+
+    def positions(self, sequence: TokenSequence, selector: Selector) -> Ids:
+        """Return the positions that may be masked, ascending."""
+        return np.flatnonzero(selector.select(sequence))
+
+    def standard_error(self, estimates: Floats) -> float | None:
+        """Return the standard error of the mean of independent estimates; None for a single one."""
+        if len(estimates) < 2:
+            return None
+        return float(estimates.std(ddof=1) / math.sqrt(len(estimates)))
+
+
+def _read(sequence: TokenSequence, masked: Ids) -> Read:
+    return Read(sequence.with_masks(masked), masked, TokenLogProbs(sequence.ids[masked]))
+
+
+class MonteCarlo(MonteCarloScorer):
+    """The paper's estimator, Eq. (1): l uniform in 1..n, l tokens masked without replacement, weight n / l."""
+
+    def samples(self, num_tokens: int, random: np.random.Generator) -> Iterator[MaskingSample]:
+        """Yield the samples, independent of each other."""
+        for _ in range(self.num_samples):
+            yield _masking_exactly(int(random.integers(1, num_tokens + 1)), num_tokens, random)
+
+
+class StratifiedMonteCarlo(MonteCarloScorer):
+    """LLaDA's own likelihood: as "mc", but the l of a batch are spread evenly over 1..n from a random first one.
+
+    A batch of b samples then covers short and long masks alike, which lowers the variance. `batch_size` must divide
+    num_samples; None makes one batch of all. The standard error comes from the spread of the batches; with one batch alone
+    from that of its samples, which is more than the true one.
+    """
+
+    batch_size: PositiveInt | None = None
+
+    @model_validator(mode="after")
+    def _divides(self) -> Self:
+        if self.num_samples % self._batch_size:
+            raise ValueError(f"batch_size={self.batch_size} does not divide num_samples={self.num_samples}")
+        return self
+
+    @property
+    def _batch_size(self) -> int:
+        return self.batch_size or self.num_samples
+
+    def samples(self, num_tokens: int, random: np.random.Generator) -> Iterator[MaskingSample]:
+        """Yield the samples, batch by batch."""
+        b = self._batch_size
+        for _ in range(self.num_samples // b):
+            first = int(random.integers(1, num_tokens + 1))
+            spread = np.round(np.linspace(first, first + (b - 1) * (num_tokens / b), b)).astype(np.int64)
+            for num_masked in (spread - 1) % num_tokens + 1:
+                yield _masking_exactly(int(num_masked), num_tokens, random)
+
+    def standard_error(self, estimates: Floats) -> float | None:
+        """Return the standard error over the batches, or over the samples of the only one."""
+        batches = estimates.reshape(-1, self._batch_size)
+        return super().standard_error(estimates if len(batches) == 1 else batches.mean(axis=1))
+
+
+class DreamMonteCarlo(MonteCarloScorer):
+    """Dream's own likelihood: each token is masked with probability t, weight 1 / t.
+
+    An end token is put behind a response that has none. The first and last token of the whole text are never masked. The
+    t of a batch are spread evenly over (0, 1) from a random first one, `eps` at least; the standard error is as for
+    "mc-llada".
+    """
+
+    eps: float = Field(1e-3, gt=0, lt=1)
+
+    def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
+        """Return a plan of the estimate for the text with its end token."""
+        score: Score = yield from super().score(_ended(sequence), selector)
+        return score
+
+    def positions(self, sequence: TokenSequence, selector: Selector) -> Ids:
+        """Return the selected positions but the first and last of the text."""
+        positions = super().positions(sequence, selector)
+        return positions[(positions > 0) & (positions < len(sequence) - 1)]
+
+    def samples(self, num_tokens: int, random: np.random.Generator) -> Iterator[MaskingSample]:
+        """Yield the samples."""
+        times = (random.random() + np.arange(self.num_samples) / self.num_samples) % 1
+        for t in (1 - self.eps) * times + self.eps:
+            yield MaskingSample(random.random(num_tokens) < t, 1 / t)
+
+
+def _masking_exactly(num_masked: int, num_tokens: int, random: np.random.Generator) -> MaskingSample:
+    is_masked = np.zeros(num_tokens, dtype=np.bool_)
+    is_masked[random.permutation(num_tokens)[:num_masked]] = True
+    return MaskingSample(is_masked, num_tokens / num_masked)
+
+
+def _ended(sequence: TokenSequence) -> TokenSequence:
+    """Return the text with an end token behind it, itself if it has one or the model has none."""
+    special = sequence.special
+    if special.eos_id is None or (len(sequence) and bool(special.is_end(sequence.ids[-1:])[0])):
+        return sequence
+    ids = np.append(sequence.ids, special.eos_id)
+    return TokenSequence(ids, sequence.prompt_length, special, sequence.block_length, sequence.translate)

@@ -1,0 +1,105 @@
+"""What holds for every masked text that a Monte Carlo or interleaved scorer asks about."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from dise_core import Read, Reading, Scorer, TokenSequence, drive
+from dise_core.outputs import Score
+from dise_core.testing import check_scorer
+from dise_strategies.scorers.ar_perplexity import ARPerplexity
+from dise_strategies.scorers.dise import DiSE
+from dise_strategies.scorers.interleaved import InterleavedRegeneration
+from dise_strategies.scorers.monte_carlo import DreamMonteCarlo, MonteCarlo, MonteCarloScorer, StratifiedMonteCarlo
+from dise_strategies.selectors.counted import LastK
+from dise_strategies.selectors.whole import Full, Response
+from tests.laws.generators import sequences
+
+seeds = st.integers(0, 2**64 - 1)
+monte_carlo = st.one_of(
+    st.builds(MonteCarlo, num_samples=st.integers(1, 12), seed=seeds),
+    st.builds(StratifiedMonteCarlo, num_samples=st.integers(1, 12), seed=seeds),
+    st.builds(DreamMonteCarlo, num_samples=st.integers(1, 12), seed=seeds),
+)
+
+
+def reads_of(scorer: Scorer, sequence: TokenSequence, selector: object) -> tuple[list[Read], Score]:
+    """Return what the scorer asks of a model that gives every token -1 nat, and its score."""
+    seen: list[Read] = []
+
+    def read(reads: Sequence[Read]) -> list[Reading]:
+        seen.extend(reads)
+        return [Reading(r.readout.targets, np.full(len(r.positions), -1.0, np.float32)) for r in reads]  # type: ignore[union-attr]
+
+    return seen, drive(scorer.score(sequence, selector), read)  # type: ignore[arg-type]
+
+
+@given(monte_carlo, sequences)
+def test_masks_stand_where_the_read_asks_only_in_the_response_and_hide_its_own_tokens(
+    scorer: MonteCarloScorer, sequence: TokenSequence
+) -> None:
+    seen, _ = reads_of(scorer, sequence, Response())
+    for read in seen:
+        masked = np.flatnonzero(read.token_ids == sequence.special.mask_id)
+        assert np.array_equal(masked, read.positions)
+        assert (masked >= sequence.prompt_length).all()
+        whole = np.append(sequence.ids, read.token_ids[len(sequence) :])
+        assert np.array_equal(read.readout.targets, whole[masked])  # type: ignore[union-attr]
+        kept = np.setdiff1d(np.arange(len(whole)), masked)
+        assert np.array_equal(read.token_ids[kept], whole[kept])
+
+
+@given(st.integers(1, 12), seeds, sequences)
+def test_a_sample_of_l_masks_weighs_n_over_l(num_samples: int, seed: int, sequence: TokenSequence) -> None:
+    """With -1 nat a token each sample is n / l times -l: every estimate is exactly -n, whatever l was."""
+    assume(len(sequence.response))
+    for scorer in (MonteCarlo(num_samples=num_samples, seed=seed), StratifiedMonteCarlo(num_samples=num_samples, seed=seed)):
+        seen, score = reads_of(scorer, sequence, Response())
+        assert len(seen) == num_samples
+        assert score.value == pytest.approx(-len(sequence.response))
+        assert (score.standard_error is None) == (num_samples == 1)
+        assert score.standard_error == pytest.approx(0 if num_samples > 1 else None, abs=1e-9)
+
+
+@given(st.integers(1, 300), seeds)
+def test_every_length_and_every_position_can_be_masked(num_tokens: int, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    for sample in StratifiedMonteCarlo(num_samples=num_tokens).samples(num_tokens, random):
+        assert 1 <= sample.is_masked.sum() <= num_tokens
+    lengths = sorted(
+        int(s.is_masked.sum()) for s in StratifiedMonteCarlo(num_samples=num_tokens).samples(num_tokens, random)
+    )
+    assert lengths == list(range(1, num_tokens + 1))
+
+
+@given(st.integers(1, 6), sequences)
+def test_interleaved_passes_score_each_selected_token_once_while_it_is_masked(k: int, sequence: TokenSequence) -> None:
+    for selector in (Response(), LastK(k=3), Full()):
+        seen, score = reads_of(InterleavedRegeneration(k=k), sequence, selector)
+        chosen = np.flatnonzero(selector.select(sequence)[sequence.prompt_length :]) + sequence.prompt_length
+        assert sorted(position for read in seen for position in read.positions) == chosen.tolist()
+        assert len(seen) == len({(position - sequence.prompt_length) % k for position in chosen})
+        for read in seen:
+            masked = np.flatnonzero(read.token_ids == sequence.special.mask_id) - sequence.prompt_length
+            [j] = {(position - sequence.prompt_length) % k for position in read.positions.tolist()}
+            assert masked.tolist() == list(range(j, len(sequence.response), k))
+        assert score.num_positions == len(chosen)
+
+
+@pytest.mark.parametrize(
+    "scorer",
+    [
+        DiSE(),
+        InterleavedRegeneration(),
+        InterleavedRegeneration(k=4),
+        MonteCarlo(num_samples=5),
+        StratifiedMonteCarlo(num_samples=6, batch_size=3),
+        DreamMonteCarlo(num_samples=5),
+        ARPerplexity(),
+    ],
+)
+def test_every_scorer_conforms(scorer: Scorer) -> None:
+    check_scorer(scorer)

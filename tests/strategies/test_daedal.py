@@ -1,0 +1,163 @@
+"""DAEDAL against its published loop, written naively on the toy model's logits."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dise_core import LLM, InputError, SamplingParams, TokenSequence
+from dise_core.arrays import Floats, Ids
+from dise_core.denoise import Denoiser
+from dise_core.noise import Noise
+from dise_core.reading import drive
+from dise_core.scoring import SequenceScorer
+from dise_core.sequence import SpecialTokens
+from dise_core.testing import ToyPredictor, check_length_controller
+from dise_core.testing.toy_model import END, MASK, SPECIAL
+from dise_strategies.lengths.daedal import DAEDAL
+from dise_strategies.scorers.dise import DiSE
+from dise_strategies.selectors.whole import Full
+from dise_strategies.unmasking.ranked import LowConfidence
+
+PROMPT = [1, 2, 3]
+
+
+class Model(ToyPredictor):
+    """The toy model, with end tokens made likelier or not."""
+
+    def __init__(self, end_bonus: float, seed: int) -> None:
+        super().__init__(max_length=80, seed=seed)
+        self._end_bonus = end_bonus
+
+    def logits(self, ids: Ids) -> Floats:
+        logits = super().logits(ids)
+        logits[:, END] += self._end_bonus
+        logits[:, MASK] -= 20
+        return logits
+
+
+def naive_daedal(model: Model, length: int, block_length: int, settings: dict[str, Any]) -> list[int]:
+    """Return the response: one sequence, lists and loops, as the published code does it."""
+    limit = min(settings["max_gen_length"], model.max_length - len(PROMPT))
+    window, grow = settings["eos_check_tokens"], settings["expansion_factor"]
+    response = [MASK] * length
+
+    def probabilities() -> Floats:
+        logits = model.logits(np.array(PROMPT + response))[len(PROMPT) :]
+        weights = np.exp(logits - logits.max(axis=1, keepdims=True))
+        return weights / weights.sum(axis=1, keepdims=True)
+
+    def end_confidence(p: Floats) -> float:
+        found = [float(row[END]) for row in p[::-1] if int(np.argmax(row)) == END][:window]
+        return sum(found) / window
+
+    while end_confidence(probabilities()) < settings["eos_confidence_threshold"] and len(response) < limit:
+        response += [MASK] * min(grow, limit - len(response))
+    response += [END] * min(window // 2, limit - len(response))
+    start = 0
+    while start < len(response):
+        inside = [i for i in range(start, min(start + block_length, len(response))) if response[i] == MASK]
+        if not inside:
+            start += block_length
+            continue
+        p = probabilities()
+        sure = end_confidence(p)
+        p[:, MASK] = -1
+        best = {i: (float(p[i].max()), int(np.argmax(p[i]))) for i in inside}
+        filled = [i for i in inside if best[i][0] > settings["high_conf_threshold"]]
+        filled = filled or [max(inside, key=lambda i: best[i][0])]
+        rest = [i for i in inside if i not in filled and best[i][0] < settings["low_conf_threshold"]]
+        for i in filled:
+            response[i] = best[i][1]
+        if sure < settings["expand_eos_confidence_threshold"] and len(response) < limit and rest:
+            worst = min(rest, key=lambda i: best[i][0])
+            response[worst : worst + 1] = [MASK] * (1 + min(grow - 1, limit - len(response)))
+    return response
+
+
+def settings(**changes: Any) -> dict[str, Any]:
+    defaults = {
+        "max_gen_length": 40, "high_conf_threshold": 0.5, "low_conf_threshold": 0.2, "expansion_factor": 3,
+        "eos_confidence_threshold": 0.5, "expand_eos_confidence_threshold": 0.9, "eos_check_tokens": 6,
+    }  # fmt: skip
+    return defaults | changes
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    ("end_bonus", "changes"),
+    [
+        (0.0, {}),
+        (3.0, {}),
+        (6.0, {}),
+        (0.0, {"max_gen_length": 12}),
+        (2.0, {"low_conf_threshold": 0.6}),
+        (2.0, {"high_conf_threshold": 0.99, "low_conf_threshold": 0.9, "expansion_factor": 8}),
+        (4.0, {"eos_check_tokens": 1}),
+    ],
+)
+def test_it_writes_what_the_published_loop_writes(end_bonus: float, seed: int, changes: dict[str, Any]) -> None:
+    chosen = settings(**changes)
+    model = Model(end_bonus, seed)
+    params = SamplingParams(max_tokens=8, block_length=5, length="daedal", length_settings=chosen)
+    [answer] = LLM(model).generate([PROMPT], params)
+    assert list(answer.outputs[0].token_ids) == naive_daedal(Model(end_bonus, seed), 8, 5, chosen)
+
+
+def test_the_cases_grow_in_both_stages_and_stop_for_both_reasons() -> None:
+    """What the test above would not notice: that its cases are all of one kind."""
+    reasons, lengths = set(), set()
+    for end_bonus in (0.0, 3.0, 6.0):
+        for seed in range(4):
+            params = SamplingParams(max_tokens=8, block_length=5, length="daedal", length_settings=settings())
+            [answer] = LLM(Model(end_bonus, seed)).generate([PROMPT], params)
+            [output] = answer.outputs
+            reasons.add(output.stopped_by)
+            lengths.add(len(output.token_ids))
+            assert sum(step.nfe for step in output.trace) < answer.usage.nfe
+            assert output.trace[0].num_tokens == 8
+    assert reasons == {"eos_confidence", "max_gen_length"}
+    assert len(lengths) > 3
+
+
+def test_requests_of_different_length_run_side_by_side() -> None:
+    params = SamplingParams(max_tokens=8, block_length=5, length="daedal", length_settings=settings())
+    prompts = [[1, 2, 3], [4, 5, 6, 7, 8], [9]]
+    together = LLM(Model(3.0, 1)).generate(prompts, params)
+    alone = [LLM(Model(3.0, 1)).generate([prompt], params)[0] for prompt in prompts]
+    assert [a.outputs[0].token_ids for a in together] == [a.outputs[0].token_ids for a in alone]
+
+
+def test_the_model_ends_the_growth_where_its_context_is_full() -> None:
+    denoiser = Denoiser(SPECIAL, LowConfidence(), Noise(0), 8, 20, block_length=5)
+    plan = DAEDAL(eos_check_tokens=6).generate(np.array(PROMPT), denoiser, SequenceScorer(DiSE(), Full()))
+    result = drive(plan, Model(0.0, 0).read)
+    assert (len(result.sequence), result.stopped_by) == (20, "context")
+    assert isinstance(result.sequence, TokenSequence)
+
+
+def test_the_controller_conforms() -> None:
+    check_length_controller(DAEDAL(max_gen_length=16, expansion_factor=2, eos_check_tokens=4))
+
+
+def test_a_base_length_above_the_largest_is_refused() -> None:
+    params = SamplingParams(max_tokens=9, length="daedal", length_settings={"max_gen_length": 8})
+    with pytest.raises(InputError, match="max_tokens=9, the length to start from, is above max_gen_length=8"):
+        LLM(ToyPredictor()).generate([PROMPT], params)
+
+
+def test_a_model_without_an_end_token_is_refused() -> None:
+    model = ToyPredictor()
+    model.special = SpecialTokens(MASK, frozenset())
+    with pytest.raises(InputError, match="has no end token"):
+        LLM(model).generate([PROMPT], SamplingParams(max_tokens=8, length="daedal"))
+    assert model.batches == []
+
+
+def test_all_settings_carry_the_published_names_and_values() -> None:
+    assert DAEDAL().model_dump() == {
+        "max_gen_length": 2048, "high_conf_threshold": 0.9, "low_conf_threshold": 0.1, "expansion_factor": 8,
+        "eos_confidence_threshold": 0.5, "expand_eos_confidence_threshold": 0.9, "eos_check_tokens": 32,
+    }  # fmt: skip
+    assert math.isclose(DAEDAL().eos_check_tokens / 2, 16)

@@ -1,0 +1,209 @@
+"""Algorithm 1 on a scripted model, against traces written by hand from the paper's lines 1 to 20."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from dise_core import LLM, Candidates, Read, Reading, SamplingParams, TokenSequence, drive
+from dise_core.denoise import Denoiser
+from dise_core.noise import Noise
+from dise_core.outputs import Generation
+from dise_core.reading import count_nfe
+from dise_core.scoring import SequenceScorer
+from dise_core.testing import ToyPredictor, check_length_controller
+from dise_core.testing.toy_model import END, MASK, SPECIAL
+from dise_strategies.lengths.dise_flexible import DiSEFlexible
+from dise_strategies.scorers.dise import DiSE
+from dise_strategies.selectors.whole import ResponseText
+from dise_strategies.unmasking.ranked import LowConfidence
+
+PROMPT = [1, 2]
+A, B, C, D, E = 3, 4, 5, 6, 7
+
+
+class ScriptedModel:
+    """Fills each masked text with the next line of its script, and regenerates each finished one with the next score."""
+
+    def __init__(self, fills: Sequence[Sequence[int]], scores: Sequence[float]) -> None:
+        self._fills = iter(fills)
+        self._scores = iter(scores)
+        self.masked: list[int] = []
+        """How many masks stood at the end of each text that was to be filled."""
+        self.scored: list[list[int]] = []
+        """The response of each text that was scored."""
+
+    def read(self, reads: Sequence[Read]) -> list[Reading]:
+        if isinstance(reads[0].readout, Candidates):
+            [read] = reads
+            assert read.token_ids[-len(read.positions) :].tolist() == [MASK] * len(read.positions)
+            self.masked.append(len(read.positions))
+            tokens = np.array(next(self._fills))
+            assert len(tokens) == len(read.positions)
+            return [Reading(tokens, np.zeros(len(tokens), np.float32), np.ones(len(tokens)))]
+        self.scored.append(reads[0].token_ids[len(PROMPT) :].tolist())
+        value = next(self._scores)
+        return [Reading(read.readout.targets, np.full(len(read.positions), value, np.float32)) for read in reads]  # type: ignore[union-attr]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A run: settings, what the model does, and what Algorithm 1 must make of it. D is the number of masks less one."""
+
+    settings: dict[str, int]
+    fills: list[list[int]]
+    scores: list[float]
+    masked: list[int]
+    scored: list[list[int]]
+    answer: list[int]
+    trace: list[tuple[int, int, float, int]]
+    stopped_by: str
+    max_length: int = 40
+
+
+CASES = {
+    "stops by patience": Case(
+        settings={"mask_size": 2, "patience": 2},
+        fills=[[A, B, C, END], [D, D, D], [E, E, E, E]],
+        scores=[-1.0, -1.5, -2.0],
+        masked=[4, 3, 4],
+        scored=[[A, B, C], [A, D, D, D], [A, E, E, E, E]],
+        answer=[A, B, C],
+        trace=[(1, 3, -1.0, 2), (2, 4, -1.5, 2), (3, 5, -2.0, 2)],
+        stopped_by="patience",
+    ),
+    "an improvement resets the count, and the best is returned, not the last": Case(
+        settings={"mask_size": 1, "patience": 2},
+        fills=[[A, B], [C, C], [D, D, D], [E, E, E, E], [A, A, A, A, A]],
+        scores=[-1.0, -2.0, -0.5, -0.625, -0.75],
+        masked=[2, 2, 3, 4, 5],
+        scored=[[A, B], [A, C, C], [A, D, D, D], [A, E, E, E, E], [A, A, A, A, A, A]],
+        answer=[A, D, D, D],
+        trace=[(1, 2, -1.0, 2), (2, 3, -2.0, 2), (3, 4, -0.5, 2), (4, 5, -0.625, 2), (5, 6, -0.75, 2)],
+        stopped_by="patience",
+    ),
+    "runs to M_max": Case(
+        settings={"mask_size": 1, "patience": 2, "max_iterations": 4},
+        fills=[[A], [B, B], [C, C, C], [D, D, D, D]],
+        scores=[-4.0, -3.0, -2.0, -1.0],
+        masked=[1, 2, 3, 4],
+        scored=[[A], [B, B], [C, C, C], [D, D, D, D]],
+        answer=[D, D, D, D],
+        trace=[(1, 1, -4.0, 2), (2, 2, -3.0, 2), (3, 3, -2.0, 2), (4, 4, -1.0, 2)],
+        stopped_by="max_iterations",
+    ),
+    "all end tokens at first: nothing to score, the first extension is better": Case(
+        settings={"mask_size": 20, "patience": 1},
+        fills=[[END, END, END], [A], [B, B]],
+        scores=[-3.0, -4.0],
+        masked=[3, 1, 2],
+        scored=[[A], [B, B]],
+        answer=[A],
+        trace=[(1, 0, float("-inf"), 1), (2, 1, -3.0, 2), (3, 2, -4.0, 2)],
+        stopped_by="patience",
+    ),
+    "a response shorter than D is masked whole, the prompt never": Case(
+        settings={"mask_size": 20, "patience": 1},
+        fills=[[A, B, END, END], [C, C, C]],
+        scores=[-1.0, -1.0],
+        masked=[4, 3],
+        scored=[[A, B], [C, C, C]],
+        answer=[A, B],
+        trace=[(1, 2, -1.0, 2), (2, 3, -1.0, 2)],
+        stopped_by="patience",
+    ),
+    "end tokens that come back stay in the text and count as its tokens": Case(
+        settings={"mask_size": 1, "patience": 2},
+        fills=[[A, B, END], [C, END], [D, D, END], [E, E, E, E]],
+        scores=[-2.0, -1.0, -1.5, -1.625],
+        masked=[3, 2, 3, 4],
+        scored=[[A, B], [A, C, END], [A, D, D, END], [A, E, E, E, E]],
+        answer=[A, C, END],
+        trace=[(1, 2, -2.0, 2), (2, 3, -1.0, 2), (3, 4, -1.5, 2), (4, 5, -1.625, 2)],
+        stopped_by="patience",
+    ),
+    "ends where one more token would not fit the model": Case(
+        settings={"mask_size": 2, "patience": 4},
+        fills=[[A, B, C], [D, D, D]],
+        scores=[-1.0, -2.0],
+        masked=[3, 3],
+        scored=[[A, B, C], [A, D, D, D]],
+        answer=[A, B, C],
+        trace=[(1, 3, -1.0, 2), (2, 4, -2.0, 2)],
+        stopped_by="context",
+        max_length=6,
+    ),
+    "one iteration is fixed length without its end tokens": Case(
+        settings={"max_iterations": 1},
+        fills=[[A, END, B]],
+        scores=[-1.0],
+        masked=[3],
+        scored=[[A, B]],
+        answer=[A, B],
+        trace=[(1, 2, -1.0, 2)],
+        stopped_by="max_iterations",
+    ),
+}
+
+
+def run(controller: DiSEFlexible, model: ScriptedModel, base_length: int, max_length: int) -> tuple[Generation, int]:
+    denoiser = Denoiser(SPECIAL, LowConfidence(), Noise(0), base_length, max_length, tokens_per_step=99)
+    plan = controller.generate(np.array(PROMPT), denoiser, SequenceScorer(DiSE(), ResponseText()))
+    return drive(count_nfe(plan), model.read)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_algorithm_1_makes_the_trace_written_by_hand(name: str) -> None:
+    case = CASES[name]
+    model = ScriptedModel(case.fills, case.scores)
+    result, nfe = run(DiSEFlexible(**case.settings), model, len(case.fills[0]), case.max_length)
+    assert model.masked == case.masked
+    assert model.scored == case.scored
+    assert result.sequence.response.tolist() == case.answer
+    assert [(s.iteration, s.num_tokens, s.score, s.nfe) for s in result.trace] == case.trace
+    assert result.stopped_by == case.stopped_by
+    assert nfe == sum(s.nfe for s in result.trace)
+
+
+def test_the_controller_conforms() -> None:
+    check_length_controller(DiSEFlexible(mask_size=3, patience=2))
+
+
+def test_a_tail_longer_than_a_block_is_written_in_blocks() -> None:
+    toy = ToyPredictor()
+    denoiser = Denoiser(SPECIAL, LowConfidence(), Noise(0), 7, 40, block_length=4, tokens_per_step=99)
+    controller = DiSEFlexible(max_iterations=2, mask_size=6)
+    drive(controller.generate(np.array(PROMPT), denoiser, SequenceScorer(DiSE(), ResponseText())), toy.read)
+    masks = [int((ids == MASK).sum()) for [ids, *_] in toy.batches if (ids == MASK).any()]
+    length = len(toy.batches[-1][0]) - len(PROMPT) - 1
+    tail = min(6, length) + 1
+    assert masks == [7, 3, *range(tail, 0, -4)]
+
+
+def test_the_output_of_the_library_shows_the_trace() -> None:
+    [answer] = LLM(ToyPredictor()).generate([PROMPT], SamplingParams(max_tokens=6, length="dise-flexible"))
+    [output] = answer.outputs
+    record = output.to_dict()["length"]
+    assert record["controller"] == "dise-flexible"
+    assert record["stopped_by"] == output.stopped_by
+    assert [step["iteration"] for step in record["trace"]] == list(range(1, len(output.trace) + 1))
+    assert sum(step["nfe"] for step in record["trace"]) == answer.usage.nfe
+    assert output.score.value == max(step["score"] for step in record["trace"] if step["score"] is not None)
+    assert output.finish_reason == ("stop" if output.stopped_by == "patience" else "length")
+
+
+def test_sampled_extensions_draw_anew_in_each_iteration() -> None:
+    """At a very high temperature a tail of 8 random letters comes out the same twice about once in 10^8 runs."""
+    toy = ToyPredictor()
+    denoiser = Denoiser(SPECIAL, LowConfidence(), Noise(0), 8, 40, tokens_per_step=99, temperature=1e6)
+    controller = DiSEFlexible(max_iterations=3, patience=9, mask_size=8)
+    texts: list[TokenSequence] = []
+
+    class Watching(DiSE):
+        def score(self, sequence, selector):  # type: ignore[no-untyped-def]
+            texts.append(sequence)
+            return (yield from super().score(sequence, selector))
+
+    drive(controller.generate(np.array(PROMPT), denoiser, SequenceScorer(Watching(), ResponseText())), toy.read)
+    assert texts[1].response[:7].tolist() != texts[2].response[:7].tolist()
