@@ -59,7 +59,7 @@ class Denoiser:
 
     def text(self, ids: Ids, prompt_length: int) -> TokenSequence:
         """Return ids [N] as a text whose first prompt_length tokens are the prompt."""
-        return TokenSequence(ids, prompt_length, self.special, self.block_length, self.translate)
+        return TokenSequence(ids, prompt_length, self.special, self.block_length, self.translate, self.max_length)
 
     def masks(self, count: int) -> Ids:
         """Return `count` mask ids, int64 [count]."""

@@ -95,7 +95,12 @@ class Planner:
         if len(response_ids) == 0:
             raise InputError("the response is empty: it needs at least one token", "response")
         sequence = TokenSequence.of(
-            prompt.ids, response_ids, self.predictor.special, params.block_length, self._translation(prompt)
+            prompt.ids,
+            response_ids,
+            self.predictor.special,
+            params.block_length,
+            self._translation(prompt),
+            self.predictor.max_length,
         )
         self._refuse_masks(sequence.ids)
         self._refuse_longer(len(sequence), f"a text of {len(sequence)} tokens")

@@ -33,7 +33,8 @@ class TokenSequence:
 
     ids: int64 [N]; the first `prompt_length` of them are the prompt, the rest the response. `block_length` is the
     length of the blocks in which the response was written; blocks count from the start of the response. `translate` puts
-    the text into another model's tokens, where another model is loaded.
+    the text into another model's tokens, where another model is loaded. `max_length`: the longest text that the model takes,
+    where it is known.
     """
 
     ids: Ids
@@ -41,6 +42,7 @@ class TokenSequence:
     special: SpecialTokens = field(default_factory=lambda: SpecialTokens(None, frozenset()))
     block_length: int = 32
     translate: Translate | None = None
+    max_length: int | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.prompt_length <= len(self.ids):
@@ -54,10 +56,11 @@ class TokenSequence:
         special: SpecialTokens,
         block_length: int,
         translate: Translate | None = None,
+        max_length: int | None = None,
     ) -> TokenSequence:
         """Return [P; R]."""
         ids = np.concatenate([as_ids(prompt_ids), as_ids(response_ids)])
-        return cls(ids, len(prompt_ids), special, block_length, translate)
+        return cls(ids, len(prompt_ids), special, block_length, translate, max_length)
 
     def in_tokens_of(self, predictor: str) -> TokenSequence:
         """Return the same text in the tokens, and the chat template, of another loaded model such as the "judge".

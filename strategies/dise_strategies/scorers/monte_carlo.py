@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 import numpy as np
@@ -126,17 +126,16 @@ class StratifiedMonteCarlo(MonteCarloScorer):
 class DreamMonteCarlo(MonteCarloScorer):
     """Dream's own likelihood: each token is masked with probability t, weight 1 / t.
 
-    An end token is put behind a response that has none. The first and last token of the whole text are never masked. The
-    t of a batch are spread evenly over (0, 1) from a random first one, `eps` at least; the standard error is as for
-    "mc-llada".
+    An end token is put behind a response that has none, where the model has room for it. The first and last token of the
+    whole text are never masked. The t of a batch are spread evenly over (0, 1) from a random first one, `eps` at least; the
+    standard error is as for "mc-llada".
     """
 
     eps: float = Field(1e-3, gt=0, lt=1)
 
     def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
         """Return a plan of the estimate for the text with its end token."""
-        score: Score = yield from super().score(_ended(sequence), selector)
-        return score
+        return (yield from super().score(_ended(sequence), selector))
 
     def positions(self, sequence: TokenSequence, selector: Selector) -> Ids:
         """Return the selected positions but the first and last of the text."""
@@ -157,9 +156,10 @@ def _masking_exactly(num_masked: int, num_tokens: int, random: np.random.Generat
 
 
 def _ended(sequence: TokenSequence) -> TokenSequence:
-    """Return the text with an end token behind it, itself if it has one or the model has none."""
+    """Return the text with an end token behind it; itself if it has one, or the model has none or no room for it."""
     special = sequence.special
-    if special.eos_id is None or (len(sequence) and bool(special.is_end(sequence.ids[-1:])[0])):
+    has_end = len(sequence) > 0 and bool(special.is_end(sequence.ids[-1:])[0])
+    is_full = sequence.max_length is not None and len(sequence) >= sequence.max_length
+    if special.eos_id is None or has_end or is_full:
         return sequence
-    ids = np.append(sequence.ids, special.eos_id)
-    return TokenSequence(ids, sequence.prompt_length, special, sequence.block_length, sequence.translate)
+    return replace(sequence, ids=np.append(sequence.ids, special.eos_id))
