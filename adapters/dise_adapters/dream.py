@@ -19,6 +19,8 @@ from dise_core.reading import Read, Reading
 
 END_TOKENS = ("<|endoftext|>", "<|im_end|>")
 
+MASK_TOKEN = "<|mask|>"
+
 COVERED = {"hidden_act": ("silu",), "use_sliding_window": (False, None), "rope_scaling": (None,)}
 """The configuration fields that change the computation, and the values that Qwen2's computation covers here."""
 
@@ -60,6 +62,11 @@ class DreamPredictor(MaskPredictor):
         self.name = name
         self.tokenizer = _tokenizer(folder)
         self.special = special_tokens(fields, self.tokenizer, END_TOKENS)
+        if self.tokenizer.id_of(MASK_TOKEN) not in (None, self.special.mask_id):
+            raise CheckpointError(
+                f"{folder}/config.json: mask_token_id={self.special.mask_id} is not {MASK_TOKEN}, which is "
+                f"{self.tokenizer.id_of(MASK_TOKEN)} in the tokenizer's files"
+            )
         self.vocab_size = qwen2["vocab_size"]
         self.max_length = qwen2["max_position_embeddings"]
         self._reader = load_reader(Qwen2ForCausalLM, folder, config, "previous", model_config=Qwen2Config(**qwen2))

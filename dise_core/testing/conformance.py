@@ -89,7 +89,7 @@ def check_unmasking_policy(policy: UnmaskingPolicy) -> None:
                 _expect(1 <= len(chosen) <= quota, f"a policy that uses the quota commits 1..{quota}, not {len(chosen)}")
             _expect(np.array_equal(confidences, step.confidences), "choose must leave the step unchanged")
     for settings in ({"tokens_per_step": 2}, {"steps": 4}, {"steps": 4, "eps": 1e-3}):
-        denoiser = Denoiser(SPECIAL, policy, Noise(0), 9, 40, block_length=5, **settings)  # type: ignore[arg-type]
+        denoiser = Denoiser(SPECIAL, policy, Noise(0), 9, 40, block_length=5, **settings)
         text = drive(denoiser.write(np.array([1, 2]), 9), ToyPredictor().read)
         _expect(not (text.ids == MASK).any(), "denoising must fill every mask")
 

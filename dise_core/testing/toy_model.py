@@ -44,7 +44,8 @@ class LetterTokenizer(Tokenizer):
         return "".join(LETTERS[i] for i in ids if i < END)
 
     def token_text(self, token_id: int) -> str:
-        return [*LETTERS, "<end>", "<mask>"][token_id]
+        names: list[str] = [*LETTERS, "<end>", "<mask>"]
+        return names[token_id]
 
 
 class ToyPredictor(MaskPredictor):

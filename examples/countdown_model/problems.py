@@ -85,7 +85,7 @@ def is_correct(answer: str, problem: Problem) -> bool:
     if found is None or sorted(map(int, re.findall(r"\d+", found[1]))) != sorted(problem.numbers):
         return False
     try:
-        return _value(ast.parse(found[1], mode="eval").body) == problem.target
+        return value_of(ast.parse(found[1], mode="eval").body) == problem.target
     except (SyntaxError, ValueError, ZeroDivisionError, RecursionError):
         return False
 
@@ -140,19 +140,19 @@ def _apply(value: Fraction, kind: str, number: int) -> Fraction:
     return Fraction(value / number) if kind == "/" else Fraction(OPERATORS[kind](value, number))
 
 
-def _value(node: ast.expr) -> Fraction:
+def value_of(node: ast.expr) -> Fraction:
     """Return the exact value of an expression of whole numbers and + - * /; ValueError for anything else."""
     match node:
         case ast.Constant(value=int() as number):
             return Fraction(number)
         case ast.UnaryOp(ast.USub(), operand):
-            return -_value(operand)
+            return -value_of(operand)
         case ast.BinOp(left, ast.Add(), right):
-            return _value(left) + _value(right)
+            return value_of(left) + value_of(right)
         case ast.BinOp(left, ast.Sub(), right):
-            return _value(left) - _value(right)
+            return value_of(left) - value_of(right)
         case ast.BinOp(left, ast.Mult(), right):
-            return _value(left) * _value(right)
+            return value_of(left) * value_of(right)
         case ast.BinOp(left, ast.Div(), right):
-            return _value(left) / _value(right)
+            return value_of(left) / value_of(right)
     raise ValueError(f"not allowed in an expression: {ast.dump(node)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -64,6 +65,9 @@ class Environment:
         source.mkdir(parents=True)
         (source / "pyproject.toml").write_text(PYPROJECT.format(name=name))
         (source / f"{name}.py").write_text(textwrap.dedent(code))
+        self.install_folder(source)
+
+    def install_folder(self, source: Path) -> None:
         self._pip("install", "--no-deps", "--no-build-isolation", "--no-index", str(source))
 
     def uninstall(self, name: str) -> None:
@@ -95,6 +99,35 @@ def test_a_third_party_selector_works_by_name(environment: Environment) -> None:
         assert {"kind": "selector", "name": "every-other", "plugin": "every_other", "about": about} in listed
     finally:
         environment.uninstall("every_other")
+
+
+def test_the_example_plugin_works_by_name_and_its_own_tests_pass(environment: Environment, tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "examples" / "plugin", source := tmp_path / "plugin")
+    environment.install_folder(source)
+    try:
+        tests = [environment.python, "-m", "pytest", "-q", "-p", "no:cacheprovider", source / "tests"]
+        own = subprocess.run(tests, capture_output=True, text=True, check=False, cwd=source)
+        assert own.returncode == 0, own.stdout
+        assert "3 passed" in own.stdout
+        names = ("--scorer", "mean-entropy", "--selector", "every-3", "--json")
+        scored = environment.dise("score", "--response", "1+2=3,3+4=7", "--no-chat", *names)
+        assert scored.returncode == 0, scored.stderr
+        [output] = json.loads(scored.stdout)["outputs"]
+        assert (output["score"]["scorer"], output["score"]["selector"]) == ("mean-entropy", "every-3")
+        assert output["score"]["value"] < 0
+        assert output["score"]["num_positions"] == 4
+        written = environment.dise("generate", "83,18,75 -> 10", "--max-tokens", "8", *names)
+        assert written.returncode == 0, written.stderr
+        assert json.loads(written.stdout)["outputs"][0]["score"]["scorer"] == "mean-entropy"
+        in_python = environment.run(
+            "from dise_core import LLM, ScoringParams\n"
+            "params = ScoringParams(scorer='mean-entropy', selector='every-3')\n"
+            "[answer] = LLM('countdown').score('', '1+2=3,3+4=7', params, chat=False)\n"
+            "print(answer.outputs[0].score.value)"
+        )
+        assert float(in_python.stdout) == pytest.approx(output["score"]["value"])
+    finally:
+        environment.uninstall("dise-entropy")
 
 
 @pytest.mark.parametrize(

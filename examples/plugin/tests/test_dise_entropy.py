@@ -1,0 +1,27 @@
+"""The plugin keeps DiSE's promises, works by name, and computes what it says."""
+
+import numpy as np
+import pytest
+from dise_entropy import EveryK, MeanEntropy
+
+from dise_core import LLM, ScoringParams
+from dise_core.testing import ToyPredictor, check_scorer, check_selector
+
+
+def test_the_scorer_conforms() -> None:
+    check_scorer(MeanEntropy())
+
+
+def test_the_selector_conforms() -> None:
+    check_selector(EveryK(k=3))
+
+
+def test_the_score_is_minus_the_mean_entropy() -> None:
+    toy = ToyPredictor()
+    prompt, response = [1, 2], [3, 4, 5, 6, 7]
+    params = ScoringParams(scorer="mean-entropy", selector="every-2")
+    [answer] = LLM(toy).score([prompt], [response], params)
+    logits = toy.logits(np.array(prompt + response))[[2, 4, 6]]
+    probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    expected = (probabilities * np.log(probabilities)).sum(axis=1).mean()
+    assert answer.outputs[0].score.value == pytest.approx(expected)

@@ -1,0 +1,103 @@
+"""The Dream adapter against an independent Dream: logits, the sampler, the tokenizer without remote code."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from dise_adapters.hub import read_config
+from dise_core import LLM, Distribution, Read, SamplingParams, ScoringParams
+from dise_core.errors import CheckpointError
+from dise_core.testing import check_mask_predictor
+from tests.reference_dream import IM_END, MASK, PAD, ReferenceDream, default_config, naive_sample, write_checkpoint
+
+
+@pytest.fixture(autouse=True)
+def _fresh_configs() -> None:
+    read_config.cache_clear()
+
+
+@pytest.mark.parametrize("changes", [{}, {"num_key_value_heads": 4}, {"rope_theta": 10000.0, "num_hidden_layers": 3}])
+def test_logits_agree_with_an_independent_dream(tmp_path: Path, changes: dict[str, object]) -> None:
+    folder = write_checkpoint(tmp_path, default_config(**changes), gain=0.7)
+    reference = ReferenceDream(folder)
+    random = np.random.default_rng(0)
+    texts = [random.integers(0, 60, length) for length in (1, 2, 9, 40, 96)]
+    readings = LLM(str(folder)).predictor.read([Read(ids, np.arange(len(ids)), Distribution()) for ids in texts])
+    for ids, reading in zip(texts, readings, strict=True):
+        expected = torch.log_softmax(reference.logits(ids.tolist()), dim=-1).numpy()
+        assert np.abs(reading.logprobs - expected).max() < 1e-5
+
+
+@pytest.mark.parametrize("steps", [5, 12, 16, 24])
+@pytest.mark.parametrize(
+    ("alg", "unmasking"), [("maskgit_plus", "low-confidence"), ("topk_margin", "margin"), ("entropy", "entropy")]
+)
+def test_greedy_sampling_writes_what_the_published_sampler_writes(
+    tmp_path: Path, alg: str, unmasking: str, steps: int
+) -> None:
+    folder = write_checkpoint(tmp_path, default_config())
+    reference = ReferenceDream(folder)
+    random = np.random.default_rng(2)
+    prompts = [random.integers(0, 60, length).tolist() for length in (3, 17)]
+    params = SamplingParams(max_tokens=16, block_length=16, steps=steps, eps=1e-3, unmasking=unmasking)
+    for prompt, answer in zip(prompts, LLM(str(folder)).generate(prompts, params), strict=True):
+        assert [*prompt, *answer.outputs[0].token_ids] == naive_sample(reference, prompt, 16, steps, alg)
+
+
+def test_special_tokens_come_from_the_checkpoint(tmp_path: Path) -> None:
+    special = LLM(str(write_checkpoint(tmp_path, default_config()))).predictor.special
+    assert (special.mask_id, special.eos_ids, special.eos_id) == (MASK, {PAD, IM_END}, PAD)
+
+
+def test_the_tokenizer_needs_no_remote_code(tmp_path: Path) -> None:
+    tokenizer = LLM(str(write_checkpoint(tmp_path, default_config()))).predictor.tokenizer
+    assert tokenizer.encode("abc<|mask|>").tolist() == [26, 2, MASK]
+    assert tokenizer.decode(np.array([26, 2, PAD])) == "abc"
+    assert tokenizer.has_chat_template
+    chat = tokenizer.encode_chat([{"role": "user", "content": "ab"}])
+    assert tokenizer.token_text(int(chat[0])) == "<|im_start|>"
+    assert IM_END in chat
+    assert tokenizer.decode(chat) == "user\nab\nassistant\n"
+
+
+def test_dise_is_the_mean_log_probability_of_the_reference(tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path, default_config(), gain=0.7)
+    prompt, response = [1, 2, 3], [4, 5, 6, 7]
+    [answer] = LLM(str(folder)).score([prompt], [response], ScoringParams(selector="full"))
+    logprobs = torch.log_softmax(ReferenceDream(folder).logits(prompt + response), dim=-1)
+    expected = float(logprobs[range(7), prompt + response].mean())
+    assert answer.outputs[0].score.value == pytest.approx(expected, abs=1e-5)
+
+
+def test_the_adapter_conforms(tmp_path: Path) -> None:
+    check_mask_predictor(LLM(str(write_checkpoint(tmp_path, default_config()))).predictor)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"use_sliding_window": True}, "use_sliding_window=True is not covered, only False or None"),
+        ({"rope_scaling": {"type": "yarn"}}, "rope_scaling={'type': 'yarn'} is not covered"),
+        ({"mask_token_id": None}, "has no mask_token_id"),
+        ({"mask_token_id": 63}, r"mask_token_id=63 is not <\|mask\|>, which is 64 in the tokenizer's files"),
+    ],
+)
+def test_variants_that_are_not_covered_are_refused_by_field_and_value(
+    tmp_path: Path, changes: dict[str, object], message: str
+) -> None:
+    folder = write_checkpoint(tmp_path, default_config(**changes))
+    with pytest.raises(CheckpointError, match=message):
+        LLM(str(folder))
+
+
+def test_missing_fields_and_files_are_named(tmp_path: Path) -> None:
+    config = default_config()
+    del config["rope_theta"]
+    with pytest.raises(CheckpointError, match="has no field 'rope_theta'"):
+        LLM(str(write_checkpoint(tmp_path / "a", config)))
+    folder = write_checkpoint(tmp_path / "b", default_config())
+    (folder / "merges.txt").unlink()
+    with pytest.raises(CheckpointError, match=r"has neither tokenizer\.json nor merges\.txt"):
+        LLM(str(folder))

@@ -1,0 +1,180 @@
+"""An auto-regressive judge beside the diffusion model: the text in its own tokens, and what is refused before any pass."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pytest
+
+from dise_core import LLM, InputError, Read, Reading, SamplingParams, ScoringParams, TokenSequence
+from dise_core.arrays import Ids
+from dise_core.errors import TooLongError
+from dise_core.sequence import SpecialTokens
+from dise_core.testing.toy_model import END, LetterTokenizer, ToyPredictor
+
+JUDGE = ScoringParams(scorer="ar-perplexity")
+
+
+class PairTokenizer(LetterTokenizer):
+    """Ids of its own: a letter is its index + 100, "?" the user's turn, 90 begins a text."""
+
+    def __init__(self, has_template: bool) -> None:
+        self._has_template = has_template
+
+    @property
+    def has_chat_template(self) -> bool:
+        return self._has_template
+
+    @property
+    def start_ids(self) -> Ids:
+        return np.array([90])
+
+    def encode(self, text: str) -> Ids:
+        return super().encode(text) + 100
+
+    def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> Ids:
+        return np.concatenate([[91], self.encode(messages[0]["content"]), [92]])
+
+
+class Judge(ToyPredictor):
+    """Answers log p = -position, and records what it was asked."""
+
+    is_causal = True
+
+    def __init__(self, has_template: bool = True, max_length: int = 40) -> None:
+        super().__init__(max_length=max_length)
+        self.name = "the judge"
+        self.tokenizer = PairTokenizer(has_template)
+        self.special = SpecialTokens(None, frozenset())
+        self.vocab_size = 200
+        self.asked: list[tuple[list[int], list[int]]] = []
+
+    def read(self, reads: Sequence[Read]) -> list[Reading]:
+        self.asked += [(read.token_ids.tolist(), read.positions.tolist()) for read in reads]
+        return [Reading(read.readout.targets, -read.positions.astype(np.float32)) for read in reads]  # type: ignore[union-attr]
+
+
+def test_a_text_prompt_goes_through_the_judges_chat_template() -> None:
+    judge = Judge()
+    [answer] = LLM(ToyPredictor(), judge=judge).score("ab", "cde", JUDGE)
+    assert judge.asked == [([91, 100, 101, 92, 102, 103, 104], [4, 5, 6])]
+    score = answer.outputs[0].score
+    assert (score.value, score.log_likelihood, score.num_positions) == (-5, -15, 3)
+    assert score.perplexity == pytest.approx(np.exp(5))
+    assert answer.outputs[0].to_dict()["score"] | {"value": 0} == {
+        "scorer": "ar-perplexity",
+        "selector": "response-text",
+        "value": 0,
+        "num_positions": 3,
+        "standard_error": None,
+        "log_likelihood": -15,
+        "perplexity": score.perplexity,
+    }
+
+
+@pytest.mark.parametrize(
+    ("prompt", "chat", "judge", "expected"),
+    [
+        ("ab", False, Judge(), [90, 100, 101, 102]),
+        ("ab", None, Judge(has_template=False), [90, 100, 101, 102]),
+        ([0, 1], None, Judge(), [90, 100, 101, 102]),
+        ("", None, Judge(), [90, 102]),
+    ],
+)
+def test_any_other_prompt_stands_before_the_response_as_text(
+    prompt: str | list[int], chat: bool | None, judge: Judge, expected: list[int]
+) -> None:
+    llm = LLM(ToyPredictor(), judge=judge)
+    llm.score([prompt], ["c"], JUDGE, chat=chat)  # type: ignore[list-item]
+    assert [ids for ids, _ in judge.asked] == [expected]
+
+
+def test_end_tokens_are_not_judged_and_a_response_of_them_alone_scores_nothing() -> None:
+    judge = Judge()
+    first, second = LLM(ToyPredictor(), judge=judge).score([[0], [0]], [[2, END, 3, END], [END, END]], JUDGE)
+    assert [ids for ids, _ in judge.asked] == [[90, 100, 102, 103]]
+    assert first.outputs[0].score.positions.tolist() == [1, 3]
+    assert second.outputs[0].score.value == -np.inf
+
+
+def test_generated_answers_are_judged_and_ranked_by_their_likelihood() -> None:
+    judge = Judge()
+    params = SamplingParams(max_tokens=4, scorer="ar-perplexity", temperature=1.0, n=3)
+    [answer] = LLM(ToyPredictor(), judge=judge).generate("ab", params)
+    totals = [output.score.log_likelihood for output in answer.outputs]
+    assert totals == sorted(totals, key=lambda total: -(total or 0))
+    assert len(judge.asked) == 3
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        (JUDGE, r"scorer 'ar-perplexity' needs an auto-regressive judge; name one with --judge MODEL \(judge=\.\.\.\)"),
+        (SamplingParams(scorer="ar-perplexity", max_tokens=4), "needs an auto-regressive judge"),
+    ],
+)
+def test_without_a_judge_nothing_is_run(params: ScoringParams, message: str) -> None:
+    toy = ToyPredictor()
+    llm = LLM(toy)
+    with pytest.raises(InputError, match=message):
+        llm.generate("ab", params) if isinstance(params, SamplingParams) else llm.score("ab", "c", params)
+    assert toy.batches == []
+
+
+def test_a_selector_that_leaves_out_some_of_the_text_is_refused_before_any_pass() -> None:
+    toy, judge = ToyPredictor(), Judge()
+    with pytest.raises(InputError, match="takes the whole response: its selector is response-text"):
+        LLM(toy, judge=judge).score("ab", "cde", ScoringParams(scorer="ar-perplexity", selector="last-2"))
+    assert (toy.batches, judge.asked) == ([], [])
+
+
+class Deaf(PairTokenizer):
+    """Has no token for anything but the letter a."""
+
+    def encode(self, text: str) -> Ids:
+        return np.full(text.count("a"), 100)
+
+
+def test_a_judge_that_makes_no_token_of_the_response_is_refused_before_any_pass() -> None:
+    toy, judge = ToyPredictor(), Judge()
+    judge.tokenizer = Deaf(has_template=True)
+    with pytest.raises(InputError, match="the tokenizer of 'the judge' makes no token of the response"):
+        LLM(toy, judge=judge).score("ab", "cde", JUDGE)
+    assert (toy.batches, judge.asked) == ([], [])
+
+
+def test_a_text_longer_than_the_judge_takes_is_refused() -> None:
+    with pytest.raises(TooLongError, match="a text of 7 tokens is longer than the limit of 'the judge': 6"):
+        LLM(ToyPredictor(), judge=Judge(max_length=6)).score("ab", "cde", JUDGE)
+
+
+def test_a_text_on_its_own_has_no_other_reader() -> None:
+    with pytest.raises(InputError, match="no model 'judge' is loaded"):
+        TokenSequence(np.array([1]), 0).in_tokens_of("judge")
+
+
+def test_candidates_are_ranked_by_log_likelihood_not_by_its_mean() -> None:
+    """The longer candidate has the better mean and the worse sum."""
+
+    class Fair(Judge):
+        def read(self, reads: Sequence[Read]) -> list[Reading]:
+            values = [np.full(len(r.positions), -3.0 if len(r.positions) == 1 else -2.0, np.float32) for r in reads]
+            return [Reading(r.readout.targets, v) for r, v in zip(reads, values, strict=True)]  # type: ignore[union-attr]
+
+    answer = LLM(ToyPredictor(), judge=Fair()).rank("ab", ["cd", "e"], JUDGE)
+    assert [(output.index, output.text) for output in answer.outputs] == [(1, "e"), (0, "cd")]
+    assert answer.outputs[0].finish_reason is None
+
+
+def test_candidates_are_ranked_by_value_where_no_likelihood_is_known() -> None:
+    toy = ToyPredictor()
+    answer = LLM(toy).rank("ab", ["cde", "fgh", "iij"], ScoringParams(selector="response"))
+    values = [output.score.value for output in answer.outputs]
+    assert values == sorted(values, reverse=True)
+    [first] = LLM(toy).score("ab", answer.outputs[0].text, ScoringParams(selector="response"))
+    assert first.outputs[0].score.value == values[0]
+    assert answer.usage.nfe == 3
+
+
+def test_no_candidate_is_refused() -> None:
+    with pytest.raises(InputError, match="no candidate given"):
+        LLM(ToyPredictor()).rank("ab", [])

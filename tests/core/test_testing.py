@@ -1,0 +1,157 @@
+"""The conformance kits find what they are for: each broken strategy here breaks one promise."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from dise_core import (
+    LengthController,
+    MaskPredictor,
+    Plan,
+    Read,
+    Reading,
+    Score,
+    Scorer,
+    Selector,
+    TokenLogProbs,
+    TokenSequence,
+    UnmaskingPolicy,
+    UnmaskingStep,
+)
+from dise_core.arrays import Ids, Mask
+from dise_core.denoise import Denoiser
+from dise_core.outputs import Generation
+from dise_core.plugins import installed_catalog
+from dise_core.scoring import SequenceScorer
+from dise_core.testing import (
+    ToyPredictor,
+    check_length_controller,
+    check_mask_predictor,
+    check_scorer,
+    check_selector,
+    check_unmasking_policy,
+)
+
+
+class Positions(Selector):
+    def select(self, sequence: TokenSequence) -> Mask:
+        return sequence.response_positions  # type: ignore[return-value]
+
+
+class Fickle(Selector):
+    def select(self, sequence: TokenSequence) -> Mask:
+        sequence.ids[:1] += 1
+        return sequence.ids % 2 == 0
+
+
+class Random(Scorer):
+    def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
+        positions = np.flatnonzero(selector.select(sequence))
+        if len(positions) == 0:
+            return Score.of_nothing()
+        yield [Read(sequence.ids, positions, TokenLogProbs(sequence.ids[positions]))]
+        return Score(float(np.random.default_rng().random()), positions)
+
+
+class Silent(Scorer):
+    def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
+        yield []
+        return Score(-1.0, np.flatnonzero(selector.select(sequence)))
+
+
+class NotANumber(Scorer):
+    def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
+        yield []
+        return Score(float("nan"), np.array([0]))
+
+
+class Greedy(UnmaskingPolicy):
+    def choose(self, step: UnmaskingStep) -> Ids:
+        return np.arange(len(step.positions))
+
+
+class Twice(UnmaskingPolicy):
+    def choose(self, step: UnmaskingStep) -> Ids:
+        return np.zeros(2, np.int64)
+
+
+class Floating(UnmaskingPolicy):
+    def choose(self, step: UnmaskingStep) -> Ids:
+        return np.zeros(1)  # type: ignore[return-value]
+
+
+class Unfinished(LengthController):
+    def generate(self, prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer) -> Plan[Generation]:
+        text = denoiser.text(np.concatenate([prompt, denoiser.masks(2)]), len(prompt))
+        return Generation(text, (yield from scorer.evaluate(text)))
+
+
+class Overlong(LengthController):
+    def generate(self, prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer) -> Plan[Generation]:
+        text = denoiser.text(np.append(prompt, [1] * denoiser.max_length), len(prompt))
+        return Generation(text, (yield from scorer.evaluate(denoiser.text(prompt, len(prompt)))))
+
+
+class Stale(LengthController):
+    def generate(self, prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer) -> Plan[Generation]:
+        text = yield from denoiser.write(prompt, 2)
+        evaluation = yield from scorer.evaluate(denoiser.text(np.append(prompt, [1, 2, 3]), len(prompt)))
+        return Generation(text, evaluation)
+
+
+class Crowded(ToyPredictor):
+    """Answers differently in a batch."""
+
+    def read(self, reads: Sequence[Read]) -> list[Reading]:
+        readings = super().read(reads)
+        return [Reading(r.token_ids, r.logprobs - 0.01 * len(reads), r.confidences) for r in readings]
+
+
+class Positive(ToyPredictor):
+    def read(self, reads: Sequence[Read]) -> list[Reading]:
+        return [Reading(r.token_ids, r.logprobs + 9, r.confidences) for r in super().read(reads)]
+
+
+class Forgetful(ToyPredictor):
+    def read(self, reads: Sequence[Read]) -> list[Reading]:
+        return super().read(reads)[:1]
+
+
+@pytest.mark.parametrize(
+    ("check", "broken", "promise"),
+    [
+        (check_selector, Positions(), r"select must return bool \[11\]"),
+        (check_selector, Fickle(), "select must return the same mask"),
+        (check_scorer, Random(), "the same text must get the same score"),
+        (check_scorer, Silent(), "must ask the model"),
+        (check_scorer, NotANumber(), "must not be NaN"),
+        (check_unmasking_policy, Greedy(), r"commits 1\.\.1, not 2"),
+        (check_unmasking_policy, Twice(), "each index at most once"),
+        (check_unmasking_policy, Floating(), "choose must return integers"),
+        (check_length_controller, Unfinished(), "no mask may be left"),
+        (check_length_controller, Overlong(), "does not fit a model of 12"),
+        (check_length_controller, Stale(), "must be that of the text that is returned"),
+        (check_mask_predictor, Crowded(), "alone and in a batch differ by"),
+        (check_mask_predictor, Positive(), "must not be above 0"),
+        (check_mask_predictor, Forgetful(), "must answer all 20 reads, not 1"),
+    ],
+)
+def test_each_broken_promise_is_named(check, broken: object, promise: str) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(AssertionError, match=promise):
+        check(broken)
+
+
+@pytest.mark.parametrize("name", ["full", "prompt", "response-text", "first-block", "last-3", "prompt-last-2+first-2"])
+def test_our_own_selectors_conform(name: str) -> None:
+    check_selector(installed_catalog().selector(name))
+
+
+@pytest.mark.parametrize("name", sorted(installed_catalog().length_controllers))
+def test_our_own_length_controllers_conform(name: str) -> None:
+    check_length_controller(installed_catalog().length_controller(name))
+
+
+def test_the_toy_model_conforms() -> None:
+    toy: MaskPredictor = ToyPredictor()
+    check_mask_predictor(toy)
