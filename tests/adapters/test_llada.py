@@ -163,7 +163,7 @@ def test_weights_that_cannot_be_read_are_one_line(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_another_kind_is_no_known_model(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    (tmp_path / "config.json").write_text('{"model_type": "vit"}')
     with pytest.raises(UnknownNameError, match="unknown model"):
         LLM(str(tmp_path))
 

@@ -36,7 +36,7 @@ class TinyBody:
 def make_reader(body: Any) -> TransformerReader:
     head = torch.nn.Linear(2, 9, bias=False)
     torch.nn.init.normal_(head.weight, generator=torch.Generator().manual_seed(0))
-    return TransformerReader(body, head, torch.device("cpu"))
+    return TransformerReader(body, head, 9, torch.device("cpu"))
 
 
 def reads_of(*lengths: int) -> list[Read]:
