@@ -1,5 +1,6 @@
 """DiSE: how sure is a diffusion language model of a text? The ideas, without a tensor."""
 
+from dise_core.async_llm import AsyncLLM, CanvasUpdate
 from dise_core.errors import DiseError, InputError, ModelError, PluginError
 from dise_core.hookspecs import hookimpl
 from dise_core.interfaces import (
@@ -27,6 +28,8 @@ from dise_core.reading import (
 from dise_core.sequence import TokenSequence
 
 __all__ = [
+    "AsyncLLM",
+    "CanvasUpdate",
     "LLM",
     "Candidates",
     "CompletionOutput",

@@ -11,7 +11,7 @@ from dise_core.arrays import Ids
 from dise_core.errors import InputError, PlanError
 from dise_core.interfaces import UnmaskingPolicy, UnmaskingStep
 from dise_core.noise import Noise
-from dise_core.reading import Candidates, Confidence, Guidance, Plan, Read, Readout
+from dise_core.reading import Candidates, Canvas, Confidence, Guidance, Plan, Read, Readout
 from dise_core.schedule import Schedule, at_rate, in_steps, in_time, share
 from dise_core.sequence import SpecialTokens, TokenSequence, Translate
 
@@ -26,7 +26,8 @@ class Denoiser:
     max_tokens: the base length of a response. max_length: the longest text that the model takes. Exactly one schedule
     holds: `steps` denoising steps spread evenly over the blocks of a response of max_tokens, or else `tokens_per_step` a
     step; with `eps` the steps are even in time instead of in tokens. `forbidden` ids are never written; the mask id never
-    is. `cfg_scale` > 0 adds classifier-free guidance against the same canvas with its prompt masked.
+    is. `cfg_scale` > 0 adds classifier-free guidance against the same canvas with its prompt masked. `sample`: which of
+    the request's responses this is.
     """
 
     special: SpecialTokens
@@ -44,6 +45,7 @@ class Denoiser:
     cfg_scale: float = 0.0
     forbidden: tuple[int, ...] = ()
     translate: Translate | None = None
+    sample: int = 0
 
     @property
     def mask_id(self) -> int:
@@ -100,7 +102,8 @@ class Denoiser:
             unconditional = canvas.copy()
             unconditional[:prompt_length] = self.mask_id
             guidance = Guidance(unconditional, self.cfg_scale)
-        return Read(canvas.copy(), positions, readout, guidance=guidance)
+        shown = Canvas(self.sample, prompt_length)
+        return Read(canvas.copy(), positions, readout, guidance=guidance, canvas=shown)
 
     def _fill(self, canvas: Ids, block: Ids, schedule: Schedule, step: int, prompt_length: int) -> Plan[int]:
         """Fill the block's masks in place, and return the step after the last."""

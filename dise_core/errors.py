@@ -8,7 +8,9 @@
     ├── ModelError                 a model cannot be found, loaded or run
     │   ├── CheckpointError        its files are incomplete or of a kind that is not covered
     │   └── ModelOutputError       it answered with NaN
-    └── PlanError                  a plan breaks the protocol of reading.py
+    ├── PlanError                  a plan breaks the protocol of reading.py
+    ├── OverloadedError            too many requests wait; try again later
+    └── ClosedError                the engine is shutting down
 
 An InputError is the caller's to mend (exit code 2 on the command line), all others are failures (exit code 1).
 """
@@ -61,3 +63,11 @@ class ModelOutputError(ModelError):
 
 class PlanError(DiseError):
     """A plan breaks the protocol of reading.py."""
+
+
+class OverloadedError(DiseError):
+    """Too many requests wait already; try again later."""
+
+
+class ClosedError(DiseError):
+    """The engine is shutting down, or was."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from numbers import Integral
 from typing import Unpack
 
 from dise_core.catalog import Catalog
@@ -60,12 +59,7 @@ class LLM:
         A text goes through the model's chat template where it has one (chat=None), always (True) or never (False). Raises
         the first request's error after all the others are done.
         """
-        several = _several(prompts, "prompt")
-        each = list(params) if isinstance(params, Sequence) else [params or SamplingParams()] * len(several)
-        if len(several) != len(each):
-            raise InputError(f"{len(several)} prompts do not pair up with {len(each)} params", "params")
-        pairs = zip(several, each, strict=True)
-        return self._all(self.planner.generate(prompt, its_params, chat) for prompt, its_params in pairs)
+        return self._all(self.planner.generations(prompts, params, chat))
 
     def chat(
         self,
@@ -73,12 +67,7 @@ class LLM:
         params: SamplingParams | None = None,
     ) -> list[RequestOutput]:
         """Return the responses to each conversation, a list of {"role", "content"} messages, in order."""
-        several: list[Sequence[Message]] = (
-            [conversations] if conversations and isinstance(conversations[0], dict) else list(conversations)  # type: ignore[list-item, arg-type]
-        )
-        if not several:
-            raise InputError("no conversation given", "conversations")
-        return self._all(self.planner.chat(messages, params or SamplingParams()) for messages in several)
+        return self._all(self.planner.conversations(conversations, params))
 
     def score(
         self,
@@ -92,12 +81,7 @@ class LLM:
 
         An empty prompt scores the response as a text of its own. Prompts and responses pair up one to one.
         """
-        several = _several(prompts, "prompt")
-        answers = _several(responses, "response")
-        if len(several) != len(answers):
-            raise InputError(f"{len(several)} prompts do not pair up with {len(answers)} responses", "responses")
-        pairs = zip(several, answers, strict=True)
-        return self._all(self.planner.score(prompt, response, params or ScoringParams(), chat) for prompt, response in pairs)
+        return self._all(self.planner.scores(prompts, responses, params, chat))
 
     def rank(
         self,
@@ -135,14 +119,3 @@ class LLM:
     def _all(self, plans: Iterable[Plan[RequestOutput]]) -> list[RequestOutput]:
         outcomes = sorted(self.run(plans), key=lambda outcome: outcome.index)
         return [outcome.unwrap() for outcome in outcomes]
-
-
-def _several(prompts: Prompt | Sequence[Prompt], parameter: str) -> list[Prompt]:
-    """Return a list of prompts; a text or a flat list of token ids is one prompt."""
-    if isinstance(prompts, str):
-        return [prompts]
-    if len(prompts) == 0:
-        raise InputError(f"no {parameter} given", f"{parameter}s")
-    if all(isinstance(item, Integral) for item in prompts):
-        return [prompts]  # type: ignore[list-item]
-    return list(prompts)  # type: ignore[arg-type]

@@ -114,6 +114,7 @@ class Token:
     selected: bool
     is_end: bool
     top_logprobs: tuple[tuple[int, float], ...] = ()
+    top_texts: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form; -inf becomes null."""
@@ -124,7 +125,10 @@ class Token:
             "selected": self.selected,
         }
         if self.top_logprobs:
-            record["top_logprobs"] = [{"id": i, "logprob": _json_number(p)} for i, p in self.top_logprobs]
+            record["top_logprobs"] = [
+                {"id": token_id, "text": text, "logprob": _json_number(logprob)}
+                for (token_id, logprob), text in zip(self.top_logprobs, self.top_texts, strict=True)
+            ]
         return record
 
 

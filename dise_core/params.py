@@ -66,6 +66,8 @@ class SamplingParams(ScoringParams):
     """The controller's own settings."""
     cfg_scale: float = Field(0.0, ge=0, allow_inf_nan=False)
     """Scale of classifier-free guidance; 0 turns it off."""
+    stop: tuple[str, ...] = ()
+    """The text of an answer ends before the first of these; its tokens and its score are of all that was written."""
     forbidden_token_ids: tuple[int, ...] = ()
     """Ids that are never written."""
 
@@ -74,6 +76,8 @@ class SamplingParams(ScoringParams):
         num_blocks = -(-self.max_tokens // self.block_length)
         if self.steps is not None and self.steps < num_blocks:
             raise ValueError(f"steps={self.steps} is less than one step for each of the {num_blocks} blocks")
+        if "" in self.stop:
+            raise ValueError("stop holds an empty text, which every text begins with")
         if self.best_of is not None and self.best_of < self.n:
             raise ValueError(f"best_of={self.best_of} is less than n={self.n}")
         return self

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import TypeVar
 
 import numpy as np
@@ -82,6 +83,41 @@ class Planner:
             raise InputError("no candidate given", "candidates")
         given = self._prompt(prompt, chat) if len(prompt) else self._no_prompt()
         return (yield from self._evaluate(given, candidates, params))
+
+    def generations(
+        self, prompts: Prompt | Sequence[Prompt], params: SamplingParams | Sequence[SamplingParams] | None, chat: bool | None
+    ) -> list[Plan[RequestOutput]]:
+        """Return the plans of one or several prompts; params are for all, or one for each."""
+        several = _several(prompts, "prompt")
+        each = list(params) if isinstance(params, Sequence) else [params or SamplingParams()] * len(several)
+        if len(several) != len(each):
+            raise InputError(f"{len(several)} prompts do not pair up with {len(each)} params", "params")
+        return [self.generate(prompt, its, chat) for prompt, its in zip(several, each, strict=True)]
+
+    def conversations(
+        self, conversations: Sequence[Message] | Sequence[Sequence[Message]], params: SamplingParams | None
+    ) -> list[Plan[RequestOutput]]:
+        """Return the plans of one or several conversations."""
+        several: list[Sequence[Message]] = (
+            [conversations] if conversations and isinstance(conversations[0], Mapping) else list(conversations)  # type: ignore[list-item, arg-type]
+        )
+        if not several:
+            raise InputError("no conversation given", "conversations")
+        return [self.chat(messages, params or SamplingParams()) for messages in several]
+
+    def scores(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        responses: Prompt | Sequence[Prompt],
+        params: ScoringParams | None,
+        chat: bool | None,
+    ) -> list[Plan[RequestOutput]]:
+        """Return the plans of one or several pairs of prompt and response."""
+        several, answers = _several(prompts, "prompt"), _several(responses, "response")
+        if len(several) != len(answers):
+            raise InputError(f"{len(several)} prompts do not pair up with {len(answers)} responses", "responses")
+        pairs = zip(several, answers, strict=True)
+        return [self.score(prompt, response, params or ScoringParams(), chat) for prompt, response in pairs]
 
     def _evaluate(self, prompt: _Given, responses: Sequence[Prompt], params: ScoringParams) -> Plan[RequestOutput]:
         scorer, params = self._scorer(params)
@@ -167,6 +203,7 @@ class Planner:
             cfg_scale=params.cfg_scale,
             forbidden=params.forbidden_token_ids,
             translate=self._translation(prompt),
+            sample=sample,
         )
 
     def _translation(self, prompt: _Given) -> Translate:
@@ -213,9 +250,15 @@ class Planner:
     def _output(self, index: int, generation: Generation, params: ScoringParams, is_given: bool) -> CompletionOutput:
         sequence = generation.sequence
         written = sequence.ids[sequence.text_positions]
-        finish_reason = generation.finish_reason or ("stop" if len(written) < len(sequence.response) else "length")
+        text = self.predictor.tokenizer.decode(written)
+        stop = _first(text, params.stop) if isinstance(params, SamplingParams) else None
+        finish_reason = (
+            "stop"
+            if stop is not None
+            else generation.finish_reason or ("stop" if len(written) < len(sequence.response) else "length")
+        )
         return CompletionOutput(
-            text=self.predictor.tokenizer.decode(written),
+            text=text[:stop],
             token_ids=tuple(sequence.response.tolist()),
             finish_reason=None if is_given else finish_reason,
             score=generation.evaluation.score,
@@ -240,6 +283,7 @@ class Planner:
                 selected=bool(selected[row]),
                 is_end=bool(is_end[row]),
                 top_logprobs=tuple(zip(report.top_ids[row].tolist(), report.top_logprobs[row].tolist(), strict=True)),
+                top_texts=tuple(self.predictor.tokenizer.token_text(i) for i in report.top_ids[row].tolist()),
             )
             for row, token_id in enumerate(sequence.response.tolist())
         )
@@ -278,6 +322,23 @@ class Planner:
             raise TooLongError(f"{what} is longer than the model's limit of {self.predictor.max_length} tokens")
 
 
+def _first(text: str, stops: Sequence[str]) -> int | None:
+    """Return where the first of the stop texts begins, None if the text holds none."""
+    places = [place for stop in stops if (place := text.find(stop)) >= 0]
+    return min(places, default=None)
+
+
 def with_seconds(output: RequestOutput, seconds: float) -> RequestOutput:
     """Return the output with the time that its request took."""
     return replace(output, usage=replace(output.usage, seconds=seconds))
+
+
+def _several(prompts: Prompt | Sequence[Prompt], parameter: str) -> list[Prompt]:
+    """Return a list of prompts; a text or a flat list of token ids is one prompt."""
+    if isinstance(prompts, str):
+        return [prompts]
+    if len(prompts) == 0:
+        raise InputError(f"no {parameter} given", f"{parameter}s")
+    if all(isinstance(item, Integral) for item in prompts):
+        return [prompts]  # type: ignore[list-item]
+    return list(prompts)  # type: ignore[arg-type]

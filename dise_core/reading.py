@@ -85,12 +85,21 @@ class Guidance:
     scale: float
 
 
+@dataclass(frozen=True, slots=True)
+class Canvas:
+    """A response under way: which of a request's samples it is, and where in the text it starts."""
+
+    sample: int
+    start: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Read:
     """One row of one forward pass: what does the model say at these positions of this text?
 
     token_ids: int64 [N], mask tokens included. positions: int64 [M], each in [0, N). Position i is answered with the
-    model's distribution for the token AT i. `predictor` names the loaded model that answers.
+    model's distribution for the token AT i. `predictor` names the loaded model that answers. `canvas` tells those who
+    watch a response being written what this text is; it changes no answer.
     """
 
     token_ids: Ids
@@ -98,6 +107,7 @@ class Read:
     readout: Readout
     predictor: str = "target"
     guidance: Guidance | None = None
+    canvas: Canvas | None = None
 
     def __post_init__(self) -> None:
         if len(self.positions) and not 0 <= self.positions.min() <= self.positions.max() < len(self.token_ids):

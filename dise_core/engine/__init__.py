@@ -1,5 +1,6 @@
 """Runs many plans at once and batches what they ask."""
 
+from dise_core.engine.async_engine import AsyncEngine
 from dise_core.engine.engine import Engine, Outcome
 
-__all__ = ["Engine", "Outcome"]
+__all__ = ["AsyncEngine", "Engine", "Outcome"]

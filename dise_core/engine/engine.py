@@ -46,7 +46,8 @@ class Engine:
     def __init__(self, predictors: Mapping[str, MaskPredictor], config: EngineConfig) -> None:
         self._predictors = predictors
         self._scheduler = Scheduler(config.max_num_seqs, config.max_batch_tokens)
-        self._max_running = config.max_num_seqs
+        self.max_running = config.max_num_seqs
+        """The most requests under way at one time."""
 
     def run(self, plans: Iterable[Plan[T]]) -> Iterator[Outcome[T]]:
         """Yield the outcome of every plan, as they end. Plans are taken from the iterable as room appears.
@@ -77,7 +78,7 @@ class Engine:
             request.settle(row, answer)
 
     def _admit(self, arriving: Iterator[tuple[int, Plan[Any]]], running: list[Request]) -> None:
-        while len(running) < self._max_running:
+        while len(running) < self.max_running:
             index_and_plan = next(arriving, None)
             if index_and_plan is None:
                 return
@@ -140,5 +141,4 @@ def _checked(reads: Sequence[Read], readings: Sequence[Reading]) -> Answer:
 
 
 def _outcome(request: Request) -> Outcome[Any]:
-    assert request.finished_at is not None
-    return Outcome(request.index, request.result, request.error, request.finished_at - request.started_at)
+    return Outcome(request.index, request.result, request.error, request.seconds)

@@ -9,6 +9,9 @@ from typing import Any
 from dise_core.errors import DiseError, PlanError
 from dise_core.reading import Plan, Read, Reading, Row, distinct_rows
 
+MAX_EMPTY_QUESTIONS = 1000
+"""Lists of no Read at all that a plan may yield in a row."""
+
 
 class Request:
     """One plan under way. All its state lives here; `index` is its place in the caller's order."""
@@ -42,8 +45,19 @@ class Request:
         """True once the plan has returned or failed."""
         return self.finished_at is not None
 
+    @property
+    def seconds(self) -> float:
+        """The time from its admission to its end, or to now."""
+        return (self.finished_at or time.perf_counter()) - self.started_at
+
+    @property
+    def reads(self) -> Sequence[Read]:
+        """What the plan waits for, or last waited for."""
+        return self._reads
+
     def start(self) -> None:
-        """Run the plan up to its first question."""
+        """Run the plan up to its first question. Its time counts from here."""
+        self.started_at = time.perf_counter()
         self._advance(lambda: next(self._plan))
 
     def reads_of(self, row: Row) -> list[Read]:
@@ -76,8 +90,12 @@ class Request:
         self.rows = []
         self._readings = {}
         try:
-            while not (reads := _checked(step())):
+            for _ in range(MAX_EMPTY_QUESTIONS):
+                if reads := _checked(step()):
+                    break
                 step = lambda: self._plan.send([])  # noqa: E731
+            else:
+                raise PlanError(f"a plan asked for nothing {MAX_EMPTY_QUESTIONS} times in a row")
             self._reads = reads
             self.rows = distinct_rows(reads)
         except StopIteration as stop:

@@ -173,7 +173,7 @@ def test_a_partial_selection_is_given_all_other_tokens() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"num_samples": 0}, "num_samples=0: Input should be greater than 0"),
+        ({"num_samples": 0}, "num_samples=0: Input should be greater than or equal to 1"),
         ({"num_samples": 6, "batch_size": 4}, "batch_size=4 does not divide num_samples=6"),
         ({"sample": 3}, "there is no setting 'sample'"),
     ],

@@ -9,6 +9,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import ClassVar, Self
 
 import numpy as np
@@ -40,7 +41,7 @@ class MonteCarloScorer(Scorer):
 
     default_selector: ClassVar[str] = "response"
 
-    num_samples: PositiveInt = 32
+    num_samples: int = Field(32, ge=1, le=1_000_000)
     seed: int = Field(0, ge=0, lt=2**64)
 
     @abstractmethod
@@ -53,14 +54,14 @@ class MonteCarloScorer(Scorer):
         if len(positions) == 0:
             return Score.of_nothing()
         random = Noise.for_request(self.seed, sequence.ids, 0).generator()
-        samples = list(self.samples(len(positions), random))
-        estimates = np.zeros(len(samples))
-        asked = [index for index, sample in enumerate(samples) if sample.is_masked.any()]
-        for start in range(0, len(asked), READS_AT_ONCE):
-            indices = asked[start : start + READS_AT_ONCE]
-            readings = yield [_read(sequence, positions[samples[index].is_masked]) for index in indices]
-            for index, reading in zip(indices, readings, strict=True):
-                estimates[index] = samples[index].weight * reading.logprobs.sum(dtype=np.float64)
+        samples = self.samples(len(positions), random)
+        estimates = np.zeros(self.num_samples)
+        for start in range(0, self.num_samples, READS_AT_ONCE):
+            several = list(islice(samples, READS_AT_ONCE))
+            asked = [index for index, sample in enumerate(several) if sample.is_masked.any()]
+            readings = yield [_read(sequence, positions[several[index].is_masked]) for index in asked]
+            for index, reading in zip(asked, readings, strict=True):
+                estimates[start + index] = several[index].weight * reading.logprobs.sum(dtype=np.float64)
         value = float(estimates.mean())
         return Score(value, positions, self.standard_error(estimates), log_likelihood=value)
 

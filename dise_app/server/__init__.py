@@ -1,0 +1,1 @@
+"""The HTTP server: OpenAI's API, with a confidence in every answer."""

@@ -1,0 +1,153 @@
+"""What clients get: the library's answers in OpenAI's shapes, with a `dise` object in the answer and in each choice."""
+
+from __future__ import annotations
+
+import math
+import time
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from dise_core import CanvasUpdate, CompletionOutput, RequestOutput, Token
+
+LOWEST = -9999.0
+"""What stands for a log-probability of minus infinity, which JSON lacks."""
+
+
+class Envelope:
+    """What all parts of one answer share: id, model, time, and which of OpenAI's objects it is."""
+
+    def __init__(self, kind: str, model: str) -> None:
+        """kind: "text_completion" or "chat.completion"."""
+        self.kind = kind
+        self.id = f"{'chatcmpl' if self.is_chat else 'cmpl'}-{uuid.uuid4().hex}"
+        self.created = int(time.time())
+        self.model = model
+
+    @property
+    def is_chat(self) -> bool:
+        """Whether the answer is a chat completion."""
+        return self.kind == "chat.completion"
+
+    def of(self, choices: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+        """Return one object with these choices."""
+        return {
+            "id": self.id,
+            "object": self.kind,
+            "created": self.created,
+            "model": self.model,
+            "choices": choices,
+            **more,
+        }
+
+    def chunk(self, choices: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+        """Return one chunk of a stream."""
+        record = self.of(choices, **more)
+        return record | {"object": "chat.completion.chunk"} if self.is_chat else record
+
+    def whole(self, answers: Sequence[RequestOutput], logprobs: int | None) -> dict[str, Any]:
+        """Return the answer to all prompts of a request; logprobs: how many likely tokens to show, None for no tokens."""
+        outputs = [output for answer in answers for output in answer.outputs]
+        choices = [self._choice(index, output, logprobs) for index, output in enumerate(outputs)]
+        return self.of(choices, usage=usage(answers), dise=cost(answers))
+
+    def _choice(self, index: int, output: CompletionOutput, logprobs: int | None) -> dict[str, Any]:
+        text = {"message": {"role": "assistant", "content": output.text}} if self.is_chat else {"text": output.text}
+        shown = self.logprobs(output) if logprobs is not None else None
+        return {
+            "index": index,
+            **text,
+            "finish_reason": output.finish_reason,
+            "logprobs": shown,
+            "dise": confidence(output),
+        }
+
+    def delta(self, index: int, text: str, is_first: bool = False) -> dict[str, Any]:
+        """Return the choice of a chunk that adds text."""
+        if not self.is_chat:
+            return {"index": index, "text": text, "finish_reason": None, "logprobs": None}
+        role = {"role": "assistant"} if is_first else {}
+        return {"index": index, "delta": {**role, "content": text}, "finish_reason": None, "logprobs": None}
+
+    def last(self, index: int, output: CompletionOutput, logprobs: int | None) -> dict[str, Any]:
+        """Return the choice of the chunk that ends an output."""
+        text: dict[str, Any] = {"delta": {}} if self.is_chat else {"text": ""}
+        shown = self.logprobs(output) if logprobs is not None else None
+        return {
+            "index": index,
+            **text,
+            "finish_reason": output.finish_reason,
+            "logprobs": shown,
+            "dise": confidence(output),
+        }
+
+    def logprobs(self, output: CompletionOutput) -> dict[str, Any]:
+        """Return the log-probabilities of the text's tokens, of writing each again given the whole text."""
+        tokens = [token for token in output.tokens if not token.is_end]
+        return _chat_logprobs(tokens) if self.is_chat else _text_logprobs(tokens)
+
+
+def confidence(output: CompletionOutput) -> dict[str, Any]:
+    """Return what no other server gives: the score, each token's log-probability, and the length controller's trace."""
+    record = output.to_dict()
+    return {key: record[key] for key in ("score", "tokens", "length") if key in record}
+
+
+def usage(answers: Sequence[RequestOutput]) -> dict[str, int]:
+    """Return OpenAI's token counts."""
+    prompt = sum(answer.usage.prompt_tokens for answer in answers)
+    written = sum(answer.usage.completion_tokens for answer in answers)
+    return {"prompt_tokens": prompt, "completion_tokens": written, "total_tokens": prompt + written}
+
+
+def cost(answers: Sequence[RequestOutput]) -> dict[str, Any]:
+    """Return the forward passes and the seconds of an answer."""
+    return {
+        "nfe": sum(answer.usage.nfe for answer in answers),
+        "seconds": round(max(answer.usage.seconds for answer in answers), 4),
+    }
+
+
+def canvas(update: CanvasUpdate) -> dict[str, Any]:
+    """Return one step of a canvas as a chunk's `dise` object holds it."""
+    return {
+        "index": update.index,
+        "num_tokens": update.num_tokens,
+        "is_fresh": update.is_fresh,
+        "committed": [{"position": place, "id": token_id, "text": text} for place, token_id, text in update.committed],
+        "text": update.text,
+    }
+
+
+def _text_logprobs(tokens: Sequence[Token]) -> dict[str, Any]:
+    offsets, place = [], 0
+    for token in tokens:
+        offsets.append(place)
+        place += len(token.text)
+    return {
+        "tokens": [token.text for token in tokens],
+        "token_logprobs": [_finite(token.logprob) for token in tokens],
+        "top_logprobs": [{text: _finite(p) for text, p in _named(token)} for token in tokens],
+        "text_offset": offsets,
+    }
+
+
+def _chat_logprobs(tokens: Sequence[Token]) -> dict[str, Any]:
+    return {
+        "content": [
+            _entry(token.text, token.logprob) | {"top_logprobs": [_entry(text, p) for text, p in _named(token)]}
+            for token in tokens
+        ]
+    }
+
+
+def _entry(text: str, logprob: float) -> dict[str, Any]:
+    return {"token": text, "logprob": _finite(logprob), "bytes": list(text.encode())}
+
+
+def _named(token: Token) -> list[tuple[str, float]]:
+    return [(text, logprob) for (_, logprob), text in zip(token.top_logprobs, token.top_texts, strict=True)]
+
+
+def _finite(logprob: float) -> float:
+    return logprob if math.isfinite(logprob) else LOWEST

@@ -1,0 +1,237 @@
+"""The server's routes: OpenAI's completions, and ours for scoring and ranking."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse, JSONResponse, Response, StreamingResponse
+from fastapi.staticfiles import StaticFiles
+from pydantic import ValidationError
+from starlette.exceptions import HTTPException
+
+from dise_app.server import answers, errors
+from dise_app.server.errors import ServerError
+from dise_app.server.guard import Guard
+from dise_app.server.metrics import Metrics
+from dise_app.server.schemas import ChatRequest, Completion, CompletionRequest, RankRequest, ScoreRequest
+from dise_app.server.streaming import stream
+from dise_core import AsyncLLM, RequestOutput, SamplingParams
+from dise_core.errors import DiseError
+from dise_core.reading import Plan
+
+T = TypeVar("T")
+
+PAGE = Path(__file__).parent / "page"
+
+POLICY = "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
+"""What the page may load: its own files only."""
+
+log = logging.getLogger("dise.server")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one request may ask for."""
+
+    max_tokens: int = 4096
+    max_body_bytes: int = 2 * 2**20
+    timeout: float = 600.0
+
+
+class Service:
+    """The loaded model behind the routes."""
+
+    def __init__(self, llm: AsyncLLM, limits: Limits) -> None:
+        self.llm = llm
+        self.limits = limits
+        self.metrics = Metrics(llm.engine)
+        self.started = int(time.time())
+
+    @property
+    def model(self) -> str:
+        """The name that clients call the model by."""
+        return self.llm.predictor.name
+
+    def check_model(self, name: str | None) -> None:
+        """Raise ServerError 404 unless the name is that of the loaded model, or none."""
+        if name not in (None, self.model):
+            raise ServerError(404, f"no model {name!r} here, only {self.model!r}", "model", "model_not_found")
+
+    def sampling(self, body: Completion, logprobs: int) -> SamplingParams:
+        """Return the checked parameters of a completion."""
+        self.check_model(body.model)
+        params = body.params(logprobs)
+        if params.max_tokens > self.limits.max_tokens:
+            raise ServerError(
+                400, f"max_tokens={params.max_tokens} is above the server's {self.limits.max_tokens}", "max_tokens"
+            )
+        return params
+
+    async def run(self, plans: Sequence[Plan[RequestOutput]], request: Request) -> list[RequestOutput]:
+        """Return the answers of the plans; end them if they take too long or the client goes away."""
+        results = await unless_gone(asyncio.gather(*map(self.llm.run, plans)), request, self.limits.timeout)
+        for answer in results:
+            self.metrics.count(answer)
+        return results
+
+
+async def unless_gone(work: Awaitable[T], request: Request, timeout: float) -> T:
+    """Return what is awaited; cancel it and raise ServerError 499 if the client goes away, TimeoutError if it is late."""
+    task = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_disconnected(request))
+    try:
+        await asyncio.wait({task, gone}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        raise ServerError(499, "the client went away") if gone.done() else TimeoutError
+    finally:
+        task.cancel()
+        gone.cancel()
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def create_app(llm: AsyncLLM, limits: Limits | None = None, api_key: str | None = None) -> FastAPI:
+    """Return the server as an ASGI application. It closes the model when it is shut down."""
+    limits = limits or Limits()
+    service = Service(llm, limits)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        await llm.close(0)
+
+    app = FastAPI(title="DiSE", docs_url=None, redoc_url=None, lifespan=lifespan)
+    app.add_middleware(Guard, metrics=service.metrics, api_key=api_key, max_body_bytes=limits.max_body_bytes)
+    _add_errors(app)
+    _add_facts(app, service)
+    _add_completions(app, service)
+    _add_scores(app, service)
+    app.mount("/page", StaticFiles(directory=PAGE), name="page")
+    return app
+
+
+def _add_errors(app: FastAPI) -> None:
+    async def handle(_: Request, error: Exception) -> Response:
+        return errors.answer(error)
+
+    async def handle_bug(_: Request, error: Exception) -> Response:
+        log.error("a request failed", exc_info=error)
+        return errors.answer(error)
+
+    known = (DiseError, ServerError, TimeoutError, ValidationError, RequestValidationError, HTTPException)
+    for kind in known:
+        app.add_exception_handler(kind, handle)
+    app.add_exception_handler(Exception, handle_bug)
+
+
+def _add_facts(app: FastAPI, service: Service) -> None:
+    @app.get("/", include_in_schema=False)
+    async def page() -> FileResponse:
+        return FileResponse(PAGE / "index.html", headers={"Content-Security-Policy": POLICY})
+
+    @app.get("/health")
+    async def health() -> dict[str, Any]:
+        engine = service.llm.engine
+        return {"status": "ok", "model": service.model, "running": engine.num_running, "waiting": engine.num_waiting}
+
+    @app.get("/metrics", include_in_schema=False)
+    async def metrics() -> Response:
+        return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    @app.get("/v1/models")
+    async def models() -> dict[str, Any]:
+        facts = {"owned_by": "dise", "created": service.started, "max_model_len": service.llm.predictor.max_length}
+        return {"object": "list", "data": [{"id": service.model, "object": "model", **facts}]}
+
+
+def _add_completions(app: FastAPI, service: Service) -> None:
+    planner = service.llm.planner
+
+    @app.post("/v1/completions")
+    async def completions(body: CompletionRequest, request: Request) -> Response:
+        params = service.sampling(body, body.logprobs or 0)
+        plans = [planner.generate(prompt, params, chat=False) for prompt in body.prompts]
+        return await answer("text_completion", plans, params, body, body.logprobs, request)
+
+    @app.post("/v1/chat/completions")
+    async def chat_completions(body: ChatRequest, request: Request) -> Response:
+        logprobs = (body.top_logprobs or 0) if body.logprobs else None
+        params = service.sampling(body, logprobs or 0)
+        plans = [planner.chat([message.plain() for message in body.messages], params)]
+        return await answer("chat.completion", plans, params, body, logprobs, request)
+
+    async def answer(
+        kind: str,
+        plans: Sequence[Plan[RequestOutput]],
+        params: SamplingParams,
+        body: Completion,
+        logprobs: int | None,
+        request: Request,
+    ) -> Response:
+        envelope = answers.Envelope(kind, service.model)
+        if not body.stream:
+            return JSONResponse(envelope.whole(await service.run(plans, request), logprobs))
+        if len(plans) > 1:
+            raise ServerError(400, "stream takes one prompt; send several requests", "stream")
+        limit, count = service.limits.timeout, service.metrics.count
+        events = stream(service.llm, plans[0], envelope, params, body, logprobs, count, limit)
+        lines = _lines(await anext(events), events)
+        return StreamingResponse(lines, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+
+
+async def _lines(first: dict[str, Any], rest: AsyncGenerator[dict[str, Any], None]) -> AsyncIterator[str]:
+    """Yield server-sent events. An error of a stream that has begun is its last event but one."""
+    yield _line(first)
+    async with aclosing(rest) as events:
+        try:
+            async for event in events:
+                yield _line(event)
+        except (DiseError, TimeoutError) as error:
+            yield _line(errors.in_stream(error))
+    yield "data: [DONE]\n\n"
+
+
+def _line(event: dict[str, Any]) -> str:
+    return f"data: {json.dumps(event, ensure_ascii=False, allow_nan=False)}\n\n"
+
+
+def _add_scores(app: FastAPI, service: Service) -> None:
+    planner = service.llm.planner
+
+    @app.post("/v1/score")
+    async def score(body: ScoreRequest, request: Request) -> dict[str, Any]:
+        service.check_model(body.model)
+        params = body.params()
+        plans = [planner.score(body.prompt, response, params, body.chat) for response in body.responses]
+        results = await service.run(plans, request)
+        data = [answer.to_dict()["outputs"][0] | {"index": index} for index, answer in enumerate(results)]
+        return _listed(data, results)
+
+    @app.post("/v1/rank")
+    async def rank(body: RankRequest, request: Request) -> dict[str, Any]:
+        service.check_model(body.model)
+        [answer] = await service.run([planner.rank(body.prompt, body.candidates, body.params(), body.chat)], request)
+        return _listed(answer.to_dict()["outputs"], [answer])
+
+    def _listed(data: list[dict[str, Any]], results: Sequence[RequestOutput]) -> dict[str, Any]:
+        return {
+            "object": "list",
+            "model": service.model,
+            "data": data,
+            "usage": answers.usage(results),
+            "dise": answers.cost(results),
+        }

@@ -1,0 +1,90 @@
+"""Errors in OpenAI's shape, each with its status."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import ValidationError
+from starlette.exceptions import HTTPException
+
+from dise_core.errors import ClosedError, DiseError, InputError, OverloadedError, TooLongError
+from dise_core.params import input_error
+
+STATUSES: tuple[tuple[type[Exception], int, str | None], ...] = (
+    (TooLongError, 400, "context_length_exceeded"),
+    (InputError, 400, None),
+    (OverloadedError, 429, "overloaded"),
+    (ClosedError, 503, "shutting_down"),
+    (TimeoutError, 504, "timeout"),
+)
+"""The library's errors, their status and OpenAI's code; the first that fits holds, 500 if none does."""
+
+
+class ServerError(Exception):
+    """A refusal of the server itself."""
+
+    def __init__(self, status: int, message: str, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.param = param
+        self.code = code
+
+
+def answer(error: Exception) -> JSONResponse:
+    """Return the answer to a request that failed."""
+    status, param, code = _facts(error)
+    headers = {"Retry-After": "1"} if status in {429, 503} else None
+    return JSONResponse(body(error, status, param, code), status, headers=headers)
+
+
+def body(error: Exception, status: int, param: str | None, code: str | None) -> dict[str, Any]:
+    """Return OpenAI's error object."""
+    kinds = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
+    kind = kinds.get(status, "invalid_request_error" if status < 500 else "server_error")
+    return {"error": {"message": _message(error), "type": kind, "param": param, "code": code}}
+
+
+def in_stream(error: Exception) -> dict[str, Any]:
+    """Return the error object for a stream that has begun, where no status can be sent any more."""
+    return body(error, *_facts(error))
+
+
+def _facts(error: Exception) -> tuple[int, str | None, str | None]:
+    """Return the status, the parameter to blame, and OpenAI's code."""
+    match error:
+        case ServerError():
+            return error.status, error.param, error.code
+        case RequestValidationError() | ValidationError():
+            is_json = not any(problem["type"] == "json_invalid" for problem in error.errors())
+            return (422 if is_json else 400), _location(error), None
+        case HTTPException():
+            return error.status_code, None, None
+    status, code = next(((s, c) for kind, s, c in STATUSES if isinstance(error, kind)), (500, None))
+    return status, error.parameter if isinstance(error, InputError) else None, code
+
+
+def _message(error: Exception) -> str:
+    match error:
+        case RequestValidationError():
+            problem = error.errors()[0]
+            if problem["type"] == "json_invalid":
+                return f"the body is no JSON: {problem['ctx']['error']}"
+            value = "" if problem["type"] == "missing" else f" (given: {problem.get('input')!r:.80})"
+            return f"{_location(error) or 'body'}: {problem['msg'].removeprefix('Value error, ')}{value}"
+        case ValidationError():
+            return str(input_error(error))
+        case TimeoutError():
+            return "the request took longer than the server allows"
+        case HTTPException():
+            return str(error.detail)
+        case DiseError() | ServerError():
+            return str(error)
+    return "the server failed; its log says why"
+
+
+def _location(error: RequestValidationError | ValidationError) -> str | None:
+    problem = error.errors()[0]
+    places = [str(place) for place in problem["loc"] if place != "body" and problem["type"] != "json_invalid"]
+    return ".".join(places) or None

@@ -1,0 +1,103 @@
+"""What stands in front of every request: its id, its size, its key, its log line."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import logging
+import re
+import time
+import uuid
+from collections.abc import MutableMapping
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from dise_app.server.errors import ServerError, answer
+from dise_app.server.metrics import Metrics
+
+log = logging.getLogger("dise.server")
+
+OPEN_PATHS = {"/", "/health"}
+"""Paths that need no key; so do the page's own files."""
+
+REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+class Guard:
+    """ASGI middleware. Bodies are bounded while they arrive, so a wrong or missing Content-Length does not help."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics, api_key: str | None, max_body_bytes: int) -> None:
+        self._app = app
+        self._metrics = metrics
+        self._api_key = api_key
+        self._max_body_bytes = max_body_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = {key.decode("latin-1"): value.decode("latin-1") for key, value in scope["headers"]}
+        given = headers.get("x-request-id", "")
+        request_id = given if REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+        started = time.perf_counter()
+        status = 499
+
+        async def sending(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message.get("headers", []), (b"x-request-id", request_id.encode())]
+            await send(message)
+
+        try:
+            refusal = self._refusal(scope, headers)
+            if refusal is not None:
+                await answer(refusal)(scope, receive, sending)
+            else:
+                await self._app(scope, self._bounded(receive), sending)
+        finally:
+            self._note(scope, request_id, status, time.perf_counter() - started)
+
+    def _refusal(self, scope: Scope, headers: MutableMapping[str, str]) -> ServerError | None:
+        length = headers.get("content-length", "0")
+        if length.isdigit() and int(length) > self._max_body_bytes:
+            return _too_large(self._max_body_bytes)
+        if self._api_key is None or scope["path"] in OPEN_PATHS or scope["path"].startswith("/page/"):
+            return None
+        key = headers.get("authorization", "").removeprefix("Bearer ")
+        if hmac.compare_digest(key.encode(), self._api_key.encode()):
+            return None
+        return ServerError(401, "a valid key is needed: send the header 'Authorization: Bearer KEY'", code="invalid_api_key")
+
+    def _bounded(self, receive: Receive) -> Receive:
+        num_bytes = 0
+
+        async def receiving() -> Message:
+            nonlocal num_bytes
+            message = await receive()
+            num_bytes += len(message.get("body", b""))
+            if num_bytes > self._max_body_bytes:
+                raise _too_large(self._max_body_bytes)
+            return message
+
+        return receiving
+
+    def _note(self, scope: Scope, request_id: str, status: int, seconds: float) -> None:
+        route = scope.get("route")
+        path: str = getattr(route, "path", "other")
+        self._metrics.requests.labels(path, str(status)).inc()
+        self._metrics.latency.labels(path).observe(seconds)
+        record: dict[str, Any] = {
+            "id": request_id,
+            "method": scope["method"],
+            "path": path,
+            "status": status,
+            "seconds": round(seconds, 4),
+        }
+        log.info(json.dumps(record))
+
+
+def _too_large(limit: int) -> ServerError:
+    return ServerError(413, f"the request's body is larger than {limit} bytes", code="request_too_large")

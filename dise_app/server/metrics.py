@@ -1,0 +1,48 @@
+"""What Prometheus reads at /metrics."""
+
+from __future__ import annotations
+
+import math
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from dise_core import RequestOutput
+from dise_core.engine import AsyncEngine
+
+LATENCIES = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300)
+SCORES = (-10, -5, -3, -2, -1.5, -1, -0.7, -0.5, -0.3, -0.2, -0.1, -0.05, -0.01, 0)
+
+
+class Metrics:
+    """Counters of one server, in a registry of its own."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._registry = CollectorRegistry()
+        self.requests = Counter(
+            "dise_requests", "Requests answered, by path and status", ["path", "status"], registry=self._registry
+        )
+        self.latency = Histogram(
+            "dise_request_seconds", "Time to the end of the answer", ["path"], buckets=LATENCIES, registry=self._registry
+        )
+        self._nfe = Counter("dise_nfe", "Sequences sent through a forward pass", registry=self._registry)
+        self._tokens = Counter("dise_tokens", "Tokens, by kind", ["kind"], registry=self._registry)
+        self._scores = Histogram(
+            "dise_score", "Scores of outputs, by scorer", ["scorer"], buckets=SCORES, registry=self._registry
+        )
+        running = Gauge("dise_requests_running", "Requests that have a place in the engine", registry=self._registry)
+        running.set_function(lambda: engine.num_running)
+        waiting = Gauge("dise_requests_waiting", "Requests that wait for a place", registry=self._registry)
+        waiting.set_function(lambda: engine.num_waiting)
+
+    def count(self, answer: RequestOutput) -> None:
+        """Count one answer of the engine."""
+        self._nfe.inc(answer.usage.nfe)
+        self._tokens.labels("prompt").inc(answer.usage.prompt_tokens)
+        self._tokens.labels("completion").inc(answer.usage.completion_tokens)
+        for output in answer.outputs:
+            if math.isfinite(output.score.value):
+                self._scores.labels(output.scorer).observe(output.score.value)
+
+    def text(self) -> bytes:
+        """Return all of it in Prometheus's text format."""
+        return generate_latest(self._registry)

@@ -1,0 +1,148 @@
+// The page: sends a chat completion, shows the canvas while it is denoised, then each answer with its confidence.
+"use strict";
+
+const $ = (id) => document.getElementById(id);
+const NUMBERS = ["max_tokens", "block_length", "tokens_per_step", "temperature", "n"];
+let running = null;
+
+async function start() {
+  const health = await (await fetch("/health")).json();
+  $("model").textContent = health.model;
+  if (health.model === "countdown") $("prompt").value = "83,18,75 -> 10";
+}
+
+function request() {
+  const number = Object.fromEntries(NUMBERS.map((name) => [name, Number($(name).value)]));
+  return {
+    messages: [{ role: "user", content: $("prompt").value }],
+    max_tokens: number.max_tokens, temperature: number.temperature, n: number.n, logprobs: true, stream: true,
+    dise: {
+      block_length: number.block_length, tokens_per_step: number.tokens_per_step, length: $("length").value,
+      selector: $("selector").value, stream: "canvas",
+    },
+  };
+}
+
+async function write() {
+  const started = performance.now();
+  running = new AbortController();
+  setBusy(true, "writing …");
+  $("canvases").replaceChildren();
+  $("answers").replaceChildren();
+  $("answers_section").hidden = true;
+  try {
+    const headers = { "Content-Type": "application/json" };
+    if ($("key").value) headers.Authorization = `Bearer ${$("key").value}`;
+    const options = { method: "POST", headers, body: JSON.stringify(request()), signal: running.signal };
+    const response = await fetch("/v1/chat/completions", options);
+    if (!response.ok) throw await refusal(response);
+    let cost = null;
+    for await (const event of events(response.body)) {
+      if (event.error) throw new Error(event.error.message);
+      if (event.dise?.canvas) showCanvas(event.dise.canvas);
+      for (const choice of event.choices) if (choice.dise) { showAnswer(choice); cost = event.dise; }
+    }
+    const seconds = ((performance.now() - started) / 1000).toFixed(2);
+    setBusy(false, cost ? `${cost.nfe} forward passes, ${seconds} s` : "");
+  } catch (error) {
+    setBusy(false, error.name === "AbortError" ? "stopped" : error.message, error.name !== "AbortError");
+  }
+  $("canvas_section").hidden = true;
+}
+
+async function refusal(response) {
+  if (response.status === 401) $("key_label").hidden = false;
+  const body = await response.json().catch(() => null);
+  return new Error(body?.error?.message ?? `the server answered ${response.status}`);
+}
+
+async function* events(body) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const parts = (rest + value).split("\n\n");
+    rest = parts.pop();
+    for (const part of parts) {
+      const data = part.replace(/^data: /, "");
+      if (data !== "[DONE]") yield JSON.parse(data);
+    }
+  }
+}
+
+function showCanvas(canvas) {
+  $("canvas_section").hidden = false;
+  while ($("canvases").children.length <= canvas.index) {
+    const text = document.createElement("div");
+    text.className = "text";
+    $("canvases").append(text);
+  }
+  const text = $("canvases").children[canvas.index];
+  if (canvas.is_fresh) {
+    text.replaceChildren(...Array.from({ length: canvas.num_tokens }, () => span("▒", "mask")));
+  }
+  for (const old of text.querySelectorAll(".new")) old.classList.remove("new");
+  for (const token of canvas.committed) {
+    text.children[token.position].replaceWith(span(token.text, isEnd(token.text) ? "end" : "token new"));
+  }
+}
+
+function showAnswer(choice) {
+  $("answers_section").hidden = false;
+  const item = document.createElement("li");
+  const text = document.createElement("div");
+  text.className = "text";
+  for (const token of choice.dise.tokens) {
+    if (isEnd(token.text)) continue;
+    const shown = span(token.text, `token ${shade(token.logprob)}${token.selected ? " selected" : ""}`);
+    const probability = token.logprob === null ? 0 : Math.exp(token.logprob);
+    shown.title = `${(100 * probability).toFixed(1)} %`;
+    text.append(shown);
+  }
+  item.append(text, scoreLine(choice.dise));
+  $("answers").append(item);
+}
+
+function scoreLine({ score, length }) {
+  const line = document.createElement("div");
+  line.className = "score";
+  const value = document.createElement("strong");
+  value.textContent = score.value === null ? "no score" : `score ${score.value.toFixed(4)}`;
+  const meter = document.createElement("meter");
+  meter.max = 1;
+  meter.value = score.value === null ? 0 : Math.exp(score.value);
+  meter.title = "geometric mean probability";
+  meter.setAttribute("aria-label", meter.title);
+  line.append(value, meter, `${score.scorer} over ${score.selector}, ${score.num_positions} tokens`);
+  if (length) line.append(`, ${length.trace.length} lengths tried, stopped by ${length.stopped_by}`);
+  return line;
+}
+
+function shade(logprob) {
+  const probability = logprob === null ? 0 : Math.exp(logprob);
+  return probability >= 0.9 ? "sure" : probability >= 0.5 ? "likely" : probability >= 0.1 ? "unlikely" : "wrong";
+}
+
+const isEnd = (text) => /^<\|[^|]*\|>$/.test(text);
+
+function span(text, kind) {
+  const made = document.createElement("span");
+  made.className = kind;
+  made.textContent = isEnd(text) ? "·" : text;
+  return made;
+}
+
+function setBusy(isBusy, status, isError = false) {
+  $("write").disabled = isBusy;
+  $("stop").disabled = !isBusy;
+  $("status").textContent = status;
+  $("status").classList.toggle("error", isError);
+}
+
+$("form").addEventListener("submit", (event) => { event.preventDefault(); write(); });
+$("stop").addEventListener("click", () => running?.abort());
+$("prompt").addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) $("form").requestSubmit();
+});
+start().catch((error) => setBusy(false, error.message, true));

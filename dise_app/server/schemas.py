@@ -1,0 +1,204 @@
+"""What clients send: OpenAI's requests, with our settings in a `dise` object. Unknown fields are refused by name."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from dise_core.params import SamplingParams, ScoringParams
+
+MAX_ANSWERS = 64
+MAX_PROMPTS = 256
+MAX_CANDIDATES = 256
+MAX_STOPS = 16
+
+TokenIds = list[int]
+Texts = str | TokenIds
+Settings = dict[str, Any]
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Scoring(_Body):
+    """How a text is scored."""
+
+    scorer: str = "dise"
+    selector: str | None = None
+    scorer_settings: Settings = Field(default_factory=dict)
+    block_length: int = Field(32, ge=1)
+
+
+class Extensions(Scoring):
+    """The `dise` object of a completion request. `stream`: deltas of text, or also every step's canvas."""
+
+    tokens_per_step: int = Field(2, ge=1)
+    steps: int | None = Field(None, ge=1)
+    eps: float | None = None
+    unmasking: str = "low-confidence"
+    unmasking_settings: Settings = Field(default_factory=dict)
+    length: str = "fixed"
+    length_settings: Settings = Field(default_factory=dict)
+    top_k: int = Field(0, ge=0)
+    cfg_scale: float = 0.0
+    stream: Literal["text", "canvas"] = "text"
+
+
+class StreamOptions(_Body):
+    """OpenAI's stream_options."""
+
+    include_usage: bool = False
+    include_obfuscation: bool = False
+
+
+class Completion(_Body):
+    """What both completion endpoints share. Fields that a diffusion model cannot honour must have their neutral value."""
+
+    model: str | None = None
+    max_tokens: int | None = Field(None, ge=1)
+    temperature: float | None = None
+    top_p: float | None = None
+    n: int = Field(1, ge=1, le=MAX_ANSWERS)
+    best_of: int | None = Field(None, ge=1, le=MAX_ANSWERS)
+    seed: int | None = Field(None, ge=0, lt=2**64)
+    stop: str | list[str] | None = None
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+    user: str | None = None
+    metadata: dict[str, str] | None = None
+    store: bool | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None
+    dise: Extensions = Field(default_factory=Extensions)
+
+    @model_validator(mode="after")
+    def _is_possible(self) -> Completion:
+        for name in ("frequency_penalty", "presence_penalty", "logit_bias"):
+            if getattr(self, name):
+                raise ValueError(f"{name} is not supported: a diffusion model writes in no fixed order; leave it out")
+        if isinstance(self.stop, list) and len(self.stop) > MAX_STOPS:
+            raise ValueError(f"at most {MAX_STOPS} stop texts, not {len(self.stop)}")
+        return self
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """The stop texts, empty ones left out."""
+        given = [self.stop] if isinstance(self.stop, str) else self.stop or []
+        return tuple(text for text in given if text)
+
+    def params(self, logprobs: int) -> SamplingParams:
+        """Return the parameters of the library. Raises ValidationError."""
+        names = ("max_tokens", "temperature", "top_p", "best_of", "seed")
+        given = {name: value for name in names if (value := getattr(self, name)) is not None}
+        ours = self.dise.model_dump(exclude={"stream"})
+        return SamplingParams.model_validate({**given, **ours, "n": self.n, "stop": self.stops, "logprobs": logprobs})
+
+
+class CompletionRequest(Completion):
+    """POST /v1/completions. A prompt is a text, taken as it is, or token ids; or a list of either."""
+
+    prompt: str | TokenIds | list[str] | list[TokenIds]
+    logprobs: int | None = Field(None, ge=0, le=20)
+    echo: Literal[False] | None = None
+    suffix: Literal[""] | None = None
+
+    @property
+    def prompts(self) -> list[Texts]:
+        """The prompts as a list."""
+        if isinstance(self.prompt, str) or all(isinstance(item, int) for item in self.prompt):
+            return [self.prompt]  # type: ignore[list-item]
+        return list(self.prompt)  # type: ignore[arg-type]
+
+    @model_validator(mode="after")
+    def _is_bounded(self) -> CompletionRequest:
+        if not 1 <= len(self.prompts) <= MAX_PROMPTS:
+            raise ValueError(f"prompt: 1 to {MAX_PROMPTS} prompts, not {len(self.prompts)}")
+        return self
+
+
+class TextPart(_Body):
+    """One part of a message's content; only text is read."""
+
+    type: Literal["text"]
+    text: str
+
+
+class ChatMessage(_Body):
+    """One turn of a conversation."""
+
+    role: str
+    content: str | list[TextPart]
+    name: str | None = None
+
+    def plain(self) -> dict[str, str]:
+        """Return the turn as the chat template takes it."""
+        content = self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
+        return {"role": self.role, "content": content}
+
+
+class ChatRequest(Completion):
+    """POST /v1/chat/completions."""
+
+    messages: list[ChatMessage] = Field(min_length=1, max_length=1024)
+    max_completion_tokens: int | None = Field(None, ge=1)
+    logprobs: bool = False
+    top_logprobs: int | None = Field(None, ge=0, le=20)
+
+    @model_validator(mode="after")
+    def _one_length(self) -> ChatRequest:
+        self.max_tokens = self.max_completion_tokens or self.max_tokens
+        return self
+
+
+class ScoreRequest(Scoring):
+    """POST /v1/score. Responses share the prompt; without one they are texts of their own."""
+
+    model: str | None = None
+    prompt: Texts = ""
+    response: Texts | list[str] | list[TokenIds]
+    chat: bool | None = None
+    logprobs: int = Field(0, ge=0, le=20)
+
+    @property
+    def responses(self) -> list[Texts]:
+        """The responses as a list."""
+        if isinstance(self.response, str) or all(isinstance(item, int) for item in self.response):
+            return [self.response]  # type: ignore[list-item]
+        return list(self.response)  # type: ignore[arg-type]
+
+    def params(self) -> ScoringParams:
+        """Return the parameters of the library."""
+        return ScoringParams(
+            scorer=self.scorer,
+            selector=self.selector,
+            scorer_settings=self.scorer_settings,
+            block_length=self.block_length,
+            logprobs=self.logprobs,
+        )
+
+    @model_validator(mode="after")
+    def _is_bounded(self) -> ScoreRequest:
+        if not 1 <= len(self.responses) <= MAX_CANDIDATES:
+            raise ValueError(f"response: 1 to {MAX_CANDIDATES} responses, not {len(self.responses)}")
+        return self
+
+
+class RankRequest(Scoring):
+    """POST /v1/rank."""
+
+    model: str | None = None
+    prompt: Texts = ""
+    candidates: list[Texts] = Field(min_length=1, max_length=MAX_CANDIDATES)
+    chat: bool | None = None
+
+    def params(self) -> ScoringParams:
+        """Return the parameters of the library."""
+        return ScoringParams(
+            scorer=self.scorer,
+            selector=self.selector,
+            scorer_settings=self.scorer_settings,
+            block_length=self.block_length,
+        )

@@ -1,0 +1,107 @@
+"""A completion as a stream of chunks: text as soon as it can no longer change, and on wish every step of the canvas."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
+from typing import Any, TypeVar
+
+from dise_app.server import answers
+from dise_app.server.answers import Envelope
+from dise_app.server.schemas import Completion
+from dise_core import AsyncLLM, CanvasUpdate, RequestOutput, SamplingParams
+from dise_core.reading import Plan
+
+T = TypeVar("T")
+
+BROKEN = "\N{REPLACEMENT CHARACTER}"
+"""What a tokenizer writes for the first bytes of a character whose last ones are still masked."""
+
+
+class SettledText:
+    """The part of one answer's text that is final: what stands before the first mask, as committed tokens never change.
+
+    A text that may still turn out to begin a stop text is held back.
+    """
+
+    def __init__(self, stops: tuple[str, ...]) -> None:
+        self._stops = stops
+        self._sent = ""
+
+    def new(self, text: str) -> str:
+        """Return what can be sent of the text before the first mask and has not been."""
+        text = text.rstrip(BROKEN)
+        held = max(
+            (length for stop in self._stops for length in range(1, len(stop)) if text.endswith(stop[:length])), default=0
+        )
+        ends = [place for stop in self._stops if (place := text.find(stop)) >= 0]
+        return self._send(text[: min([*ends, len(text) - held])])
+
+    def rest(self, text: str) -> str:
+        """Return what is left of the finished text."""
+        return self._send(text)
+
+    def _send(self, text: str) -> str:
+        new = text[len(self._sent) :]
+        self._sent += new
+        return new
+
+
+async def stream(
+    llm: AsyncLLM,
+    plan: Plan[RequestOutput],
+    envelope: Envelope,
+    params: SamplingParams,
+    body: Completion,
+    logprobs: int | None,
+    count: Callable[[RequestOutput], None],
+    timeout: float,
+) -> AsyncGenerator[dict[str, Any], None]:
+    """Yield the chunks of one completion; several answers, or one whose length is searched for, send text at the end."""
+    settled = SettledText(params.stop)
+    is_final = params.num_samples == 1 and params.length == "fixed"
+    is_shown = body.dise.stream == "canvas"
+    is_first = True
+    async with aclosing(llm.stream(plan)) as events:
+        async for event in _until(asyncio.get_running_loop().time() + timeout, events):
+            if is_first:
+                yield envelope.chunk([envelope.delta(index, "", is_first=True) for index in range(params.n)])
+                is_first = False
+            if isinstance(event, CanvasUpdate):
+                text = settled.new(event.text) if is_final else ""
+                choices = [envelope.delta(0, text)] if text else []
+                if is_shown:
+                    yield envelope.chunk(choices, dise={"canvas": answers.canvas(event)})
+                elif choices:
+                    yield envelope.chunk(choices)
+                continue
+            count(event)
+            for chunk in _ending(envelope, event, settled if is_final else None, logprobs):
+                yield chunk
+            if body.stream_options is not None and body.stream_options.include_usage:
+                yield envelope.chunk([], usage=answers.usage([event]), dise=answers.cost([event]))
+
+
+async def _until(deadline: float, events: AsyncIterator[T]) -> AsyncIterator[T]:
+    """Yield the events; raise TimeoutError when the loop's clock passes the deadline."""
+    while True:
+        async with asyncio.timeout_at(deadline):
+            try:
+                event = await anext(events)
+            except StopAsyncIteration:
+                return
+        yield event
+
+
+def _ending(
+    envelope: Envelope, answer: RequestOutput, settled: SettledText | None, logprobs: int | None
+) -> list[dict[str, Any]]:
+    """Return the chunks that end a stream: the text that is left of each output, then its confidence."""
+    chunks = []
+    for index, output in enumerate(answer.outputs):
+        text = output.text if settled is None else settled.rest(output.text)
+        if text:
+            chunks.append(envelope.chunk([envelope.delta(index, text)]))
+        chunks.append(envelope.chunk([envelope.last(index, output, logprobs)], dise=answers.cost([answer])))
+    return chunks

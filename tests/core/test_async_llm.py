@@ -1,0 +1,248 @@
+"""AsyncLLM: the same answers as LLM, places freed at once, back-pressure, an orderly end."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dise_core import LLM, AsyncLLM, CanvasUpdate, InputError, Read, Reading, RequestOutput, SamplingParams, ScoringParams
+from dise_core.errors import ClosedError, ModelOutputError, OverloadedError, PlanError
+from dise_core.reading import Plan, TokenLogProbs
+from dise_core.testing.toy_model import END, MASK, ToyPredictor
+
+PARAMS = SamplingParams(max_tokens=8, block_length=4)
+
+
+class Gate(ToyPredictor):
+    """Answers only while its gate is open, and counts how many calls have come."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = threading.Event()
+        self.calls = 0
+
+    def read(self, reads: Sequence[Read]) -> list[Reading]:
+        self.calls += 1
+        assert self.gate.wait(20)
+        return super().read(reads)
+
+
+class Poisoned(ToyPredictor):
+    """Answers NaN for any text with the token 9 in front."""
+
+    def logits(self, ids: np.ndarray) -> np.ndarray:
+        return super().logits(ids) * (np.nan if ids[0] == 9 else 1)
+
+
+def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(30):
+            await test()
+
+    asyncio.run(bounded())
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    while not condition():
+        await asyncio.sleep(0.005)
+
+
+def shown(answer: RequestOutput) -> dict[str, Any]:
+    record = answer.to_dict()
+    del record["usage"]["seconds"]
+    return record
+
+
+def endless() -> Plan[RequestOutput]:
+    while True:
+        ids = np.array([1, 2])
+        yield [Read(ids, np.array([0]), TokenLogProbs(ids[:1]))]
+
+
+def test_every_method_gives_what_llm_gives() -> None:
+    async def test() -> None:
+        plain = LLM(ToyPredictor())
+        async with AsyncLLM(ToyPredictor()) as llm:
+            generated = await llm.generate(["abc", "de"], PARAMS)
+            assert [shown(a) for a in generated] == [shown(a) for a in plain.generate(["abc", "de"], PARAMS)]
+            scored = await llm.score("abc", "def")
+            assert [shown(a) for a in scored] == [shown(a) for a in plain.score("abc", "def")]
+            assert shown(await llm.rank("abc", ["d", "e"])) == shown(plain.rank("abc", ["d", "e"]))
+            assert generated[0].usage.seconds > 0
+
+    run(test)
+
+
+def test_two_hundred_mixed_requests_at_once_get_the_answers_they_get_alone() -> None:
+    async def test() -> None:
+        plain = LLM(ToyPredictor())
+        random = np.random.default_rng(0)
+        async with AsyncLLM(ToyPredictor(), max_num_seqs=8) as llm:
+            prompts = [random.integers(0, END, random.integers(1, 9)).tolist() for _ in range(200)]
+            kinds = [
+                lambda m, p: m.generate([p], PARAMS),
+                lambda m, p: m.score([p], [[1, 2, 3]]),
+                lambda m, p: m.score([p], [[1, 2, 3]], ScoringParams(scorer="mc", scorer_settings={"num_samples": 3})),
+            ]
+            waiting = [kinds[i % 3](llm, prompt) for i, prompt in enumerate(prompts)]
+            for i, [answer] in enumerate(await asyncio.gather(*waiting)):
+                [alone] = kinds[i % 3](plain, prompts[i])
+                assert shown(answer) == shown(alone)
+
+    run(test)
+
+
+def test_a_stream_shows_every_token_once_and_ends_with_the_answer() -> None:
+    async def test() -> None:
+        async with AsyncLLM(ToyPredictor()) as llm:
+            plan = llm.planner.generate([1, 2], SamplingParams(max_tokens=8, block_length=4, temperature=1.0, n=2))
+            *updates, answer = [event async for event in llm.stream(plan)]
+            assert isinstance(answer, RequestOutput)
+            for sample in (0, 1):
+                [output] = [output for output in answer.outputs if output.index == sample]
+                mine = [u for u in updates if isinstance(u, CanvasUpdate) and u.index == sample]
+                assert [update.is_fresh for update in mine] == [True] + [False] * (len(mine) - 1)
+                canvas = [MASK] * 8
+                for update in mine:
+                    assert update.num_tokens == 8
+                    for place, token_id, text in update.committed:
+                        assert canvas[place] == MASK
+                        assert text == llm.predictor.tokenizer.token_text(token_id)
+                        canvas[place] = token_id
+                    first = canvas.index(MASK) if MASK in canvas else 8
+                    assert update.text == llm.predictor.tokenizer.decode(np.array(canvas[:first]))
+                known = [(c, t) for c, t in zip(canvas, output.token_ids, strict=True) if c != MASK]
+                assert len(known) == 6
+                assert all(c == t for c, t in known)
+
+    run(test)
+
+
+def test_a_length_controller_begins_its_canvas_anew() -> None:
+    async def test() -> None:
+        async with AsyncLLM(ToyPredictor()) as llm:
+            params = SamplingParams(max_tokens=6, length="dise-flexible", length_settings={"max_iterations": 3})
+            updates = [event async for event in llm.stream(llm.planner.generate([1, 2], params))][:-1]
+            fresh = [update for update in updates if isinstance(update, CanvasUpdate) and update.is_fresh]
+            assert 2 <= len(fresh) <= 3
+
+    run(test)
+
+
+def test_an_error_reaches_its_caller_alone() -> None:
+    async def test() -> None:
+        async with AsyncLLM(Poisoned()) as llm:
+            good, bad, wrong = await asyncio.gather(
+                llm.score([[1]], [[2]]), llm.score([[9]], [[2]]), llm.score([[1]], [[99]]), return_exceptions=True
+            )
+            assert isinstance(good, list)
+            assert isinstance(bad, ModelOutputError)
+            assert isinstance(wrong, InputError)
+
+    run(test)
+
+
+def test_a_cancelled_request_frees_its_place_before_the_next_pass() -> None:
+    async def test() -> None:
+        model = Gate()
+        async with AsyncLLM(model, max_num_seqs=1) as llm:
+            first = asyncio.ensure_future(llm.run(endless()))
+            await eventually(lambda: model.calls == 1)
+            second = asyncio.ensure_future(llm.score("a", "b"))
+            await eventually(lambda: llm.engine.num_waiting == 1)
+            first.cancel()
+            model.gate.set()
+            await second
+            assert model.calls == 2
+            with pytest.raises(asyncio.CancelledError):
+                await first
+
+    run(test)
+
+
+def test_a_plan_that_never_ends_is_ended_by_a_time_out_and_disturbs_nobody() -> None:
+    async def test() -> None:
+        async with AsyncLLM(ToyPredictor()) as llm:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.1):
+                    await asyncio.gather(llm.run(endless()), llm.score("a", "b"))
+            await eventually(lambda: llm.engine.num_running == 0)
+            assert await llm.score("a", "b")
+
+    run(test)
+
+
+def test_a_plan_that_asks_for_nothing_for_ever_is_refused() -> None:
+    def idle() -> Plan[RequestOutput]:
+        while True:
+            yield []
+
+    async def test() -> None:
+        async with AsyncLLM(ToyPredictor()) as llm:
+            with pytest.raises(PlanError, match="asked for nothing 1000 times in a row"):
+                await llm.run(idle())
+
+    run(test)
+
+
+def test_leaving_a_stream_ends_the_request() -> None:
+    async def test() -> None:
+        async with AsyncLLM(ToyPredictor()) as llm:
+            stream = llm.stream(llm.planner.generate([1, 2], SamplingParams(max_tokens=30, tokens_per_step=1)))
+            async for _ in stream:
+                break
+            await stream.aclose()
+            await eventually(lambda: llm.engine.num_running == 0)
+
+    run(test)
+
+
+def test_a_full_queue_refuses_at_once() -> None:
+    async def test() -> None:
+        model = Gate()
+        async with AsyncLLM(model, max_num_seqs=1, max_waiting=2) as llm:
+            running = asyncio.ensure_future(llm.score("a", "b"))
+            await eventually(lambda: model.calls == 1)
+            waiting = [asyncio.ensure_future(llm.score("a", "b")) for _ in range(2)]
+            await eventually(lambda: llm.engine.num_waiting == 2)
+            with pytest.raises(OverloadedError, match="2 requests are waiting already; try again later"):
+                await llm.score("a", "b")
+            model.gate.set()
+            assert len(await asyncio.gather(running, *waiting)) == 3
+
+    run(test)
+
+
+def test_closing_lets_requests_end_and_then_fails_what_is_left() -> None:
+    async def test() -> None:
+        llm = AsyncLLM(ToyPredictor())
+        forever = asyncio.ensure_future(llm.run(endless()))
+        answered = asyncio.ensure_future(llm.generate("abc", PARAMS))
+        await asyncio.sleep(0)
+        started = time.monotonic()
+        closing = asyncio.ensure_future(llm.close(grace=0.5))
+        await asyncio.sleep(0.05)
+        with pytest.raises(ClosedError, match="takes no more requests"):
+            await llm.score("a", "b")
+        assert await answered
+        await closing
+        assert 0.4 < time.monotonic() - started < 5
+        with pytest.raises(ClosedError, match="shut down before the request was done"):
+            await forever
+
+    run(test)
+
+
+def test_stop_texts_end_the_text_and_nothing_else() -> None:
+    [whole] = LLM(ToyPredictor()).generate("abc", PARAMS)
+    text = whole.outputs[0].text
+    [cut] = LLM(ToyPredictor()).generate("abc", PARAMS.model_copy(update={"stop": ("zz", text[2:4], text[3])}))
+    output = cut.outputs[0]
+    assert output.text == text[: min(text.index(text[2:4]), text.index(text[3]))]
+    assert output.finish_reason == "stop"
+    assert output.token_ids == whole.outputs[0].token_ids
+    assert output.score.value == whole.outputs[0].score.value
