@@ -52,7 +52,7 @@ def serve(
     )
     app = create_app(llm, Limits(max_tokens_limit, max_body_bytes, timeout), os.environ.get(KEY_VARIABLE) or None)
     server = GracefulServer(app, llm, host, port, grace)
-    listening = server.config.bind_socket()
+    listening = server.listen()
     print(f"dise: {llm.predictor.name} at http://{host}:{listening.getsockname()[1]}", flush=True)
     server.run(sockets=[listening])
 

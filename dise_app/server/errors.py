@@ -68,11 +68,7 @@ def _facts(error: Exception) -> tuple[int, str | None, str | None]:
 def _message(error: Exception) -> str:
     match error:
         case RequestValidationError():
-            problem = error.errors()[0]
-            if problem["type"] == "json_invalid":
-                return f"the body is no JSON: {problem['ctx']['error']}"
-            value = "" if problem["type"] == "missing" else f" (given: {problem.get('input')!r:.80})"
-            return f"{_location(error) or 'body'}: {problem['msg'].removeprefix('Value error, ')}{value}"
+            return _problem(error)
         case ValidationError():
             return str(input_error(error))
         case TimeoutError():
@@ -82,6 +78,15 @@ def _message(error: Exception) -> str:
         case DiseError() | ServerError():
             return str(error)
     return "the server failed; its log says why"
+
+
+def _problem(error: RequestValidationError) -> str:
+    """Return the first problem of a body as one line that names the field and the value."""
+    problem = error.errors()[0]
+    if problem["type"] == "json_invalid":
+        return f"the body is no JSON: {problem['ctx']['error']}"
+    value = "" if problem["type"] == "missing" else f" (given: {problem.get('input')!r:.80})"
+    return f"{_location(error) or 'body'}: {problem['msg'].removeprefix('Value error, ')}{value}"
 
 
 def _location(error: RequestValidationError | ValidationError) -> str | None:

@@ -21,6 +21,9 @@ log = logging.getLogger("dise.server")
 OPEN_PATHS = {"/", "/health"}
 """Paths that need no key; so do the page's own files."""
 
+CLIENT_WENT_AWAY = 499
+"""The status in log and metrics of a request that got no answer."""
+
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
@@ -42,23 +45,17 @@ class Guard:
         given = headers.get("x-request-id", "")
         request_id = given if REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
         started = time.perf_counter()
-        status = 499
-
-        async def sending(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                message["headers"] = [*message.get("headers", []), (b"x-request-id", request_id.encode())]
-            await send(message)
-
+        exchange = _Exchange(receive, send, request_id, self._max_body_bytes)
         try:
             refusal = self._refusal(scope, headers)
+            if refusal is None:
+                await self._app(scope, exchange.receive, exchange.send)
+            if exchange.is_too_large:
+                refusal = _too_large(self._max_body_bytes)
             if refusal is not None:
-                await answer(refusal)(scope, receive, sending)
-            else:
-                await self._app(scope, self._bounded(receive), sending)
+                await answer(refusal)(scope, receive, exchange.send_refusal)
         finally:
-            self._note(scope, request_id, status, time.perf_counter() - started)
+            self._note(scope, request_id, exchange.status, time.perf_counter() - started)
 
     def _refusal(self, scope: Scope, headers: MutableMapping[str, str]) -> ServerError | None:
         length = headers.get("content-length", "0")
@@ -70,19 +67,6 @@ class Guard:
         if hmac.compare_digest(key.encode(), self._api_key.encode()):
             return None
         return ServerError(401, "a valid key is needed: send the header 'Authorization: Bearer KEY'", code="invalid_api_key")
-
-    def _bounded(self, receive: Receive) -> Receive:
-        num_bytes = 0
-
-        async def receiving() -> Message:
-            nonlocal num_bytes
-            message = await receive()
-            num_bytes += len(message.get("body", b""))
-            if num_bytes > self._max_body_bytes:
-                raise _too_large(self._max_body_bytes)
-            return message
-
-        return receiving
 
     def _note(self, scope: Scope, request_id: str, status: int, seconds: float) -> None:
         route = scope.get("route")
@@ -97,6 +81,37 @@ class Guard:
             "seconds": round(seconds, 4),
         }
         log.info(json.dumps(record))
+
+
+class _Exchange:
+    """One request's body, counted as it arrives, and its answer, marked with the request's id."""
+
+    def __init__(self, receive: Receive, send: Send, request_id: str, max_body_bytes: int) -> None:
+        self._receive = receive
+        self._send = send
+        self._request_id = request_id
+        self._bytes_left = max_body_bytes
+        self.is_too_large = False
+        self.status = CLIENT_WENT_AWAY
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        self._bytes_left -= len(message.get("body", b""))
+        if self._bytes_left < 0:
+            self.is_too_large = True
+            raise _too_large(0)
+        return message
+
+    async def send(self, message: Message) -> None:
+        """Pass on the application's answer, unless the body was too large: then the refusal takes its place."""
+        if not self.is_too_large:
+            await self.send_refusal(message)
+
+    async def send_refusal(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            message["headers"] = [*message.get("headers", []), (b"x-request-id", self._request_id.encode())]
+        await self._send(message)
 
 
 def _too_large(limit: int) -> ServerError:

@@ -31,6 +31,12 @@ class GracefulServer(uvicorn.Server):
         self._llm = llm
         self._grace = grace
 
+    def listen(self) -> socket.socket:
+        """Return a socket that already takes connections, so that a client told of its address need not wait."""
+        listening = self.config.bind_socket()
+        listening.listen(self.config.backlog)
+        return listening
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Close the model within the grace time, and the connections meanwhile."""
         await asyncio.gather(self._llm.close(self._grace), super().shutdown(sockets))

@@ -1,0 +1,58 @@
+"""Servers for tests: the command in a process of its own, and any model behind the real server in this one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from dise_app.server.app import Limits, create_app
+from dise_app.server.run import GracefulServer
+from dise_core import AsyncLLM
+
+
+class ServeProcess:
+    """`dise serve` on a free port of loopback; its log is read to the end when it is stopped."""
+
+    def __init__(self, *args: str, environment: Mapping[str, str] | None = None) -> None:
+        command = [sys.executable, "-c", "from dise_app.cli.main import main; main()", "serve", "--port", "0", *args]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        self.process = subprocess.Popen(command, text=True, env=dict(os.environ) | dict(environment or {}), **pipes)  # type: ignore[call-overload]
+        self.log: list[str] = []
+        self._reader = threading.Thread(target=lambda: self.log.extend(self.process.stderr), daemon=True)
+        self._reader.start()
+        line = self.process.stdout.readline()
+        found = re.search(r"http://\S+", line)
+        assert found, f"no address in {line!r}; the log says {self.log}"
+        self.url = found[0]
+
+    def stop(self) -> int:
+        """Send SIGTERM if it still runs, and return the exit code."""
+        if self.process.poll() is None:
+            self.process.terminate()
+        code = self.process.wait(60)
+        self._reader.join(10)
+        self.process.stdout.close()
+        self.process.stderr.close()
+        return int(code)
+
+
+@contextmanager
+def serving(llm: AsyncLLM, limits: Limits | None = None, api_key: str | None = None) -> Iterator[str]:
+    """Serve a model from a thread of this process; yield its address."""
+    app = create_app(llm, limits, api_key)
+    server = GracefulServer(app, llm, "127.0.0.1", 0, 5)
+    listening = server.listen()
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve([listening])), daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(30)
+        listening.close()

@@ -1,0 +1,219 @@
+"""What goes wrong with one request, and that the others never notice."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from dise_app.server.app import Limits
+from dise_core import LLM, AsyncLLM, Plan, Read, Score, Scorer, Selector, TokenLogProbs, TokenSequence
+from dise_core.catalog import Catalog, Entry
+from dise_core.plugins import installed_catalog
+from dise_core.testing import ToyPredictor
+from tests.app.serving import ServeProcess, serving
+
+BODY = {"prompt": [1, 2], "response": [3, 4, 5]}
+PROBLEM = "83,18,75 -> 10"
+
+
+class Endless(Scorer):
+    """Asks for ever."""
+
+    def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
+        while True:
+            yield [Read(sequence.ids, np.array([0]), TokenLogProbs(sequence.ids[:1]))]
+
+
+class Raising(Scorer):
+    """Fails on its own."""
+
+    def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
+        yield [Read(sequence.ids, np.array([0]), TokenLogProbs(sequence.ids[:1]))]
+        raise ZeroDivisionError("as planned")
+
+
+class Poisoned(ToyPredictor):
+    """Answers NaN for any text with the token 9 in front, and slowly."""
+
+    def logits(self, ids: np.ndarray) -> np.ndarray:
+        time.sleep(0.002)
+        return super().logits(ids) * (np.nan if ids[0] == 9 else 1)
+
+
+def catalog() -> Catalog:
+    ours = installed_catalog()
+    broken = {"endless": Entry(Endless, "tests"), "raising": Entry(Raising, "tests")}
+    return replace(ours, scorers={**ours.scorers, **broken})
+
+
+@pytest.fixture
+def server() -> Iterator[tuple[str, AsyncLLM]]:
+    llm = AsyncLLM(Poisoned(), catalog=catalog(), max_num_seqs=4, max_waiting=8)
+    with serving(llm, Limits(max_body_bytes=10_000, timeout=1.0)) as url:
+        yield url, llm
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def good(url: str) -> float:
+    answer = httpx.post(f"{url}/v1/score", json=BODY, timeout=20)
+    assert answer.status_code == 200, answer.text
+    return float(answer.json()["data"][0]["score"]["value"])
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "message"),
+    [
+        ({"scorer": "raising"}, 500, "ZeroDivisionError: as planned"),
+        ({"scorer": "endless"}, 504, "took longer than the server allows"),
+        ({"prompt": [9]}, 500, "logits at position 1 hold NaN or infinity"),
+        ({"prompt": [1] * 50}, 400, "longer than the model's limit of 40"),
+    ],
+)
+def test_a_fault_fails_its_own_request_alone(
+    server: tuple[str, AsyncLLM], body: Mapping[str, Any], status: int, message: str
+) -> None:
+    url, llm = server
+    [alone] = LLM(ToyPredictor()).score([BODY["prompt"]], [BODY["response"]])
+    with ThreadPoolExecutor(4) as pool:
+        bad = pool.submit(httpx.post, f"{url}/v1/score", json={**BODY, **body}, timeout=20)
+        values = list(pool.map(good, [url] * 12))
+    assert (bad.result().status_code, message in bad.result().json()["error"]["message"]) == (status, True), (
+        bad.result().text
+    )
+    assert values == pytest.approx([alone.outputs[0].score.value] * 12)
+    eventually(lambda: llm.engine.num_running == 0)
+
+
+def test_a_stream_that_fails_midway_says_so_and_ends(server: tuple[str, AsyncLLM]) -> None:
+    url, _ = server
+    body = {"prompt": [1, 2], "max_tokens": 4, "stream": True, "dise": {"scorer": "raising"}}
+    events = httpx.post(f"{url}/v1/completions", json=body, timeout=20).text.strip().split("\n\n")
+    assert json.loads(events[-2].removeprefix("data: "))["error"]["message"] == "ZeroDivisionError: as planned"
+    assert events[-1] == "data: [DONE]"
+
+
+def test_a_client_that_goes_away_frees_its_place(server: tuple[str, AsyncLLM]) -> None:
+    url, llm = server
+    host, port = url.removeprefix("http://").split(":")
+    for stream in (False, True):
+        body = json.dumps({"prompt": [1, 2], "max_tokens": 4, "stream": stream, "dise": {"scorer": "endless"}})
+        with socket.create_connection((host, int(port))) as connection:
+            head = (
+                f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+            )
+            connection.sendall(f"{head}\r\n\r\n{body}".encode())
+            eventually(lambda: llm.engine.num_running == 1)
+        eventually(lambda: llm.engine.num_running == 0)
+    assert good(url)
+
+
+def test_a_full_queue_answers_429_and_later_goes_on(server: tuple[str, AsyncLLM]) -> None:
+    url, llm = server
+    body = {**BODY, "scorer": "endless"}
+    with ThreadPoolExecutor(20) as pool:
+        waiting = [pool.submit(httpx.post, f"{url}/v1/score", json=body, timeout=20) for _ in range(16)]
+        statuses = [each.result().status_code for each in waiting]
+    assert set(statuses) == {429, 504}
+    refused = next(each.result() for each in waiting if each.result().status_code == 429)
+    assert refused.headers["retry-after"] == "1"
+    assert refused.json()["error"]["code"] == "overloaded"
+    eventually(lambda: llm.engine.num_running == 0)
+    assert good(url)
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_a_body_that_is_too_large_is_refused_while_it_arrives(server: tuple[str, AsyncLLM], declared: bool) -> None:
+    url, _ = server
+    content = b'{"prompt": "' + b"a" * 20_000
+    pieces = content if declared else iter([content[:5_000], content[5_000:]])
+    answer = httpx.post(f"{url}/v1/score", content=pieces, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 413
+    assert answer.json()["error"]["code"] == "request_too_large"
+
+
+def test_sigterm_under_load_answers_or_fails_every_request() -> None:
+    """30 requests are sent, a third of them endless in practice; SIGTERM comes while they run; each gets an HTTP answer."""
+    process = ServeProcess("--grace", "2", "--max-num-seqs", "4")
+    quick = {"prompt": PROBLEM, "response": "1+2=3"}
+    slow = {**quick, "scorer": "mc", "scorer_settings": {"num_samples": 1_000_000}}
+    statuses: list[int] = []
+
+    def ask(number: int) -> None:
+        answer = httpx.post(f"{process.url}/v1/score", json=slow if number % 3 == 0 else quick, timeout=60)
+        statuses.append(answer.status_code)
+        assert answer.status_code == 200 or answer.json()["error"]["code"] == "shutting_down"
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(30)]
+    for thread in threads:
+        thread.start()
+    eventually(lambda: httpx.get(f"{process.url}/health").json()["waiting"] > 0)
+    started = time.monotonic()
+    process.stop()
+    for thread in threads:
+        thread.join(30)
+    assert time.monotonic() - started < 20
+    assert len(statuses) == 30
+    assert set(statuses) <= {200, 503}
+    assert 503 in statuses
+    logged = [json.loads(line)["status"] for line in process.log if '"path": "/v1/score"' in line]
+    assert sorted(logged) == sorted(statuses)
+
+
+def test_two_hundred_mixed_requests_at_once_get_the_answers_they_get_alone() -> None:
+    process = ServeProcess("--max-num-seqs", "16")
+
+    def body(number: int) -> tuple[str, dict[str, Any]]:
+        sampling = {"max_tokens": 4 + number % 9, "temperature": 0.5, "seed": number, "dise": {"block_length": 4}}
+        bodies: list[tuple[str, dict[str, Any]]] = [
+            ("chat/completions", {"messages": [{"role": "user", "content": f"{number},2 -> 3"}], **sampling}),
+            ("score", {"prompt": PROBLEM, "response": f"{number}+1=2"}),
+            ("rank", {"prompt": PROBLEM, "candidates": [f"{number}", "2+2"], "scorer": "interleaved"}),
+            ("score", {"prompt": f"{number}", "response": "1+1", "scorer": "mc", "scorer_settings": {"num_samples": 4}}),
+        ]
+        return bodies[number % 4]
+
+    def relevant(answer: dict[str, Any]) -> Any:
+        parts = answer.get("choices") or answer["data"]
+        return [(part.get("text") or part.get("message"), part_score(part)) for part in parts]
+
+    def part_score(part: dict[str, Any]) -> float:
+        return float((part.get("score") or part["dise"]["score"])["value"] or 0)
+
+    async def ask_all() -> list[Any]:
+        limits = httpx.Limits(max_connections=200)
+        async with httpx.AsyncClient(timeout=120, limits=limits) as client:
+
+            async def ask(number: int) -> Any:
+                path, content = body(number)
+                answer = await client.post(f"{process.url}/v1/{path}", json=content)
+                assert answer.status_code == 200, answer.text
+                return relevant(answer.json())
+
+            together = await asyncio.gather(*map(ask, range(200)))
+            alone = [await ask(number) for number in range(0, 200, 7)]
+            for crowded, single in zip(together[::7], alone, strict=True):
+                assert [text for text, _ in crowded] == [text for text, _ in single]
+                assert [score for _, score in crowded] == pytest.approx([score for _, score in single], abs=1e-4)
+            return list(together)
+
+    try:
+        assert len(asyncio.run(ask_all())) == 200
+    finally:
+        process.stop()
