@@ -119,6 +119,13 @@ class Planner:
         pairs = zip(several, answers, strict=True)
         return [self.score(prompt, response, params or ScoringParams(), chat) for prompt, response in pairs]
 
+    def texts(
+        self, prompt: Prompt, responses: Sequence[Prompt], params: ScoringParams, chat: bool | None = None
+    ) -> list[TokenSequence]:
+        """Return the checked texts that `score` would score, for those who score them with several scorers."""
+        given = self._prompt(prompt, chat) if len(prompt) else self._no_prompt()
+        return [self._finished_text(given, response, params) for response in responses]
+
     def _evaluate(self, prompt: _Given, responses: Sequence[Prompt], params: ScoringParams) -> Plan[RequestOutput]:
         scorer, params = self._scorer(params)
         sequences = [self._finished_text(prompt, response, params) for response in responses]

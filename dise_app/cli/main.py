@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from dise_app.cli import catalog, generate, rank, score, serve
+from dise_app.cli import catalog, evaluate, generate, rank, score, serve
 
 app = typer.Typer(
     name="dise",
@@ -19,6 +19,7 @@ app = typer.Typer(
 app.command("generate")(generate.generate)
 app.command("score")(score.score)
 app.command("rank")(rank.rank)
+app.add_typer(evaluate.app, name="eval")
 app.command("serve")(serve.serve)
 app.command("plugins")(catalog.plugins)
 app.command("models")(catalog.models)

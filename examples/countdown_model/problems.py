@@ -15,7 +15,7 @@ from pathlib import Path
 from random import Random
 
 LARGEST = 400
-"""The largest number in a solution; every number up to it is one token."""
+"""The largest number in a solution."""
 
 OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
 
@@ -110,7 +110,7 @@ def _signed_sums(problem: Problem) -> Iterator[str]:
     for signs in product("+-", repeat=len(problem.numbers)):
         ordered = sorted(zip(signs, problem.numbers, strict=True), key=lambda term: term[0] == "-")
         if ordered[0][0] == "+" and sum(n if sign == "+" else -n for sign, n in ordered) == problem.target:
-            yield _written([number for _, number in ordered], [sign for sign, _ in ordered[1:]])
+            yield written([number for _, number in ordered], [sign for sign, _ in ordered[1:]])
 
 
 def _chains(problem: Problem) -> Iterator[str]:
@@ -120,10 +120,11 @@ def _chains(problem: Problem) -> Iterator[str]:
             for kind, number in zip(kinds, numbers[1:], strict=True):
                 values.append(_apply(values[-1], kind, number))
             if values[-1] == problem.target and all(v.denominator == 1 and 0 <= v <= LARGEST for v in values):
-                yield _written(list(numbers), list(kinds))
+                yield written(list(numbers), list(kinds))
 
 
-def _written(numbers: list[int], kinds: list[str]) -> str:
+def written(numbers: list[int], kinds: list[str]) -> str:
+    """Return one step per operation, from left to right, and the expression in answer marks."""
     value, expression = numbers[0], str(numbers[0])
     steps = []
     for place, (kind, number) in enumerate(zip(kinds, numbers[1:], strict=True)):

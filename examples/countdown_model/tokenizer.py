@@ -1,14 +1,13 @@
-"""The tokenizer of the embedded model: every number, sign and mark is one token."""
+"""The tokenizer of the embedded model: every digit, sign and mark is one token."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
-from problems import LARGEST
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-NUMBERS = [str(number) for number in range(LARGEST + 1)]
+DIGITS = list("0123456789")
 SIGNS = ["+", "-", "*", "/", "=", ",", "(", ")", "->", "<answer>", "</answer>"]
 UNKNOWN, USER, ASSISTANT, TURN_END, END, MASK = SPECIAL = [
     "<|unk|>",
@@ -18,7 +17,7 @@ UNKNOWN, USER, ASSISTANT, TURN_END, END, MASK = SPECIAL = [
     "<|endoftext|>",
     "<|mdm_mask|>",
 ]
-VOCABULARY = {token: token_id for token_id, token in enumerate([*NUMBERS, *SIGNS, *SPECIAL])}
+VOCABULARY = {token: token_id for token_id, token in enumerate([*DIGITS, *SIGNS, *SPECIAL])}
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}"
@@ -30,10 +29,10 @@ CHAT_TEMPLATE = (
 
 
 def build() -> Tokenizer:
-    """Return the tokenizer: spaces are dropped, then numbers, marks and signs are split off."""
+    """Return the tokenizer: spaces are dropped, then digits, marks and signs are split off."""
     tokenizer = Tokenizer(models.WordLevel(VOCABULARY, unk_token=UNKNOWN))
     tokenizer.normalizer = normalizers.Replace(Regex(r"\s+"), "")
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"\d+|->|</?answer>|."), "isolated")
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"\d|->|</?answer>|."), "isolated")
     tokenizer.decoder = decoders.Fuse()
     tokenizer.add_special_tokens(SPECIAL)
     return tokenizer

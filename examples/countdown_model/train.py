@@ -18,9 +18,9 @@ from random import Random
 
 import tokenizer as countdown_tokenizer
 import torch
-from problems import draw_problem, solution
+from problems import Problem, draw_problem, solution, written
 from safetensors.torch import load_file, save_file
-from tokenizer import ASSISTANT, END, MASK, USER, VOCABULARY
+from tokenizer import ASSISTANT, END, MASK, SPECIAL, USER, VOCABULARY
 from torch import Tensor
 from torch.nn import functional
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -37,7 +37,7 @@ CONFIG = {
     "n_kv_heads": 6,
     "mlp_hidden_size": 512,
     "vocab_size": len(VOCABULARY),
-    "embedding_size": 448,
+    "embedding_size": 32,
     "max_sequence_length": 512,
     "rope": True,
     "rope_theta": 10000.0,
@@ -55,8 +55,13 @@ CONFIG = {
     "torch_dtype": "bfloat16",
 }
 
-WIDTHS = "28:12,40:5,60:2,72:1"
+WIDTHS = "48:12,64:5,144:1"
 """Tokens in a row, and how often a batch is that wide. End tokens fill a row, as in LLaDA's fine-tuning."""
+
+FINISHED_WEIGHT = 1.0
+"""How much a token of a finished text counts beside the tokens of a masked one, whose expected weight is 1."""
+
+TOKENIZER = countdown_tokenizer.build()
 
 NUM_NUMBERS = {2: 1, 3: 26, 4: 3}
 """Numbers in a problem, and how often one is drawn. A text that is longer than its row is drawn again, so that four numbers
@@ -95,36 +100,95 @@ def build_model() -> LlamaForCausalLM:
     return LlamaForCausalLM(config)
 
 
-def draw_batch(random: Random, size: int, widths: dict[int, int]) -> tuple[Tensor, Tensor]:
-    """Return token ids [B, W] and which of them are the response (with its end tokens), bool [B, W]."""
-    encode = countdown_tokenizer.build().encode
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Rows to learn from: true ids [B, W], which of them are the response (with its end tokens), and what is shown.
+
+    `shown` differs from `ids` in the last rows only, the finished texts with mistakes, whose number is `num_finished`.
+    """
+
+    ids: Tensor
+    is_response: Tensor
+    shown: Tensor
+    num_finished: int
+
+
+def draw_batch(random: Random, size: int, widths: dict[int, int], num_finished: int) -> Batch:
+    """Return a batch of `size` rows of one width."""
     width = random.choices(list(widths), widths.values())[0]
     ids = torch.full((size, width), VOCABULARY[END])
     is_response = torch.ones(size, width, dtype=torch.bool)
+    shown = ids.clone()
     row = 0
     while row < size:
         problem = draw_problem(random, random.choices(list(NUM_NUMBERS), NUM_NUMBERS.values())[0])
-        prompt = encode(f"{USER}{problem.prompt}{ASSISTANT}").ids
-        text = prompt + encode(str(solution(problem))).ids
-        if len(text) <= width:
-            ids[row, : len(text)] = torch.tensor(text)
+        prompt, response = tokens(f"{USER}{problem.prompt}{ASSISTANT}"), tokens(str(solution(problem)))
+        if len(prompt) + len(response) <= width:
+            end = len(prompt) + len(response)
+            ids[row, :end] = torch.tensor(prompt + response)
             is_response[row, : len(prompt)] = False
+            shown[row] = ids[row]
+            if row >= size - num_finished:
+                shown[row, len(prompt) : end] = torch.tensor(with_mistakes(random, problem, response))
             row += 1
-    return ids, is_response
+    return Batch(ids, is_response, shown, num_finished)
 
 
-def loss_of(model: LlamaForCausalLM, ids: Tensor, is_response: Tensor) -> Tensor:
+def with_mistakes(random: Random, problem: Problem, response: list[int]) -> list[int]:
+    """Return a response of the same length: as it is, with random tokens, or the answer to a problem that was misread."""
+    kind = random.choice(("right", "random", "random", "misread"))
+    if kind == "misread":
+        for _ in range(20):
+            other = tokens(misread(random, problem))
+            if len(other) == len(response) and other != response:
+                return other
+    if kind == "right":
+        return response
+    rate = random.uniform(0, 0.3)
+    return [another(random, token) if random.random() < rate else token for token in response]
+
+
+def another(random: Random, token: int) -> int:
+    """Return a random token: a digit for a digit, else any that is no special one."""
+    return random.randrange(10) if token < 10 else random.randrange(len(VOCABULARY) - len(SPECIAL))
+
+
+def misread(random: Random, problem: Problem) -> str:
+    """Return an answer with one digit misread or other signs: consistent in itself, and not what was asked."""
+    numbers = list(problem.numbers)
+    random.shuffle(numbers)
+    if random.random() < 0.5:
+        place = random.randrange(len(numbers))
+        digits = list(str(numbers[place]))
+        digits[random.randrange(len(digits))] = str(random.randrange(10))
+        numbers[place] = int("".join(digits))
+    signs = sorted(random.choices("+-", k=len(numbers) - 1))
+    return written(numbers, signs)
+
+
+def tokens(text: str) -> list[int]:
+    """Return the ids of a text."""
+    ids: list[int] = TOKENIZER.encode(text).ids
+    return ids
+
+
+def loss_of(model: LlamaForCausalLM, batch: Batch, device: str) -> Tensor:
     """Return LLaDA's fine-tuning loss: response tokens masked with probability t, cross-entropy weighted by 1/t.
 
-    t is uniform; a batch takes evenly spaced values with one random offset, which lowers the variance.
+    t is uniform; a batch takes evenly spaced values with one random offset, which lowers the variance. In the finished
+    texts nothing is masked and each response token has the weight FINISHED_WEIGHT: what should stand here, given a text
+    that may be wrong?
     """
-    size = len(ids)
-    t = ((torch.arange(size) + torch.rand(1)) / size)[torch.randperm(size), None].clamp(min=1e-3).to(ids.device)
-    is_masked = (torch.rand(ids.shape, device=ids.device) < t) & is_response
-    with torch.autocast(ids.device.type, dtype=torch.bfloat16):
-        logits = model(torch.where(is_masked, CONFIG["mask_token_id"], ids)).logits
+    size, is_response = len(batch.ids), batch.is_response.to(device)
+    is_finished = torch.arange(size, device=device)[:, None] >= size - batch.num_finished
+    t = ((torch.arange(size) + torch.rand(1)) / size)[torch.randperm(size), None].clamp(min=1e-3).to(device)
+    is_masked = (torch.rand(is_response.shape, device=device) < t) & is_response & ~is_finished
+    weights = torch.where(is_finished, FINISHED_WEIGHT * is_response, is_masked / t)
+    ids = batch.ids.to(device)
+    with torch.autocast(device, dtype=torch.bfloat16):
+        logits = model(torch.where(is_masked, CONFIG["mask_token_id"], batch.shown.to(device))).logits
     losses = functional.cross_entropy(logits.float().flatten(0, 1), ids.flatten(), reduction="none").view_as(ids)
-    return (losses * is_masked / t / is_response.sum(1, keepdim=True)).sum() / size
+    return (losses * weights / is_response.sum(1, keepdim=True)).sum() / size
 
 
 def make_optimizers(model: LlamaForCausalLM) -> list[torch.optim.Optimizer]:
@@ -148,6 +212,7 @@ class Settings:
     batch_size: int
     peak: float
     widths: dict[int, int]
+    num_finished: int
     seed: int
     device: str
 
@@ -165,8 +230,8 @@ def train(model: LlamaForCausalLM, settings: Settings) -> Iterator[tuple[int, fl
     ]
     losses: list[float] = []
     for step in range(1, settings.num_steps + 1):
-        ids, is_response = draw_batch(random, settings.batch_size, settings.widths)
-        loss = loss_of(compiled, ids.to(settings.device), is_response.to(settings.device))
+        batch = draw_batch(random, settings.batch_size, settings.widths, settings.num_finished)
+        loss = loss_of(compiled, batch, settings.device)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for optimizer, scheduler in zip(optimizers, schedulers, strict=True):
@@ -216,15 +281,16 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--start", type=Path, help="a checkpoint to go on from, instead of random weights")
     parser.add_argument("--log", type=Path, default=Path("train_log.jsonl"))
-    parser.add_argument("--steps", type=int, default=5000)
+    parser.add_argument("--steps", type=int, default=4500)
     parser.add_argument("--peak", type=float, default=1.0, help="share of the full learning rate")
     parser.add_argument("--widths", default=WIDTHS, help="tokens in a row, and how often a batch is that wide")
+    parser.add_argument("--finished", type=int, default=0, help="rows of a batch that are finished texts with mistakes")
     parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cpu")
     args = parser.parse_args()
     widths = {int(width): int(weight) for width, weight in (pair.split(":") for pair in args.widths.split(","))}
-    settings = Settings(args.steps, args.batch_size, args.peak, widths, args.seed, args.device)
+    settings = Settings(args.steps, args.batch_size, args.peak, widths, args.finished, args.seed, args.device)
     torch.manual_seed(args.seed)
     model = build_model()
     if args.start is not None:

@@ -8,7 +8,7 @@ from countdown_model.problems import held_out_problems, is_correct, solution
 from dise_adapters.countdown import FOLDER
 from dise_core import LLM, InputError, SamplingParams, ScoringParams
 
-ONE_A_STEP = SamplingParams(max_tokens=32, block_length=16, tokens_per_step=1)
+ONE_A_STEP = SamplingParams(max_tokens=48, block_length=16, tokens_per_step=1)
 
 
 @pytest.fixture(scope="module")
@@ -70,9 +70,9 @@ def test_a_bad_message_is_refused(llm: LLM, message: dict[str, str], text: str) 
 
 def test_no_chat_takes_the_text_as_it_is(llm: LLM) -> None:
     [raw] = llm.generate("83,18", ONE_A_STEP, chat=False)
-    assert raw.prompt_token_ids == (83, 406, 18)
+    assert raw.prompt_token_ids == (8, 3, 15, 1, 8)
 
 
-def test_a_number_that_it_does_not_know_is_refused(llm: LLM) -> None:
-    with pytest.raises(InputError, match="vocabulary has no '5000'"):
-        llm.generate("5000,1 -> 2", ONE_A_STEP)
+def test_a_character_that_it_does_not_know_is_refused(llm: LLM) -> None:
+    with pytest.raises(InputError, match="vocabulary has no 'x'"):
+        llm.generate("5,x -> 2", ONE_A_STEP)

@@ -65,13 +65,13 @@ def test_score_without_a_prompt_and_with_colours(dise: Dise) -> None:
 
 
 def test_a_file_keeps_order_ids_and_other_keys(dise: Dise, tmp_path: Path) -> None:
-    problems = write_jsonl(tmp_path / "in", {"prompt": PROBLEM, "id": 7}, "", {"prompt_ids": [412, 3, 411], "note": "x"})
+    problems = write_jsonl(tmp_path / "in", {"prompt": PROBLEM, "id": 7}, "", {"prompt_ids": [22, 3, 23], "note": "x"})
     run = dise("generate", "--input", problems, "--output", tmp_path / "out", *FAST)
     assert (run.code, run.out, run.err) == (0, "", "")
     first, second = read_jsonl(tmp_path / "out")
     assert (first["id"], first["prompt"], first["line"]) == (7, PROBLEM, 1)
     assert (second["note"], second["prompt"], second["line"]) == ("x", None, 3)
-    assert second["prompt_ids"] == [412, 3, 411]
+    assert second["prompt_ids"] == [22, 3, 23]
 
 
 def test_standard_input_and_output_stand_for_files(dise: Dise, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,236 @@
+"""dise eval: the paper's experiments, each with one command that can be killed and run again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dise_app.cli import options
+
+app = typer.Typer(
+    no_args_is_help=True, help="Rerun the paper's experiments; each goes on where it stopped.", rich_markup_mode=None
+)
+
+SCORES = (
+    "dise:full",
+    "dise:last-10",
+    "dise:response-text",
+    "interleaved:response-text",
+    "mc:response:num_samples=1",
+    "mc:response:num_samples=32",
+)
+"""What is compared where nothing is named: the paper's scorers, and ours."""
+
+CHOICE_SCORES = (
+    "dise:full",
+    "dise:response",
+    "interleaved:response",
+    "mc:response:num_samples=1",
+    "mc:response:num_samples=32",
+)
+"""The same for candidates."""
+
+
+class GraderMode(StrEnum):
+    """How answers are graded."""
+
+    robust = "robust"
+    d1 = "d1"
+
+
+Dataset = Annotated[
+    str,
+    typer.Option(
+        "--dataset",
+        help="countdown, countdown-short, gsm8k, svamp, math500; for likelihood arc-challenge, gpqa, countdown-choice.",
+    ),
+]
+Output = Annotated[Path, typer.Option("--output", help="Folder for the journal, the report and the pictures.")]
+Data = Annotated[Path | None, typer.Option("--data", help="A local file of the data set, .json or .jsonl.")]
+Limit = Annotated[int | None, typer.Option(min=1, help="Take the first so many questions.")]
+Scores = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--score",
+        help="SCORER:SELECTOR:KEY=VALUE,...; may be repeated. [default: the paper's, and interleaved]",
+        show_default=False,
+    ),
+]
+Grading = Annotated[GraderMode, typer.Option("--grader", help="robust, or d1 as the field's common harness grades.")]
+MaxTokens = Annotated[int, typer.Option(help="Length of an answer's canvas in tokens.")]
+TokensPerStep = Annotated[int, typer.Option(help="Tokens written in one denoising step.")]
+Seed = Annotated[int, typer.Option(help="Of sampling, and of questions that are drawn.")]
+
+
+def sampled(write: str, about: str) -> Callable[..., None]:
+    """Return the verb that writes several answers a question and then this report."""
+
+    def verb(
+        dataset: Dataset,
+        output: Output,
+        model: options.Model = "countdown",
+        judge: options.Judge = None,
+        data: Data = None,
+        limit: Limit = None,
+        score: Scores = None,
+        grader: Grading = GraderMode.robust,
+        max_tokens: MaxTokens = 128,
+        block_length: options.BlockLength = 32,
+        tokens_per_step: TokensPerStep = 2,
+        temperature: Annotated[float, typer.Option(help="Of the several answers.")] = 0.7,
+        n: Annotated[int, typer.Option("--n", min=2, help="Answers to each question.")] = 5,
+        seed: Seed = 0,
+        max_num_seqs: options.MaxNumSeqs = 64,
+        max_batch_tokens: options.MaxBatchTokens = 16384,
+        device: options.Device = "auto",
+        dtype: options.WeightType = options.DType.auto,
+        as_json: options.Json = False,
+        debug: options.Debug = False,  # noqa: ARG001
+    ) -> None:
+        from dise_app.evaluation import questions, report
+        from dise_app.evaluation.experiments import Sampled
+        from dise_app.evaluation.scoring import Contenders
+        from dise_core import LLM, SamplingParams
+
+        params = SamplingParams(
+            max_tokens=max_tokens,
+            block_length=block_length,
+            tokens_per_step=tokens_per_step,
+            temperature=temperature,
+            n=n,
+            seed=seed,
+        )
+        loaded = questions.load(dataset, data, limit, seed)
+        llm = LLM(
+            model,
+            judge=judge,
+            max_num_seqs=max_num_seqs,
+            max_batch_tokens=max_batch_tokens,
+            device=device,
+            dtype=dtype.value,
+        )
+        contenders = Contenders.of(score or SCORES, llm.catalog)
+        _finish(Sampled(llm, loaded, contenders, params, grader.value), output, getattr(report, write), as_json)
+
+    verb.__doc__ = about
+    return verb
+
+
+def likelihood(
+    dataset: Dataset,
+    output: Output,
+    model: options.Model = "countdown",
+    judge: options.Judge = None,
+    data: Data = None,
+    limit: Limit = None,
+    score: Scores = None,
+    block_length: options.BlockLength = 32,
+    seed: Seed = 0,
+    max_num_seqs: options.MaxNumSeqs = 64,
+    max_batch_tokens: options.MaxBatchTokens = 16384,
+    device: options.Device = "auto",
+    dtype: options.WeightType = options.DType.auto,
+    as_json: options.Json = False,
+    debug: options.Debug = False,  # noqa: ARG001
+) -> None:
+    """How often is the likeliest candidate right, by each scorer?"""
+    from dise_app.evaluation import questions, report
+    from dise_app.evaluation.experiments import Likelihood
+    from dise_app.evaluation.scoring import Contenders
+    from dise_core import LLM, InputError
+
+    loaded = questions.load(dataset, data, limit, seed)
+    if not loaded.items[0].candidates:
+        raise InputError(f"data set {dataset!r} has no candidates; take arc-challenge, gpqa or countdown-choice", "dataset")
+    llm = LLM(
+        model,
+        judge=judge,
+        max_num_seqs=max_num_seqs,
+        max_batch_tokens=max_batch_tokens,
+        device=device,
+        dtype=dtype.value,
+    )
+    contenders = Contenders.of(score or CHOICE_SCORES, llm.catalog)
+    _finish(Likelihood(llm, loaded, contenders, block_length), output, report.likelihood, as_json)
+
+
+def length(
+    dataset: Dataset,
+    output: Output,
+    model: options.Model = "countdown",
+    data: Data = None,
+    limit: Limit = None,
+    base_length: Annotated[
+        list[int] | None, typer.Option(help="Base lengths L; may be repeated. [default: 128 256 512]", show_default=False)
+    ] = None,
+    patience: Annotated[
+        list[int] | None, typer.Option(help="K of DiSE-flexible; may be repeated. [default: 2 3 4]", show_default=False)
+    ] = None,
+    mask_size: Annotated[
+        list[int] | None, typer.Option(help="D of DiSE-flexible; may be repeated. [default: 20]", show_default=False)
+    ] = None,
+    max_iterations: Annotated[int, typer.Option(help="M_max of DiSE-flexible.")] = 10,
+    daedal: Annotated[bool, typer.Option(help="Compare with DAEDAL.")] = True,
+    selector: options.SelectorName = None,
+    grader: Grading = GraderMode.robust,
+    block_length: options.BlockLength = 32,
+    tokens_per_step: TokensPerStep = 2,
+    seed: Seed = 0,
+    max_num_seqs: options.MaxNumSeqs = 64,
+    max_batch_tokens: options.MaxBatchTokens = 16384,
+    device: options.Device = "auto",
+    dtype: options.WeightType = options.DType.auto,
+    as_json: options.Json = False,
+    debug: options.Debug = False,  # noqa: ARG001
+) -> None:
+    """What do length controllers solve, and what do they cost?"""
+    from dise_app.evaluation import questions, report
+    from dise_app.evaluation.experiments import Lengths
+    from dise_core import LLM, SamplingParams
+
+    loaded = questions.load(dataset, data, limit, seed)
+    llm = LLM(model, max_num_seqs=max_num_seqs, max_batch_tokens=max_batch_tokens, device=device, dtype=dtype.value)
+
+    def params(max_tokens: int, controller: str, **settings: int) -> SamplingParams:
+        return SamplingParams(
+            max_tokens=max_tokens,
+            block_length=block_length,
+            tokens_per_step=tokens_per_step,
+            length=controller,
+            length_settings=settings,
+            selector=selector,
+            seed=seed,
+        )
+
+    variants: dict[str, Any] = {}
+    for base in base_length or (128, 256, 512):
+        for fixed in (base, base + max_iterations):
+            variants.setdefault(f"fixed, {fixed}", params(fixed, "fixed"))
+        for k in patience or (2, 3, 4):
+            for d in mask_size or (20,):
+                settings = {"patience": k, "mask_size": d, "max_iterations": max_iterations}
+                variants[f"dise-flexible from {base}, K = {k}, D = {d}"] = params(base, "dise-flexible", **settings)
+        if daedal:
+            variants[f"daedal from {base}"] = params(base, "daedal")
+    _finish(Lengths(llm, loaded, variants, grader.value), output, report.length, as_json)
+
+
+def _finish(experiment: Any, output: Path, write: Callable[..., None], as_json: bool) -> None:
+    """Run the experiment with a progress bar, write its report, and print it."""
+    from dise_app.cli.progress import progress_bar
+    from dise_app.evaluation.run import run
+
+    with progress_bar(len(experiment.questions.items)) as advance:
+        records = run(experiment, output, advance)
+    write(experiment, records, output)
+    print((output / ("results.json" if as_json else "report.md")).read_text(encoding="utf-8"), end="")
+
+
+app.command("uncertainty")(sampled("uncertainty", "Does each score tell right answers from wrong ones?"))
+app.command("best-of-n")(sampled("best_of_n", "What does choosing an answer by its score gain?"))
+app.command("likelihood")(likelihood)
+app.command("length")(length)

@@ -1,0 +1,69 @@
+"""Bringing LaTeX answers into one form, as the Hendrycks MATH grader does; its steps and their order are kept."""
+
+from __future__ import annotations
+
+import re
+
+_DROPPED = ("\n", "\\!")
+_RENAMED = (("\\\\", "\\"), ("tfrac", "frac"), ("dfrac", "frac"))
+_REMOVED = ("\\left", "\\right", "^{\\circ}", "^\\circ", "\\$")
+
+
+def normalized(text: str) -> str:
+    """Return the text in the common form. Raises ValueError where the original raises, on half a fraction."""
+    for mark in _DROPPED:
+        text = text.replace(mark, "")
+    for mark, plain in _RENAMED:
+        text = text.replace(mark, plain)
+    for mark in _REMOVED:
+        text = text.replace(mark, "")
+    text = _without_units(text).replace("\\%", "").replace("\\%", "")
+    text = text.replace(" .", " 0.").replace("{.", "{0.")
+    if not text:
+        return text
+    text = f"0{text}" if text[0] == "." else text
+    left, *right = text.split("=")
+    if len(right) == 1 and len(left) <= 2:
+        text = right[0]
+    text = _fixed_fractions(_fixed_roots(text).replace(" ", ""))
+    return _fixed_slash("\\frac{1}{2}" if text == "0.5" else text)
+
+
+def _without_units(text: str) -> str:
+    """Drop a unit on the right, which stands in \\text{ ...}."""
+    parts = text.split("\\text{ ")
+    if len(parts) > 2:
+        raise ValueError("more than one unit")
+    return parts[0]
+
+
+def _fixed_roots(text: str) -> str:
+    """Put the braces into \\sqrt3."""
+    first, *rest = text.split("\\sqrt")
+    if not rest:
+        return text
+    if any(not part for part in rest):
+        raise ValueError("a root of nothing")
+    return first + "".join("\\sqrt" + (part if part[0] == "{" else f"{{{part[0]}}}{part[1:]}") for part in rest)
+
+
+def _fixed_fractions(text: str) -> str:
+    """Put the braces into \\frac12, \\frac1{72} and \\frac{1}2."""
+    first, *rest = text.split("\\frac")
+    fixed = first
+    for part in rest:
+        fixed += "\\frac"
+        if part and part[0] == "{":
+            fixed += part
+            continue
+        if len(part) < 2:
+            return text
+        over, under, tail = part[0], part[1], part[2:]
+        fixed += f"{{{over}}}{under}{tail}" if under == "{" else f"{{{over}}}{{{under}}}{tail}"
+    return fixed
+
+
+def _fixed_slash(text: str) -> str:
+    """Write 3/4 as \\frac{3}{4}."""
+    found = re.fullmatch(r"(-?\d+)/(-?\d+)", text)
+    return f"\\frac{{{int(found[1])}}}{{{int(found[2])}}}" if found and text == f"{int(found[1])}/{int(found[2])}" else text

@@ -1,0 +1,72 @@
+"""GSM8K and SVAMP: one number."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+from dise_app.evaluation.graders.extract import MAX_TEXT, NUMBER, all_boxes, answer_marks, last_box
+from dise_app.evaluation.graders.verdict import Grader, Mode, Verdict
+
+_ROBUST = re.compile(r"-?\d[\d,]*(?:\.\d+)?|-?\.\d+")
+_FRACTION = re.compile(r"(-?)\\[dt]?frac\{(-?\d+)\}\{(-?\d+)\}")
+
+
+class NumberGrader(Grader):
+    """d1: the first number of the first usable box, cut at its first closing brace; else the last in the answer marks.
+
+    robust: the last box, else the answer marks, else the last number of the text; commas between thousands are read, and
+    fractions.
+    """
+
+    def __init__(self, truth: float | None, mode: Mode = "robust") -> None:
+        """truth: None, as d1 reads a negative one, makes every answer wrong."""
+        self._truth = truth
+        self._mode = mode
+        self.version = f"number-{mode}"
+
+    def grade(self, response: str) -> Verdict:
+        """Return the verdict."""
+        text = response[-MAX_TEXT:]
+        found = _d1_number(text) if self._mode == "d1" else _robust_number(text)
+        if found is None:
+            return Verdict(False, None, "no number found")
+        is_correct = self._truth is not None and float(found) == self._truth
+        return Verdict(is_correct, f"{float(found):g}", f"the truth is {self._truth}")
+
+
+def _d1_number(text: str) -> float | None:
+    for box in all_boxes(text):
+        content = box.strip()
+        if content and content.strip("."):
+            value = _float(content)
+            if value is None and (numbers := NUMBER.findall(content)):
+                value = float(numbers[0])
+            if value is not None:
+                return value
+    marked = answer_marks(text)
+    if not marked:
+        return None
+    value = _float(marked)
+    if value is None and (numbers := NUMBER.findall(marked)):
+        value = float(numbers[-1])
+    return value
+
+
+def _robust_number(text: str) -> Fraction | None:
+    box, marked = last_box(text), answer_marks(text)
+    for part in (box, marked, text):
+        if part is None:
+            continue
+        if (fraction := _FRACTION.search(part)) and int(fraction[3]):
+            return Fraction(int(fraction[1] + "1") * int(fraction[2]), int(fraction[3]))
+        if numbers := _ROBUST.findall(part):
+            return Fraction(numbers[-1].replace(",", "").rstrip("."))
+    return None
+
+
+def _float(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None

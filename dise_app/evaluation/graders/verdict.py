@@ -1,0 +1,29 @@
+"""What a grader says, and why."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Literal
+
+Mode = Literal["d1", "robust"]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether an answer is right, what was read from it (None if nothing), and why."""
+
+    is_correct: bool
+    extracted: str | None
+    reason: str
+
+
+class Grader(ABC):
+    """Grades the text of one answer against the truth of its question."""
+
+    version: str
+    """Names the grader and its mode in results."""
+
+    @abstractmethod
+    def grade(self, response: str) -> Verdict:
+        """Return the verdict. Any text is harmless."""

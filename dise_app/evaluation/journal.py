@@ -1,0 +1,62 @@
+"""An append-only file of finished work: kill the run at any point, and it goes on after the last whole line."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dise_core.errors import InputError
+
+Record = dict[str, Any]
+
+
+class Journal:
+    """JSON lines. The first says what the run is; each other one is a finished item, by its id."""
+
+    def __init__(self, path: Path, key: Mapping[str, Any]) -> None:
+        """Open the journal, or begin it. Raises InputError if it is of another run, naming what differs."""
+        self.path = path
+        self.records: dict[str, Record] = {}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lines = _whole_lines(path)
+        if lines:
+            self._check(json.loads(lines[0]), json.loads(json.dumps(key)))
+            self.records = {record["id"]: record for record in map(json.loads, lines[1:])}
+        self._file = path.open("a", encoding="utf-8")
+        if not lines:
+            self._write(dict(key))
+
+    def add(self, record: Record) -> None:
+        """Append a finished item; it is on the disk when this returns."""
+        self._write(record)
+        self.records[record["id"]] = record
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _write(self, record: Record) -> None:
+        self._file.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def _check(self, found: Record, key: Record) -> None:
+        for name in {**found, **key}:
+            if found.get(name) != key.get(name):
+                differs = f"its {name} is {found.get(name)!r}, not {key.get(name)!r}"
+                raise InputError(f"{self.path} holds another run: {differs}; use another --output", "output")
+
+
+def _whole_lines(path: Path) -> list[str]:
+    """Return the lines of the file; a torn last line, of a run that was killed while writing, is cut off."""
+    if not path.exists():
+        return []
+    whole = path.read_bytes()
+    kept = whole[: whole.rfind(b"\n") + 1]
+    if len(kept) < len(whole):
+        with path.open("r+b") as file:
+            file.truncate(len(kept))
+    return kept.decode().splitlines()

@@ -1,0 +1,93 @@
+"""Pictures of results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+
+from dise_app.evaluation.metrics import Rights, Scores, risk_coverage
+
+mpl.use("agg")
+
+COLOURS = ("#2c5cc5", "#d1495b", "#2e8b57", "#e0912f", "#7b4fb5", "#3aa6b9", "#8c6d46", "#6b7280")
+
+
+def forest(
+    rows: Mapping[str, Mapping[str, Any]], title: str, axis: str, path: Path, reference: Mapping[str, float] | None = None
+) -> None:
+    """Draw one dot with its interval for each row, and a hollow diamond where the paper has a figure."""
+    names = list(rows)
+    figure = Figure(figsize=(7, 0.45 * len(names) + 1.4), layout="constrained")
+    axes = figure.subplots()
+    for place, name in enumerate(names):
+        row = rows[name]
+        if row["value"] is None:
+            continue
+        colour = COLOURS[place % len(COLOURS)]
+        axes.plot([row["low"], row["high"]], [place, place], color=colour, linewidth=2, alpha=0.6)
+        axes.plot(row["value"], place, "o", color=colour)
+        axes.annotate(
+            f"{row['value']:.3f}", (row["value"], place), xytext=(0, 6), textcoords="offset points", ha="center", fontsize=8
+        )
+        if reference and name in reference:
+            axes.plot(reference[name], place, "D", markerfacecolor="none", color="#444444")
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.4, -0.7)
+    axes.set_xlabel(axis + (" (hollow diamond: the paper, LLaDA-8B)" if reference else ""))
+    axes.set_title(title, loc="left")
+    axes.grid(axis="x", alpha=0.3)
+    figure.savefig(path, dpi=130)
+
+
+def curves(tables: Mapping[str, tuple[Scores, Rights]], path: Path) -> None:
+    """Draw the ROC curve and the risk-coverage curve of each scorer."""
+    figure = Figure(figsize=(10, 4.6), layout="constrained")
+    roc, risk = figure.subplots(1, 2)
+    for place, (name, (scores, is_right)) in enumerate(tables.items()):
+        colour = COLOURS[place % len(COLOURS)]
+        order = np.argsort(scores.ravel(), kind="stable")
+        wrong = ~is_right.ravel()[order]
+        caught = np.concatenate([[0], np.cumsum(wrong) / max(1, wrong.sum())])
+        alarms = np.concatenate([[0], np.cumsum(~wrong) / max(1, (~wrong).sum())])
+        roc.plot(alarms, caught, color=colour, label=name)
+        curve = risk_coverage(scores, is_right)
+        risk.plot(np.arange(1, len(curve) + 1) / len(curve), curve, color=colour, label=name)
+    roc.plot([0, 1], [0, 1], color="#999999", linestyle=":", linewidth=1)
+    roc.set(xlabel="right answers rejected", ylabel="wrong answers caught", title="ROC")
+    risk.set(xlabel="share of answers kept", ylabel="share of them wrong", title="risk and coverage")
+    risk.legend(fontsize=8)
+    figure.savefig(path, dpi=130)
+
+
+def histograms(tables: Mapping[str, tuple[Scores, Rights]], path: Path) -> None:
+    """Draw, for each scorer, the scores of right and of wrong answers."""
+    figure = Figure(figsize=(9, 2.2 * len(tables)), layout="constrained")
+    for axes, (name, (scores, is_right)) in zip(np.ravel(figure.subplots(len(tables), 1)), tables.items(), strict=True):
+        finite = scores[np.isfinite(scores)]
+        bins = np.linspace(np.quantile(finite, 0.01), finite.max(), 40)
+        for kind, chosen, colour in (("right", is_right, COLOURS[2]), ("wrong", ~is_right, COLOURS[1])):
+            values = np.clip(scores[chosen & np.isfinite(scores)], bins[0], bins[-1])
+            axes.hist(values, bins, density=True, alpha=0.55, color=colour, label=kind)
+        axes.set_title(name, loc="left", fontsize=10)
+        axes.legend(fontsize=8)
+    figure.savefig(path, dpi=130)
+
+
+def cost(rows: Mapping[str, Mapping[str, Any]], group: Callable[[str], str], title: str, path: Path) -> None:
+    """Draw accuracy over forward passes, one colour a group of rows."""
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    axes = figure.subplots()
+    groups: Sequence[str] = list(dict.fromkeys(map(group, rows)))
+    for name, row in rows.items():
+        colour = COLOURS[groups.index(group(name)) % len(COLOURS)]
+        axes.plot(row["nfe"], row["accuracy"]["value"], "o", color=colour)
+        axes.annotate(name, (row["nfe"], row["accuracy"]["value"]), xytext=(5, 3), textcoords="offset points", fontsize=7)
+    axes.set(xlabel="forward passes a question", ylabel="share solved", title=title)
+    axes.set_xscale("log")
+    axes.grid(alpha=0.3)
+    figure.savefig(path, dpi=130)

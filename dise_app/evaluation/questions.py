@@ -1,0 +1,307 @@
+"""The data sets of the paper's experiments: from the hub or a local file, each question with its prompt and its grader."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any, ClassVar
+
+from dise_app.evaluation.graders import CountdownGrader, Grader, MathGrader, Mode, NumberGrader
+from dise_core.errors import InputError, ModelError
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One question: its prompt and its truth; for multiple choice the candidates and which of them is right."""
+
+    id: str
+    prompt: str
+    truth: Any
+    candidates: tuple[str, ...] = ()
+    right: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Questions:
+    """The questions of one experiment, and where they come from: named in every result."""
+
+    dataset: Dataset
+    source: str
+    items: tuple[Question, ...]
+
+
+class Dataset(ABC):
+    """Knows the rows of one data set. `version` names the wording of its prompts."""
+
+    name: ClassVar[str]
+    version: ClassVar[str]
+    hub_id: ClassVar[str | None] = None
+    hub_config: ClassVar[str | None] = None
+    revision: ClassVar[str | None] = None
+    split: ClassVar[str] = "test"
+
+    @abstractmethod
+    def question(self, row: Row, number: int) -> Question:
+        """Return one row as a question. Raises KeyError or ValueError for a row of another shape."""
+
+    def grader(self, question: Question, mode: Mode) -> Grader:  # noqa: ARG002
+        """Return the grader of a question. Raises InputError where answers are not graded but ranked."""
+        raise InputError(f"data set {self.name!r} is for likelihood: its answers are ranked, not graded", "dataset")
+
+    def drawn(self, count: int, seed: int) -> list[Row]:  # noqa: ARG002
+        """Return rows that need no file. Raises InputError where the data set cannot be made up."""
+        raise InputError(f"data set {self.name!r} is read from the hub or from a file: give --data FILE", "data")
+
+
+class Countdown(Dataset):
+    """Numbers and a target, as a task in words; the answer stands in a box."""
+
+    name = "countdown"
+    version = "instruct-1"
+
+    def question(self, row: Row, number: int) -> Question:
+        """Return {"input": "83,18,75", "output": "10"} as a question."""
+        numbers, target = _numbers(row["input"]), int(row["output"])
+        return Question(f"countdown-{number}", self.prompt(numbers, target), [numbers, target])
+
+    def prompt(self, numbers: Sequence[int], target: int) -> str:
+        """Return the problem as the model reads it."""
+        return (
+            "Combine the numbers with +, -, * and / so that the result is the target. Use every number exactly once. Think "
+            "step by step, then put the expression, without an equals sign, into \\boxed{}.\n\n"
+            f"Numbers: {list(numbers)}\nTarget: {target}"
+        )
+
+    def grader(self, question: Question, mode: Mode) -> Grader:
+        """Return the grader."""
+        return CountdownGrader(question.truth[0], question.truth[1], mode)
+
+    def drawn(self, count: int, seed: int) -> list[Row]:
+        """Return problems of three numbers that the embedded model has not seen and that sums solve."""
+        random, rows = Random(seed), []
+        while len(rows) < count:
+            numbers = [random.randint(1, 100) for _ in range(3)]
+            target = abs(numbers[0] + random.choice((1, -1)) * numbers[1] + random.choice((1, -1)) * numbers[2])
+            if 1 <= target <= 100 and _is_held_out(numbers, target):
+                rows.append({"input": ",".join(map(str, random.sample(numbers, 3))), "output": str(target)})
+        return rows
+
+
+class CountdownShort(Countdown):
+    """The same problems as the embedded model reads them: 83,18,75 -> 10."""
+
+    name = "countdown-short"
+    version = "short-1"
+
+    def prompt(self, numbers: Sequence[int], target: int) -> str:
+        """Return the problem as the model reads it."""
+        return f"{','.join(map(str, numbers))} -> {target}"
+
+
+class CountdownChoice(CountdownShort):
+    """Four ways to combine the numbers, one of which makes the target."""
+
+    name = "countdown-choice"
+    version = "choice-1"
+
+    def question(self, row: Row, number: int) -> Question:
+        """Return a problem that signs solve as a question of four choices."""
+        numbers, target = _numbers(row["input"]), int(row["output"])
+        random = Random(f"{numbers}->{target}")
+        texts = {signs: _worked(numbers, signs) for signs in ("++", "+-", "-+", "--")}
+        right = next((signs for signs, (_, value) in texts.items() if value == target), None)
+        if right is None:
+            a, *rest = sorted(numbers, reverse=True)
+            texts = {signs: _worked([a, *rest], signs) for signs in texts}
+            right = next((signs for signs, (_, value) in texts.items() if value == target), None)
+        if right is None:
+            raise ValueError("no signs make the target")
+        order = random.sample(sorted(texts), 4)
+        candidates = tuple(texts[signs][0] for signs in order)
+        return Question(f"countdown-{number}", self.prompt(numbers, target), target, candidates, order.index(right))
+
+    def grader(self, question: Question, mode: Mode) -> Grader:
+        """Raise InputError: choices are ranked."""
+        return Dataset.grader(self, question, mode)
+
+
+class GSM8K(Dataset):
+    """Grade-school problems in words with one number as the answer."""
+
+    name = "gsm8k"
+    version = "boxed-1"
+    hub_id = "openai/gsm8k"
+    hub_config = "main"
+
+    def question(self, row: Row, number: int) -> Question:
+        """Return {"question", "answer": "... #### 18"} as a question."""
+        truth = row["answer"].rpartition("####")[2].strip().replace(",", "")
+        return Question(f"{self.name}-{number}", _boxed_prompt(row["question"]), float(truth))
+
+    def grader(self, question: Question, mode: Mode) -> Grader:
+        """Return the grader; d1 reads no negative truth."""
+        truth = question.truth if mode == "robust" or question.truth >= 0 else None
+        return NumberGrader(truth, mode)
+
+
+class SVAMP(GSM8K):
+    """Short problems in words with one number as the answer."""
+
+    name = "svamp"
+    hub_id = "ChilleD/SVAMP"
+    hub_config = None
+
+    def question(self, row: Row, number: int) -> Question:
+        """Return {"Body", "Question", "Answer"} as a question."""
+        return Question(f"svamp-{number}", _boxed_prompt(f"{row['Body']} {row['Question']}"), float(row["Answer"]))
+
+
+class MATH500(Dataset):
+    """Competition problems with a LaTeX answer."""
+
+    name = "math500"
+    version = "boxed-1"
+    hub_id = "HuggingFaceH4/MATH-500"
+
+    def question(self, row: Row, number: int) -> Question:
+        """Return {"problem", "answer"} as a question."""
+        return Question(f"math500-{number}", _boxed_prompt(row["problem"]), row["answer"])
+
+    def grader(self, question: Question, mode: Mode) -> Grader:
+        """Return the grader."""
+        return MathGrader(question.truth, mode)
+
+
+class ARCChallenge(Dataset):
+    """School science questions of several choices; the text of each choice is scored."""
+
+    name = "arc-challenge"
+    version = "lm-eval-1"
+    hub_id = "allenai/ai2_arc"
+    hub_config = "ARC-Challenge"
+
+    def question(self, row: Row, number: int) -> Question:
+        """Return {"question", "choices": {"text", "label"}, "answerKey"} as a question."""
+        labels, texts = list(row["choices"]["label"]), tuple(row["choices"]["text"])
+        prompt = f"Question: {row['question']}\nAnswer:"
+        return Question(str(row.get("id", number)), prompt, row["answerKey"], texts, labels.index(row["answerKey"]))
+
+
+class GPQA(Dataset):
+    """Graduate-level questions of four choices, shuffled by a seed of the question; the letter is scored."""
+
+    name = "gpqa"
+    version = "letters-1"
+    hub_id = "Idavidrein/gpqa"
+    hub_config = "gpqa_main"
+    split = "train"
+
+    def question(self, row: Row, number: int) -> Question:
+        """Return {"Question", "Correct Answer", "Incorrect Answer 1..3"} as a question."""
+        texts = [row["Correct Answer"], *(row[f"Incorrect Answer {i}"] for i in (1, 2, 3))]
+        order = Random(number).sample(range(4), 4)
+        lines = [f"({letter}) {texts[place].strip()}" for letter, place in zip("ABCD", order, strict=True)]
+        prompt = (
+            f"What is the correct answer to this question: {row['Question']}\nChoices:\n" + "\n".join(lines) + "\nAnswer: "
+        )
+        return Question(f"gpqa-{number}", prompt, "ABCD"[order.index(0)], ("(A)", "(B)", "(C)", "(D)"), order.index(0))
+
+
+DATASETS: dict[str, Dataset] = {
+    kind.name: kind() for kind in (Countdown, CountdownShort, CountdownChoice, GSM8K, SVAMP, MATH500, ARCChallenge, GPQA)
+}
+
+
+def load(name: str, path: Path | None = None, limit: int | None = None, seed: int = 0) -> Questions:
+    """Return the questions of a data set: of a local file, else drawn where that is possible, else from the hub.
+
+    limit: the first so many. Raises InputError for an unknown name or a bad file, ModelError if the hub cannot be read.
+    """
+    if name not in DATASETS:
+        raise InputError(f"unknown data set {name!r}. Known: {', '.join(sorted(DATASETS))}", "dataset")
+    dataset = DATASETS[name]
+    if path is not None:
+        rows, source = _rows_of(path), f"{path.name} sha256 {hashlib.sha256(path.read_bytes()).hexdigest()[:16]}"
+    elif dataset.hub_id is not None:
+        rows, source = (
+            _hub_rows(dataset),
+            f"{dataset.hub_id} {dataset.hub_config or ''} {dataset.split} {dataset.revision or ''}".strip(),
+        )
+    else:
+        rows, source = dataset.drawn(limit or 256, seed), f"drawn, seed {seed}"
+    items = tuple(_questions(dataset, rows, source))[:limit]
+    if not items:
+        raise InputError(f"data set {name!r} from {source} holds no question", "data")
+    return Questions(dataset, source, items)
+
+
+def _questions(dataset: Dataset, rows: Iterable[Row], source: str) -> Iterable[Question]:
+    for number, row in enumerate(rows):
+        try:
+            yield dataset.question(row, number)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise InputError(f"row {number + 1} of {source} is none of {dataset.name!r}: {error!r}", "data") from error
+        except ValueError:
+            continue
+
+
+def _rows_of(path: Path) -> list[Row]:
+    try:
+        text = path.read_text(encoding="utf-8")
+        rows = (
+            json.loads(text) if path.suffix == ".json" else [json.loads(line) for line in text.splitlines() if line.strip()]
+        )
+    except OSError as error:
+        raise InputError(f"cannot read --data {path}: {error.strerror}", "data") from error
+    except ValueError as error:
+        raise InputError(f"--data {path} is no JSON: {error}", "data") from error
+    if not isinstance(rows, list):
+        raise InputError(f"--data {path} holds no list of questions", "data")
+    return rows
+
+
+def _hub_rows(dataset: Dataset) -> list[Row]:
+    import datasets
+
+    try:
+        return list(
+            datasets.load_dataset(dataset.hub_id, dataset.hub_config, split=dataset.split, revision=dataset.revision)
+        )
+    except Exception as error:
+        hint = (
+            " It is gated: accept its terms on its page, then log in with `hf auth login`." if dataset.name == "gpqa" else ""
+        )
+        problem = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ModelError(f"cannot read {dataset.hub_id} from the hub: {problem}.{hint} Or give --data FILE") from error
+
+
+def _boxed_prompt(problem: str) -> str:
+    return f"Solve the problem step by step, and put the final answer into \\boxed{{}}.\n\n{problem}"
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", text)]
+
+
+def _worked(numbers: Sequence[int], signs: str) -> tuple[str, int]:
+    """Return the steps and the expression of a signed sum, and its value."""
+    value, expression, steps = numbers[0], str(numbers[0]), []
+    for sign, number in zip(signs, numbers[1:], strict=True):
+        result = value + number if sign == "+" else value - number
+        steps.append(f"{value}{sign}{number}={result}")
+        value, expression = result, f"{expression}{sign}{number}"
+    return f"{','.join(steps)}<answer>{expression}</answer>", value
+
+
+def _is_held_out(numbers: Sequence[int], target: int) -> bool:
+    """Return whether the embedded model's training left the problem out: one in 256, by its digest."""
+    key = f"{','.join(map(str, sorted(numbers)))}->{target}"
+    return hashlib.sha256(key.encode()).hexdigest().startswith("00")

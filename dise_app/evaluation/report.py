@@ -1,0 +1,124 @@
+"""report.md and the pictures of one experiment."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dise_app.evaluation import paper, plots, results
+from dise_app.evaluation.experiments import Experiment, Lengths, Likelihood, Sampled
+from dise_app.evaluation.journal import Record
+from dise_app.evaluation.run import key_of
+
+Rows = Sequence[Sequence[str]]
+
+
+def uncertainty(experiment: Sampled, records: Sequence[Record], output: Path) -> None:
+    """Write results.json, report.md and pictures of how well each score tells right from wrong."""
+    labels = experiment.contenders.labels
+    figures = results.uncertainty(records, labels)
+    reference = _paper(paper.AUROC, experiment, labels)
+    rows = [
+        (
+            label,
+            f"{row['nfe']:.1f}",
+            _with_interval(row["auroc_pooled"]),
+            _with_interval(row["auroc_per_question"]),
+            _number(reference.get(label)),
+            *(_number(row[name]["value"]) for name in ("prr", "aurc")),
+            *(_number(row[name]) for name in ("ece", "brier")),
+        )
+        for label, row in figures.items()
+    ]
+    tables = {label: results.table_of(records, label) for label in labels}
+    both = next(iter(figures.values()))["auroc_per_question"]["num_questions"]
+    plots.forest(
+        {k: v["auroc_pooled"] for k, v in figures.items()}, "pooled", "ROC-AUC", output / "auroc_pooled.png", reference
+    )
+    per_question = {k: v["auroc_per_question"] for k, v in figures.items()}
+    plots.forest(
+        per_question,
+        f"within the {both} questions that have both kinds of answers",
+        "ROC-AUC",
+        output / "auroc_per_question.png",
+    )
+    plots.curves(tables, output / "curves.png")
+    plots.histograms(tables, output / "scores.png")
+    head = ("scorer", "NFE", "ROC-AUC pooled", "per question", "the paper", "PRR", "AURC", "ECE", "Brier")
+    text = [
+        "ROC-AUC: the chance that a right answer scores above a wrong one, over all answers, and as the mean within the "
+        f"{both} questions that have both kinds; in brackets 95 % intervals over questions. PRR: 1 for an oracle, 0 for "
+        "chance. ECE and Brier after isotonic calibration on other questions. The paper's figure is that of LLaDA-8B at the "
+        "same length.",
+        _table(head, rows),
+        *(f"![{name}]({name}.png)" for name in ("auroc_pooled", "auroc_per_question", "curves", "scores")),
+    ]
+    _write(output, "Uncertainty", experiment, figures, text)
+
+
+def best_of_n(experiment: Sampled, records: Sequence[Record], output: Path) -> None:
+    """Write results.json, report.md and a picture of what choosing by score gains."""
+    figures = results.best_of_n(records, experiment.contenders.labels)
+    reference = {k: v / 100 for k, v in _paper(paper.BEST_OF_5, experiment, experiment.contenders.labels).items()}
+    rows = [(name, _with_interval(row), _number(reference.get(name))) for name, row in figures.items()]
+    plots.forest(figures, f"best of {experiment.params.n}", "share of questions solved", output / "best_of_n.png", reference)
+    text = [_table(("answer chosen by", "solved", "the paper"), rows), "![best of n](best_of_n.png)"]
+    _write(output, f"Best of {experiment.params.n}", experiment, figures, text)
+
+
+def likelihood(experiment: Likelihood, records: Sequence[Record], output: Path) -> None:
+    """Write results.json, report.md and a picture of how often the likeliest candidate is right."""
+    figures = results.likelihood(records, experiment.contenders.labels)
+    rows = [(label, f"{row['nfe']:.1f}", _with_interval(row["accuracy"])) for label, row in figures.items()]
+    accuracies = {label: row["accuracy"] for label, row in figures.items()}
+    plots.forest(accuracies, "the likeliest candidate", "share that is right", output / "likelihood.png")
+    text = [_table(("scorer", "NFE a candidate", "accuracy"), rows), "![likelihood](likelihood.png)"]
+    _write(output, "Likelihood", experiment, figures, text)
+
+
+def length(experiment: Lengths, records: Sequence[Record], output: Path) -> None:
+    """Write results.json, report.md and a picture of what each length controller costs and solves."""
+    figures = results.lengths(records)
+    rows = [
+        (name, _with_interval(row["accuracy"]), f"{row['nfe']:.1f}", f"{row['num_tokens']:.1f}", _counts(row["stopped_by"]))
+        for name, row in figures.items()
+    ]
+    plots.cost(figures, lambda name: name.split(",")[0].split(" from")[0], "length control", output / "length.png")
+    text = [_table(("length", "solved", "NFE", "tokens", "stopped by"), rows), "![length](length.png)"]
+    _write(output, "Length", experiment, figures, text)
+
+
+def _write(output: Path, title: str, experiment: Experiment, figures: Mapping[str, Any], text: Sequence[str]) -> None:
+    key, num_questions = key_of(experiment), len(experiment.questions.items)
+    results_json = {**key, "num_questions": num_questions, "figures": figures}
+    (output / "results.json").write_text(json.dumps(results_json, indent=2, ensure_ascii=False) + "\n")
+    facts = [
+        f"Model `{key['model']}`, data set `{key['dataset']}` ({key['source']}), prompts `{key['prompts']}`, "
+        f"n = {num_questions} questions."
+    ]
+    (output / "report.md").write_text("\n\n".join([f"# {title}", *facts, *text]) + "\n")
+
+
+def _paper(table: Any, experiment: Sampled, labels: Sequence[str]) -> dict[str, float]:
+    name, max_tokens = experiment.questions.dataset.name, experiment.params.max_tokens
+    found = {label: paper.figure_of(table, name, label, max_tokens) for label in labels}
+    return {label: figure for label, figure in found.items() if figure is not None}
+
+
+def _table(head: Sequence[str], rows: Rows) -> str:
+    marks = ["---", *["---:"] * (len(head) - 1)]
+    return "\n".join("| " + " | ".join(row) + " |" for row in (head, marks, *rows))
+
+
+def _with_interval(row: Mapping[str, Any]) -> str:
+    return "-" if row["value"] is None else f"{row['value']:.3f} [{_number(row['low'])}, {_number(row['high'])}]"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in counts.items() if name != "None") or "-"

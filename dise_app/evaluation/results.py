@@ -1,0 +1,123 @@
+"""From records to figures."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dise_app.evaluation import metrics
+from dise_app.evaluation.journal import Record
+from dise_app.evaluation.metrics import Rights, Scores
+
+Figures = dict[str, Any]
+
+
+def table_of(records: Sequence[Record], label: str) -> tuple[Scores, Rights]:
+    """Return the scores [Q, A] of one contender, -inf where it has none, and which answers are right."""
+    scores = [[_number(answer["scores"][label]["value"]) for answer in record["answers"]] for record in records]
+    rights = [[answer["is_correct"] for answer in record["answers"]] for record in records]
+    return np.array(scores), np.array(rights)
+
+
+def uncertainty(records: Sequence[Record], labels: Sequence[str]) -> Figures:
+    """Return, by contender, how well it tells right from wrong, with intervals over questions."""
+    return {label: _uncertainty(*table_of(records, label)) | {"nfe": _mean_nfe(records, label)} for label in labels}
+
+
+def _uncertainty(scores: Scores, is_right: Rights) -> Figures:
+    probabilities = metrics.calibrated(scores, is_right)
+    both = metrics.has_both(is_right)
+    return {
+        "auroc_pooled": _estimate(metrics.auroc, scores, is_right),
+        "auroc_per_question": _estimate(metrics.auroc_per_question, scores, is_right) | {"num_questions": int(both.sum())},
+        "prr": _estimate(metrics.prr, scores, is_right),
+        "aurc": _estimate(metrics.aurc, scores, is_right),
+        "ece": metrics.ece(probabilities, is_right),
+        "brier": metrics.brier(probabilities, is_right),
+        "mean_score_right": _mean(scores[is_right]),
+        "mean_score_wrong": _mean(scores[~is_right]),
+    }
+
+
+def best_of_n(records: Sequence[Record], labels: Sequence[str]) -> Figures:
+    """Return the share of questions solved by each way to choose an answer, with intervals over questions."""
+    rights = np.array([[answer["is_correct"] for answer in record["answers"]] for record in records])
+    ways = {
+        "greedy": np.array([record["greedy"]["is_correct"] for record in records], float),
+        "mean of N": rights.mean(axis=1),
+        "majority vote": np.array([_majority(record) for record in records], float),
+        "oracle": rights.any(axis=1).astype(float),
+    }
+    for label in labels:
+        scores, _ = table_of(records, label)
+        ways[label] = rights[np.arange(len(rights)), scores.argmax(axis=1)].astype(float)
+    return {name: _share(values) for name, values in ways.items()}
+
+
+def likelihood(records: Sequence[Record], labels: Sequence[str]) -> Figures:
+    """Return the share of questions whose likeliest candidate is right, and the passes of one computation."""
+    figures = {}
+    for label in labels:
+        values = [[_number(candidate[label]["rank_value"]) for candidate in record["candidates"]] for record in records]
+        is_right = [int(np.argmax(row)) == record["right"] for row, record in zip(values, records, strict=True)]
+        passes = [candidate[label]["nfe"] for record in records for candidate in record["candidates"]]
+        figures[label] = {"accuracy": _share(np.array(is_right, float)), "nfe": float(np.mean(passes))}
+    return figures
+
+
+def lengths(records: Sequence[Record]) -> Figures:
+    """Return, by length controller, the share solved, the passes, the length, and why it stopped."""
+    figures = {}
+    for name in records[0]["variants"]:
+        each = [record["variants"][name] for record in records]
+        figures[name] = {
+            "accuracy": _share(np.array([result["is_correct"] for result in each], float)),
+            "nfe": float(np.mean([result["nfe"] for result in each])),
+            "num_tokens": float(np.mean([result["num_tokens"] for result in each])),
+            "stopped_by": dict(sorted(Counter(str(result["stopped_by"]) for result in each).items())),
+        }
+    return figures
+
+
+def _majority(record: Record) -> float:
+    """Return the share of right ones among the first answers of the most frequent extracted answers."""
+    answers = record["answers"]
+    votes = Counter(answer["extracted"] for answer in answers if answer["extracted"] is not None)
+    if not votes:
+        return 0.0
+    most = max(votes.values())
+    winners = [extracted for extracted, count in votes.items() if count == most]
+    first = [next(answer for answer in answers if answer["extracted"] == winner) for winner in winners]
+    return float(np.mean([answer["is_correct"] for answer in first]))
+
+
+def _share(values: Scores) -> Figures:
+    """Return a mean over questions with its bootstrap interval."""
+    random = np.random.default_rng(0)
+    means = values[random.integers(0, len(values), (1000, len(values)))].mean(axis=1)
+    low, high = np.quantile(means, [0.025, 0.975])
+    return {"value": float(values.mean()), "low": float(low), "high": float(high), "num_questions": len(values)}
+
+
+def _estimate(figure: Any, scores: Scores, is_right: Rights) -> Figures:
+    estimate = metrics.bootstrap(figure, scores, is_right)
+    numbers = {"value": estimate.value, "low": estimate.low, "high": estimate.high}
+    return {name: None if np.isnan(number) else number for name, number in numbers.items()} | {
+        "num_questions": estimate.num_questions
+    }
+
+
+def _mean_nfe(records: Sequence[Record], label: str) -> float:
+    return float(np.mean([answer["scores"][label]["nfe"] for record in records for answer in record["answers"]]))
+
+
+def _mean(values: Scores) -> float | None:
+    finite = values[np.isfinite(values)]
+    return float(finite.mean()) if len(finite) else None
+
+
+def _number(value: float | None) -> float:
+    return float("-inf") if value is None else value

@@ -1,0 +1,78 @@
+"""Running an experiment to its end: questions that the journal lacks, as many at a time as the engine holds."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import platform
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from dise_app.evaluation.experiments import Experiment
+from dise_app.evaluation.journal import Journal, Record
+
+PACKAGES = ("dise", "torch", "transformers", "tokenizers", "numpy", "scikit-learn", "matplotlib")
+
+
+def run(experiment: Experiment, output: Path, advance: Callable[[int], None]) -> list[Record]:
+    """Return the record of every question, in their order; go on where the journal in `output` stops.
+
+    advance: told of each question that is done, those of earlier runs at once. Raises the first question's error, after
+    the journal has all that were done before it; the next run tries that question again.
+    """
+    journal = Journal(output / "journal.jsonl", key_of(experiment))
+    try:
+        todo = [question for question in experiment.questions.items if question.id not in journal.records]
+        advance(len(experiment.questions.items) - len(todo))
+        _write_manifest(output, experiment)
+        for outcome in experiment.llm.engine.run(experiment.plan(question) for question in todo):
+            journal.add(outcome.unwrap())
+            advance(1)
+        return [journal.records[question.id] for question in experiment.questions.items]
+    finally:
+        journal.close()
+
+
+def key_of(experiment: Experiment) -> dict[str, Any]:
+    """Return what the records depend on. Two runs of one key give the same records."""
+    questions, llm = experiment.questions, experiment.llm
+    return {
+        "experiment": experiment.kind,
+        "model": llm.predictor.name,
+        "tokenizer": fingerprint(llm.predictor),
+        "dataset": questions.dataset.name,
+        "prompts": questions.dataset.version,
+        "source": questions.source,
+        "settings": experiment.settings,
+    }
+
+
+def fingerprint(predictor: Any) -> str:
+    """Return a digest of how the model's tokenizer names its tokens."""
+    sample = range(0, predictor.vocab_size, max(1, predictor.vocab_size // 512))
+    names = "\n".join(predictor.tokenizer.token_text(token_id) for token_id in sample)
+    return hashlib.sha256(f"{predictor.vocab_size}\n{names}".encode()).hexdigest()[:16]
+
+
+def versions() -> Iterator[tuple[str, str]]:
+    """Yield the versions of what the figures may depend on."""
+    yield "python", platform.python_version()
+    for name in PACKAGES:
+        try:
+            yield name, importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+
+
+def _write_manifest(output: Path, experiment: Experiment) -> None:
+    manifest = {
+        **key_of(experiment),
+        "num_questions": len(experiment.questions.items),
+        "versions": dict(versions()),
+        "machine": f"{platform.machine()} {platform.system()}",
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+    (output / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n")

@@ -1,0 +1,81 @@
+"""The scorers that an experiment compares, by specification, all on the same texts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dise_core import Plan, Score, Scorer, Selector, TokenSequence, gather
+from dise_core.catalog import Catalog
+from dise_core.errors import InputError
+from dise_core.reading import count_nfe
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """One scorer over one selector, with its settings, and the specification that named it."""
+
+    label: str
+    scorer: Scorer
+    selector: Selector
+
+    def score(self, text: TokenSequence) -> Plan[tuple[Score, int]]:
+        """Return a plan of the text's score and what it would cost alone, in forward passes."""
+        return count_nfe(self.scorer.score(text, self.selector))
+
+
+@dataclass(frozen=True, slots=True)
+class Contenders:
+    """All scorers of an experiment."""
+
+    each: tuple[Contender, ...] = field(default_factory=tuple)
+
+    @classmethod
+    def of(cls, specifications: Sequence[str], catalog: Catalog) -> Contenders:
+        """Return the scorers of specifications such as "dise:last-10" or "mc:response:num_samples=32".
+
+        SCORER[:SELECTOR[:SETTING=VALUE...]]; no selector means the scorer's own. Raises InputError for unknown names, bad
+        settings, and two of the same.
+        """
+        if len(set(specifications)) < len(specifications):
+            raise InputError(f"a scorer is named twice: {', '.join(specifications)}", "score")
+        return cls(tuple(_contender(text, catalog) for text in specifications))
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The specifications."""
+        return tuple(contender.label for contender in self.each)
+
+    def score(self, text: TokenSequence) -> Plan[dict[str, dict[str, Any]]]:
+        """Return a plan of the scores by label, as JSON holds them. Scorers that read the same text share its pass."""
+        results = yield from gather(*(contender.score(text) for contender in self.each))
+        return {
+            contender.label: {**score.to_dict(), "rank_value": _finite(score.rank_value), "nfe": nfe}
+            for contender, (score, nfe) in zip(self.each, results, strict=True)
+        }
+
+
+def _contender(text: str, catalog: Catalog) -> Contender:
+    name, _, rest = text.partition(":")
+    selector_name, _, pairs = rest.partition(":")
+    settings: dict[str, Any] = {}
+    for pair in filter(None, pairs.split(",")):
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise InputError(f"a scorer is written SCORER:SELECTOR:KEY=VALUE,..., not {text!r}", "score")
+        settings[key] = _parsed(value)
+    scorer = catalog.scorer(name, settings)
+    return Contender(text, scorer, catalog.selector(selector_name or scorer.default_selector))
+
+
+def _parsed(value: str) -> Any:
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
+
+
+def _finite(value: float) -> float | None:
+    return value if value > float("-inf") else None
