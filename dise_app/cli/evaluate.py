@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
@@ -66,8 +67,8 @@ TokensPerStep = Annotated[int, typer.Option(help="Tokens written in one denoisin
 Seed = Annotated[int, typer.Option(help="Of sampling, and of questions that are drawn.")]
 
 
-def sampled(write: str, about: str) -> Callable[..., None]:
-    """Return the verb that writes several answers a question and then this report."""
+def sampled(write: str, about: str, scores: tuple[str, ...] = SCORES) -> Callable[..., None]:
+    """Return the verb that writes several answers a question, scores them and writes the report "module:function"."""
 
     def verb(
         dataset: Dataset,
@@ -91,7 +92,7 @@ def sampled(write: str, about: str) -> Callable[..., None]:
         as_json: options.Json = False,
         debug: options.Debug = False,  # noqa: ARG001
     ) -> None:
-        from dise_app.evaluation import questions, report
+        from dise_app.evaluation import questions
         from dise_app.evaluation.experiments import Sampled
         from dise_app.evaluation.scoring import Contenders
         from dise_core import LLM, SamplingParams
@@ -113,8 +114,8 @@ def sampled(write: str, about: str) -> Callable[..., None]:
             device=device,
             dtype=dtype.value,
         )
-        contenders = Contenders.of(score or SCORES, llm.catalog)
-        _finish(Sampled(llm, loaded, contenders, params, grader.value), output, getattr(report, write), as_json)
+        contenders = Contenders.of(score or scores, llm.catalog)
+        finish(Sampled(llm, loaded, contenders, params, grader.value), output, _function(write), as_json)
 
     verb.__doc__ = about
     return verb
@@ -155,7 +156,7 @@ def likelihood(
         dtype=dtype.value,
     )
     contenders = Contenders.of(score or CHOICE_SCORES, llm.catalog)
-    _finish(Likelihood(llm, loaded, contenders, block_length), output, report.likelihood, as_json)
+    finish(Likelihood(llm, loaded, contenders, block_length), output, report.likelihood, as_json)
 
 
 def length(
@@ -216,10 +217,10 @@ def length(
                 variants[f"dise-flexible from {base}, K = {k}, D = {d}"] = params(base, "dise-flexible", **settings)
         if daedal:
             variants[f"daedal from {base}"] = params(base, "daedal")
-    _finish(Lengths(llm, loaded, variants, grader.value), output, report.length, as_json)
+    finish(Lengths(llm, loaded, variants, grader.value), output, report.length, as_json)
 
 
-def _finish(experiment: Any, output: Path, write: Callable[..., None], as_json: bool) -> None:
+def finish(experiment: Any, output: Path, write: Callable[..., None], as_json: bool) -> None:
     """Run the experiment with a progress bar, write its report, and print it."""
     from dise_app.cli.progress import progress_bar
     from dise_app.evaluation.run import run
@@ -230,7 +231,16 @@ def _finish(experiment: Any, output: Path, write: Callable[..., None], as_json: 
     print((output / ("results.json" if as_json else "report.md")).read_text(encoding="utf-8"), end="")
 
 
-app.command("uncertainty")(sampled("uncertainty", "Does each score tell right answers from wrong ones?"))
-app.command("best-of-n")(sampled("best_of_n", "What does choosing an answer by its score gain?"))
+def _function(name: str) -> Callable[..., None]:
+    """Return the function that "module:function" names; imported when it is needed."""
+    module, _, function = name.partition(":")
+    found: Callable[..., None] = getattr(importlib.import_module(module), function)
+    return found
+
+
+app.command("uncertainty")(
+    sampled("dise_app.evaluation.report:uncertainty", "Does each score tell right answers from wrong ones?")
+)
+app.command("best-of-n")(sampled("dise_app.evaluation.report:best_of_n", "What does choosing an answer by its score gain?"))
 app.command("likelihood")(likelihood)
 app.command("length")(length)

@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from dise_app.cli import catalog, evaluate, generate, rank, score, serve
+from dise_app.cli import analyze, catalog, evaluate, generate, rank, score, serve
 
 app = typer.Typer(
     name="dise",
@@ -20,6 +20,7 @@ app.command("generate")(generate.generate)
 app.command("score")(score.score)
 app.command("rank")(rank.rank)
 app.add_typer(evaluate.app, name="eval")
+app.add_typer(analyze.app, name="analyze")
 app.command("serve")(serve.serve)
 app.command("plugins")(catalog.plugins)
 app.command("models")(catalog.models)

@@ -49,7 +49,8 @@ def auroc_per_question(scores: Scores, is_right: Rights) -> float:
 
 def has_both(is_right: Rights) -> Rights:
     """Return which questions have right and wrong answers, bool [Q]."""
-    both: Rights = is_right.any(axis=1) & ~is_right.all(axis=1)
+    num_right = is_right.sum(axis=1)
+    both: Rights = (num_right > 0) & (num_right < is_right.shape[1])
     return both
 
 

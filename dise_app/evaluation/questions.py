@@ -86,7 +86,7 @@ class Countdown(Dataset):
 
     def drawn(self, count: int, seed: int) -> list[Row]:
         """Return problems of three numbers that the embedded model has not seen and that sums solve."""
-        random, rows = Random(seed), []
+        random, rows = Random(seed), list[Row]()
         while len(rows) < count:
             numbers = [random.randint(1, 100) for _ in range(3)]
             target = abs(numbers[0] + random.choice((1, -1)) * numbers[1] + random.choice((1, -1)) * numbers[2])
@@ -139,7 +139,7 @@ class GSM8K(Dataset):
     name = "gsm8k"
     version = "boxed-1"
     hub_id = "openai/gsm8k"
-    hub_config = "main"
+    hub_config: ClassVar[str | None] = "main"
 
     def question(self, row: Row, number: int) -> Question:
         """Return {"question", "answer": "... #### 18"} as a question."""

@@ -52,7 +52,7 @@ def uncertainty(experiment: Sampled, records: Sequence[Record], output: Path) ->
         f"{both} questions that have both kinds; in brackets 95 % intervals over questions. PRR: 1 for an oracle, 0 for "
         "chance. ECE and Brier after isotonic calibration on other questions. The paper's figure is that of LLaDA-8B at the "
         "same length.",
-        _table(head, rows),
+        table(head, rows),
         *(f"![{name}]({name}.png)" for name in ("auroc_pooled", "auroc_per_question", "curves", "scores")),
     ]
     _write(output, "Uncertainty", experiment, figures, text)
@@ -64,7 +64,7 @@ def best_of_n(experiment: Sampled, records: Sequence[Record], output: Path) -> N
     reference = {k: v / 100 for k, v in _paper(paper.BEST_OF_5, experiment, experiment.contenders.labels).items()}
     rows = [(name, _with_interval(row), _number(reference.get(name))) for name, row in figures.items()]
     plots.forest(figures, f"best of {experiment.params.n}", "share of questions solved", output / "best_of_n.png", reference)
-    text = [_table(("answer chosen by", "solved", "the paper"), rows), "![best of n](best_of_n.png)"]
+    text = [table(("answer chosen by", "solved", "the paper"), rows), "![best of n](best_of_n.png)"]
     _write(output, f"Best of {experiment.params.n}", experiment, figures, text)
 
 
@@ -74,7 +74,7 @@ def likelihood(experiment: Likelihood, records: Sequence[Record], output: Path) 
     rows = [(label, f"{row['nfe']:.1f}", _with_interval(row["accuracy"])) for label, row in figures.items()]
     accuracies = {label: row["accuracy"] for label, row in figures.items()}
     plots.forest(accuracies, "the likeliest candidate", "share that is right", output / "likelihood.png")
-    text = [_table(("scorer", "NFE a candidate", "accuracy"), rows), "![likelihood](likelihood.png)"]
+    text = [table(("scorer", "NFE a candidate", "accuracy"), rows), "![likelihood](likelihood.png)"]
     _write(output, "Likelihood", experiment, figures, text)
 
 
@@ -86,7 +86,7 @@ def length(experiment: Lengths, records: Sequence[Record], output: Path) -> None
         for name, row in figures.items()
     ]
     plots.cost(figures, lambda name: name.split(",")[0].split(" from")[0], "length control", output / "length.png")
-    text = [_table(("length", "solved", "NFE", "tokens", "stopped by"), rows), "![length](length.png)"]
+    text = [table(("length", "solved", "NFE", "tokens", "stopped by"), rows), "![length](length.png)"]
     _write(output, "Length", experiment, figures, text)
 
 
@@ -107,7 +107,8 @@ def _paper(table: Any, experiment: Sampled, labels: Sequence[str]) -> dict[str, 
     return {label: figure for label, figure in found.items() if figure is not None}
 
 
-def _table(head: Sequence[str], rows: Rows) -> str:
+def table(head: Sequence[str], rows: Rows) -> str:
+    """Return a table in Markdown, its numbers to the right."""
     marks = ["---", *["---:"] * (len(head) - 1)]
     return "\n".join("| " + " | ".join(row) + " |" for row in (head, marks, *rows))
 

@@ -1,0 +1,1 @@
+"""The paper's analyses: why regeneration says something about a text."""

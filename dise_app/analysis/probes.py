@@ -1,0 +1,186 @@
+"""What is asked of a model about natural texts: its own greedy answers, or given ones."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dise_app.evaluation.experiments import Experiment
+from dise_app.evaluation.journal import Record
+from dise_app.evaluation.questions import Question
+from dise_core import (
+    Distribution,
+    Plan,
+    Read,
+    SamplingParams,
+    ScoringParams,
+    TokenLogProbs,
+    TokenSequence,
+    TopLogProbs,
+    gather,
+)
+from dise_core.arrays import Ids
+from dise_core.noise import Noise
+
+NUM_SHOWN = 8
+"""Tokens of a distribution that are kept for the examples."""
+
+
+@dataclass(frozen=True)
+class Probe(Experiment):
+    """Probes the text of each question. texts: the responses by question; where there is none the model writes its own."""
+
+    params: SamplingParams
+    texts: Mapping[str, str]
+    seed: int = 0
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The sampling and the seed."""
+        return {"params": self.params.model_dump(mode="json"), "texts": dict(self.texts), "seed": self.seed}
+
+    def plan(self, question: Question) -> Plan[Record]:
+        """Return a plan of the record of one question's text."""
+        planner, given = self.llm.planner, self.texts.get(question.id)
+        response: Any = given
+        if given is None:
+            answer = yield from planner.generate(question.prompt, self.params)
+            response = answer.outputs[0].token_ids
+        [text] = planner.texts(question.prompt, [response], ScoringParams(block_length=self.params.block_length))
+        random = Noise.for_request(self.seed, text.ids, 0).generator()
+        return {"id": question.id, **(yield from self.probe(text, random))}
+
+    @abstractmethod
+    def probe(self, text: TokenSequence, random: np.random.Generator) -> Plan[Record]:
+        """Return a plan of what is found about a text."""
+
+    def random_tokens(self, random: np.random.Generator, count: int) -> Ids:
+        """Return random ids of the vocabulary that are neither the mask nor end tokens, int64 [count]."""
+        special = self.llm.predictor.special
+        allowed = np.setdiff1d(np.arange(self.llm.predictor.vocab_size), [*special.eos_ids, special.mask_id])
+        return random.choice(allowed, count)
+
+
+@dataclass(frozen=True)
+class Ranks(Probe):
+    """The rank of the true token where the input holds a random one. 0 is the likeliest."""
+
+    num_trials: int = 80
+
+    kind = "ranks"
+
+    def probe(self, text: TokenSequence, random: np.random.Generator) -> Plan[Record]:
+        """Return a plan of the ranks of `num_trials` positions of the response, each with another random token."""
+        if len(text.text_positions) == 0:
+            return {"ranks": []}
+        positions = random.choice(text.text_positions, self.num_trials)
+        replaced = []
+        for position, token in zip(positions, self.random_tokens(random, self.num_trials), strict=True):
+            ids = text.ids.copy()
+            ids[position] = token
+            replaced.append((ids, np.array([position])))
+        readings = yield [Read(ids, at, Distribution()) for ids, at in replaced]
+        ranks = [
+            int((reading.logprobs[0] > reading.logprobs[0][text.ids[at[0]]]).sum())
+            for reading, (_, at) in zip(readings, replaced, strict=True)
+        ]
+        return {"ranks": ranks}
+
+
+@dataclass(frozen=True)
+class Distances(Probe):
+    """How far apart the predictions at a position are when it holds the true token, the mask, and a random token."""
+
+    num_trials: int = 10
+
+    kind = "distances"
+
+    def probe(self, text: TokenSequence, random: np.random.Generator) -> Plan[Record]:
+        """Return a plan of the pairwise distances at `num_trials` positions of the response, and one example."""
+        if len(text.text_positions) == 0:
+            return {"distances": []}
+        positions = random.choice(text.text_positions, self.num_trials)
+        tokens = self.random_tokens(random, self.num_trials)
+        return {
+            "distances": (
+                yield from gather(*(self._at(text, int(p), int(t)) for p, t in zip(positions, tokens, strict=True)))
+            )
+        }
+
+    def _at(self, text: TokenSequence, position: int, token: int) -> Plan[Record]:
+        variants: dict[str, Ids] = {}
+        for name, value in (("true", text.ids[position]), ("mask", None), ("random", token)):
+            variants[name] = text.with_masks(np.array([position]))
+            if value is not None:
+                variants[name][position] = value
+        at = np.array([position])
+        readings = yield [
+            Read(ids, at, readout) for ids in variants.values() for readout in (Distribution(), TopLogProbs(NUM_SHOWN))
+        ]
+        distributions = {name: np.exp(readings[2 * i].logprobs[0].astype(np.float64)) for i, name in enumerate(variants)}
+        pairs = (("true", "mask"), ("random", "mask"), ("true", "random"))
+        return {
+            "token": self.llm.predictor.tokenizer.token_text(int(text.ids[position])),
+            "random_token": self.llm.predictor.tokenizer.token_text(token),
+            "js": {f"{a}-{b}": jensen_shannon(distributions[a], distributions[b]) for a, b in pairs},
+            "wasserstein": {f"{a}-{b}": wasserstein(distributions[a], distributions[b]) for a, b in pairs},
+            "top": {name: self._shown(readings[2 * i + 1]) for i, name in enumerate(variants)},
+        }
+
+    def _shown(self, reading: Any) -> list[Any]:
+        names = [self.llm.predictor.tokenizer.token_text(int(token)) for token in reading.token_ids[0]]
+        return [[name, round(float(np.exp(p)), 6)] for name, p in zip(names, reading.logprobs[0], strict=True)]
+
+
+@dataclass(frozen=True)
+class Coherence(Probe):
+    """DiSE of a natural text and of the same text with some of its tokens replaced by random ones."""
+
+    num_tokens: int = 10
+
+    kind = "coherence"
+
+    def probe(self, text: TokenSequence, random: np.random.Generator) -> Plan[Record]:
+        """Return a plan of both scores, over the tokens that are replaced: all, the first, middle and last ten."""
+        places = text.text_positions
+        if len(places) == 0:
+            return {"scores": {}}
+        k = self.num_tokens
+        middle = max(0, (len(places) - k) // 2)
+        parts = {"full": places, f"first-{k}": places[:k], f"mid-{k}": places[middle : middle + k], f"last-{k}": places[-k:]}
+        natural, *broken = yield from gather(
+            _dise(text.ids, places), *(self._broken(text, chosen, random) for chosen in parts.values())
+        )
+        at = {int(place): row for row, place in enumerate(places)}
+        scores = {}
+        for (name, chosen), value in zip(parts.items(), broken, strict=True):
+            whole = float(np.mean([natural[at[int(place)]] for place in chosen]))
+            scores[name] = {"natural": whole, "randomized": float(np.mean(value))}
+        return {"scores": scores}
+
+    def _broken(self, text: TokenSequence, chosen: Ids, random: np.random.Generator) -> Plan[Any]:
+        ids = text.ids.copy()
+        ids[chosen] = self.random_tokens(random, len(chosen))
+        return (yield from _dise(ids, chosen))
+
+
+def _dise(ids: Ids, positions: Ids) -> Plan[Any]:
+    [reading] = yield [Read(ids, positions, TokenLogProbs(ids[positions]))]
+    return reading.logprobs.astype(np.float64)
+
+
+def jensen_shannon(p: Any, q: Any) -> float:
+    """Return the Jensen-Shannon divergence of two distributions [V], in nats: 0 to log 2."""
+    from scipy.special import rel_entr
+
+    middle = (p + q) / 2
+    return float((rel_entr(p, middle).sum() + rel_entr(q, middle).sum()) / 2)
+
+
+def wasserstein(p: Any, q: Any) -> float:
+    """Return the Wasserstein distance of two distributions [V] over token ids, as a share of the vocabulary."""
+    return float(np.abs(np.cumsum(p / p.sum()) - np.cumsum(q / q.sum())).sum() / len(p))

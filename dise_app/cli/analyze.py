@@ -1,0 +1,87 @@
+"""dise analyze: the paper's analyses, each with one command that can be killed and run again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from dise_app.cli import evaluate, options
+
+app = typer.Typer(
+    no_args_is_help=True, help="Rerun the paper's analyses: JSON, a report and pictures.", rich_markup_mode=None
+)
+
+SELECTORS = (
+    "full",
+    "response",
+    "response-text",
+    "prompt",
+    "first-10",
+    "mid-10",
+    "last-10",
+    "last-5",
+    "last-20",
+    "first-block",
+    "last-block",
+)
+"""The selection modes that are compared."""
+
+CORRECTNESS = ("dise:full", "dise:last-10")
+
+Trials = Annotated[
+    int | None,
+    typer.Option(min=1, help="Positions probed in each text. [default: 80 for ranks, 10 for distances]", show_default=False),
+]
+
+
+def probe(name: str, about: str) -> Callable[..., None]:
+    """Return the verb that probes the model's greedy answers."""
+
+    def verb(
+        dataset: evaluate.Dataset,
+        output: evaluate.Output,
+        model: options.Model = "countdown",
+        data: evaluate.Data = None,
+        limit: evaluate.Limit = None,
+        trials: Trials = None,
+        max_tokens: evaluate.MaxTokens = 128,
+        block_length: options.BlockLength = 32,
+        tokens_per_step: evaluate.TokensPerStep = 2,
+        seed: evaluate.Seed = 0,
+        max_num_seqs: options.MaxNumSeqs = 64,
+        max_batch_tokens: options.MaxBatchTokens = 16384,
+        device: options.Device = "auto",
+        dtype: options.WeightType = options.DType.auto,
+        as_json: options.Json = False,
+        debug: options.Debug = False,  # noqa: ARG001
+    ) -> None:
+        from dise_app.analysis import probes, report
+        from dise_app.evaluation import questions
+        from dise_core import LLM, SamplingParams
+
+        params = SamplingParams(max_tokens=max_tokens, block_length=block_length, tokens_per_step=tokens_per_step)
+        loaded = questions.load(dataset, data, limit, seed)
+        llm = LLM(model, max_num_seqs=max_num_seqs, max_batch_tokens=max_batch_tokens, device=device, dtype=dtype.value)
+        kinds: dict[str, Any] = {"ranks": probes.Ranks, "distances": probes.Distances, "coherence": probes.Coherence}
+        more = {"num_trials": trials} if trials is not None and name != "coherence" else {}
+        evaluate.finish(kinds[name](llm, loaded, params, {}, seed, **more), output, getattr(report, name), as_json)
+
+    verb.__doc__ = about
+    return verb
+
+
+app.command("ranks")(probe("ranks", "How high does the true token rank where the input holds a random one?"))
+app.command("distances")(probe("distances", "How far apart are the predictions for true, mask and random token?"))
+app.command("coherence")(probe("coherence", "How much surer is the model of natural text than of randomized text?"))
+app.command("correctness")(
+    evaluate.sampled("dise_app.analysis.report:correctness", "Are right answers scored above wrong ones?", CORRECTNESS)
+)
+app.command("selectors")(
+    evaluate.sampled(
+        "dise_app.analysis.report:selectors",
+        "Which positions should DiSE be taken over?",
+        tuple(f"dise:{name}" for name in SELECTORS),
+    )
+)

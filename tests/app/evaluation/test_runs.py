@@ -1,0 +1,277 @@
+"""Experiments end to end on the embedded model: killed and resumed, reported, refused."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dise_app.evaluation import questions, results
+from dise_app.evaluation.journal import Journal
+from dise_app.evaluation.questions import DATASETS
+from dise_app.evaluation.scoring import Contenders
+from dise_core import LLM, InputError, ScoringParams
+from dise_core.errors import ModelError
+from dise_core.plugins import installed_catalog
+from tests.app.conftest import Run
+
+Dise = Callable[..., Run]
+
+SHORT = ("--dataset", "countdown-short", "--max-tokens", 24, "--block-length", 12, "--tokens-per-step", 6)
+SCORES = ("--score", "dise:full", "--score", "mc:response:num_samples=2")
+
+
+def test_uncertainty_writes_a_journal_results_a_report_and_pictures(dise: Dise, tmp_path: Path) -> None:
+    run = dise("eval", "uncertainty", *SHORT, *SCORES, "--limit", 8, "--output", tmp_path, "--temperature", 1.0)
+    assert run.code == 0, run.err
+    assert run.out == (tmp_path / "report.md").read_text()
+    figures = json.loads((tmp_path / "results.json").read_text())["figures"]
+    assert set(figures) == {"dise:full", "mc:response:num_samples=2"}
+    assert figures["dise:full"]["nfe"] == 1
+    records = [json.loads(line) for line in (tmp_path / "journal.jsonl").read_text().splitlines()][1:]
+    assert len(records) == 8
+    assert all(len(record["answers"]) == 5 for record in records)
+    for name in ("auroc_pooled", "auroc_per_question", "curves", "scores"):
+        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    assert manifest["num_questions"] == 8
+    assert manifest["versions"]["torch"]
+
+
+def test_a_second_run_computes_nothing_and_another_run_is_refused(dise: Dise, tmp_path: Path) -> None:
+    args = ("eval", "best-of-n", *SHORT, *SCORES, "--limit", 3, "--n", 2, "--output", tmp_path, "--json")
+    first = dise(*args)
+    journal = (tmp_path / "journal.jsonl").read_bytes()
+    again = dise(*args)
+    assert (again.code, again.out) == (0, first.out)
+    assert (tmp_path / "journal.jsonl").read_bytes() == journal
+    assert {"greedy", "mean of N", "majority vote", "oracle", "dise:full"} <= set(json.loads(first.out)["figures"])
+    other = dise(*args, "--seed", 1)
+    assert other.code == 2
+    assert "holds another run" in other.err
+
+
+def test_likelihood_finds_the_right_one_of_four_choices(dise: Dise, tmp_path: Path) -> None:
+    scores = ("--score", "interleaved:response", "--score", "mc:response:num_samples=4")
+    run = dise("eval", "likelihood", "--dataset", "countdown-choice", "--limit", 12, *scores, "--output", tmp_path, "--json")
+    figures = json.loads(run.out)["figures"]
+    assert figures["interleaved:response"]["nfe"] == 2
+    assert figures["mc:response:num_samples=4"]["accuracy"]["value"] > 0.4
+
+
+def test_likelihood_agrees_with_rank(tmp_path: Path, dise: Dise) -> None:
+    dise(
+        "eval", "likelihood", "--dataset", "countdown-choice", "--limit", 2, "--score", "dise:response", "--output", tmp_path
+    )
+    loaded = questions.load("countdown-choice", limit=2)
+    lines = [json.loads(line) for line in (tmp_path / "journal.jsonl").read_text().splitlines()]
+    records = {record["id"]: record for record in lines[1:]}
+    for question in loaded.items:
+        ranked = LLM("countdown").rank(question.prompt, question.candidates, ScoringParams(selector="response"))
+        expected = {output.index: output.score.value for output in ranked.outputs}
+        for index, candidate in enumerate(records[question.id]["candidates"]):
+            assert candidate["dise:response"]["value"] == pytest.approx(expected[index], abs=1e-5)
+
+
+def test_length_compares_controllers(dise: Dise, tmp_path: Path) -> None:
+    args = ("--dataset", "countdown-short", "--limit", 4, "--base-length", 12, "--patience", 1, "--max-iterations", 3)
+    run = dise("eval", "length", *args, "--block-length", 12, "--output", tmp_path, "--json")
+    assert run.code == 0, run.err
+    figures = json.loads(run.out)["figures"]
+    assert list(figures) == ["fixed, 12", "fixed, 15", "dise-flexible from 12, K = 1, D = 20", "daedal from 12"]
+    assert figures["fixed, 15"]["num_tokens"] == 15
+    assert (tmp_path / "length.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("uncertainty", "--dataset", "countdwn"), "unknown data set 'countdwn'. Known: arc-challenge"),
+        (("uncertainty", "--dataset", "countdown-short", "--data", "/no/file.jsonl"), "cannot read --data /no/file.jsonl"),
+        (("uncertainty", *SHORT, "--score", "dize"), "unknown scorer 'dize'"),
+        (("uncertainty", *SHORT, "--score", "dise:full:k"), "a scorer is written SCORER:SELECTOR:KEY=VALUE"),
+        (("uncertainty", *SHORT, "--score", "dise", "--score", "dise"), "a scorer is named twice"),
+        (("uncertainty", "--dataset", "countdown-choice", "--limit", "1"), "its answers are ranked, not graded"),
+        (("likelihood", "--dataset", "countdown-short"), "has no candidates"),
+    ],
+)
+def test_bad_input_is_one_line(dise: Dise, tmp_path: Path, args: tuple[object, ...], message: str) -> None:
+    run = dise("eval", *args, "--output", tmp_path)
+    assert (run.code, run.out) == (2, "")
+    assert message in run.err
+
+
+def test_data_of_another_shape_is_named_by_row(dise: Dise, tmp_path: Path) -> None:
+    (tmp_path / "data.jsonl").write_text('{"input": "1,2", "output": "3"}\n{"question": 1}\n')
+    run = dise("eval", "uncertainty", *SHORT, "--data", tmp_path / "data.jsonl", "--output", tmp_path / "out")
+    assert run.code == 2
+    assert "row 2 of data.jsonl" in run.err
+
+
+def test_a_hub_that_cannot_be_read_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    import datasets
+
+    def refused(*_: object, **__: object) -> None:
+        raise ConnectionError("no route")
+
+    monkeypatch.setattr(datasets, "load_dataset", refused)
+    with pytest.raises(ModelError, match=r"cannot read openai/gsm8k from the hub: no route. Or give --data FILE"):
+        questions.load("gsm8k")
+    with pytest.raises(ModelError, match="It is gated: accept its terms"):
+        questions.load("gpqa")
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "prompt", "truth", "right"),
+    [
+        ("gsm8k", {"question": "Q?", "answer": "work #### 1,234"}, "Q?", 1234, -1),
+        ("svamp", {"Body": "B.", "Question": "Q?", "Answer": 51.0}, "B. Q?", 51, -1),
+        ("math500", {"problem": "P", "answer": "\\frac{1}{2}"}, "P", "\\frac{1}{2}", -1),
+        ("countdown", {"input": "83,18,75", "output": "10"}, "[83, 18, 75]", [[83, 18, 75], 10], -1),
+        (
+            "arc-challenge",
+            {"id": "x", "question": "Q?", "choices": {"text": ["a", "b"], "label": ["1", "2"]}, "answerKey": "2"},
+            "Question: Q?\nAnswer:",
+            "2",
+            1,
+        ),
+    ],
+)
+def test_rows_become_questions(name: str, row: dict[str, Any], prompt: str, truth: object, right: int) -> None:
+    question = DATASETS[name].question(row, 0)
+    assert prompt in question.prompt
+    assert (question.truth, question.right) == (truth, right)
+
+
+def test_gpqa_choices_are_shuffled_and_the_right_one_is_known() -> None:
+    row = {"Question": "Q?", "Correct Answer": "yes"} | {f"Incorrect Answer {i}": f"no {i}" for i in (1, 2, 3)}
+    places = set()
+    for number in range(20):
+        question = DATASETS["gpqa"].question(row, number)
+        assert f"{question.candidates[question.right]} yes" in question.prompt
+        places.add(question.right)
+    assert places == {0, 1, 2, 3}
+
+
+def test_scorers_of_an_experiment_share_forward_passes() -> None:
+    llm = LLM("countdown")
+    contenders = Contenders.of(["dise:full", "dise:last-10", "dise:response"], llm.catalog)
+    calls: list[int] = []
+    read = llm.predictor.read
+    llm.predictor.read = lambda reads: (calls.append(len({r.token_ids.tobytes() for r in reads})), read(reads))[1]  # type: ignore[method-assign]
+    [text] = llm.planner.texts("1,2 -> 3", ["1+2=3"], ScoringParams())
+    [outcome] = llm.engine.run([contenders.score(text)])
+    assert calls == [1]
+    assert {scores["nfe"] for scores in outcome.unwrap().values()} == {1}
+
+
+def test_a_majority_vote_shares_ties() -> None:
+    def record(*answers: tuple[str | None, bool]) -> dict[str, Any]:
+        return {
+            "greedy": {"is_correct": True},
+            "answers": [
+                {"extracted": text, "is_correct": right, "scores": {"s": {"value": -1.0 - place, "nfe": 1}}}
+                for place, (text, right) in enumerate(answers)
+            ],
+        }
+
+    records = [
+        record(("1", True), ("1", True), ("2", False)),
+        record(("1", True), ("2", False), (None, False)),
+        record((None, False), (None, False), (None, False)),
+    ]
+    figures = results.best_of_n(records, ["s"])
+    assert figures["majority vote"]["value"] == pytest.approx((1 + 0.5 + 0) / 3)
+    assert figures["oracle"]["value"] == pytest.approx(2 / 3)
+    assert figures["s"]["value"] == pytest.approx(2 / 3)
+
+
+def test_a_torn_line_is_cut_off_and_a_whole_one_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    journal = Journal(path, {"model": "m"})
+    journal.add({"id": "a", "value": 1})
+    journal.close()
+    whole = path.read_bytes()
+    path.write_bytes(whole + b'{"id": "b", "val')
+    again = Journal(path, {"model": "m"})
+    assert list(again.records) == ["a"]
+    again.close()
+    assert path.read_bytes() == whole
+    with pytest.raises(InputError, match="its model is 'm', not 'n'"):
+        Journal(path, {"model": "n"})
+
+
+RUN = """
+import sys
+from pathlib import Path
+from dise_app.evaluation import questions, report
+from dise_app.evaluation.experiments import Sampled
+from dise_app.evaluation.run import run
+from dise_app.evaluation.scoring import Contenders
+from dise_core import LLM, SamplingParams
+from dise_core.testing import ToyPredictor
+import numpy as np
+
+class Slow(ToyPredictor):
+    def __init__(self):
+        super().__init__(max_length=200)
+        self.tokenizer.encode = lambda text: np.array([ord(c) % 10 for c in text[:20]])
+    def read(self, reads):
+        import time
+        time.sleep(0.002)
+        return super().read(reads)
+
+llm = LLM(Slow(), max_num_seqs=4)
+params = SamplingParams(max_tokens=6, temperature=1.0, n=3, block_length=6)
+loaded = questions.load("countdown-short", limit=30)
+experiment = Sampled(llm, loaded, Contenders.of(["dise:full", "mc:response:num_samples=2"], llm.catalog), params, "robust")
+records = run(experiment, Path(sys.argv[1]), lambda count: None)
+report.uncertainty(experiment, records, Path(sys.argv[1]))
+"""
+
+
+def test_killed_at_twenty_random_points_a_run_ends_with_the_same_bytes_and_computes_nothing_twice(tmp_path: Path) -> None:
+    straight, killed = tmp_path / "straight", tmp_path / "killed"
+    subprocess.run([sys.executable, "-c", RUN, straight], check=True)
+    chance = random.Random(0)
+    seen: dict[str, str] = {}
+    for _ in range(20):
+        process = subprocess.Popen([sys.executable, "-c", RUN, killed])
+        journal, before = killed / "journal.jsonl", _num_lines(killed / "journal.jsonl")
+        wanted, end = before + chance.randint(0, 2), time.monotonic() + 60
+        while process.poll() is None and _num_lines(journal) < wanted and time.monotonic() < end:
+            time.sleep(0.001)
+        time.sleep(chance.random() * 0.02)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        for line in journal.read_bytes().split(b"\n")[:-1] if journal.exists() else []:
+            record = json.loads(line)
+            name = record.get("id", "key")
+            assert seen.setdefault(name, line.decode()) == line.decode()
+    subprocess.run([sys.executable, "-c", RUN, killed], check=True)
+    assert (killed / "results.json").read_bytes() == (straight / "results.json").read_bytes()
+    assert (killed / "report.md").read_bytes() == (straight / "report.md").read_bytes()
+    lines = (killed / "journal.jsonl").read_text().splitlines()
+    assert len(lines) == len({json.loads(line).get("id") for line in lines}) == 31
+
+
+def _num_lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def test_the_catalog_names_every_default_contender() -> None:
+    from dise_app.cli.evaluate import CHOICE_SCORES, SCORES
+
+    for specification in {*SCORES, *CHOICE_SCORES}:
+        [contender] = Contenders.of([specification], installed_catalog()).each
+        assert contender.label == specification
+    assert np.isfinite(len(SCORES))
