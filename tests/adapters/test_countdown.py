@@ -38,6 +38,19 @@ def test_it_is_surer_of_a_solution_than_of_its_tokens_in_another_order(llm: LLM,
         assert one.outputs[0].score.value > other.outputs[0].score.value
 
 
+def test_dise_tells_its_right_answers_from_its_wrong_ones(llm: LLM) -> None:
+    """The chance that a right answer scores above a wrong one, over 60 problems it was not trained on."""
+    problems = held_out_problems(Random(5), 60)
+    params = SamplingParams(max_tokens=48, block_length=16, temperature=1.0, n=3, selector="response-text")
+    right, wrong = [], []
+    for answer, problem in zip(llm.generate([problem.prompt for problem in problems], params), problems, strict=True):
+        for output in answer.outputs:
+            (right if is_correct(output.text, problem) else wrong).append(output.score.value)
+    assert min(len(right), len(wrong)) > 10
+    above = sum((r > w) + (r == w) / 2 for r in right for w in wrong)
+    assert above / (len(right) * len(wrong)) > 0.65
+
+
 def test_spaces_in_a_prompt_do_not_matter(llm: LLM) -> None:
     spaced, tight = llm.generate(["83, 18, 75 -> 10", "83,18,75->10"], ONE_A_STEP)
     assert spaced.prompt_token_ids == tight.prompt_token_ids
