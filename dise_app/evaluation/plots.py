@@ -72,9 +72,11 @@ def histograms(tables: Mapping[str, tuple[Scores, Rights]], path: Path) -> None:
         bins = np.linspace(np.quantile(finite, 0.01), finite.max(), 40)
         for kind, chosen, colour in (("right", is_right, COLOURS[2]), ("wrong", ~is_right, COLOURS[1])):
             values = np.clip(scores[chosen & np.isfinite(scores)], bins[0], bins[-1])
-            axes.hist(values, bins, density=True, alpha=0.55, color=colour, label=kind)
+            if len(values):
+                axes.hist(values, bins, density=True, alpha=0.55, color=colour, label=kind)
         axes.set_title(name, loc="left", fontsize=10)
-        axes.legend(fontsize=8)
+        if axes.get_legend_handles_labels()[1]:
+            axes.legend(fontsize=8)
     figure.savefig(path, dpi=130)
 
 

@@ -172,7 +172,10 @@ def test_the_batch_limit_changes_neither_tokens_nor_scores(dise: Dise, tmp_path:
         (("generate", PROBLEM, "--steps", 4, "--tokens-per-step", 2), "give either --steps or --tokens-per-step"),
         (("generate", PROBLEM, "--steps", 2), "steps=2 is less than one step for each of the 4 blocks"),
         (("generate", PROBLEM, "--selector", "last_10"), "Did you mean 'last-K'?"),
-        (("generate", PROBLEM, "--scorer", "dize"), "unknown scorer 'dize'. Did you mean 'dise'? Known: ar-perplexity, dise,"),
+        (
+            ("generate", PROBLEM, "--scorer", "dize"),
+            "unknown scorer 'dize'. Did you mean 'dise'? Known: ar-perplexity, dise,",
+        ),
         (("generate", PROBLEM, "--model", "countdwn"), "unknown model 'countdwn'. Did you mean 'countdown'?"),
         (("generate", PROBLEM, "--model", "./nowhere"), "there is no folder './nowhere'"),
         (("generate", PROBLEM, "--n", 3), "3 responses at temperature 0 would all be the same"),

@@ -163,7 +163,12 @@ def test_sigterm_under_load_answers_or_fails_every_request() -> None:
     threads = [threading.Thread(target=ask, args=(number,)) for number in range(30)]
     for thread in threads:
         thread.start()
-    eventually(lambda: httpx.get(f"{process.url}/health").json()["waiting"] > 0)
+
+    def num_received() -> int:
+        health = httpx.get(f"{process.url}/health", timeout=30).json()
+        return int(health["running"] + health["waiting"]) + len(statuses)
+
+    eventually(lambda: num_received() == 30)
     started = time.monotonic()
     process.stop()
     for thread in threads:
