@@ -16,9 +16,12 @@ BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
 def test_the_first_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
     exec(compile(BLOCKS[0], "README.md", "exec"), {})
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 6
-    values = [float(line.split()[0]) for line in lines[:5]]
-    assert values == sorted(values, reverse=True)
+    values = [float(line.split()[0]) for line in lines]
+    assert len(lines) == 7
+    assert values[:5] == sorted(values[:5], reverse=True)
+    assert values[5] > values[6]
+    shown = re.findall(r"```python\n.*?```\n\n```\n(.*?)```", README.read_text(), flags=re.DOTALL)[0].splitlines()
+    assert [line.split()[1] for line in lines] == [line.split()[1] for line in shown]
 
 
 def test_the_selector_of_ones_own_works() -> None:
