@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -50,15 +51,12 @@ def measure(way: str, folder: Path, tokens: int, vocabulary: int) -> None:
     """Score the text once and print its score, seconds, and peak memory above what stood after loading, as JSON."""
     import torch
 
-    from dise_adapters.llada import KEY_MAPPING, llama_config
-    from dise_adapters.loading import load_llama
-    from dise_core import LLM, EngineConfig, ScoringParams
+    from dise_core import LLM, ScoringParams
 
     ids = np.random.default_rng(0).integers(0, vocabulary - 2, tokens)
+    llm = LLM(str(folder))
     if way == "naive":
-        reader = load_llama(
-            folder, llama_config(json.loads((folder / "config.json").read_text()), folder), KEY_MAPPING, EngineConfig()
-        )
+        reader: Any = llm.predictor._reader  # type: ignore[attr-defined]
         body, head = reader._body, reader._head
 
         def score() -> float:
@@ -67,7 +65,6 @@ def measure(way: str, folder: Path, tokens: int, vocabulary: int) -> None:
                 logprobs = torch.log_softmax(logits, dim=-1)
                 return float(logprobs.gather(-1, torch.from_numpy(ids)[:, None]).mean())
     else:
-        llm = LLM(str(folder))
 
         def score() -> float:
             [answer] = llm.score([[]], [ids.tolist()], ScoringParams(selector="full"))
