@@ -28,17 +28,17 @@ PAIRS = 5
 BATCH = 128
 
 
-def body(number: int) -> dict[str, object]:
-    """Return a chat request; none is like another."""
+def body(number: int, max_tokens: int) -> dict[str, object]:
+    """Return a chat request; no two are alike."""
     prompt = f"{number % 100 + 1},{number % 37 + 1},{number % 11 + 1} -> {number % 90 + 1}"
     return {
         "messages": [{"role": "user", "content": prompt}],
-        "max_tokens": 48,
+        "max_tokens": max_tokens,
         "dise": {"block_length": 16, "tokens_per_step": 2},
     }
 
 
-async def ask(url: str, count: int, at_once: int) -> float:
+async def ask(url: str, count: int, at_once: int, max_tokens: int) -> float:
     """Send `count` requests, at most `at_once` at a time; return the seconds it took. Raises if one fails."""
     gate = asyncio.Semaphore(at_once)
     limits = httpx.Limits(max_connections=at_once)
@@ -46,7 +46,7 @@ async def ask(url: str, count: int, at_once: int) -> float:
 
         async def one(number: int) -> None:
             async with gate:
-                answer = await client.post(f"{url}/v1/chat/completions", json=body(number))
+                answer = await client.post(f"{url}/v1/chat/completions", json=body(number, max_tokens))
                 answer.raise_for_status()
 
         started = time.perf_counter()
@@ -55,9 +55,10 @@ async def ask(url: str, count: int, at_once: int) -> float:
 
 
 @contextmanager
-def server() -> Iterator[tuple[str, psutil.Process]]:
-    """Yield the address and the process of a server."""
-    command = [sys.executable, "-c", "from dise_app.cli.main import main; main()", "serve", "--port", "0"]
+def server(dtype: str) -> Iterator[tuple[str, psutil.Process]]:
+    """Yield the address and the process of a server whose weights have that dtype."""
+    run = "from dise_app.cli.main import main; main()"
+    command = [sys.executable, "-c", run, "serve", "--port", "0", "--dtype", dtype]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     assert process.stdout is not None
     found = re.search(r"http://\S+", process.stdout.readline())
@@ -69,30 +70,28 @@ def server() -> Iterator[tuple[str, psutil.Process]]:
         process.wait(60)
 
 
-def throughput(url: str) -> None:
-    """Print requests per second at 64 at once and one at a time, side by side."""
-    asyncio.run(ask(url, AT_ONCE, AT_ONCE))
+def throughput(url: str, dtype: str, max_tokens: int) -> None:
+    """Print requests per second one at a time and 64 at once, alternating, and their ratio."""
+    asyncio.run(ask(url, AT_ONCE, AT_ONCE, max_tokens))
     rates: dict[int, list[float]] = {1: [], AT_ONCE: []}
     ratios = []
     for _ in range(PAIRS):
-        single = BATCH / asyncio.run(ask(url, BATCH, 1))
-        together = BATCH / asyncio.run(ask(url, BATCH, AT_ONCE))
+        single = BATCH / asyncio.run(ask(url, BATCH, 1, max_tokens))
+        together = BATCH / asyncio.run(ask(url, BATCH, AT_ONCE, max_tokens))
         rates[1].append(single)
         rates[AT_ONCE].append(together)
         ratios.append(together / single)
-    print("| at once | requests per second, median |")
-    print("| ---: | ---: |")
-    for at_once, values in rates.items():
-        print(f"| {at_once} | {statistics.median(values):.1f} |")
-    print(f"\nratio: min {min(ratios):.1f}, median {statistics.median(ratios):.1f}, max {max(ratios):.1f}\n", flush=True)
+    single, together = (statistics.median(values) for values in rates.values())
+    low, middle, high = min(ratios), statistics.median(ratios), max(ratios)
+    print(f"| {dtype} | {max_tokens} | {single:.1f} | {together:.1f} | {middle:.2f} ({low:.2f} to {high:.2f}) |", flush=True)
 
 
 def memory(url: str, process: psutil.Process, count: int) -> None:
     """Print the server's memory after each tenth of `count` requests."""
-    print("| requests | resident MiB |")
+    print("\n| requests | resident MiB |")
     print("| ---: | ---: |")
     for part in range(1, 11):
-        asyncio.run(ask(url, count // 10, AT_ONCE))
+        asyncio.run(ask(url, count // 10, AT_ONCE, 48))
         print(f"| {part * count // 10} | {process.memory_info().rss / 2**20:.0f} |", flush=True)
 
 
@@ -101,8 +100,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--requests", type=int, default=5000)
     args = parser.parse_args()
-    with server() as (url, process):
-        throughput(url)
+    print(
+        f"| weights | tokens | requests per second, one at a time | {AT_ONCE} at once | ratio, median (min to max) of {PAIRS} |"
+    )
+    print("| --- | ---: | ---: | ---: | --- |")
+    for dtype in ("float32", "bfloat16"):
+        with server(dtype) as (url, _):
+            for max_tokens in (32, 48):
+                throughput(url, dtype, max_tokens)
+    with server("float32") as (url, process):
         memory(url, process, args.requests)
 
 

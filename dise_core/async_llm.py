@@ -12,7 +12,7 @@ import numpy as np
 
 from dise_core.arrays import Ids
 from dise_core.catalog import Catalog
-from dise_core.engine import AsyncEngine
+from dise_core.engine import AsyncEngine, Engine
 from dise_core.interfaces import MaskPredictor
 from dise_core.llm import LLM
 from dise_core.outputs import RequestOutput
@@ -61,12 +61,18 @@ class AsyncLLM:
 
         Each method raises OverloadedError where one more would have to wait, ClosedError after `close`.
         """
-        llm = LLM(model, judge=judge, catalog=catalog, **options)
+        loaded: list[LLM] = []
+
+        def load() -> Engine:
+            loaded.append(LLM(model, judge=judge, catalog=catalog, **options))
+            return loaded[0].engine
+
+        self.engine = AsyncEngine(load, max_waiting)
+        [llm] = loaded
         self.config = llm.config
         self.catalog = llm.catalog
         self.predictor = llm.predictor
         self.planner: Planner = llm.planner
-        self.engine = AsyncEngine(llm.engine, max_waiting)
 
     async def generate(
         self,

@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from torch import Tensor
 from transformers.utils import logging as transformers_logging
 
+from dise_adapters.forward import Forward, TrimmedForward, WholeForward
 from dise_adapters.reader import Alignment, TransformerReader
 from dise_core.errors import CheckpointError, InputError, ModelError
 from dise_core.params import EngineConfig
@@ -71,14 +71,12 @@ def _reader(model: Any, device: torch.device, alignment: Alignment) -> Transform
     body, head = model.base_model, model.get_output_embeddings()
     probe = torch.tensor([PROBE], device=device)
     logits = model(probe, use_cache=False).logits
-    is_plain = head is not None and torch.equal(head(body(probe, use_cache=False).last_hidden_state), logits)
-
-    def states(input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
-        output = (body if is_plain else model)(input_ids, attention_mask=attention_mask, use_cache=False)
-        result: Tensor = output.last_hidden_state if is_plain else output.logits
-        return result
-
-    return TransformerReader(states, head if is_plain else torch.nn.Identity(), logits.shape[-1], device, alignment)
+    forward: Forward
+    if head is None or not torch.equal(head(body(probe, use_cache=False).last_hidden_state), logits):
+        forward, head = WholeForward(model, "logits"), torch.nn.Identity()
+    else:
+        forward = TrimmedForward(body) if TrimmedForward.covers(body) else WholeForward(body)
+    return TransformerReader(forward, head, logits.shape[-1], device, alignment)
 
 
 def choose_device(name: str) -> torch.device:

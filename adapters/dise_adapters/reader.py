@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
@@ -9,13 +10,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dise_adapters.forward import Forward
 from dise_adapters.readouts import ReadoutGroup, RowAnswers, answer_rows, group_reads, split_answers
-from dise_core.arrays import Ids
+from dise_core.arrays import Ids, LogProbs
 from dise_core.errors import InputError, ModelError
 from dise_core.reading import Read, Reading, Row, distinct_rows
 
 MAX_PADDING = 0.25
 """The share of a batch that padding may take."""
+
+CPU_TOKENS = 2048
+"""Tokens of a batch on a CPU: its matrix products are at full speed by then, and what they make still fits the cache."""
 
 MAX_LOGITS = 2**25
 """Logits that exist at one time: 128 MiB in float32."""
@@ -28,12 +33,14 @@ shift) or, in a causal model, not at all."""
 class TransformerReader:
     """Runs a bidirectional transformers model. Stateless between calls.
 
-    body: maps input_ids [B, N] (and an attention mask where rows differ in length) to hidden states [B, N, d];
-    head: maps hidden states [R, d] to logits [R, vocab_size]. alignment: which row of the states answers a position.
+    forward: the model's body; head: maps its hidden states [R, d] to logits [R, vocab_size]. alignment: which row of the
+    states answers a position.
     """
 
-    def __init__(self, body: Any, head: Any, vocab_size: int, device: torch.device, alignment: Alignment = "own") -> None:
-        self._body = body
+    def __init__(
+        self, forward: Forward, head: Any, vocab_size: int, device: torch.device, alignment: Alignment = "own"
+    ) -> None:
+        self._forward = forward
         self._head = head
         self._vocab_size = vocab_size
         self._device = device
@@ -49,7 +56,7 @@ class TransformerReader:
             raise InputError("an auto-regressive model has no answer for the first token of a text; give a prompt", "prompt")
         readings: dict[int, Reading] = {}
         rows = [row for row in distinct_rows(reads) if _num_positions(row, reads)]
-        for batch in padded_batches(rows):
+        for batch in padded_batches(rows, CPU_TOKENS if self._device.type == "cpu" else math.inf):
             readings.update(self._read_within_memory(batch, reads))
         return [readings.get(index) or _empty_reading() for index in range(len(reads))]
 
@@ -71,63 +78,59 @@ class TransformerReader:
     def _read_batch(self, batch: list[Row], reads: Sequence[Read]) -> dict[int, Reading]:
         indices = [index for row in batch for index in row.reads]
         asked = [reads[index] for index in indices]
-        states = self._hidden_states(batch)
+        groups = group_reads(asked, self._device)
+        starts = _starts(batch)
+        where = [
+            self._places([(reads[indices[member]], starts[indices[member]]) for member in group.indices]) for group in groups
+        ]
+        places = np.unique(np.concatenate([lines.ravel() for lines, _ in where]))
+        states = self._hidden_states(batch, places)
         readings: dict[int, Reading] = {}
-        for group in group_reads(asked, self._device):
-            where, scales = self._places(batch, indices, group, reads)
-            answers = self._answers(states, where, scales, group)
+        for group, (lines, scales) in zip(groups, where, strict=True):
+            rows = torch.from_numpy(np.searchsorted(places, lines)).to(self._device)
+            answers = self._answers(states, rows, torch.from_numpy(scales).to(self._device), group)
             readings.update((indices[index], reading) for index, reading in split_answers(group, answers, asked))
         return readings
 
-    def _hidden_states(self, batch: list[Row]) -> Tensor:
-        """Return the hidden states of all sequences of the batch, flattened to [B * N, d]."""
+    def _hidden_states(self, batch: list[Row], places: Ids) -> Tensor:
+        """Return the hidden states [R, d] at these places of the flattened batch."""
         sequences = [ids for row in batch for ids in _sequences(row)]
         width = max(len(ids) for ids in sequences)
         input_ids = np.zeros((len(sequences), width), dtype=np.int64)
-        is_real = np.zeros((len(sequences), width), dtype=np.int64)
+        is_real = np.zeros((len(sequences), width), dtype=np.bool_)
         for place, ids in enumerate(sequences):
             input_ids[place, : len(ids)] = ids
-            is_real[place, : len(ids)] = 1
+            is_real[place, : len(ids)] = True
         mask = None if is_real.all() else torch.from_numpy(is_real).to(self._device)
-        states: Tensor = self._body(torch.from_numpy(input_ids).to(self._device), mask)
-        return states.flatten(0, 1)
+        return self._forward(torch.from_numpy(input_ids).to(self._device), mask, places)
 
-    def _places(
-        self, batch: list[Row], indices: list[int], group: ReadoutGroup, reads: Sequence[Read]
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return where in the flattened states the group's rows lie, int64 [R] or with guidance [2, R], and its scales [R].
+    def _places(self, asked: Sequence[tuple[Read, tuple[int, int]]]) -> tuple[Ids, LogProbs]:
+        """Return where in the flattened batch the answers to the reads lie, int64 [1, R], and their scales [R].
 
-        The second line of places is that of the unconditional text; for rows without guidance it repeats the first and
-        the scale is 0.
+        Where a read is guided there are two lines, [2, R]: the second is that of the unconditional text. For reads without
+        guidance it repeats the first and the scale is 0.
         """
-        starts = _starts(batch)
         places, twins, scales = [], [], []
-        for index in (indices[member] for member in group.indices):
-            positions, (start, twin) = self._answering(reads[index].positions), starts[index]
+        for read, (start, twin) in asked:
+            positions = self._answering(read.positions)
             places.append(start + positions)
             twins.append(twin + positions)
-            guidance = reads[index].guidance
-            scales.append(np.full(len(positions), guidance.scale if guidance else 0.0, dtype=np.float32))
-        conditional = torch.from_numpy(np.concatenate(places)).to(self._device)
-        if not any(row.guidance for row in batch):
-            return conditional, None
-        unconditional = torch.from_numpy(np.concatenate(twins)).to(self._device)
-        return torch.stack([conditional, unconditional]), torch.from_numpy(np.concatenate(scales)).to(self._device)
+            scales.append(np.full(len(positions), read.guidance.scale if read.guidance else 0.0, dtype=np.float32))
+        lines = [places, twins] if any(read.guidance for read, _ in asked) else [places]
+        return np.stack([np.concatenate(line) for line in lines]), np.concatenate(scales)
 
     def _answering(self, positions: Ids) -> Ids:
         """Return the rows that answer the positions, int64 [M]."""
         return positions if self._alignment == "own" else np.maximum(positions - 1, 0)
 
-    def _answers(self, states: Tensor, places: Tensor, scales: Tensor | None, group: ReadoutGroup) -> Iterator[RowAnswers]:
+    def _answers(self, states: Tensor, lines: Tensor, scales: Tensor, group: ReadoutGroup) -> Iterator[RowAnswers]:
         """Yield the answers to the group's rows, in chunks whose logits fit MAX_LOGITS."""
         chunk = max(1, MAX_LOGITS // self._vocab_size)
         for start in range(0, group.num_rows, chunk):
             rows = slice(start, min(start + chunk, group.num_rows))
-            if scales is None:
-                logits = self._logits(states[places[rows]])
-            else:
-                conditional, unconditional = (self._logits(states[line[rows]]) for line in places)
-                logits = unconditional + (scales[rows, None] + 1) * (conditional - unconditional)
+            logits, *unconditional = (self._logits(states[line[rows]]) for line in lines)
+            for other in unconditional:
+                logits = other + (scales[rows, None] + 1) * (logits - other)
             yield answer_rows(logits, group, rows)
 
     def _logits(self, states: Tensor) -> Tensor:
@@ -135,14 +138,18 @@ class TransformerReader:
         return logits.float()
 
 
-def padded_batches(rows: Sequence[Row]) -> Iterator[list[Row]]:
-    """Yield the rows in batches, longest first, in which at most MAX_PADDING of the tokens are padding."""
+def padded_batches(rows: Sequence[Row], max_tokens: float = math.inf) -> Iterator[list[Row]]:
+    """Yield the rows in batches, longest first, in which at most MAX_PADDING of the tokens are padding.
+
+    A batch of several rows holds at most `max_tokens` tokens, padding counted.
+    """
     batch: list[Row] = []
     num_sequences = num_tokens = 0
     for row in sorted(rows, key=lambda row: -len(row.token_ids)):
         num_sequences += row.num_sequences
         num_tokens += row.num_tokens
-        if batch and num_tokens < (1 - MAX_PADDING) * num_sequences * len(batch[0].token_ids):
+        padded = num_sequences * len(batch[0].token_ids) if batch else 0
+        if batch and (num_tokens < (1 - MAX_PADDING) * padded or padded > max_tokens):
             yield batch
             batch, num_sequences, num_tokens = [], row.num_sequences, row.num_tokens
         batch.append(row)

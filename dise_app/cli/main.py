@@ -30,9 +30,11 @@ def main() -> None:
     """Run the command. Exit code 0: done; 2: bad usage or input; 1: failure. `--debug` shows tracebacks."""
     from pydantic import ValidationError
 
+    from dise_app.cli.memory import keep_freed_memory
     from dise_core.errors import DiseError, InputError
     from dise_core.params import input_error
 
+    keep_freed_memory()
     try:
         app()
     except (DiseError, ValidationError) as error:

@@ -62,16 +62,22 @@ class AsyncEngine:
     thread.
     """
 
-    def __init__(self, engine: Engine, max_waiting: int = 1024) -> None:
-        self._engine = engine
+    def __init__(self, load: Callable[[], Engine], max_waiting: int = 1024) -> None:
+        """Call `load` in the engine's thread and start serving; what it raises is raised here.
+
+        The models are loaded where they will run: OpenMP keeps its workers by calling thread, and those that a first thread
+        leaves behind slow every later one.
+        """
         self._max_waiting = max_waiting
         self._waiting: deque[_Ticket] = deque()
         self._running: list[_Ticket] = []
         self._changed = threading.Condition()
         self._is_closing = False
         self._is_aborting = False
-        self._thread = threading.Thread(target=self._loop, name="dise-engine", daemon=True)
+        loaded: Future[Engine] = Future()
+        self._thread = threading.Thread(target=self._run, args=(load, loaded), name="dise-engine", daemon=True)
         self._thread.start()
+        loaded.result()
 
     @property
     def num_running(self) -> int:
@@ -107,18 +113,27 @@ class AsyncEngine:
         self._is_aborting = True
         self._thread.join()
 
-    def _loop(self) -> None:
-        while self._admit():
+    def _run(self, load: Callable[[], Engine], loaded: Future[Engine]) -> None:
+        try:
+            engine = load()
+        except BaseException as error:
+            loaded.set_exception(error)
+            return
+        loaded.set_result(engine)
+        self._loop(engine)
+
+    def _loop(self, engine: Engine) -> None:
+        while self._admit(engine.max_running):
             if self._is_aborting:
                 self._abort()
                 return
             try:
-                self._engine.step([ticket.request for ticket in self._running])
+                engine.step([ticket.request for ticket in self._running])
             except Exception as error:
                 self._fail_all(PlanError(f"the engine failed: {type(error).__name__}: {error}"))
             self._leave()
 
-    def _admit(self) -> bool:
+    def _admit(self, max_running: int) -> bool:
         """Wait for work and give places to those that wait; return False once there is none and will be none."""
         with self._changed:
             while not self._running and not self._waiting:
@@ -126,7 +141,7 @@ class AsyncEngine:
                     return False
                 self._changed.wait()
             joining: list[_Ticket] = []
-            while self._waiting and len(self._running) + len(joining) < self._engine.max_running:
+            while self._waiting and len(self._running) + len(joining) < max_running:
                 joining.append(self._waiting.popleft())
         for ticket in joining:
             if not ticket.future.cancelled():

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from dise_adapters import reader as reader_module
 from dise_adapters.reader import MAX_PADDING, TransformerReader, padded_batches
 from dise_core import LLM, Candidates, Distribution, Read, TokenLogProbs
+from dise_core.arrays import Ids
 from dise_core.errors import ModelError
 from dise_core.reading import Guidance, distinct_rows
 from tests.reference_llada import default_config, random_weights, write_checkpoint
@@ -24,13 +25,14 @@ class TinyBody:
         self.shapes: list[tuple[int, ...]] = []
         self.fits = fits
 
-    def __call__(self, input_ids: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    def __call__(self, input_ids: torch.Tensor, is_real: torch.Tensor | None, places: Ids) -> torch.Tensor:
         if len(input_ids) > self.fits:
             raise torch.OutOfMemoryError("too much")
         self.shapes.append(tuple(input_ids.shape))
-        real = torch.ones_like(input_ids) if mask is None else mask
+        real = torch.ones_like(input_ids) if is_real is None else is_real
         total = (input_ids * real).sum(1, keepdim=True)
-        return torch.stack([input_ids, total.expand_as(input_ids)], dim=-1).float()
+        states = torch.stack([input_ids, total.expand_as(input_ids)], dim=-1).float()
+        return states.flatten(0, 1)[places]
 
 
 def make_reader(body: Any) -> TransformerReader:
@@ -94,7 +96,7 @@ def test_one_text_that_does_not_fit_is_a_clear_error() -> None:
 
 
 def test_other_failures_are_not_mistaken_for_memory() -> None:
-    def broken(input_ids: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    def broken(input_ids: torch.Tensor, is_real: torch.Tensor | None, places: Ids) -> torch.Tensor:
         raise RuntimeError("shape mismatch")
 
     with pytest.raises(RuntimeError, match="shape mismatch"):
