@@ -100,9 +100,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--requests", type=int, default=5000)
     args = parser.parse_args()
-    print(
-        f"| weights | tokens | requests per second, one at a time | {AT_ONCE} at once | ratio, median (min to max) of {PAIRS} |"
-    )
+    print(f"| weights | tokens | requests a second, one at a time | {AT_ONCE} at once | ratio, median of {PAIRS} (range) |")
     print("| --- | ---: | ---: | ---: | --- |")
     for dtype in ("float32", "bfloat16"):
         with server(dtype) as (url, _):

@@ -22,6 +22,7 @@ def keep_freed_memory() -> None:
     """
     if sys.platform != "linux":
         return
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    for parameter, value in KEEP.items() if mallopt is not None else ():
-        mallopt(parameter, value)
+    library = ctypes.CDLL(None)
+    if hasattr(library, "mallopt"):
+        for parameter, value in KEEP.items():
+            library.mallopt(parameter, value)
