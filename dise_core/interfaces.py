@@ -106,7 +106,7 @@ class Tokenizer(ABC):
     @property
     @abstractmethod
     def has_chat_template(self) -> bool:
-        """True if `encode_chat` works."""
+        """True if `chat_text` works."""
 
     @abstractmethod
     def encode(self, text: str) -> Ids:
@@ -116,8 +116,15 @@ class Tokenizer(ABC):
         """
 
     @abstractmethod
+    def chat_text(self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True) -> str:
+        """Return a conversation as the model's chat template writes it, up to where the model answers.
+
+        Raises InputError for messages that the template refuses.
+        """
+
     def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> Ids:
         """Return the ids of a conversation up to where the model answers, int64 [N]."""
+        return self.encode(self.chat_text(messages))
 
     @property
     @abstractmethod

@@ -45,8 +45,8 @@ class FastTokenizer(Tokenizer):
             raise InputError(f"the model's vocabulary has no {text[start:end]!r} (in {text!r:.80})")
         return ids
 
-    def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> Ids:
-        """Return the ids of a conversation up to where the model answers, int64 [N].
+    def chat_text(self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True) -> str:
+        """Return a conversation as the checkpoint's chat template writes it.
 
         Raises InputError for a message without "role" and "content", or that the template refuses.
         """
@@ -56,10 +56,13 @@ class FastTokenizer(Tokenizer):
             if not isinstance(message, Mapping) or not all(isinstance(message.get(k), str) for k in ("role", "content")):
                 raise InputError(f'a message needs "role" and "content", both text: {message!r:.80}', "messages")
         try:
-            text = self._tokenizer.apply_chat_template(list(messages), add_generation_prompt=True, tokenize=False)
+            return str(
+                self._tokenizer.apply_chat_template(
+                    list(messages), add_generation_prompt=add_generation_prompt, tokenize=False
+                )
+            )
         except TemplateError as error:
             raise InputError(f"the model's chat template refuses the conversation: {error}", "messages") from error
-        return self.encode(text)
 
     @property
     def start_ids(self) -> Ids:

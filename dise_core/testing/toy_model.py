@@ -33,7 +33,7 @@ class LetterTokenizer(Tokenizer):
     def encode(self, text: str) -> Ids:
         return np.array([LETTERS.index(letter) for letter in text], dtype=np.int64)
 
-    def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> Ids:
+    def chat_text(self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True) -> str:
         raise NotImplementedError
 
     @property

@@ -31,6 +31,9 @@ class PairTokenizer(LetterTokenizer):
     def encode(self, text: str) -> Ids:
         return super().encode(text) + 100
 
+    def chat_text(self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True) -> str:
+        raise NotImplementedError
+
     def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> Ids:
         return np.concatenate([[91], self.encode(messages[0]["content"]), [92]])
 

@@ -1,0 +1,1 @@
+"""lm-evaluation-harness: our models among its own."""
