@@ -43,16 +43,16 @@ class Probe(Experiment):
         """The sampling and the seed."""
         return {"params": self.params.model_dump(mode="json"), "texts": dict(self.texts), "seed": self.seed}
 
-    def plan(self, question: Question) -> Plan[Record]:
+    def plan(self, item: Question) -> Plan[Record]:
         """Return a plan of the record of one question's text."""
-        planner, given = self.llm.planner, self.texts.get(question.id)
+        planner, given = self.llm.planner, self.texts.get(item.id)
         response: Any = given
         if given is None:
-            answer = yield from planner.generate(question.prompt, self.params)
+            answer = yield from planner.generate(item.prompt, self.params)
             response = answer.outputs[0].token_ids
-        [text] = planner.texts(question.prompt, [response], ScoringParams(block_length=self.params.block_length))
+        [text] = planner.texts(item.prompt, [response], ScoringParams(block_length=self.params.block_length))
         random = Noise.for_request(self.seed, text.ids, 0).generator()
-        return {"id": question.id, **(yield from self.probe(text, random))}
+        return {"id": item.id, **(yield from self.probe(text, random))}
 
     @abstractmethod
     def probe(self, text: TokenSequence, random: np.random.Generator) -> Plan[Record]:

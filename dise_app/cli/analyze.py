@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -30,6 +31,10 @@ SELECTORS = (
 
 CORRECTNESS = ("dise:full", "dise:last-10")
 
+Texts = Annotated[
+    Path | None,
+    typer.Option(help='JSON lines with "id" and "response": natural texts to probe instead of the model\'s own answers.'),
+]
 Trials = Annotated[
     int | None,
     typer.Option(min=1, help="Positions probed in each text. [default: 80 for ranks, 10 for distances]", show_default=False),
@@ -44,6 +49,8 @@ def probe(name: str, about: str) -> Callable[..., None]:
         output: evaluate.Output,
         model: options.Model = "countdown",
         data: evaluate.Data = None,
+        data_revision: evaluate.DataRevision = None,
+        texts: Texts = None,
         limit: evaluate.Limit = None,
         trials: Trials = None,
         max_tokens: evaluate.MaxTokens = 128,
@@ -62,14 +69,31 @@ def probe(name: str, about: str) -> Callable[..., None]:
         from dise_core import LLM, SamplingParams
 
         params = SamplingParams(max_tokens=max_tokens, block_length=block_length, tokens_per_step=tokens_per_step)
-        loaded = questions.load(dataset, data, limit, seed)
+        loaded = questions.load(dataset, data, limit, seed, data_revision)
         llm = LLM(model, max_num_seqs=max_num_seqs, max_batch_tokens=max_batch_tokens, device=device, dtype=dtype.value)
         kinds: dict[str, Any] = {"ranks": probes.Ranks, "distances": probes.Distances, "coherence": probes.Coherence}
         more = {"num_trials": trials} if trials is not None and name != "coherence" else {}
-        evaluate.finish(kinds[name](llm, loaded, params, {}, seed, **more), output, getattr(report, name), as_json)
+        evaluate.finish(
+            kinds[name](llm, loaded, params, _responses(texts, loaded), seed, **more), output, getattr(report, name), as_json
+        )
 
     verb.__doc__ = about
     return verb
+
+
+def _responses(path: Path | None, loaded: Any) -> dict[str, str]:
+    """Return the responses of a file by question id. Raises InputError for other lines, or ids that no question has."""
+    from dise_app.cli import jsonl
+    from dise_core import InputError
+
+    responses: dict[str, str] = {}
+    known = {question.id for question in loaded.items}
+    for line in jsonl.read_lines(path) if path is not None else ():
+        question, response = str(line.record.get("id")), line.record.get("response")
+        if not isinstance(response, str) or question not in known:
+            raise InputError(f'line {line.number} of {path} needs "response" and an "id" that a question has', "texts")
+        responses[question] = response
+    return responses
 
 
 app.command("ranks")(probe("ranks", "How high does the true token rank where the input holds a random one?"))

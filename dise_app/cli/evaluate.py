@@ -26,14 +26,8 @@ SCORES = (
 )
 """What is compared where nothing is named: the paper's scorers, and ours."""
 
-CHOICE_SCORES = (
-    "dise:full",
-    "dise:response",
-    "interleaved:response",
-    "mc:response:num_samples=1",
-    "mc:response:num_samples=32",
-)
-"""The same for candidates."""
+CHOICE_SCORES = ("dise:full", "interleaved:response", "mc:response:num_samples=1", "mc:response:num_samples=32")
+"""The same for candidates, beside DiSE over the positions that the paper chose for the data set."""
 
 
 class GraderMode(StrEnum):
@@ -52,6 +46,11 @@ Dataset = Annotated[
 ]
 Output = Annotated[Path, typer.Option("--output", help="Folder for the journal, the report and the pictures.")]
 Data = Annotated[Path | None, typer.Option("--data", help="A local file of the data set, .json or .jsonl.")]
+DataRevision = Annotated[str | None, typer.Option(help="Branch, tag or commit of the data set on the hub.")]
+NumShots = Annotated[int, typer.Option("--shots", min=0, help="Worked examples before each question.")]
+ShotsFile = Annotated[
+    Path | None, typer.Option(help="A local file of examples. [default: the training split]", show_default=False)
+]
 Limit = Annotated[int | None, typer.Option(min=1, help="Take the first so many questions.")]
 Scores = Annotated[
     list[str] | None,
@@ -76,6 +75,9 @@ def sampled(write: str, about: str, scores: tuple[str, ...] = SCORES) -> Callabl
         model: options.Model = "countdown",
         judge: options.Judge = None,
         data: Data = None,
+        data_revision: DataRevision = None,
+        shots: NumShots = 0,
+        shots_file: ShotsFile = None,
         limit: Limit = None,
         score: Scores = None,
         grader: Grading = GraderMode.robust,
@@ -105,7 +107,7 @@ def sampled(write: str, about: str, scores: tuple[str, ...] = SCORES) -> Callabl
             n=n,
             seed=seed,
         )
-        loaded = questions.load(dataset, data, limit, seed)
+        loaded = questions.load(dataset, data, limit, seed, data_revision, questions.Shots(shots, shots_file))
         llm = LLM(
             model,
             judge=judge,
@@ -127,6 +129,9 @@ def likelihood(
     model: options.Model = "countdown",
     judge: options.Judge = None,
     data: Data = None,
+    data_revision: DataRevision = None,
+    shots: NumShots = 0,
+    shots_file: ShotsFile = None,
     limit: Limit = None,
     score: Scores = None,
     block_length: options.BlockLength = 32,
@@ -144,7 +149,7 @@ def likelihood(
     from dise_app.evaluation.scoring import Contenders
     from dise_core import LLM, InputError
 
-    loaded = questions.load(dataset, data, limit, seed)
+    loaded = questions.load(dataset, data, limit, seed, data_revision, questions.Shots(shots, shots_file))
     if not loaded.items[0].candidates:
         raise InputError(f"data set {dataset!r} has no candidates; take arc-challenge, gpqa or countdown-choice", "dataset")
     llm = LLM(
@@ -155,7 +160,8 @@ def likelihood(
         device=device,
         dtype=dtype.value,
     )
-    contenders = Contenders.of(score or CHOICE_SCORES, llm.catalog)
+    chosen = [f"dise:{loaded.dataset.likelihood_selector}", *CHOICE_SCORES]
+    contenders = Contenders.of(score or chosen, llm.catalog)
     finish(Likelihood(llm, loaded, contenders, block_length), output, report.likelihood, as_json)
 
 
@@ -164,6 +170,9 @@ def length(
     output: Output,
     model: options.Model = "countdown",
     data: Data = None,
+    data_revision: DataRevision = None,
+    shots: NumShots = 0,
+    shots_file: ShotsFile = None,
     limit: Limit = None,
     base_length: Annotated[
         list[int] | None, typer.Option(help="Base lengths L; may be repeated. [default: 128 256 512]", show_default=False)
@@ -193,7 +202,7 @@ def length(
     from dise_app.evaluation.experiments import Lengths
     from dise_core import LLM, SamplingParams
 
-    loaded = questions.load(dataset, data, limit, seed)
+    loaded = questions.load(dataset, data, limit, seed, data_revision, questions.Shots(shots, shots_file))
     llm = LLM(model, max_num_seqs=max_num_seqs, max_batch_tokens=max_batch_tokens, device=device, dtype=dtype.value)
 
     def params(max_tokens: int, controller: str, **settings: int) -> SamplingParams:
@@ -225,7 +234,7 @@ def finish(experiment: Any, output: Path, write: Callable[..., None], as_json: b
     from dise_app.cli.progress import progress_bar
     from dise_app.evaluation.run import run
 
-    with progress_bar(len(experiment.questions.items)) as advance:
+    with progress_bar(len(experiment.items)) as advance:
         records = run(experiment, output, advance)
     write(experiment, records, output)
     print((output / ("results.json" if as_json else "report.md")).read_text(encoding="utf-8"), end="")

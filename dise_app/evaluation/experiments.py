@@ -1,9 +1,9 @@
-"""The paper's experiments as plans: one record a question, whatever runs beside it."""
+"""The paper's experiments as plans: one record an item, whatever runs beside it."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,13 @@ class Experiment(ABC):
     questions: Questions
 
     kind = "experiment"
+    is_timed = False
+    """True where the records hold the seconds that their plans took, which no two runs have in common."""
+
+    @property
+    def items(self) -> Sequence[Any]:
+        """What there is one record of, each with its `id`: the questions."""
+        return self.questions.items
 
     @property
     @abstractmethod
@@ -30,8 +37,8 @@ class Experiment(ABC):
         """What the records depend on beside the model and the data, as JSON."""
 
     @abstractmethod
-    def plan(self, question: Question) -> Plan[Record]:
-        """Return a plan of the record of one question."""
+    def plan(self, item: Any) -> Plan[Record]:
+        """Return a plan of the record of one item."""
 
 
 @dataclass(frozen=True)
@@ -49,21 +56,21 @@ class Sampled(Experiment):
         """The sampling, the scorers and the grader."""
         return {"params": self.params.model_dump(mode="json"), "scorers": list(self.contenders.labels), "grader": self.mode}
 
-    def plan(self, question: Question) -> Plan[Record]:
+    def plan(self, item: Question) -> Plan[Record]:
         """Return a plan of the record."""
         greedy = self.params.model_copy(update={"temperature": 0.0, "n": 1, "best_of": None})
         planner = self.llm.planner
         sampled, single = yield from gather(
-            planner.generate(question.prompt, self.params), planner.generate(question.prompt, greedy)
+            planner.generate(item.prompt, self.params), planner.generate(item.prompt, greedy)
         )
         outputs = sorted(sampled.outputs, key=lambda output: output.index)
-        texts = planner.texts(question.prompt, [output.token_ids for output in outputs], self.params)
+        texts = planner.texts(item.prompt, [output.token_ids for output in outputs], self.params)
         scores = yield from gather(*(self.contenders.score(text) for text in texts))
         return {
-            "id": question.id,
-            "greedy": self._graded(question, single.outputs[0]),
+            "id": item.id,
+            "greedy": self._graded(item, single.outputs[0]),
             "answers": [
-                {**self._graded(question, output), "token_ids": list(output.token_ids), "scores": its}
+                {**self._graded(item, output), "token_ids": list(output.token_ids), "scores": its}
                 for output, its in zip(outputs, scores, strict=True)
             ],
         }
@@ -92,41 +99,58 @@ class Likelihood(Experiment):
         """The scorers."""
         return {"scorers": list(self.contenders.labels), "block_length": self.block_length}
 
-    def plan(self, question: Question) -> Plan[Record]:
+    def plan(self, item: Question) -> Plan[Record]:
         """Return a plan of the record."""
         planner, params = self.llm.planner, ScoringParams(block_length=self.block_length)
-        texts = planner.texts(question.prompt, question.candidates, params)
+        texts = planner.texts(item.prompt, item.candidates, params)
         scores = yield from gather(*(self.contenders.score(text) for text in texts))
-        return {"id": question.id, "right": question.right, "candidates": scores}
+        return {"id": item.id, "right": item.right, "candidates": scores}
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One question put to one length controller."""
+
+    variant: str
+    question: Question
+
+    @property
+    def id(self) -> str:
+        """Both names."""
+        return f"{self.variant} | {self.question.id}"
 
 
 @dataclass(frozen=True)
 class Lengths(Experiment):
-    """One greedy answer to each question by every length controller."""
+    """A greedy answer to each question by each length controller, one controller after the other: each has its time."""
 
     variants: Mapping[str, SamplingParams]
     mode: Mode
 
     kind = "length"
+    is_timed = True
 
     @property
     def settings(self) -> dict[str, Any]:
         """The controllers and the grader."""
         return {name: params.model_dump(mode="json") for name, params in self.variants.items()} | {"grader": self.mode}
 
-    def plan(self, question: Question) -> Plan[Record]:
+    @property
+    def items(self) -> Sequence[Trial]:
+        """Every question by every controller."""
+        return [Trial(variant, question) for variant in self.variants for question in self.questions.items]
+
+    def plan(self, item: Trial) -> Plan[Record]:
         """Return a plan of the record."""
-        plans = (self.llm.planner.generate(question.prompt, params) for params in self.variants.values())
-        answers = yield from gather(*plans)
-        results = {}
-        for name, answer in zip(self.variants, answers, strict=True):
-            output = answer.outputs[0]
-            verdict = self.questions.dataset.grader(question, self.mode).grade(output.text)
-            results[name] = {
-                "text": output.text,
-                "is_correct": verdict.is_correct,
-                "nfe": answer.usage.nfe,
-                "num_tokens": len(output.token_ids),
-                "stopped_by": output.stopped_by,
-            }
-        return {"id": question.id, "variants": results}
+        answer = yield from self.llm.planner.generate(item.question.prompt, self.variants[item.variant])
+        output = answer.outputs[0]
+        verdict = self.questions.dataset.grader(item.question, self.mode).grade(output.text)
+        return {
+            "id": item.id,
+            "variant": item.variant,
+            "text": output.text,
+            "is_correct": verdict.is_correct,
+            "nfe": answer.usage.nfe,
+            "num_tokens": len(output.token_ids),
+            "stopped_by": output.stopped_by,
+        }

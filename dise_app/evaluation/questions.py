@@ -7,7 +7,7 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any, ClassVar
@@ -16,6 +16,9 @@ from dise_app.evaluation.graders import CountdownGrader, Grader, MathGrader, Mod
 from dise_core.errors import InputError, ModelError
 
 Row = Mapping[str, Any]
+
+CALCULATION = re.compile(r"<<[^>]*>>")
+"""A calculator's note within a worked answer of GSM8K."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +48,17 @@ class Dataset(ABC):
     version: ClassVar[str]
     hub_id: ClassVar[str | None] = None
     hub_config: ClassVar[str | None] = None
-    revision: ClassVar[str | None] = None
     split: ClassVar[str] = "test"
+    likelihood_selector: ClassVar[str] = "response"
+    """Over which positions the paper takes DiSE to rank this data set's candidates."""
 
     @abstractmethod
     def question(self, row: Row, number: int) -> Question:
         """Return one row as a question. Raises KeyError or ValueError for a row of another shape."""
+
+    def shot(self, row: Row) -> str:  # noqa: ARG002
+        """Return a row as a worked example. Raises InputError where the field uses none."""
+        raise InputError(f"data set {self.name!r} has no worked examples; leave out --shots", "shots")
 
     def grader(self, question: Question, mode: Mode) -> Grader:  # noqa: ARG002
         """Return the grader of a question. Raises InputError where answers are not graded but ranked."""
@@ -141,6 +149,11 @@ class GSM8K(Dataset):
     hub_id = "openai/gsm8k"
     hub_config: ClassVar[str | None] = "main"
 
+    def shot(self, row: Row) -> str:
+        """Return the question and its worked answer, the result in a box."""
+        work, _, result = row["answer"].rpartition("####")
+        return f"{_boxed_prompt(row['question'])}\n\n{CALCULATION.sub('', work).strip()}\n\\boxed{{{result.strip()}}}"
+
     def question(self, row: Row, number: int) -> Question:
         """Return {"question", "answer": "... #### 18"} as a question."""
         truth = row["answer"].rpartition("####")[2].strip().replace(",", "")
@@ -158,6 +171,11 @@ class SVAMP(GSM8K):
     name = "svamp"
     hub_id = "ChilleD/SVAMP"
     hub_config = None
+
+    def shot(self, row: Row) -> str:
+        """Return the question, its equation and the result in a box."""
+        problem = _boxed_prompt(f"{row['Body']} {row['Question']}")
+        return f"{problem}\n\n{row['Equation']} = \\boxed{{{float(row['Answer']):g}}}"
 
     def question(self, row: Row, number: int) -> Question:
         """Return {"Body", "Question", "Answer"} as a question."""
@@ -187,6 +205,12 @@ class ARCChallenge(Dataset):
     version = "lm-eval-1"
     hub_id = "allenai/ai2_arc"
     hub_config = "ARC-Challenge"
+    likelihood_selector = "prompt-last-2"
+
+    def shot(self, row: Row) -> str:
+        """Return the question and the text of its right choice."""
+        question = self.question(row, 0)
+        return f"{question.prompt} {question.candidates[question.right]}"
 
     def question(self, row: Row, number: int) -> Question:
         """Return {"question", "choices": {"text", "label"}, "answerKey"} as a question."""
@@ -203,6 +227,7 @@ class GPQA(Dataset):
     hub_id = "Idavidrein/gpqa"
     hub_config = "gpqa_main"
     split = "train"
+    likelihood_selector = "prompt-last-7+response-first-2"
 
     def question(self, row: Row, number: int) -> Question:
         """Return {"Question", "Correct Answer", "Incorrect Answer 1..3"} as a question."""
@@ -220,27 +245,57 @@ DATASETS: dict[str, Dataset] = {
 }
 
 
-def load(name: str, path: Path | None = None, limit: int | None = None, seed: int = 0) -> Questions:
+@dataclass(frozen=True, slots=True)
+class Shots:
+    """Worked examples before every question: the first `count` of a local file, or of the hub's training split."""
+
+    count: int = 0
+    path: Path | None = None
+
+
+def load(
+    name: str,
+    path: Path | None = None,
+    limit: int | None = None,
+    seed: int = 0,
+    revision: str | None = None,
+    shots: Shots | None = None,
+) -> Questions:
     """Return the questions of a data set: of a local file, else drawn where that is possible, else from the hub.
 
-    limit: the first so many. Raises InputError for an unknown name or a bad file, ModelError if the hub cannot be read.
+    limit: the first so many. revision: branch, tag or commit on the hub. Raises InputError for an unknown name or a bad
+    file, ModelError if the hub cannot be read.
     """
     if name not in DATASETS:
         raise InputError(f"unknown data set {name!r}. Known: {', '.join(sorted(DATASETS))}", "dataset")
     dataset = DATASETS[name]
     if path is not None:
-        rows, source = _rows_of(path), f"{path.name} sha256 {hashlib.sha256(path.read_bytes()).hexdigest()[:16]}"
+        rows, source = _file_rows(path)
     elif dataset.hub_id is not None:
-        rows, source = (
-            _hub_rows(dataset),
-            f"{dataset.hub_id} {dataset.hub_config or ''} {dataset.split} {dataset.revision or ''}".strip(),
-        )
+        rows, source = _hub_rows(dataset, dataset.split, revision)
     else:
         rows, source = dataset.drawn(limit or 256, seed), f"drawn, seed {seed}"
     items = tuple(_questions(dataset, rows, source))[:limit]
     if not items:
         raise InputError(f"data set {name!r} from {source} holds no question", "data")
+    if shots is not None and shots.count:
+        examples, origin = _examples(dataset, shots, revision)
+        items = tuple(replace(item, prompt=f"{examples}\n\n{item.prompt}") for item in items)
+        source = f"{source}; {shots.count} shots of {origin}"
     return Questions(dataset, source, items)
+
+
+def _examples(dataset: Dataset, shots: Shots, revision: str | None) -> tuple[str, str]:
+    """Return the worked examples as one text, and where they come from."""
+    if type(dataset).shot is Dataset.shot:
+        dataset.shot({})
+    rows, origin = _file_rows(shots.path) if shots.path is not None else _hub_rows(dataset, "train", revision)
+    if len(rows) < shots.count:
+        raise InputError(f"{origin} holds {len(rows)} examples, fewer than --shots {shots.count}", "shots")
+    try:
+        return "\n\n".join(dataset.shot(row) for row in rows[: shots.count]), origin
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise InputError(f"{origin} holds no worked example of {dataset.name!r}: {error!r}", "shots") from error
 
 
 def _questions(dataset: Dataset, rows: Iterable[Row], source: str) -> Iterable[Question]:
@@ -253,7 +308,8 @@ def _questions(dataset: Dataset, rows: Iterable[Row], source: str) -> Iterable[Q
             continue
 
 
-def _rows_of(path: Path) -> list[Row]:
+def _file_rows(path: Path) -> tuple[list[Row], str]:
+    """Return the rows of a local file, and its name with its digest."""
     try:
         text = path.read_text(encoding="utf-8")
         rows = (
@@ -265,16 +321,18 @@ def _rows_of(path: Path) -> list[Row]:
         raise InputError(f"--data {path} is no JSON: {error}", "data") from error
     if not isinstance(rows, list):
         raise InputError(f"--data {path} holds no list of questions", "data")
-    return rows
+    return rows, f"{path.name} sha256 {hashlib.sha256(path.read_bytes()).hexdigest()[:16]}"
 
 
-def _hub_rows(dataset: Dataset) -> list[Row]:
+def _hub_rows(dataset: Dataset, split: str, revision: str | None) -> tuple[list[Row], str]:
+    """Return the rows of a split, and its name with the commit that they are read from."""
     import datasets
+    from huggingface_hub import HfApi
 
     try:
-        return list(
-            datasets.load_dataset(dataset.hub_id, dataset.hub_config, split=dataset.split, revision=dataset.revision)
-        )
+        commit = HfApi().dataset_info(str(dataset.hub_id), revision=revision).sha
+        rows = datasets.load_dataset(dataset.hub_id, dataset.hub_config, split=split, revision=commit)
+        return list(rows), " ".join(filter(None, (dataset.hub_id, dataset.hub_config, split, commit)))
     except Exception as error:
         hint = (
             " It is gated: accept its terms on its page, then log in with `hf auth login`." if dataset.name == "gpqa" else ""

@@ -61,7 +61,7 @@ def uncertainty(experiment: Sampled, records: Sequence[Record], output: Path) ->
 def best_of_n(experiment: Sampled, records: Sequence[Record], output: Path) -> None:
     """Write results.json, report.md and a picture of what choosing by score gains."""
     figures = results.best_of_n(records, experiment.contenders.labels)
-    reference = {k: v / 100 for k, v in _paper(paper.BEST_OF_5, experiment, experiment.contenders.labels).items()}
+    reference = _paper(paper.BEST_OF_5, experiment, experiment.contenders.labels)
     rows = [(name, _with_interval(row), _number(reference.get(name))) for name, row in figures.items()]
     plots.forest(figures, f"best of {experiment.params.n}", "share of questions solved", output / "best_of_n.png", reference)
     text = [table(("answer chosen by", "solved", "the paper"), rows), "![best of n](best_of_n.png)"]
@@ -71,22 +71,40 @@ def best_of_n(experiment: Sampled, records: Sequence[Record], output: Path) -> N
 def likelihood(experiment: Likelihood, records: Sequence[Record], output: Path) -> None:
     """Write results.json, report.md and a picture of how often the likeliest candidate is right."""
     figures = results.likelihood(records, experiment.contenders.labels)
-    rows = [(label, f"{row['nfe']:.1f}", _with_interval(row["accuracy"])) for label, row in figures.items()]
+    reference = paper.LIKELIHOOD.get(experiment.questions.dataset.name, {})
+    rows = [
+        (label, f"{row['nfe']:.1f}", _with_interval(row["accuracy"]), _number(reference.get(label)))
+        for label, row in figures.items()
+    ]
     accuracies = {label: row["accuracy"] for label, row in figures.items()}
-    plots.forest(accuracies, "the likeliest candidate", "share that is right", output / "likelihood.png")
-    text = [table(("scorer", "NFE a candidate", "accuracy"), rows), "![likelihood](likelihood.png)"]
+    plots.forest(accuracies, "the likeliest candidate", "share that is right", output / "likelihood.png", reference)
+    text = [table(("scorer", "NFE a candidate", "accuracy", "the paper"), rows), "![likelihood](likelihood.png)"]
     _write(output, "Likelihood", experiment, figures, text)
 
 
 def length(experiment: Lengths, records: Sequence[Record], output: Path) -> None:
     """Write results.json, report.md and a picture of what each length controller costs and solves."""
     figures = results.lengths(records)
+    reference = {name: paper.length_figure_of(experiment.questions.dataset.name, name) for name in figures}
     rows = [
-        (name, _with_interval(row["accuracy"]), f"{row['nfe']:.1f}", f"{row['num_tokens']:.1f}", _counts(row["stopped_by"]))
+        (
+            name,
+            _with_interval(row["accuracy"]),
+            _number(reference[name]),
+            *(f"{row[column]:.1f}" for column in ("nfe", "num_tokens")),
+            f"{row['seconds']:.2f}",
+            _counts(row["stopped_by"]),
+        )
         for name, row in figures.items()
     ]
     plots.cost(figures, lambda name: name.split(",")[0].split(" from")[0], "length control", output / "length.png")
-    text = [table(("length", "solved", "NFE", "tokens", "stopped by"), rows), "![length](length.png)"]
+    at_once = experiment.llm.config.max_num_seqs
+    text = [
+        table(("length", "solved", "the paper", "NFE", "tokens", "seconds", "stopped by"), rows),
+        f"Seconds are from an answer's first step to its last, {at_once} answers under way at once. The paper's "
+        "DiSE-flexible has K = 4, D = 20, M_max = 10.",
+        "![length](length.png)",
+    ]
     _write(output, "Length", experiment, figures, text)
 
 

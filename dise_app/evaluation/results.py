@@ -69,13 +69,14 @@ def likelihood(records: Sequence[Record], labels: Sequence[str]) -> Figures:
 
 
 def lengths(records: Sequence[Record]) -> Figures:
-    """Return, by length controller, the share solved, the passes, the length, and why it stopped."""
+    """Return, by length controller, the share solved, the passes, the time, the length, and why it stopped."""
     figures = {}
-    for name in records[0]["variants"]:
-        each = [record["variants"][name] for record in records]
+    for name in dict.fromkeys(record["variant"] for record in records):
+        each = [record for record in records if record["variant"] == name]
         figures[name] = {
             "accuracy": _share(np.array([result["is_correct"] for result in each], float)),
             "nfe": float(np.mean([result["nfe"] for result in each])),
+            "seconds": float(np.mean([result["seconds"] for result in each])),
             "num_tokens": float(np.mean([result["num_tokens"] for result in each])),
             "stopped_by": dict(sorted(Counter(str(result["stopped_by"]) for result in each).items())),
         }

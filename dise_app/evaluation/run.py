@@ -1,4 +1,4 @@
-"""Running an experiment to its end: questions that the journal lacks, as many at a time as the engine holds."""
+"""Running an experiment to its end: items that the journal lacks, as many at a time as the engine holds."""
 
 from __future__ import annotations
 
@@ -18,20 +18,22 @@ PACKAGES = ("dise", "torch", "transformers", "tokenizers", "numpy", "scikit-lear
 
 
 def run(experiment: Experiment, output: Path, advance: Callable[[int], None]) -> list[Record]:
-    """Return the record of every question, in their order; go on where the journal in `output` stops.
+    """Return the record of every item, in their order; go on where the journal in `output` stops.
 
-    advance: told of each question that is done, those of earlier runs at once. Raises the first question's error, after
-    the journal has all that were done before it; the next run tries that question again.
+    advance: told of each item that is done, those of earlier runs at once. Raises the first item's error, after the journal
+    has all that were done before it; the next run tries that item again.
     """
     journal = Journal(output / "journal.jsonl", key_of(experiment))
     try:
-        todo = [question for question in experiment.questions.items if question.id not in journal.records]
-        advance(len(experiment.questions.items) - len(todo))
+        items = experiment.items
+        todo = [item for item in items if item.id not in journal.records]
+        advance(len(items) - len(todo))
         _write_manifest(output, experiment)
-        for outcome in experiment.llm.engine.run(experiment.plan(question) for question in todo):
-            journal.add(outcome.unwrap())
+        for outcome in experiment.llm.engine.run(experiment.plan(item) for item in todo):
+            seconds = {"seconds": round(outcome.seconds, 4)} if experiment.is_timed else {}
+            journal.add(outcome.unwrap() | seconds)
             advance(1)
-        return [journal.records[question.id] for question in experiment.questions.items]
+        return [journal.records[item.id] for item in items]
     finally:
         journal.close()
 

@@ -10,12 +10,13 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from dise_app.evaluation import questions, results
+from dise_app.evaluation import paper, questions, results
 from dise_app.evaluation.journal import Journal
 from dise_app.evaluation.questions import DATASETS
 from dise_app.evaluation.scoring import Contenders
@@ -89,6 +90,7 @@ def test_length_compares_controllers(dise: Dise, tmp_path: Path) -> None:
     figures = json.loads(run.out)["figures"]
     assert list(figures) == ["fixed, 12", "fixed, 15", "dise-flexible from 12, K = 1, D = 20", "daedal from 12"]
     assert figures["fixed, 15"]["num_tokens"] == 15
+    assert all(row["seconds"] > 0 for row in figures.values())
     assert (tmp_path / "length.png").exists()
 
 
@@ -118,12 +120,12 @@ def test_data_of_another_shape_is_named_by_row(dise: Dise, tmp_path: Path) -> No
 
 
 def test_a_hub_that_cannot_be_read_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    import datasets
+    from huggingface_hub import HfApi
 
     def refused(*_: object, **__: object) -> None:
         raise ConnectionError("no route")
 
-    monkeypatch.setattr(datasets, "load_dataset", refused)
+    monkeypatch.setattr(HfApi, "dataset_info", refused)
     with pytest.raises(ModelError, match=r"cannot read openai/gsm8k from the hub: no route. Or give --data FILE"):
         questions.load("gsm8k")
     with pytest.raises(ModelError, match="It is gated: accept its terms"):
@@ -150,6 +152,51 @@ def test_rows_become_questions(name: str, row: dict[str, Any], prompt: str, trut
     question = DATASETS[name].question(row, 0)
     assert prompt in question.prompt
     assert (question.truth, question.right) == (truth, right)
+
+
+def test_rows_of_the_hub_are_those_of_a_commit_that_the_source_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    import datasets
+    from huggingface_hub import HfApi
+
+    asked = []
+
+    def rows(*args: object, **options: object) -> list[dict[str, str]]:
+        asked.append((*args, options["split"], options["revision"]))
+        return [{"question": "Q?", "answer": "2 + 3 = <<2+3=5>>5\n#### 5"}]
+
+    monkeypatch.setattr(HfApi, "dataset_info", lambda *_, revision: SimpleNamespace(sha=f"commit-of-{revision}"))
+    monkeypatch.setattr(datasets, "load_dataset", rows)
+    loaded = questions.load("gsm8k", revision="v1", shots=questions.Shots(1))
+    assert asked == [("openai/gsm8k", "main", split, "commit-of-v1") for split in ("test", "train")]
+    assert loaded.source == "openai/gsm8k main test commit-of-v1; 1 shots of openai/gsm8k main train commit-of-v1"
+    [question] = loaded.items
+    assert question.prompt.count("Q?") == 2
+    assert "2 + 3 = 5\n\\boxed{5}\n\n" in question.prompt
+
+
+def test_worked_examples_come_from_a_file(tmp_path: Path) -> None:
+    arc = {"id": "x", "question": "Q?", "choices": {"text": ["a", "b"], "label": ["1", "2"]}, "answerKey": "2"}
+    svamp = {"Body": "B.", "Question": "Q?", "Answer": 51.0, "Equation": "( 50.0 + 1.0 )"}
+    for name, row, example in (
+        ("arc-challenge", arc, "Answer: b\n\n"),
+        ("svamp", svamp, "( 50.0 + 1.0 ) = \\boxed{51}\n\n"),
+    ):
+        file = tmp_path / f"{name}.jsonl"
+        file.write_text(json.dumps(row) + "\n")
+        [question] = questions.load(name, file, shots=questions.Shots(1, file)).items
+        assert example in question.prompt
+        with pytest.raises(InputError, match="holds 1 examples, fewer than --shots 2"):
+            questions.load(name, file, shots=questions.Shots(2, file))
+    with pytest.raises(InputError, match="has no worked examples"):
+        questions.load("countdown", limit=1, shots=questions.Shots(1))
+
+
+def test_the_papers_figures_stand_beside_its_own_cells() -> None:
+    assert paper.length_figure_of("countdown", "fixed, 128") == 0.2617
+    assert paper.length_figure_of("gsm8k", "fixed, 266") == 0.7680
+    assert paper.length_figure_of("svamp", "dise-flexible from 512, K = 4, D = 20") == 0.8433
+    assert paper.length_figure_of("svamp", "dise-flexible from 512, K = 2, D = 20") is None
+    assert paper.figure_of(paper.AUROC, "math500", "dise:last-10", 256) == 0.634
 
 
 def test_gpqa_choices_are_shuffled_and_the_right_one_is_known() -> None:
