@@ -57,11 +57,11 @@ def measure(way: str, folder: Path, tokens: int, vocabulary: int) -> None:
     llm = LLM(str(folder))
     if way == "naive":
         reader: Any = llm.predictor._reader  # type: ignore[attr-defined]
-        body, head = reader._body, reader._head
+        forward, head = reader._forward, reader._head
 
         def score() -> float:
             with torch.inference_mode():
-                logits = head(body(torch.from_numpy(ids)[None], None))[0].float()
+                logits = head(forward(torch.from_numpy(ids)[None], None, np.arange(tokens))).float()
                 logprobs = torch.log_softmax(logits, dim=-1)
                 return float(logprobs.gather(-1, torch.from_numpy(ids)[:, None]).mean())
     else:
