@@ -97,6 +97,9 @@ class EngineOptions(TypedDict, total=False):
     dtype: Literal["auto", "float32", "bfloat16", "float16"]
     attn_implementation: str
     revision: str | None
+    engine: Literal["transformers", "vllm"]
+    tensor_parallel_size: int
+    vllm_options: Settings
 
 
 class EngineConfig(_Params):
@@ -114,6 +117,18 @@ class EngineConfig(_Params):
     """Attention of transformers: "sdpa", "eager", "flash_attention_2", ..."""
     revision: str | None = None
     """Branch, tag or commit of a model on the hub."""
+    engine: Literal["transformers", "vllm"] = "transformers"
+    """What runs the model's forward passes."""
+    tensor_parallel_size: int = Field(1, ge=1)
+    """GPUs, or CPU ranks, over which vLLM spreads the model."""
+    vllm_options: Settings = Field(default_factory=dict)
+    """Further arguments of vLLM's own LLM, for example gpu_memory_utilization."""
+
+    @model_validator(mode="after")
+    def _vllm_alone(self) -> Self:
+        if self.engine != "vllm" and (self.tensor_parallel_size > 1 or self.vllm_options):
+            raise ValueError("tensor_parallel_size and vllm_options need engine='vllm'")
+        return self
 
 
 def input_error(error: ValidationError, subject: str | None = None) -> InputError:

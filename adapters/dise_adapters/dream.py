@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from dise_adapters.checkpoint import refuse_variants, special_tokens
+from dise_adapters.engines import Reader, open_reader
 from dise_adapters.hub import model_folder, read_config
 from dise_adapters.tokenizer import FastTokenizer
 from dise_core.errors import CheckpointError
@@ -51,11 +52,9 @@ class DreamPredictor(MaskPredictor):
         """Load a folder or hub id. Raises CheckpointError for variants or weights that do not fit, ModelError otherwise."""
         return cls(model_folder(model, config.revision), model, config)
 
-    def __init__(self, folder: Path, name: str, config: EngineConfig) -> None:
-        """Load the checkpoint in `folder`, to be called `name`."""
+    def __init__(self, folder: Path, name: str, config: EngineConfig, reader: Reader | None = None) -> None:
+        """Load the checkpoint in `folder`, to be called `name`; only its tokenizer where there is a reader already."""
         from transformers import Qwen2Config, Qwen2ForCausalLM
-
-        from dise_adapters.loading import load_reader
 
         fields = read_config(str(folder)) or {}
         qwen2 = qwen2_config(fields, folder)
@@ -69,7 +68,7 @@ class DreamPredictor(MaskPredictor):
             )
         self.vocab_size = qwen2["vocab_size"]
         self.max_length = qwen2["max_position_embeddings"]
-        self._reader = load_reader(Qwen2ForCausalLM, folder, config, "previous", model_config=Qwen2Config(**qwen2))
+        self._reader = reader or open_reader(Qwen2ForCausalLM, folder, config, "previous", model_config=Qwen2Config(**qwen2))
 
     def read(self, reads: Sequence[Read]) -> Sequence[Reading]:
         """Answer the reads in their order."""

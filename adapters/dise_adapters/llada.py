@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from dise_adapters.checkpoint import refuse_variants, special_tokens
+from dise_adapters.engines import Reader, open_reader
 from dise_adapters.hub import model_folder, read_config
 from dise_adapters.tokenizer import FastTokenizer
 from dise_core.errors import CheckpointError
@@ -66,11 +67,9 @@ class LLaDAPredictor(MaskPredictor):
         """Load a folder or hub id. Raises CheckpointError for variants or weights that do not fit, ModelError otherwise."""
         return cls(model_folder(model, config.revision), model, config)
 
-    def __init__(self, folder: Path, name: str, config: EngineConfig) -> None:
-        """Load the checkpoint in `folder`, to be called `name`."""
+    def __init__(self, folder: Path, name: str, config: EngineConfig, reader: Reader | None = None) -> None:
+        """Load the checkpoint in `folder`, to be called `name`; only its tokenizer where there is a reader already."""
         from transformers import LlamaConfig, LlamaForCausalLM
-
-        from dise_adapters.loading import load_reader
 
         fields = read_config(str(folder)) or {}
         llama = llama_config(fields, folder)
@@ -79,7 +78,7 @@ class LLaDAPredictor(MaskPredictor):
         self.special = special_tokens(fields, self.tokenizer, END_TOKENS)
         self.vocab_size = llama["vocab_size"]
         self.max_length = llama["max_position_embeddings"]
-        self._reader = load_reader(
+        self._reader = reader or open_reader(
             LlamaForCausalLM, folder, config, "own", model_config=LlamaConfig(**llama), key_mapping=KEY_MAPPING
         )
 

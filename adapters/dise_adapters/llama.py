@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from dise_adapters.engines import Reader, open_reader
 from dise_adapters.hub import is_gguf, model_folder, read_config
 from dise_adapters.tokenizer import FastTokenizer
 from dise_core.errors import InputError, ModelError
@@ -45,11 +46,13 @@ class LlamaPredictor(MaskPredictor):
             raise InputError(f"there is no file {model!r}", "model")
         return cls(path.parent, path.name, model, config)
 
-    def __init__(self, folder: Path, gguf_file: str | None, name: str, config: EngineConfig) -> None:
-        """Load the checkpoint or the GGUF file in `folder`, to be called `name`."""
+    def __init__(
+        self, folder: Path, gguf_file: str | None, name: str, config: EngineConfig, reader: Reader | None = None
+    ) -> None:
+        """Load the checkpoint or the GGUF file in `folder`, to be called `name`; only its tokenizer if there is a reader."""
         from transformers import AutoConfig, AutoModelForCausalLM
 
-        from dise_adapters.loading import load_reader, quiet
+        from dise_adapters.loading import quiet
 
         source = {} if gguf_file is None else {"gguf_file": gguf_file}
         with quiet():
@@ -62,7 +65,7 @@ class LlamaPredictor(MaskPredictor):
         self.vocab_size = fields.vocab_size
         self.max_length = fields.max_position_embeddings
         self.special = SpecialTokens(None, frozenset(_end_ids(fields.eos_token_id)))
-        self._reader = load_reader(AutoModelForCausalLM, folder, config, "causal", gguf_file=gguf_file)
+        self._reader = reader or open_reader(AutoModelForCausalLM, folder, config, "causal", gguf_file=gguf_file)
 
     def read(self, reads: Sequence[Read]) -> Sequence[Reading]:
         """Answer the reads in their order. Raises InputError for position 0, which has no answer."""

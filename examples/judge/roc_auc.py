@@ -19,6 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
+from dise_app.cli.memory import keep_freed_memory
+from dise_app.cli.progress import progress_bar
 from dise_core import LLM, ScoringParams
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "countdown_model"))
@@ -61,13 +63,20 @@ def main() -> None:
     parser.add_argument("--answers", type=Path, required=True)
     parser.add_argument("--judge", required=True)
     args = parser.parse_args()
+    keep_freed_memory()
     rows = [json.loads(line) for line in args.answers.read_text().splitlines()]
     judge = LLM(args.judge)
     responses = [re.sub(r"<\|[a-z_]+\|>", "", row["response"]) for row in rows]
     questions = [row["question"] for row in rows]
-    scored = judge.score(questions, responses, ScoringParams(scorer="ar-perplexity"))
-    values = np.array([answer.outputs[0].score.value for answer in scored])
-    totals = np.array([answer.outputs[0].score.log_likelihood for answer in scored])
+    params = ScoringParams(scorer="ar-perplexity")
+    plans = [judge.planner.score(*pair, params) for pair in zip(questions, responses, strict=True)]
+    scores = {}
+    with progress_bar(len(plans)) as advance:
+        for outcome in judge.run(plans):
+            scores[outcome.index] = outcome.unwrap().outputs[0].score
+            advance(1)
+    values = np.array([scores[index].value for index in range(len(rows))])
+    totals = np.array([scores[index].log_likelihood for index in range(len(rows))])
     is_right = np.array([is_correct(row["response"], *row["ground_truth"]) for row in rows])
     lengths = np.array([row["gen_length"] for row in rows])
     print("| tokens | answers | right | ROC-AUC of the mean log p | of the sum | median perplexity |")

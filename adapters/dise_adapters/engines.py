@@ -1,0 +1,46 @@
+"""Which engine runs a checkpoint: transformers in this process, or vLLM."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from dise_adapters.reader import Alignment
+from dise_core.params import EngineConfig
+from dise_core.reading import Read, Reading
+
+
+class Reader(Protocol):
+    """Answers Reads with a loaded model."""
+
+    def read(self, reads: Sequence[Read]) -> list[Reading]:
+        """Answer the reads in their order."""
+
+
+def open_reader(
+    architecture: Any,
+    folder: Path,
+    config: EngineConfig,
+    alignment: Alignment,
+    *,
+    model_config: object = None,
+    key_mapping: Mapping[str, str] | None = None,
+    gguf_file: str | None = None,
+) -> Reader:
+    """Return a reader of the checkpoint in `folder` on the engine that `config` names; arguments as load_reader's."""
+    if config.engine == "vllm":
+        from dise_adapters.vllm.reader import open_vllm_reader
+
+        return open_vllm_reader(folder, config, alignment, gguf_file)
+    from dise_adapters.loading import load_reader
+
+    return load_reader(
+        architecture,
+        folder,
+        config,
+        alignment,
+        model_config=model_config,
+        key_mapping=key_mapping,
+        gguf_file=gguf_file,
+    )

@@ -1,0 +1,118 @@
+"""The pooler that answers Reads inside vLLM: the head at the positions asked for, and the readouts of every engine.
+
+Every tensor-parallel rank runs it. Each holds a part of the vocabulary; the logits of the rows asked for are gathered, as
+many at a time as MAX_LOGITS allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence, Set
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from vllm.distributed import tensor_model_parallel_all_gather
+from vllm.model_executor.layers.pooler import PoolingParamsUpdate
+from vllm.model_executor.layers.pooler.abstract import Pooler
+from vllm.v1.pool.metadata import PoolingMetadata
+
+from dise_adapters.reader import MAX_LOGITS
+from dise_adapters.readouts import ReadoutGroup, RowAnswers, answer_rows, group_reads, split_answers
+from dise_adapters.vllm.wire import from_wire, pack
+from dise_core.arrays import Ids
+from dise_core.errors import InputError
+from dise_core.reading import Candidates, Read, Reading, TokenLogProbs
+
+TASK = "token_classify"
+"""The one pooling task that both of vLLM's model runners know and that fits: numbers for tokens."""
+
+
+class ReadingPooler(Pooler):  # type: ignore[misc]
+    """Answers the reads that a request carries in `PoolingParams.extra_kwargs["reads"]`.
+
+    A request without any is told of each token: its log-probability, the likeliest token there and that one's, [N, 3].
+    A request whose reads cannot be answered gets one NaN, and the others what they asked for.
+    """
+
+    def __init__(self, model: Any, shift: int) -> None:
+        """model: has lm_head and logits_processor. shift: row i - shift answers position i; row 0 answers position 0."""
+        super().__init__()
+        self._model = (model,)  # not a child, or its weights would be registered twice
+        self._shift = shift
+
+    def get_supported_tasks(self) -> Set[Any]:
+        """Return the task."""
+        return {TASK}
+
+    def get_pooling_updates(self, task: Any) -> PoolingParamsUpdate:  # noqa: ARG002
+        """Ask for the token ids beside the hidden states."""
+        return PoolingParamsUpdate(requires_token_ids=True)
+
+    def forward(self, hidden_states: Tensor, pooling_metadata: PoolingMetadata) -> list[Tensor]:
+        """Return one float32 tensor a request. hidden_states: [tokens of all requests, d]."""
+        texts = [ids.numpy().astype(np.int64) for ids in pooling_metadata.get_prompt_token_ids_cpu()]
+        lengths = pooling_metadata.get_pooling_cursor().num_scheduled_tokens_cpu.tolist()
+        starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        asked = [
+            self._reads(params.extra_kwargs, text)
+            for params, text in zip(pooling_metadata.pooling_params, texts, strict=True)
+        ]
+        rows = [
+            (read, starts[number] + np.maximum(read.positions - self._shift, 0))
+            for number, reads in enumerate(asked)
+            for read in reads
+        ]
+        readings = iter(self._answer(hidden_states, rows))
+        return [
+            _tensor(params.extra_kwargs, reads, [next(readings) for _ in reads])
+            for params, reads in zip(pooling_metadata.pooling_params, asked, strict=True)
+        ]
+
+    def _reads(self, extra: Mapping[str, Any] | None, text: Ids) -> list[Read]:
+        """Return what a request asks; nothing where it cannot be answered."""
+        if extra is None:
+            everywhere = np.arange(len(text))
+            return [Read(text, everywhere, TokenLogProbs(text)), Read(text, everywhere, Candidates())]
+        try:
+            return [from_wire(asked, text, self._vocab_size) for asked in extra["reads"]]
+        except (InputError, KeyError, TypeError):
+            return []
+
+    def _answer(self, states: Tensor, rows: Sequence[tuple[Read, Ids]]) -> list[Reading]:
+        """Return a Reading for each read, whose rows of the states stand beside it."""
+        reads = [read for read, _ in rows]
+        readings: dict[int, Reading] = {}
+        for group in group_reads(reads, states.device) if reads else ():
+            places = torch.from_numpy(np.concatenate([rows[index][1] for index in group.indices])).to(states.device)
+            readings.update(split_answers(group, self._chunks(states, places, group), reads))
+        return [readings[index] for index in range(len(reads))]
+
+    def _chunks(self, states: Tensor, places: Tensor, group: ReadoutGroup) -> Iterator[RowAnswers]:
+        chunk = max(1, MAX_LOGITS // self._vocab_size)
+        for start in range(0, max(1, group.num_rows), chunk):
+            rows = slice(start, min(start + chunk, group.num_rows))
+            yield answer_rows(self._logits(states[places[rows]]), group, rows)
+
+    def _logits(self, states: Tensor) -> Tensor:
+        [model] = self._model
+        local = model.logits_processor(model.lm_head, states, skip_gather=True)
+        if model.lm_head.tp_size > 1:
+            local = tensor_model_parallel_all_gather(local)
+        logits: Tensor = local[:, : self._vocab_size].float()
+        return logits
+
+    @property
+    def _vocab_size(self) -> int:
+        return int(self._model[0].config.vocab_size)
+
+
+def _tensor(extra: Mapping[str, Any] | None, reads: Sequence[Read], readings: Sequence[Reading]) -> Tensor:
+    """Return a request's answer; its memory is its own, as vLLM sends the whole storage of what it gets."""
+    if extra is None:
+        tokens, best = readings
+        columns = np.stack([tokens.logprobs, best.token_ids.astype(np.float32), best.logprobs], axis=1)
+        return torch.from_numpy(np.ascontiguousarray(columns))
+    if not reads:
+        return torch.full((1,), torch.nan)
+    return torch.from_numpy(pack(reads, readings))

@@ -1,0 +1,148 @@
+"""How Reads travel to a vLLM engine, as plain JSON, and their Readings back, as one float32 vector a text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dise_core.arrays import Ids
+from dise_core.errors import InputError, ModelError
+from dise_core.noise import Noise
+from dise_core.reading import Candidates, Distribution, Read, Reading, TokenLogProbs, TopLogProbs
+from dise_core.sequence import as_ids
+
+Vector = npt.NDArray[np.float32]
+
+MAX_READS = 64
+"""Reads of one text in one request."""
+
+MAX_TOP = 1000
+"""The largest k of TopLogProbs."""
+
+WHOLE_VOCABULARY = "distribution"
+
+
+def to_wire(read: Read) -> dict[str, Any]:
+    """Return what a Read asks, without its text. Raises InputError for guidance, which asks two texts at once."""
+    if read.guidance is not None:
+        raise InputError("classifier-free guidance needs the transformers engine; leave out cfg_scale", "cfg_scale")
+    asked: dict[str, Any] = {"positions": read.positions.tolist()}
+    match read.readout:
+        case TokenLogProbs(targets):
+            return asked | {"readout": "token_logprobs", "targets": targets.tolist()}
+        case Candidates() as readout:
+            noise = readout.noise
+            return asked | {
+                "readout": "candidates",
+                "temperature": readout.temperature,
+                "top_p": readout.top_p,
+                "top_k": readout.top_k,
+                "noise": None if noise is None else [noise.seed, noise.stream, noise.step],
+                "confidence": readout.confidence,
+                "forbidden": list(readout.forbidden),
+            }
+        case TopLogProbs(k):
+            return asked | {"readout": "top_logprobs", "k": k}
+        case _:
+            return asked | {"readout": WHOLE_VOCABULARY}
+
+
+def from_wire(asked: Mapping[str, Any], token_ids: Ids, vocab_size: int) -> Read:
+    """Return the Read of a text int64 [N]. Raises InputError for anything that no model could answer."""
+    try:
+        positions = as_ids(asked["positions"])
+        if len(positions) and not 0 <= positions.min() <= positions.max() < len(token_ids):
+            raise InputError(f"positions must be in 0..{len(token_ids) - 1}", "positions")
+        return Read(token_ids, positions, _readout(asked, len(positions), vocab_size))
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"this is no read: {type(error).__name__}: {error}", "reads") from error
+
+
+def _readout(asked: Mapping[str, Any], num_positions: int, vocab_size: int) -> Any:
+    match asked["readout"]:
+        case "token_logprobs":
+            targets = _within(as_ids(asked["targets"]), vocab_size, "targets")
+            if len(targets) != num_positions:
+                raise InputError(f"{num_positions} positions do not pair up with {len(targets)} targets", "targets")
+            return TokenLogProbs(targets)
+        case "candidates":
+            noise, temperature = asked.get("noise"), float(asked.get("temperature", 0.0))
+            confidence = asked.get("confidence", "probability")
+            if confidence not in ("probability", "entropy", "margin") or not 0 <= temperature < np.inf:
+                raise InputError("confidence is probability, entropy or margin, and temperature a number from 0", "reads")
+            if noise is not None and (len(noise) != 3 or not all(0 <= int(number) < 2**64 for number in noise)):
+                raise InputError("noise is [seed, stream, step], each below 2**64", "noise")
+            return Candidates(
+                temperature,
+                min(max(float(asked.get("top_p", 1.0)), 0.0), 1.0),
+                max(int(asked.get("top_k", 0)), 0),
+                None if noise is None else Noise(*map(int, noise)),
+                confidence,
+                tuple(_within(as_ids(asked.get("forbidden", [])), vocab_size, "forbidden").tolist()),
+            )
+        case "top_logprobs":
+            if not 1 <= int(asked["k"]) <= MAX_TOP:
+                raise InputError(f"k must be in 1..{MAX_TOP}", "k")
+            return TopLogProbs(int(asked["k"]))
+        case "distribution":
+            return Distribution()
+    raise InputError(f"unknown readout {asked['readout']!r:.40}", "readout")
+
+
+def _within(ids: Ids, vocab_size: int, name: str) -> Ids:
+    if len(ids) and not 0 <= ids.min() <= ids.max() < vocab_size:
+        raise InputError(f"{name} must be in 0..{vocab_size - 1}", name)
+    return ids
+
+
+def pack(reads: Sequence[Read], readings: Sequence[Reading]) -> Vector:
+    """Return the answers to the reads of one text as one vector. Token ids are exact below 2**24."""
+    parts: list[Any] = [np.zeros(0, np.float32)]
+    for read, reading in zip(reads, readings, strict=True):
+        if not isinstance(read.readout, TokenLogProbs | Distribution):
+            parts.append(reading.token_ids.ravel())
+        parts += [reading.logprobs.ravel(), reading.confidences]
+    return np.concatenate([np.asarray(part, dtype=np.float32) for part in parts])
+
+
+def unpack(vector: Vector, reads: Sequence[Read], vocab_size: int) -> list[Reading]:
+    """Return the Readings that `pack` packed. Raises ModelError if the vector is not the answer to these reads."""
+    readings, start = [], 0
+    for read in reads:
+        shape, has_ids, has_confidences = _layout(read, vocab_size)
+        count = int(np.prod(shape))
+        sizes = [count * has_ids, count, len(read.positions) * has_confidences]
+        ids, logprobs, confidences = np.split(vector[start : start + sum(sizes)], np.cumsum(sizes)[:-1])
+        start += sum(sizes)
+        if len(confidences) != sizes[2] or len(logprobs) != count:
+            break
+        token_ids = ids.astype(np.int64) if has_ids else _implied_ids(read, shape)
+        readings.append(Reading(token_ids.reshape(shape), logprobs.reshape(shape), confidences.astype(np.float64)))
+    if len(readings) < len(reads) or start != len(vector):
+        raise ModelError(
+            "the vLLM engine refused a read or answered another one; do both sides run the same version of dise?"
+        )
+    return readings
+
+
+def _layout(read: Read, vocab_size: int) -> tuple[tuple[int, ...], bool, bool]:
+    """Return the shape of the log-probabilities, whether token ids travel with them, and whether confidences do."""
+    rows = len(read.positions)
+    match read.readout:
+        case TokenLogProbs():
+            return (rows,), False, False
+        case Candidates():
+            return (rows,), True, True
+        case TopLogProbs(k):
+            return (rows, min(k, vocab_size)), True, False
+        case _:
+            return (rows, vocab_size), False, False
+
+
+def _implied_ids(read: Read, shape: tuple[int, ...]) -> Ids:
+    if isinstance(read.readout, TokenLogProbs):
+        return read.readout.targets
+    return np.broadcast_to(np.arange(shape[1]), shape)
