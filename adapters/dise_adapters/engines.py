@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from dise_adapters.reader import Alignment
 from dise_core.params import EngineConfig
 from dise_core.reading import Read, Reading
+
+if TYPE_CHECKING:
+    from dise_adapters.reader import Alignment
 
 
 class Reader(Protocol):

@@ -11,7 +11,7 @@ from dise_adapters.dream import qwen2_config
 from dise_adapters.llada import llama_config
 
 
-class LLaDAConfig(LlamaConfig):
+class LLaDAConfig(LlamaConfig):  # type: ignore[no-untyped-call]
     """LLaDA's fields as those of a bidirectional Llama. Refuses variants that Llama's computation does not cover."""
 
     model_type = "llada"
@@ -22,7 +22,7 @@ class LLaDAConfig(LlamaConfig):
         super().__init__(**{**fields, **translated})
 
 
-class DreamConfig(Qwen2Config):
+class DreamConfig(Qwen2Config):  # type: ignore[no-untyped-call]
     """Dream's fields as those of a bidirectional Qwen2."""
 
     model_type = "Dream"

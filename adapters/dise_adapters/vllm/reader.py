@@ -12,11 +12,12 @@ import torch
 
 from dise_adapters.engines import Reader
 from dise_adapters.reader import Alignment
+from dise_adapters.vllm.own_tokens import check_own_tokens
 from dise_adapters.vllm.wire import to_wire, unpack
 from dise_core.arrays import Ids
 from dise_core.errors import InputError, ModelError
 from dise_core.params import EngineConfig
-from dise_core.reading import Read, Reading, Row, TokenLogProbs, distinct_rows
+from dise_core.reading import Read, Reading, Row, distinct_rows
 
 TASK = "token_classify"
 """The pooling task of the reading models; see pooler.py."""
@@ -98,14 +99,6 @@ class VllmJudgeReader:
             for index in row.reads:
                 readings[index] = Reading(reads[index].token_ids[reads[index].positions], logprobs[reads[index].positions])
         return [readings[index] for index in range(len(reads))]
-
-
-def check_own_tokens(read: Read) -> None:
-    """Raise InputError unless the Read asks an auto-regressive model for tokens that stand in its text."""
-    if not isinstance(read.readout, TokenLogProbs) or (read.readout.targets != read.token_ids[read.positions]).any():
-        raise InputError("a judge on vLLM tells the log-probabilities of a text's own tokens, nothing else", "logprobs")
-    if len(read.positions) and read.positions.min() == 0:
-        raise InputError("an auto-regressive model has no answer for the first token of a text; give a prompt", "prompt")
 
 
 def own_logprobs(token_ids: Ids, prompt_logprobs: Sequence[Any]) -> Any:

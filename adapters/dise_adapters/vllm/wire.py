@@ -57,6 +57,8 @@ def from_wire(asked: Mapping[str, Any], token_ids: Ids, vocab_size: int) -> Read
         if len(positions) and not 0 <= positions.min() <= positions.max() < len(token_ids):
             raise InputError(f"positions must be in 0..{len(token_ids) - 1}", "positions")
         return Read(token_ids, positions, _readout(asked, len(positions), vocab_size))
+    except InputError:
+        raise
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise InputError(f"this is no read: {type(error).__name__}: {error}", "reads") from error
 

@@ -1,0 +1,140 @@
+"""The entry point of the group vllm.endpoint_plugins: POST /v1/dise/read on a stock vLLM server.
+
+Every bound is checked here, in front: a bad position or token id that reached the engine would end it for everybody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import uuid
+from argparse import Namespace
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from vllm import PoolingParams
+
+from dise_adapters.vllm.reader import TASK
+from dise_adapters.vllm.wire import MAX_READS, WHOLE_VOCABULARY, from_wire
+from dise_core.errors import InputError
+from dise_core.params import input_error
+
+MAX_ROWS = 1024
+"""Texts in one request."""
+
+MAX_BODY_BYTES = 64 * 2**20
+
+
+class RowBody(BaseModel):
+    """One text and what is asked of it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    token_ids: list[int] = Field(min_length=1)
+    reads: list[dict[str, Any]] = Field(min_length=1, max_length=MAX_READS)
+
+
+class ReadBody(BaseModel):
+    """The body of POST /v1/dise/read."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    model: str | None = None
+    rows: list[RowBody] = Field(min_length=1, max_length=MAX_ROWS)
+
+
+class DiseEndpoint:
+    """Adds the route to vLLM's server. vLLM calls both methods once."""
+
+    name = "dise_http"
+    required_tasks: ClassVar[tuple[str, ...]] = (TASK,)
+
+    def attach_router(self, app: FastAPI) -> None:
+        """Add POST /v1/dise/read."""
+
+        @app.post("/v1/dise/read")
+        async def read(request: Request) -> JSONResponse:
+            service: ReadService = request.app.state.dise
+            try:
+                body = await service.body_of(request)
+                return JSONResponse({"rows": await service.read(body)})
+            except ValidationError as error:
+                return _refusal(400, str(input_error(error)))
+            except InputError as error:
+                return _refusal(404 if error.parameter == "model" else 400, str(error))
+
+    async def init_state(self, engine_client: Any, state: Any, args: Namespace) -> None:
+        """Keep the engine's client for the route."""
+        names = args.served_model_name or [args.model]
+        state.dise = ReadService(engine_client, [names] if isinstance(names, str) else list(names))
+
+
+class ReadService:
+    """Checks requests and puts their texts to the engine, all at once."""
+
+    def __init__(self, engine_client: Any, names: list[str]) -> None:
+        config = engine_client.model_config
+        self._client = engine_client
+        self._names = names
+        self._vocab_size = int(config.get_vocab_size())
+        self._max_length = int(config.max_model_len)
+
+    async def body_of(self, request: Request) -> ReadBody:
+        """Return the request's body. Raises InputError if it is too large, ValidationError if it is none."""
+        received = bytearray()
+        async for chunk in request.stream():
+            received += chunk
+            if len(received) > MAX_BODY_BYTES:
+                raise InputError(f"the body is larger than {MAX_BODY_BYTES} bytes; send fewer rows")
+        body = ReadBody.model_validate_json(bytes(received))
+        if body.model is not None and body.model not in self._names:
+            raise InputError(f"there is no model {body.model!r}; this server has {', '.join(self._names)}", "model")
+        for number, row in enumerate(body.rows):
+            try:
+                self._check(row)
+            except InputError as error:
+                raise InputError(f"rows.{number}: {error}", "rows") from error
+        return body
+
+    async def read(self, body: ReadBody) -> list[str]:
+        """Return each text's packed answer, float32 little-endian in base64."""
+        tasks = [asyncio.create_task(self._answer(row)) for row in body.rows]
+        try:
+            return list(await asyncio.gather(*tasks))
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def _answer(self, row: RowBody) -> str:
+        params = PoolingParams(task=TASK, extra_kwargs={"reads": row.reads})
+        prompt = {"prompt_token_ids": row.token_ids}
+        data = np.zeros(0, np.float32)
+        async for output in self._client.encode(prompt, params, f"dise-{uuid.uuid4().hex}"):
+            data = output.outputs.data.numpy()
+        return base64.b64encode(np.ascontiguousarray(data, dtype="<f4").tobytes()).decode()
+
+    def _check(self, row: RowBody) -> None:
+        ids = np.array(row.token_ids, dtype=object)
+        if not all(0 <= token_id < self._vocab_size for token_id in row.token_ids):
+            raise InputError(f"token ids must be in 0..{self._vocab_size - 1}", "token_ids")
+        if len(ids) > self._max_length:
+            raise InputError(
+                f"a text of {len(ids)} tokens is longer than the model's limit of {self._max_length}", "token_ids"
+            )
+        text = ids.astype(np.int64)
+        for asked in row.reads:
+            _refuse_whole_vocabulary(asked)
+            from_wire(asked, text, self._vocab_size)
+
+
+def _refuse_whole_vocabulary(asked: Mapping[str, Any]) -> None:
+    if asked.get("readout") == WHOLE_VOCABULARY:
+        raise InputError("whole distributions do not travel over HTTP; analyze with the engine in process", "readout")
+
+
+def _refusal(status: int, message: str) -> JSONResponse:
+    return JSONResponse({"error": {"message": message, "type": "invalid_request_error", "code": status}}, status)

@@ -1,0 +1,141 @@
+"""The HTTP side of a vLLM server: a connection that tries again, and what answers Reads over it."""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import httpx
+import numpy as np
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
+
+from dise_adapters.vllm.own_tokens import check_own_tokens
+from dise_adapters.vllm.wire import to_wire, unpack
+from dise_core.errors import InputError, ModelError
+from dise_core.reading import Read, Reading, Row, distinct_rows
+
+ATTEMPTS = 5
+TIMEOUT = httpx.Timeout(600.0, connect=10.0)
+ROWS_PER_REQUEST = 256
+KEY_VARIABLE = "VLLM_API_KEY"
+
+
+class Connection:
+    """A server by its address. Lost connections and 5xx are tried again, refusals never."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        key = os.environ.get(KEY_VARIABLE)
+        headers = {} if not key else {"Authorization": f"Bearer {key}"}
+        self._client = httpx.Client(base_url=address, timeout=TIMEOUT, headers=headers)
+        self._retrying = Retrying(
+            retry=retry_if_exception(is_transient),
+            stop=stop_after_attempt(ATTEMPTS),
+            wait=wait_exponential(multiplier=0.2, max=10),
+            reraise=True,
+        )
+
+    def model(self) -> dict[str, Any]:
+        """Return the server's entry for the first model that it serves."""
+        models = self._ask("GET", "/v1/models").get("data")
+        if not models:
+            raise ModelError(f"{self.address} serves no model")
+        return dict(models[0])
+
+    def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Return the answer to a request. Raises InputError for a refusal (4xx), ModelError for any other failure."""
+        return self._ask("POST", path, body)
+
+    def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        try:
+            answer: dict[str, Any] = self._retrying(self._once, method, path, body)
+        except httpx.HTTPStatusError as error:
+            raise self._refused(path, error.response) from error
+        except httpx.HTTPError as error:
+            raise ModelError(f"{self.address} cannot be reached: {str(error) or type(error).__name__}") from error
+        except ValueError as error:
+            raise ModelError(f"{self.address}{path} answered no JSON; is it a vLLM server?") from error
+        return answer
+
+    def _once(self, method: str, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
+        response = self._client.request(method, path, json=body)
+        response.raise_for_status()
+        answer: dict[str, Any] = response.json()
+        return answer
+
+    def _refused(self, path: str, response: httpx.Response) -> InputError | ModelError:
+        try:
+            message = response.json()["error"]["message"]
+        except (ValueError, KeyError, TypeError):
+            message = response.text[:200] or response.reason_phrase
+        text = f"{self.address}{path} answered {response.status_code}: {message}"
+        if response.status_code == 404 and path.startswith("/v1/dise"):
+            return ModelError(f"{text}; start the server with VLLM_PLUGINS=dise,dise_http")
+        return InputError(text) if response.status_code < 500 else ModelError(text)
+
+
+def is_transient(error: BaseException) -> bool:
+    """Return whether trying again may help: no connection, a connection lost, a time-out, or a 5xx."""
+    if isinstance(error, httpx.HTTPStatusError):
+        return error.response.status_code >= 500
+    return isinstance(error, httpx.TransportError)
+
+
+class ServerReader:
+    """Answers Reads through POST /v1/dise/read."""
+
+    def __init__(self, connection: Connection, model: str, vocab_size: int) -> None:
+        self._connection = connection
+        self._model = model
+        self._vocab_size = vocab_size
+
+    def read(self, reads: Sequence[Read]) -> list[Reading]:
+        """Answer the reads in their order."""
+        rows = [row for row in distinct_rows(reads) if any(len(reads[index].positions) for index in row.reads)]
+        readings: dict[int, Reading] = {}
+        for start in range(0, len(rows), ROWS_PER_REQUEST):
+            readings |= self._some(rows[start : start + ROWS_PER_REQUEST], reads)
+        return [
+            readings.get(index) or Reading(np.zeros(0, np.int64), np.zeros(0, np.float32)) for index in range(len(reads))
+        ]
+
+    def _some(self, rows: Sequence[Row], reads: Sequence[Read]) -> dict[int, Reading]:
+        body = [
+            {"token_ids": row.token_ids.tolist(), "reads": [to_wire(reads[index]) for index in row.reads]} for row in rows
+        ]
+        answer = self._connection.post("/v1/dise/read", {"model": self._model, "rows": body})
+        readings: dict[int, Reading] = {}
+        for row, packed in zip(rows, answer["rows"], strict=True):
+            vector = np.frombuffer(base64.b64decode(packed), dtype="<f4")
+            readings.update(
+                zip(row.reads, unpack(vector, [reads[index] for index in row.reads], self._vocab_size), strict=True)
+            )
+        return readings
+
+
+class ServerJudgeReader:
+    """Answers for an auto-regressive model through stock POST /v1/completions with prompt_logprobs."""
+
+    def __init__(self, connection: Connection, model: str) -> None:
+        self._connection = connection
+        self._model = model
+
+    def read(self, reads: Sequence[Read]) -> list[Reading]:
+        """Answer the reads in their order."""
+        for read in reads:
+            check_own_tokens(read)
+        readings: dict[int, Reading] = {}
+        for row in distinct_rows(reads):
+            logprobs = self._logprobs(row.token_ids.tolist())
+            for index in row.reads:
+                positions = reads[index].positions
+                readings[index] = Reading(row.token_ids[positions], logprobs[positions])
+        return [readings[index] for index in range(len(reads))]
+
+    def _logprobs(self, token_ids: list[int]) -> Any:
+        body = {"model": self._model, "prompt": token_ids, "max_tokens": 1, "temperature": 0, "prompt_logprobs": 0}
+        [choice] = self._connection.post("/v1/completions", body)["choices"]
+        rest = zip(token_ids[1:], choice["prompt_logprobs"][1:], strict=True)
+        return np.array([np.nan, *(entries[str(token_id)]["logprob"] for token_id, entries in rest)], dtype=np.float32)

@@ -1,0 +1,80 @@
+"""vLLM servers as models: name one by its address, http://127.0.0.1:8000.
+
+A server of LLaDA or Dream needs our plugin (docs/vllm.md); a server of an auto-regressive model, a judge, is a stock one.
+Its model's tokenizer is read here, from the folder or hub id that the server names, or from what stands behind a #:
+http://gpu7:8000#GSAI-ML/LLaDA-8B-Instruct.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from dise_adapters.dream import DreamPredictor
+from dise_adapters.hub import model_folder, read_config
+from dise_adapters.llada import LLaDAPredictor
+from dise_adapters.llama import LlamaPredictor
+from dise_core.errors import InputError, ModelError
+from dise_core.interfaces import MaskPredictor
+from dise_core.params import EngineConfig
+from dise_core.reading import Read, Reading
+
+if TYPE_CHECKING:
+    from dise_adapters.vllm.http import Connection
+
+TOKENIZER_FILES = ["*.json", "*.jinja", "*.model", "*.txt"]
+
+
+class VllmServerPredictor(MaskPredictor):
+    """A model that a vLLM server runs."""
+
+    @classmethod
+    def claims(cls, model: str) -> bool:
+        """Return whether `model` is an address."""
+        return model.startswith(("http://", "https://"))
+
+    @classmethod
+    def load(cls, model: str, config: EngineConfig) -> Self:
+        """Ask the server what it runs, and read that model's tokenizer. Raises ModelError if it cannot be reached."""
+        from dise_adapters.vllm.http import Connection
+
+        address, _, source = model.partition("#")
+        connection = Connection(address.rstrip("/"))
+        served = connection.model()
+        source = source or str(served.get("root") or served["id"])
+        try:
+            folder = model_folder(source, config.revision, TOKENIZER_FILES)
+        except (InputError, ModelError) as error:
+            raise ModelError(f"{address} runs {source!r}, whose tokenizer is not here; name it: {address}#FOLDER") from error
+        return cls(_described(folder, model, config, connection, str(served["id"])), served)
+
+    def __init__(self, described: MaskPredictor, served: dict[str, Any]) -> None:
+        """described: the model's adapter, its reader that of the server."""
+        self._described = described
+        self.name = described.name
+        self.tokenizer = described.tokenizer
+        self.special = described.special
+        self.vocab_size = described.vocab_size
+        self.max_length = min(described.max_length, int(served.get("max_model_len") or described.max_length))
+        self.is_causal = described.is_causal
+
+    def read(self, reads: Sequence[Read]) -> Sequence[Reading]:
+        """Answer the reads in their order."""
+        return self._described.read(reads)
+
+
+def _described(folder: Path, name: str, config: EngineConfig, connection: Connection, served: str) -> MaskPredictor:
+    from dise_adapters.vllm.http import ServerJudgeReader, ServerReader
+
+    fields = read_config(str(folder)) or {}
+    kind = str(fields.get("model_type")).lower()
+    if kind == "llada":
+        return LLaDAPredictor(folder, name, config, ServerReader(connection, served, _vocab_size(fields)))
+    if kind == "dream":
+        return DreamPredictor(folder, name, config, ServerReader(connection, served, _vocab_size(fields)))
+    return LlamaPredictor(folder, None, name, config, ServerJudgeReader(connection, served))
+
+
+def _vocab_size(fields: dict[str, Any]) -> int:
+    return int(fields.get("embedding_size") or fields["vocab_size"])
