@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -25,13 +25,13 @@ from dise_core.reading import (
     gather,
 )
 from dise_core.scoring import SequenceScorer
-from dise_core.sequence import TokenSequence
-from dise_core.testing.toy_model import END, MASK, SPECIAL, ToyPredictor
+from dise_core.sequence import SpecialTokens, TokenSequence
+from dise_core.testing.toy_model import SPECIAL, ToyPredictor
 
 
 def check_selector(selector: Selector) -> None:
     """Check that the selector gives bool [N], the same each time, for texts with and without prompt, response and end."""
-    for text in _texts():
+    for text in _texts(SPECIAL):
         before = text.ids.copy()
         mask = selector.select(text)
         _expect(
@@ -41,33 +41,49 @@ def check_selector(selector: Selector) -> None:
         _expect(np.array_equal(before, text.ids), "select must leave the text unchanged")
 
 
-def check_scorer(scorer: Scorer) -> None:
-    """Check that the scorer's plans run, and give the same finite score alone, again and in a crowd; -inf over nothing."""
-    for text in _texts():
-        score, nfe = drive(count_nfe(scorer.score(text, _Everything())), _read_both)
+def check_scorer(scorer: Scorer, predictor: MaskPredictor | None = None, tolerance: float = 0.0) -> None:
+    """Check that the scorer's plans run, and give the same finite score alone, again and in a crowd; -inf over nothing.
+
+    predictor: the model that answers, a toy model if not given. tolerance: how far scores of one text may differ, in nats.
+    """
+    read: Callable[[Sequence[Read]], Sequence[Reading]] = _read_both if predictor is None else predictor.read
+    texts = list(_texts(SPECIAL if predictor is None else predictor.special))
+    for text in texts:
+        score, nfe = drive(count_nfe(scorer.score(text, _Everything())), read)
         _check_score(score, text)
-        again = drive(scorer.score(text, _Everything()), _read_both)
-        _expect(score.value == again.value, f"the same text must get the same score, not {score.value} and {again.value}")
-        crowd = drive(gather(*(scorer.score(each, _Everything()) for each in (*_texts(), text))), _read_both)
-        _expect(crowd[-1].value == score.value, "a text must get the same score alone and beside others")
+        again = drive(scorer.score(text, _Everything()), read)
+        _expect(
+            _is_close(score.value, again.value, tolerance),
+            f"the same text must get the same score, not {score.value} and {again.value}",
+        )
+        crowd = drive(gather(*(scorer.score(each, _Everything()) for each in (*texts, text))), read)
+        _expect(_is_close(crowd[-1].value, score.value, tolerance), "a text must get the same score alone and beside others")
         _expect(score.num_positions == 0 or nfe > 0, "a score over some position must ask the model")
     if scorer.asks == "target":
-        nothing = drive(scorer.score(next(_texts()), _Nothing()), _read_both)
+        nothing = drive(scorer.score(texts[0], _Nothing()), read)
         _expect(nothing.value == -math.inf, f"no selected position must give -inf, not {nothing!r}")
 
 
-def check_length_controller(controller: LengthController) -> None:
-    """Check that the controller keeps the prompt, leaves no mask, fits the model, and reports the score of its text."""
+def check_length_controller(
+    controller: LengthController, predictor: MaskPredictor | None = None, tolerance: float = 0.0
+) -> None:
+    """Check that the controller keeps the prompt, leaves no mask, fits the model, and reports the score of its text.
+
+    predictor and tolerance: as check_scorer's.
+    """
     scorer = SequenceScorer(_MeanLogProb(), _Everything())
+    given = predictor
     for num_tokens, limit in ((1, 12), (6, 12), (9, 40)):
-        predictor = ToyPredictor(max_length=limit)
+        predictor = given or ToyPredictor(max_length=limit)
+        special = predictor.special
         prompt = np.array([3, 1, 4])
-        denoiser = Denoiser(SPECIAL, _Surest(), Noise(0), num_tokens, limit, block_length=4)
+        denoiser = Denoiser(special, _Surest(), Noise(0), num_tokens, limit, block_length=4)
         result, nfe = drive(count_nfe(controller.generate(prompt, denoiser, scorer)), predictor.read)
-        _check_generation(result, prompt, limit)
+        _check_generation(result, prompt, limit, special)
         again = drive(scorer.evaluate(result.sequence), predictor.read)
         _expect(
-            again.score.value == result.evaluation.score.value, "the evaluation must be that of the text that is returned"
+            _is_close(again.score.value, result.evaluation.score.value, tolerance),
+            "the evaluation must be that of the text that is returned",
         )
         _expect(sum(step.nfe for step in result.trace) <= nfe, f"the trace must not count more than the {nfe} passes made")
         repeated = drive(controller.generate(prompt, denoiser, scorer), predictor.read)
@@ -91,7 +107,7 @@ def check_unmasking_policy(policy: UnmaskingPolicy) -> None:
     for settings in ({"tokens_per_step": 2}, {"steps": 4}, {"steps": 4, "eps": 1e-3}):
         denoiser = Denoiser(SPECIAL, policy, Noise(0), 9, 40, block_length=5, **settings)
         text = drive(denoiser.write(np.array([1, 2]), 9), ToyPredictor().read)
-        _expect(not (text.ids == MASK).any(), "denoising must fill every mask")
+        _expect(not (text.ids == SPECIAL.mask_id).any(), "denoising must fill every mask")
 
 
 def check_mask_predictor(predictor: MaskPredictor, tolerance: float = 1e-4) -> None:
@@ -114,6 +130,10 @@ def check_mask_predictor(predictor: MaskPredictor, tolerance: float = 1e-4) -> N
         _check_readouts(reads[start : start + 5], together[start : start + 5], tolerance)
 
 
+def _is_close(one: float, other: float, tolerance: float) -> bool:
+    return one == other or abs(one - other) <= tolerance
+
+
 def _check_score(score: Score, text: TokenSequence) -> None:
     _expect(not math.isnan(score.value), "a score must not be NaN")
     _expect((score.value == -math.inf) == (score.num_positions == 0), f"-inf if and only if nothing is scored: {score!r}")
@@ -122,10 +142,10 @@ def _check_score(score: Score, text: TokenSequence) -> None:
     _expect(score.standard_error is None or score.standard_error >= 0, f"a standard error is at least 0: {score!r}")
 
 
-def _check_generation(result: Generation, prompt: Ids, limit: int) -> None:
+def _check_generation(result: Generation, prompt: Ids, limit: int, special: SpecialTokens) -> None:
     text = result.sequence
     _expect(np.array_equal(text.prompt, prompt), f"the prompt must stay {prompt!r}, not {text.prompt!r}")
-    _expect(not (text.ids == MASK).any(), f"no mask may be left: {text.ids!r}")
+    _expect(not (text.ids == special.mask_id).any(), f"no mask may be left: {text.ids!r}")
     _expect(len(text) <= limit, f"a text of {len(text)} tokens does not fit a model of {limit}")
 
 
@@ -174,16 +194,17 @@ def _questions(ids: Ids, predictor: MaskPredictor) -> list[Read]:
     return [Read(ids, positions, readout) for readout in readouts]
 
 
-def _texts() -> Iterator[TokenSequence]:
-    """Yield texts of the toy model: with and without a prompt, ended, all end tokens."""
+def _texts(special: SpecialTokens) -> Iterator[TokenSequence]:
+    """Yield texts: with and without a prompt, ended, all end tokens."""
+    end = 9 if special.eos_id is None else special.eos_id
     for prompt, response in (
-        ([1, 2, 3], [4, 5, 6, 7, 8, 9, END, END]),
+        ([1, 2, 3], [4, 5, 6, 7, 8, 9, end, end]),
         ([], [4, 5, 6]),
         ([1, 2, 3, 4, 5], [6]),
-        ([1], [2, END, 3, 4]),
-        ([1, 2], [END, END]),
+        ([1], [2, end, 3, 4]),
+        ([1, 2], [end, end]),
     ):
-        yield TokenSequence.of(prompt, response, SPECIAL, 4, lambda sequence, _: sequence)
+        yield TokenSequence.of(prompt, response, special, 4, lambda sequence, _: sequence)
 
 
 def _read_both(reads: Sequence[Read]) -> list[Reading]:

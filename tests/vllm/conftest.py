@@ -1,0 +1,45 @@
+"""Engines that start once: a real vLLM in this process for each tiny checkpoint. Skipped where vLLM is not installed."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("vllm")
+
+from dise_core import LLM
+from tests import reference_dream, reference_llada
+
+BATCH = 2048
+
+
+def llada_folder(folder: Path) -> Path:
+    """Write a tiny LLaDA."""
+    config = reference_llada.default_config()
+    return reference_llada.write_checkpoint(folder, config, reference_llada.random_weights(config, 0.7))
+
+
+def dream_folder(folder: Path) -> Path:
+    """Write a tiny Dream."""
+    return reference_dream.write_checkpoint(folder, reference_dream.default_config(num_attention_heads=2), gain=0.7)
+
+
+KEPT: list[LLM] = []
+"""Engines of one process share its process groups, which the first one to go would take along."""
+
+FOLDERS: dict[str, Callable[[Path], Path]] = {"llada": llada_folder, "dream": dream_folder}
+
+
+@pytest.fixture(scope="session", params=list(FOLDERS))
+def engines(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[LLM, LLM]:
+    """The same checkpoint on vLLM and on transformers."""
+    folder = str(FOLDERS[request.param](tmp_path_factory.mktemp(request.param)))
+    KEPT.append(LLM(folder, engine="vllm", max_batch_tokens=BATCH))
+    return KEPT[-1], LLM(folder)
+
+
+@pytest.fixture(scope="session")
+def countdown() -> tuple[LLM, LLM]:
+    """The embedded model on both."""
+    KEPT.append(LLM("countdown", engine="vllm", max_batch_tokens=BATCH))
+    return KEPT[-1], LLM("countdown")

@@ -1,0 +1,136 @@
+"""LLaDA and Dream inside a real vLLM: the numbers and texts of the transformers engine, and an engine that lives on."""
+
+import numpy as np
+import pytest
+
+from dise_core import LLM, Candidates, InputError, Read, SamplingParams, ScoringParams, TokenLogProbs, TopLogProbs
+from dise_core.errors import DiseError, PlanError, TooLongError
+from dise_core.noise import Noise
+from dise_core.reading import Guidance
+from dise_core.testing import check_length_controller, check_mask_predictor, check_scorer
+from dise_strategies.lengths.dise_flexible import DiSEFlexible
+from dise_strategies.scorers.monte_carlo import MonteCarlo
+
+TOLERANCE = 1e-4
+
+
+def questions(vocab_size: int, mask_id: int | None) -> list[Read]:
+    """Return every readout over texts of several lengths, some with masks."""
+    random = np.random.default_rng(0)
+    reads = []
+    for length in (1, 2, 7, 33, 64, 96):
+        ids = random.integers(0, 45, length)
+        ids[random.random(length) < 0.3] = mask_id
+        positions = np.sort(random.choice(length, min(length, 9), replace=False))
+        reads += [
+            Read(ids, positions, TokenLogProbs(random.integers(0, vocab_size, len(positions)))),
+            Read(ids, positions[:3], TopLogProbs(4)),
+            Read(ids, positions, Candidates(forbidden=(3, 4))),
+            Read(ids, positions, Candidates(0.8, 0.9, 20, Noise(7, 2, length), "entropy")),
+            Read(ids, positions, Candidates(confidence="margin")),
+        ]
+    return reads
+
+
+def test_every_readout_agrees_with_transformers(engines: tuple[LLM, LLM]) -> None:
+    vllm, transformers = (llm.predictor for llm in engines)
+    reads = questions(vllm.vocab_size, vllm.special.mask_id)
+    for read, ours, theirs in zip(reads, vllm.read(reads), transformers.read(reads), strict=True):
+        np.testing.assert_array_equal(ours.token_ids, theirs.token_ids, err_msg=str(read.readout))
+        np.testing.assert_allclose(ours.logprobs, theirs.logprobs, atol=TOLERANCE)
+        np.testing.assert_allclose(ours.confidences, theirs.confidences, atol=TOLERANCE)
+
+
+def test_a_whole_decode_writes_the_same_tokens(engines: tuple[LLM, LLM]) -> None:
+    prompts = [np.random.default_rng(n).integers(0, 45, n).tolist() for n in (1, 5, 12, 30)]
+    for temperature in (0.0, 1.0):
+        params = SamplingParams(max_tokens=32, block_length=8, tokens_per_step=2, temperature=temperature)
+        ours, theirs = (llm.generate(prompts, params) for llm in engines)
+        for one, other in zip(ours, theirs, strict=True):
+            assert one.outputs[0].token_ids == other.outputs[0].token_ids
+            assert one.outputs[0].score.value == pytest.approx(other.outputs[0].score.value, abs=TOLERANCE)
+
+
+def test_the_predictor_algorithm_1_and_monte_carlo_conform(engines: tuple[LLM, LLM]) -> None:
+    predictor = engines[0].predictor
+    check_mask_predictor(predictor)
+    check_length_controller(DiSEFlexible(mask_size=3, patience=2, max_iterations=3), predictor, TOLERANCE)
+    check_scorer(MonteCarlo(num_samples=4), predictor, TOLERANCE)
+
+
+def test_candidates_are_ranked_alike(countdown: tuple[LLM, LLM]) -> None:
+    params = ScoringParams(scorer="mc", selector="response", scorer_settings={"num_samples": 4})
+    ours, theirs = (llm.rank("83,18,75 -> 10", ["75+18-83=10", "83-75+18=26", "1"], params).outputs for llm in countdown)
+    assert [output.index for output in ours] == [output.index for output in theirs]
+    for one, other in zip(ours, theirs, strict=True):
+        assert one.score.log_likelihood == pytest.approx(other.score.log_likelihood, abs=1e-3)
+
+
+def test_the_embedded_model_solves_the_same_problems(countdown: tuple[LLM, LLM]) -> None:
+    prompts = [f"{n + 40},{n + 7},{n + 11} -> {n + 36}" for n in range(16)]
+    params = SamplingParams(max_tokens=48, block_length=16, length="dise-flexible", length_settings={"max_iterations": 2})
+    ours, theirs = (llm.generate(prompts, params) for llm in countdown)
+    for one, other in zip(ours, theirs, strict=True):
+        assert one.outputs[0].text == other.outputs[0].text
+        assert one.outputs[0].score.value == pytest.approx(other.outputs[0].score.value, abs=TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    ("read", "error", "message"),
+    [
+        (lambda: Read(np.array([1, 2]), np.array([5]), TokenLogProbs(np.array([1]))), PlanError, "positions outside 0..1"),
+        (lambda: Read(np.array([1, 9999]), np.array([0]), TopLogProbs(1)), InputError, "9999"),
+        (
+            lambda: Read(np.arange(200) % 40, np.array([0]), TopLogProbs(1)),
+            TooLongError,
+            "longer than the model's limit of 96",
+        ),
+        (
+            lambda: Read(np.arange(5), np.array([0]), TopLogProbs(1), guidance=Guidance(np.arange(5), 1.0)),
+            InputError,
+            "guidance needs the transformers engine",
+        ),
+    ],
+)
+def test_bad_reads_are_refused_and_the_engine_lives_on(
+    engines: tuple[LLM, LLM], read: object, error: type[DiseError], message: str
+) -> None:
+    vllm, transformers = engines
+
+    def plan():  # type: ignore[no-untyped-def]
+        return (yield [read()])  # type: ignore[operator]
+
+    [outcome] = vllm.engine.run([plan()])
+    with pytest.raises(error, match=message):
+        outcome.unwrap()
+    params = SamplingParams(max_tokens=8, block_length=8)
+    ours, theirs = (llm.generate([[1, 2, 3]], params)[0].outputs[0] for llm in (vllm, transformers))
+    assert ours.token_ids == theirs.token_ids
+
+
+def test_bad_reads_that_reach_the_pooler_fail_alone(engines: tuple[LLM, LLM]) -> None:
+    from vllm import PoolingParams
+
+    from dise_adapters.vllm.reader import TASK
+
+    reader = engines[0].predictor._reader  # type: ignore[attr-defined]
+    good = {"positions": [1], "readout": "top_logprobs", "k": 2}
+    bad = [{"positions": [99], "readout": "top_logprobs", "k": 2}, {"readout": "?", "positions": []}, {}, 7]
+    params = [PoolingParams(task=TASK, extra_kwargs={"reads": [asked]}) for asked in (good, *bad, good)]
+    prompts = [{"prompt_token_ids": [1, 2, 3]}] * len(params)
+    outputs = reader._engine.encode(prompts, pooling_params=params, pooling_task=TASK, use_tqdm=False)
+    first, *broken, last = (output.outputs.data.numpy() for output in outputs)
+    np.testing.assert_allclose(first, last, atol=1e-6)
+    assert all(np.isnan(vector).all() and len(vector) == 1 for vector in broken)
+
+
+def test_a_request_without_reads_is_told_of_every_token(engines: tuple[LLM, LLM]) -> None:
+    from dise_adapters.vllm.reader import TASK
+
+    vllm, transformers = (llm.predictor for llm in engines)
+    ids = np.array([5, 6, 7, 8])
+    reader = vllm._reader  # type: ignore[attr-defined]
+    [output] = reader._engine.encode([{"prompt_token_ids": ids.tolist()}], pooling_task=TASK, use_tqdm=False)
+    [own, best] = transformers.read([Read(ids, np.arange(4), TokenLogProbs(ids)), Read(ids, np.arange(4), Candidates())])
+    expected = np.stack([own.logprobs, best.token_ids, best.logprobs], axis=1)
+    np.testing.assert_allclose(output.outputs.data.numpy(), expected, atol=TOLERANCE)
