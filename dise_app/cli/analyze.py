@@ -57,12 +57,10 @@ def probe(name: str, about: str) -> Callable[..., None]:
         block_length: options.BlockLength = 32,
         tokens_per_step: evaluate.TokensPerStep = 2,
         seed: evaluate.Seed = 0,
-        max_num_seqs: options.MaxNumSeqs = 64,
-        max_batch_tokens: options.MaxBatchTokens = 16384,
-        device: options.Device = "auto",
-        dtype: options.WeightType = options.DType.auto,
         as_json: options.Json = False,
         debug: options.Debug = False,  # noqa: ARG001
+        *,
+        engine: options.Engine,
     ) -> None:
         from dise_app.analysis import probes, report
         from dise_app.evaluation import questions
@@ -70,7 +68,10 @@ def probe(name: str, about: str) -> Callable[..., None]:
 
         params = SamplingParams(max_tokens=max_tokens, block_length=block_length, tokens_per_step=tokens_per_step)
         loaded = questions.load(dataset, data, limit, seed, data_revision)
-        llm = LLM(model, max_num_seqs=max_num_seqs, max_batch_tokens=max_batch_tokens, device=device, dtype=dtype.value)
+        llm = LLM(
+            model,
+            **engine,
+        )
         kinds: dict[str, Any] = {"ranks": probes.Ranks, "distances": probes.Distances, "coherence": probes.Coherence}
         more = {"num_trials": trials} if trials is not None and name != "coherence" else {}
         evaluate.finish(
@@ -78,7 +79,7 @@ def probe(name: str, about: str) -> Callable[..., None]:
         )
 
     verb.__doc__ = about
-    return verb
+    return options.with_engine(verb)
 
 
 def _responses(path: Path | None, loaded: Any) -> dict[str, str]:

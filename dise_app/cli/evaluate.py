@@ -87,12 +87,10 @@ def sampled(write: str, about: str, scores: tuple[str, ...] = SCORES) -> Callabl
         temperature: Annotated[float, typer.Option(help="Of the several answers.")] = 0.7,
         n: Annotated[int, typer.Option("--n", min=2, help="Answers to each question.")] = 5,
         seed: Seed = 0,
-        max_num_seqs: options.MaxNumSeqs = 64,
-        max_batch_tokens: options.MaxBatchTokens = 16384,
-        device: options.Device = "auto",
-        dtype: options.WeightType = options.DType.auto,
         as_json: options.Json = False,
         debug: options.Debug = False,  # noqa: ARG001
+        *,
+        engine: options.Engine,
     ) -> None:
         from dise_app.evaluation import questions
         from dise_app.evaluation.experiments import Sampled
@@ -111,18 +109,16 @@ def sampled(write: str, about: str, scores: tuple[str, ...] = SCORES) -> Callabl
         llm = LLM(
             model,
             judge=judge,
-            max_num_seqs=max_num_seqs,
-            max_batch_tokens=max_batch_tokens,
-            device=device,
-            dtype=dtype.value,
+            **engine,
         )
         contenders = Contenders.of(score or scores, llm.catalog)
         finish(Sampled(llm, loaded, contenders, params, grader.value), output, _function(write), as_json)
 
     verb.__doc__ = about
-    return verb
+    return options.with_engine(verb)
 
 
+@options.with_engine
 def likelihood(
     dataset: Dataset,
     output: Output,
@@ -136,12 +132,10 @@ def likelihood(
     score: Scores = None,
     block_length: options.BlockLength = 32,
     seed: Seed = 0,
-    max_num_seqs: options.MaxNumSeqs = 64,
-    max_batch_tokens: options.MaxBatchTokens = 16384,
-    device: options.Device = "auto",
-    dtype: options.WeightType = options.DType.auto,
     as_json: options.Json = False,
     debug: options.Debug = False,  # noqa: ARG001
+    *,
+    engine: options.Engine,
 ) -> None:
     """How often is the likeliest candidate right, by each scorer?"""
     from dise_app.evaluation import questions, report
@@ -155,16 +149,14 @@ def likelihood(
     llm = LLM(
         model,
         judge=judge,
-        max_num_seqs=max_num_seqs,
-        max_batch_tokens=max_batch_tokens,
-        device=device,
-        dtype=dtype.value,
+        **engine,
     )
     chosen = [f"dise:{loaded.dataset.likelihood_selector}", *CHOICE_SCORES]
     contenders = Contenders.of(score or chosen, llm.catalog)
     finish(Likelihood(llm, loaded, contenders, block_length), output, report.likelihood, as_json)
 
 
+@options.with_engine
 def length(
     dataset: Dataset,
     output: Output,
@@ -190,12 +182,10 @@ def length(
     block_length: options.BlockLength = 32,
     tokens_per_step: TokensPerStep = 2,
     seed: Seed = 0,
-    max_num_seqs: options.MaxNumSeqs = 64,
-    max_batch_tokens: options.MaxBatchTokens = 16384,
-    device: options.Device = "auto",
-    dtype: options.WeightType = options.DType.auto,
     as_json: options.Json = False,
     debug: options.Debug = False,  # noqa: ARG001
+    *,
+    engine: options.Engine,
 ) -> None:
     """What do length controllers solve, and what do they cost?"""
     from dise_app.evaluation import questions, report
@@ -203,7 +193,10 @@ def length(
     from dise_core import LLM, SamplingParams
 
     loaded = questions.load(dataset, data, limit, seed, data_revision, questions.Shots(shots, shots_file))
-    llm = LLM(model, max_num_seqs=max_num_seqs, max_batch_tokens=max_batch_tokens, device=device, dtype=dtype.value)
+    llm = LLM(
+        model,
+        **engine,
+    )
 
     def params(max_tokens: int, controller: str, **settings: int) -> SamplingParams:
         return SamplingParams(

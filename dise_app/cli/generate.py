@@ -9,6 +9,7 @@ import typer
 from dise_app.cli import options
 
 
+@options.with_engine
 def generate(
     prompts: Annotated[list[str] | None, typer.Argument(help="Prompts; or give --input.", metavar="PROMPT...")] = None,
     model: options.Model = "countdown",
@@ -46,12 +47,10 @@ def generate(
     ] = None,
     cfg_scale: Annotated[float, typer.Option(help="Scale of classifier-free guidance; 0 turns it off.")] = 0.0,
     logprobs: options.LogProbs = 0,
-    max_num_seqs: options.MaxNumSeqs = 64,
-    max_batch_tokens: options.MaxBatchTokens = 16384,
-    device: options.Device = "auto",
-    dtype: options.WeightType = options.DType.auto,
     as_json: options.Json = False,
     debug: options.Debug = False,  # noqa: ARG001
+    *,
+    engine: options.Engine,
 ) -> None:
     """Write answers to prompts, each with how sure the model is of it."""
     from dise_app.cli import jsonl, render
@@ -86,10 +85,7 @@ def generate(
     llm = LLM(
         model,
         judge=judge,
-        max_num_seqs=max_num_seqs,
-        max_batch_tokens=max_batch_tokens,
-        device=device,
-        dtype=dtype.value,
+        **engine,
     )
 
     def plan_of(record: dict[str, Any]) -> Any:

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import json
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+
+class EngineName(StrEnum):
+    """What runs the forward passes."""
+
+    transformers = "transformers"
+    vllm = "vllm"
 
 
 class DType(StrEnum):
@@ -48,10 +58,37 @@ BlockLength = Annotated[int, typer.Option(help="Tokens in a block of the respons
 LogProbs = Annotated[int, typer.Option(help="Likeliest tokens to report per position.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output, and nothing else there.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
-MaxNumSeqs = Annotated[int, typer.Option(help="The most sequences in one forward pass.")]
-MaxBatchTokens = Annotated[int, typer.Option(help="The most tokens in one forward pass.")]
-Device = Annotated[str, typer.Option(help="A torch device; auto takes a GPU if there is one.")]
-WeightType = Annotated[DType, typer.Option("--dtype", help="Type of the weights.")]
+Engine = dict[str, Any]
+"""The engine's options, as keyword arguments of LLM."""
+
+ENGINE_OPTIONS: dict[str, tuple[Any, Any]] = {
+    "engine": (Annotated[EngineName, typer.Option(help="What runs the model.")], EngineName.transformers),
+    "tensor_parallel_size": (Annotated[int, typer.Option(help="Devices over which vLLM spreads the model.")], 1),
+    "max_num_seqs": (Annotated[int, typer.Option(help="The most sequences in one forward pass.")], 64),
+    "max_batch_tokens": (Annotated[int, typer.Option(help="The most tokens in one forward pass.")], 16384),
+    "device": (Annotated[str, typer.Option(help="A torch device; auto takes a GPU if there is one.")], "auto"),
+    "dtype": (Annotated[DType, typer.Option("--dtype", help="Type of the weights.")], DType.auto),
+    "revision": (Annotated[str | None, typer.Option(help="Branch, tag or commit of a model on the hub.")], None),
+}
+"""Options that every verb with a model has: their types and defaults."""
+
+
+def with_engine(verb: Callable[..., None]) -> Callable[..., None]:
+    """Return the verb with the engine's options after its own; it gets them all as one argument, `engine`."""
+    own = [p for p in inspect.signature(verb, eval_str=True).parameters.values() if p.name != "engine"]
+    shared = [
+        inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=kind)
+        for name, (kind, default) in ENGINE_OPTIONS.items()
+    ]
+
+    @functools.wraps(verb)
+    def command(**given: Any) -> None:
+        engine = {name: given.pop(name) for name in ENGINE_OPTIONS}
+        verb(**given, engine={name: v.value if isinstance(v, StrEnum) else v for name, v in engine.items()})
+
+    command.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
+    command.__annotations__ = {p.name: p.annotation for p in (*own, *shared)}
+    return command
 
 
 def settings(pairs: list[str] | None, samples: int | None = None) -> dict[str, Any]:

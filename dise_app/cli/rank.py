@@ -9,6 +9,7 @@ import typer
 from dise_app.cli import options
 
 
+@options.with_engine
 def rank(
     candidates: Annotated[
         list[str] | None, typer.Argument(help="Candidate answers; or give --input.", metavar="CANDIDATE...")
@@ -25,12 +26,10 @@ def rank(
     samples: options.Samples = None,
     judge: options.Judge = None,
     block_length: options.BlockLength = 32,
-    max_num_seqs: options.MaxNumSeqs = 64,
-    max_batch_tokens: options.MaxBatchTokens = 16384,
-    device: options.Device = "auto",
-    dtype: options.WeightType = options.DType.auto,
     as_json: options.Json = False,
     debug: options.Debug = False,  # noqa: ARG001
+    *,
+    engine: options.Engine,
 ) -> None:
     """Order candidate answers by their likelihood given the prompt, best first.
 
@@ -51,10 +50,7 @@ def rank(
     llm = LLM(
         model,
         judge=judge,
-        max_num_seqs=max_num_seqs,
-        max_batch_tokens=max_batch_tokens,
-        device=device,
-        dtype=dtype.value,
+        **engine,
     )
 
     def plan_of(record: dict[str, Any]) -> Any:

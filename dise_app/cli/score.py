@@ -9,6 +9,7 @@ import typer
 from dise_app.cli import options
 
 
+@options.with_engine
 def score(
     prompt: Annotated[str | None, typer.Option(help="The prompt; without it the response is a text of its own.")] = None,
     response: Annotated[str | None, typer.Option(help="The response to score; or give --input.")] = None,
@@ -24,12 +25,10 @@ def score(
     judge: options.Judge = None,
     block_length: options.BlockLength = 32,
     logprobs: options.LogProbs = 0,
-    max_num_seqs: options.MaxNumSeqs = 64,
-    max_batch_tokens: options.MaxBatchTokens = 16384,
-    device: options.Device = "auto",
-    dtype: options.WeightType = options.DType.auto,
     as_json: options.Json = False,
     debug: options.Debug = False,  # noqa: ARG001
+    *,
+    engine: options.Engine,
 ) -> None:
     """Score a given response, or many from a file with "prompt" and "response" (or "prompt_ids", "response_ids")."""
     from dise_app.cli import jsonl, render
@@ -47,10 +46,7 @@ def score(
     llm = LLM(
         model,
         judge=judge,
-        max_num_seqs=max_num_seqs,
-        max_batch_tokens=max_batch_tokens,
-        device=device,
-        dtype=dtype.value,
+        **engine,
     )
 
     def plan_of(record: dict[str, Any]) -> Any:

@@ -12,6 +12,7 @@ from dise_app.cli import options
 KEY_VARIABLE = "DISE_API_KEY"
 
 
+@options.with_engine
 def serve(
     model: options.Model = "countdown",
     judge: options.Judge = None,
@@ -22,11 +23,9 @@ def serve(
     max_body_bytes: Annotated[int, typer.Option(min=1, help="The largest request in bytes.")] = 2 * 2**20,
     timeout: Annotated[float, typer.Option(min=0.001, help="Seconds after which a request fails.")] = 600.0,
     grace: Annotated[float, typer.Option(min=0, help="Seconds that requests under way have to end at SIGTERM.")] = 30.0,
-    max_num_seqs: options.MaxNumSeqs = 64,
-    max_batch_tokens: options.MaxBatchTokens = 16384,
-    device: options.Device = "auto",
-    dtype: options.WeightType = options.DType.auto,
     debug: options.Debug = False,  # noqa: ARG001
+    *,
+    engine: options.Engine,
 ) -> None:
     """Serve the model over HTTP: completions and chat as OpenAI's clients know them, scoring, ranking, and a page at /.
 
@@ -45,10 +44,7 @@ def serve(
         model,
         judge=judge,
         max_waiting=max_waiting,
-        max_num_seqs=max_num_seqs,
-        max_batch_tokens=max_batch_tokens,
-        device=device,
-        dtype=dtype.value,
+        **engine,
     )
     app = create_app(llm, Limits(max_tokens_limit, max_body_bytes, timeout), os.environ.get(KEY_VARIABLE) or None)
     server = GracefulServer(app, llm, host, port, grace)

@@ -1,7 +1,7 @@
 """The pooler that answers Reads inside vLLM: the head at the positions asked for, and the readouts of every engine.
 
 Every tensor-parallel rank runs it. Each holds a part of the vocabulary; the logits of the rows asked for are gathered, as
-many at a time as MAX_LOGITS allows.
+many at a time as rows_at_once allows.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ from vllm.model_executor.layers.pooler import PoolingParamsUpdate
 from vllm.model_executor.layers.pooler.abstract import Pooler
 from vllm.v1.pool.metadata import PoolingMetadata
 
-from dise_adapters.reader import MAX_LOGITS
+from dise_adapters.reader import rows_at_once
 from dise_adapters.readouts import ReadoutGroup, RowAnswers, answer_rows, group_reads, split_answers
 from dise_adapters.vllm.wire import from_wire, pack
 from dise_core.arrays import Ids
-from dise_core.errors import InputError
 from dise_core.reading import Candidates, Read, Reading, TokenLogProbs
 
 TASK = "token_classify"
@@ -76,7 +75,7 @@ class ReadingPooler(Pooler):  # type: ignore[misc]
             return [Read(text, everywhere, TokenLogProbs(text)), Read(text, everywhere, Candidates())]
         try:
             return [from_wire(asked, text, self._vocab_size) for asked in extra["reads"]]
-        except (InputError, KeyError, TypeError):
+        except Exception:  # whatever it is, it must not end the engine for the others
             return []
 
     def _answer(self, states: Tensor, rows: Sequence[tuple[Read, Ids]]) -> list[Reading]:
@@ -89,7 +88,7 @@ class ReadingPooler(Pooler):  # type: ignore[misc]
         return [readings[index] for index in range(len(reads))]
 
     def _chunks(self, states: Tensor, places: Tensor, group: ReadoutGroup) -> Iterator[RowAnswers]:
-        chunk = max(1, MAX_LOGITS // self._vocab_size)
+        chunk = rows_at_once(self._vocab_size, states.device)
         for start in range(0, max(1, group.num_rows), chunk):
             rows = slice(start, min(start + chunk, group.num_rows))
             yield answer_rows(self._logits(states[places[rows]]), group, rows)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dise_core.arrays import Ids
-from dise_core.errors import InputError, ModelError
+from dise_core.errors import InputError, ModelError, PlanError
 from dise_core.noise import Noise
 from dise_core.reading import Candidates, Distribution, Read, Reading, TokenLogProbs, TopLogProbs
 from dise_core.sequence import as_ids
@@ -59,7 +59,7 @@ def from_wire(asked: Mapping[str, Any], token_ids: Ids, vocab_size: int) -> Read
         return Read(token_ids, positions, _readout(asked, len(positions), vocab_size))
     except InputError:
         raise
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, PlanError) as error:
         raise InputError(f"this is no read: {type(error).__name__}: {error}", "reads") from error
 
 
