@@ -6,6 +6,7 @@ from dise_adapters.countdown import CountdownPredictor
 from dise_adapters.dream import DreamPredictor
 from dise_adapters.llada import LLaDAPredictor
 from dise_adapters.llama import LlamaPredictor
+from dise_adapters.vllm.canvas import VllmCanvasPredictor
 from dise_adapters.vllm.server import VllmServerPredictor
 from dise_core import MaskPredictor, hookimpl
 
@@ -19,4 +20,5 @@ def dise_mask_predictors() -> dict[str, type[MaskPredictor]]:
         "llama": LlamaPredictor,
         "countdown": CountdownPredictor,
         "vllm-server": VllmServerPredictor,
+        "vllm-canvas": VllmCanvasPredictor,
     }

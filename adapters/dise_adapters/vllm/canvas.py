@@ -1,0 +1,148 @@
+"""Block-diffusion models that vLLM itself runs (DiffusionGemma): DiSE of a finished text through read-only seeded canvases.
+
+Name the server as canvas+http://127.0.0.1:8000. Started with `vllm serve MODEL --max-logprobs 128`. Not yet run on a GPU.
+
+Such a model reads what stands before a canvas once, causally, and the canvas in both directions. A Read is answered in
+canvases that begin at the first position asked: each is one request with the canvas seeded with the text's own tokens, one
+denoising step, nothing committed. Its log-probabilities are DiSE's, at every place of the canvas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from dise_adapters.hub import model_folder, read_config
+from dise_adapters.tokenizer import FastTokenizer
+from dise_adapters.vllm.server import TOKENIZER_FILES
+from dise_core.arrays import Ids
+from dise_core.errors import CheckpointError, InputError, ModelError
+from dise_core.interfaces import MaskPredictor
+from dise_core.params import EngineConfig
+from dise_core.reading import Read, Reading, TokenLogProbs
+from dise_core.sequence import SpecialTokens
+
+if TYPE_CHECKING:
+    from dise_adapters.vllm.http import Connection
+
+SCHEME = "canvas+"
+
+MAX_IDS = 127
+"""Distinct tokens in one request: vLLM takes 128, and the last is cut off where the likeliest token is none of them."""
+
+IN_FLIGHT = 32
+"""Requests on their way at one time."""
+
+
+class VllmCanvasPredictor(MaskPredictor):
+    """A block-diffusion model on a vLLM server. It scores finished texts; its server writes by itself."""
+
+    @classmethod
+    def claims(cls, model: str) -> bool:
+        """Return whether `model` is canvas+ and an address."""
+        return model.startswith((f"{SCHEME}http://", f"{SCHEME}https://"))
+
+    @classmethod
+    def load(cls, model: str, config: EngineConfig) -> Self:
+        """Ask the server what it runs, and read that model's tokenizer. Raises ModelError if it cannot be reached."""
+        from dise_adapters.vllm.http import Connection
+
+        address, _, source = model.removeprefix(SCHEME).partition("#")
+        connection = Connection(address.rstrip("/"))
+        served = connection.model()
+        folder = model_folder(source or str(served.get("root") or served["id"]), config.revision, TOKENIZER_FILES)
+        fields = read_config(str(folder)) or {}
+        if "canvas_length" not in fields:
+            raise CheckpointError(f"{folder}/config.json has no canvas_length: this is no block-diffusion model")
+        return cls(model, connection, served, fields, FastTokenizer.from_folder(folder))
+
+    def __init__(
+        self, name: str, connection: Connection, served: dict[str, Any], fields: dict[str, Any], tokenizer: FastTokenizer
+    ) -> None:
+        """fields: the model's config.json."""
+        text = fields.get("text_config", fields)
+        ends = text.get("eos_token_id", fields.get("eos_token_id"))
+        eos_ids = [] if ends is None else [ends] if isinstance(ends, int) else list(ends)
+        self.name = name
+        self.tokenizer = tokenizer
+        self.special = SpecialTokens(None, frozenset(eos_ids), eos_ids[0] if eos_ids else None)
+        self.vocab_size = int(text["vocab_size"])
+        self.max_length = int(served.get("max_model_len") or text["max_position_embeddings"])
+        self._canvas_length = int(fields["canvas_length"])
+        self._connection = connection
+        self._served = str(served["id"])
+
+    def read(self, reads: Sequence[Read]) -> Sequence[Reading]:
+        """Answer the reads in their order, each canvas a request. Raises InputError for anything but TokenLogProbs."""
+        for read in reads:
+            _check(read)
+        with ThreadPoolExecutor(IN_FLIGHT) as pool:
+            return list(pool.map(self._answer, reads))
+
+    def _answer(self, read: Read) -> Reading:
+        assert isinstance(read.readout, TokenLogProbs)
+        logprobs = np.zeros(len(read.positions), np.float32)
+        for start, rows in self._canvases(read.positions):
+            places, targets = read.positions[rows] - start, read.readout.targets[rows]
+            found = self._logprobs(read.token_ids[: start + self._canvas_length], start, sorted(set(targets.tolist())))
+            logprobs[rows] = [found[place][target] for place, target in zip(places.tolist(), targets.tolist(), strict=True)]
+        return Reading(read.readout.targets, logprobs)
+
+    def _canvases(self, positions: Ids) -> Iterator[tuple[int, Ids]]:
+        """Yield where each canvas starts, and which of the positions it holds."""
+        if len(positions) == 0:
+            return
+        first = int(positions.min())
+        number = (positions - first) // self._canvas_length
+        for canvas in np.unique(number):
+            yield first + int(canvas) * self._canvas_length, np.flatnonzero(number == canvas)
+
+    def _logprobs(self, token_ids: Ids, start: int, wanted: list[int]) -> list[dict[int, float]]:
+        """Return, for each place of the canvas that starts at `start`, the log-probabilities of the wanted tokens."""
+        canvas = token_ids[start:].tolist()
+        found: list[dict[int, float]] = [{} for _ in canvas]
+        for first in range(0, len(wanted), MAX_IDS):
+            body = self._body(token_ids[:start].tolist(), canvas, wanted[first : first + MAX_IDS])
+            [choice] = self._connection.post("/inference/v1/generate", body)["choices"]
+            content = choice["logprobs"]["content"]
+            if len(content) != len(canvas):
+                raise ModelError(f"{self._connection.address} answered {len(content)} places of a canvas of {len(canvas)}")
+            for place, entry in zip(found, content, strict=True):
+                place.update((top["token_id"], top["logprob"]) for top in (entry, *entry["top_logprobs"]))
+        return found
+
+    def _body(self, prompt: list[int], canvas: list[int], wanted: list[int]) -> dict[str, Any]:
+        spare = next(token_id for token_id in range(self.vocab_size) if token_id not in set(wanted))
+        ids = [*wanted, spare]
+        return {
+            "model": self._served,
+            "token_ids": prompt,
+            "sampling_params": {
+                "max_tokens": len(canvas),
+                "temperature": 1.0,
+                "top_p": 1.0,
+                "top_k": 0,
+                "logprobs": len(ids),
+                "logprob_token_ids": ids,
+                "detokenize": False,
+                "extra_args": {
+                    "diffusion_seed_canvas": canvas,
+                    "diffusion_canvas_length": len(canvas),
+                    "diffusion_max_steps": 1,
+                    "diffusion_read_only": True,
+                },
+            },
+        }
+
+
+def _check(read: Read) -> None:
+    if not isinstance(read.readout, TokenLogProbs) or read.guidance is not None:
+        raise InputError(
+            "a block-diffusion model on vLLM tells the log-probabilities of given tokens, nothing else: score with it, and "
+            "leave out logprobs; its server writes by itself"
+        )
+    if len(read.positions) and read.positions.min() == 0:
+        raise InputError("a block-diffusion model on vLLM needs a prompt before its canvas", "prompt")

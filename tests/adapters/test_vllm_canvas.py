@@ -1,0 +1,143 @@
+"""DiSE of a block-diffusion model: the exact requests that a vLLM server gets, and what is made of its answers."""
+
+import json
+import shutil
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dise_adapters.hub import read_config
+from dise_core import LLM, InputError, Read, ScoringParams, TokenLogProbs, TopLogProbs
+from dise_core.errors import CheckpointError
+from tests.adapters.test_vllm_client import FOLDER
+
+SERVED_LIMIT = 128
+
+
+def logprob(place: int, token_id: int) -> float:
+    """What the stub's model says."""
+    return -0.01 * place - 0.001 * token_id - 0.5
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Any
+
+    def do_GET(self) -> None:
+        self._send({"data": [{"id": "gemma", "root": str(self.server.folder), "max_model_len": 100}]})
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.asked.append((self.path, body))
+        params = body["sampling_params"]
+        ids = params["logprob_token_ids"]
+        assert len(ids) <= SERVED_LIMIT
+        best = 31
+        content = []
+        for place in range(len(params["extra_args"]["diffusion_seed_canvas"])):
+            entries = list(dict.fromkeys([best, *ids]))[: params["logprobs"]]
+            tops = [{"token_id": i, "logprob": logprob(place, i), "rank": None} for i in entries]
+            content.append({**tops[0], "top_logprobs": tops})
+        self._send({"choices": [{"index": 0, "logprobs": {"content": content}}]})
+
+    def _send(self, body: dict[str, Any]) -> None:
+        data = json.dumps(body).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Any]:
+    read_config.cache_clear()
+    for file in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        shutil.copy(FOLDER / file, tmp_path)
+    config = {
+        "model_type": "diffusion_gemma",
+        "canvas_length": 8,
+        "text_config": {"vocab_size": 200, "eos_token_id": [25, 24]},
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    stub: Any = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    stub.folder, stub.asked = tmp_path, []
+    thread = threading.Thread(target=stub.serve_forever)
+    thread.start()
+    yield stub
+    stub.shutdown()
+    thread.join()
+    stub.server_close()
+
+
+def address(server: Any) -> str:
+    return f"canvas+http://127.0.0.1:{server.server_address[1]}"
+
+
+def test_the_request_seeds_a_read_only_canvas(server: Any) -> None:
+    [answer] = LLM(address(server)).score([[1, 2, 3]], [[5, 6, 5]], ScoringParams(selector="response"))
+    path, body = server.asked[0]
+    assert path == "/inference/v1/generate"
+    assert body == {
+        "model": "gemma",
+        "token_ids": [1, 2, 3],
+        "sampling_params": {
+            "max_tokens": 3,
+            "temperature": 1.0,
+            "top_p": 1.0,
+            "top_k": 0,
+            "logprobs": 3,
+            "logprob_token_ids": [5, 6, 0],
+            "detokenize": False,
+            "extra_args": {
+                "diffusion_seed_canvas": [5, 6, 5],
+                "diffusion_canvas_length": 3,
+                "diffusion_max_steps": 1,
+                "diffusion_read_only": True,
+            },
+        },
+    }
+    expected = [logprob(place, token) for place, token in enumerate([5, 6, 5])]
+    assert answer.outputs[0].score.value == pytest.approx(np.mean(expected), abs=1e-6)
+
+
+def test_a_long_response_takes_a_canvas_after_the_other(server: Any) -> None:
+    ids = np.arange(1, 22)
+    positions = np.arange(4, 21)
+    [reading] = LLM(address(server)).predictor.read([Read(ids, positions, TokenLogProbs(ids[positions]))])
+    seeds = sorted(body["sampling_params"]["extra_args"]["diffusion_seed_canvas"] for _, body in server.asked)
+    assert seeds == [list(range(5, 13)), list(range(13, 21)), [21]]
+    assert sorted(len(body["token_ids"]) for _, body in server.asked) == [4, 12, 20]
+    places = (positions - 4) % 8
+    expected = [logprob(place, token) for place, token in zip(places.tolist(), ids[positions].tolist(), strict=True)]
+    np.testing.assert_allclose(reading.logprobs, expected, atol=1e-6)
+
+
+def test_more_tokens_than_one_request_takes_are_split(server: Any) -> None:
+    predictor = LLM(address(server)).predictor
+    predictor._canvas_length = 190  # type: ignore[attr-defined]
+    ids = np.arange(1, 180)
+    [reading] = predictor.read([Read(ids, np.arange(1, 179), TokenLogProbs(ids[1:]))])
+    assert sorted(body["sampling_params"]["logprobs"] for _, body in server.asked) == [52, 128]
+    np.testing.assert_allclose(reading.logprobs, [logprob(n, n + 2) for n in range(178)], atol=1e-6)
+
+
+def test_what_it_cannot_answer_is_refused_before_any_request(server: Any) -> None:
+    predictor = LLM(address(server)).predictor
+    with pytest.raises(InputError, match="its server writes by itself"):
+        predictor.read([Read(np.arange(5), np.array([1]), TopLogProbs(1))])
+    with pytest.raises(InputError, match="needs a prompt before its canvas"):
+        predictor.read([Read(np.arange(5), np.array([0]), TokenLogProbs(np.array([0])))])
+    assert (server.asked, predictor.special.eos_ids) == ([], {24, 25})
+
+
+def test_another_kind_of_model_is_refused(server: Any) -> None:
+    (server.folder / "config.json").write_text('{"model_type": "llama", "vocab_size": 32}')
+    with pytest.raises(CheckpointError, match="no canvas_length"):
+        LLM(address(server))
