@@ -33,7 +33,7 @@ def main() -> None:
     print("| ---: | ---: | ---: | --- |")
     for count in AT_ONCE:
         times: dict[str, list[float]] = {name: [] for name in engines}
-        for name, llm in engines.items():
+        for llm in engines.values():
             milliseconds(llm, count)
         for _ in range(ROUNDS):
             for name, llm in engines.items():
