@@ -17,34 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import random_llada
 
 WAYS = ("naive", "dise")
-
-
-def write_checkpoint(folder: Path, tokens: int, vocabulary: int, width: int) -> None:
-    """Write a random checkpoint of 2 layers in LLaDA's format."""
-    import torch
-    from safetensors.torch import save_file
-    from tokenizers import Tokenizer, models
-
-    config = {
-        "model_type": "llada", "d_model": width, "n_layers": 2, "n_heads": width // 64, "mlp_hidden_size": 2 * width,
-        "vocab_size": vocabulary, "embedding_size": vocabulary, "max_sequence_length": tokens, "rope_theta": 500000.0,
-        "rms_norm_eps": 1e-5, "mask_token_id": vocabulary - 1, "eos_token_id": vocabulary - 2,
-    }  # fmt: skip
-    (folder / "config.json").write_text(json.dumps(config))
-    Tokenizer(models.WordLevel({f"t{i}": i for i in range(vocabulary)}, unk_token="t0")).save(str(folder / "tokenizer.json"))
-    torch.manual_seed(0)
-    shapes = {"q_proj": (width, width), "k_proj": (width, width), "v_proj": (width, width), "attn_out": (width, width)}
-    shapes |= {"ff_proj": (2 * width, width), "up_proj": (2 * width, width), "ff_out": (width, 2 * width)}
-    weights = {"model.transformer.ln_f.weight": torch.ones(width)}
-    for name in ("wte", "ff_out"):
-        weights[f"model.transformer.{name}.weight"] = 0.05 * torch.randn(vocabulary, width)
-    for layer in range(2):
-        prefix = f"model.transformer.blocks.{layer}"
-        weights |= {f"{prefix}.{name}.weight": 0.05 * torch.randn(shape) for name, shape in shapes.items()}
-        weights |= {f"{prefix}.{name}.weight": torch.ones(width) for name in ("attn_norm", "ff_norm")}
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
 
 def measure(way: str, folder: Path, tokens: int, vocabulary: int) -> None:
@@ -97,7 +72,7 @@ def main() -> None:
         measure(args.way, args.folder, args.tokens, args.vocabulary)
         return
     with tempfile.TemporaryDirectory() as folder:
-        write_checkpoint(Path(folder), args.tokens, args.vocabulary, args.width)
+        random_llada.write(Path(folder), args.vocabulary, args.width, layers=2, max_length=args.tokens)
         rows = []
         for way in WAYS:
             command = [sys.executable, __file__, "--way", way, "--folder", folder, "--tokens", str(args.tokens)]

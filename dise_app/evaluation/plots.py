@@ -77,6 +77,8 @@ def histograms(tables: Mapping[str, tuple[Scores, Rights]], path: Path) -> None:
         axes.set_title(name, loc="left", fontsize=10)
         if axes.get_legend_handles_labels()[1]:
             axes.legend(fontsize=8)
+    figure.supxlabel("score, nats")
+    figure.supylabel("density of right and of wrong answers")
     figure.savefig(path, dpi=130)
 
 
