@@ -9,6 +9,7 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogFormatter, ScalarFormatter
 
 from dise_app.evaluation.metrics import Rights, Scores, risk_coverage
 
@@ -83,15 +84,21 @@ def histograms(tables: Mapping[str, tuple[Scores, Rights]], path: Path) -> None:
 
 
 def cost(rows: Mapping[str, Mapping[str, Any]], group: Callable[[str], str], title: str, path: Path) -> None:
-    """Draw accuracy over forward passes, one colour a group of rows."""
-    figure = Figure(figsize=(8, 5), layout="constrained")
+    """Draw accuracy over forward passes: the rows numbered in the picture and named beside it, one colour a group."""
+    figure = Figure(figsize=(11, 5), layout="constrained")
     axes = figure.subplots()
     groups: Sequence[str] = list(dict.fromkeys(map(group, rows)))
-    for name, row in rows.items():
+    for number, (name, row) in enumerate(rows.items(), start=1):
         colour = COLOURS[groups.index(group(name)) % len(COLOURS)]
-        axes.plot(row["nfe"], row["accuracy"]["value"], "o", color=colour)
-        axes.annotate(name, (row["nfe"], row["accuracy"]["value"]), xytext=(5, 3), textcoords="offset points", fontsize=7)
-    axes.set(xlabel="forward passes a question", ylabel="share solved", title=title)
+        place = (row["nfe"], row["accuracy"]["value"])
+        axes.plot(*place, "o", color=colour, label=f"{number}  {name}")
+        axes.annotate(
+            str(number), place, xytext=(0, 6 if number % 2 else -13), textcoords="offset points", ha="center", fontsize=8
+        )
+    axes.set(xlabel="forward passes a question", ylabel="share solved", title=title, ylim=(-0.05, 1.05))
     axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(ScalarFormatter())
+    axes.xaxis.set_minor_formatter(LogFormatter(labelOnlyBase=False, minor_thresholds=(2, 1)))
     axes.grid(alpha=0.3)
+    figure.legend(loc="outside right center", fontsize=8)
     figure.savefig(path, dpi=130)

@@ -40,7 +40,7 @@ def uncertainty(experiment: Sampled, records: Sequence[Record], output: Path) ->
     per_question = {k: v["auroc_per_question"] for k, v in figures.items()}
     plots.forest(
         per_question,
-        f"within the {both} questions that have both kinds of answers",
+        f"within {both} questions",
         "ROC-AUC",
         output / "auroc_per_question.png",
     )

@@ -22,11 +22,15 @@ from dise_core.reading import Read, Reading, Row, distinct_rows
 TASK = "token_classify"
 """The pooling task of the reading models; see pooler.py."""
 
-CPU_DEFAULTS = {
-    "VLLM_CPU_KVCACHE_SPACE": "1",
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+DEFAULTS = {
+    "VLLM_LOGGING_STREAM": "ext://sys.stderr",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_NO_USAGE_STATS": "1",
 }
-"""Environment of vLLM on a CPU: no key is ever cached for these models, and threads are the user's to bind."""
+"""Environment of vLLM: standard output is for answers."""
+
+CPU_DEFAULTS = {"VLLM_CPU_KVCACHE_SPACE": "1"}
+"""The same on a CPU: no key is ever cached for these models."""
 
 
 def open_vllm_reader(folder: Path, config: EngineConfig, alignment: Alignment, gguf_file: str | None = None) -> Reader:
@@ -109,13 +113,8 @@ def own_logprobs(token_ids: Ids, prompt_logprobs: Sequence[Any]) -> Any:
 
 def _engine(folder: Path, config: EngineConfig, runner: str) -> Any:
     """Start vLLM's own LLM."""
-    if not torch.cuda.is_available():
-        for name, value in CPU_DEFAULTS.items():
-            os.environ.setdefault(name, value)
-        if config.tensor_parallel_size > 1:
-            ranks = range(config.tensor_parallel_size)
-            os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "|".join(map(str, ranks))
-    os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0" if config.tensor_parallel_size == 1 else "1")
+    for name, value in _environment(config.tensor_parallel_size).items():
+        os.environ.setdefault(name, value)
     try:
         import vllm
     except ImportError as error:
@@ -125,6 +124,15 @@ def _engine(folder: Path, config: EngineConfig, runner: str) -> Any:
         return vllm.LLM(model=str(folder), **options)
     except Exception as error:
         raise ModelError(f"vLLM cannot load {folder}: {_line(error)}") from error
+
+
+def _environment(num_ranks: int) -> dict[str, str]:
+    """Return the defaults of vLLM's environment for a model on that many devices."""
+    several = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0" if num_ranks == 1 else "1"}
+    if torch.cuda.is_available():
+        return DEFAULTS | several
+    threads = "nobind" if num_ranks == 1 else "|".join(map(str, range(num_ranks)))
+    return DEFAULTS | several | CPU_DEFAULTS | {"VLLM_CPU_OMP_THREADS_BIND": threads}
 
 
 def _options(config: EngineConfig, runner: str) -> dict[str, Any]:
