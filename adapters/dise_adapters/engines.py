@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -20,29 +20,12 @@ class Reader(Protocol):
         """Answer the reads in their order."""
 
 
-def open_reader(
-    architecture: Any,
-    folder: Path,
-    config: EngineConfig,
-    alignment: Alignment,
-    *,
-    model_config: object = None,
-    key_mapping: Mapping[str, str] | None = None,
-    gguf_file: str | None = None,
-) -> Reader:
-    """Return a reader of the checkpoint in `folder` on the engine that `config` names; arguments as load_reader's."""
+def open_reader(architecture: Any, folder: Path, config: EngineConfig, alignment: Alignment, **options: Any) -> Reader:
+    """Return a reader of the checkpoint in `folder` on the engine that `config` names. Arguments are load_reader's."""
     if config.engine == "vllm":
         from dise_adapters.vllm.reader import open_vllm_reader
 
-        return open_vllm_reader(folder, config, alignment, gguf_file)
+        return open_vllm_reader(folder, config, alignment, options.get("gguf_file"))
     from dise_adapters.loading import load_reader
 
-    return load_reader(
-        architecture,
-        folder,
-        config,
-        alignment,
-        model_config=model_config,
-        key_mapping=key_mapping,
-        gguf_file=gguf_file,
-    )
+    return load_reader(architecture, folder, config, alignment, **options)

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from dise_adapters.engines import Reader
 from dise_adapters.reader import Alignment
 from dise_adapters.vllm.own_tokens import check_own_tokens
 from dise_adapters.vllm.wire import to_wire, unpack
@@ -33,7 +32,9 @@ CPU_DEFAULTS = {"VLLM_CPU_KVCACHE_SPACE": "1"}
 """The same on a CPU: no key is ever cached for these models."""
 
 
-def open_vllm_reader(folder: Path, config: EngineConfig, alignment: Alignment, gguf_file: str | None = None) -> Reader:
+def open_vllm_reader(
+    folder: Path, config: EngineConfig, alignment: Alignment, gguf_file: str | None = None
+) -> VllmReader | VllmJudgeReader:
     """Start a vLLM engine on the checkpoint. Raises InputError without vLLM or for GGUF, ModelError if it cannot start."""
     if gguf_file is not None:
         raise InputError("GGUF files need the transformers engine", "engine")
