@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -11,9 +12,11 @@ from dise_core.arrays import Ids
 from dise_core.errors import InputError, PlanError
 from dise_core.interfaces import UnmaskingPolicy, UnmaskingStep
 from dise_core.noise import Noise
-from dise_core.reading import Candidates, Canvas, Confidence, Guidance, Plan, Read, Readout
+from dise_core.reading import CacheHint, CacheSlot, Candidates, Canvas, Confidence, Guidance, Plan, Read, Readout
 from dise_core.schedule import Schedule, at_rate, in_steps, in_time, share
 from dise_core.sequence import SpecialTokens, TokenSequence, Translate
+
+CacheKind = Literal["none", "prefix", "dual"]
 
 MAX_IDLE_STEPS = 100
 """Steps in a row in which a policy may commit nothing. One that draws at random may, now and then."""
@@ -27,7 +30,8 @@ class Denoiser:
     holds: `steps` denoising steps spread evenly over the blocks of a response of max_tokens, or else `tokens_per_step` a
     step; with `eps` the steps are even in time instead of in tokens. `forbidden` ids are never written; the mask id never
     is. `cfg_scale` > 0 adds classifier-free guidance against the same canvas with its prompt masked. `sample`: which of
-    the request's responses this is.
+    the request's responses this is. `cache`: after a block's first step run only what follows its start ("prefix") or only
+    the block ("dual") against kept keys and values. Source: Fast-dLLM.
     """
 
     special: SpecialTokens
@@ -46,6 +50,7 @@ class Denoiser:
     forbidden: tuple[int, ...] = ()
     translate: Translate | None = None
     sample: int = 0
+    cache: CacheKind = "none"
 
     @property
     def mask_id(self) -> int:
@@ -84,10 +89,10 @@ class Denoiser:
         """
         canvas = canvas.copy()
         blocks = list(self._blocks(canvas, start))
-        step = first_step
+        step, slot = first_step, CacheSlot()
         for index, block in enumerate(blocks):
             schedule = self._schedule(len(block), None if steps is None else max(1, share(steps, index, len(blocks))))
-            step = yield from self._fill(canvas, block, schedule, step, prompt_length)
+            step = yield from self._fill(canvas, block, schedule, step, prompt_length, slot)
         return canvas
 
     def candidates(self, noise: Noise, confidence: Confidence = "probability") -> Candidates:
@@ -95,7 +100,7 @@ class Denoiser:
         forbidden = (self.mask_id, *self.forbidden)
         return Candidates(self.temperature, self.top_p, self.top_k, noise, confidence, forbidden)
 
-    def ask(self, canvas: Ids, positions: Ids, readout: Readout, prompt_length: int) -> Read:
+    def ask(self, canvas: Ids, positions: Ids, readout: Readout, prompt_length: int, cache: CacheHint | None = None) -> Read:
         """Return a Read of the canvas as it is now, with this request's guidance."""
         guidance = None
         if self.cfg_scale:
@@ -103,18 +108,29 @@ class Denoiser:
             unconditional[:prompt_length] = self.mask_id
             guidance = Guidance(unconditional, self.cfg_scale)
         shown = Canvas(self.sample, prompt_length)
-        return Read(canvas.copy(), positions, readout, guidance=guidance, canvas=shown)
+        return Read(canvas.copy(), positions, readout, guidance=guidance, canvas=shown, cache=cache)
 
-    def _fill(self, canvas: Ids, block: Ids, schedule: Schedule, step: int, prompt_length: int) -> Plan[int]:
+    def _hint(self, slot: CacheSlot, block: Ids, length: int, is_first: bool) -> CacheHint | None:
+        """Return what may be kept at a step of a block, None where nothing may."""
+        if self.cache == "none" or self.cfg_scale:
+            return None
+        stop = length if self.cache == "prefix" else int(block[-1]) + 1
+        return CacheHint(slot, None if is_first else (int(block[0]), stop))
+
+    def _fill(
+        self, canvas: Ids, block: Ids, schedule: Schedule, step: int, prompt_length: int, slot: CacheSlot
+    ) -> Plan[int]:
         """Fill the block's masks in place, and return the step after the last."""
-        num_idle = 0
+        num_idle, is_first = 0, True
         while len(masked := block[canvas[block] == self.mask_id]):
             commit = schedule.next(len(masked))
             if commit.quota == 0 and self.policy.uses_quota:
                 continue
             noise = self.noise.at_step(step)
             readout = self.candidates(noise, self.policy.confidence)
-            [reading] = yield [self.ask(canvas, masked, readout, prompt_length)]
+            hint = self._hint(slot, block, len(canvas), is_first)
+            [reading] = yield [self.ask(canvas, masked, readout, prompt_length, hint)]
+            is_first = False
             chosen = self.policy.choose(UnmaskingStep(masked, reading.confidences, commit.quota, commit.share, noise))
             num_idle = 0 if len(chosen) else num_idle + 1
             if num_idle == MAX_IDLE_STEPS or (num_idle and self.policy.uses_quota):

@@ -201,12 +201,20 @@ class RequestOutput:
     model: str
     outputs: tuple[CompletionOutput, ...]
     usage: Usage
+    cache: str = "none"
+    """Which cache the texts were written with; any but "none" is approximate. Scores are exact."""
+
+    @property
+    def approximation(self) -> dict[str, Any]:
+        """What the JSON form says of a text that was written with a cache; nothing of any other."""
+        return {} if self.cache == "none" else {"cache": self.cache, "is_approximate": True}
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form that the command and the server print."""
         return {
             "prompt": self.prompt,
             "model": self.model,
+            **self.approximation,
             "outputs": [output.to_dict() for output in self.outputs],
             "usage": {
                 "prompt_tokens": self.usage.prompt_tokens,

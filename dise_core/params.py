@@ -66,6 +66,8 @@ class SamplingParams(ScoringParams):
     """The controller's own settings."""
     cfg_scale: float = Field(0.0, ge=0, allow_inf_nan=False)
     """Scale of classifier-free guidance; 0 turns it off."""
+    cache: Literal["none", "prefix", "dual"] = "none"
+    """Keep keys and values within a block, as Fast-dLLM: faster, and approximate. The score is that of an exact pass."""
     stop: tuple[str, ...] = ()
     """The text of an answer ends before the first of these; its tokens and its score are of all that was written."""
     forbidden_token_ids: tuple[int, ...] = ()
@@ -100,6 +102,7 @@ class EngineOptions(TypedDict, total=False):
     engine: Literal["transformers", "vllm"]
     tensor_parallel_size: int
     vllm_options: Settings
+    max_cache_tokens: int
 
 
 class EngineConfig(_Params):
@@ -123,6 +126,8 @@ class EngineConfig(_Params):
     """GPUs, or CPU ranks, over which vLLM spreads the model."""
     vllm_options: Settings = Field(default_factory=dict)
     """Further arguments of vLLM's own LLM, for example gpu_memory_utilization."""
+    max_cache_tokens: int = Field(16384, ge=1)
+    """Tokens whose keys and values are kept for requests with a cache, all together; texts beyond run whole."""
 
     @model_validator(mode="after")
     def _vllm_alone(self) -> Self:

@@ -211,6 +211,7 @@ class Planner:
             forbidden=params.forbidden_token_ids,
             translate=self._translation(prompt),
             sample=sample,
+            cache=params.cache,
         )
 
     def _translation(self, prompt: _Given) -> Translate:
@@ -251,8 +252,9 @@ class Planner:
         kept = best_first[: params.n] if isinstance(params, SamplingParams) else best_first
         num_written = sum(len(generation.sequence.text_positions) for _, generation in kept)
         outputs = tuple(self._output(index, generation, params, is_given) for index, generation in kept)
+        cache = params.cache if isinstance(params, SamplingParams) else "none"
         usage = Usage(prompt_tokens=len(prompt.ids), completion_tokens=num_written, nfe=nfe, seconds=0.0)
-        return RequestOutput(prompt.text, tuple(prompt.ids.tolist()), self.predictor.name, outputs, usage)
+        return RequestOutput(prompt.text, tuple(prompt.ids.tolist()), self.predictor.name, outputs, usage, cache)
 
     def _output(self, index: int, generation: Generation, params: ScoringParams, is_given: bool) -> CompletionOutput:
         sequence = generation.sequence

@@ -93,13 +93,31 @@ class Canvas:
     start: int
 
 
+class CacheSlot:
+    """Names what a predictor may keep of one text from read to read. What it keeps goes when the last reference goes."""
+
+    __slots__ = ("__weakref__",)
+
+
+@dataclass(frozen=True, slots=True)
+class CacheHint:
+    """Leave to keep keys and values, which makes the answers approximate. A predictor without a cache ignores it.
+
+    window None: this is a new text for the slot; run it whole and keep what comes. window (start, stop): outside it the text
+    is that of the slot's last read, so run these tokens against what is kept of the others.
+    """
+
+    slot: CacheSlot
+    window: tuple[int, int] | None = None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Read:
     """One row of one forward pass: what does the model say at these positions of this text?
 
     token_ids: int64 [N], mask tokens included. positions: int64 [M], each in [0, N). Position i is answered with the
     model's distribution for the token AT i. `predictor` names the loaded model that answers. `canvas` tells those who
-    watch a response being written what this text is; it changes no answer.
+    watch a response being written what this text is; it changes no answer. `cache`: see CacheHint.
     """
 
     token_ids: Ids
@@ -108,6 +126,7 @@ class Read:
     predictor: str = "target"
     guidance: Guidance | None = None
     canvas: Canvas | None = None
+    cache: CacheHint | None = None
 
     def __post_init__(self) -> None:
         if len(self.positions) and not 0 <= self.positions.min() <= self.positions.max() < len(self.token_ids):
@@ -141,6 +160,7 @@ class Row:
     predictor: str
     guidance: Guidance | None
     reads: tuple[int, ...]
+    cache: CacheHint | None = None
 
     @property
     def num_sequences(self) -> int:
@@ -164,12 +184,12 @@ def distinct_rows(reads: Sequence[Read]) -> list[Row]:
 
 
 def _row(read: Read, indices: tuple[int, ...]) -> Row:
-    return Row(read.token_ids, read.predictor, read.guidance, indices)
+    return Row(read.token_ids, read.predictor, read.guidance, indices, read.cache)
 
 
 def _row_key(read: Read) -> tuple[object, ...]:
     guidance = None if read.guidance is None else (read.guidance.token_ids.tobytes(), read.guidance.scale)
-    return read.predictor, read.token_ids.tobytes(), guidance
+    return read.predictor, read.token_ids.tobytes(), guidance, read.cache
 
 
 def gather(*plans: Plan[T]) -> Plan[list[T]]:

@@ -119,6 +119,10 @@ def write_tokenizer(folder: Path, vocab_size: int) -> None:
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
 
 
+Kept = dict[int, dict[str, Tensor]]
+"""Keys, not rotated, and values by layer."""
+
+
 class ReferenceLLaDA:
     """LLaDA's computation written out: one sequence at a time, all logits, nothing shared with the adapter."""
 
@@ -128,17 +132,19 @@ class ReferenceLLaDA:
         for file in folder.glob("*.safetensors"):
             self.weights |= {name: tensor.to(dtype) for name, tensor in load_file(file).items()}
 
-    def logits(self, ids: list[int]) -> Tensor:
-        """Return float32 logits [N, rows] of one sequence."""
+    def logits(self, ids: list[int], kept: Kept | None = None, window: tuple[int, int] | None = None) -> Tensor:
+        """Return float32 logits [N, rows] of one sequence, or of its window, whose keys and values replace those kept."""
         w, layers = self.weights, self.config["n_layers"]
-        x = w["model.transformer.wte.weight"][torch.tensor(ids)]
+        first, stop = window or (0, len(ids))
+        kept = {} if kept is None else kept
+        x = w["model.transformer.wte.weight"][torch.tensor(ids[first:stop])]
         for layer in range(layers):
             block = {
                 name.split(".")[-2]: tensor
                 for name, tensor in w.items()
                 if name.startswith(f"model.transformer.blocks.{layer}.")
             }
-            x = x + self._attention(self._norm(x, block["attn_norm"]), block)
+            x = x + self._attention(self._norm(x, block["attn_norm"]), block, first, kept.setdefault(layer, {}))
             h = self._norm(x, block["ff_norm"])
             x = x + (functional.silu(h @ block["ff_proj"].T) * (h @ block["up_proj"].T)) @ block["ff_out"].T
         head = "wte" if self.config["weight_tying"] else "ff_out"
@@ -147,23 +153,27 @@ class ReferenceLLaDA:
     def _norm(self, x: Tensor, scale: Tensor) -> Tensor:
         return x / torch.sqrt((x * x).mean(-1, keepdim=True) + self.config["rms_norm_eps"]) * scale
 
-    def _attention(self, x: Tensor, block: dict[str, Tensor]) -> Tensor:
+    def _attention(self, x: Tensor, block: dict[str, Tensor], first: int, kept: dict[str, Tensor]) -> Tensor:
         heads, kv_heads = self.config["n_heads"], self.config.get("n_kv_heads") or self.config["n_heads"]
         head_dim = x.shape[-1] // heads
         q, k, v = (x @ block[name].T for name in ("q_proj", "k_proj", "v_proj"))
+        for name, fresh in (("k", k), ("v", v)):
+            before = kept.get(name, fresh)
+            kept[name] = torch.cat([before[:first], fresh, before[first + len(fresh) :]])
+        k, v = kept["k"], kept["v"]
         mixed = []
         for head in range(heads):
             shared = head * kv_heads // heads
-            q_h = self._rotate(q[:, head * head_dim : (head + 1) * head_dim])
+            q_h = self._rotate(q[:, head * head_dim : (head + 1) * head_dim], first)
             k_h = self._rotate(k[:, shared * head_dim : (shared + 1) * head_dim])
             v_h = v[:, shared * head_dim : (shared + 1) * head_dim]
             mixed.append(torch.softmax(q_h @ k_h.T / math.sqrt(head_dim), dim=-1) @ v_h)
         return torch.cat(mixed, dim=-1) @ block["attn_out"].T
 
-    def _rotate(self, x: Tensor) -> Tensor:
+    def _rotate(self, x: Tensor, first: int = 0) -> Tensor:
         half = x.shape[-1] // 2
         frequencies = self.config["rope_theta"] ** (-torch.arange(half, dtype=torch.float64) / half)
-        angles = torch.arange(len(x), dtype=torch.float64)[:, None] * frequencies
+        angles = torch.arange(first, first + len(x), dtype=torch.float64)[:, None] * frequencies
         cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
         left, right = x[:, :half], x[:, half:]
         return torch.cat([left * cos - right * sin, right * cos + left * sin], dim=-1)
@@ -177,8 +187,12 @@ def naive_decode(
     tokens_per_step: int | None = None,
     steps: int | None = None,
     cfg_scale: float = 0.0,
+    cache: str = "none",
 ) -> list[int]:
-    """Return prompt + response as LLaDA's published sampler writes it at temperature 0, in float64, one by one."""
+    """Return prompt + response as LLaDA's published sampler writes it at temperature 0, in float64, one by one.
+
+    cache: "prefix" or "dual", as Fast-dLLM's samplers.
+    """
     mask = model.config["mask_token_id"]
     ids = prompt + [mask] * length
     num_blocks = math.ceil(length / block_length)
@@ -192,8 +206,11 @@ def naive_decode(
             assert steps is not None
             block_steps = steps // num_blocks
             quotas = [size // block_steps + (step < size % block_steps) for step in range(block_steps)]
-        for quota in quotas:
-            logits = model.logits(ids).double()
+        kept: Kept = {}
+        for step, quota in enumerate(quotas):
+            window = (0, len(ids)) if cache == "none" or step == 0 else (start, len(ids) if cache == "prefix" else end)
+            logits = torch.full((len(ids), model.config["embedding_size"]), -math.inf, dtype=torch.float64)
+            logits[window[0] : window[1]] = model.logits(ids, kept, window).double()
             if cfg_scale:
                 bare = model.logits([mask] * len(prompt) + ids[len(prompt) :]).double()
                 logits = bare + (cfg_scale + 1) * (logits - bare)

@@ -15,28 +15,36 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers.models.llama.modeling_llama import LlamaModel
 from transformers.models.qwen2.modeling_qwen2 import Qwen2Model
 
+from dise_adapters.kept import Pass
 from dise_core.arrays import Ids
 
 
 class Forward(Protocol):
     """A model's body."""
 
-    def __call__(self, input_ids: Tensor, is_real: Tensor | None, places: Ids) -> Tensor:
+    kept_shape: tuple[int, int, int] | None
+    """Layers, key-value heads and numbers of a head, where keys and values can be kept; else None."""
+
+    def __call__(self, input_ids: Tensor, is_real: Tensor | None, places: Ids, kept: Pass | None = None) -> Tensor:
         """Return the hidden states [R, d] at `places`, ascending int64 [R], in the flattened batch.
 
-        input_ids: int64 [B, N]. is_real: bool [B, N], False where a row is padded at its end; None if no row is.
+        input_ids: int64 [B, N]. is_real: bool [B, N], False where a row is padded at its end; None if no row is. kept: what
+        is kept of this pass, and attended to from earlier ones.
         """
 
 
 class WholeForward:
     """Any model of transformers: all of its states, and of them those asked for."""
 
+    kept_shape: tuple[int, int, int] | None = None
+
     def __init__(self, model: Any, output: str = "last_hidden_state") -> None:
         self._model = model
         self._output = output
 
-    def __call__(self, input_ids: Tensor, is_real: Tensor | None, places: Ids) -> Tensor:
+    def __call__(self, input_ids: Tensor, is_real: Tensor | None, places: Ids, kept: Pass | None = None) -> Tensor:
         """Return the states at the places."""
+        assert kept is None
         mask = None if is_real is None else is_real.long()
         states: Tensor = self._model(input_ids, attention_mask=mask, use_cache=False)[self._output]
         return states.flatten(0, 1)[torch.from_numpy(places).to(states.device)]
@@ -54,19 +62,32 @@ class TrimmedForward:
     def __init__(self, body: Any) -> None:
         self._body = body
         self._is_causal = bool(getattr(body.config, "is_causal", True))
+        attention = body.layers[0].self_attn
+        heads = attention.k_proj.out_features // attention.head_dim
+        self.kept_shape = None if self._is_causal else (len(body.layers), heads, attention.head_dim)
 
-    def __call__(self, input_ids: Tensor, is_real: Tensor | None, places: Ids) -> Tensor:
+    def __call__(self, input_ids: Tensor, is_real: Tensor | None, places: Ids, kept: Pass | None = None) -> Tensor:
         """Return the states at the places."""
         hidden = self._body.embed_tokens(input_ids)
-        rotation = self._body.rotary_emb(hidden, torch.arange(input_ids.shape[1], device=hidden.device)[None])
-        mask = None if is_real is None or self._is_causal else is_real[:, None, None, :]
+        positions = torch.arange(input_ids.shape[1], device=hidden.device)[None] if kept is None else kept.positions
+        rotation = self._body.rotary_emb(hidden, positions)
+        is_key = is_real if kept is None or kept.is_key is None else kept.is_key
+        mask = None if is_key is None or self._is_causal else is_key[:, None, None, :]
         *layers, last = self._body.layers
         for layer in layers:
-            hidden = layer(hidden, attention_mask=mask, position_embeddings=rotation, is_causal=self._is_causal)
-        return self._body.norm(self._asked(last, hidden, rotation, mask, places))  # type: ignore[no-any-return]
+            hidden = layer(
+                hidden, attention_mask=mask, position_embeddings=rotation, past_key_values=kept, is_causal=self._is_causal
+            )
+        return self._body.norm(self._asked(last, hidden, rotation, mask, places, kept))  # type: ignore[no-any-return]
 
     def _asked(
-        self, layer: Any, hidden: Tensor, rotation: tuple[Tensor, Tensor], mask: Tensor | None, places: Ids
+        self,
+        layer: Any,
+        hidden: Tensor,
+        rotation: tuple[Tensor, Tensor],
+        mask: Tensor | None,
+        places: Ids,
+        kept: Pass | None,
     ) -> Tensor:
         """Return what the layer makes of the states [B, N, d] at the places, [R, d]."""
         attention, (batch, length, _) = layer.self_attn, hidden.shape
@@ -77,8 +98,10 @@ class TrimmedForward:
         normed = layer.input_layernorm(hidden)
         query = _heads(attention.q_proj(_at(normed, positions)), attention.head_dim)
         key, value = (_heads(project(normed), attention.head_dim) for project in (attention.k_proj, attention.v_proj))
-        query = _rotated(query, *(table[0, positions] for table in rotation))
+        query = _rotated(query, *(_at(table.expand(batch, -1, -1), positions) for table in rotation))
         key = _rotated(key, *rotation)
+        if kept is not None:
+            key, value = kept.update(key, value, attention.layer_idx)
         heard = scaled_dot_product_attention(query, key, value, mask, scale=attention.scaling, enable_gqa=True)
         taken = torch.from_numpy(np.flatnonzero(is_query)).to(hidden.device)
         states = hidden.flatten(0, 1)[torch.from_numpy(places).to(hidden.device)]

@@ -13,6 +13,7 @@ from safetensors import SafetensorError
 from transformers.utils import logging as transformers_logging
 
 from dise_adapters.forward import Forward, TrimmedForward, WholeForward
+from dise_adapters.kept import KeptKeys
 from dise_adapters.reader import Alignment, TransformerReader
 from dise_core.errors import CheckpointError, InputError, ModelError
 from dise_core.params import EngineConfig
@@ -59,11 +60,11 @@ def load_reader(
         except (OSError, ValueError, ImportError, RuntimeError, SafetensorError) as error:
             raise ModelError(f"cannot load {folder}: {' '.join(str(error).split())}") from error
     _refuse_misfits(folder, report)
-    return _reader(model.to(device).eval(), device, alignment)
+    return _reader(model.to(device).eval(), device, alignment, config.max_cache_tokens)
 
 
 @torch.inference_mode()
-def _reader(model: Any, device: torch.device, alignment: Alignment) -> TransformerReader:
+def _reader(model: Any, device: torch.device, alignment: Alignment, max_cache_tokens: int) -> TransformerReader:
     """Return a reader that applies the model's head only where someone asks, if that is all there is to its logits.
 
     Some models scale or cap their logits after the head: those are read through their whole forward pass.
@@ -76,7 +77,9 @@ def _reader(model: Any, device: torch.device, alignment: Alignment) -> Transform
         forward, head = WholeForward(model, "logits"), torch.nn.Identity()
     else:
         forward = TrimmedForward(body) if TrimmedForward.covers(body) else WholeForward(body)
-    return TransformerReader(forward, head, logits.shape[-1], device, alignment)
+    shape = forward.kept_shape
+    kept = None if shape is None else KeptKeys(shape, max_cache_tokens, device, model.dtype)
+    return TransformerReader(forward, head, logits.shape[-1], device, alignment, kept)
 
 
 def choose_device(name: str) -> torch.device:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -11,8 +12,9 @@ import torch
 from torch import Tensor
 
 from dise_adapters.forward import Forward
+from dise_adapters.kept import KeptKeys, Pass, padded
 from dise_adapters.readouts import ReadoutGroup, RowAnswers, answer_rows, group_reads, split_answers
-from dise_core.arrays import Ids, LogProbs
+from dise_core.arrays import Ids, LogProbs, Mask
 from dise_core.errors import InputError, ModelError
 from dise_core.reading import Read, Reading, Row, distinct_rows
 
@@ -30,21 +32,35 @@ Alignment = Literal["own", "previous", "causal"]
 shift) or, in a causal model, not at all."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Window(Row):
+    """The part of a row that runs against what is kept of the rest; `first`: where in the text it begins."""
+
+    first: int = 0
+
+
 class TransformerReader:
-    """Runs a bidirectional transformers model. Stateless between calls.
+    """Runs a bidirectional transformers model. Between calls it keeps nothing but what a read's cache hint allows.
 
     forward: the model's body; head: maps its hidden states [R, d] to logits [R, vocab_size]. alignment: which row of the
-    states answers a position.
+    states answers a position. kept: where keys and values go; None keeps none.
     """
 
     def __init__(
-        self, forward: Forward, head: Any, vocab_size: int, device: torch.device, alignment: Alignment = "own"
+        self,
+        forward: Forward,
+        head: Any,
+        vocab_size: int,
+        device: torch.device,
+        alignment: Alignment = "own",
+        kept: KeptKeys | None = None,
     ) -> None:
         self._forward = forward
         self._head = head
         self._vocab_size = vocab_size
         self._device = device
         self._alignment = alignment
+        self._kept = kept
 
     @torch.inference_mode()
     def read(self, reads: Sequence[Read]) -> list[Reading]:
@@ -55,10 +71,21 @@ class TransformerReader:
         if self._alignment == "causal" and any(len(read.positions) and read.positions.min() == 0 for read in reads):
             raise InputError("an auto-regressive model has no answer for the first token of a text; give a prompt", "prompt")
         readings: dict[int, Reading] = {}
-        rows = [row for row in distinct_rows(reads) if _num_positions(row, reads)]
-        for batch in padded_batches(rows, CPU_TOKENS if self._device.type == "cpu" else math.inf):
-            readings.update(self._read_within_memory(batch, reads))
+        rows = [self._run(row) for row in distinct_rows(reads) if _num_positions(row, reads)]
+        max_tokens = CPU_TOKENS if self._device.type == "cpu" else math.inf
+        for kind in (False, True):
+            for batch in padded_batches([row for row in rows if isinstance(row, Window) == kind], max_tokens):
+                readings.update(self._read_within_memory(batch, reads))
         return [readings.get(index) or _empty_reading() for index in range(len(reads))]
+
+    def _run(self, row: Row) -> Row:
+        """Return what of the row must run: all of it, or its window where the rest is kept."""
+        hint = row.cache
+        if hint is None or hint.window is None or self._kept is None or not self._kept.holds(hint.slot, len(row.token_ids)):
+            return row
+        start, stop = hint.window
+        first = start if self._alignment == "own" else max(0, start - 1)
+        return Window(row.token_ids[first:stop], row.predictor, None, row.reads, hint, first)
 
     def _read_within_memory(self, batch: list[Row], reads: Sequence[Read]) -> dict[int, Reading]:
         try:
@@ -102,7 +129,33 @@ class TransformerReader:
             input_ids[place, : len(ids)] = ids
             is_real[place, : len(ids)] = True
         mask = None if is_real.all() else torch.from_numpy(is_real).to(self._device)
-        return self._forward(torch.from_numpy(input_ids).to(self._device), mask, places)
+        kept = self._pass(batch, is_real)
+        return self._forward(torch.from_numpy(input_ids).to(self._device), mask, places, kept)
+
+    def _pass(self, batch: list[Row], is_real: Mask) -> Pass | None:
+        """Return what of the batch is kept, and read of what was; None if nothing is. is_real: bool [B, W]."""
+        if self._kept is None or not any(row.cache for row in batch):
+            return None
+        lines = [row for row in batch for _ in range(row.num_sequences)]
+        slots = [row.cache.slot if row.cache and self._is_kept(row) else None for row in lines]
+        places = [self._kept.places(slot) for slot in slots if slot is not None]
+        if not places:
+            return None
+        spans = [(_first(row), len(row.token_ids)) for row, slot in zip(lines, slots, strict=True) if slot is not None]
+        written = [kept[first : first + count] for kept, (first, count) in zip(places, spans, strict=True)]
+        is_kept = is_real & np.array([slot is not None for slot in slots])[:, None]
+        positions = np.array([_first(row) for row in lines])[:, None] + np.arange(is_real.shape[1])
+        stands, is_put, put = (
+            torch.from_numpy(array).to(self._device) for array in (positions, is_kept, np.concatenate(written))
+        )
+        read, is_key = padded(places, self._device) if isinstance(batch[0], Window) else (None, None)
+        return Pass(self._kept.memory(), stands, is_put, put, read, is_key)
+
+    def _is_kept(self, row: Row) -> bool:
+        """Return whether there is room to keep a row; a window's text is kept already."""
+        if row.cache is None or self._kept is None:
+            return False
+        return isinstance(row, Window) or self._kept.take(row.cache.slot, len(row.token_ids))
 
     def _places(self, asked: Sequence[tuple[Read, tuple[int, int]]]) -> tuple[Ids, LogProbs]:
         """Return where in the flattened batch the answers to the reads lie, int64 [1, R], and their scales [R].
@@ -162,6 +215,11 @@ def padded_batches(rows: Sequence[Row], max_tokens: float = math.inf) -> Iterato
         yield batch
 
 
+def _first(row: Row) -> int:
+    """Return where in its text the row's sequence begins."""
+    return row.first if isinstance(row, Window) else 0
+
+
 def _sequences(row: Row) -> list[Ids]:
     return [row.token_ids] if row.guidance is None else [row.token_ids, row.guidance.token_ids]
 
@@ -173,7 +231,8 @@ def _starts(batch: list[Row]) -> dict[int, tuple[int, int]]:
     line = 0
     for row in batch:
         twin = line + row.num_sequences - 1
-        starts.update((index, (line * width, twin * width)) for index in row.reads)
+        first = _first(row)
+        starts.update((index, (line * width - first, twin * width - first)) for index in row.reads)
         line += row.num_sequences
     return starts
 

@@ -46,6 +46,9 @@ def generate(
         int | None, typer.Option(help="Answers to write per prompt, of which the best n are returned.")
     ] = None,
     cfg_scale: Annotated[float, typer.Option(help="Scale of classifier-free guidance; 0 turns it off.")] = 0.0,
+    cache: Annotated[
+        options.CacheName, typer.Option(help="Keep keys and values within a block: faster, and approximate.")
+    ] = options.CacheName.none,
     logprobs: options.LogProbs = 0,
     as_json: options.Json = False,
     debug: options.Debug = False,  # noqa: ARG001
@@ -80,6 +83,7 @@ def generate(
         n=n,
         best_of=best_of,
         cfg_scale=cfg_scale,
+        cache=cache.value,
         logprobs=logprobs,
     )
     llm = LLM(

@@ -20,6 +20,14 @@ class EngineName(StrEnum):
     vllm = "vllm"
 
 
+class CacheName(StrEnum):
+    """What is kept within a block, as Fast-dLLM names it."""
+
+    none = "none"
+    prefix = "prefix"
+    dual = "dual"
+
+
 class DType(StrEnum):
     """Types of the weights."""
 
@@ -66,6 +74,7 @@ ENGINE_OPTIONS: dict[str, tuple[Any, Any]] = {
     "tensor_parallel_size": (Annotated[int, typer.Option(help="Devices over which vLLM spreads the model.")], 1),
     "max_num_seqs": (Annotated[int, typer.Option(help="The most sequences in one forward pass.")], 64),
     "max_batch_tokens": (Annotated[int, typer.Option(help="The most tokens in one forward pass.")], 16384),
+    "max_cache_tokens": (Annotated[int, typer.Option(help="Tokens whose keys and values a --cache may keep.")], 16384),
     "device": (Annotated[str, typer.Option(help="A torch device; auto takes a GPU if there is one.")], "auto"),
     "dtype": (Annotated[DType, typer.Option("--dtype", help="Type of the weights.")], DType.auto),
     "revision": (Annotated[str | None, typer.Option(help="Branch, tag or commit of a model on the hub.")], None),

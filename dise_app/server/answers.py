@@ -105,6 +105,7 @@ def cost(answers: Sequence[RequestOutput]) -> dict[str, Any]:
     return {
         "nfe": sum(answer.usage.nfe for answer in answers),
         "seconds": round(max(answer.usage.seconds for answer in answers), 4),
+        **answers[0].approximation,
     }
 
 

@@ -43,6 +43,7 @@ class Extensions(Scoring):
     length_settings: Settings = Field(default_factory=dict)
     top_k: int = Field(0, ge=0)
     cfg_scale: float = 0.0
+    cache: Literal["none", "prefix", "dual"] = "none"
     stream: Literal["text", "canvas"] = "text"
 
 

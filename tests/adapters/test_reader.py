@@ -21,11 +21,15 @@ from tests.reference_llada import default_config, random_weights, write_checkpoi
 class TinyBody:
     """A bidirectional body without weights; records the shape of every batch, fails above `fits` rows."""
 
+    kept_shape = None
+
     def __init__(self, fits: int = 1000) -> None:
         self.shapes: list[tuple[int, ...]] = []
         self.fits = fits
 
-    def __call__(self, input_ids: torch.Tensor, is_real: torch.Tensor | None, places: Ids) -> torch.Tensor:
+    def __call__(
+        self, input_ids: torch.Tensor, is_real: torch.Tensor | None, places: Ids, kept: object = None
+    ) -> torch.Tensor:
         if len(input_ids) > self.fits:
             raise torch.OutOfMemoryError("too much")
         self.shapes.append(tuple(input_ids.shape))
@@ -96,7 +100,7 @@ def test_one_text_that_does_not_fit_is_a_clear_error() -> None:
 
 
 def test_other_failures_are_not_mistaken_for_memory() -> None:
-    def broken(input_ids: torch.Tensor, is_real: torch.Tensor | None, places: Ids) -> torch.Tensor:
+    def broken(input_ids: torch.Tensor, is_real: torch.Tensor | None, places: Ids, kept: object = None) -> torch.Tensor:
         raise RuntimeError("shape mismatch")
 
     with pytest.raises(RuntimeError, match="shape mismatch"):

@@ -22,7 +22,9 @@ def test_plugins_lists_every_name_with_its_plugin(dise: Dise) -> None:
 
 def test_models_tells_names_from_adapters(dise: Dise) -> None:
     rows = {row["name"]: row["by_name"] for row in json.loads(dise("models", "--json").out)["models"]}
-    assert rows == {"countdown": True, "dream": False, "llada": False, "llama": False}
+    assert rows == {
+        name: name == "countdown" for name in ("countdown", "dream", "llada", "llama", "vllm-canvas", "vllm-server")
+    }
     assert "countdown" in dise("models").out
 
 

@@ -104,6 +104,13 @@ def test_n_and_best_of_give_the_best_by_score(client: openai.OpenAI) -> None:
     assert [choice.index for choice in answer.choices] == [0, 1]
 
 
+def test_an_answer_written_with_a_cache_says_so(client: openai.OpenAI) -> None:
+    asked = {"model": "countdown", "messages": CHAT, "max_tokens": 36}
+    answer = client.chat.completions.create(**asked, extra_body={"dise": DISE | {"cache": "dual"}})
+    assert (answer.dise["cache"], answer.dise["is_approximate"]) == ("dual", True)
+    assert "cache" not in client.chat.completions.create(**asked, extra_body={"dise": DISE}).dise
+
+
 @pytest.mark.parametrize("extra", [{}, {"length": "dise-flexible", "length_settings": {"max_iterations": 3}}])
 def test_a_stream_of_chat_makes_the_same_text(client: openai.OpenAI, extra: dict[str, object]) -> None:
     asked = {"model": "countdown", "messages": CHAT, "max_tokens": 36, "extra_body": {"dise": DISE | extra}}

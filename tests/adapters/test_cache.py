@@ -1,0 +1,138 @@
+"""Kept keys and values: what Fast-dLLM's loops write, whatever runs beside it, within a bound, and gone with its request."""
+
+import gc
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from dise_adapters.hub import read_config
+from dise_adapters.kept import KeptKeys
+from dise_core import LLM, Candidates, Distribution, Read, SamplingParams
+from dise_core.reading import CacheHint, CacheSlot
+from dise_core.testing import ToyPredictor
+from tests import reference_dream
+from tests.adapters.test_llada import checkpoint
+from tests.reference_llada import ReferenceLLaDA, naive_decode
+
+PROMPTS = [np.random.default_rng(n).integers(0, 48, n).tolist() for n in (1, 5, 12, 30)]
+
+
+@pytest.fixture(autouse=True)
+def _fresh_configs() -> None:
+    read_config.cache_clear()
+
+
+@pytest.mark.parametrize("cache", ["prefix", "dual"])
+@pytest.mark.parametrize("schedule", [{"tokens_per_step": 2}, {"tokens_per_step": 3}, {"steps": 9}])
+@pytest.mark.parametrize("changes", [{}, {"n_heads": 4, "n_kv_heads": 2, "n_layers": 3}])
+def test_a_cache_writes_what_the_published_loop_writes(
+    tmp_path: Path, cache: str, schedule: dict[str, int], changes: dict[str, object]
+) -> None:
+    folder = checkpoint(tmp_path, **changes)  # type: ignore[arg-type]
+    reference = ReferenceLLaDA(folder, torch.float64)
+    params = SamplingParams(max_tokens=20, block_length=8, cache=cache, **schedule)  # type: ignore[arg-type]
+    llm = LLM(str(folder))
+    for prompt, answer in zip(PROMPTS, llm.generate(PROMPTS, params), strict=True):
+        expected = naive_decode(reference, prompt, 20, 8, cache=cache, **schedule)  # type: ignore[arg-type]
+        assert [*prompt, *answer.outputs[0].token_ids] == expected
+
+
+def read_twice(llm: LLM, ids: np.ndarray, changed: np.ndarray, window: tuple[int, int]) -> np.ndarray:
+    """Read one text whole, then another that differs in a window, against what was kept; return log-probabilities there."""
+    slot, positions = CacheSlot(), np.arange(*window)
+    llm.predictor.read([Read(ids, positions, Candidates(), cache=CacheHint(slot))])
+    [reading] = llm.predictor.read([Read(changed, positions, Distribution(), cache=CacheHint(slot, window))])
+    return reading.logprobs
+
+
+@pytest.mark.parametrize("kind", ["llada", "dream"])
+def test_a_window_of_the_whole_text_and_one_that_changed_nothing_are_exact(tmp_path: Path, kind: str) -> None:
+    if kind == "llada":
+        folder = checkpoint(tmp_path)
+    else:
+        folder = reference_dream.write_checkpoint(tmp_path, reference_dream.default_config())
+    llm = LLM(str(folder))
+    ids = np.random.default_rng(0).integers(0, 45, 20)
+    changed = ids.copy()
+    changed[5:9] = 7
+    for text, window in ((changed, (0, 20)), (ids, (6, 12)), (ids, (1, 3))):
+        [exact] = llm.predictor.read([Read(text, np.arange(*window), Distribution())])
+        np.testing.assert_allclose(read_twice(llm, ids, text, window), exact.logprobs, atol=1e-4)
+    [exact] = llm.predictor.read([Read(changed, np.arange(5, 9), Distribution())])
+    assert np.abs(read_twice(llm, ids, changed, (5, 9)) - exact.logprobs).max() > 1e-3
+
+
+def test_a_request_alone_and_in_a_crowd_writes_the_same(tmp_path: Path) -> None:
+    llm = LLM(str(checkpoint(tmp_path)))
+    params = [
+        SamplingParams(max_tokens=n, block_length=b, tokens_per_step=2, cache=cache, temperature=t)  # type: ignore[arg-type]
+        for n, b, cache, t in ((20, 8, "dual", 0.0), (24, 5, "prefix", 1.0), (16, 16, "none", 0.0), (30, 7, "dual", 1.0))
+    ]
+    together = llm.generate(PROMPTS, params)
+    for prompt, its, answer in zip(PROMPTS, params, together, strict=True):
+        [alone] = llm.generate([prompt], its)
+        assert alone.outputs[0].token_ids == answer.outputs[0].token_ids
+
+
+def test_what_has_no_room_runs_whole_and_exact(tmp_path: Path) -> None:
+    folder = str(checkpoint(tmp_path))
+    params = SamplingParams(max_tokens=20, block_length=8, cache="dual")
+    small = LLM(folder, max_cache_tokens=20)
+    exact = small.generate(PROMPTS, params.model_copy(update={"cache": "none"}))
+    for one, other in zip(small.generate(PROMPTS, params), exact, strict=True):
+        assert one.outputs[0].token_ids == other.outputs[0].token_ids
+
+
+def test_places_come_back_when_requests_end(tmp_path: Path) -> None:
+    llm = LLM(str(checkpoint(tmp_path)), max_cache_tokens=200)
+    for _ in range(5):
+        llm.generate(PROMPTS, SamplingParams(max_tokens=20, block_length=8, cache="dual"))
+    gc.collect()
+    assert llm.predictor._reader._kept.num_free == 200  # type: ignore[attr-defined]
+
+
+def test_a_slot_whose_text_grows_takes_new_places_and_gives_the_old_ones_back_once() -> None:
+    kept = KeptKeys((1, 1, 2), 10, torch.device("cpu"), torch.float32)
+    slot, other = CacheSlot(), CacheSlot()
+    assert kept.take(slot, 4)
+    assert kept.take(slot, 4)
+    assert kept.num_free == 6
+    assert kept.take(slot, 5)
+    assert kept.num_free == 5
+    assert not kept.take(other, 6)
+    assert not kept.holds(other, 6)
+    assert kept.take(other, 5)
+    assert len({*kept.places(slot).tolist(), *kept.places(other).tolist()}) == 10
+    del slot, other
+    gc.collect()
+    assert kept.num_free == 10
+    assert kept.take(CacheSlot(), 10)
+
+
+def test_an_answer_written_with_a_cache_says_so(tmp_path: Path) -> None:
+    llm = LLM(str(checkpoint(tmp_path)))
+    plain, cached = (
+        llm.generate([1, 2], SamplingParams(max_tokens=8, cache=cache))[0].to_dict()  # type: ignore[arg-type]
+        for cache in ("none", "prefix")
+    )
+    assert (cached["cache"], cached["is_approximate"]) == ("prefix", True)
+    assert "cache" not in plain
+
+
+def test_a_predictor_without_a_cache_stays_exact() -> None:
+    answers = [
+        LLM(ToyPredictor()).generate("abc", SamplingParams(max_tokens=8, block_length=4, cache=cache))[0]  # type: ignore[arg-type]
+        for cache in ("none", "dual")
+    ]
+    assert answers[0].outputs[0].token_ids == answers[1].outputs[0].token_ids
+
+
+def test_guidance_keeps_nothing(tmp_path: Path) -> None:
+    llm = LLM(str(checkpoint(tmp_path)))
+    texts = [
+        llm.generate(PROMPTS, SamplingParams(max_tokens=16, block_length=8, cfg_scale=1.0, cache=cache))  # type: ignore[arg-type]
+        for cache in ("none", "dual")
+    ]
+    assert [a.outputs[0].token_ids for a in texts[0]] == [a.outputs[0].token_ids for a in texts[1]]
