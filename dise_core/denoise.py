@@ -12,7 +12,7 @@ from dise_core.arrays import Ids
 from dise_core.errors import InputError, PlanError
 from dise_core.interfaces import UnmaskingPolicy, UnmaskingStep
 from dise_core.noise import Noise
-from dise_core.reading import CacheHint, CacheSlot, Candidates, Canvas, Confidence, Guidance, Plan, Read, Readout
+from dise_core.reading import CacheHint, CacheSlot, Candidates, Canvas, Confidence, Guidance, Plan, Read, Reading, Readout
 from dise_core.schedule import Schedule, at_rate, in_steps, in_time, share
 from dise_core.sequence import SpecialTokens, TokenSequence, Translate
 
@@ -31,7 +31,8 @@ class Denoiser:
     step; with `eps` the steps are even in time instead of in tokens. `forbidden` ids are never written; the mask id never
     is. `cfg_scale` > 0 adds classifier-free guidance against the same canvas with its prompt masked. `sample`: which of
     the request's responses this is. `cache`: after a block's first step run only what follows its start ("prefix") or only
-    the block ("dual") against kept keys and values. Source: Fast-dLLM.
+    the block ("dual") against kept keys and values. Source: Fast-dLLM. `early_exit`: where at a block's first step
+    every mask that is left would become an end token, each with more than this probability, they do and the text is done.
     """
 
     special: SpecialTokens
@@ -51,6 +52,7 @@ class Denoiser:
     translate: Translate | None = None
     sample: int = 0
     cache: CacheKind = "none"
+    early_exit: float | None = None
 
     @property
     def mask_id(self) -> int:
@@ -129,7 +131,13 @@ class Denoiser:
             noise = self.noise.at_step(step)
             readout = self.candidates(noise, self.policy.confidence)
             hint = self._hint(slot, block, len(canvas), is_first)
-            [reading] = yield [self.ask(canvas, masked, readout, prompt_length, hint)]
+            looks_ahead = is_first and self.early_exit is not None
+            asked = self._left(canvas, block) if looks_ahead else masked
+            [reading] = yield [self.ask(canvas, asked, readout, prompt_length, hint)]
+            if looks_ahead and self._is_over(reading):
+                canvas[asked] = reading.token_ids
+                return step + 1
+            reading = reading.at(asked <= masked[-1]) if looks_ahead else reading
             is_first = False
             chosen = self.policy.choose(UnmaskingStep(masked, reading.confidences, commit.quota, commit.share, noise))
             num_idle = 0 if len(chosen) else num_idle + 1
@@ -138,6 +146,16 @@ class Denoiser:
             canvas[masked[chosen]] = reading.token_ids[chosen]
             step += 1
         return step
+
+    def _left(self, canvas: Ids, block: Ids) -> Ids:
+        """Return the masked positions from a block's first on."""
+        masked: Ids = block[0] + np.flatnonzero(canvas[block[0] :] == self.mask_id)
+        return masked
+
+    def _is_over(self, reading: Reading) -> bool:
+        """Return whether all candidates are end tokens, surer than early_exit."""
+        sure = np.exp(reading.logprobs.min()) > (self.early_exit or 0.0)
+        return bool(sure and self.special.is_end(reading.token_ids).all())
 
     def _blocks(self, canvas: Ids, start: int) -> Iterator[Ids]:
         """Yield the masked positions of each block that has any."""

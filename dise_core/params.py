@@ -68,6 +68,8 @@ class SamplingParams(ScoringParams):
     """Scale of classifier-free guidance; 0 turns it off."""
     cache: Literal["none", "prefix", "dual"] = "none"
     """Keep keys and values within a block, as Fast-dLLM: faster, and approximate. The score is that of an exact pass."""
+    early_exit: float | None = Field(None, gt=0, le=1)
+    """End the answer where all that is left would be end tokens, each with more than this probability."""
     stop: tuple[str, ...] = ()
     """The text of an answer ends before the first of these; its tokens and its score are of all that was written."""
     forbidden_token_ids: tuple[int, ...] = ()

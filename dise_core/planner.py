@@ -212,6 +212,7 @@ class Planner:
             translate=self._translation(prompt),
             sample=sample,
             cache=params.cache,
+            early_exit=params.early_exit,
         )
 
     def _translation(self, prompt: _Given) -> Translate:

@@ -17,7 +17,7 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
-from dise_core.arrays import Floats, Ids, LogProbs
+from dise_core.arrays import Floats, Ids, LogProbs, Mask
 from dise_core.errors import PlanError
 from dise_core.noise import Noise
 
@@ -145,6 +145,10 @@ class Reading:
     token_ids: Ids
     logprobs: LogProbs
     confidences: Floats = field(default_factory=lambda: np.zeros(0))
+
+    def at(self, rows: Mask) -> Reading:
+        """Return the answers to some of the positions; rows: bool [M]. For Candidates."""
+        return Reading(self.token_ids[rows], self.logprobs[rows], self.confidences[rows])
 
 
 Plan = Generator[Sequence[Read], Sequence[Reading], T]

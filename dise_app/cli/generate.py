@@ -49,6 +49,9 @@ def generate(
     cache: Annotated[
         options.CacheName, typer.Option(help="Keep keys and values within a block: faster, and approximate.")
     ] = options.CacheName.none,
+    early_exit: Annotated[
+        float | None, typer.Option(help="End an answer whose rest would be end tokens, each surer than this.")
+    ] = None,
     logprobs: options.LogProbs = 0,
     as_json: options.Json = False,
     debug: options.Debug = False,  # noqa: ARG001
@@ -84,6 +87,7 @@ def generate(
         best_of=best_of,
         cfg_scale=cfg_scale,
         cache=cache.value,
+        early_exit=early_exit,
         logprobs=logprobs,
     )
     llm = LLM(

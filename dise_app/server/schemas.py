@@ -44,6 +44,7 @@ class Extensions(Scoring):
     top_k: int = Field(0, ge=0)
     cfg_scale: float = 0.0
     cache: Literal["none", "prefix", "dual"] = "none"
+    early_exit: float | None = None
     stream: Literal["text", "canvas"] = "text"
 
 

@@ -168,3 +168,41 @@ def test_the_tail_of_a_text_is_written_at_the_rate_of_the_whole() -> None:
 def test_a_model_without_a_mask_token_cannot_denoise() -> None:
     with pytest.raises(InputError, match="has no mask token"):
         drive(denoiser(special=SpecialTokens(None, frozenset())).write(PROMPT, 4), ToyPredictor().read)
+
+
+def written(early_exit: float | None, end_from: int, sureness: float) -> tuple[list[int], int]:
+    """Return what is written, in blocks of 4, and in how many passes, by a model that writes 1 and from `end_from` ends."""
+    end = next(iter(SPECIAL.eos_ids))
+    denoiser = Denoiser(SPECIAL, LowConfidence(), Noise(0), 16, 40, block_length=4, early_exit=early_exit)
+    plan, passes = denoiser.write(np.array([5, 5]), 16), 0
+    reads = next(plan)
+    try:
+        while True:
+            [read] = reads
+            passes += 1
+            is_end = read.positions >= end_from
+            tokens = np.where(is_end, end, 1)
+            logprobs = np.log(np.where(is_end, sureness, 0.9)).astype(np.float32)
+            reads = plan.send([Reading(tokens, logprobs, np.exp(logprobs).astype(np.float64))])
+    except StopIteration as stop:
+        return stop.value.response.tolist(), passes
+
+
+def test_an_answer_whose_rest_would_be_end_tokens_ends_there() -> None:
+    end = next(iter(SPECIAL.eos_ids))
+    whole = [1] * 6 + [end] * 10
+    assert written(None, 8, 0.99) == (whole, 8)
+    assert written(0.95, 8, 0.99) == (whole, 5)  # two blocks of two steps, and the look at the third
+    assert written(0.95, 8, 0.90) == (whole, 8)
+    assert written(0.95, 2, 0.99) == ([end] * 16, 1)
+    assert written(1.0, 2, 0.99) == ([end] * 16, 8)
+
+
+def test_a_look_ahead_changes_no_answer() -> None:
+    texts = []
+    for early_exit in (None, 0.999999):
+        denoiser = Denoiser(
+            SPECIAL, LowConfidence(), Noise(3), 12, 40, block_length=5, temperature=1.0, early_exit=early_exit
+        )
+        texts.append(drive(denoiser.write(np.array([1, 2]), 12), ToyPredictor().read).ids.tolist())
+    assert texts[0] == texts[1]
