@@ -12,6 +12,6 @@ def register() -> None:
 
     AutoConfig.register("llada", LLaDAConfig, exist_ok=True)
     AutoConfig.register("Dream", DreamConfig, exist_ok=True)
-    for architecture, target in (("LLaDAModelLM", "LLaDAModelLM"), ("DreamModel", "DreamModel")):
-        if architecture not in ModelRegistry.get_supported_archs():
-            ModelRegistry.register_model(architecture, f"dise_adapters.vllm.models:{target}")
+    for name in ("LLaDAModelLM", "DreamModel"):
+        if name not in ModelRegistry.get_supported_archs():
+            ModelRegistry.register_model(name, f"dise_adapters.vllm.models:{name}")
