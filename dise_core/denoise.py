@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
@@ -12,11 +11,21 @@ from dise_core.arrays import Ids
 from dise_core.errors import InputError, PlanError
 from dise_core.interfaces import UnmaskingPolicy, UnmaskingStep
 from dise_core.noise import Noise
-from dise_core.reading import CacheHint, CacheSlot, Candidates, Canvas, Confidence, Guidance, Plan, Read, Reading, Readout
+from dise_core.reading import (
+    CacheHint,
+    CacheKind,
+    CacheSlot,
+    Candidates,
+    Canvas,
+    Confidence,
+    Guidance,
+    Plan,
+    Read,
+    Reading,
+    Readout,
+)
 from dise_core.schedule import Schedule, at_rate, in_steps, in_time, share
 from dise_core.sequence import SpecialTokens, TokenSequence, Translate
-
-CacheKind = Literal["none", "prefix", "dual"]
 
 MAX_IDLE_STEPS = 100
 """Steps in a row in which a policy may commit nothing. One that draws at random may, now and then."""

@@ -7,6 +7,7 @@ from typing import Any, Literal, Self, TypedDict
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from dise_core.errors import InputError
+from dise_core.reading import CacheKind
 
 Settings = dict[str, Any]
 """Settings of a strategy, by the names of its fields."""
@@ -66,7 +67,7 @@ class SamplingParams(ScoringParams):
     """The controller's own settings."""
     cfg_scale: float = Field(0.0, ge=0, allow_inf_nan=False)
     """Scale of classifier-free guidance; 0 turns it off."""
-    cache: Literal["none", "prefix", "dual"] = "none"
+    cache: CacheKind = "none"
     """Keep keys and values within a block, as Fast-dLLM: faster, and approximate. The score is that of an exact pass."""
     early_exit: float | None = Field(None, gt=0, le=1)
     """End the answer where all that is left would be end tokens, each with more than this probability."""
@@ -135,6 +136,10 @@ class EngineConfig(_Params):
     def _vllm_alone(self) -> Self:
         if self.engine != "vllm" and (self.tensor_parallel_size > 1 or self.vllm_options):
             raise ValueError("tensor_parallel_size and vllm_options need engine='vllm'")
+        if self.engine == "vllm" and (self.device != "auto" or self.attn_implementation != "sdpa"):
+            raise ValueError(
+                "engine='vllm' chooses its device and attention itself; leave out device and attn_implementation"
+            )
         return self
 
 

@@ -25,6 +25,9 @@ T = TypeVar("T")
 
 Confidence = Literal["probability", "entropy", "margin"]
 
+CacheKind = Literal["none", "prefix", "dual"]
+"""What denoising keeps within a block: nothing, what stands before the block, or all but the block. Source: Fast-dLLM."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TokenLogProbs:
@@ -145,6 +148,11 @@ class Reading:
     token_ids: Ids
     logprobs: LogProbs
     confidences: Floats = field(default_factory=lambda: np.zeros(0))
+
+    @classmethod
+    def of_nothing(cls) -> Reading:
+        """Return the answer to a Read of no position."""
+        return cls(np.zeros(0, np.int64), np.zeros(0, np.float32))
 
     def at(self, rows: Mask) -> Reading:
         """Return the answers to some of the positions; rows: bool [M]. For Candidates."""

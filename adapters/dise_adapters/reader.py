@@ -76,7 +76,7 @@ class TransformerReader:
         for kind in (False, True):
             for batch in padded_batches([row for row in rows if isinstance(row, Window) == kind], max_tokens):
                 readings.update(self._read_within_memory(batch, reads))
-        return [readings.get(index) or _empty_reading() for index in range(len(reads))]
+        return [readings.get(index) or Reading.of_nothing() for index in range(len(reads))]
 
     def _run(self, row: Row) -> Row:
         """Return what of the row must run: all of it, or its window where the rest is kept."""
@@ -239,10 +239,6 @@ def _starts(batch: list[Row]) -> dict[int, tuple[int, int]]:
 
 def _num_positions(row: Row, reads: Sequence[Read]) -> int:
     return sum(len(reads[index].positions) for index in row.reads)
-
-
-def _empty_reading() -> Reading:
-    return Reading(np.zeros(0, np.int64), np.zeros(0, np.float32))
 
 
 def _is_out_of_memory(error: RuntimeError) -> bool:

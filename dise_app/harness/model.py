@@ -25,6 +25,9 @@ T = TypeVar("T")
 DRAWING = ("temperature", "top_p", "top_k")
 """Settings of generation that count only where the task says do_sample."""
 
+LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens")
+"""What tasks call the longest answer."""
+
 
 class DiseLM(LM):  # type: ignore[misc]
     """A diffusion language model, or with scorer="ar-perplexity" a causal one, as a task of the harness asks it.
@@ -53,9 +56,10 @@ class DiseLM(LM):  # type: ignore[misc]
         that means "auto".
         """
         super().__init__()
-        engine: dict[str, Any] = {
-            "device": "auto" if device.startswith("cuda") and not torch.cuda.is_available() else device
-        }
+        engine: dict[str, Any] = {"device": device}
+        if device.startswith("cuda") and not torch.cuda.is_available():
+            log.warning("there is no GPU for device %s; the model runs on the CPU", device)
+            engine["device"] = "auto"
         engine |= {name: settings.pop(name) for name in EngineConfig.model_fields if name in settings}
         if isinstance(batch_size, int) or str(batch_size).isdigit():
             engine.setdefault("max_num_seqs", int(str(batch_size)))
@@ -66,7 +70,7 @@ class DiseLM(LM):  # type: ignore[misc]
             raise InputError(f"there is no setting {unknown[0]!r}", unknown[0])
         self._settings = settings
         self._scoring = ScoringParams(**{name: settings[name] for name in ScoringParams.model_fields if name in settings})
-        self._sampling(SamplingParams.model_fields["max_tokens"].default, {})
+        self._sampling({})
         self._llm = LLM(model, judge=judge, **engine)
         self._tokenizer = self._llm.predictor.tokenizer
 
@@ -110,7 +114,7 @@ class DiseLM(LM):  # type: ignore[misc]
         """Return the text of each answer, up to the first of the task's stops."""
 
         def plan_of(context: str, asked: Mapping[str, Any]) -> Plan[RequestOutput]:
-            params = self._sampling(asked.get("max_gen_toks"), asked)
+            params = self._sampling(asked)
             prompt = self._fitting(self._tokenizer.encode(context), params.max_tokens)
             return self._llm.planner.generate(prompt, params, False)
 
@@ -154,13 +158,17 @@ class DiseLM(LM):  # type: ignore[misc]
         kept: list[int] = prompt[max(0, len(prompt) - limit) :].tolist()
         return kept
 
-    def _sampling(self, max_tokens: int | None, asked: Mapping[str, Any]) -> SamplingParams:
+    def _sampling(self, asked: Mapping[str, Any]) -> SamplingParams:
+        """Return the params of an answer: the task's settings before those of the model."""
         stops = asked.get("until") or ()
         settings = {**self._settings, "stop": tuple(s for s in ([stops] if isinstance(stops, str) else stops) if s)}
-        if max_tokens is not None:
-            settings["max_tokens"] = max_tokens
+        lengths = [asked[name] for name in LENGTHS if asked.get(name) is not None]
+        if lengths:
+            settings["max_tokens"] = lengths[0]
         if asked.get("do_sample"):
             settings |= {name: asked[name] for name in DRAWING if name in asked}
+        elif asked.get("do_sample") is False:
+            settings["temperature"] = 0.0
         return SamplingParams(**settings)
 
 

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from dise_core.params import SamplingParams, ScoringParams
+from dise_core.reading import CacheKind
 
 MAX_ANSWERS = 64
 MAX_PROMPTS = 256
@@ -43,7 +44,7 @@ class Extensions(Scoring):
     length_settings: Settings = Field(default_factory=dict)
     top_k: int = Field(0, ge=0)
     cfg_scale: float = 0.0
-    cache: Literal["none", "prefix", "dual"] = "none"
+    cache: CacheKind = "none"
     early_exit: float | None = None
     stream: Literal["text", "canvas"] = "text"
 

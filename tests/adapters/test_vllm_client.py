@@ -177,6 +177,7 @@ def test_reads_and_readings_survive_the_wire() -> None:
         ({"positions": [1], "readout": "candidates", "temperature": float("nan")}, "temperature a number from 0"),
         ({"positions": [1], "readout": "candidates", "noise": [1, 2, -3]}, "noise is"),
         ({"positions": [1], "readout": "candidates", "forbidden": [99]}, r"forbidden must be in 0\.\.31"),
+        ({"positions": [1], "readout": "candidates", "top_p": 0}, "top_p must be above 0"),
         ({"positions": [1], "readout": "everything"}, "unknown readout 'everything'"),
         ({"positions": ["x"], "readout": "distribution"}, "this is no read|must be"),
         ({"readout": "distribution"}, "this is no read: KeyError"),
@@ -193,6 +194,14 @@ def test_guidance_stays_at_home() -> None:
         to_wire(read)
 
 
-def test_vllm_options_need_vllm() -> None:
+def test_options_that_the_server_has_decided_are_refused(server: Server) -> None:
+    for options in ({"dtype": "bfloat16"}, {"device": "cpu"}, {"engine": "vllm"}):
+        with pytest.raises(InputError, match="is the server's to choose"):
+            LLM(server.address, **options)  # type: ignore[arg-type]
+
+
+def test_vllm_options_need_vllm_and_it_chooses_its_device() -> None:
+    with pytest.raises(ValidationError, match="leave out device"):
+        LLM("countdown", engine="vllm", device="cpu")
     with pytest.raises(ValidationError, match="need engine='vllm'"):
         LLM("countdown", tensor_parallel_size=2)

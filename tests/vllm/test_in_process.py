@@ -111,7 +111,7 @@ def test_bad_reads_are_refused_and_the_engine_lives_on(
 def test_bad_reads_that_reach_the_pooler_fail_alone(engines: tuple[LLM, LLM]) -> None:
     from vllm import PoolingParams
 
-    from dise_adapters.vllm.reader import TASK
+    from dise_adapters.vllm.wire import TASK
 
     reader = engines[0].predictor._reader  # type: ignore[attr-defined]
     good = {"positions": [1], "readout": "top_logprobs", "k": 2}
@@ -125,7 +125,7 @@ def test_bad_reads_that_reach_the_pooler_fail_alone(engines: tuple[LLM, LLM]) ->
 
 
 def test_a_request_without_reads_is_told_of_every_token(engines: tuple[LLM, LLM]) -> None:
-    from dise_adapters.vllm.reader import TASK
+    from dise_adapters.vllm.wire import TASK
 
     vllm, transformers = (llm.predictor for llm in engines)
     ids = np.array([5, 6, 7, 8])

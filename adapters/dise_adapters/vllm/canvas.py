@@ -17,7 +17,7 @@ import numpy as np
 
 from dise_adapters.hub import model_folder, read_config
 from dise_adapters.tokenizer import FastTokenizer
-from dise_adapters.vllm.server import TOKENIZER_FILES
+from dise_adapters.vllm.server import TOKENIZER_FILES, refuse_local_options
 from dise_core.arrays import Ids
 from dise_core.errors import CheckpointError, InputError, ModelError
 from dise_core.interfaces import MaskPredictor
@@ -50,6 +50,7 @@ class VllmCanvasPredictor(MaskPredictor):
         """Ask the server what it runs, and read that model's tokenizer. Raises ModelError if it cannot be reached."""
         from dise_adapters.vllm.http import Connection
 
+        refuse_local_options(config)
         address, _, source = model.removeprefix(SCHEME).partition("#")
         connection = Connection(address.rstrip("/"))
         served = connection.model()

@@ -18,8 +18,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from vllm import PoolingParams
 
-from dise_adapters.vllm.reader import TASK
-from dise_adapters.vllm.wire import MAX_READS, WHOLE_VOCABULARY, from_wire
+from dise_adapters.vllm.wire import MAX_READS, TASK, WHOLE_VOCABULARY, from_wire
 from dise_core.errors import InputError
 from dise_core.params import input_error
 

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
 
 import httpx
 import numpy as np
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 
-from dise_adapters.vllm.own_tokens import check_own_tokens
-from dise_adapters.vllm.wire import to_wire, unpack
+from dise_adapters.vllm.own_tokens import OwnLogProbs, read_own_tokens
+from dise_adapters.vllm.wire import Question, Vector, read_texts
 from dise_core.errors import InputError, ModelError
-from dise_core.reading import Read, Reading, Row, distinct_rows
+from dise_core.reading import Read, Reading
 
 ATTEMPTS = 5
 TIMEOUT = httpx.Timeout(600.0, connect=10.0)
-ROWS_PER_REQUEST = 256
+TEXTS_PER_REQUEST = 256
 KEY_VARIABLE = "VLLM_API_KEY"
+
+T = TypeVar("T")
 
 
 class Connection:
@@ -93,26 +95,14 @@ class ServerReader:
 
     def read(self, reads: Sequence[Read]) -> list[Reading]:
         """Answer the reads in their order."""
-        rows = [row for row in distinct_rows(reads) if any(len(reads[index].positions) for index in row.reads)]
-        readings: dict[int, Reading] = {}
-        for start in range(0, len(rows), ROWS_PER_REQUEST):
-            readings |= self._some(rows[start : start + ROWS_PER_REQUEST], reads)
-        return [
-            readings.get(index) or Reading(np.zeros(0, np.int64), np.zeros(0, np.float32)) for index in range(len(reads))
-        ]
+        return read_texts(reads, self._vocab_size, self._ask)
 
-    def _some(self, rows: Sequence[Row], reads: Sequence[Read]) -> dict[int, Reading]:
-        body = [
-            {"token_ids": row.token_ids.tolist(), "reads": [to_wire(reads[index]) for index in row.reads]} for row in rows
-        ]
-        answer = self._connection.post("/v1/dise/read", {"model": self._model, "rows": body})
-        readings: dict[int, Reading] = {}
-        for row, packed in zip(rows, answer["rows"], strict=True):
-            vector = np.frombuffer(base64.b64decode(packed), dtype="<f4")
-            readings.update(
-                zip(row.reads, unpack(vector, [reads[index] for index in row.reads], self._vocab_size), strict=True)
-            )
-        return readings
+    def _ask(self, questions: list[Question]) -> list[Vector]:
+        packed: list[str] = []
+        for some in _portions(questions):
+            rows = [{"token_ids": token_ids, "reads": asked} for token_ids, asked in some]
+            packed += self._connection.post("/v1/dise/read", {"model": self._model, "rows": rows})["rows"]
+        return [np.frombuffer(base64.b64decode(row), dtype="<f4") for row in packed]
 
 
 class ServerJudgeReader:
@@ -124,18 +114,18 @@ class ServerJudgeReader:
 
     def read(self, reads: Sequence[Read]) -> list[Reading]:
         """Answer the reads in their order."""
-        for read in reads:
-            check_own_tokens(read)
-        readings: dict[int, Reading] = {}
-        for row in distinct_rows(reads):
-            logprobs = self._logprobs(row.token_ids.tolist())
-            for index in row.reads:
-                positions = reads[index].positions
-                readings[index] = Reading(row.token_ids[positions], logprobs[positions])
-        return [readings[index] for index in range(len(reads))]
+        return read_own_tokens(reads, self._ask)
 
-    def _logprobs(self, token_ids: list[int]) -> Any:
-        body = {"model": self._model, "prompt": token_ids, "max_tokens": 1, "temperature": 0, "prompt_logprobs": 0}
-        [choice] = self._connection.post("/v1/completions", body)["choices"]
-        rest = zip(token_ids[1:], choice["prompt_logprobs"][1:], strict=True)
-        return np.array([np.nan, *(entries[str(token_id)]["logprob"] for token_id, entries in rest)], dtype=np.float32)
+    def _ask(self, texts: list[list[int]]) -> Iterator[OwnLogProbs]:
+        for some in _portions(texts):
+            body = {"model": self._model, "prompt": some, "max_tokens": 1, "temperature": 0, "prompt_logprobs": 0}
+            choices = sorted(self._connection.post("/v1/completions", body)["choices"], key=lambda choice: choice["index"])
+            for token_ids, choice in zip(some, choices, strict=True):
+                rest = zip(token_ids[1:], choice["prompt_logprobs"][1:], strict=True)
+                yield [entries[str(token_id)]["logprob"] for token_id, entries in rest]
+
+
+def _portions(texts: list[T]) -> Iterator[list[T]]:
+    """Yield the texts, as many at a time as one request takes."""
+    for start in range(0, len(texts), TEXTS_PER_REQUEST):
+        yield texts[start : start + TEXTS_PER_REQUEST]

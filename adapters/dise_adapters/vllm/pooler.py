@@ -19,12 +19,9 @@ from vllm.v1.pool.metadata import PoolingMetadata
 
 from dise_adapters.reader import rows_at_once
 from dise_adapters.readouts import ReadoutGroup, RowAnswers, answer_rows, group_reads, split_answers
-from dise_adapters.vllm.wire import from_wire, pack
+from dise_adapters.vllm.wire import TASK, from_wire, pack
 from dise_core.arrays import Ids
 from dise_core.reading import Candidates, Read, Reading, TokenLogProbs
-
-TASK = "token_classify"
-"""The one pooling task that both of vLLM's model runners know and that fits: numbers for tokens."""
 
 
 class ReadingPooler(Pooler):  # type: ignore[misc]

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from dise_adapters.reader import Alignment
-from dise_adapters.vllm.own_tokens import check_own_tokens
-from dise_adapters.vllm.wire import to_wire, unpack
-from dise_core.arrays import Ids
+from dise_adapters.vllm.own_tokens import OwnLogProbs, read_own_tokens
+from dise_adapters.vllm.wire import TASK, Question, Vector, read_texts
 from dise_core.errors import InputError, ModelError
 from dise_core.params import EngineConfig
-from dise_core.reading import Read, Reading, Row, distinct_rows
-
-TASK = "token_classify"
-"""The pooling task of the reading models; see pooler.py."""
+from dise_core.reading import Read, Reading
 
 DEFAULTS = {
     "VLLM_LOGGING_STREAM": "ext://sys.stderr",
@@ -55,26 +51,13 @@ class VllmReader:
 
     def read(self, reads: Sequence[Read]) -> list[Reading]:
         """Answer the reads in their order. Raises InputError for guidance, ModelError if the engine fails."""
-        rows = [row for row in distinct_rows(reads) if any(len(reads[index].positions) for index in row.reads)]
-        params = [
-            self._params(task=TASK, extra_kwargs={"reads": [to_wire(reads[index]) for index in row.reads]}) for row in rows
-        ]
-        readings: dict[int, Reading] = {}
-        for row, vector in zip(rows, self._vectors(rows, params), strict=True):
-            answers = unpack(vector, [reads[index] for index in row.reads], self._vocab_size)
-            readings.update(zip(row.reads, answers, strict=True))
-        return [
-            readings.get(index) or Reading(np.zeros(0, np.int64), np.zeros(0, np.float32)) for index in range(len(reads))
-        ]
+        return read_texts(reads, self._vocab_size, self._ask)
 
-    def _vectors(self, rows: Sequence[Row], params: Sequence[Any]) -> list[Any]:
-        if not rows:
-            return []
-        prompts = [{"prompt_token_ids": row.token_ids.tolist()} for row in rows]
-        try:
+    def _ask(self, questions: list[Question]) -> list[Vector]:
+        prompts = [{"prompt_token_ids": token_ids} for token_ids, _ in questions]
+        params = [self._params(task=TASK, extra_kwargs={"reads": asked}) for _, asked in questions]
+        with _failures():
             outputs = self._engine.encode(prompts, pooling_params=params, pooling_task=TASK, use_tqdm=False)
-        except Exception as error:
-            raise ModelError(f"the vLLM engine failed: {_line(error)}") from error
         return [output.outputs.data.numpy() for output in outputs]
 
 
@@ -90,26 +73,24 @@ class VllmJudgeReader:
 
     def read(self, reads: Sequence[Read]) -> list[Reading]:
         """Answer the reads in their order. Raises InputError for anything but a text's own tokens."""
-        rows = distinct_rows(reads)
-        prompts = [{"prompt_token_ids": row.token_ids.tolist()} for row in rows]
-        for read in reads:
-            check_own_tokens(read)
-        try:
+        return read_own_tokens(reads, self._ask)
+
+    def _ask(self, texts: list[list[int]]) -> Iterator[OwnLogProbs]:
+        prompts = [{"prompt_token_ids": token_ids} for token_ids in texts]
+        with _failures():
             outputs = self._engine.generate(prompts, self._params, use_tqdm=False)
-        except Exception as error:
-            raise ModelError(f"the vLLM engine failed: {_line(error)}") from error
-        readings: dict[int, Reading] = {}
-        for row, output in zip(rows, outputs, strict=True):
-            logprobs = own_logprobs(row.token_ids, output.prompt_logprobs)
-            for index in row.reads:
-                readings[index] = Reading(reads[index].token_ids[reads[index].positions], logprobs[reads[index].positions])
-        return [readings[index] for index in range(len(reads))]
+        for token_ids, output in zip(texts, outputs, strict=True):
+            rest = zip(token_ids[1:], output.prompt_logprobs[1:], strict=True)
+            yield [entries[token_id].logprob for token_id, entries in rest]
 
 
-def own_logprobs(token_ids: Ids, prompt_logprobs: Sequence[Any]) -> Any:
-    """Return float32 [N], NaN at 0, of vLLM's prompt_logprobs: for each token the entry of its own id."""
-    rest = zip(token_ids[1:].tolist(), prompt_logprobs[1:], strict=True)
-    return np.array([np.nan, *(entries[token_id].logprob for token_id, entries in rest)], dtype=np.float32)
+@contextmanager
+def _failures() -> Iterator[None]:
+    """Turn whatever vLLM raises into a ModelError of one line."""
+    try:
+        yield
+    except Exception as error:
+        raise ModelError(f"the vLLM engine failed: {_line(error)}") from error
 
 
 def _engine(folder: Path, config: EngineConfig, runner: str) -> Any:

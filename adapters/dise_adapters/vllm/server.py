@@ -39,6 +39,7 @@ class VllmServerPredictor(MaskPredictor):
         """Ask the server what it runs, and read that model's tokenizer. Raises ModelError if it cannot be reached."""
         from dise_adapters.vllm.http import Connection
 
+        refuse_local_options(config)
         address, _, source = model.partition("#")
         connection = Connection(address.rstrip("/"))
         served = connection.model()
@@ -62,6 +63,13 @@ class VllmServerPredictor(MaskPredictor):
     def read(self, reads: Sequence[Read]) -> Sequence[Reading]:
         """Answer the reads in their order."""
         return self._described.read(reads)
+
+
+def refuse_local_options(config: EngineConfig) -> None:
+    """Raise InputError for options that the server has decided already."""
+    for name in ("engine", "device", "dtype", "attn_implementation"):
+        if getattr(config, name) != EngineConfig.model_fields[name].default:
+            raise InputError(f"{name} is the server's to choose where the model is an address; leave it out", name)
 
 
 def _described(folder: Path, name: str, config: EngineConfig, connection: Connection, served: str) -> MaskPredictor:

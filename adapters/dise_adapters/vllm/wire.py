@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,10 +11,16 @@ import numpy.typing as npt
 from dise_core.arrays import Ids
 from dise_core.errors import InputError, ModelError, PlanError
 from dise_core.noise import Noise
-from dise_core.reading import Candidates, Distribution, Read, Reading, TokenLogProbs, TopLogProbs
+from dise_core.reading import Candidates, Distribution, Read, Reading, TokenLogProbs, TopLogProbs, distinct_rows
 from dise_core.sequence import as_ids
 
 Vector = npt.NDArray[np.float32]
+
+Question = tuple[list[int], list[dict[str, Any]]]
+"""A text and what is asked of it, as JSON."""
+
+TASK = "token_classify"
+"""The pooling task of a Read: the one that both of vLLM's model runners know and that fits, numbers for tokens."""
 
 MAX_READS = 64
 """Reads of one text in one request."""
@@ -23,6 +29,17 @@ MAX_TOP = 1000
 """The largest k of TopLogProbs."""
 
 WHOLE_VOCABULARY = "distribution"
+
+
+def read_texts(reads: Sequence[Read], vocab_size: int, ask: Callable[[list[Question]], Sequence[Vector]]) -> list[Reading]:
+    """Return the answers to the reads; `ask` answers each text with one vector. Reads of one text travel together."""
+    rows = [row for row in distinct_rows(reads) if any(len(reads[index].positions) for index in row.reads)]
+    questions = [(row.token_ids.tolist(), [to_wire(reads[index]) for index in row.reads]) for row in rows]
+    readings: dict[int, Reading] = {}
+    for row, vector in zip(rows, ask(questions) if rows else (), strict=True):
+        answers = unpack(vector, [reads[index] for index in row.reads], vocab_size)
+        readings.update(zip(row.reads, answers, strict=True))
+    return [readings.get(index) or Reading.of_nothing() for index in range(len(reads))]
 
 
 def to_wire(read: Read) -> dict[str, Any]:
@@ -72,6 +89,9 @@ def _readout(asked: Mapping[str, Any], num_positions: int, vocab_size: int) -> A
             return TokenLogProbs(targets)
         case "candidates":
             noise, temperature = asked.get("noise"), float(asked.get("temperature", 0.0))
+            top_p, top_k = float(asked.get("top_p", 1.0)), int(asked.get("top_k", 0))
+            if not 0 < top_p <= 1 or top_k < 0:
+                raise InputError("top_p must be above 0 and at most 1, and top_k at least 0", "top_p")
             confidence = asked.get("confidence", "probability")
             if confidence not in ("probability", "entropy", "margin") or not 0 <= temperature < np.inf:
                 raise InputError("confidence is probability, entropy or margin, and temperature a number from 0", "reads")
@@ -79,8 +99,8 @@ def _readout(asked: Mapping[str, Any], num_positions: int, vocab_size: int) -> A
                 raise InputError("noise is [seed, stream, step], each below 2**64", "noise")
             return Candidates(
                 temperature,
-                min(max(float(asked.get("top_p", 1.0)), 0.0), 1.0),
-                max(int(asked.get("top_k", 0)), 0),
+                top_p,
+                top_k,
                 None if noise is None else Noise(*map(int, noise)),
                 confidence,
                 tuple(_within(as_ids(asked.get("forbidden", [])), vocab_size, "forbidden").tolist()),

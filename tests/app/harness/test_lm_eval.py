@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dise_core import LLM, InputError, ScoringParams
+from dise_core import LLM, InputError, SamplingParams, ScoringParams
 
 pytest.importorskip("lm_eval")
 from lm_eval.api.instance import Instance
@@ -99,6 +99,18 @@ def test_answers_are_stopped_and_chat_is_written_by_the_template(model: DiseLM) 
     stopped = [request("generate_until", prompt, {"max_gen_toks": 48, "until": ["="]})]
     assert model.generate_until(stopped, disable_tqdm=True) == [whole.partition("=")[0]]
     assert "=" in whole
+
+
+def test_a_tasks_own_settings_come_first() -> None:
+    model = DiseLM("countdown", temperature=0.8, max_tokens=20, block_length=8)
+    prompt = "<|user|>83,18,75 -> 10<|assistant|>"
+    greedy = [request("generate_until", prompt, {"max_new_tokens": 40, "do_sample": False})]
+    [text] = model.generate_until(greedy, disable_tqdm=True)
+    expected = LLM("countdown").generate(prompt, SamplingParams(max_tokens=40, block_length=8), chat=False)
+    assert text == expected[0].outputs[0].text
+    drawn = [request("generate_until", prompt, {"until": []})]
+    expected = LLM("countdown").generate(prompt, SamplingParams(max_tokens=20, block_length=8, temperature=0.8), chat=False)
+    assert model.generate_until(drawn, disable_tqdm=True) == [expected[0].outputs[0].text]
 
 
 def test_each_result_goes_into_the_cache(model: DiseLM) -> None:
