@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -40,8 +40,10 @@ class Denoiser:
     step; with `eps` the steps are even in time instead of in tokens. `forbidden` ids are never written; the mask id never
     is. `cfg_scale` > 0 adds classifier-free guidance against the same canvas with its prompt masked. `sample`: which of
     the request's responses this is. `cache`: after a block's first step run only what follows its start ("prefix") or only
-    the block ("dual") against kept keys and values. Source: Fast-dLLM. `early_exit`: where at a block's first step
-    every mask that is left would become an end token, each with more than this probability, they do and the text is done.
+    the block ("dual") against kept keys and values. Source: Fast-dLLM. Where a finished text is written on, its scoring pass
+    is what is kept, and a block's first step runs the tail alone. `slot`: under which all this is kept. `early_exit`: where
+    at a block's first step every mask that is left would become an end token, each with more than this probability, they do
+    and the text is done.
     """
 
     special: SpecialTokens
@@ -62,6 +64,7 @@ class Denoiser:
     sample: int = 0
     cache: CacheKind = "none"
     early_exit: float | None = None
+    slot: CacheSlot = field(default_factory=CacheSlot)
 
     @property
     def mask_id(self) -> int:
@@ -77,7 +80,8 @@ class Denoiser:
 
     def text(self, ids: Ids, prompt_length: int) -> TokenSequence:
         """Return ids [N] as a text whose first prompt_length tokens are the prompt."""
-        return TokenSequence(ids, prompt_length, self.special, self.block_length, self.translate, self.max_length)
+        slot = self.slot if self._keeps else None
+        return TokenSequence(ids, prompt_length, self.special, self.block_length, self.translate, self.max_length, slot)
 
     def masks(self, count: int) -> Ids:
         """Return `count` mask ids, int64 [count]."""
@@ -100,10 +104,10 @@ class Denoiser:
         """
         canvas = canvas.copy()
         blocks = list(self._blocks(canvas, start))
-        step, slot = first_step, CacheSlot()
+        step, kept = first_step, start if self.slot.begins_with(canvas[:start]) else 0
         for index, block in enumerate(blocks):
             schedule = self._schedule(len(block), None if steps is None else max(1, share(steps, index, len(blocks))))
-            step = yield from self._fill(canvas, block, schedule, step, prompt_length, slot)
+            step = yield from self._fill(canvas, block, schedule, step, prompt_length, kept)
         return canvas
 
     def candidates(self, noise: Noise, confidence: Confidence = "probability") -> Candidates:
@@ -121,17 +125,21 @@ class Denoiser:
         shown = Canvas(self.sample, prompt_length)
         return Read(canvas.copy(), positions, readout, guidance=guidance, canvas=shown, cache=cache)
 
-    def _hint(self, slot: CacheSlot, block: Ids, length: int, is_first: bool) -> CacheHint | None:
-        """Return what may be kept at a step of a block, None where nothing may."""
-        if self.cache == "none" or self.cfg_scale:
-            return None
-        stop = length if self.cache == "prefix" else int(block[-1]) + 1
-        return CacheHint(slot, None if is_first else (int(block[0]), stop))
+    @property
+    def _keeps(self) -> bool:
+        """Whether keys and values may be kept; guided texts keep none."""
+        return self.cache != "none" and not self.cfg_scale
 
-    def _fill(
-        self, canvas: Ids, block: Ids, schedule: Schedule, step: int, prompt_length: int, slot: CacheSlot
-    ) -> Plan[int]:
-        """Fill the block's masks in place, and return the step after the last."""
+    def _hint(self, block: Ids, length: int, is_first: bool, kept: int) -> CacheHint | None:
+        """Return what may be kept at a step of a block, None where nothing may. kept: tokens of a finished text."""
+        if not self._keeps:
+            return None
+        if is_first:
+            return CacheHint(self.slot, (kept, length) if kept else None)
+        return CacheHint(self.slot, (int(block[0]), length if self.cache == "prefix" else int(block[-1]) + 1))
+
+    def _fill(self, canvas: Ids, block: Ids, schedule: Schedule, step: int, prompt_length: int, kept: int) -> Plan[int]:
+        """Fill the block's masks in place, and return the step after the last. kept: tokens of a finished text before it."""
         num_idle, is_first = 0, True
         while len(masked := block[canvas[block] == self.mask_id]):
             commit = schedule.next(len(masked))
@@ -139,7 +147,7 @@ class Denoiser:
                 continue
             noise = self.noise.at_step(step)
             readout = self.candidates(noise, self.policy.confidence)
-            hint = self._hint(slot, block, len(canvas), is_first)
+            hint = self._hint(block, len(canvas), is_first, kept)
             looks_ahead = is_first and self.early_exit is not None
             asked = self._left(canvas, block) if looks_ahead else masked
             [reading] = yield [self.ask(canvas, asked, readout, prompt_length, hint)]

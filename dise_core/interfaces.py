@@ -9,14 +9,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict
 
 from dise_core.arrays import Floats, Ids, Mask
 from dise_core.noise import Noise
 from dise_core.outputs import Generation, Score
-from dise_core.reading import Confidence, Plan, Read, Reading
+from dise_core.reading import CacheHint, Confidence, Plan, Read, Reading
 from dise_core.sequence import SpecialTokens, TokenSequence
 
 if TYPE_CHECKING:
@@ -140,6 +140,17 @@ class Tokenizer(ABC):
         """Return one token as text, special tokens by their name."""
 
 
+class CacheRoom(Protocol):
+    """Where a predictor keeps keys and values, as the engine sees it: texts that find no room wait for some."""
+
+    @property
+    def num_free(self) -> int:
+        """Tokens for which there is room."""
+
+    def missing(self, hint: CacheHint, length: int) -> int:
+        """Return for how many more tokens there must be room to keep a text of that length; 0 where it never could be."""
+
+
 class MaskPredictor(ABC):
     """A loaded model that answers Reads."""
 
@@ -157,6 +168,9 @@ class MaskPredictor(ABC):
 
     is_causal: bool = False
     """True for an auto-regressive model: it answers position i from the tokens before it, and position 0 never."""
+
+    room: CacheRoom | None = None
+    """Where it keeps what a Read's cache hint allows; None for a predictor without a cache."""
 
     @classmethod
     @abstractmethod

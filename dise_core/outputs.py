@@ -183,12 +183,14 @@ class CompletionOutput:
 class Usage:
     """What a request cost. `nfe`: sequences sent through a forward pass; `seconds`: from admission to the end.
 
+    `nfe_computed`: the same with each pass counted by the share of its positions that were computed; a cache keeps the rest.
     `completion_tokens` counts the tokens of all outputs that are no end tokens.
     """
 
     prompt_tokens: int
     completion_tokens: int
     nfe: int
+    nfe_computed: float
     seconds: float
 
 
@@ -202,12 +204,20 @@ class RequestOutput:
     outputs: tuple[CompletionOutput, ...]
     usage: Usage
     cache: str = "none"
-    """Which cache the texts were written with; any but "none" is approximate. Scores are exact."""
+    """Which cache the texts were to be written with. Scores are exact with any."""
+
+    @property
+    def is_approximate(self) -> bool:
+        """Whether some pass of the writing ran against kept keys and values."""
+        return self.usage.nfe_computed < self.usage.nfe
 
     @property
     def approximation(self) -> dict[str, Any]:
-        """What the JSON form says of a text that was written with a cache; nothing of any other."""
-        return {} if self.cache == "none" else {"cache": self.cache, "is_approximate": True}
+        """What the JSON form says of texts that were to be written with a cache; nothing of any other."""
+        if self.cache == "none":
+            return {}
+        computed = round(self.usage.nfe_computed, 2)
+        return {"cache": self.cache, "is_approximate": self.is_approximate, "nfe_computed": computed}
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form that the command and the server print."""

@@ -130,7 +130,7 @@ class EngineConfig(_Params):
     vllm_options: Settings = Field(default_factory=dict)
     """Further arguments of vLLM's own LLM, for example gpu_memory_utilization."""
     max_cache_tokens: int = Field(16384, ge=1)
-    """Tokens whose keys and values are kept for requests with a cache, all together; texts beyond run whole."""
+    """Tokens whose keys and values are kept for requests with a cache, all together; texts beyond wait for room."""
 
     @model_validator(mode="after")
     def _vllm_alone(self) -> Self:

@@ -17,7 +17,7 @@ from dise_core.interfaces import MaskPredictor, UnmaskingPolicy
 from dise_core.noise import Noise
 from dise_core.outputs import CompletionOutput, Generation, RequestOutput, Token, Usage
 from dise_core.params import SamplingParams, ScoringParams
-from dise_core.reading import Plan, count_nfe, gather
+from dise_core.reading import Cost, Plan, count_cost, gather
 from dise_core.scoring import SequenceScorer
 from dise_core.sequence import TokenSequence, Translate, as_ids, check_token_ids
 
@@ -129,9 +129,9 @@ class Planner:
     def _evaluate(self, prompt: _Given, responses: Sequence[Prompt], params: ScoringParams) -> Plan[RequestOutput]:
         scorer, params = self._scorer(params)
         sequences = [self._finished_text(prompt, response, params) for response in responses]
-        evaluations, nfe = yield from count_nfe(gather(*(scorer.evaluate(sequence) for sequence in sequences)))
+        evaluations, cost = yield from count_cost(gather(*(scorer.evaluate(sequence) for sequence in sequences)))
         generations = [Generation(*pair) for pair in zip(sequences, evaluations, strict=True)]
-        return self._answer(prompt, generations, params, nfe, is_given=True)
+        return self._answer(prompt, generations, params, cost, is_given=True)
 
     def _finished_text(self, prompt: _Given, response: Prompt, params: ScoringParams) -> TokenSequence:
         response_ids = self._encode(response)
@@ -162,8 +162,8 @@ class Planner:
             controller.generate(prompt.ids, self._denoiser(prompt, params, policy, sample), scorer)
             for sample in range(params.num_samples)
         )
-        generations, nfe = yield from count_nfe(gather(*samples))
-        return self._answer(prompt, generations, params, nfe)
+        generations, cost = yield from count_cost(gather(*samples))
+        return self._answer(prompt, generations, params, cost)
 
     def _policy(self, params: SamplingParams) -> UnmaskingPolicy:
         policy = self.catalog.unmasking_policy(params.unmasking, params.unmasking_settings)
@@ -246,7 +246,7 @@ class Planner:
         prompt: _Given,
         generations: Sequence[Generation],
         params: ScoringParams,
-        nfe: int,
+        cost: Cost,
         is_given: bool = False,
     ) -> RequestOutput:
         best_first = sorted(enumerate(generations), key=lambda pair: -pair[1].evaluation.score.rank_value)
@@ -254,7 +254,7 @@ class Planner:
         num_written = sum(len(generation.sequence.text_positions) for _, generation in kept)
         outputs = tuple(self._output(index, generation, params, is_given) for index, generation in kept)
         cache = params.cache if isinstance(params, SamplingParams) else "none"
-        usage = Usage(prompt_tokens=len(prompt.ids), completion_tokens=num_written, nfe=nfe, seconds=0.0)
+        usage = Usage(len(prompt.ids), num_written, cost.nfe, cost.computed, seconds=0.0)
         return RequestOutput(prompt.text, tuple(prompt.ids.tolist()), self.predictor.name, outputs, usage, cache)
 
     def _output(self, index: int, generation: Generation, params: ScoringParams, is_given: bool) -> CompletionOutput:

@@ -97,17 +97,28 @@ class Canvas:
 
 
 class CacheSlot:
-    """Names what a predictor may keep of one text from read to read. What it keeps goes when the last reference goes."""
+    """Names what a predictor may keep of one text from read to read. What it keeps goes when the last reference goes.
 
-    __slots__ = ("__weakref__",)
+    finished: the last text without masks that was read whole under this slot, int64 [N]; None before there is one.
+    """
+
+    __slots__ = ("__weakref__", "finished")
+
+    def __init__(self) -> None:
+        self.finished: Ids | None = None
+
+    def begins_with(self, ids: Ids) -> bool:
+        """Return whether the last finished text begins with these ids."""
+        return self.finished is not None and np.array_equal(self.finished[: len(ids)], ids)
 
 
 @dataclass(frozen=True, slots=True)
 class CacheHint:
     """Leave to keep keys and values, which makes the answers approximate. A predictor without a cache ignores it.
 
-    window None: this is a new text for the slot; run it whole and keep what comes. window (start, stop): outside it the text
-    is that of the slot's last read, so run these tokens against what is kept of the others.
+    window None: run the text whole and keep what comes; the answers are exact. window (start, stop): outside it the text is
+    that of the slot's last read, so run these tokens against what is kept of the others. A window up to the end of the
+    text may make it longer or shorter.
     """
 
     slot: CacheSlot
@@ -142,12 +153,14 @@ class Read:
 class Reading:
     """The answer to one Read: tokens, and their log-probabilities in nats, shaped as the readout says.
 
-    token_ids and logprobs: [M] or [M, k]; confidences: float64 [M] for Candidates, else empty.
+    token_ids and logprobs: [M] or [M, k]; confidences: float64 [M] for Candidates, else empty. share: of the text's
+    positions that were computed for it; below 1 the rest was kept from an earlier read, and the answer is approximate.
     """
 
     token_ids: Ids
     logprobs: LogProbs
     confidences: Floats = field(default_factory=lambda: np.zeros(0))
+    share: float = 1.0
 
     @classmethod
     def of_nothing(cls) -> Reading:
@@ -156,7 +169,7 @@ class Reading:
 
     def at(self, rows: Mask) -> Reading:
         """Return the answers to some of the positions; rows: bool [M]. For Candidates."""
-        return Reading(self.token_ids[rows], self.logprobs[rows], self.confidences[rows])
+        return Reading(self.token_ids[rows], self.logprobs[rows], self.confidences[rows], self.share)
 
 
 Plan = Generator[Sequence[Read], Sequence[Reading], T]
@@ -186,12 +199,18 @@ class Row:
 
 
 def distinct_rows(reads: Sequence[Read]) -> list[Row]:
-    """Return the rows that answer the reads, in the order of first use; reads of the same text share one row."""
+    """Return the rows that answer the reads, in the order of first use; reads of the same text share one row.
+
+    A row that runs whole to be kept is exact, so it answers those who keep nothing too.
+    """
     if len(reads) == 1:
         return [_row(reads[0], (0,))]
-    groups: dict[tuple[object, ...], list[int]] = {}
+    groups: dict[tuple[CacheHint | None, object], list[int]] = {}
     for index, read in enumerate(reads):
-        groups.setdefault(_row_key(read), []).append(index)
+        groups.setdefault((read.cache, _text(read)), []).append(index)
+    for cache, text in list(groups):
+        if cache is not None and cache.window is None and (None, text) in groups:
+            groups[cache, text] += groups.pop((None, text))
     return [_row(reads[indices[0]], tuple(indices)) for indices in groups.values()]
 
 
@@ -199,9 +218,9 @@ def _row(read: Read, indices: tuple[int, ...]) -> Row:
     return Row(read.token_ids, read.predictor, read.guidance, indices, read.cache)
 
 
-def _row_key(read: Read) -> tuple[object, ...]:
+def _text(read: Read) -> object:
     guidance = None if read.guidance is None else (read.guidance.token_ids.tobytes(), read.guidance.scale)
-    return read.predictor, read.token_ids.tobytes(), guidance, read.cache
+    return read.predictor, read.token_ids.tobytes(), guidance
 
 
 def gather(*plans: Plan[T]) -> Plan[list[T]]:
@@ -239,23 +258,40 @@ def gather(*plans: Plan[T]) -> Plan[list[T]]:
     return [results[index] for index in range(len(plans))]
 
 
-def count_nfe(plan: Plan[T]) -> Plan[tuple[T, int]]:
-    """Run a plan and return its result with its NFE: the sequences it sent through a forward pass."""
-    nfe = 0
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a plan cost. nfe: sequences sent through a forward pass; computed: the sum of the shares computed of each."""
+
+    nfe: int = 0
+    computed: float = 0.0
+
+
+def count_cost(plan: Plan[T]) -> Plan[tuple[T, Cost]]:
+    """Run a plan and return its result with its cost. A pass that failed counts as one, computed whole."""
+    nfe, computed = 0, 0.0
     try:
         reads = next(plan)
         while True:
-            nfe += sum(row.num_sequences for row in distinct_rows(reads))
+            rows = distinct_rows(reads)
+            nfe += sum(row.num_sequences for row in rows)
             try:
                 readings = yield reads
             except Exception as error:
+                computed += sum(row.num_sequences for row in rows)
                 reads = plan.throw(error)
             else:
+                computed += sum(row.num_sequences * readings[row.reads[0]].share for row in rows)
                 reads = plan.send(readings)
     except StopIteration as stop:
-        return stop.value, nfe
+        return stop.value, Cost(nfe, computed)
     finally:
         plan.close()
+
+
+def count_nfe(plan: Plan[T]) -> Plan[tuple[T, int]]:
+    """Run a plan and return its result with its NFE: the sequences it sent through a forward pass."""
+    result, cost = yield from count_cost(plan)
+    return result, cost.nfe
 
 
 def drive(plan: Plan[T], read: Callable[[Sequence[Read]], Sequence[Reading]]) -> T:

@@ -193,31 +193,84 @@ def naive_decode(
 
     cache: "prefix" or "dual", as Fast-dLLM's samplers.
     """
-    mask = model.config["mask_token_id"]
-    ids = prompt + [mask] * length
+    ids = prompt + [model.config["mask_token_id"]] * length
     num_blocks = math.ceil(length / block_length)
     for block in range(num_blocks):
         start = len(prompt) + block * block_length
         end = min(start + block_length, len(ids))
-        size = end - start
         if tokens_per_step is not None:
-            quotas = [min(tokens_per_step, size - done) for done in range(0, size, tokens_per_step)]
+            quotas = even_quotas(end - start, tokens_per_step)
         else:
             assert steps is not None
-            block_steps = steps // num_blocks
+            size, block_steps = end - start, steps // num_blocks
             quotas = [size // block_steps + (step < size % block_steps) for step in range(block_steps)]
-        kept: Kept = {}
-        for step, quota in enumerate(quotas):
-            window = (0, len(ids)) if cache == "none" or step == 0 else (start, len(ids) if cache == "prefix" else end)
-            logits = torch.full((len(ids), model.config["embedding_size"]), -math.inf, dtype=torch.float64)
-            logits[window[0] : window[1]] = model.logits(ids, kept, window).double()
-            if cfg_scale:
-                bare = model.logits([mask] * len(prompt) + ids[len(prompt) :]).double()
-                logits = bare + (cfg_scale + 1) * (logits - bare)
-            probabilities = torch.softmax(logits, dim=-1)
-            logits[:, mask] = -math.inf
-            best = logits.argmax(-1)
-            sure = {i: float(probabilities[i, best[i]]) for i in range(start, end) if ids[i] == mask}
-            for i in sorted(sure, key=lambda i: -sure[i])[:quota]:
-                ids[i] = int(best[i])
+        naive_block(model, ids, (start, end), quotas, cache, {}, 0, len(prompt), cfg_scale)
     return ids
+
+
+def even_quotas(size: int, tokens_per_step: int) -> list[int]:
+    """Return how many tokens each step commits."""
+    return [min(tokens_per_step, size - done) for done in range(0, size, tokens_per_step)]
+
+
+def naive_block(
+    model: ReferenceLLaDA,
+    ids: list[int],
+    block: tuple[int, int],
+    quotas: list[int],
+    cache: str,
+    kept: Kept,
+    first: int,
+    prompt_length: int = 0,
+    cfg_scale: float = 0.0,
+) -> None:
+    """Fill a block in place. `first`: what the block's first pass runs from; before it all comes from `kept`."""
+    mask, (start, end) = model.config["mask_token_id"], block
+    for step, quota in enumerate(quotas):
+        window = (start, len(ids) if cache == "prefix" else end)
+        if cache == "none" or step == 0:
+            window = (first, len(ids))
+        logits = torch.full((len(ids), model.config["embedding_size"]), -math.inf, dtype=torch.float64)
+        logits[window[0] : window[1]] = model.logits(ids, kept, window).double()
+        if cfg_scale:
+            bare = model.logits([mask] * prompt_length + ids[prompt_length:]).double()
+            logits = bare + (cfg_scale + 1) * (logits - bare)
+        probabilities = torch.softmax(logits, dim=-1)
+        logits[:, mask] = -math.inf
+        best = logits.argmax(-1)
+        sure = {i: float(probabilities[i, best[i]]) for i in range(start, end) if ids[i] == mask}
+        for i in sorted(sure, key=lambda i: -sure[i])[:quota]:
+            ids[i] = int(best[i])
+
+
+def naive_flexible(
+    model: ReferenceLLaDA,
+    prompt: list[int],
+    length: int,
+    block_length: int,
+    tokens_per_step: int,
+    cache: str,
+    mask_size: int,
+) -> list[tuple[list[int], float]]:
+    """Return the texts of the paper's Algorithm 1, 10 in all, with their DiSE over the last ten tokens that are no end.
+
+    With a cache, what is kept of each scoring pass stands for the text before the next tail.
+    """
+    mask, end_token, size = model.config["mask_token_id"], model.config["eos_token_id"], len(prompt)
+    ids = naive_decode(model, prompt, length, block_length, tokens_per_step, cache=cache)
+    ids = prompt + [token for token in ids[size:] if token != end_token]
+    texts = []
+    for extension in range(10):
+        if extension:
+            num_masked = min(mask_size + extension - 1, len(ids) - size)
+            tail = len(ids) - num_masked
+            ids = ids[:tail] + [mask] * (num_masked + 1)
+            for start in range(tail, len(ids), block_length):
+                end = min(start + block_length, len(ids))
+                first = 0 if cache == "none" else tail
+                naive_block(model, ids, (start, end), even_quotas(end - start, tokens_per_step), cache, kept, first)
+        kept: Kept = {}
+        logprobs = torch.log_softmax(model.logits(ids, kept).double(), dim=-1)
+        last = [i for i in range(size, len(ids)) if ids[i] != end_token][-10:]
+        texts.append((list(ids), float(logprobs[last, [ids[i] for i in last]].mean())))
+    return texts

@@ -69,6 +69,7 @@ class DreamPredictor(MaskPredictor):
         self.vocab_size = qwen2["vocab_size"]
         self.max_length = qwen2["max_position_embeddings"]
         self._reader = reader or open_reader(Qwen2ForCausalLM, folder, config, "previous", model_config=Qwen2Config(**qwen2))
+        self.room = self._reader.room
 
     def read(self, reads: Sequence[Read]) -> Sequence[Reading]:
         """Answer the reads in their order."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from dise_core.interfaces import CacheRoom
 from dise_core.params import EngineConfig
 from dise_core.reading import Read, Reading
 
@@ -16,6 +18,12 @@ if TYPE_CHECKING:
 class Reader(Protocol):
     """Answers Reads with a loaded model."""
 
+    @property
+    def room(self) -> CacheRoom | None:
+        """Where it keeps keys and values; None keeps none."""
+        return None
+
+    @abstractmethod
     def read(self, reads: Sequence[Read]) -> list[Reading]:
         """Answer the reads in their order."""
 

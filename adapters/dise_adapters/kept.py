@@ -13,13 +13,17 @@ import torch
 from torch import Tensor
 
 from dise_core.arrays import Ids
-from dise_core.reading import CacheSlot
+from dise_core.reading import CacheHint, CacheSlot
+
+
+GROWTH = 16
+"""Tokens that a new text may grow by in the room that it is given."""
 
 
 class KeptKeys:
     """Places for the keys and values of `max_tokens` tokens, allocated at the first use. Rotated keys, [L, 2, T, H, D].
 
-    A slot holds its places until its last reference goes, from whatever thread that is.
+    A new text gets room to grow, so that texts that are written on need not wait for one another. A slot holds its places until its last reference goes, from whatever thread that is; a text that gets shorter keeps them.
     """
 
     def __init__(self, shape: tuple[int, int, int], max_tokens: int, device: torch.device, dtype: torch.dtype) -> None:
@@ -29,41 +33,64 @@ class KeptKeys:
         self._options: dict[str, Any] = {"device": device, "dtype": dtype}
         self._memory: Tensor | None = None
         self._free = np.arange(max_tokens)
-        self._places: weakref.WeakKeyDictionary[CacheSlot, tuple[Ids, weakref.finalize]] = weakref.WeakKeyDictionary()  # type: ignore[type-arg]
-        self._returned: deque[Ids] = deque()
+        self._texts: weakref.WeakKeyDictionary[CacheSlot, _Text] = weakref.WeakKeyDictionary()
+        self._returned: deque[_Text] = deque()
 
-    def holds(self, slot: CacheSlot, length: int) -> bool:
-        """Return whether a text of that length is kept under the slot."""
-        return slot in self._places and len(self.places(slot)) == length
+    def missing(self, hint: CacheHint, length: int) -> int:
+        """Return for how many more tokens there must be room to keep a text of that length; 0 where it never could be."""
+        return 0 if length > self._shape[2] else self._missing(hint.slot, length)
+
+    def holds(self, hint: CacheHint, length: int) -> bool:
+        """Return whether all outside the window is kept of a text of that length, and there is room for the window."""
+        text = self._texts.get(hint.slot)
+        if text is None or hint.window is None:
+            return False
+        start, stop = hint.window
+        return (text.length == length or (stop == length and text.length >= start)) and self.take(hint.slot, length)
 
     def take(self, slot: CacheSlot, length: int) -> bool:
-        """Give the slot places for a text of that length; return False, and keep nothing for it, if there is no room."""
-        if self.holds(slot, length):
-            return True
-        if slot in self._places:
-            self._places.pop(slot)[1]()  # its text has another length now
-        while self._returned:
-            self._free = np.concatenate([self._free, self._returned.popleft()])
-        if length > len(self._free):
+        """Give the slot room for a text of that length; return False, and change nothing, if there is none."""
+        missing = self._missing(slot, length)
+        if length > self._shape[2] or missing > self.num_free:
             return False
-        places, self._free = self._free[:length], self._free[length:]
-        self._places[slot] = places, weakref.finalize(slot, self._returned.append, places)
+        if slot not in self._texts:
+            self._texts[slot] = _Text(self._free[:0])
+            weakref.finalize(slot, self._returned.append, self._texts[slot])
+        text = self._texts[slot]
+        text.places, self._free = np.concatenate([text.places, self._free[:missing]]), self._free[missing:]
+        text.length = length
         return True
+
+    def _missing(self, slot: CacheSlot, length: int) -> int:
+        if slot in self._texts:
+            return max(0, length - len(self._texts[slot].places))
+        return min(length + GROWTH, self._shape[2])
 
     def places(self, slot: CacheSlot) -> Ids:
         """Return where the slot's tokens are kept, int64 [N]."""
-        return self._places[slot][0]
+        text = self._texts[slot]
+        return text.places[: text.length]
 
     @property
     def num_free(self) -> int:
         """Tokens for which there is room."""
-        return len(self._free) + sum(map(len, self._returned))
+        while self._returned:
+            self._free = np.concatenate([self._free, self._returned.popleft().places])
+        return len(self._free)
 
     def memory(self) -> Tensor:
         """Return the memory itself."""
         if self._memory is None:
             self._memory = torch.zeros(self._shape, **self._options)
         return self._memory
+
+
+@dataclass(slots=True, eq=False)
+class _Text:
+    """A text that is kept: its places, int64 [>= length], and its tokens."""
+
+    places: Ids
+    length: int = 0
 
 
 @dataclass(slots=True)

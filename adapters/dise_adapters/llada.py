@@ -81,6 +81,7 @@ class LLaDAPredictor(MaskPredictor):
         self._reader = reader or open_reader(
             LlamaForCausalLM, folder, config, "own", model_config=LlamaConfig(**llama), key_mapping=KEY_MAPPING
         )
+        self.room = self._reader.room
 
     def read(self, reads: Sequence[Read]) -> Sequence[Reading]:
         """Answer the reads in their order."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -37,13 +37,14 @@ class Window(Row):
     """The part of a row that runs against what is kept of the rest; `first`: where in the text it begins."""
 
     first: int = 0
+    share: float = 1.0
 
 
 class TransformerReader:
     """Runs a bidirectional transformers model. Between calls it keeps nothing but what a read's cache hint allows.
 
     forward: the model's body; head: maps its hidden states [R, d] to logits [R, vocab_size]. alignment: which row of the
-    states answers a position. kept: where keys and values go; None keeps none.
+    states answers a position. kept: where keys and values go, the reader's `room`; None keeps none.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class TransformerReader:
         self._vocab_size = vocab_size
         self._device = device
         self._alignment = alignment
-        self._kept = kept
+        self.room = kept
 
     @torch.inference_mode()
     def read(self, reads: Sequence[Read]) -> list[Reading]:
@@ -81,11 +82,13 @@ class TransformerReader:
     def _run(self, row: Row) -> Row:
         """Return what of the row must run: all of it, or its window where the rest is kept."""
         hint = row.cache
-        if hint is None or hint.window is None or self._kept is None or not self._kept.holds(hint.slot, len(row.token_ids)):
+        if hint is None or hint.window is None or self.room is None or not self.room.holds(hint, len(row.token_ids)):
             return row
         start, stop = hint.window
         first = start if self._alignment == "own" else max(0, start - 1)
-        return Window(row.token_ids[first:stop], row.predictor, None, row.reads, hint, first)
+        return Window(
+            row.token_ids[first:stop], row.predictor, None, row.reads, hint, first, (stop - first) / len(row.token_ids)
+        )
 
     def _read_within_memory(self, batch: list[Row], reads: Sequence[Read]) -> dict[int, Reading]:
         try:
@@ -117,7 +120,8 @@ class TransformerReader:
             rows = torch.from_numpy(np.searchsorted(places, lines)).to(self._device)
             answers = self._answers(states, rows, torch.from_numpy(scales).to(self._device), group)
             readings.update((indices[index], reading) for index, reading in split_answers(group, answers, asked))
-        return readings
+        windows = [row for row in batch if isinstance(row, Window)]
+        return readings | {i: replace(readings[i], share=row.share) for row in windows for i in row.reads}
 
     def _hidden_states(self, batch: list[Row], places: Ids) -> Tensor:
         """Return the hidden states [R, d] at these places of the flattened batch."""
@@ -134,11 +138,11 @@ class TransformerReader:
 
     def _pass(self, batch: list[Row], is_real: Mask) -> Pass | None:
         """Return what of the batch is kept, and read of what was; None if nothing is. is_real: bool [B, W]."""
-        if self._kept is None or not any(row.cache for row in batch):
+        if self.room is None or not any(row.cache for row in batch):
             return None
         lines = [row for row in batch for _ in range(row.num_sequences)]
         slots = [row.cache.slot if row.cache and self._is_kept(row) else None for row in lines]
-        places = [self._kept.places(slot) for slot in slots if slot is not None]
+        places = [self.room.places(slot) for slot in slots if slot is not None]
         if not places:
             return None
         spans = [(_first(row), len(row.token_ids)) for row, slot in zip(lines, slots, strict=True) if slot is not None]
@@ -149,13 +153,13 @@ class TransformerReader:
             torch.from_numpy(array).to(self._device) for array in (positions, is_kept, np.concatenate(written))
         )
         read, is_key = padded(places, self._device) if isinstance(batch[0], Window) else (None, None)
-        return Pass(self._kept.memory(), stands, is_put, put, read, is_key)
+        return Pass(self.room.memory(), stands, is_put, put, read, is_key)
 
     def _is_kept(self, row: Row) -> bool:
         """Return whether there is room to keep a row; a window's text is kept already."""
-        if row.cache is None or self._kept is None:
+        if row.cache is None or self.room is None:
             return False
-        return isinstance(row, Window) or self._kept.take(row.cache.slot, len(row.token_ids))
+        return isinstance(row, Window) or self.room.take(row.cache.slot, len(row.token_ids))
 
     def _places(self, asked: Sequence[tuple[Read, tuple[int, int]]]) -> tuple[Ids, LogProbs]:
         """Return where in the flattened batch the answers to the reads lie, int64 [1, R], and their scales [R].

@@ -59,6 +59,8 @@ def show_answer(console: Console, answer: RequestOutput, verdict: str = "") -> N
         )
     usage = answer.usage
     passes = "1 forward pass" if usage.nfe == 1 else f"{usage.nfe} forward passes"
+    if answer.is_approximate:
+        passes += f", computed to {usage.nfe_computed:.1f} (cache {answer.cache}: the text is approximate)"
     console.print(f"  [dim]{passes}, {usage.seconds:.2f} s[/dim]")
 
 

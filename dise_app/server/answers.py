@@ -101,12 +101,16 @@ def usage(answers: Sequence[RequestOutput]) -> dict[str, int]:
 
 
 def cost(answers: Sequence[RequestOutput]) -> dict[str, Any]:
-    """Return the forward passes and the seconds of an answer."""
-    return {
+    """Return the forward passes and the seconds of an answer, and whether a cache made it approximate."""
+    record: dict[str, Any] = {
         "nfe": sum(answer.usage.nfe for answer in answers),
         "seconds": round(max(answer.usage.seconds for answer in answers), 4),
-        **answers[0].approximation,
     }
+    if (cache := answers[0].cache) != "none":
+        computed = sum(answer.usage.nfe_computed for answer in answers)
+        is_approximate = any(answer.is_approximate for answer in answers)
+        record |= {"cache": cache, "is_approximate": is_approximate, "nfe_computed": round(computed, 2)}
+    return record
 
 
 def canvas(update: CanvasUpdate) -> dict[str, Any]:

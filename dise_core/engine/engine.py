@@ -45,7 +45,8 @@ class Engine:
 
     def __init__(self, predictors: Mapping[str, MaskPredictor], config: EngineConfig) -> None:
         self._predictors = predictors
-        self._scheduler = Scheduler(config.max_num_seqs, config.max_batch_tokens)
+        rooms = {name: predictor.room for name, predictor in predictors.items() if predictor.room is not None}
+        self._scheduler = Scheduler(config.max_num_seqs, config.max_batch_tokens, rooms)
         self.max_running = config.max_num_seqs
         """The most requests under way at one time."""
 

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 from dise_core.engine.request import Request
 from dise_core.errors import TooLongError
+from dise_core.interfaces import CacheRoom
 from dise_core.reading import Row
+
+Turn = tuple[Request, Row]
 
 
 @dataclass(frozen=True, slots=True)
 class Scheduler:
-    """Fills batches within `max_num_seqs` sequences and `max_batch_tokens` tokens."""
+    """Fills batches within `max_num_seqs` sequences and `max_batch_tokens` tokens, and within each predictor's cache."""
 
     max_num_seqs: int
     max_batch_tokens: int
+    rooms: Mapping[str, CacheRoom] = field(default_factory=dict)
 
-    def schedule(self, running: list[Request]) -> list[tuple[Request, Row]]:
+    def schedule(self, running: list[Request]) -> list[Turn]:
         """Return the rows of the next batch, oldest request first.
 
         The batch holds rows of one predictor: that of the oldest waiting row. A row that no batch could hold fails its
         request. Skips nothing that waits longer, so every row is served after finitely many batches.
         """
-        batch: list[tuple[Request, Row]] = []
+        batch: list[Turn] = []
         num_seqs = num_tokens = 0
-        for request, row in self._waiting(running):
+        for request, row in self._with_room(self._waiting(running)):
             if batch and row.predictor != batch[0][1].predictor:
                 continue
             num_seqs += row.num_sequences
@@ -35,7 +39,29 @@ class Scheduler:
             batch.append((request, row))
         return batch
 
-    def _waiting(self, running: list[Request]) -> Iterator[tuple[Request, Row]]:
+    def _with_room(self, waiting: Iterator[Turn]) -> Iterator[Turn]:
+        """Yield the rows that can be kept, or need not be.
+
+        One that finds no room waits, and after it all that need any, until a request ends. If nothing else could run, the
+        oldest runs without.
+        """
+        free = {name: room.num_free for name, room in self.rooms.items()}
+        oldest, is_idle = None, True
+        for request, row in waiting:
+            missing = 0
+            if row.cache is not None and row.predictor in self.rooms:
+                missing = self.rooms[row.predictor].missing(row.cache, len(row.token_ids))
+            if missing > free.get(row.predictor, 0):
+                oldest = oldest or (request, row)
+                free[row.predictor] = 0
+            else:
+                free[row.predictor] = free.get(row.predictor, 0) - missing
+                is_idle = False
+                yield request, row
+        if is_idle and oldest:
+            yield oldest
+
+    def _waiting(self, running: list[Request]) -> Iterator[Turn]:
         for request in running:
             for row in list(request.rows):
                 if row.num_tokens > self.max_batch_tokens:

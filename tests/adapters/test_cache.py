@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from dise_adapters.hub import read_config
-from dise_adapters.kept import KeptKeys
+from dise_adapters.kept import GROWTH, KeptKeys
 from dise_core import LLM, Candidates, Distribution, Read, SamplingParams
 from dise_core.reading import CacheHint, CacheSlot
 from dise_core.testing import ToyPredictor
 from tests import reference_dream
 from tests.adapters.test_llada import checkpoint
-from tests.reference_llada import ReferenceLLaDA, naive_decode
+from tests.reference_llada import ReferenceLLaDA, naive_decode, naive_flexible
 
 PROMPTS = [np.random.default_rng(n).integers(0, 48, n).tolist() for n in (1, 5, 12, 30)]
 
@@ -37,6 +37,39 @@ def test_a_cache_writes_what_the_published_loop_writes(
     for prompt, answer in zip(PROMPTS, llm.generate(PROMPTS, params), strict=True):
         expected = naive_decode(reference, prompt, 20, 8, cache=cache, **schedule)  # type: ignore[arg-type]
         assert [*prompt, *answer.outputs[0].token_ids] == expected
+
+
+@pytest.mark.parametrize("cache", ["none", "prefix", "dual"])
+@pytest.mark.parametrize(("block_length", "mask_size"), [(8, 6), (8, 20), (32, 3)])
+def test_algorithm_1_writes_on_from_its_scoring_pass(tmp_path: Path, cache: str, block_length: int, mask_size: int) -> None:
+    folder = checkpoint(tmp_path)
+    reference = ReferenceLLaDA(folder, torch.float64)
+    params = SamplingParams(
+        max_tokens=16,
+        block_length=block_length,
+        cache=cache,  # type: ignore[arg-type]
+        length="dise-flexible",
+        length_settings={"mask_size": mask_size, "patience": 10},
+    )
+    for prompt, answer in zip(PROMPTS, LLM(str(folder)).generate(PROMPTS, params), strict=True):
+        expected = naive_flexible(reference, prompt, 16, block_length, 2, cache, mask_size)
+        [output] = answer.outputs
+        np.testing.assert_allclose([step.score for step in output.trace], [value for _, value in expected], atol=1e-4)
+        assert [*prompt, *output.token_ids] == max(expected, key=lambda text: text[1])[0]
+
+
+def test_an_extension_costs_one_whole_pass_and_its_tail(tmp_path: Path) -> None:
+    params = SamplingParams(
+        max_tokens=30, cache="dual", length="dise-flexible", length_settings={"mask_size": 5, "max_iterations": 2}
+    )
+    [prompt] = [p for p in PROMPTS if len(p) == 30]
+    [answer] = LLM(str(checkpoint(tmp_path))).generate([prompt], params)
+    first, second = answer.outputs[0].trace
+    length = 30 + first.num_tokens
+    first_text = 1 + (first.nfe - 2) * 30 / 60 + 1
+    assert second.nfe == 3 + 1
+    assert answer.usage.nfe_computed == pytest.approx(first_text + 3 * 6 / (length + 1) + 1)
+    assert answer.is_approximate
 
 
 def read_twice(llm: LLM, ids: np.ndarray, changed: np.ndarray, window: tuple[int, int]) -> np.ndarray:
@@ -76,7 +109,17 @@ def test_a_request_alone_and_in_a_crowd_writes_the_same(tmp_path: Path) -> None:
         assert alone.outputs[0].token_ids == answer.outputs[0].token_ids
 
 
-def test_what_has_no_room_runs_whole_and_exact(tmp_path: Path) -> None:
+@pytest.mark.parametrize("room", [66, 90, 130])
+def test_texts_that_find_no_room_wait_and_write_the_same(tmp_path: Path, room: int) -> None:
+    folder = str(checkpoint(tmp_path))
+    params = SamplingParams(max_tokens=20, block_length=8, cache="dual", temperature=1.0, length="dise-flexible")
+    ample, tight = (LLM(folder, max_cache_tokens=tokens).generate(PROMPTS * 3, params) for tokens in (10_000, room))
+    for one, other in zip(ample, tight, strict=True):
+        assert one.outputs[0].token_ids == other.outputs[0].token_ids
+        assert other.is_approximate
+
+
+def test_what_could_never_be_kept_runs_whole_and_exact(tmp_path: Path) -> None:
     folder = str(checkpoint(tmp_path))
     params = SamplingParams(max_tokens=20, block_length=8, cache="dual")
     small = LLM(folder, max_cache_tokens=20)
@@ -90,25 +133,40 @@ def test_places_come_back_when_requests_end(tmp_path: Path) -> None:
     for _ in range(5):
         llm.generate(PROMPTS, SamplingParams(max_tokens=20, block_length=8, cache="dual"))
     gc.collect()
-    assert llm.predictor._reader._kept.num_free == 200  # type: ignore[attr-defined]
+    assert llm.predictor.room is not None
+    assert llm.predictor.room.num_free == 200
 
 
 def test_a_slot_whose_text_grows_takes_new_places_and_gives_the_old_ones_back_once() -> None:
-    kept = KeptKeys((1, 1, 2), 10, torch.device("cpu"), torch.float32)
+    kept = KeptKeys((1, 1, 2), 100, torch.device("cpu"), torch.float32)
     slot, other = CacheSlot(), CacheSlot()
-    assert kept.take(slot, 4)
-    assert kept.take(slot, 4)
-    assert kept.num_free == 6
-    assert kept.take(slot, 5)
-    assert kept.num_free == 5
-    assert not kept.take(other, 6)
-    assert not kept.holds(other, 6)
-    assert kept.take(other, 5)
-    assert len({*kept.places(slot).tolist(), *kept.places(other).tolist()}) == 10
+    assert kept.missing(CacheHint(slot), 40) == 40 + GROWTH
+    assert kept.take(slot, 40)
+    assert kept.take(slot, 30)
+    assert kept.take(slot, 40 + GROWTH)
+    assert kept.num_free == 60 - GROWTH
+    assert kept.missing(CacheHint(slot), 43 + GROWTH) == 3
+    assert kept.missing(CacheHint(other), 101) == 0
+    assert not kept.take(other, 60 - GROWTH)
+    assert kept.take(other, 60 - 2 * GROWTH)
+    assert kept.num_free == 0
+    assert len({*kept.places(slot).tolist(), *kept.places(other).tolist()}) == 100 - GROWTH
     del slot, other
     gc.collect()
-    assert kept.num_free == 10
-    assert kept.take(CacheSlot(), 10)
+    assert kept.num_free == 100
+    assert kept.take(CacheSlot(), 100)
+
+
+def test_a_window_runs_only_against_what_is_kept() -> None:
+    kept, slot = KeptKeys((1, 1, 2), 10, torch.device("cpu"), torch.float32), CacheSlot()
+    assert not kept.holds(CacheHint(slot, (2, 4)), 6)
+    assert kept.take(slot, 6)
+    assert kept.holds(CacheHint(slot, (2, 4)), 6)
+    assert not kept.holds(CacheHint(slot, (2, 4)), 7)
+    assert kept.holds(CacheHint(slot, (2, 7)), 7)
+    assert kept.holds(CacheHint(slot, (2, 5)), 5)
+    assert not kept.holds(CacheHint(slot, (6, 8)), 8)
+    assert not kept.holds(CacheHint(slot, (2, 12)), 12)
 
 
 def test_an_answer_written_with_a_cache_says_so(tmp_path: Path) -> None:
@@ -118,7 +176,8 @@ def test_an_answer_written_with_a_cache_says_so(tmp_path: Path) -> None:
         for cache in ("none", "prefix")
     )
     assert (cached["cache"], cached["is_approximate"]) == ("prefix", True)
-    assert "cache" not in plain
+    assert cached["nfe_computed"] < cached["usage"]["nfe"]
+    assert not {"cache", "is_approximate", "nfe_computed"} & plain.keys()
 
 
 def test_a_predictor_without_a_cache_stays_exact() -> None:
@@ -127,6 +186,7 @@ def test_a_predictor_without_a_cache_stays_exact() -> None:
         for cache in ("none", "dual")
     ]
     assert answers[0].outputs[0].token_ids == answers[1].outputs[0].token_ids
+    assert not answers[1].is_approximate
 
 
 def test_guidance_keeps_nothing(tmp_path: Path) -> None:

@@ -36,7 +36,9 @@ def test_selected_tokens_are_underlined_and_end_tokens_left_out() -> None:
 
 def test_control_characters_and_markup_do_not_reach_the_terminal() -> None:
     stream = io.StringIO()
-    answer = RequestOutput("[red]\x1b[2J", (1,), "toy", (output_of(token("x\x1b]0;hi\x07[bold]\n")),), Usage(1, 1, 1, 0.5))
+    answer = RequestOutput(
+        "[red]\x1b[2J", (1,), "toy", (output_of(token("x\x1b]0;hi\x07[bold]\n")),), Usage(1, 1, 1, 1.0, 0.5)
+    )
     show_answer(Console(file=stream, width=120), answer, verdict="  well")
     shown = stream.getvalue()
     assert "\x1b" not in shown

@@ -11,6 +11,7 @@ import httpx
 import numpy as np
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 
+from dise_adapters.engines import Reader
 from dise_adapters.vllm.own_tokens import OwnLogProbs, read_own_tokens
 from dise_adapters.vllm.wire import Question, Vector, read_texts
 from dise_core.errors import InputError, ModelError
@@ -85,7 +86,7 @@ def is_transient(error: BaseException) -> bool:
     return isinstance(error, httpx.TransportError)
 
 
-class ServerReader:
+class ServerReader(Reader):
     """Answers Reads through POST /v1/dise/read."""
 
     def __init__(self, connection: Connection, model: str, vocab_size: int) -> None:
@@ -105,7 +106,7 @@ class ServerReader:
         return [np.frombuffer(base64.b64decode(row), dtype="<f4") for row in packed]
 
 
-class ServerJudgeReader:
+class ServerJudgeReader(Reader):
     """Answers for an auto-regressive model through stock POST /v1/completions with prompt_logprobs."""
 
     def __init__(self, connection: Connection, model: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from dise_adapters.engines import Reader
 from dise_adapters.reader import Alignment
 from dise_adapters.vllm.own_tokens import OwnLogProbs, read_own_tokens
 from dise_adapters.vllm.wire import TASK, Question, Vector, read_texts
@@ -38,7 +39,7 @@ def open_vllm_reader(
     return kind(_engine(folder, config, "generate" if alignment == "causal" else "pooling"))
 
 
-class VllmReader:
+class VllmReader(Reader):
     """Answers Reads with a reading model; each text is one request."""
 
     def __init__(self, engine: Any) -> None:
@@ -61,7 +62,7 @@ class VllmReader:
         return [output.outputs.data.numpy() for output in outputs]
 
 
-class VllmJudgeReader:
+class VllmJudgeReader(Reader):
     """Answers for an auto-regressive model: the log-probabilities of a text's own tokens, by vLLM's prompt_logprobs."""
 
     def __init__(self, engine: Any) -> None:

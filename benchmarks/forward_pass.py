@@ -1,0 +1,103 @@
+"""What a forward pass of the embedded model costs, and what each thing that was done about it gains.
+
+python benchmarks/forward_pass.py
+
+64 tokens a sequence, of which 8 are read, float32. Each row runs in a process of its own; times are medians of 30 passes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+TOKENS, READ = 64, 8
+
+ROWS = {
+    "1 sequence, in the thread that loaded the model": (1, ()),
+    "1 sequence, in another thread": (1, ("--other-thread",)),
+    "32 sequences at once": (32, ()),
+    "32 sequences, freed memory given back": (32, ("--give-back",)),
+    "32 sequences, the last layer everywhere": (32, ("--whole",)),
+    "8 sequences at once": (8, ()),
+    "64 sequences at once": (64, ()),
+}
+
+
+def milliseconds(count: int, other_thread: bool, whole: bool) -> float:
+    """Return the time of one pass over `count` sequences."""
+    import numpy as np
+    import torch
+
+    from dise_adapters.forward import WholeForward
+    from dise_core import LLM
+
+    forward: Any = LLM("countdown").predictor._reader._forward  # type: ignore[attr-defined]
+    if whole:
+        forward = WholeForward(forward._body)
+    ids = torch.randint(0, 20, (count, TOKENS))
+    places = np.flatnonzero(np.arange(count * TOKENS) % TOKENS >= TOKENS - READ)
+    times: list[float] = []
+
+    @torch.inference_mode()
+    def run() -> None:
+        for _ in range(40):
+            started = time.perf_counter()
+            forward(ids, None, places)
+            times.append(time.perf_counter() - started)
+
+    if other_thread:
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join()
+    else:
+        run()
+    return statistics.median(times[10:]) * 1e3
+
+
+def products() -> dict[str, float]:
+    """Return the GFLOP/s of a product of the model's shape, by type."""
+    import torch
+
+    found = {}
+    for dtype in (torch.float32, torch.bfloat16):
+        left, right = torch.randn(2048, 192).to(dtype), torch.randn(512, 192).to(dtype)
+        times = []
+        for _ in range(60):
+            started = time.perf_counter()
+            torch.nn.functional.linear(left, right)
+            times.append(time.perf_counter() - started)
+        found[str(dtype).removeprefix("torch.")] = 2 * 2048 * 192 * 512 / statistics.median(times) / 1e9
+    return found
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, help=argparse.SUPPRESS)
+    for flag in ("--other-thread", "--give-back", "--whole"):
+        parser.add_argument(flag, action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if not args.give_back:
+        from dise_app.cli.memory import keep_freed_memory
+
+        keep_freed_memory()
+    if args.count is not None:
+        print(json.dumps(milliseconds(args.count, args.other_thread, args.whole)))
+        return
+    print("| | ms a pass | ms a sequence |")
+    print("| --- | ---: | ---: |")
+    for name, (count, flags) in ROWS.items():
+        command = [sys.executable, __file__, "--count", str(count), *flags]
+        found = float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+        print(f"| {name} | {found:.2f} | {found / count:.2f} |", flush=True)
+    print("\nA product of its shape: " + ", ".join(f"{rate:.0f} GFLOP/s in {name}" for name, rate in products().items()))
+
+
+if __name__ == "__main__":
+    main()
