@@ -1,9 +1,10 @@
 """Scoring and decoding beside the way that published code does them, in one run.
 
-python benchmarks/against_naive.py [--vocabulary 8192 126464] [--size 10 100] [--pairs 5] [--json FILE]
+python benchmarks/against_naive.py [--vocabulary 8192 126464] [--size 10 100] [--pairs 5] [--data FILE] [--json FILE]
 
 Naive: one text at a time, the head at every position, all logits in float32, log-softmax over them (scoring) or softmax in
-float64 (decoding). Ours: dise_core.LLM. Both take turns, and must write the same tokens.
+float64 (decoding). Ours: dise_core.LLM. Both take turns, and must write the same tokens. First the embedded model on
+Countdown problems, then random models.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import argparse
 import json
 import statistics
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,10 @@ from typing import Any
 import numpy as np
 import random_llada
 import torch
+from side_by_side import ratios, spread, take_turns
 
 from dise_app.cli.memory import keep_freed_memory
+from dise_app.evaluation import questions
 from dise_core import LLM, SamplingParams, ScoringParams
 
 SHAPES = {10: (384, 6), 100: (960, 10)}
@@ -29,9 +31,8 @@ SHAPES = {10: (384, 6), 100: (960, 10)}
 
 NUM_TEXTS, TEXT_LENGTHS = 64, (48, 128)
 PROMPT_LENGTHS = (8, 16, 24, 32, 40, 48, 56, 64)
-NEW_TOKENS, BLOCK, PER_STEP = 32, 32, 4
 
-Job = tuple[str, Callable[[], Any], Callable[[], Any]]
+Job = tuple[str, Callable[[], list[Any]], Callable[[], list[Any]]]
 """A name, the naive way and ours; both return what must be equal."""
 
 
@@ -56,85 +57,101 @@ class Naive:
         return float(logprobs.gather(-1, torch.tensor(ids)[:, None]).mean())
 
     @torch.inference_mode()
-    def decode(self, prompt: list[int]) -> list[int]:
-        """Return the response, the surest tokens first, PER_STEP a step."""
-        ids = torch.tensor([*prompt, *[self._mask_id] * NEW_TOKENS])
-        for _ in range(NEW_TOKENS // PER_STEP):
-            logits = self.logits(ids.tolist())
-            logits[:, self._mask_id] = -torch.inf
-            best = logits.argmax(-1)
-            confidence = torch.softmax(logits.to(torch.float64), dim=-1).gather(-1, best[:, None])[:, 0]
-            confidence[ids != self._mask_id] = -torch.inf
-            chosen = confidence.topk(PER_STEP).indices
-            ids[chosen] = best[chosen]
+    def decode(self, prompt: list[int], params: SamplingParams) -> list[int]:
+        """Return the response, block by block, the surest tokens first."""
+        ids = torch.tensor([*prompt, *[self._mask_id] * params.max_tokens])
+        for start in range(len(prompt), len(ids), params.block_length):
+            block = ids[start : start + params.block_length]
+            while (num_masked := int((block == self._mask_id).sum())) > 0:
+                logits = self.logits(ids.tolist())
+                probabilities = torch.softmax(logits.to(torch.float64), dim=-1)
+                logits[:, self._mask_id] = -torch.inf
+                best = logits.argmax(-1)
+                confidence = probabilities.gather(-1, best[:, None])[:, 0]
+                confidence[ids != self._mask_id] = -torch.inf
+                confidence[start + params.block_length :] = -torch.inf
+                chosen = confidence.topk(min(params.tokens_per_step, num_masked)).indices
+                ids[chosen] = best[chosen]
         return ids[len(prompt) :].tolist()
 
 
-def jobs(llm: LLM, vocabulary: int) -> list[Job]:
-    """Return what is timed."""
-    random, naive = np.random.default_rng(0), Naive(llm)
+def decoding(llm: LLM, prompts: list[list[int]], params: SamplingParams) -> Job:
+    """Return the two ways to answer prompts."""
+    naive = Naive(llm)
+    return (
+        f"decoding {len(prompts)} prompts",
+        lambda: [naive.decode(prompt, params) for prompt in prompts],
+        lambda: [list(answer.outputs[0].token_ids) for answer in llm.generate(prompts, params)],
+    )
+
+
+def scoring(llm: LLM, texts: list[list[int]]) -> Job:
+    """Return the two ways to score texts; equal to a thousandth of a nat."""
+    naive, params = Naive(llm), ScoringParams(selector="full")
+
+    def ours() -> list[float]:
+        return [answer.outputs[0].score.value for answer in llm.score([[]] * len(texts), texts, params)]
+
+    return (
+        f"scoring {len(texts)} texts",
+        lambda: np.round([naive.score(ids) for ids in texts], 3).tolist(),
+        lambda: np.round(ours(), 3).tolist(),
+    )
+
+
+def embedded(path: Path | None) -> tuple[list[Job], Job]:
+    """Return what is timed on the embedded model, and one more that must only agree: all the problems."""
+    llm = LLM("countdown")
+    tokenizer = llm.predictor.tokenizer
+    prompts = [
+        tokenizer.encode_chat([{"role": "user", "content": item.prompt}]).tolist()
+        for item in questions.load("countdown-short", path).items
+    ]
+    params = SamplingParams(max_tokens=48, block_length=16)
+    return [decoding(llm, prompts[:64], params)], decoding(llm, prompts, params)
+
+
+def random_jobs(folder: str, vocabulary: int, size: int) -> list[Job]:
+    """Return what is timed on a random model."""
+    llm = LLM(str(random_llada.write(Path(folder), vocabulary, *SHAPES[size], max_length=512)))
+    random = np.random.default_rng(0)
     texts = [random.integers(0, vocabulary - 2, n).tolist() for n in random.integers(*TEXT_LENGTHS, NUM_TEXTS)]
     prompts = [random.integers(0, vocabulary - 2, n).tolist() for n in PROMPT_LENGTHS]
-    scoring = ScoringParams(selector="full")
-    decoding = SamplingParams(max_tokens=NEW_TOKENS, block_length=BLOCK, tokens_per_step=PER_STEP)
-    return [
-        (
-            f"scoring {NUM_TEXTS} texts",
-            lambda: np.round([naive.score(ids) for ids in texts], 3).tolist(),
-            lambda: np.round(
-                [answer.outputs[0].score.value for answer in llm.score([[]] * len(texts), texts, scoring)], 3
-            ).tolist(),
-        ),
-        (
-            f"decoding {len(prompts)} prompts",
-            lambda: [naive.decode(prompt) for prompt in prompts],
-            lambda: [list(answer.outputs[0].token_ids) for answer in llm.generate(prompts, decoding)],
-        ),
-    ]
+    return [scoring(llm, texts), decoding(llm, prompts, SamplingParams(max_tokens=32, tokens_per_step=4))]
 
 
-def seconds(call: Callable[[], Any]) -> tuple[float, Any]:
-    """Return the time of a call and its result."""
-    started = time.perf_counter()
-    result = call()
-    return time.perf_counter() - started, result
-
-
-def compare(job: Job, pairs: int) -> dict[str, Any]:
-    """Return the times of both ways, alternating, after one warm-up each."""
+def compare(job: Job, pairs: int, **what: object) -> dict[str, Any]:
+    """Time both ways, print a row of the table, and return it."""
     name, naive, ours = job
-    agreement = np.mean([a == b for a, b in zip(naive(), ours(), strict=True)])
-    times = [(seconds(naive)[0], seconds(ours)[0]) for _ in range(pairs)]
-    return {"job": name, "agreement": float(agreement), "times": times, "ratios": [a / b for a, b in times]}
+    times, results = take_turns({"naive": naive, "ours": ours}, pairs)
+    gains = ratios(times, "naive", "ours")
+    agreement = float(np.mean([a == b for a, b in zip(results["naive"], results["ours"], strict=True)]))
+    medians = [f"{statistics.median(each):.2f}" for each in times.values()]
+    cells = [*map(str, what.values()), name, *medians, spread(gains), f"{agreement:.0%}"]
+    print(f"| {' | '.join(cells)} |", flush=True)
+    return {**what, "job": name, "times": times, "ratios": gains, "agreement": agreement}
 
 
 def main() -> None:
-    """Print a row for each size, vocabulary and job."""
+    """Print a row for each model and job."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--vocabulary", type=int, nargs="+", default=[8192, 126464])
-    parser.add_argument("--size", type=int, nargs="+", choices=SHAPES, default=list(SHAPES))
+    parser.add_argument("--vocabulary", type=int, nargs="*", default=[8192, 126464])
+    parser.add_argument("--size", type=int, nargs="*", choices=SHAPES, default=list(SHAPES))
     parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--data", type=Path, help="Countdown problems; drawn if not given")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     keep_freed_memory()
-    print("| million parameters | vocabulary | | naive, s | ours, s | ratio, median (range) | same |")
-    print("| ---: | ---: | --- | ---: | ---: | --- | ---: |")
-    rows = []
+    print("| model | vocabulary | | naive, s | ours, s | ratio, median (range) | same |")
+    print("| --- | ---: | --- | ---: | ---: | --- | ---: |")
+    timed, whole = embedded(args.data)
+    rows = [compare(job, args.pairs, model="countdown", vocabulary=48) for job in timed]
+    rows.append(compare(whole, 1, model="countdown", vocabulary=48))
     for size in args.size:
         for vocabulary in args.vocabulary:
             with tempfile.TemporaryDirectory() as folder:
-                llm = LLM(str(random_llada.write(Path(folder), vocabulary, *SHAPES[size], max_length=512)))
-                for job in jobs(llm, vocabulary):
-                    row = {"size": size, "vocabulary": vocabulary, **compare(job, args.pairs)}
-                    rows.append(row)
-                    naive, ours = (statistics.median(times) for times in zip(*row["times"], strict=True))
-                    ratios = row["ratios"]
-                    low, middle, high = min(ratios), statistics.median(ratios), max(ratios)
-                    print(
-                        f"| {size} | {vocabulary} | {row['job']} | {naive:.2f} | {ours:.2f} | {middle:.2f} ({low:.2f} to "
-                        f"{high:.2f}) | {row['agreement']:.0%} |",
-                        flush=True,
-                    )
+                for job in random_jobs(folder, vocabulary, size):
+                    rows.append(compare(job, args.pairs, model=f"random, {size} M", vocabulary=vocabulary))
     if args.json is not None:
         args.json.write_text(json.dumps(rows, indent=1))
 

@@ -40,10 +40,10 @@ class Denoiser:
     step; with `eps` the steps are even in time instead of in tokens. `forbidden` ids are never written; the mask id never
     is. `cfg_scale` > 0 adds classifier-free guidance against the same canvas with its prompt masked. `sample`: which of
     the request's responses this is. `cache`: after a block's first step run only what follows its start ("prefix") or only
-    the block ("dual") against kept keys and values. Source: Fast-dLLM. Where a finished text is written on, its scoring pass
-    is what is kept, and a block's first step runs the tail alone. `slot`: under which all this is kept. `early_exit`: where
-    at a block's first step every mask that is left would become an end token, each with more than this probability, they do
-    and the text is done.
+    the block ("dual") against kept keys and values. Source: Fast-dLLM. Where only a tail of the response is written, what
+    stands before it runs once, for this tail and for all that follow it there. `early_exit`: where at a block's first step
+    every mask that is left would become an end token, each with more than this probability, they do and the text is done.
+    `slot`: under which keys and values are kept.
     """
 
     special: SpecialTokens
@@ -80,8 +80,7 @@ class Denoiser:
 
     def text(self, ids: Ids, prompt_length: int) -> TokenSequence:
         """Return ids [N] as a text whose first prompt_length tokens are the prompt."""
-        slot = self.slot if self._keeps else None
-        return TokenSequence(ids, prompt_length, self.special, self.block_length, self.translate, self.max_length, slot)
+        return TokenSequence(ids, prompt_length, self.special, self.block_length, self.translate, self.max_length)
 
     def masks(self, count: int) -> Ids:
         """Return `count` mask ids, int64 [count]."""
@@ -104,10 +103,13 @@ class Denoiser:
         """
         canvas = canvas.copy()
         blocks = list(self._blocks(canvas, start))
-        step, kept = first_step, start if self.slot.begins_with(canvas[:start]) else 0
+        step = first_step
+        context = canvas[:start].copy() if start > prompt_length else np.zeros(0, np.int64)
         for index, block in enumerate(blocks):
             schedule = self._schedule(len(block), None if steps is None else max(1, share(steps, index, len(blocks))))
+            kept = len(context) if np.array_equal(context, self.slot.context) else 0
             step = yield from self._fill(canvas, block, schedule, step, prompt_length, kept)
+            self.slot.context = context
         return canvas
 
     def candidates(self, noise: Noise, confidence: Confidence = "probability") -> Candidates:
@@ -125,21 +127,16 @@ class Denoiser:
         shown = Canvas(self.sample, prompt_length)
         return Read(canvas.copy(), positions, readout, guidance=guidance, canvas=shown, cache=cache)
 
-    @property
-    def _keeps(self) -> bool:
-        """Whether keys and values may be kept; guided texts keep none."""
-        return self.cache != "none" and not self.cfg_scale
-
     def _hint(self, block: Ids, length: int, is_first: bool, kept: int) -> CacheHint | None:
-        """Return what may be kept at a step of a block, None where nothing may. kept: tokens of a finished text."""
-        if not self._keeps:
+        """Return what may be kept at a step of a block, None where nothing may. kept: tokens before the tail that are."""
+        if self.cache == "none" or self.cfg_scale:
             return None
         if is_first:
             return CacheHint(self.slot, (kept, length) if kept else None)
         return CacheHint(self.slot, (int(block[0]), length if self.cache == "prefix" else int(block[-1]) + 1))
 
     def _fill(self, canvas: Ids, block: Ids, schedule: Schedule, step: int, prompt_length: int, kept: int) -> Plan[int]:
-        """Fill the block's masks in place, and return the step after the last. kept: tokens of a finished text before it."""
+        """Fill the block in place and return the step after the last. kept: tokens that its first step need not run."""
         num_idle, is_first = 0, True
         while len(masked := block[canvas[block] == self.mask_id]):
             commit = schedule.next(len(masked))

@@ -99,17 +99,14 @@ class Canvas:
 class CacheSlot:
     """Names what a predictor may keep of one text from read to read. What it keeps goes when the last reference goes.
 
-    finished: the last text without masks that was read whole under this slot, int64 [N]; None before there is one.
+    context: the tokens before the tail that was last written under this slot, int64 [N]; kept from a pass in which all of
+    that tail was masked.
     """
 
-    __slots__ = ("__weakref__", "finished")
+    __slots__ = ("__weakref__", "context")
 
     def __init__(self) -> None:
-        self.finished: Ids | None = None
-
-    def begins_with(self, ids: Ids) -> bool:
-        """Return whether the last finished text begins with these ids."""
-        return self.finished is not None and np.array_equal(self.finished[: len(ids)], ids)
+        self.context: Ids = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,18 +196,12 @@ class Row:
 
 
 def distinct_rows(reads: Sequence[Read]) -> list[Row]:
-    """Return the rows that answer the reads, in the order of first use; reads of the same text share one row.
-
-    A row that runs whole to be kept is exact, so it answers those who keep nothing too.
-    """
+    """Return the rows that answer the reads, in the order of first use; reads of the same text share one row."""
     if len(reads) == 1:
         return [_row(reads[0], (0,))]
-    groups: dict[tuple[CacheHint | None, object], list[int]] = {}
+    groups: dict[tuple[object, ...], list[int]] = {}
     for index, read in enumerate(reads):
-        groups.setdefault((read.cache, _text(read)), []).append(index)
-    for cache, text in list(groups):
-        if cache is not None and cache.window is None and (None, text) in groups:
-            groups[cache, text] += groups.pop((None, text))
+        groups.setdefault(_row_key(read), []).append(index)
     return [_row(reads[indices[0]], tuple(indices)) for indices in groups.values()]
 
 
@@ -218,9 +209,9 @@ def _row(read: Read, indices: tuple[int, ...]) -> Row:
     return Row(read.token_ids, read.predictor, read.guidance, indices, read.cache)
 
 
-def _text(read: Read) -> object:
+def _row_key(read: Read) -> tuple[object, ...]:
     guidance = None if read.guidance is None else (read.guidance.token_ids.tobytes(), read.guidance.scale)
-    return read.predictor, read.token_ids.tobytes(), guidance
+    return read.predictor, read.token_ids.tobytes(), guidance, read.cache
 
 
 def gather(*plans: Plan[T]) -> Plan[list[T]]:

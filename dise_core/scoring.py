@@ -9,7 +9,7 @@ import numpy as np
 
 from dise_core.interfaces import Scorer, Selector
 from dise_core.outputs import Evaluation, TokenReport
-from dise_core.reading import CacheHint, Plan, Read, TokenLogProbs, TopLogProbs, gather
+from dise_core.reading import Plan, Read, TokenLogProbs, TopLogProbs, gather
 from dise_core.sequence import TokenSequence
 
 
@@ -36,18 +36,15 @@ class SequenceScorer:
 
 
 def regenerate(sequence: TokenSequence, top_logprobs: int = 0) -> Plan[TokenReport]:
-    """Return a plan of the report on the response's tokens, given the whole text; its pass is kept under the text's slot."""
+    """Return a plan of the report on the response's tokens, given the whole text."""
     positions = sequence.response_positions
     if len(positions) == 0:
         nothing = np.zeros((0, top_logprobs))
         return TokenReport(np.zeros(0, np.float32), nothing.astype(np.int64), nothing.astype(np.float32))
-    keep = None if sequence.slot is None else CacheHint(sequence.slot)
-    reads = [Read(sequence.ids, positions, TokenLogProbs(sequence.response), cache=keep)]
+    reads = [Read(sequence.ids, positions, TokenLogProbs(sequence.response))]
     if top_logprobs:
-        reads.append(Read(sequence.ids, positions, TopLogProbs(top_logprobs), cache=keep))
+        reads.append(Read(sequence.ids, positions, TopLogProbs(top_logprobs)))
     regenerated, *top = yield reads
-    if sequence.slot is not None:
-        sequence.slot.finished = sequence.ids
     if top:
         return TokenReport(regenerated.logprobs, top[0].token_ids, top[0].logprobs)
     nothing = np.zeros((len(positions), 0))

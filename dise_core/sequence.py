@@ -9,7 +9,6 @@ import numpy as np
 
 from dise_core.arrays import Ids, Mask
 from dise_core.errors import InputError
-from dise_core.reading import CacheSlot
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +34,7 @@ class TokenSequence:
     ids: int64 [N]; the first `prompt_length` of them are the prompt, the rest the response. `block_length` is the
     length of the blocks in which the response was written; blocks count from the start of the response. `translate` puts
     the text into another model's tokens, where another model is loaded. `max_length`: the longest text that the model takes,
-    where it is known. `slot`: under which the pass over the finished text may be kept, for those who write on.
+    where it is known.
     """
 
     ids: Ids
@@ -44,7 +43,6 @@ class TokenSequence:
     block_length: int = 32
     translate: Translate | None = None
     max_length: int | None = None
-    slot: CacheSlot | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.prompt_length <= len(self.ids):

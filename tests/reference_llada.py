@@ -254,12 +254,14 @@ def naive_flexible(
 ) -> list[tuple[list[int], float]]:
     """Return the texts of the paper's Algorithm 1, 10 in all, with their DiSE over the last ten tokens that are no end.
 
-    With a cache, what is kept of each scoring pass stands for the text before the next tail.
+    With a cache, what stands before the tail is kept from the first pass of the first extension, for all of them; where the
+    whole response is the tail, each block's first pass runs it all.
     """
     mask, end_token, size = model.config["mask_token_id"], model.config["eos_token_id"], len(prompt)
     ids = naive_decode(model, prompt, length, block_length, tokens_per_step, cache=cache)
     ids = prompt + [token for token in ids[size:] if token != end_token]
-    texts = []
+    texts: list[tuple[list[int], float]] = []
+    kept: Kept = {}
     for extension in range(10):
         if extension:
             num_masked = min(mask_size + extension - 1, len(ids) - size)
@@ -267,10 +269,11 @@ def naive_flexible(
             ids = ids[:tail] + [mask] * (num_masked + 1)
             for start in range(tail, len(ids), block_length):
                 end = min(start + block_length, len(ids))
-                first = 0 if cache == "none" else tail
-                naive_block(model, ids, (start, end), even_quotas(end - start, tokens_per_step), cache, kept, first)
-        kept: Kept = {}
-        logprobs = torch.log_softmax(model.logits(ids, kept).double(), dim=-1)
+                is_new = cache == "none" or tail == size or not kept
+                naive_block(
+                    model, ids, (start, end), even_quotas(end - start, tokens_per_step), cache, kept, 0 if is_new else tail
+                )
+        logprobs = torch.log_softmax(model.logits(ids).double(), dim=-1)
         last = [i for i in range(size, len(ids)) if ids[i] != end_token][-10:]
         texts.append((list(ids), float(logprobs[last, [ids[i] for i in last]].mean())))
     return texts

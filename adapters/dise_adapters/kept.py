@@ -15,7 +15,6 @@ from torch import Tensor
 from dise_core.arrays import Ids
 from dise_core.reading import CacheHint, CacheSlot
 
-
 GROWTH = 16
 """Tokens that a new text may grow by in the room that it is given."""
 
@@ -23,7 +22,8 @@ GROWTH = 16
 class KeptKeys:
     """Places for the keys and values of `max_tokens` tokens, allocated at the first use. Rotated keys, [L, 2, T, H, D].
 
-    A new text gets room to grow, so that texts that are written on need not wait for one another. A slot holds its places until its last reference goes, from whatever thread that is; a text that gets shorter keeps them.
+    A new text gets room to grow, so that texts that are written on need not wait for one another. A slot holds its places
+    until its last reference goes, from whatever thread that is; a text that gets shorter keeps them.
     """
 
     def __init__(self, shape: tuple[int, int, int], max_tokens: int, device: torch.device, dtype: torch.dtype) -> None:

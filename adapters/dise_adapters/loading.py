@@ -14,6 +14,7 @@ from transformers.utils import logging as transformers_logging
 
 from dise_adapters.forward import Forward, TrimmedForward, WholeForward
 from dise_adapters.kept import KeptKeys
+from dise_adapters.packed import can_pack, pack
 from dise_adapters.reader import Alignment, TransformerReader
 from dise_core.errors import CheckpointError, InputError, ModelError
 from dise_core.params import EngineConfig
@@ -69,6 +70,8 @@ def _reader(model: Any, device: torch.device, alignment: Alignment, max_cache_to
 
     Some models scale or cap their logits after the head: those are read through their whole forward pass.
     """
+    if can_pack(device, model.dtype):
+        pack(model)
     body, head = model.base_model, model.get_output_embeddings()
     probe = torch.tensor([PROBE], device=device)
     logits = model(probe, use_cache=False).logits

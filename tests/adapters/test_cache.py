@@ -41,7 +41,9 @@ def test_a_cache_writes_what_the_published_loop_writes(
 
 @pytest.mark.parametrize("cache", ["none", "prefix", "dual"])
 @pytest.mark.parametrize(("block_length", "mask_size"), [(8, 6), (8, 20), (32, 3)])
-def test_algorithm_1_writes_on_from_its_scoring_pass(tmp_path: Path, cache: str, block_length: int, mask_size: int) -> None:
+def test_algorithm_1_keeps_what_stands_before_its_tail(
+    tmp_path: Path, cache: str, block_length: int, mask_size: int
+) -> None:
     folder = checkpoint(tmp_path)
     reference = ReferenceLLaDA(folder, torch.float64)
     params = SamplingParams(
@@ -58,17 +60,19 @@ def test_algorithm_1_writes_on_from_its_scoring_pass(tmp_path: Path, cache: str,
         assert [*prompt, *output.token_ids] == max(expected, key=lambda text: text[1])[0]
 
 
-def test_an_extension_costs_one_whole_pass_and_its_tail(tmp_path: Path) -> None:
+def test_an_extension_costs_its_scoring_pass_and_its_tail(tmp_path: Path) -> None:
     params = SamplingParams(
-        max_tokens=30, cache="dual", length="dise-flexible", length_settings={"mask_size": 5, "max_iterations": 2}
+        max_tokens=30, cache="dual", length="dise-flexible", length_settings={"mask_size": 5, "max_iterations": 3}
     )
     [prompt] = [p for p in PROMPTS if len(p) == 30]
     [answer] = LLM(str(checkpoint(tmp_path))).generate([prompt], params)
-    first, second = answer.outputs[0].trace
-    length = 30 + first.num_tokens
-    first_text = 1 + (first.nfe - 2) * 30 / 60 + 1
-    assert second.nfe == 3 + 1
-    assert answer.usage.nfe_computed == pytest.approx(first_text + 3 * 6 / (length + 1) + 1)
+    first, second, third = answer.outputs[0].trace
+    num_tokens = 30 + first.num_tokens
+    written = 1 + (first.nfe - 2) * 30 / 60
+    extended = 1 + 2 * 6 / (num_tokens + 1)
+    extended_again = 4 * 7 / (num_tokens + 2)
+    assert (second.nfe, third.nfe) == (3 + 1, 4 + 1)
+    assert answer.usage.nfe_computed == pytest.approx(written + extended + extended_again + 3)
     assert answer.is_approximate
 
 

@@ -92,22 +92,23 @@ def test_greedy_ties_go_to_the_lower_id() -> None:
     assert reading.token_ids.tolist() == [3]
 
 
-def test_draws_follow_the_distribution() -> None:
-    """Chi-square of 200,000 draws over 12 tokens: above 50 (11 degrees of freedom) in 6 of 10^7 seeds."""
-    num_rows = 200_000
-    row = np.random.default_rng(0).normal(size=12) * 1.5
-    positions = np.arange(num_rows)
-    read = Read(np.zeros(num_rows, np.int64), positions, Candidates(0.8, noise=Noise(7), forbidden=(4,)))
+@pytest.mark.parametrize(("vocabulary", "bound"), [(12, 50), (300, 435)])
+def test_draws_follow_the_distribution(vocabulary: int, bound: float) -> None:
+    """Chi-square of a million draws: above the bound, with vocabulary - 2 degrees of freedom, in one seed of a million."""
+    num_draws, chunk = 1_000_000, 20_000
+    row = np.random.default_rng(0).normal(size=vocabulary) * 1.5
+    read = Read(np.zeros(num_draws, np.int64), np.arange(num_draws), Candidates(0.8, noise=Noise(7), forbidden=(4,)))
     [group] = group_reads([read], CPU)
-    rows = torch.tensor(row, dtype=torch.float32).expand(num_rows, 12)
-    [(_, reading)] = split_answers(group, [answer_rows(rows, group, slice(0, num_rows))], [read])
+    rows = torch.tensor(row, dtype=torch.float32).expand(chunk, vocabulary)
+    chunks = [answer_rows(rows, group, slice(first, first + chunk)) for first in range(0, num_draws, chunk)]
+    [(_, reading)] = split_answers(group, chunks, [read])
     weights = np.exp(row / 0.8)
     weights[4] = 0
-    expected = weights / weights.sum() * num_rows
-    counts = np.bincount(reading.token_ids, minlength=12)
+    expected = weights / weights.sum() * num_draws
+    counts = np.bincount(reading.token_ids, minlength=vocabulary)
     assert counts[4] == 0
     likely = expected > 0
-    assert ((counts - expected)[likely] ** 2 / expected[likely]).sum() < 50
+    assert ((counts - expected)[likely] ** 2 / expected[likely]).sum() < bound
 
 
 def test_a_uniform_number_at_the_very_end_still_draws_an_allowed_token() -> None:
