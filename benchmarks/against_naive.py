@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import random_llada
@@ -37,12 +38,13 @@ Job = tuple[str, Callable[[], list[Any]], Callable[[], list[Any]]]
 
 
 class Naive:
-    """The published loops, on the very weights that ours runs."""
+    """The published loops on transformers' model as it comes."""
 
-    def __init__(self, llm: LLM) -> None:
-        reader: Any = llm.predictor._reader  # type: ignore[attr-defined]
-        self._body, self._head = reader._forward._body, reader._head
-        self._mask_id = llm.predictor.special.mask_id
+    def __init__(self, model: str) -> None:
+        with patch("dise_adapters.loading.LlamaForward.covers", return_value=False):
+            predictor: Any = LLM(model).predictor
+        self._body, self._head = predictor._reader._forward._model, predictor._reader._head
+        self._mask_id = predictor.special.mask_id
 
     def logits(self, ids: list[int]) -> torch.Tensor:
         """Return all logits of a text, float32 [N, V]."""
@@ -75,9 +77,8 @@ class Naive:
         return ids[len(prompt) :].tolist()
 
 
-def decoding(llm: LLM, prompts: list[list[int]], params: SamplingParams) -> Job:
+def decoding(naive: Naive, llm: LLM, prompts: list[list[int]], params: SamplingParams) -> Job:
     """Return the two ways to answer prompts."""
-    naive = Naive(llm)
     return (
         f"decoding {len(prompts)} prompts",
         lambda: [naive.decode(prompt, params) for prompt in prompts],
@@ -85,9 +86,9 @@ def decoding(llm: LLM, prompts: list[list[int]], params: SamplingParams) -> Job:
     )
 
 
-def scoring(llm: LLM, texts: list[list[int]]) -> Job:
+def scoring(naive: Naive, llm: LLM, texts: list[list[int]]) -> Job:
     """Return the two ways to score texts; equal to a thousandth of a nat."""
-    naive, params = Naive(llm), ScoringParams(selector="full")
+    params = ScoringParams(selector="full")
 
     def ours() -> list[float]:
         return [answer.outputs[0].score.value for answer in llm.score([[]] * len(texts), texts, params)]
@@ -101,23 +102,25 @@ def scoring(llm: LLM, texts: list[list[int]]) -> Job:
 
 def embedded(path: Path | None) -> tuple[list[Job], Job]:
     """Return what is timed on the embedded model, and one more that must only agree: all the problems."""
-    llm = LLM("countdown")
+    naive, llm = Naive("countdown"), LLM("countdown")
     tokenizer = llm.predictor.tokenizer
     prompts = [
         tokenizer.encode_chat([{"role": "user", "content": item.prompt}]).tolist()
         for item in questions.load("countdown-short", path).items
     ]
     params = SamplingParams(max_tokens=48, block_length=16)
-    return [decoding(llm, prompts[:64], params)], decoding(llm, prompts, params)
+    return [decoding(naive, llm, prompts[:64], params)], decoding(naive, llm, prompts, params)
 
 
 def random_jobs(folder: str, vocabulary: int, size: int) -> list[Job]:
     """Return what is timed on a random model."""
-    llm = LLM(str(random_llada.write(Path(folder), vocabulary, *SHAPES[size], max_length=512)))
+    random_llada.write(Path(folder), vocabulary, *SHAPES[size], max_length=512)
+    naive, llm = Naive(folder), LLM(folder)
     random = np.random.default_rng(0)
     texts = [random.integers(0, vocabulary - 2, n).tolist() for n in random.integers(*TEXT_LENGTHS, NUM_TEXTS)]
     prompts = [random.integers(0, vocabulary - 2, n).tolist() for n in PROMPT_LENGTHS]
-    return [scoring(llm, texts), decoding(llm, prompts, SamplingParams(max_tokens=32, tokens_per_step=4))]
+    params = SamplingParams(max_tokens=32, tokens_per_step=4)
+    return [scoring(naive, llm, texts), decoding(naive, llm, prompts, params)]
 
 
 def compare(job: Job, pairs: int, **what: object) -> dict[str, Any]:
@@ -145,13 +148,13 @@ def main() -> None:
     print("| model | vocabulary | | naive, s | ours, s | ratio, median (range) | same |")
     print("| --- | ---: | --- | ---: | ---: | --- | ---: |")
     timed, whole = embedded(args.data)
-    rows = [compare(job, args.pairs, model="countdown", vocabulary=48) for job in timed]
-    rows.append(compare(whole, 1, model="countdown", vocabulary=48))
+    rows = [compare(job, args.pairs, model="countdown", vocabulary=32) for job in timed]
+    rows.append(compare(whole, 1, model="countdown", vocabulary=32))
     for size in args.size:
         for vocabulary in args.vocabulary:
             with tempfile.TemporaryDirectory() as folder:
-                for job in random_jobs(folder, vocabulary, size):
-                    rows.append(compare(job, args.pairs, model=f"random, {size} M", vocabulary=vocabulary))
+                jobs = random_jobs(folder, vocabulary, size)
+                rows += [compare(job, args.pairs, model=f"random, {size} M", vocabulary=vocabulary) for job in jobs]
     if args.json is not None:
         args.json.write_text(json.dumps(rows, indent=1))
 

@@ -14,7 +14,9 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import nullcontext
 from typing import Any
+from unittest.mock import patch
 
 TOKENS, READ = 64, 8
 
@@ -23,7 +25,8 @@ ROWS = {
     "1 sequence, in another thread": (1, ("--other-thread",)),
     "32 sequences at once": (32, ()),
     "32 sequences, freed memory given back": (32, ("--give-back",)),
-    "32 sequences, the last layer everywhere": (32, ("--whole",)),
+    "1 sequence, as transformers runs it": (1, ("--whole",)),
+    "32 sequences, as transformers runs them": (32, ("--whole",)),
     "8 sequences at once": (8, ()),
     "64 sequences at once": (64, ()),
 }
@@ -34,12 +37,10 @@ def milliseconds(count: int, other_thread: bool, whole: bool) -> float:
     import numpy as np
     import torch
 
-    from dise_adapters.forward import WholeForward
     from dise_core import LLM
 
-    forward: Any = LLM("countdown").predictor._reader._forward  # type: ignore[attr-defined]
-    if whole:
-        forward = WholeForward(forward._body)
+    with patch("dise_adapters.loading.LlamaForward.covers", return_value=False) if whole else nullcontext():
+        forward: Any = LLM("countdown").predictor._reader._forward  # type: ignore[attr-defined]
     ids = torch.randint(0, 20, (count, TOKENS))
     places = np.flatnonzero(np.arange(count * TOKENS) % TOKENS >= TOKENS - READ)
     times: list[float] = []
@@ -61,18 +62,22 @@ def milliseconds(count: int, other_thread: bool, whole: bool) -> float:
 
 
 def products() -> dict[str, float]:
-    """Return the GFLOP/s of a product of the model's shape, by type."""
+    """Return the GFLOP/s of a product of the model's shape, by type and by who computes it."""
     import torch
+
+    from dise_adapters.packed import linear
 
     found = {}
     for dtype in (torch.float32, torch.bfloat16):
-        left, right = torch.randn(2048, 192).to(dtype), torch.randn(512, 192).to(dtype)
-        times = []
-        for _ in range(60):
-            started = time.perf_counter()
-            torch.nn.functional.linear(left, right)
-            times.append(time.perf_counter() - started)
-        found[str(dtype).removeprefix("torch.")] = 2 * 2048 * 192 * 512 / statistics.median(times) / 1e9
+        plain, states = torch.nn.Linear(192, 512, bias=False).to(dtype), torch.randn(2048, 192).to(dtype)
+        for name, product in (("torch", plain), ("packed", linear(plain))):
+            times = []
+            for _ in range(60):
+                started = time.perf_counter()
+                with torch.inference_mode():
+                    product(states)
+                times.append(time.perf_counter() - started)
+            found[f"{str(dtype).removeprefix('torch.')}, {name}"] = 2 * 2048 * 192 * 512 / statistics.median(times) / 1e9
     return found
 
 

@@ -16,6 +16,7 @@ from transformers.models.llama.modeling_llama import LlamaModel
 from transformers.models.qwen2.modeling_qwen2 import Qwen2Model
 
 from dise_adapters.kept import Pass
+from dise_adapters.packed import linear
 from dise_core.arrays import Ids
 
 
@@ -50,8 +51,8 @@ class WholeForward:
         return states.flatten(0, 1)[torch.from_numpy(places).to(states.device)]
 
 
-class TrimmedForward:
-    """transformers' own Llama or Qwen2."""
+class LlamaForward:
+    """The computation of Llama and Qwen2, its last layer only where someone asks."""
 
     @staticmethod
     def covers(body: Any) -> bool:
@@ -60,53 +61,75 @@ class TrimmedForward:
         return isinstance(body, LlamaModel | Qwen2Model) and not windows and body.config._attn_implementation == "sdpa"
 
     def __init__(self, body: Any) -> None:
-        self._body = body
+        """Take over the body's weights, layer by layer, so that none is there twice. The body cannot run any more."""
+        self._embed, self._rotation, self._norm = body.embed_tokens, body.rotary_emb, body.norm
         self._is_causal = bool(getattr(body.config, "is_causal", True))
-        attention = body.layers[0].self_attn
-        heads = attention.k_proj.out_features // attention.head_dim
-        self.kept_shape = None if self._is_causal else (len(body.layers), heads, attention.head_dim)
+        self._layers = [_Layer(body.layers.pop(0)) for _ in range(len(body.layers))]
+        first = self._layers[0]
+        self.kept_shape = None if self._is_causal else (len(self._layers), first.num_keys, first.head_dim)
 
     def __call__(self, input_ids: Tensor, is_real: Tensor | None, places: Ids, kept: Pass | None = None) -> Tensor:
         """Return the states at the places."""
-        hidden = self._body.embed_tokens(input_ids)
-        positions = torch.arange(input_ids.shape[1], device=hidden.device)[None] if kept is None else kept.positions
-        rotation = self._body.rotary_emb(hidden, positions)
+        hidden = self._embed(input_ids)
+        batch, length, width = hidden.shape
+        positions = torch.arange(length, device=hidden.device)[None] if kept is None else kept.positions
+        rotation = self._rotation(hidden, positions)
         is_key = is_real if kept is None or kept.is_key is None else kept.is_key
         mask = None if is_key is None or self._is_causal else is_key[:, None, None, :]
-        *layers, last = self._body.layers
+        *layers, last = self._layers
         for layer in layers:
-            hidden = layer(
-                hidden, attention_mask=mask, position_embeddings=rotation, past_key_values=kept, is_causal=self._is_causal
-            )
-        return self._body.norm(self._asked(last, hidden, rotation, mask, places, kept))  # type: ignore[no-any-return]
-
-    def _asked(
-        self,
-        layer: Any,
-        hidden: Tensor,
-        rotation: tuple[Tensor, Tensor],
-        mask: Tensor | None,
-        places: Ids,
-        kept: Pass | None,
-    ) -> Tensor:
-        """Return what the layer makes of the states [B, N, d] at the places, [R, d]."""
-        attention, (batch, length, _) = layer.self_attn, hidden.shape
-        queried, is_query = _queries(places, batch, length)
-        positions = torch.from_numpy(queried).to(hidden.device)
+            query, key, value = layer.project(hidden, rotation, kept)
+            heard = layer.attend(query, key, value, mask, is_causal=self._is_causal)
+            hidden = layer.transform(hidden, heard)
+        query, key, value = last.project(hidden, rotation, kept)
+        asked, is_query = _queries(places, batch, length)
+        where = torch.from_numpy(asked).to(hidden.device)
         if self._is_causal:
-            mask = torch.arange(length, device=hidden.device) <= positions[:, None, :, None]
-        normed = layer.input_layernorm(hidden)
-        query = _heads(attention.q_proj(_at(normed, positions)), attention.head_dim)
-        key, value = (_heads(project(normed), attention.head_dim) for project in (attention.k_proj, attention.v_proj))
-        query = _rotated(query, *(_at(table.expand(batch, -1, -1), positions) for table in rotation))
-        key = _rotated(key, *rotation)
-        if kept is not None:
-            key, value = kept.update(key, value, attention.layer_idx)
-        heard = scaled_dot_product_attention(query, key, value, mask, scale=attention.scaling, enable_gqa=True)
+            mask = torch.arange(length, device=hidden.device) <= where[:, None, :, None]
+        query = query.gather(2, where[:, None, :, None].expand(-1, query.shape[1], -1, query.shape[3]))
         taken = torch.from_numpy(np.flatnonzero(is_query)).to(hidden.device)
-        states = hidden.flatten(0, 1)[torch.from_numpy(places).to(hidden.device)]
-        states = states + attention.o_proj(heard.transpose(1, 2).flatten(2).flatten(0, 1)[taken])
-        result: Tensor = states + layer.mlp(layer.post_attention_layernorm(states))
+        heard = last.attend(query, key, value, mask).flatten(0, 1)[taken]
+        states = hidden.view(-1, width)[torch.from_numpy(places).to(hidden.device)]
+        result: Tensor = self._norm(last.transform(states, heard))
+        return result
+
+
+class _Layer:
+    """One layer's weights, with those of products that share their input in one."""
+
+    def __init__(self, layer: Any) -> None:
+        attention, feed_forward = layer.self_attn, layer.mlp
+        self.head_dim = attention.head_dim
+        self.num_queries = attention.q_proj.out_features // self.head_dim
+        self.num_keys = attention.k_proj.out_features // self.head_dim
+        self._index, self._scaling, self._activation = attention.layer_idx, attention.scaling, feed_forward.act_fn
+        self._attention_norm, self._transform_norm = layer.input_layernorm, layer.post_attention_layernorm
+        self._heads = linear(attention.q_proj, attention.k_proj, attention.v_proj)
+        self._out = linear(attention.o_proj)
+        self._gate_and_up = linear(feed_forward.gate_proj, feed_forward.up_proj)
+        self._down = linear(feed_forward.down_proj)
+
+    def project(self, hidden: Tensor, rotation: tuple[Tensor, Tensor], kept: Pass | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries [B, H, N, D], and the keys and values to attend to, of states [B, N, d]."""
+        heads = self._heads(self._attention_norm(hidden)).unflatten(-1, (-1, self.head_dim))
+        turning, value = torch.split(heads, [self.num_queries + self.num_keys, self.num_keys], dim=2)
+        query, key = torch.split(_rotated(turning, *rotation), [self.num_queries, self.num_keys], dim=2)
+        query, key, value = (part.transpose(1, 2) for part in (query, key, value))
+        return (query, key, value) if kept is None else (query, *kept.update(key, value, self._index))
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, is_causal: bool = False) -> Tensor:
+        """Return what the queries hear, [B, N, H * D]."""
+        is_grouped = self.num_queries != self.num_keys
+        heard = scaled_dot_product_attention(
+            query, key, value, mask, scale=self._scaling, is_causal=is_causal, enable_gqa=is_grouped
+        )
+        return heard.transpose(1, 2).flatten(2)
+
+    def transform(self, states: Tensor, heard: Tensor) -> Tensor:
+        """Return the layer's output [..., d] from its input and what was heard."""
+        states = states + self._out(heard)
+        gate, up = self._gate_and_up(self._transform_norm(states)).chunk(2, dim=-1)
+        result: Tensor = states + self._down(self._activation(gate).mul_(up))
         return result
 
 
@@ -120,18 +143,11 @@ def _queries(places: Ids, batch: int, length: int) -> tuple[Ids, np.ndarray]:
     return queried, is_query
 
 
-def _at(states: Tensor, positions: Tensor) -> Tensor:
-    """Return states [B, N, d] at positions [B, M], as [B, M, d]."""
-    return states.gather(1, positions[:, :, None].expand(-1, -1, states.shape[-1]))
-
-
-def _heads(states: Tensor, head_dim: int) -> Tensor:
-    """Return [B, N, H * D] as [B, H, N, D]."""
-    return states.view(*states.shape[:2], -1, head_dim).transpose(1, 2)
-
-
 def _rotated(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Return heads [B, H, N, D] with rotary position embeddings; cos and sin: [B or 1, N, D]."""
-    first, second = heads.chunk(2, dim=-1)
-    turned = torch.cat([-second, first], dim=-1)
-    return heads * cos[:, None] + turned * sin[:, None]
+    """Return heads [B, N, H, D] with rotary position embeddings; cos and sin: [B or 1, N, D], halves alike."""
+    half = heads.shape[-1] // 2
+    sin = sin[:, :, None, :half]
+    turned = heads * cos[:, :, None]
+    turned[..., :half].addcmul_(heads[..., half:], sin, value=-1)
+    turned[..., half:].addcmul_(heads[..., :half], sin)
+    return turned

@@ -12,9 +12,9 @@ import torch
 from safetensors import SafetensorError
 from transformers.utils import logging as transformers_logging
 
-from dise_adapters.forward import Forward, TrimmedForward, WholeForward
+from dise_adapters.forward import Forward, LlamaForward, WholeForward
 from dise_adapters.kept import KeptKeys
-from dise_adapters.packed import can_pack, pack
+from dise_adapters.packed import linear
 from dise_adapters.reader import Alignment, TransformerReader
 from dise_core.errors import CheckpointError, InputError, ModelError
 from dise_core.params import EngineConfig
@@ -70,16 +70,16 @@ def _reader(model: Any, device: torch.device, alignment: Alignment, max_cache_to
 
     Some models scale or cap their logits after the head: those are read through their whole forward pass.
     """
-    if can_pack(device, model.dtype):
-        pack(model)
     body, head = model.base_model, model.get_output_embeddings()
     probe = torch.tensor([PROBE], device=device)
     logits = model(probe, use_cache=False).logits
     forward: Forward
     if head is None or not torch.equal(head(body(probe, use_cache=False).last_hidden_state), logits):
         forward, head = WholeForward(model, "logits"), torch.nn.Identity()
+    elif LlamaForward.covers(body):
+        forward, head = LlamaForward(body), linear(head)
     else:
-        forward = TrimmedForward(body) if TrimmedForward.covers(body) else WholeForward(body)
+        forward = WholeForward(body)
     shape = forward.kept_shape
     kept = None if shape is None else KeptKeys(shape, max_cache_tokens, device, model.dtype)
     return TransformerReader(forward, head, logits.shape[-1], device, alignment, kept)

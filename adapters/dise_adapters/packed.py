@@ -1,7 +1,7 @@
-"""Linear layers in oneDNN's own layout of weights, on a CPU.
+"""Linear layers joined where they share their input, and on a CPU in oneDNN's own layout of weights.
 
-In float32 torch leaves such products to MKL, which on AMD's processors runs at half the speed; and a row's result there depends
-on how many rows there are, here it does not. Source: what torch.compile does to weights that it may freeze.
+In float32 torch leaves such products to MKL, which on AMD's processors runs at half the speed; and a row's result there
+depends on how many rows there are, here it does not. Source: what torch.compile does to weights that it may freeze.
 """
 
 from __future__ import annotations
@@ -16,30 +16,34 @@ ROWS = 64
 
 
 class PackedLinear(nn.Module):
-    """x W^T + b with W packed; the weights themselves are not kept."""
+    """x W^T + b with W packed."""
 
-    def __init__(self, linear: nn.Linear) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
-        self.in_features, self.out_features = linear.in_features, linear.out_features
-        self._weight = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach(), ROWS)
-        self._bias = None if linear.bias is None else linear.bias.detach()
+        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, ROWS)
+        self._bias = bias
 
     def forward(self, states: Tensor) -> Tensor:
-        """Return [..., out_features] of states [..., in_features]."""
+        """Return [..., out] of states [..., in]."""
         result: Tensor = torch.ops.mkldnn._linear_pointwise(states, self._weight, self._bias, "none", [], "")
         return result
 
 
-def can_pack(device: torch.device, dtype: torch.dtype) -> bool:
+def can_pack(weight: Tensor) -> bool:
     """Return whether this torch packs such weights."""
     is_x86 = platform.machine().lower() in ("x86_64", "amd64")
-    is_there = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-    return device.type == "cpu" and is_x86 and is_there and dtype in (torch.float32, torch.bfloat16)
+    is_there = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")  # type: ignore[no-untyped-call]
+    return weight.device.type == "cpu" and is_x86 and is_there and weight.dtype in (torch.float32, torch.bfloat16)
 
 
-def pack(model: nn.Module) -> None:
-    """Replace the linear layers of a loaded model by packed ones, in place."""
-    for module in list(model.modules()):
-        for name, child in list(module.named_children()):
-            if type(child) is nn.Linear:
-                setattr(module, name, PackedLinear(child))
+def linear(*layers: nn.Linear) -> nn.Module:
+    """Return linear layers that share their input as one, [..., out of the first + out of the second + ...]."""
+    weights, biases = [layer.weight.detach() for layer in layers], [layer.bias for layer in layers]
+    weight = weights[0] if len(weights) == 1 else torch.cat(weights)
+    bias = None if biases[0] is None else torch.cat([each.detach() for each in biases])
+    if can_pack(weight):
+        return PackedLinear(weight, bias)
+    num_outputs, num_inputs = weight.shape
+    joined = nn.Linear(num_inputs, num_outputs, bias=bias is not None, device="meta")
+    joined.load_state_dict({"weight": weight} | ({} if bias is None else {"bias": bias}), assign=True)
+    return joined.requires_grad_(False)

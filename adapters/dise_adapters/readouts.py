@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dise_adapters.odds import probabilities
 from dise_core.arrays import Ids
 from dise_core.reading import Candidates, Confidence, Distribution, Read, Reading, TokenLogProbs, TopLogProbs
 
@@ -18,7 +19,10 @@ Recipe = tuple[object, ...]
 
 @dataclass(slots=True)
 class RowAnswers:
-    """The answers to R rows of logits: token_ids [R] or [R, k], logprobs alike, confidences [R] or empty."""
+    """The answers to R rows of logits: token_ids [R] or [R, k], logprobs alike, confidences [R] or empty.
+
+    A probability travels as its log-odds: near 1 float32 tells those apart, where all probabilities would be 1.
+    """
 
     token_ids: Tensor
     logprobs: Tensor
@@ -68,6 +72,8 @@ def split_answers(
     token_ids = torch.cat([chunk.token_ids for chunk in chunks]).cpu().numpy()
     logprobs = torch.cat([chunk.logprobs for chunk in chunks]).float().cpu().numpy()
     confidences = torch.cat([chunk.confidences for chunk in chunks]).cpu().numpy().astype(np.float64)
+    if isinstance(group.readout, Candidates) and group.readout.confidence == "probability":
+        confidences = probabilities(confidences)
     start = 0
     for index in group.indices:
         rows = slice(start, start + len(reads[index].positions))
@@ -81,22 +87,25 @@ def _token_logprobs(logits: Tensor, targets: Tensor) -> RowAnswers:
 
 
 def _candidates(logits: Tensor, readout: Candidates, uniforms: Tensor | None) -> RowAnswers:
-    normalizer = _log_normalizer(logits)
-    allowed = logits.clone()
-    allowed[:, list(readout.forbidden)] = -torch.inf
-    token_ids = allowed.argmax(-1) if uniforms is None else _draw(allowed, readout, uniforms)
-    logprobs = (logits.gather(-1, token_ids[:, None]) - normalizer)[:, 0]
-    return RowAnswers(token_ids, logprobs, _confidence(logits, normalizer, logprobs, readout.confidence))
+    work, forbidden = logits.clone(), list(readout.forbidden)
+    work[:, forbidden] = -torch.inf
+    token_ids = work.argmax(-1) if uniforms is None else _draw(work, readout, uniforms)
+    chosen = logits.gather(-1, token_ids[:, None])
+    work[:, forbidden] = logits[:, forbidden]
+    others = _log_normalizer(work.scatter_(-1, token_ids[:, None], -torch.inf))
+    normalizer = torch.logaddexp(chosen, others)
+    confidences = (
+        chosen - others if readout.confidence == "probability" else _spread(logits - normalizer, readout.confidence)
+    )
+    return RowAnswers(token_ids, (chosen - normalizer)[:, 0], confidences.flatten())
 
 
-def _confidence(logits: Tensor, normalizer: Tensor, logprobs: Tensor, kind: Confidence) -> Tensor:
-    if kind == "probability":
-        return logprobs.exp()
+def _spread(logprobs: Tensor, kind: Confidence) -> Tensor:
+    """Return how far a distribution is from even, [R]."""
     if kind == "margin":
-        first, second = torch.topk(logits - normalizer, 2).values.exp().unbind(-1)
+        first, second = torch.topk(logprobs, 2).values.exp().unbind(-1)
         return first - second
-    everything = logits - normalizer
-    return torch.xlogy(everything.exp(), everything.exp()).sum(-1)
+    return torch.xlogy(logprobs.exp(), logprobs.exp()).sum(-1)
 
 
 def _draw(allowed: Tensor, readout: Candidates, uniforms: Tensor) -> Tensor:

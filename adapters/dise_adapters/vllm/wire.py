@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dise_adapters.odds import log_odds, probabilities
 from dise_core.arrays import Ids
 from dise_core.errors import InputError, ModelError, PlanError
 from dise_core.noise import Noise
@@ -126,7 +127,7 @@ def pack(reads: Sequence[Read], readings: Sequence[Reading]) -> Vector:
     for read, reading in zip(reads, readings, strict=True):
         if not isinstance(read.readout, TokenLogProbs | Distribution):
             parts.append(reading.token_ids.ravel())
-        parts += [reading.logprobs.ravel(), reading.confidences]
+        parts += [reading.logprobs.ravel(), log_odds(reading.confidences) if _is_probability(read) else reading.confidences]
     return np.concatenate([np.asarray(part, dtype=np.float32) for part in parts])
 
 
@@ -142,12 +143,18 @@ def unpack(vector: Vector, reads: Sequence[Read], vocab_size: int) -> list[Readi
         if len(confidences) != sizes[2] or len(logprobs) != count:
             break
         token_ids = ids.astype(np.int64) if has_ids else _implied_ids(read, shape)
-        readings.append(Reading(token_ids.reshape(shape), logprobs.reshape(shape), confidences.astype(np.float64)))
+        sure = probabilities(confidences) if _is_probability(read) else confidences.astype(np.float64)
+        readings.append(Reading(token_ids.reshape(shape), logprobs.reshape(shape), sure))
     if len(readings) < len(reads) or start != len(vector):
         raise ModelError(
             "the vLLM engine refused a read or answered another one; do both sides run the same version of dise?"
         )
     return readings
+
+
+def _is_probability(read: Read) -> bool:
+    """Return whether the confidences travel as log-odds: near 1 float32 tells those apart."""
+    return isinstance(read.readout, Candidates) and read.readout.confidence == "probability"
 
 
 def _layout(read: Read, vocab_size: int) -> tuple[tuple[int, ...], bool, bool]:

@@ -1,0 +1,20 @@
+"""Probabilities as log-odds: float32 tells log-odds apart where probabilities near 1 would all be 1."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from dise_core.arrays import Floats
+
+
+def log_odds(probabilities: Floats) -> Floats:
+    """Return log(p / (1 - p)); -inf for 0 and inf for 1."""
+    with np.errstate(divide="ignore"):
+        return np.log(probabilities) - np.log1p(-probabilities)
+
+
+def probabilities(log_odds: npt.NDArray[np.floating]) -> Floats:
+    """Return p, float64."""
+    with np.errstate(over="ignore"):
+        return 1 / (1 + np.exp(-log_odds.astype(np.float64)))

@@ -1,0 +1,52 @@
+"""Linear layers joined and packed: the same numbers as torch's own, whichever way they are computed."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from dise_adapters import packed
+from dise_adapters.hub import read_config
+from dise_adapters.packed import PackedLinear, can_pack, linear
+from dise_core import LLM, Distribution, Read
+from tests.adapters.test_llada import checkpoint
+from tests.reference_dream import default_config, write_checkpoint
+
+
+@pytest.fixture(params=[True, False], ids=["packed", "plain"])
+def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Pack, where this machine does, or not."""
+    is_packed = bool(request.param)
+    if not is_packed:
+        monkeypatch.setattr(packed, "can_pack", lambda _: False)
+    elif not can_pack(torch.zeros(1)):
+        pytest.skip("this torch packs no weights")
+    return is_packed
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@torch.inference_mode()
+def test_layers_that_are_joined_give_what_each_gives(_way: bool, bias: bool) -> None:
+    torch.manual_seed(0)
+    layers = [nn.Linear(24, count, bias=bias) for count in (8, 16, 40)]
+    together, states = linear(*layers), torch.randn(3, 5, 24)
+    assert isinstance(together, PackedLinear) == _way
+    torch.testing.assert_close(together(states), torch.cat([layer(states) for layer in layers], dim=-1), rtol=0, atol=2e-6)
+    [alone] = linear(layers[0])(states[:1, :1]).flatten(0, 1)
+    torch.testing.assert_close(alone, layers[0](states[0, 0]), rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("kind", ["llada", "grouped", "dream"])
+def test_a_model_answers_the_same_packed_and_plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    read_config.cache_clear()
+    if kind == "dream":
+        folder = write_checkpoint(tmp_path, default_config())
+    else:
+        folder = checkpoint(tmp_path, **({"n_heads": 4, "n_kv_heads": 2} if kind == "grouped" else {}))  # type: ignore[arg-type]
+    reads = [Read(np.arange(n), np.arange(n), Distribution()) for n in (3, 20)]
+    answers = LLM(str(folder)).predictor.read(reads)
+    monkeypatch.setattr(packed, "can_pack", lambda _: False)
+    for one, other in zip(answers, LLM(str(folder)).predictor.read(reads), strict=True):
+        np.testing.assert_allclose(one.logprobs, other.logprobs, atol=1e-4)
