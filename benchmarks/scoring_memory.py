@@ -1,6 +1,6 @@
-"""Peak memory of scoring one long text under a large vocabulary, above the weights: all logits at once, and ours.
+"""Peak memory of scoring texts under a large vocabulary, above the weights: all logits of each, and ours.
 
-python benchmarks/scoring_memory.py [--tokens 4096] [--vocabulary 126464] [--width 512]
+python benchmarks/scoring_memory.py [--texts 1] [--tokens 4096] [--vocabulary 126464] [--width 512]
 
 Each way runs in a process of its own on a checkpoint with random weights in LLaDA's format. Linux only.
 """
@@ -14,36 +14,30 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import random_llada
+from against_naive import Naive
 
 WAYS = ("naive", "dise")
 
 
-def measure(way: str, folder: Path, tokens: int, vocabulary: int) -> None:
-    """Score the text once and print its score, seconds, and peak memory above what stood after loading, as JSON."""
-    import torch
-
+def measure(way: str, folder: Path, texts: int, tokens: int, vocabulary: int) -> None:
+    """Score the texts once; print, as JSON, the mean score, the seconds, and the peak memory above that after loading."""
     from dise_core import LLM, ScoringParams
 
-    ids = np.random.default_rng(0).integers(0, vocabulary - 2, tokens)
-    llm = LLM(str(folder))
+    many = np.random.default_rng(0).integers(0, vocabulary - 2, (texts, tokens))
     if way == "naive":
-        reader: Any = llm.predictor._reader  # type: ignore[attr-defined]
-        forward, head = reader._forward, reader._head
+        naive = Naive(str(folder))
 
         def score() -> float:
-            with torch.inference_mode():
-                logits = head(forward(torch.from_numpy(ids)[None], None, np.arange(tokens))).float()
-                logprobs = torch.log_softmax(logits, dim=-1)
-                return float(logprobs.gather(-1, torch.from_numpy(ids)[:, None]).mean())
+            return float(np.mean([naive.score(ids.tolist()) for ids in many]))
     else:
+        llm = LLM(str(folder))
 
         def score() -> float:
-            [answer] = llm.score([[]], [ids.tolist()], ScoringParams(selector="full"))
-            return answer.outputs[0].score.value
+            answers = llm.score([[]] * texts, many.tolist(), ScoringParams(selector="full"))
+            return float(np.mean([answer.outputs[0].score.value for answer in answers]))
 
     before = memory("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")
@@ -62,6 +56,7 @@ def memory(field: str) -> float:
 def main() -> None:
     """Print one line for each way, and the ratio."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--texts", type=int, default=1)
     parser.add_argument("--tokens", type=int, default=4096)
     parser.add_argument("--vocabulary", type=int, default=126464)
     parser.add_argument("--width", type=int, default=512)
@@ -69,16 +64,16 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.way:
-        measure(args.way, args.folder, args.tokens, args.vocabulary)
+        measure(args.way, args.folder, args.texts, args.tokens, args.vocabulary)
         return
     with tempfile.TemporaryDirectory() as folder:
         random_llada.write(Path(folder), args.vocabulary, args.width, layers=2, max_length=args.tokens)
         rows = []
         for way in WAYS:
             command = [sys.executable, __file__, "--way", way, "--folder", folder, "--tokens", str(args.tokens)]
-            command += ["--vocabulary", str(args.vocabulary), "--width", str(args.width)]
+            command += ["--texts", str(args.texts), "--vocabulary", str(args.vocabulary), "--width", str(args.width)]
             rows.append(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
-    print(f"one text of {args.tokens} tokens, V = {args.vocabulary}, d = {args.width}, 2 layers, float32")
+    print(f"{args.texts} x {args.tokens} tokens, V = {args.vocabulary}, d = {args.width}, 2 layers, float32")
     for row in rows:
         print(f"{row['way']:6s} {row['mib']:8.0f} MiB above the weights {row['seconds']:7.2f} s  score {row['score']:.6f}")
     print(f"memory of the naive way: {rows[0]['mib'] / rows[1]['mib']:.1f} times ours")

@@ -16,23 +16,23 @@ from tests.reference_dream import default_config, write_checkpoint
 
 
 @pytest.fixture(params=[True, False], ids=["packed", "plain"])
-def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+def is_packed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Pack, where this machine does, or not."""
-    is_packed = bool(request.param)
-    if not is_packed:
+    wanted = bool(request.param)
+    if not wanted:
         monkeypatch.setattr(packed, "can_pack", lambda _: False)
     elif not can_pack(torch.zeros(1)):
         pytest.skip("this torch packs no weights")
-    return is_packed
+    return wanted
 
 
 @pytest.mark.parametrize("bias", [True, False])
 @torch.inference_mode()
-def test_layers_that_are_joined_give_what_each_gives(_way: bool, bias: bool) -> None:
+def test_layers_that_are_joined_give_what_each_gives(is_packed: bool, bias: bool) -> None:
     torch.manual_seed(0)
     layers = [nn.Linear(24, count, bias=bias) for count in (8, 16, 40)]
     together, states = linear(*layers), torch.randn(3, 5, 24)
-    assert isinstance(together, PackedLinear) == _way
+    assert isinstance(together, PackedLinear) == is_packed
     torch.testing.assert_close(together(states), torch.cat([layer(states) for layer in layers], dim=-1), rtol=0, atol=2e-6)
     [alone] = linear(layers[0])(states[:1, :1]).flatten(0, 1)
     torch.testing.assert_close(alone, layers[0](states[0, 0]), rtol=0, atol=2e-6)

@@ -1,0 +1,120 @@
+"""How time and memory grow: with the requests at once, and with the length of a text.
+
+python benchmarks/scaling.py [--output docs/results/scaling]
+
+Requests: the embedded model writes 48 tokens for 1 to 256 prompts at once. Lengths: a random model of 10 million parameters
+scores one text of 64 to 2,048 tokens, every token of it, under a vocabulary of 8,192. Linux only. Writes results.json and
+scaling.png.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import random_llada
+from against_naive import SHAPES
+from scoring_memory import memory
+from side_by_side import take_turns
+
+from dise_app.cli.memory import keep_freed_memory
+from dise_core import LLM, SamplingParams, ScoringParams
+
+COUNTS = tuple(2**n for n in range(9))
+LENGTHS = tuple(2**n for n in range(6, 12))
+ROUNDS = 5
+VOCABULARY = 8192
+
+Row = dict[str, Any]
+
+
+def requests() -> list[Row]:
+    """Print and return the time of 1 to 256 requests at once."""
+    llm = LLM("countdown")
+    prompts = [f"{n % 97 + 1},{n % 7 + 2},{n % 13 + 5} -> {n % 50 + 3}" for n in range(COUNTS[-1])]
+    params = SamplingParams(max_tokens=48, block_length=16)
+    ways = {str(count): (lambda count=count: llm.generate(prompts[:count], params)) for count in COUNTS}
+    times, _ = take_turns(ways, ROUNDS)
+    alone = statistics.median(times["1"])
+    print("| requests at once | seconds | ms a request | of as many one by one |")
+    print("| ---: | ---: | ---: | ---: |")
+    rows = []
+    for count in COUNTS:
+        seconds = statistics.median(times[str(count)])
+        rows.append({"count": count, "seconds": seconds, "share": seconds / (alone * count)})
+        print(f"| {count} | {seconds:.3f} | {seconds / count * 1e3:.1f} | {rows[-1]['share']:.2f} |", flush=True)
+    return rows
+
+
+def lengths() -> list[Row]:
+    """Print and return the time of scoring one text, and the memory above the weights."""
+    with tempfile.TemporaryDirectory() as folder:
+        llm = LLM(str(random_llada.write(Path(folder), VOCABULARY, *SHAPES[10], max_length=LENGTHS[-1])))
+    random, params = np.random.default_rng(0), ScoringParams(selector="full")
+    print("\n| tokens | seconds | µs a token | peak above the weights, MiB |")
+    print("| ---: | ---: | ---: | ---: |")
+    rows, before = [], memory("VmRSS")
+    for length in LENGTHS:
+        text = random.integers(0, VOCABULARY - 2, length).tolist()
+        times = []
+        for _ in range(ROUNDS + 1):
+            started = time.perf_counter()
+            llm.score([[]], [text], params)
+            times.append(time.perf_counter() - started)
+        seconds, peak = statistics.median(times[1:]), memory("VmHWM") - before
+        rows.append({"length": length, "seconds": seconds, "mib": peak})
+        print(f"| {length} | {seconds:.3f} | {seconds / length * 1e6:.0f} | {peak:.0f} |", flush=True)
+    return rows
+
+
+def plot(by_count: list[Row], by_length: list[Row], path: Path) -> None:
+    """Draw both tables."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, 3, figsize=(13, 3.8), layout="constrained")
+    counts, sizes = [row["count"] for row in by_count], [row["length"] for row in by_length]
+    each = [row["seconds"] / row["count"] * 1e3 for row in by_count]
+    axes[0].plot(counts, each, "o-")
+    axes[0].axhline(each[0], color="grey", linestyle=":", label="one by one")
+    axes[0].set(title="Time of a request", xlabel="requests at once", ylabel="ms", ylim=0, xticks=counts)
+    axes[1].plot(sizes, [row["seconds"] * 1e3 for row in by_length], "o-")
+    axes[1].plot(
+        sizes, [by_length[0]["seconds"] * 1e3 * n / sizes[0] for n in sizes], color="grey", linestyle=":", label="linear"
+    )
+    axes[1].set(title="Time of scoring one text", xlabel="tokens", ylabel="ms", yscale="log", xticks=sizes)
+    axes[2].plot(sizes, [row["mib"] for row in by_length], "o-")
+    axes[2].plot(sizes, [n * VOCABULARY * 8 / 2**20 for n in sizes], color="grey", linestyle=":", label="all logits, twice")
+    axes[2].set(title="Peak memory above the weights", xlabel="tokens", ylabel="MiB", ylim=0, xticks=sizes)
+    for axis, ticks in zip(axes, (counts, sizes, sizes), strict=True):
+        axis.set_xscale("log", base=2)
+        axis.set_xticks(ticks, [str(tick) for tick in ticks])
+        axis.legend(frameon=False)
+        axis.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=150)
+
+
+def main() -> None:
+    """Print both tables and write the files."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=Path)
+    args = parser.parse_args()
+    keep_freed_memory()
+    by_length = lengths()
+    by_count = requests()
+    if args.output is not None:
+        args.output.mkdir(parents=True, exist_ok=True)
+        (args.output / "results.json").write_text(json.dumps({"requests": by_count, "lengths": by_length}, indent=1))
+        plot(by_count, by_length, args.output / "scaling.png")
+
+
+if __name__ == "__main__":
+    main()
