@@ -23,7 +23,7 @@ import random_llada
 import torch
 from side_by_side import ratios, spread, take_turns
 
-from dise_app.cli.memory import keep_freed_memory
+from dise_app.cli.memory import keep_freed_memory, settled
 from dise_app.evaluation import questions
 from dise_core import LLM, SamplingParams, ScoringParams
 
@@ -102,7 +102,7 @@ def scoring(naive: Naive, llm: LLM, texts: list[list[int]]) -> Job:
 
 def embedded(path: Path | None) -> tuple[list[Job], Job]:
     """Return what is timed on the embedded model, and one more that must only agree: all the problems."""
-    naive, llm = Naive("countdown"), LLM("countdown")
+    naive, llm = Naive("countdown"), settled(LLM("countdown"))
     tokenizer = llm.predictor.tokenizer
     prompts = [
         tokenizer.encode_chat([{"role": "user", "content": item.prompt}]).tolist()
@@ -115,7 +115,7 @@ def embedded(path: Path | None) -> tuple[list[Job], Job]:
 def random_jobs(folder: str, vocabulary: int, size: int) -> list[Job]:
     """Return what is timed on a random model."""
     random_llada.write(Path(folder), vocabulary, *SHAPES[size], max_length=512)
-    naive, llm = Naive(folder), LLM(folder)
+    naive, llm = Naive(folder), settled(LLM(folder))
     random = np.random.default_rng(0)
     texts = [random.integers(0, vocabulary - 2, n).tolist() for n in random.integers(*TEXT_LENGTHS, NUM_TEXTS)]
     prompts = [random.integers(0, vocabulary - 2, n).tolist() for n in PROMPT_LENGTHS]

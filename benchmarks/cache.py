@@ -22,7 +22,7 @@ import random_llada
 from against_naive import SHAPES
 from side_by_side import ratios, spread, take_turns
 
-from dise_app.cli.memory import keep_freed_memory
+from dise_app.cli.memory import keep_freed_memory, settled
 from dise_app.evaluation import questions
 from dise_core import LLM, RequestOutput, SamplingParams
 
@@ -56,7 +56,7 @@ def agreement(answers: Sequence[RequestOutput], exact: Sequence[RequestOutput]) 
 def problems(path: Path | None) -> list[dict[str, Any]]:
     """Print what each cache solves, and how long it takes."""
     loaded = questions.load("countdown-short", path)
-    prompts, llm, rows = [item.prompt for item in loaded.items], LLM("countdown"), []
+    prompts, llm, rows = [item.prompt for item in loaded.items], settled(LLM("countdown")), []
     llm.generate(prompts[:64], SamplingParams(max_tokens=48))
     print("| | cache | solved | seconds | texts as exact | lengths as exact | mean difference of scores, nats |")
     print("| --- | --- | ---: | ---: | ---: | ---: | ---: |")
@@ -84,7 +84,7 @@ def random_model(size: int, length: int, caches: Sequence[str], rounds: int) -> 
     random = np.random.default_rng(0)
     prompts = [random.integers(0, VOCABULARY - 2, n).tolist() for n in PROMPT_LENGTHS]
     with tempfile.TemporaryDirectory() as folder:
-        llm = LLM(str(random_llada.write(Path(folder), VOCABULARY, *SHAPES[size], max_length=512)))
+        llm = settled(LLM(str(random_llada.write(Path(folder), VOCABULARY, *SHAPES[size], max_length=512))))
     asked = {
         f"{name}, {cache}": SamplingParams(max_tokens=length, cache=cache, length=name, length_settings=settings)  # type: ignore[arg-type]
         for name, settings in (("fixed", {}), ("dise-flexible", PATIENCE))

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from dise_app.cli.memory import keep_freed_memory, settled
 from dise_core import LLM, SamplingParams
 
 AT_ONCE = 64
@@ -39,7 +40,8 @@ class Stopwatch:
 
 def main() -> None:
     """Print a row for each round."""
-    llm = LLM("countdown", max_num_seqs=AT_ONCE)
+    keep_freed_memory()
+    llm = settled(LLM("countdown", max_num_seqs=AT_ONCE))
     predictor: Any = llm.predictor
     step, read = Stopwatch(llm.engine.step), Stopwatch(predictor.read)
     body = Stopwatch(predictor._reader._forward)

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from side_by_side import ratios, spread, take_turns
 
-from dise_app.cli.memory import keep_freed_memory
+from dise_app.cli.memory import keep_freed_memory, settled
 from dise_app.evaluation import questions
 from dise_core import LLM, SamplingParams, ScoringParams
 
@@ -29,7 +29,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="problems; drawn if not given")
     args = parser.parse_args()
     keep_freed_memory()
-    llm = LLM("countdown")
+    llm = settled(LLM("countdown"))
     prompts = [item.prompt for item in questions.load("countdown-short", args.data).items[:NUM_ANSWERS]]
     texts = [answer.outputs[0].text for answer in llm.generate(prompts, SamplingParams(max_tokens=48, block_length=16))]
     ways = {name: (lambda params=params: llm.score(prompts, texts, params)) for name, params in SCORERS.items()}

@@ -23,7 +23,7 @@ from against_naive import SHAPES
 from scoring_memory import memory
 from side_by_side import take_turns
 
-from dise_app.cli.memory import keep_freed_memory
+from dise_app.cli.memory import keep_freed_memory, settled
 from dise_core import LLM, SamplingParams, ScoringParams
 
 COUNTS = tuple(2**n for n in range(9))
@@ -36,7 +36,7 @@ Row = dict[str, Any]
 
 def requests() -> list[Row]:
     """Print and return the time of 1 to 256 requests at once."""
-    llm = LLM("countdown")
+    llm = settled(LLM("countdown"))
     prompts = [f"{n % 97 + 1},{n % 7 + 2},{n % 13 + 5} -> {n % 50 + 3}" for n in range(COUNTS[-1])]
     params = SamplingParams(max_tokens=48, block_length=16)
     ways = {str(count): (lambda count=count: llm.generate(prompts[:count], params)) for count in COUNTS}
@@ -55,7 +55,7 @@ def requests() -> list[Row]:
 def lengths() -> list[Row]:
     """Print and return the time of scoring one text, and the memory above the weights."""
     with tempfile.TemporaryDirectory() as folder:
-        llm = LLM(str(random_llada.write(Path(folder), VOCABULARY, *SHAPES[10], max_length=LENGTHS[-1])))
+        llm = settled(LLM(str(random_llada.write(Path(folder), VOCABULARY, *SHAPES[10], max_length=LENGTHS[-1]))))
     random, params = np.random.default_rng(0), ScoringParams(selector="full")
     print("\n| tokens | seconds | µs a token | peak above the weights, MiB |")
     print("| ---: | ---: | ---: | ---: |")

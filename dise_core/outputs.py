@@ -214,13 +214,11 @@ class RequestOutput:
     @property
     def approximation(self) -> dict[str, Any]:
         """What the JSON form says of texts that were to be written with a cache; nothing of any other."""
-        if self.cache == "none":
-            return {}
-        computed = round(self.usage.nfe_computed, 2)
-        return {"cache": self.cache, "is_approximate": self.is_approximate, "nfe_computed": computed}
+        return {} if self.cache == "none" else {"cache": self.cache, "is_approximate": self.is_approximate}
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form that the command and the server print."""
+        computed = {} if self.cache == "none" else {"nfe_computed": round(self.usage.nfe_computed, 2)}
         return {
             "prompt": self.prompt,
             "model": self.model,
@@ -230,6 +228,7 @@ class RequestOutput:
                 "prompt_tokens": self.usage.prompt_tokens,
                 "completion_tokens": self.usage.completion_tokens,
                 "nfe": self.usage.nfe,
+                **computed,
                 "seconds": round(self.usage.seconds, 4),
             },
         }

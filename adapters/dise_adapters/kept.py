@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections import deque
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 
 from dise_core.arrays import Ids
+from dise_core.errors import ModelError
 from dise_core.reading import CacheHint, CacheSlot
 
 GROWTH = 16
@@ -79,9 +81,15 @@ class KeptKeys:
         return len(self._free)
 
     def memory(self) -> Tensor:
-        """Return the memory itself."""
+        """Return the memory itself. Raises ModelError if the device has not that much."""
         if self._memory is None:
-            self._memory = torch.zeros(self._shape, **self._options)
+            try:
+                self._memory = torch.zeros(self._shape, **self._options)
+            except RuntimeError as error:
+                gib = math.prod(self._shape) * self._options["dtype"].itemsize / 2**30
+                raise ModelError(
+                    f"no memory to keep keys and values of {self._shape[2]} tokens ({gib:.1f} GiB): lower max_cache_tokens"
+                ) from error
         return self._memory
 
 

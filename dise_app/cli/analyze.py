@@ -63,15 +63,13 @@ def probe(name: str, about: str) -> Callable[..., None]:
         engine: options.Engine,
     ) -> None:
         from dise_app.analysis import probes, report
+        from dise_app.cli.memory import settled
         from dise_app.evaluation import questions
         from dise_core import LLM, SamplingParams
 
         params = SamplingParams(max_tokens=max_tokens, block_length=block_length, tokens_per_step=tokens_per_step)
         loaded = questions.load(dataset, data, limit, seed, data_revision)
-        llm = LLM(
-            model,
-            **engine,
-        )
+        llm = settled(LLM(model, **engine))
         kinds: dict[str, Any] = {"ranks": probes.Ranks, "distances": probes.Distances, "coherence": probes.Coherence}
         more = {"num_trials": trials} if trials is not None and name != "coherence" else {}
         evaluate.finish(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable
 from enum import StrEnum
@@ -92,6 +93,7 @@ def sampled(write: str, about: str, scores: tuple[str, ...] = SCORES) -> Callabl
         *,
         engine: options.Engine,
     ) -> None:
+        from dise_app.cli.memory import settled
         from dise_app.evaluation import questions
         from dise_app.evaluation.experiments import Sampled
         from dise_app.evaluation.scoring import Contenders
@@ -106,11 +108,7 @@ def sampled(write: str, about: str, scores: tuple[str, ...] = SCORES) -> Callabl
             seed=seed,
         )
         loaded = questions.load(dataset, data, limit, seed, data_revision, questions.Shots(shots, shots_file))
-        llm = LLM(
-            model,
-            judge=judge,
-            **engine,
-        )
+        llm = settled(LLM(model, judge=judge, **engine))
         contenders = Contenders.of(score or scores, llm.catalog)
         finish(Sampled(llm, loaded, contenders, params, grader.value), output, _function(write), as_json)
 
@@ -138,6 +136,7 @@ def likelihood(
     engine: options.Engine,
 ) -> None:
     """How often is the likeliest candidate right, by each scorer?"""
+    from dise_app.cli.memory import settled
     from dise_app.evaluation import questions, report
     from dise_app.evaluation.experiments import Likelihood
     from dise_app.evaluation.scoring import Contenders
@@ -146,11 +145,7 @@ def likelihood(
     loaded = questions.load(dataset, data, limit, seed, data_revision, questions.Shots(shots, shots_file))
     if not loaded.items[0].candidates:
         raise InputError(f"data set {dataset!r} has no candidates; take arc-challenge, gpqa or countdown-choice", "dataset")
-    llm = LLM(
-        model,
-        judge=judge,
-        **engine,
-    )
+    llm = settled(LLM(model, judge=judge, **engine))
     chosen = [f"dise:{loaded.dataset.likelihood_selector}", *CHOICE_SCORES]
     contenders = Contenders.of(score or chosen, llm.catalog)
     finish(Likelihood(llm, loaded, contenders, block_length), output, report.likelihood, as_json)
@@ -188,37 +183,29 @@ def length(
     engine: options.Engine,
 ) -> None:
     """What do length controllers solve, and what do they cost?"""
+    from dise_app.cli.memory import settled
     from dise_app.evaluation import questions, report
     from dise_app.evaluation.experiments import Lengths
     from dise_core import LLM, SamplingParams
 
     loaded = questions.load(dataset, data, limit, seed, data_revision, questions.Shots(shots, shots_file))
-    llm = LLM(
-        model,
-        **engine,
+    llm = settled(LLM(model, **engine))
+
+    params = functools.partial(
+        SamplingParams, block_length=block_length, tokens_per_step=tokens_per_step, selector=selector, seed=seed
     )
-
-    def params(max_tokens: int, controller: str, **settings: int) -> SamplingParams:
-        return SamplingParams(
-            max_tokens=max_tokens,
-            block_length=block_length,
-            tokens_per_step=tokens_per_step,
-            length=controller,
-            length_settings=settings,
-            selector=selector,
-            seed=seed,
-        )
-
     variants: dict[str, Any] = {}
     for base in base_length or (128, 256, 512):
         for fixed in (base, base + max_iterations):
-            variants.setdefault(f"fixed, {fixed}", params(fixed, "fixed"))
+            variants.setdefault(f"fixed, {fixed}", params(max_tokens=fixed))
         for k in patience or (2, 3, 4):
             for d in mask_size or (20,):
                 settings = {"patience": k, "mask_size": d, "max_iterations": max_iterations}
-                variants[f"dise-flexible from {base}, K = {k}, D = {d}"] = params(base, "dise-flexible", **settings)
+                variants[f"dise-flexible from {base}, K = {k}, D = {d}"] = params(
+                    max_tokens=base, length="dise-flexible", length_settings=settings
+                )
         if daedal:
-            variants[f"daedal from {base}"] = params(base, "daedal")
+            variants[f"daedal from {base}"] = params(max_tokens=base, length="daedal")
     finish(Lengths(llm, loaded, variants, grader.value), output, report.length, as_json)
 
 

@@ -8,8 +8,45 @@ import typer
 
 from dise_app.cli import options
 
+Pairs = list[str] | None
 
-@options.with_engine
+DENOISING_OPTIONS: options.Table = {
+    "max_tokens": (Annotated[int, typer.Option(help="Length of the response's canvas in tokens.")], 128),
+    "block_length": (options.BlockLength, 32),
+    "tokens_per_step": (Annotated[int | None, typer.Option(help="Tokens written in one step. [default: 2]")], None),
+    "steps": (Annotated[int | None, typer.Option(help="Denoising steps in all, instead of --tokens-per-step.")], None),
+    "eps": (
+        Annotated[float | None, typer.Option(help="Dream's schedule: steps even in time, which falls from 1 to EPS.")],
+        None,
+    ),
+    "temperature": (Annotated[float, typer.Option(help="0 takes the likeliest token.")], 0.0),
+    "top_p": (Annotated[float, typer.Option(help="Draw only from the likeliest tokens of this probability together.")], 1.0),
+    "top_k": (Annotated[int, typer.Option(help="Draw only from this many of the likeliest tokens; 0 means all.")], 0),
+    "seed": (Annotated[int, typer.Option(help="Same seed, same prompt, same answer.")], 0),
+    "cfg_scale": (Annotated[float, typer.Option(help="Scale of classifier-free guidance; 0 turns it off.")], 0.0),
+    "cache": (
+        Annotated[options.CacheName, typer.Option(help="Keep keys and values within a block: faster, and approximate.")],
+        options.CacheName.none,
+    ),
+    "early_exit": (
+        Annotated[float | None, typer.Option(help="End an answer whose rest would be end tokens, each surer than this.")],
+        None,
+    ),
+    "unmasking": (
+        Annotated[str, typer.Option(help="Which masks are filled first; see `dise plugins`.")],
+        "low-confidence",
+    ),
+    "length": (Annotated[str, typer.Option(help="How the length is chosen; see `dise plugins`.")], "fixed"),
+    "n": (Annotated[int, typer.Option("--n", help="Answers to return per prompt, best score first.")], 1),
+    "best_of": (Annotated[int | None, typer.Option(help="Answers to write per prompt; the best n are returned.")], None),
+    "logprobs": (options.LogProbs, 0),
+    "scorer": (options.ScorerName, "dise"),
+    "selector": (options.SelectorName, None),
+}
+"""How answers are written and scored: fields of SamplingParams, by their names."""
+
+
+@options.with_options(denoising=DENOISING_OPTIONS, engine=options.ENGINE_OPTIONS)
 def generate(
     prompts: Annotated[list[str] | None, typer.Argument(help="Prompts; or give --input.", metavar="PROMPT...")] = None,
     model: options.Model = "countdown",
@@ -17,84 +54,39 @@ def generate(
     output: options.Output = None,
     resume: options.Resume = False,
     chat: options.Chat = None,
-    max_tokens: Annotated[int, typer.Option(help="Length of the response's canvas in tokens.")] = 128,
-    block_length: options.BlockLength = 32,
-    tokens_per_step: Annotated[int | None, typer.Option(help="Tokens written in one denoising step. [default: 2]")] = None,
-    steps: Annotated[int | None, typer.Option(help="Denoising steps in all, instead of --tokens-per-step.")] = None,
-    eps: Annotated[
-        float | None, typer.Option(help="Dream's schedule: steps even in time, which falls from 1 to EPS.")
-    ] = None,
-    temperature: Annotated[float, typer.Option(help="0 takes the likeliest token.")] = 0.0,
-    top_p: Annotated[float, typer.Option(help="Draw only from the likeliest tokens with this probability together.")] = 1.0,
-    top_k: Annotated[int, typer.Option(help="Draw only from this many of the likeliest tokens; 0 means all.")] = 0,
-    seed: Annotated[int, typer.Option(help="Same seed, same prompt, same answer.")] = 0,
-    unmasking: Annotated[str, typer.Option(help="Which masks are filled first; see `dise plugins`.")] = "low-confidence",
     unmasking_setting: Annotated[
-        list[str] | None, typer.Option(help="A setting of the unmasking policy; may be repeated.", metavar="KEY=VALUE")
+        Pairs, typer.Option(help="A setting of the unmasking policy; may be repeated.", metavar="KEY=VALUE")
     ] = None,
-    length: Annotated[str, typer.Option(help="How the length is chosen; see `dise plugins`.")] = "fixed",
     length_setting: Annotated[
-        list[str] | None, typer.Option(help="A setting of the length controller; may be repeated.", metavar="KEY=VALUE")
+        Pairs, typer.Option(help="A setting of the length controller; may be repeated.", metavar="KEY=VALUE")
     ] = None,
-    scorer: options.ScorerName = "dise",
-    selector: options.SelectorName = None,
     scorer_setting: options.ScorerSettings = None,
     samples: options.Samples = None,
     judge: options.Judge = None,
-    n: Annotated[int, typer.Option("--n", help="Answers to return per prompt, best score first.")] = 1,
-    best_of: Annotated[
-        int | None, typer.Option(help="Answers to write per prompt, of which the best n are returned.")
-    ] = None,
-    cfg_scale: Annotated[float, typer.Option(help="Scale of classifier-free guidance; 0 turns it off.")] = 0.0,
-    cache: Annotated[
-        options.CacheName, typer.Option(help="Keep keys and values within a block: faster, and approximate.")
-    ] = options.CacheName.none,
-    early_exit: Annotated[
-        float | None, typer.Option(help="End an answer whose rest would be end tokens, each surer than this.")
-    ] = None,
-    logprobs: options.LogProbs = 0,
     as_json: options.Json = False,
     debug: options.Debug = False,  # noqa: ARG001
     *,
+    denoising: dict[str, Any],
     engine: options.Engine,
 ) -> None:
     """Write answers to prompts, each with how sure the model is of it."""
     from dise_app.cli import jsonl, render
+    from dise_app.cli.memory import settled
     from dise_core import LLM, InputError, SamplingParams
 
     if bool(prompts) == (input is not None):
         raise InputError("give either prompts or --input FILE")
-    if steps is not None and tokens_per_step is not None:
+    if denoising["tokens_per_step"] is None:
+        del denoising["tokens_per_step"]
+    elif denoising["steps"] is not None:
         raise InputError("give either --steps or --tokens-per-step")
     params = SamplingParams(
-        max_tokens=max_tokens,
-        block_length=block_length,
-        tokens_per_step=2 if tokens_per_step is None else tokens_per_step,
-        steps=steps,
-        eps=eps,
-        temperature=temperature,
-        top_p=top_p,
-        top_k=top_k,
-        seed=seed,
-        unmasking=unmasking,
+        **denoising,
         unmasking_settings=options.settings(unmasking_setting),
-        length=length,
         length_settings=options.settings(length_setting),
-        scorer=scorer,
         scorer_settings=options.settings(scorer_setting, samples),
-        selector=selector,
-        n=n,
-        best_of=best_of,
-        cfg_scale=cfg_scale,
-        cache=cache.value,
-        early_exit=early_exit,
-        logprobs=logprobs,
     )
-    llm = LLM(
-        model,
-        judge=judge,
-        **engine,
-    )
+    llm = settled(LLM(model, judge=judge, **engine))
 
     def plan_of(record: dict[str, Any]) -> Any:
         return llm.planner.generate(jsonl.text_or_ids(record, "prompt"), params, chat)

@@ -69,7 +69,10 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
 Engine = dict[str, Any]
 """The engine's options, as keyword arguments of LLM."""
 
-ENGINE_OPTIONS: dict[str, tuple[Any, Any]] = {
+Table = dict[str, tuple[Any, Any]]
+"""Options by name: their types and defaults."""
+
+ENGINE_OPTIONS: Table = {
     "engine": (Annotated[EngineName, typer.Option(help="What runs the model.")], EngineName.transformers),
     "tensor_parallel_size": (Annotated[int, typer.Option(help="Devices over which vLLM spreads the model.")], 1),
     "max_num_seqs": (Annotated[int, typer.Option(help="The most sequences in one forward pass.")], 64),
@@ -79,25 +82,35 @@ ENGINE_OPTIONS: dict[str, tuple[Any, Any]] = {
     "dtype": (Annotated[DType, typer.Option("--dtype", help="Type of the weights.")], DType.auto),
     "revision": (Annotated[str | None, typer.Option(help="Branch, tag or commit of a model on the hub.")], None),
 }
-"""Options that every verb with a model has: their types and defaults."""
+"""Options that every verb with a model has."""
 
 
-def with_engine(verb: Callable[..., None]) -> Callable[..., None]:
-    """Return the verb with the engine's options after its own; it gets them all as one argument, `engine`."""
-    own = [p for p in inspect.signature(verb, eval_str=True).parameters.values() if p.name != "engine"]
+def with_options(**tables: Table) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator that gives a verb the tables' options after its own; it gets each table's as one argument."""
     shared = [
         inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=kind)
-        for name, (kind, default) in ENGINE_OPTIONS.items()
+        for table in tables.values()
+        for name, (kind, default) in table.items()
     ]
 
-    @functools.wraps(verb)
-    def command(**given: Any) -> None:
-        engine = {name: given.pop(name) for name in ENGINE_OPTIONS}
-        verb(**given, engine={name: v.value if isinstance(v, StrEnum) else v for name, v in engine.items()})
+    def decorate(verb: Callable[..., None]) -> Callable[..., None]:
+        own = [p for p in inspect.signature(verb, eval_str=True).parameters.values() if p.name not in tables]
 
-    command.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
-    command.__annotations__ = {p.name: p.annotation for p in (*own, *shared)}
-    return command
+        @functools.wraps(verb)
+        def command(**given: Any) -> None:
+            plain = {name: v.value if isinstance(v, StrEnum) else v for name, v in given.items()}
+            parts = {part: {name: plain[name] for name in table} for part, table in tables.items()}
+            verb(**{p.name: given[p.name] for p in own}, **parts)
+
+        command.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
+        command.__annotations__ = {p.name: p.annotation for p in (*own, *shared)}
+        return command
+
+    return decorate
+
+
+with_engine = with_options(engine=ENGINE_OPTIONS)
+"""Gives a verb the options that every verb with a model has, as its argument `engine`."""
 
 
 def settings(pairs: list[str] | None, samples: int | None = None) -> dict[str, Any]:

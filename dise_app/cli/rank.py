@@ -37,6 +37,7 @@ def rank(
     "prompt_ids") and "candidates", a list of texts or of token ids.
     """
     from dise_app.cli import jsonl, render
+    from dise_app.cli.memory import settled
     from dise_core import LLM, InputError, ScoringParams
 
     if bool(candidates) == (input is not None):
@@ -47,11 +48,7 @@ def rank(
         scorer_settings=options.settings(scorer_setting, samples),
         block_length=block_length,
     )
-    llm = LLM(
-        model,
-        judge=judge,
-        **engine,
-    )
+    llm = settled(LLM(model, judge=judge, **engine))
 
     def plan_of(record: dict[str, Any]) -> Any:
         given = record.get("candidates")

@@ -32,6 +32,7 @@ def score(
 ) -> None:
     """Score a given response, or many from a file with "prompt" and "response" (or "prompt_ids", "response_ids")."""
     from dise_app.cli import jsonl, render
+    from dise_app.cli.memory import settled
     from dise_core import LLM, InputError, ScoringParams
 
     if (response is None) == (input is None):
@@ -43,11 +44,7 @@ def score(
         block_length=block_length,
         logprobs=logprobs,
     )
-    llm = LLM(
-        model,
-        judge=judge,
-        **engine,
-    )
+    llm = settled(LLM(model, judge=judge, **engine))
 
     def plan_of(record: dict[str, Any]) -> Any:
         prompt = jsonl.optional_text_or_ids(record, "prompt")

@@ -31,6 +31,7 @@ def serve(
 
     Set DISE_API_KEY to ask every client for that key.
     """
+    from dise_app.cli.memory import settled
     from dise_core import AsyncLLM, InputError
 
     try:
@@ -40,12 +41,7 @@ def serve(
         raise InputError(f"{error.name} is missing: install the server with pip install 'dise[serve]'") from error
 
     _log_to_stderr()
-    llm = AsyncLLM(
-        model,
-        judge=judge,
-        max_waiting=max_waiting,
-        **engine,
-    )
+    llm = settled(AsyncLLM(model, judge=judge, max_waiting=max_waiting, **engine))
     app = create_app(llm, Limits(max_tokens_limit, max_body_bytes, timeout), os.environ.get(KEY_VARIABLE) or None)
     server = GracefulServer(app, llm, host, port, grace)
     listening = server.listen()

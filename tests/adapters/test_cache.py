@@ -10,6 +10,7 @@ import torch
 from dise_adapters.hub import read_config
 from dise_adapters.kept import GROWTH, KeptKeys
 from dise_core import LLM, Candidates, Distribution, Read, SamplingParams
+from dise_core.errors import ModelError
 from dise_core.reading import CacheHint, CacheSlot
 from dise_core.testing import ToyPredictor
 from tests import reference_dream
@@ -161,6 +162,12 @@ def test_a_slot_whose_text_grows_takes_new_places_and_gives_the_old_ones_back_on
     assert kept.take(CacheSlot(), 100)
 
 
+def test_memory_that_cannot_be_had_says_what_to_lower() -> None:
+    kept = KeptKeys((1000, 1000, 1000), 10**6, torch.device("cpu"), torch.float32)
+    with pytest.raises(ModelError, match=r"1000000 tokens .* lower max_cache_tokens"):
+        kept.memory()
+
+
 def test_a_window_runs_only_against_what_is_kept() -> None:
     kept, slot = KeptKeys((1, 1, 2), 10, torch.device("cpu"), torch.float32), CacheSlot()
     assert not kept.holds(CacheHint(slot, (2, 4)), 6)
@@ -180,8 +187,9 @@ def test_an_answer_written_with_a_cache_says_so(tmp_path: Path) -> None:
         for cache in ("none", "prefix")
     )
     assert (cached["cache"], cached["is_approximate"]) == ("prefix", True)
-    assert cached["nfe_computed"] < cached["usage"]["nfe"]
-    assert not {"cache", "is_approximate", "nfe_computed"} & plain.keys()
+    assert cached["usage"]["nfe_computed"] < cached["usage"]["nfe"]
+    assert not {"cache", "is_approximate"} & plain.keys()
+    assert "nfe_computed" not in plain["usage"]
 
 
 def test_a_predictor_without_a_cache_stays_exact() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ def dise(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
             code = 0
         except SystemExit as leaving:
             code = int(leaving.code or 0)
+        finally:
+            gc.unfreeze()  # the command leaves what it loaded out of garbage collection; other tests do not
         captured = capsys.readouterr()
         return Run(code, captured.out, captured.err)
 

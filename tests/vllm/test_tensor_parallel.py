@@ -1,4 +1,4 @@
-"""The model spread over two ranks writes what it writes on one."""
+"""The model spread over two ranks answers as on one, in process and over HTTP."""
 
 import json
 import os
@@ -6,12 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("vllm")
 
-from dise_core import LLM, SamplingParams
+from dise_core import LLM, Read, SamplingParams, TokenLogProbs, TopLogProbs
 from tests.vllm.conftest import FOLDERS
+from tests.vllm.serving import READING, server
 
 SCRIPT = """
 import json, sys
@@ -44,3 +46,21 @@ def test_two_ranks_write_what_one_writes(kind: str, tmp_path: Path) -> None:
     for (token_ids, score), expected in zip(answers, LLM(str(folder)).generate([[1, 2, 3], [4] * 9], params), strict=True):
         assert token_ids == list(expected.outputs[0].token_ids)
         assert score == pytest.approx(expected.outputs[0].score.value, abs=1e-4)
+
+
+@pytest.mark.timeout(400)
+def test_two_ranks_behind_a_server_answer_as_one(tmp_path: Path) -> None:
+    folder = FOLDERS["llada"](tmp_path / "model")
+    ids = np.random.default_rng(0).integers(0, 45, 30)
+    reads = [Read(ids, np.arange(30), TokenLogProbs(ids)), Read(ids, np.arange(5, 20), TopLogProbs(4))]
+    prompts, params = [[1, 2, 3], [4] * 9], SamplingParams(max_tokens=32, block_length=8, tokens_per_step=2)
+    with server(folder, tmp_path / "log", *READING, "--tensor-parallel-size", "2") as running:
+        theirs = LLM(running.address)
+        answers, readings = theirs.generate(prompts, params), theirs.predictor.read(reads)
+    ours = LLM(str(folder))
+    for one, other in zip(answers, ours.generate(prompts, params), strict=True):
+        assert one.outputs[0].token_ids == other.outputs[0].token_ids
+        assert one.outputs[0].score.value == pytest.approx(other.outputs[0].score.value, abs=1e-4)
+    for one, other in zip(readings, ours.predictor.read(reads), strict=True):
+        np.testing.assert_array_equal(one.token_ids, other.token_ids)
+        np.testing.assert_allclose(one.logprobs, other.logprobs, atol=1e-4)
