@@ -43,20 +43,20 @@ class Naive:
     def __init__(self, model: str) -> None:
         with patch("dise_adapters.loading.LlamaForward.covers", return_value=False):
             predictor: Any = LLM(model).predictor
-        self._body, self._head = predictor._reader._forward._model, predictor._reader._head
+        self.body, self.head = predictor._reader._forward._model, predictor._reader._head
         self._mask_id = predictor.special.mask_id
 
     def logits(self, ids: list[int]) -> torch.Tensor:
         """Return all logits of a text, float32 [N, V]."""
-        states = self._body(torch.tensor([ids]), use_cache=False).last_hidden_state
-        logits: torch.Tensor = self._head(states)[0].float()
+        states = self.body(torch.tensor([ids]), use_cache=False).last_hidden_state
+        logits: torch.Tensor = self.head(states)[0].float()
         return logits
 
     @torch.inference_mode()
-    def score(self, ids: list[int]) -> float:
-        """Return DiSE over the whole text."""
+    def score(self, ids: list[int], num_positions: int) -> float:
+        """Return DiSE over the last positions."""
         logprobs = torch.log_softmax(self.logits(ids), dim=-1)
-        return float(logprobs.gather(-1, torch.tensor(ids)[:, None]).mean())
+        return float(logprobs.gather(-1, torch.tensor(ids)[:, None])[-num_positions:].mean())
 
     @torch.inference_mode()
     def decode(self, prompt: list[int], params: SamplingParams) -> list[int]:
@@ -87,15 +87,15 @@ def decoding(naive: Naive, llm: LLM, prompts: list[list[int]], params: SamplingP
 
 
 def scoring(naive: Naive, llm: LLM, texts: list[list[int]]) -> Job:
-    """Return the two ways to score texts; equal to a thousandth of a nat."""
-    params = ScoringParams(selector="full")
+    """Return the two ways to score texts, half prompt and half response, over last-10; equal to a thousandth of a nat."""
+    prompts, responses = [ids[: len(ids) // 2] for ids in texts], [ids[len(ids) // 2 :] for ids in texts]
 
     def ours() -> list[float]:
-        return [answer.outputs[0].score.value for answer in llm.score([[]] * len(texts), texts, params)]
+        return [answer.outputs[0].score.value for answer in llm.score(prompts, responses, ScoringParams(selector="last-10"))]
 
     return (
         f"scoring {len(texts)} texts",
-        lambda: np.round([naive.score(ids) for ids in texts], 3).tolist(),
+        lambda: np.round([naive.score(ids, 10) for ids in texts], 3).tolist(),
         lambda: np.round(ours(), 3).tolist(),
     )
 

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import random_llada
@@ -29,16 +30,21 @@ def measure(way: str, folder: Path, texts: int, tokens: int, vocabulary: int) ->
     many = np.random.default_rng(0).integers(0, vocabulary - 2, (texts, tokens))
     if way == "naive":
         naive = Naive(str(folder))
+        weights = [*naive.body.parameters(), *naive.head.parameters()]
 
         def score() -> float:
-            return float(np.mean([naive.score(ids.tolist()) for ids in many]))
+            return float(np.mean([naive.score(ids.tolist(), tokens) for ids in many]))
     else:
         llm = LLM(str(folder))
+        reader: Any = llm.predictor._reader  # type: ignore[attr-defined]
+        weights = [reader._forward._embed.weight]
 
         def score() -> float:
             answers = llm.score([[]] * texts, many.tolist(), ScoringParams(selector="full"))
             return float(np.mean([answer.outputs[0].score.value for answer in answers]))
 
+    for weight in weights:
+        weight.sum()  # until they are used the weights stay in their file
     before = memory("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")
     started = time.perf_counter()

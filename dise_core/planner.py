@@ -285,17 +285,17 @@ class Planner:
         sequence, report = generation.sequence, generation.evaluation.tokens
         selected = sequence.mask_of(generation.evaluation.score.positions)[sequence.prompt_length :]
         is_end = sequence.special.is_end(sequence.response)
+        text_of = self.predictor.tokenizer.token_text
+        rows = zip(
+            *(each.tolist() for each in (sequence.response, report.logprobs, selected, is_end)),
+            zip(report.top_ids.tolist(), report.top_logprobs.tolist(), strict=True),
+            strict=True,
+        )
         return tuple(
             Token(
-                id=token_id,
-                text=self.predictor.tokenizer.token_text(token_id),
-                logprob=float(report.logprobs[row]),
-                selected=bool(selected[row]),
-                is_end=bool(is_end[row]),
-                top_logprobs=tuple(zip(report.top_ids[row].tolist(), report.top_logprobs[row].tolist(), strict=True)),
-                top_texts=tuple(self.predictor.tokenizer.token_text(i) for i in report.top_ids[row].tolist()),
+                token_id, text_of(token_id), logprob, chosen, end, tuple(zip(*top, strict=True)), tuple(map(text_of, top[0]))
             )
-            for row, token_id in enumerate(sequence.response.tolist())
+            for token_id, logprob, chosen, end, top in rows
         )
 
     def _prompt(self, prompt: Prompt, chat: bool | None) -> _Given:

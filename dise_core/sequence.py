@@ -24,7 +24,10 @@ class SpecialTokens:
 
     def is_end(self, ids: Ids) -> Mask:
         """Return True where ids [...] are end tokens; same shape."""
-        return np.isin(ids, np.fromiter(self.eos_ids, np.int64, len(self.eos_ids)))
+        found = np.zeros(np.shape(ids), np.bool_)
+        for end in self.eos_ids:
+            found |= ids == end
+        return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,12 +6,14 @@ of L layers that is asked at few positions does about L - 1 layers of work.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import rms_norm, scaled_dot_product_attention
 from transformers.models.llama.modeling_llama import LlamaModel
 from transformers.models.qwen2.modeling_qwen2 import Qwen2Model
 
@@ -62,7 +64,7 @@ class LlamaForward:
 
     def __init__(self, body: Any) -> None:
         """Take over the body's weights, layer by layer, so that none is there twice. The body cannot run any more."""
-        self._embed, self._rotation, self._norm = body.embed_tokens, body.rotary_emb, body.norm
+        self._embed, self._rotation, self._norm = body.embed_tokens, body.rotary_emb, _norm(body.norm)
         self._is_causal = bool(getattr(body.config, "is_causal", True))
         self._layers = [_Layer(body.layers.pop(0)) for _ in range(len(body.layers))]
         first = self._layers[0]
@@ -78,8 +80,7 @@ class LlamaForward:
         mask = None if is_key is None or self._is_causal else is_key[:, None, None, :]
         *layers, last = self._layers
         for layer in layers:
-            query, key, value = layer.project(hidden, rotation, kept)
-            heard = layer.attend(query, key, value, mask, is_causal=self._is_causal)
+            heard = layer.attend(*layer.project(hidden, rotation, kept), mask, is_causal=self._is_causal)
             hidden = layer.transform(hidden, heard)
         query, key, value = last.project(hidden, rotation, kept)
         asked, is_query = _queries(places, batch, length)
@@ -103,7 +104,7 @@ class _Layer:
         self.num_queries = attention.q_proj.out_features // self.head_dim
         self.num_keys = attention.k_proj.out_features // self.head_dim
         self._index, self._scaling, self._activation = attention.layer_idx, attention.scaling, feed_forward.act_fn
-        self._attention_norm, self._transform_norm = layer.input_layernorm, layer.post_attention_layernorm
+        self._attention_norm, self._transform_norm = _norm(layer.input_layernorm), _norm(layer.post_attention_layernorm)
         self._heads = linear(attention.q_proj, attention.k_proj, attention.v_proj)
         self._out = linear(attention.o_proj)
         self._gate_and_up = linear(feed_forward.gate_proj, feed_forward.up_proj)
@@ -131,6 +132,11 @@ class _Layer:
         gate, up = self._gate_and_up(self._transform_norm(states)).chunk(2, dim=-1)
         result: Tensor = states + self._down(self._activation(gate).mul_(up))
         return result
+
+
+def _norm(norm: Any) -> Callable[[Tensor], Tensor]:
+    """Return the norm as torch's own function, which passes over the states once."""
+    return partial(rms_norm, normalized_shape=norm.weight.shape, weight=norm.weight, eps=norm.variance_epsilon)
 
 
 def _queries(places: Ids, batch: int, length: int) -> tuple[Ids, np.ndarray]:

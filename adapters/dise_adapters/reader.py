@@ -108,7 +108,7 @@ class TransformerReader:
     def _read_batch(self, batch: list[Row], reads: Sequence[Read]) -> dict[int, Reading]:
         indices = [index for row in batch for index in row.reads]
         asked = [reads[index] for index in indices]
-        groups = group_reads(asked, self._device)
+        groups = group_reads(asked)
         starts = _starts(batch)
         where = [
             self._places([(reads[indices[member]], starts[indices[member]]) for member in group.indices]) for group in groups
@@ -116,9 +116,10 @@ class TransformerReader:
         places = np.unique(np.concatenate([lines.ravel() for lines, _ in where]))
         states = self._hidden_states(batch, places)
         readings: dict[int, Reading] = {}
-        for group, (lines, scales) in zip(groups, where, strict=True):
-            rows = torch.from_numpy(np.searchsorted(places, lines)).to(self._device)
-            answers = self._answers(states, rows, torch.from_numpy(scales).to(self._device), group)
+        for whole, (lines, scales) in zip(groups, where, strict=True):
+            group, stays = whole.without_repeats(lines[0])
+            rows = torch.from_numpy(np.searchsorted(places, lines[:, stays])).to(self._device)
+            answers = self._answers(states, rows, torch.from_numpy(scales[stays]).to(self._device), group.to(self._device))
             readings.update((indices[index], reading) for index, reading in split_answers(group, answers, asked))
         windows = [row for row in batch if isinstance(row, Window)]
         return readings | {i: replace(readings[i], share=row.share) for row in windows for i in row.reads}

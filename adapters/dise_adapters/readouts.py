@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -31,24 +31,47 @@ class RowAnswers:
 
 @dataclass(slots=True)
 class ReadoutGroup:
-    """Reads that are computed together. `per_row`: targets or uniform numbers, one a row, or None."""
+    """Reads that are computed together. `per_row`: targets or uniform numbers, one a row, or None; on the host at first.
+
+    `inverse`: which of the rows answers each position of the reads, in their order; None where each has a row of its own.
+    """
 
     readout: object
     indices: list[int]
     num_rows: int
     per_row: Tensor | None
+    inverse: Ids | None = None
+
+    def without_repeats(self, places: Ids) -> tuple[ReadoutGroup, Ids]:
+        """Return the group with one row for each target at each of the places, int64 [num_rows], and which rows stay.
+
+        A score and the report on its tokens ask for the same.
+        """
+        if not isinstance(self.readout, TokenLogProbs) or self.per_row is None:
+            return self, np.arange(self.num_rows)
+        targets = self.per_row.numpy()
+        keys = places * (targets.max(initial=0) + 1) + targets
+        _, stays, inverse = np.unique(keys, return_index=True, return_inverse=True)
+        return ReadoutGroup(self.readout, self.indices, len(stays), self.per_row[torch.from_numpy(stays)], inverse), stays
+
+    def to(self, device: torch.device) -> ReadoutGroup:
+        """Return the group where its logits will be."""
+        return self if self.per_row is None else replace(self, per_row=self.per_row.to(device))
 
 
-def group_reads(reads: Sequence[Read], device: torch.device) -> list[ReadoutGroup]:
+def group_reads(reads: Sequence[Read]) -> list[ReadoutGroup]:
     """Return the reads in groups of one recipe; in each, rows follow the order of `indices`."""
     groups: dict[Recipe, list[int]] = {}
     for index, read in enumerate(reads):
         groups.setdefault(_recipe(read), []).append(index)
-    return [_group([reads[index] for index in indices], indices, device) for indices in groups.values()]
+    return [_group([reads[index] for index in indices], indices) for indices in groups.values()]
 
 
 def answer_rows(logits: Tensor, group: ReadoutGroup, rows: slice) -> RowAnswers:
-    """Return what the group's readout makes of logits [R, V], float32; `rows`: which of the group's rows they are."""
+    """Return what the group's readout makes of logits [R, V], float32; `rows`: which of the group's rows they are.
+
+    The logits are used up.
+    """
     match group.readout:
         case TokenLogProbs():
             assert group.per_row is not None
@@ -74,6 +97,8 @@ def split_answers(
     confidences = torch.cat([chunk.confidences for chunk in chunks]).cpu().numpy().astype(np.float64)
     if isinstance(group.readout, Candidates) and group.readout.confidence == "probability":
         confidences = probabilities(confidences)
+    if group.inverse is not None:
+        token_ids, logprobs = token_ids[group.inverse], logprobs[group.inverse]
     start = 0
     for index in group.indices:
         rows = slice(start, start + len(reads[index].positions))
@@ -82,8 +107,9 @@ def split_answers(
 
 
 def _token_logprobs(logits: Tensor, targets: Tensor) -> RowAnswers:
-    logprobs = logits.gather(-1, targets[:, None]) - _log_normalizer(logits)
-    return RowAnswers(targets, logprobs[:, 0], logits.new_zeros(0))
+    chosen, highest = logits.gather(-1, targets[:, None]), logits.amax(-1, keepdim=True)
+    normalizer = logits.sub_(highest).exp_().sum(-1, keepdim=True).log_().add_(highest)
+    return RowAnswers(targets, (chosen - normalizer)[:, 0], logits.new_zeros(0))
 
 
 def _candidates(logits: Tensor, readout: Candidates, uniforms: Tensor | None) -> RowAnswers:
@@ -146,11 +172,11 @@ def _recipe(read: Read) -> Recipe:
             return (readout,)
 
 
-def _group(reads: Sequence[Read], indices: list[int], device: torch.device) -> ReadoutGroup:
+def _group(reads: Sequence[Read], indices: list[int]) -> ReadoutGroup:
     values = [_per_row(read) for read in reads]
     per_row = None
     if values[0] is not None:
-        per_row = torch.from_numpy(np.concatenate(values)).to(device)  # type: ignore[arg-type]
+        per_row = torch.from_numpy(np.concatenate(values))  # type: ignore[arg-type]
     return ReadoutGroup(reads[0].readout, indices, sum(len(read.positions) for read in reads), per_row)
 
 

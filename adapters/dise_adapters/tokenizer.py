@@ -37,11 +37,11 @@ class FastTokenizer(Tokenizer):
 
     def encode(self, text: str) -> Ids:
         """Return the ids of a text as it is, int64 [N]. Raises InputError for characters that the vocabulary lacks."""
-        ids = np.asarray(self._tokenizer(text, add_special_tokens=False)["input_ids"], dtype=np.int64)
+        encoding = self._tokenizer.backend_tokenizer.encode(text, add_special_tokens=False)
+        ids = np.asarray(encoding.ids, dtype=np.int64)
         unknown = np.flatnonzero(ids == self._unknown_id)
         if len(unknown):
-            offsets = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
-            start, end = offsets[unknown[0]]
+            start, end = encoding.offsets[unknown[0]]
             raise InputError(f"the model's vocabulary has no {text[start:end]!r} (in {text!r:.80})")
         return ids
 

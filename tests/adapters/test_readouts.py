@@ -21,7 +21,7 @@ def read_all(logits: Logits, readouts: list[Readout]) -> list[tuple[Read, Readin
     num_rows = len(logits)
     reads = [Read(np.zeros(num_rows, np.int64), np.arange(num_rows), readout) for readout in readouts]
     answered: dict[int, Reading] = {}
-    for group in group_reads(reads, CPU):
+    for group in group_reads(reads):
         rows = torch.tensor(np.tile(logits, (len(group.indices), 1)), dtype=torch.float32)
         half = group.num_rows // 2
         chunks = [slice(0, half), slice(half, group.num_rows)] if half else [slice(0, group.num_rows)]
@@ -98,7 +98,7 @@ def test_draws_follow_the_distribution(vocabulary: int, bound: float) -> None:
     num_draws, chunk = 1_000_000, 20_000
     row = np.random.default_rng(0).normal(size=vocabulary) * 1.5
     read = Read(np.zeros(num_draws, np.int64), np.arange(num_draws), Candidates(0.8, noise=Noise(7), forbidden=(4,)))
-    [group] = group_reads([read], CPU)
+    [group] = group_reads([read])
     rows = torch.tensor(row, dtype=torch.float32).expand(chunk, vocabulary)
     chunks = [answer_rows(rows, group, slice(first, first + chunk)) for first in range(0, num_draws, chunk)]
     [(_, reading)] = split_answers(group, chunks, [read])

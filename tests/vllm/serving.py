@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,7 +46,7 @@ def server(folder: Path, log: Path, *arguments: str) -> Iterator[Server]:
     command += ["--port", str(port), "--skip-tokenizer-init", "--dtype", "float32", "--enforce-eager"]
     command += ["--max-num-batched-tokens", "2048", *arguments]
     with log.open("wb") as file:
-        process = subprocess.Popen(command, env=os.environ | ENVIRONMENT, stdout=file, stderr=file)
+        process = subprocess.Popen(command, env=os.environ | ENVIRONMENT, stdout=file, stderr=file, start_new_session=True)
     try:
         address = f"http://127.0.0.1:{port}"
         _wait(address, process, log)
@@ -53,6 +54,8 @@ def server(folder: Path, log: Path, *arguments: str) -> Iterator[Server]:
     finally:
         process.terminate()
         process.wait(60)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # the engine's own processes, where the server was killed
 
 
 def _wait(address: str, process: subprocess.Popen[bytes], log: Path) -> None:

@@ -79,7 +79,7 @@ class ReadingPooler(Pooler):  # type: ignore[misc]
         """Return a Reading for each read, whose rows of the states stand beside it."""
         reads = [read for read, _ in rows]
         readings: dict[int, Reading] = {}
-        for group in group_reads(reads, states.device) if reads else ():
+        for group in (group.to(states.device) for group in group_reads(reads)):
             places = torch.from_numpy(np.concatenate([rows[index][1] for index in group.indices])).to(states.device)
             readings.update(split_answers(group, self._chunks(states, places, group), reads))
         return [readings[index] for index in range(len(reads))]
