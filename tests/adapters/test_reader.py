@@ -135,3 +135,26 @@ def test_padding_changes_nothing_in_a_real_model(tmp_path: Path) -> None:
     for read, reading in zip(reads, predictor.read(reads), strict=True):
         [alone] = predictor.read([read])
         np.testing.assert_allclose(reading.logprobs, alone.logprobs, atol=1e-5)
+
+
+def test_a_target_asked_twice_at_its_place_is_computed_once() -> None:
+    class CountingHead(torch.nn.Linear):
+        num_rows = 0
+
+        def forward(self, states: torch.Tensor) -> torch.Tensor:
+            self.num_rows += len(states)
+            return super().forward(states)
+
+    reader, ids = make_reader(TinyBody()), np.arange(8)
+    head = reader._head = CountingHead(2, 9, bias=False)
+    reads = [
+        Read(ids, np.array([1, 2, 3]), TokenLogProbs(np.array([1, 2, 3]))),
+        Read(ids, np.array([3, 2, 4]), TokenLogProbs(np.array([3, 2, 4]))),
+        Read(ids, np.array([2]), TokenLogProbs(np.array([7]))),
+    ]
+    together = reader.read(reads)
+    assert head.num_rows == 5
+    for read, reading in zip(reads, together, strict=True):
+        [alone] = reader.read([read])
+        np.testing.assert_allclose(reading.logprobs, alone.logprobs, atol=1e-6)
+        np.testing.assert_array_equal(reading.token_ids, alone.token_ids)

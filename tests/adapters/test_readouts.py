@@ -6,14 +6,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dise_adapters.odds import log_odds, probabilities
 from dise_adapters.readouts import answer_rows, group_reads, split_answers
+from dise_adapters.vllm.wire import pack, unpack
 from dise_core import Candidates, Distribution, Read, Reading, TokenLogProbs, TopLogProbs
 from dise_core.noise import Noise
 from dise_core.reading import Confidence, Readout
 from dise_core.testing.toy_model import Logits, naive_readout
 from tests.laws.generators import logits as logits_strategy
-
-CPU = torch.device("cpu")
 
 
 def read_all(logits: Logits, readouts: list[Readout]) -> list[tuple[Read, Reading]]:
@@ -83,6 +83,20 @@ def test_a_constant_added_to_the_logits_changes_nothing(logits: Logits, constant
 def test_logprobs_are_never_positive(logits: Logits) -> None:
     for _, reading in read_all(20 * logits, [TokenLogProbs(np.arange(5)), TopLogProbs(12), Candidates()]):
         assert (reading.logprobs <= 1e-6).all()
+
+
+def test_confidences_within_1e_7_of_1_keep_their_order_on_every_way() -> None:
+    logits = np.zeros((3, 12))
+    logits[:, 5] = [30.0, 22.0, 26.0]
+    [(read, reading)] = read_all(logits, [Candidates()])
+    np.testing.assert_allclose(1 - reading.confidences, 11 * np.exp(-logits[:, 5]), rtol=1e-2)
+    [travelled] = unpack(pack([read], [reading]), [read], 12)
+    np.testing.assert_allclose(1 - travelled.confidences, 11 * np.exp(-logits[:, 5]), rtol=1e-2)
+    assert np.argsort(-travelled.confidences).tolist() == [0, 2, 1]
+
+
+def test_log_odds_reach_both_ends() -> None:
+    assert probabilities(log_odds(np.array([0.0, 0.5, 1.0]))).tolist() == [0.0, 0.5, 1.0]
 
 
 def test_greedy_ties_go_to_the_lower_id() -> None:
