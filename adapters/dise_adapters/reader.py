@@ -189,7 +189,9 @@ class TransformerReader:
             logits, *unconditional = (self._logits(states[line[rows]]) for line in lines)
             for other in unconditional:
                 logits = other + (scales[rows, None] + 1) * (logits - other)
-            yield answer_rows(logits, group, rows)
+            answer = answer_rows(logits, group, rows)
+            del logits, unconditional  # before the next ones are made
+            yield answer
 
     def _logits(self, states: Tensor) -> Tensor:
         logits: Tensor = self._head(states)

@@ -91,10 +91,9 @@ def split_answers(
     group: ReadoutGroup, answers: Iterable[RowAnswers], reads: Sequence[Read]
 ) -> Iterator[tuple[int, Reading]]:
     """Yield each read of the group by its index, with its Reading."""
-    chunks = list(answers)
-    token_ids = torch.cat([chunk.token_ids for chunk in chunks]).cpu().numpy()
-    logprobs = torch.cat([chunk.logprobs for chunk in chunks]).float().cpu().numpy()
-    confidences = torch.cat([chunk.confidences for chunk in chunks]).cpu().numpy().astype(np.float64)
+    joined = _joined(answers, group.num_rows)
+    token_ids, logprobs = joined.token_ids.cpu().numpy(), joined.logprobs.float().cpu().numpy()
+    confidences = joined.confidences.cpu().numpy().astype(np.float64)
     if isinstance(group.readout, Candidates) and group.readout.confidence == "probability":
         confidences = probabilities(confidences)
     if group.inverse is not None:
@@ -104,6 +103,24 @@ def split_answers(
         rows = slice(start, start + len(reads[index].positions))
         yield index, Reading(token_ids[rows], logprobs[rows], confidences[rows])
         start = rows.stop
+
+
+def _joined(answers: Iterable[RowAnswers], num_rows: int) -> RowAnswers:
+    """Return the answers as one.
+
+    Their memory is taken once: a little kept from each chunk would lie where the next one's logits could have gone.
+    """
+    nothing = torch.zeros(0)
+    joined, start = RowAnswers(nothing.long(), nothing, nothing), 0
+    for answer in answers:
+        parts = (answer.token_ids, answer.logprobs, answer.confidences)
+        if start == 0:
+            joined = RowAnswers(*(part.new_empty((min(num_rows, len(part) * num_rows), *part.shape[1:])) for part in parts))
+        stop = start + len(answer.token_ids)
+        for whole, part in zip((joined.token_ids, joined.logprobs, joined.confidences), parts, strict=True):
+            whole[start:stop] = part
+        start = stop
+    return joined
 
 
 def _token_logprobs(logits: Tensor, targets: Tensor) -> RowAnswers:
