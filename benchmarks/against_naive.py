@@ -90,8 +90,10 @@ def scoring(naive: Naive, llm: LLM, texts: list[list[int]]) -> Job:
     """Return the two ways to score texts, half prompt and half response, over last-10; equal to a thousandth of a nat."""
     prompts, responses = [ids[: len(ids) // 2] for ids in texts], [ids[len(ids) // 2 :] for ids in texts]
 
+    params = ScoringParams(selector="last-10", logprobs=None)
+
     def ours() -> list[float]:
-        return [answer.outputs[0].score.value for answer in llm.score(prompts, responses, ScoringParams(selector="last-10"))]
+        return [answer.outputs[0].score.value for answer in llm.score(prompts, responses, params)]
 
     return (
         f"scoring {len(texts)} texts",

@@ -21,8 +21,8 @@ from dise_core import LLM, SamplingParams, ScoringParams
 
 ROUNDS = 5
 SCORERS = {
-    "dise": ScoringParams(selector="response"),
-    "mc": ScoringParams(scorer="mc", scorer_settings={"num_samples": 32}, selector="response"),
+    "dise": ScoringParams(selector="response", logprobs=None),
+    "mc": ScoringParams(scorer="mc", scorer_settings={"num_samples": 32}, selector="response", logprobs=None),
 }
 
 

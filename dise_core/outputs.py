@@ -74,10 +74,10 @@ class TokenReport:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evaluation:
-    """A scored text: the score and the report on its response's tokens."""
+    """A scored text: the score and, where it was asked for, the report on its response's tokens."""
 
     score: Score
-    tokens: TokenReport
+    tokens: TokenReport | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +106,14 @@ class Generation:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """One token of a response. `logprob`: of regenerating it, in nats; `selected`: whether the score is taken over it."""
+    """One token of a response. `logprob`: of regenerating it, in nats; `selected`: whether the score is taken over it.
+
+    `logprob` is None where none was asked for.
+    """
 
     id: int
     text: str
-    logprob: float
+    logprob: float | None
     selected: bool
     is_end: bool
     top_logprobs: tuple[tuple[int, float], ...] = ()

@@ -30,8 +30,10 @@ class ScoringParams(_Params):
     """The scorer's own settings."""
     block_length: int = Field(32, ge=1)
     """Tokens in a block, for the selectors that count in blocks."""
-    logprobs: int = Field(0, ge=0, le=100)
-    """How many of the likeliest tokens to report per response position."""
+    logprobs: int | None = Field(0, ge=0, le=100)
+    """How many of the likeliest tokens to report per response position, beside the log-probability of its own.
+
+    None reports neither: the model's head then runs only where the score is read."""
 
 
 class SamplingParams(ScoringParams):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 from numbers import Integral
 from typing import TypeVar
 
@@ -286,16 +287,21 @@ class Planner:
         selected = sequence.mask_of(generation.evaluation.score.positions)[sequence.prompt_length :]
         is_end = sequence.special.is_end(sequence.response)
         text_of = self.predictor.tokenizer.token_text
-        rows = zip(
-            *(each.tolist() for each in (sequence.response, report.logprobs, selected, is_end)),
-            zip(report.top_ids.tolist(), report.top_logprobs.tolist(), strict=True),
-            strict=True,
-        )
+        written = zip(*(each.tolist() for each in (sequence.response, selected, is_end)), strict=True)
+        read: Iterable[tuple[float | None, list[int], list[float]]] = repeat((None, [], []), len(sequence.response))
+        if report is not None:
+            read = zip(*(each.tolist() for each in (report.logprobs, report.top_ids, report.top_logprobs)), strict=True)
         return tuple(
             Token(
-                token_id, text_of(token_id), logprob, chosen, end, tuple(zip(*top, strict=True)), tuple(map(text_of, top[0]))
+                token_id,
+                text_of(token_id),
+                logprob,
+                chosen,
+                end,
+                tuple(zip(ids, logprobs, strict=True)),
+                tuple(map(text_of, ids)),
             )
-            for token_id, logprob, chosen, end, top in rows
+            for (token_id, chosen, end), (logprob, ids, logprobs) in zip(written, read, strict=True)
         )
 
     def _prompt(self, prompt: Prompt, chat: bool | None) -> _Given:

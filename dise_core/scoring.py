@@ -1,4 +1,4 @@
-"""A scorer bound to what it scores over, reporting on every token of the response in the same forward pass."""
+"""A scorer bound to what it scores over, reporting on every token of the response in the same forward pass, or not."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ from dise_core.sequence import TokenSequence
 
 @dataclass(frozen=True, slots=True)
 class SequenceScorer:
-    """Scores texts with one scorer over one selector. `top_logprobs`: how many likely tokens to report per position."""
+    """Scores texts with one scorer over one selector.
+
+    `top_logprobs`: how many likely tokens to report per position; None makes no report.
+    """
 
     scorer: Scorer
     selector: Selector
-    top_logprobs: int = 0
+    top_logprobs: int | None = 0
 
     def evaluate(self, sequence: TokenSequence) -> Plan[Evaluation]:
         """Return a plan of the evaluation of a finished text: its score, and a report on every token of the response.
@@ -27,12 +30,11 @@ class SequenceScorer:
         The report regenerates every response token with the whole text as context, so it shares a scorer's row where the
         scorer reads the unmasked text, and costs one more forward pass where it does not.
         """
-        plans: tuple[Plan[Any], ...] = (
-            self.scorer.score(sequence, self.selector),
-            regenerate(sequence, self.top_logprobs),
-        )
-        score, tokens = yield from gather(*plans)
-        return Evaluation(score, tokens)
+        plans: list[Plan[Any]] = [self.scorer.score(sequence, self.selector)]
+        if self.top_logprobs is not None:
+            plans.append(regenerate(sequence, self.top_logprobs))
+        score, *tokens = yield from gather(*plans)
+        return Evaluation(score, *tokens)
 
 
 def regenerate(sequence: TokenSequence, top_logprobs: int = 0) -> Plan[TokenReport]:

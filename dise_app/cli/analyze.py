@@ -67,7 +67,9 @@ def probe(name: str, about: str) -> Callable[..., None]:
         from dise_app.evaluation import questions
         from dise_core import LLM, SamplingParams
 
-        params = SamplingParams(max_tokens=max_tokens, block_length=block_length, tokens_per_step=tokens_per_step)
+        params = SamplingParams(
+            max_tokens=max_tokens, block_length=block_length, tokens_per_step=tokens_per_step, logprobs=None
+        )
         loaded = questions.load(dataset, data, limit, seed, data_revision)
         llm = settled(LLM(model, **engine))
         kinds: dict[str, Any] = {"ranks": probes.Ranks, "distances": probes.Distances, "coherence": probes.Coherence}

@@ -106,6 +106,7 @@ def sampled(write: str, about: str, scores: tuple[str, ...] = SCORES) -> Callabl
             temperature=temperature,
             n=n,
             seed=seed,
+            logprobs=None,
         )
         loaded = questions.load(dataset, data, limit, seed, data_revision, questions.Shots(shots, shots_file))
         llm = settled(LLM(model, judge=judge, **engine))
@@ -192,7 +193,12 @@ def length(
     llm = settled(LLM(model, **engine))
 
     params = functools.partial(
-        SamplingParams, block_length=block_length, tokens_per_step=tokens_per_step, selector=selector, seed=seed
+        SamplingParams,
+        block_length=block_length,
+        tokens_per_step=tokens_per_step,
+        selector=selector,
+        seed=seed,
+        logprobs=None,
     )
     variants: dict[str, Any] = {}
     for base in base_length or (128, 256, 512):

@@ -63,7 +63,20 @@ Judge = Annotated[
     str | None, typer.Option(help="An auto-regressive model for the scorers that ask one: folder, hub id or GGUF file.")
 ]
 BlockLength = Annotated[int, typer.Option(help="Tokens in a block of the response.")]
-LogProbs = Annotated[int, typer.Option(help="Likeliest tokens to report per position.")]
+
+
+def _number_or_none(text: str) -> int | None:
+    return None if str(text) == "none" else int(text)
+
+
+LogProbs = Annotated[
+    int | None,
+    typer.Option(
+        help="Likeliest tokens to report per position, beside its own; none reports neither, which is faster.",
+        parser=_number_or_none,
+        metavar="INTEGER|none",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output, and nothing else there.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
 Engine = dict[str, Any]

@@ -78,8 +78,10 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
-def shade(logprob: float) -> str:
-    """Return the colour of a token that is written again with this log-probability."""
+def shade(logprob: float | None) -> str:
+    """Return the colour of a token that is written again with this log-probability; none where it was not asked for."""
+    if logprob is None:
+        return ""
     probability = math.exp(logprob)
     return next(colour for least, colour in SHADES if probability >= least)
 

@@ -68,8 +68,8 @@ class DiseLM(LM):  # type: ignore[misc]
         unknown = sorted(set(settings) - set(SamplingParams.model_fields))
         if unknown:
             raise InputError(f"there is no setting {unknown[0]!r}", unknown[0])
-        self._settings = settings
-        self._scoring = ScoringParams(**{name: settings[name] for name in ScoringParams.model_fields if name in settings})
+        self._settings = {"logprobs": None, **settings}
+        self._scoring = ScoringParams(**{k: v for k, v in self._settings.items() if k in ScoringParams.model_fields})
         self._sampling({})
         self._llm = LLM(model, judge=judge, **engine)
         self._tokenizer = self._llm.predictor.tokenizer

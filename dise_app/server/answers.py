@@ -146,7 +146,7 @@ def _chat_logprobs(tokens: Sequence[Token]) -> dict[str, Any]:
     }
 
 
-def _entry(text: str, logprob: float) -> dict[str, Any]:
+def _entry(text: str, logprob: float | None) -> dict[str, Any]:
     return {"token": text, "logprob": _finite(logprob), "bytes": list(text.encode())}
 
 
@@ -154,5 +154,5 @@ def _named(token: Token) -> list[tuple[str, float]]:
     return [(text, logprob) for (_, logprob), text in zip(token.top_logprobs, token.top_texts, strict=True)]
 
 
-def _finite(logprob: float) -> float:
-    return logprob if math.isfinite(logprob) else LOWEST
+def _finite(logprob: float | None) -> float:
+    return logprob if logprob is not None and math.isfinite(logprob) else LOWEST

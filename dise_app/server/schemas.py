@@ -163,7 +163,7 @@ class ScoreRequest(Scoring):
     prompt: Texts = ""
     response: Texts | list[str] | list[TokenIds]
     chat: bool | None = None
-    logprobs: int = Field(0, ge=0, le=20)
+    logprobs: int | None = Field(0, ge=0, le=20)
 
     @property
     def responses(self) -> list[Texts]:

@@ -50,6 +50,20 @@ def test_the_report_regenerates_every_token_in_the_same_pass(llm: LLM) -> None:
     assert len(llm.predictor.batches) == 1
 
 
+@pytest.mark.parametrize("scorer", ["dise", "interleaved", "mc"])
+def test_the_score_alone_reads_no_other_position(llm: LLM, scorer: str) -> None:
+    asked = [[1, 2, 3]], [[4, 5, END, 6]]
+    [reported] = llm.score(*asked, ScoringParams(scorer=scorer, selector="last-1"))
+    [alone] = llm.score(*asked, ScoringParams(scorer=scorer, selector="last-1", logprobs=None))
+    assert alone.outputs[0].score.value == reported.outputs[0].score.value
+    assert alone.usage.nfe == reported.usage.nfe - (scorer != "dise")
+    assert [token.logprob for token in alone.outputs[0].tokens] == [None] * 4
+    tokens = alone.to_dict()["outputs"][0]["tokens"]
+    assert tokens[3] == {**reported.to_dict()["outputs"][0]["tokens"][3], "logprob": None}
+    reads = next(llm.planner.score([1, 2, 3], [4, 5, END, 6], ScoringParams(selector="last-1", logprobs=None)))
+    assert [read.positions.tolist() for read in reads] == [[6]]
+
+
 def test_nothing_selected_scores_minus_infinity_and_null(llm: LLM) -> None:
     [answer] = llm.score([[1, 2]], [[END, END]])
     assert answer.outputs[0].score.value == -math.inf
