@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 from unittest.mock import patch
@@ -32,8 +33,12 @@ ROWS = {
 }
 
 
-def milliseconds(count: int, other_thread: bool, whole: bool) -> float:
-    """Return the time of one pass over `count` sequences."""
+PARTS = {"mkldnn::_linear_pointwise": "products", "aten::_scaled_dot_product_flash_attention_for_cpu": "attention"}
+"""What of a pass the hardware sets: torch's names of it, and ours."""
+
+
+def one_pass(count: int, whole: bool = False) -> Callable[[], Any]:
+    """Return what runs one pass over `count` sequences."""
     import numpy as np
     import torch
 
@@ -43,13 +48,17 @@ def milliseconds(count: int, other_thread: bool, whole: bool) -> float:
         forward: Any = LLM("countdown").predictor._reader._forward  # type: ignore[attr-defined]
     ids = torch.randint(0, 20, (count, TOKENS))
     places = np.flatnonzero(np.arange(count * TOKENS) % TOKENS >= TOKENS - READ)
-    times: list[float] = []
+    return torch.inference_mode()(lambda: forward(ids, None, places))
 
-    @torch.inference_mode()
+
+def milliseconds(count: int, other_thread: bool, whole: bool) -> float:
+    """Return the time of one pass over `count` sequences."""
+    run_pass, times = one_pass(count, whole), []
+
     def run() -> None:
         for _ in range(40):
             started = time.perf_counter()
-            forward(ids, None, places)
+            run_pass()
             times.append(time.perf_counter() - started)
 
     if other_thread:
@@ -59,6 +68,22 @@ def milliseconds(count: int, other_thread: bool, whole: bool) -> float:
     else:
         run()
     return statistics.median(times[10:]) * 1e3
+
+
+def shares(count: int) -> dict[str, float]:
+    """Return the share of a pass over `count` sequences that its parts take, and all else."""
+    from torch.profiler import ProfilerActivity, profile
+
+    run_pass = one_pass(count)
+    for _ in range(10):
+        run_pass()
+    with profile(activities=[ProfilerActivity.CPU]) as watched:
+        for _ in range(30):
+            run_pass()
+    found = dict.fromkeys([*PARTS.values(), "all else"], 0.0)
+    for each in watched.key_averages():
+        found[PARTS.get(each.key, "all else")] += each.self_cpu_time_total
+    return {name: spent / sum(found.values()) for name, spent in found.items()}
 
 
 def products() -> dict[str, float]:
@@ -101,6 +126,7 @@ def main() -> None:
         command = [sys.executable, __file__, "--count", str(count), *flags]
         found = float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
         print(f"| {name} | {found:.2f} | {found / count:.2f} |", flush=True)
+    print("\nOf 32 sequences at once: " + ", ".join(f"{name} {share:.0%}" for name, share in shares(32).items()))
     print("\nA product of its shape: " + ", ".join(f"{rate:.0f} GFLOP/s in {name}" for name, rate in products().items()))
 
 

@@ -65,8 +65,11 @@ Judge = Annotated[
 BlockLength = Annotated[int, typer.Option(help="Tokens in a block of the response.")]
 
 
-def _number_or_none(text: str) -> int | None:
-    return None if str(text) == "none" else int(text)
+def _number_or_none(given: str | int) -> int | None:
+    try:
+        return None if given == "none" else int(given)
+    except ValueError:
+        raise typer.BadParameter(f"{given!r} is neither a number nor none") from None
 
 
 LogProbs = Annotated[
