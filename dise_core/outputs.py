@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -104,8 +104,7 @@ class Generation:
     finish_reason: Literal["stop", "length"] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(NamedTuple):
     """One token of a response. `logprob`: of regenerating it, in nats; `selected`: whether the score is taken over it.
 
     `logprob` is None where none was asked for.
