@@ -110,7 +110,7 @@ def embedded(path: Path | None) -> tuple[list[Job], Job]:
         tokenizer.encode_chat([{"role": "user", "content": item.prompt}]).tolist()
         for item in questions.load("countdown-short", path).items
     ]
-    params = SamplingParams(max_tokens=48, block_length=16)
+    params = SamplingParams(max_tokens=48, block_length=16, logprobs=None)
     return [decoding(naive, llm, prompts[:64], params)], decoding(naive, llm, prompts, params)
 
 
@@ -121,7 +121,7 @@ def random_jobs(folder: str, vocabulary: int, size: int) -> list[Job]:
     random = np.random.default_rng(0)
     texts = [random.integers(0, vocabulary - 2, n).tolist() for n in random.integers(*TEXT_LENGTHS, NUM_TEXTS)]
     prompts = [random.integers(0, vocabulary - 2, n).tolist() for n in PROMPT_LENGTHS]
-    params = SamplingParams(max_tokens=32, tokens_per_step=4)
+    params = SamplingParams(max_tokens=32, tokens_per_step=4, logprobs=None)
     return [scoring(naive, llm, texts), decoding(naive, llm, prompts, params)]
 
 

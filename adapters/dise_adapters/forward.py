@@ -19,7 +19,8 @@ from transformers.models.qwen2.modeling_qwen2 import Qwen2Model
 
 from dise_adapters.kept import Pass
 from dise_adapters.packed import linear
-from dise_core.arrays import Ids
+from dise_adapters.ragged import Ragged
+from dise_core.arrays import Ids, Mask
 
 
 class Forward(Protocol):
@@ -28,7 +29,10 @@ class Forward(Protocol):
     kept_shape: tuple[int, int, int] | None
     """Layers, key-value heads and numbers of a head, where keys and values can be kept; else None."""
 
-    def __call__(self, input_ids: Tensor, is_real: Tensor | None, places: Ids, kept: Pass | None = None) -> Tensor:
+    max_padding: float
+    """The share of a batch that padding may take."""
+
+    def __call__(self, input_ids: Tensor, is_real: Mask | None, places: Ids, kept: Pass | None = None) -> Tensor:
         """Return the hidden states [R, d] at `places`, ascending int64 [R], in the flattened batch.
 
         input_ids: int64 [B, N]. is_real: bool [B, N], False where a row is padded at its end; None if no row is. kept: what
@@ -40,21 +44,24 @@ class WholeForward:
     """Any model of transformers: all of its states, and of them those asked for."""
 
     kept_shape: tuple[int, int, int] | None = None
+    max_padding = 0.25
 
     def __init__(self, model: Any, output: str = "last_hidden_state") -> None:
         self._model = model
         self._output = output
 
-    def __call__(self, input_ids: Tensor, is_real: Tensor | None, places: Ids, kept: Pass | None = None) -> Tensor:
+    def __call__(self, input_ids: Tensor, is_real: Mask | None, places: Ids, kept: Pass | None = None) -> Tensor:
         """Return the states at the places."""
         assert kept is None
-        mask = None if is_real is None else is_real.long()
+        mask = None if is_real is None else torch.from_numpy(is_real).to(input_ids.device, torch.int64)
         states: Tensor = self._model(input_ids, attention_mask=mask, use_cache=False)[self._output]
         return states.flatten(0, 1)[torch.from_numpy(places).to(states.device)]
 
 
 class LlamaForward:
-    """The computation of Llama and Qwen2, its last layer only where someone asks."""
+    """The computation of Llama and Qwen2, its last layer only where someone asks, and without padding but in attention."""
+
+    max_padding = 0.5
 
     @staticmethod
     def covers(body: Any) -> bool:
@@ -70,28 +77,31 @@ class LlamaForward:
         first = self._layers[0]
         self.kept_shape = None if self._is_causal else (len(self._layers), first.num_keys, first.head_dim)
 
-    def __call__(self, input_ids: Tensor, is_real: Tensor | None, places: Ids, kept: Pass | None = None) -> Tensor:
+    def __call__(self, input_ids: Tensor, is_real: Mask | None, places: Ids, kept: Pass | None = None) -> Tensor:
         """Return the states at the places."""
-        hidden = self._embed(input_ids)
-        batch, length, width = hidden.shape
-        positions = torch.arange(length, device=hidden.device)[None] if kept is None else kept.positions
-        rotation = self._rotation(hidden, positions)
-        is_key = is_real if kept is None or kept.is_key is None else kept.is_key
-        mask = None if is_key is None or self._is_causal else is_key[:, None, None, :]
+        device, (batch, length) = input_ids.device, input_ids.shape
+        lines = Ragged.of(is_real, (batch, length), device)
+        hidden = self._embed(lines.packed(input_ids))
+        positions = torch.arange(length, device=device).expand(batch, -1) if kept is None else kept.positions
+        rotation = self._rotation(hidden, lines.packed(positions)[None])
+        mask = None if self._is_causal else _mask(is_real, kept, device)
         *layers, last = self._layers
         for layer in layers:
-            heard = layer.attend(*layer.project(hidden, rotation, kept), mask, is_causal=self._is_causal)
-            hidden = layer.transform(hidden, heard)
-        query, key, value = last.project(hidden, rotation, kept)
+            query, key, value = layer.project(hidden, rotation)
+            keys = layer.keys(lines.padded(key), lines.padded(value), kept)
+            heard = layer.attend(lines.padded(query), *keys, mask, is_causal=self._is_causal)
+            hidden = layer.transform(hidden, lines.packed(heard))
+        query, key, value = last.project(hidden, rotation)
+        keys = last.keys(lines.padded(key), lines.padded(value), kept)
         asked, is_query = _queries(places, batch, length)
-        where = torch.from_numpy(asked).to(hidden.device)
+        where, rows, taken, tokens = (
+            torch.from_numpy(array).to(device)
+            for array in (asked, lines.which(asked + np.arange(batch)[:, None] * length), is_query, lines.which(places))
+        )
         if self._is_causal:
-            mask = torch.arange(length, device=hidden.device) <= where[:, None, :, None]
-        query = query.gather(2, where[:, None, :, None].expand(-1, query.shape[1], -1, query.shape[3]))
-        taken = torch.from_numpy(np.flatnonzero(is_query)).to(hidden.device)
-        heard = last.attend(query, key, value, mask).flatten(0, 1)[taken]
-        states = hidden.view(-1, width)[torch.from_numpy(places).to(hidden.device)]
-        result: Tensor = self._norm(last.transform(states, heard))
+            mask = torch.arange(length, device=device) <= where[:, None, :, None]
+        heard = last.attend(query[rows], *keys, mask)[taken]
+        result: Tensor = self._norm(last.transform(hidden[tokens], heard))
         return result
 
 
@@ -110,17 +120,21 @@ class _Layer:
         self._gate_and_up = linear(feed_forward.gate_proj, feed_forward.up_proj)
         self._down = linear(feed_forward.down_proj)
 
-    def project(self, hidden: Tensor, rotation: tuple[Tensor, Tensor], kept: Pass | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Return queries [B, H, N, D], and the keys and values to attend to, of states [B, N, d]."""
+    def project(self, hidden: Tensor, rotation: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries, keys and values, [T, H, D], of states [T, d]."""
         heads = self._heads(self._attention_norm(hidden)).unflatten(-1, (-1, self.head_dim))
-        turning, value = torch.split(heads, [self.num_queries + self.num_keys, self.num_keys], dim=2)
-        query, key = torch.split(_rotated(turning, *rotation), [self.num_queries, self.num_keys], dim=2)
-        query, key, value = (part.transpose(1, 2) for part in (query, key, value))
-        return (query, key, value) if kept is None else (query, *kept.update(key, value, self._index))
+        turning, value = torch.split(heads, [self.num_queries + self.num_keys, self.num_keys], dim=1)
+        query, key = torch.split(_rotated(turning, *rotation), [self.num_queries, self.num_keys], dim=1)
+        return query, key, value
+
+    def keys(self, key: Tensor, value: Tensor, kept: Pass | None) -> tuple[Tensor, Tensor]:
+        """Return the keys and values to attend to, [B, N, H, D]: those of the batch, or all that are kept."""
+        return (key, value) if kept is None else kept.update(key, value, self._index)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, is_causal: bool = False) -> Tensor:
-        """Return what the queries hear, [B, N, H * D]."""
+        """Return what queries [B, M, H, D] hear of keys and values [B, N, H, D], as [B, M, H * D]."""
         is_grouped = self.num_queries != self.num_keys
+        query, key, value = (part.transpose(1, 2) for part in (query, key, value))
         heard = scaled_dot_product_attention(
             query, key, value, mask, scale=self._scaling, is_causal=is_causal, enable_gqa=is_grouped
         )
@@ -149,11 +163,18 @@ def _queries(places: Ids, batch: int, length: int) -> tuple[Ids, np.ndarray]:
     return queried, is_query
 
 
+def _mask(is_real: Mask | None, kept: Pass | None, device: torch.device) -> Tensor | None:
+    """Return which keys are real, bool [B, 1, 1, N]; None if all are."""
+    if kept is not None and kept.is_key is not None:
+        return kept.is_key[:, None, None, :]
+    return None if is_real is None else torch.from_numpy(is_real).to(device)[:, None, None, :]
+
+
 def _rotated(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Return heads [B, N, H, D] with rotary position embeddings; cos and sin: [B or 1, N, D], halves alike."""
+    """Return heads [T, H, D] with rotary position embeddings; cos and sin: [1, T, D], halves alike."""
     half = heads.shape[-1] // 2
-    sin = sin[:, :, None, :half]
-    turned = heads * cos[:, :, None]
+    sin = sin[0, :, None, :half]
+    turned = heads * cos[0, :, None]
     turned[..., :half].addcmul_(heads[..., half:], sin, value=-1)
     turned[..., half:].addcmul_(heads[..., :half], sin)
     return turned

@@ -103,7 +103,7 @@ class _Text:
 
 @dataclass(slots=True)
 class Pass:
-    """One pass over a batch of texts that are kept, in the shape in which transformers' attention asks for a cache.
+    """One pass over a batch of texts that are kept.
 
     positions: where each token of the batch stands in its text, int64 [B, W]. Rows that are padded have is_real False there.
     written: places of the real tokens, int64. read: places of each text's tokens, [B, N], padded, and is_key [B, N]; None
@@ -117,14 +117,14 @@ class Pass:
     read: Tensor | None = None
     is_key: Tensor | None = None
 
-    def update(self, key: Tensor, value: Tensor, layer: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-        """Keep the batch's keys and values [B, H, W, D]; return those to attend to: the same, or all kept, [B, H, N, D]."""
+    def update(self, key: Tensor, value: Tensor, layer: int) -> tuple[Tensor, Tensor]:
+        """Keep the batch's keys and values [B, W, H, D]; return those to attend to: the same, or all kept, [B, N, H, D]."""
         kept = self.memory[layer]
         for index, fresh in enumerate((key, value)):
-            kept[index, self.written] = fresh.transpose(1, 2)[self.is_real].to(kept.dtype)
+            kept[index, self.written] = fresh[self.is_real].to(kept.dtype)
         if self.read is None:
             return key, value
-        everything = kept[:, self.read].transpose(2, 3)
+        everything = kept[:, self.read]
         return everything[0].to(key.dtype), everything[1].to(value.dtype)
 
 

@@ -18,9 +18,6 @@ from dise_core.arrays import Ids, LogProbs, Mask
 from dise_core.errors import InputError, ModelError
 from dise_core.reading import Read, Reading, Row, distinct_rows
 
-MAX_PADDING = 0.25
-"""The share of a batch that padding may take."""
-
 CPU_TOKENS = 2048
 """Tokens of a batch on a CPU: its matrix products are at full speed by then, and what they make still fits the cache."""
 
@@ -75,7 +72,8 @@ class TransformerReader:
         rows = [self._run(row) for row in distinct_rows(reads) if _num_positions(row, reads)]
         max_tokens = CPU_TOKENS if self._device.type == "cpu" else math.inf
         for kind in (False, True):
-            for batch in padded_batches([row for row in rows if isinstance(row, Window) == kind], max_tokens):
+            some = [row for row in rows if isinstance(row, Window) == kind]
+            for batch in padded_batches(some, self._forward.max_padding, max_tokens):
                 readings.update(self._read_within_memory(batch, reads))
         return [readings.get(index) or Reading.of_nothing() for index in range(len(reads))]
 
@@ -133,8 +131,8 @@ class TransformerReader:
         for place, ids in enumerate(sequences):
             input_ids[place, : len(ids)] = ids
             is_real[place, : len(ids)] = True
-        mask = None if is_real.all() else torch.from_numpy(is_real).to(self._device)
         kept = self._pass(batch, is_real)
+        mask = None if is_real.all() else is_real
         return self._forward(torch.from_numpy(input_ids).to(self._device), mask, places, kept)
 
     def _pass(self, batch: list[Row], is_real: Mask) -> Pass | None:
@@ -203,8 +201,8 @@ def rows_at_once(vocab_size: int, device: torch.device) -> int:
     return max(1, (MAX_LOGITS // 8 if device.type == "cpu" else MAX_LOGITS) // vocab_size)
 
 
-def padded_batches(rows: Sequence[Row], max_tokens: float = math.inf) -> Iterator[list[Row]]:
-    """Yield the rows in batches, longest first, in which at most MAX_PADDING of the tokens are padding.
+def padded_batches(rows: Sequence[Row], max_padding: float, max_tokens: float = math.inf) -> Iterator[list[Row]]:
+    """Yield the rows in batches, longest first, in which at most a share of `max_padding` of the tokens is padding.
 
     A batch of several rows holds at most `max_tokens` tokens, padding counted.
     """
@@ -214,7 +212,7 @@ def padded_batches(rows: Sequence[Row], max_tokens: float = math.inf) -> Iterato
         num_sequences += row.num_sequences
         num_tokens += row.num_tokens
         padded = num_sequences * len(batch[0].token_ids) if batch else 0
-        if batch and (num_tokens < (1 - MAX_PADDING) * padded or padded > max_tokens):
+        if batch and (num_tokens < (1 - max_padding) * padded or padded > max_tokens):
             yield batch
             batch, num_sequences, num_tokens = [], row.num_sequences, row.num_tokens
         batch.append(row)

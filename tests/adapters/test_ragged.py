@@ -1,0 +1,67 @@
+"""Batches of unequal length: the same answers with padding, without it, and from each text alone."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dise_adapters import ragged
+from dise_adapters.hub import read_config
+from dise_adapters.ragged import Ragged
+from dise_core import LLM, Distribution, Read, SamplingParams
+from tests.adapters import test_llama
+from tests.adapters.test_llada import checkpoint
+from tests.reference_dream import default_config, write_checkpoint
+
+LENGTHS = (20, 3, 12, 11, 20, 7)
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=6))
+def test_padding_goes_and_comes_back(lengths: list[int]) -> None:
+    is_real = np.arange(max(lengths)) < np.array(lengths)[:, None]
+    lines = Ragged.of(is_real, is_real.shape, torch.device("cpu"))
+    padded = torch.arange(is_real.size * 2).view(*is_real.shape, 2)
+    packed = lines.packed(padded)
+    has_gone = is_real.mean() <= 1 - ragged.LEAST_PADDING
+    assert len(packed) == (is_real.sum() if has_gone else is_real.size)
+    assert torch.equal(lines.padded(packed)[torch.from_numpy(is_real)], padded[torch.from_numpy(is_real)])
+    places = np.flatnonzero(is_real)
+    assert torch.equal(packed[lines.which(places)], padded.flatten(0, 1)[places])
+
+
+@pytest.fixture(params=["llada", "grouped", "dream", "causal"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    read_config.cache_clear()
+    match request.param:
+        case "dream":
+            return write_checkpoint(tmp_path, default_config())
+        case "causal":
+            return Path(test_llama.checkpoint(tmp_path, test_llama.llama()))
+        case "grouped":
+            return checkpoint(tmp_path, n_heads=4, n_kv_heads=2)
+    return checkpoint(tmp_path)
+
+
+def test_answers_do_not_depend_on_the_padding(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    predictor = LLM(str(folder)).predictor
+    reads = [Read(np.arange(n) % 40, np.arange(1, n, 2), Distribution()) for n in LENGTHS]
+    alone = [predictor.read([read])[0].logprobs for read in reads]
+    for least in (0.0, 1.0):
+        monkeypatch.setattr(ragged, "LEAST_PADDING", least)
+        for expected, found in zip(alone, predictor.read(reads), strict=True):
+            np.testing.assert_allclose(found.logprobs, expected, atol=2e-5)
+
+
+@pytest.mark.parametrize("cache", ["none", "prefix", "dual"])
+def test_texts_do_not_depend_on_the_padding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: str) -> None:
+    read_config.cache_clear()
+    llm = LLM(str(checkpoint(tmp_path)))
+    prompts = [np.random.default_rng(n).integers(0, 48, n).tolist() for n in (1, 5, 12, 30)]
+    params = SamplingParams(max_tokens=12, block_length=8, cache=cache)  # type: ignore[arg-type]
+    alone = [llm.generate(prompt, params)[0].outputs[0].token_ids for prompt in prompts]
+    for least in (0.0, 1.0):
+        monkeypatch.setattr(ragged, "LEAST_PADDING", least)
+        assert [answer.outputs[0].token_ids for answer in llm.generate(prompts, params)] == alone
