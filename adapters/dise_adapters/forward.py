@@ -96,11 +96,16 @@ class LlamaForward:
         asked, is_query = _queries(places, batch, length)
         where, rows, taken, tokens = (
             torch.from_numpy(array).to(device)
-            for array in (asked, lines.which(asked + np.arange(batch)[:, None] * length), is_query, lines.which(places))
+            for array in (
+                asked,
+                lines.which(asked + np.arange(batch)[:, None] * length),
+                np.flatnonzero(is_query),
+                lines.which(places),
+            )
         )
         if self._is_causal:
             mask = torch.arange(length, device=device) <= where[:, None, :, None]
-        heard = last.attend(query[rows], *keys, mask)[taken]
+        heard = last.attend(query[rows], *keys, mask).flatten(0, 1)[taken]
         result: Tensor = self._norm(last.transform(hidden[tokens], heard))
         return result
 

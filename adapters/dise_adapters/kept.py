@@ -105,26 +105,26 @@ class _Text:
 class Pass:
     """One pass over a batch of texts that are kept.
 
-    positions: where each token of the batch stands in its text, int64 [B, W]. Rows that are padded have is_real False there.
-    written: places of the real tokens, int64. read: places of each text's tokens, [B, N], padded, and is_key [B, N]; None
-    where the batch holds the whole texts.
+    positions: where each token of the batch stands in its text, int64 [B, W]. kept: which tokens of the flattened batch
+    are kept, int64 [T]; written: at which places, int64 [T]. read: places of each text's tokens, [B, N], padded, and
+    is_key [B, N]; None where the batch holds the whole texts.
     """
 
     memory: Tensor
     positions: Tensor
-    is_real: Tensor
+    kept: Tensor
     written: Tensor
     read: Tensor | None = None
     is_key: Tensor | None = None
 
     def update(self, key: Tensor, value: Tensor, layer: int) -> tuple[Tensor, Tensor]:
         """Keep the batch's keys and values [B, W, H, D]; return those to attend to: the same, or all kept, [B, N, H, D]."""
-        kept = self.memory[layer]
+        memory = self.memory[layer]
         for index, fresh in enumerate((key, value)):
-            kept[index, self.written] = fresh[self.is_real].to(kept.dtype)
+            memory[index, self.written] = fresh.flatten(0, 1)[self.kept].to(memory.dtype)
         if self.read is None:
             return key, value
-        everything = kept[:, self.read]
+        everything = memory[:, self.read]
         return everything[0].to(key.dtype), everything[1].to(value.dtype)
 
 

@@ -148,11 +148,12 @@ class TransformerReader:
         written = [kept[first : first + count] for kept, (first, count) in zip(places, spans, strict=True)]
         is_kept = is_real & np.array([slot is not None for slot in slots])[:, None]
         positions = np.array([_first(row) for row in lines])[:, None] + np.arange(is_real.shape[1])
-        stands, is_put, put = (
-            torch.from_numpy(array).to(self._device) for array in (positions, is_kept, np.concatenate(written))
+        stands, fresh, put = (
+            torch.from_numpy(array).to(self._device)
+            for array in (positions, np.flatnonzero(is_kept), np.concatenate(written))
         )
         read, is_key = padded(places, self._device) if isinstance(batch[0], Window) else (None, None)
-        return Pass(self.room.memory(), stands, is_put, put, read, is_key)
+        return Pass(self.room.memory(), stands, fresh, put, read, is_key)
 
     def _is_kept(self, row: Row) -> bool:
         """Return whether there is room to keep a row; a window's text is kept already."""
