@@ -194,7 +194,10 @@ class Planner:
         return bound, params.model_copy(update={"selector": selector})
 
     def _denoiser(self, prompt: _Given, params: SamplingParams, policy: UnmaskingPolicy, sample: int) -> Denoiser:
-        check_token_ids(as_ids(params.forbidden_token_ids), self.predictor.vocab_size, "forbidden_token_ids")
+        forbidden = as_ids(params.forbidden_token_ids)
+        check_token_ids(forbidden, self.predictor.vocab_size, "forbidden_token_ids")
+        if len({self.predictor.special.mask_id, *forbidden.tolist()}) == self.predictor.vocab_size:
+            raise InputError("every token is forbidden, so none could be written", "forbidden_token_ids")
         return Denoiser(
             special=self.predictor.special,
             policy=policy,

@@ -13,6 +13,9 @@ from dise_adapters.odds import probabilities
 from dise_core.arrays import Ids
 from dise_core.reading import Candidates, Confidence, Distribution, Read, Reading, TokenLogProbs, TopLogProbs
 
+LEAST_TEMPERATURE = 1e-6
+"""Any lower one draws as this does: the likeliest token."""
+
 Recipe = tuple[object, ...]
 """What rows must share to be computed together: the readout without what differs from row to row."""
 
@@ -152,12 +155,16 @@ def _spread(logprobs: Tensor, kind: Confidence) -> Tensor:
 
 
 def _draw(allowed: Tensor, readout: Candidates, uniforms: Tensor) -> Tensor:
-    """Return the token at which the cumulative distribution of each row passes its uniform number, int64 [R]."""
-    probabilities = torch.softmax(_keep_likely(allowed / readout.temperature, readout), dim=-1)
+    """Return the token at which the cumulative distribution of each row passes its uniform number, int64 [R].
+
+    Where logits are NaN it is some token, whose log-probability is NaN.
+    """
+    sharpened = (allowed - allowed.amax(-1, keepdim=True)) / max(readout.temperature, LEAST_TEMPERATURE)
+    probabilities = torch.softmax(_keep_likely(sharpened, readout), dim=-1)
     cumulative = probabilities.cumsum(-1)
     total = cumulative[:, -1:]
     targets = torch.minimum(uniforms[:, None].to(total.dtype) * total, torch.nextafter(total, torch.zeros_like(total)))
-    return torch.searchsorted(cumulative, targets, right=True)[:, 0]
+    return torch.searchsorted(cumulative, targets, right=True)[:, 0].clamp_max(cumulative.shape[-1] - 1)
 
 
 def _keep_likely(logits: Tensor, readout: Candidates) -> Tensor:

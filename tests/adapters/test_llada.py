@@ -175,11 +175,21 @@ def test_a_broken_config_is_named(tmp_path: Path, text: str, problem: str) -> No
         LLM(str(tmp_path))
 
 
-def test_nan_weights_fail_the_request_with_the_position(tmp_path: Path) -> None:
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_nan_weights_fail_the_request_with_the_position(tmp_path: Path, temperature: float) -> None:
     folder = checkpoint(tmp_path)
     edit_weights(folder, **{"model.transformer.ln_f.weight": torch.full((64,), torch.nan)})
     with pytest.raises(ModelError, match="logits at position 3 hold NaN or infinity"):
-        LLM(str(folder)).generate([[1, 2, 3]], SamplingParams(max_tokens=4))
+        LLM(str(folder)).generate([[1, 2, 3]], SamplingParams(max_tokens=4, temperature=temperature))
+
+
+def test_the_lowest_temperature_writes_the_likeliest_tokens(tmp_path: Path) -> None:
+    llm = LLM(str(checkpoint(tmp_path)))
+    greedy, cold = (
+        llm.generate([[1, 2, 3]], SamplingParams(max_tokens=12, temperature=temperature))[0].outputs[0].token_ids
+        for temperature in (0.0, 5e-324)
+    )
+    assert greedy == cold
 
 
 def test_infinite_logits_fail_the_request(tmp_path: Path) -> None:

@@ -143,6 +143,7 @@ def test_params_may_be_one_for_each_prompt(llm: LLM) -> None:
         ("abc", {"length_settings": {"k": 1}}, "length controller 'fixed': there is no setting 'k'"),
         ("abc", {"n": 2}, "2 responses at temperature 0 would all be the same"),
         ("abc", {"forbidden_token_ids": (12,)}, "token id 12 at position 0 is outside the vocabulary"),
+        ("abc", {"forbidden_token_ids": tuple(range(12))}, "every token is forbidden"),
         ([[1, 12]], {}, "token id 12 at position 1 is outside the vocabulary: ids are 0 to 11"),
         ([[1, MASK]], {}, "the text holds the mask token <mask> at position 1"),
         ([["a"]], {}, "token ids must be a flat list of integers"),
