@@ -36,6 +36,8 @@ WAYS: dict[str, dict[str, Any]] = {
     "the same, factor 1.0": {"max_tokens": 48, "block_length": 16, "unmasking": "factor"},
     "dise-flexible from 32, blocks of 16": {"max_tokens": 32, "block_length": 16, "length": "dise-flexible"},
     "dise-flexible from 32, blocks of 32": {"max_tokens": 32, "block_length": 32, "length": "dise-flexible"},
+    "fixed 128, blocks of 32": {"max_tokens": 128},
+    "dise-flexible from 128, blocks of 32": {"max_tokens": 128, "length": "dise-flexible", "length_settings": PATIENCE},
 }
 
 

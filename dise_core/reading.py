@@ -71,7 +71,7 @@ class TopLogProbs:
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """Ask for the whole distribution: logprobs [M, V], token_ids [V]. For analyses, in process only."""
+    """Ask for the whole distribution: logprobs and token_ids [M, V]. For analyses, in process only."""
 
 
 Readout = TokenLogProbs | Candidates | TopLogProbs | Distribution
@@ -142,6 +142,8 @@ class Read:
     def __post_init__(self) -> None:
         if len(self.positions) and not 0 <= self.positions.min() <= self.positions.max() < len(self.token_ids):
             raise PlanError(f"a Read asks for positions outside 0..{len(self.token_ids) - 1}: {self.positions}")
+        if self.guidance is not None and len(self.guidance.token_ids) != len(self.token_ids):
+            raise PlanError(f"a Read of {len(self.token_ids)} tokens is guided by one of {len(self.guidance.token_ids)}")
         if isinstance(self.readout, TokenLogProbs) and len(self.readout.targets) != len(self.positions):
             raise PlanError(f"a Read has {len(self.positions)} positions but {len(self.readout.targets)} targets")
 

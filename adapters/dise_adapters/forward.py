@@ -85,14 +85,6 @@ class LlamaForward:
         positions = torch.arange(length, device=device).expand(batch, -1) if kept is None else kept.positions
         rotation = self._rotation(hidden, lines.packed(positions)[None])
         mask = None if self._is_causal else _mask(is_real, kept, device)
-        *layers, last = self._layers
-        for layer in layers:
-            query, key, value = layer.project(hidden, rotation)
-            keys = layer.keys(lines.padded(key), lines.padded(value), kept)
-            heard = layer.attend(lines.padded(query), *keys, mask, is_causal=self._is_causal)
-            hidden = layer.transform(hidden, lines.packed(heard))
-        query, key, value = last.project(hidden, rotation)
-        keys = last.keys(lines.padded(key), lines.padded(value), kept)
         asked, is_query = _queries(places, batch, length)
         where, rows, taken, tokens = (
             torch.from_numpy(array).to(device)
@@ -103,9 +95,15 @@ class LlamaForward:
                 lines.which(places),
             )
         )
+        *layers, last = self._layers
+        for layer in layers:
+            query, key, value = layer.project(hidden, rotation, lines, kept)
+            heard = layer.attend(lines.padded(query), key, value, mask, is_causal=self._is_causal)
+            hidden = layer.transform(hidden, lines.packed(heard))
+        query, key, value = last.project(hidden, rotation, lines, kept)
         if self._is_causal:
             mask = torch.arange(length, device=device) <= where[:, None, :, None]
-        heard = last.attend(query[rows], *keys, mask).flatten(0, 1)[taken]
+        heard = last.attend(query[rows], key, value, mask).flatten(0, 1)[taken]
         result: Tensor = self._norm(last.transform(hidden[tokens], heard))
         return result
 
@@ -125,23 +123,27 @@ class _Layer:
         self._gate_and_up = linear(feed_forward.gate_proj, feed_forward.up_proj)
         self._down = linear(feed_forward.down_proj)
 
-    def project(self, hidden: Tensor, rotation: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        """Return queries, keys and values, [T, H, D], of states [T, d]."""
+    def project(
+        self, hidden: Tensor, rotation: tuple[Tensor, Tensor], lines: Ragged, kept: Pass | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the queries [T, H, D] of states [T, d], and the keys and values to attend to, [B, N, H, D].
+
+        These are the batch's own, or all that are kept.
+        """
         heads = self._heads(self._attention_norm(hidden)).unflatten(-1, (-1, self.head_dim))
         turning, value = torch.split(heads, [self.num_queries + self.num_keys, self.num_keys], dim=1)
         query, key = torch.split(_rotated(turning, *rotation), [self.num_queries, self.num_keys], dim=1)
-        return query, key, value
-
-    def keys(self, key: Tensor, value: Tensor, kept: Pass | None) -> tuple[Tensor, Tensor]:
-        """Return the keys and values to attend to, [B, N, H, D]: those of the batch, or all that are kept."""
-        return (key, value) if kept is None else kept.update(key, value, self._index)
+        key, value = lines.padded(key), lines.padded(value)
+        return (query, key, value) if kept is None else (query, *kept.update(key, value, self._index))
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, is_causal: bool = False) -> Tensor:
         """Return what queries [B, M, H, D] hear of keys and values [B, N, H, D], as [B, M, H * D]."""
-        is_grouped = self.num_queries != self.num_keys
         query, key, value = (part.transpose(1, 2) for part in (query, key, value))
+        groups = self.num_queries // self.num_keys
+        if groups > 1 and mask is not None and key.is_cuda:  # there torch groups heads without a mask only, or slowly
+            key, value, groups = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1), 1
         heard = scaled_dot_product_attention(
-            query, key, value, mask, scale=self._scaling, is_causal=is_causal, enable_gqa=is_grouped
+            query, key, value, mask, scale=self._scaling, is_causal=is_causal, enable_gqa=groups > 1
         )
         return heard.transpose(1, 2).flatten(2)
 
@@ -170,9 +172,8 @@ def _queries(places: Ids, batch: int, length: int) -> tuple[Ids, np.ndarray]:
 
 def _mask(is_real: Mask | None, kept: Pass | None, device: torch.device) -> Tensor | None:
     """Return which keys are real, bool [B, 1, 1, N]; None if all are."""
-    if kept is not None and kept.is_key is not None:
-        return kept.is_key[:, None, None, :]
-    return None if is_real is None else torch.from_numpy(is_real).to(device)[:, None, None, :]
+    is_key = is_real if kept is None or kept.read is None else kept.is_key
+    return None if is_key is None else torch.from_numpy(is_key).to(device)[:, None, None, :]
 
 
 def _rotated(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

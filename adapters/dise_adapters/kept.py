@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dise_core.arrays import Ids
+from dise_core.arrays import Ids, Mask
 from dise_core.errors import ModelError
 from dise_core.reading import CacheHint, CacheSlot
 
@@ -51,9 +51,11 @@ class KeptKeys:
         return (text.length == length or (stop == length and text.length >= start)) and self.take(hint.slot, length)
 
     def take(self, slot: CacheSlot, length: int) -> bool:
-        """Give the slot room for a text of that length; return False, and change nothing, if there is none."""
+        """Give the slot room for a text of that length; if there is none return False, and what it held is out of date."""
         missing = self._missing(slot, length)
         if length > self._shape[2] or missing > self.num_free:
+            if slot in self._texts:
+                self._texts[slot].length = 0
             return False
         if slot not in self._texts:
             self._texts[slot] = _Text(self._free[:0])
@@ -106,8 +108,8 @@ class Pass:
     """One pass over a batch of texts that are kept.
 
     positions: where each token of the batch stands in its text, int64 [B, W]. kept: which tokens of the flattened batch
-    are kept, int64 [T]; written: at which places, int64 [T]. read: places of each text's tokens, [B, N], padded, and
-    is_key [B, N]; None where the batch holds the whole texts.
+    are kept, int64 [T]; written: at which places, int64 [T]. read: places of each text's tokens, [B, N], padded; None
+    where the batch holds the whole texts. is_key: which of these are real, bool [B, N]; None if all are.
     """
 
     memory: Tensor
@@ -115,7 +117,7 @@ class Pass:
     kept: Tensor
     written: Tensor
     read: Tensor | None = None
-    is_key: Tensor | None = None
+    is_key: Mask | None = None
 
     def update(self, key: Tensor, value: Tensor, layer: int) -> tuple[Tensor, Tensor]:
         """Keep the batch's keys and values [B, W, H, D]; return those to attend to: the same, or all kept, [B, N, H, D]."""
@@ -128,10 +130,10 @@ class Pass:
         return everything[0].to(key.dtype), everything[1].to(value.dtype)
 
 
-def padded(rows: Sequence[Ids], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return rows of places as one tensor [B, N], padded with 0, and which are real."""
+def padded(rows: Sequence[Ids]) -> tuple[Ids, Mask | None]:
+    """Return rows of ids or places as one array, int64 [B, N], padded with 0, and which are real; None if all are."""
     width = max(map(len, rows))
     places, is_real = np.zeros((len(rows), width), np.int64), np.zeros((len(rows), width), np.bool_)
     for index, row in enumerate(rows):
         places[index, : len(row)], is_real[index, : len(row)] = row, True
-    return torch.from_numpy(places).to(device), torch.from_numpy(is_real).to(device)
+    return places, None if is_real.all() else is_real

@@ -33,7 +33,9 @@ def can_pack(weight: Tensor) -> bool:
     """Return whether this torch packs such weights."""
     is_x86 = platform.machine().lower() in ("x86_64", "amd64")
     is_there = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")  # type: ignore[no-untyped-call]
-    return weight.device.type == "cpu" and is_x86 and is_there and weight.dtype in (torch.float32, torch.bfloat16)
+    if weight.device.type != "cpu" or not is_x86 or not is_there:
+        return False
+    return weight.dtype == torch.float32 or (weight.dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def linear(*layers: nn.Linear) -> nn.Module:

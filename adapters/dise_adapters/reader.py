@@ -80,7 +80,13 @@ class TransformerReader:
     def _run(self, row: Row) -> Row:
         """Return what of the row must run: all of it, or its window where the rest is kept."""
         hint = row.cache
-        if hint is None or hint.window is None or self.room is None or not self.room.holds(hint, len(row.token_ids)):
+        if (
+            hint is None
+            or hint.window is None
+            or row.guidance
+            or self.room is None
+            or not self.room.holds(hint, len(row.token_ids))
+        ):
             return row
         start, stop = hint.window
         first = start if self._alignment == "own" else max(0, start - 1)
@@ -112,12 +118,15 @@ class TransformerReader:
             self._places([(reads[indices[member]], starts[indices[member]]) for member in group.indices]) for group in groups
         ]
         places = np.unique(np.concatenate([lines.ravel() for lines, _ in where]))
-        states = self._hidden_states(batch, places)
-        readings: dict[int, Reading] = {}
+        questions: list[tuple[ReadoutGroup, Tensor, Tensor]] = []  # on the device before the pass, which is not waited for
         for whole, (lines, scales) in zip(groups, where, strict=True):
             group, stays = whole.without_repeats(lines[0])
             rows = torch.from_numpy(np.searchsorted(places, lines[:, stays])).to(self._device)
-            answers = self._answers(states, rows, torch.from_numpy(scales[stays]).to(self._device), group.to(self._device))
+            questions.append((group.to(self._device), rows, torch.from_numpy(scales[stays]).to(self._device)))
+        states = self._hidden_states(batch, places)
+        readings: dict[int, Reading] = {}
+        for group, rows, scale in questions:
+            answers = self._answers(states, rows, scale, group)
             readings.update((indices[index], reading) for index, reading in split_answers(group, answers, asked))
         windows = [row for row in batch if isinstance(row, Window)]
         return readings | {i: replace(readings[i], share=row.share) for row in windows for i in row.reads}
@@ -125,15 +134,9 @@ class TransformerReader:
     def _hidden_states(self, batch: list[Row], places: Ids) -> Tensor:
         """Return the hidden states [R, d] at these places of the flattened batch."""
         sequences = [ids for row in batch for ids in _sequences(row)]
-        width = max(len(ids) for ids in sequences)
-        input_ids = np.zeros((len(sequences), width), dtype=np.int64)
-        is_real = np.zeros((len(sequences), width), dtype=np.bool_)
-        for place, ids in enumerate(sequences):
-            input_ids[place, : len(ids)] = ids
-            is_real[place, : len(ids)] = True
-        kept = self._pass(batch, is_real)
-        mask = None if is_real.all() else is_real
-        return self._forward(torch.from_numpy(input_ids).to(self._device), mask, places, kept)
+        input_ids, is_real = padded(sequences)
+        kept = self._pass(batch, np.ones(input_ids.shape, np.bool_) if is_real is None else is_real)
+        return self._forward(torch.from_numpy(input_ids).to(self._device), is_real, places, kept)
 
     def _pass(self, batch: list[Row], is_real: Mask) -> Pass | None:
         """Return what of the batch is kept, and read of what was; None if nothing is. is_real: bool [B, W]."""
@@ -152,12 +155,14 @@ class TransformerReader:
             torch.from_numpy(array).to(self._device)
             for array in (positions, np.flatnonzero(is_kept), np.concatenate(written))
         )
-        read, is_key = padded(places, self._device) if isinstance(batch[0], Window) else (None, None)
-        return Pass(self.room.memory(), stands, fresh, put, read, is_key)
+        if not isinstance(batch[0], Window):
+            return Pass(self.room.memory(), stands, fresh, put)
+        read, is_key = padded(places)
+        return Pass(self.room.memory(), stands, fresh, put, torch.from_numpy(read).to(self._device), is_key)
 
     def _is_kept(self, row: Row) -> bool:
         """Return whether there is room to keep a row; a window's text is kept already."""
-        if row.cache is None or self.room is None:
+        if row.cache is None or row.guidance is not None or self.room is None:
             return False
         return isinstance(row, Window) or self.room.take(row.cache.slot, len(row.token_ids))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -133,7 +134,7 @@ def _token_logprobs(logits: Tensor, targets: Tensor) -> RowAnswers:
 
 
 def _candidates(logits: Tensor, readout: Candidates, uniforms: Tensor | None) -> RowAnswers:
-    work, forbidden = logits.clone(), list(readout.forbidden)
+    work, forbidden = logits.clone(), _ids(readout.forbidden, logits.device)
     work[:, forbidden] = -torch.inf
     token_ids = work.argmax(-1) if uniforms is None else _draw(work, readout, uniforms)
     chosen = logits.gather(-1, token_ids[:, None])
@@ -144,6 +145,12 @@ def _candidates(logits: Tensor, readout: Candidates, uniforms: Tensor | None) ->
         chosen - others if readout.confidence == "probability" else _spread(logits - normalizer, readout.confidence)
     )
     return RowAnswers(token_ids, (chosen - normalizer)[:, 0], confidences.flatten())
+
+
+@lru_cache
+def _ids(token_ids: tuple[int, ...], device: torch.device) -> Tensor:
+    """Return token ids on the device: they are the same at every step."""
+    return torch.tensor(token_ids, dtype=torch.int64, device=device)
 
 
 def _spread(logprobs: Tensor, kind: Confidence) -> Tensor:

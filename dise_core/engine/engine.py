@@ -107,6 +107,8 @@ class Engine:
                 f"a text of {len(row.token_ids)} tokens is longer than the model's limit of {predictor.max_length}"
             )
         check_token_ids(row.token_ids, predictor.vocab_size)
+        if row.guidance is not None:
+            check_token_ids(row.guidance.token_ids, predictor.vocab_size)
 
     def _answers(self, batch: Batch) -> list[Answer]:
         """Return the answers to each row. If the predictor fails on the batch, each row is tried alone to find whose."""

@@ -24,8 +24,9 @@ class Scheduler:
     def schedule(self, running: list[Request]) -> list[Turn]:
         """Return the rows of the next batch, oldest request first.
 
-        The batch holds rows of one predictor: that of the oldest waiting row. A row that no batch could hold fails its
-        request. Skips nothing that waits longer, so every row is served after finitely many batches.
+        The batch holds rows of one predictor: that of the oldest row that finds room. A row that no batch could hold fails
+        its request. Rows are passed over only for another predictor's turn or for room in a cache, so each is served after
+        finitely many batches.
         """
         batch: list[Turn] = []
         num_seqs = num_tokens = 0

@@ -11,7 +11,7 @@ from dise_adapters.hub import read_config
 from dise_adapters.kept import GROWTH, KeptKeys
 from dise_core import LLM, Candidates, Distribution, Read, SamplingParams
 from dise_core.errors import ModelError
-from dise_core.reading import CacheHint, CacheSlot
+from dise_core.reading import CacheHint, CacheSlot, Guidance
 from dise_core.testing import ToyPredictor
 from tests import reference_dream
 from tests.adapters.test_llada import checkpoint
@@ -160,6 +160,28 @@ def test_a_slot_whose_text_grows_takes_new_places_and_gives_the_old_ones_back_on
     gc.collect()
     assert kept.num_free == 100
     assert kept.take(CacheSlot(), 100)
+
+
+def test_a_text_that_could_not_be_kept_leaves_nothing_of_the_one_before() -> None:
+    kept, slot, other = KeptKeys((1, 1, 2), 60, torch.device("cpu"), torch.float32), CacheSlot(), CacheSlot()
+    assert kept.take(slot, 20)
+    assert kept.take(other, 40 - 2 * GROWTH)
+    assert not kept.take(slot, 21 + GROWTH)
+    del other
+    gc.collect()
+    assert not kept.holds(CacheHint(slot, (10, 20)), 20)
+    assert kept.take(slot, 21 + GROWTH)
+
+
+def test_a_guided_read_keeps_nothing_and_is_exact(tmp_path: Path) -> None:
+    llm, slot = LLM(str(checkpoint(tmp_path))), CacheSlot()
+    ids, positions, guidance = np.arange(12), np.arange(4, 8), Guidance(np.full(12, 5), 2.0)
+    [exact] = llm.predictor.read([Read(ids, positions, Distribution(), guidance=guidance)])
+    for hint in (CacheHint(slot), CacheHint(slot, (4, 8))):
+        llm.predictor.read([Read(ids, positions, Distribution(), cache=CacheHint(slot))])
+        [reading] = llm.predictor.read([Read(ids, positions, Distribution(), guidance=guidance, cache=hint)])
+        np.testing.assert_allclose(reading.logprobs, exact.logprobs, atol=1e-5)
+        assert reading.share == 1
 
 
 def test_memory_that_cannot_be_had_says_what_to_lower() -> None:

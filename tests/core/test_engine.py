@@ -8,7 +8,7 @@ import pytest
 from dise_core import EngineConfig, Plan, Read, Reading, TokenLogProbs, TopLogProbs
 from dise_core.engine import Engine
 from dise_core.errors import InputError, ModelError, ModelOutputError, PlanError, TooLongError
-from dise_core.reading import drive
+from dise_core.reading import Guidance, drive
 from dise_core.testing.toy_model import ToyPredictor
 
 
@@ -89,6 +89,13 @@ def test_a_bad_read_fails_its_own_request(ids: list[int], error: type[Exception]
     assert good.error is None
     with pytest.raises(error, match=text):
         bad.unwrap()
+
+
+def test_a_bad_id_in_a_guiding_text_fails_its_request() -> None:
+    read = Read(np.array([1, 2]), np.array([0]), TopLogProbs(1), guidance=Guidance(np.array([1, 12]), 1.0))
+    [outcome] = engine_of(ToyPredictor()).run([ask([read])])
+    with pytest.raises(InputError, match="token id 12 at position 1"):
+        outcome.unwrap()
 
 
 def test_a_text_that_no_batch_could_hold_fails_and_the_others_go_on() -> None:

@@ -99,6 +99,13 @@ def test_end_tokens_are_not_judged_and_a_response_of_them_alone_scores_nothing()
     assert second.outputs[0].score.value == -np.inf
 
 
+def test_one_token_with_nothing_before_it_scores_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PairTokenizer, "start_ids", np.zeros(0, np.int64))
+    judge = Judge()
+    [answer] = LLM(ToyPredictor(), judge=judge).score("", "c", JUDGE)
+    assert (answer.outputs[0].score.value, judge.asked) == (-np.inf, [])
+
+
 def test_generated_answers_are_judged_and_ranked_by_their_likelihood() -> None:
     judge = Judge()
     params = SamplingParams(max_tokens=4, scorer="ar-perplexity", temperature=1.0, n=3)

@@ -98,6 +98,11 @@ def test_a_read_needs_one_target_per_position() -> None:
         Read(np.arange(3), np.array([0, 1]), TokenLogProbs(np.array([5])))
 
 
+def test_a_read_is_guided_by_a_text_of_its_own_length() -> None:
+    with pytest.raises(PlanError, match="a Read of 2 tokens is guided by one of 3"):
+        read_of(1, 2, guidance=Guidance(np.arange(3), 1.0))
+
+
 def test_candidates_with_a_temperature_need_noise() -> None:
     with pytest.raises(PlanError, match="need noise"):
         Candidates(temperature=0.5)

@@ -31,7 +31,9 @@ class ARPerplexity(Scorer):
             return Score.of_nothing()
         judged = sequence.in_tokens_of("judge")
         positions = judged.response_positions[judged.response_positions > 0]
+        if len(positions) == 0:
+            return Score.of_nothing()
         [reading] = yield [Read(judged.ids, positions, TokenLogProbs(judged.ids[positions]), predictor="judge")]
         total = float(reading.logprobs.sum(dtype=np.float64))
-        mean = total / max(1, len(positions))
+        mean = total / len(positions)
         return Score(mean, text, log_likelihood=total, perplexity=math.exp(-mean))
