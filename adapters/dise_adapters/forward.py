@@ -61,7 +61,7 @@ class WholeForward:
 class LlamaForward:
     """The computation of Llama and Qwen2, its last layer only where someone asks, and without padding but in attention."""
 
-    max_padding = 0.5
+    max_padding = 1 / 3
 
     @staticmethod
     def covers(body: Any) -> bool:
