@@ -90,20 +90,19 @@ class LlamaForward:
             torch.from_numpy(array).to(device)
             for array in (
                 asked,
-                lines.which(asked + np.arange(batch)[:, None] * length),
+                asked + np.arange(batch)[:, None] * length,
                 np.flatnonzero(is_query),
                 lines.which(places),
             )
         )
         *layers, last = self._layers
         for layer in layers:
-            query, key, value = layer.project(hidden, rotation, lines, kept)
-            heard = layer.attend(lines.padded(query), key, value, mask, is_causal=self._is_causal)
+            heard = layer.attend(*layer.project(hidden, rotation, lines, kept), mask, is_causal=self._is_causal)
             hidden = layer.transform(hidden, lines.packed(heard))
         query, key, value = last.project(hidden, rotation, lines, kept)
         if self._is_causal:
             mask = torch.arange(length, device=device) <= where[:, None, :, None]
-        heard = last.attend(query[rows], key, value, mask).flatten(0, 1)[taken]
+        heard = last.attend(query.flatten(0, 1)[rows], key, value, mask).flatten(0, 1)[taken]
         result: Tensor = self._norm(last.transform(hidden[tokens], heard))
         return result
 
@@ -126,14 +125,11 @@ class _Layer:
     def project(
         self, hidden: Tensor, rotation: tuple[Tensor, Tensor], lines: Ragged, kept: Pass | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the queries [T, H, D] of states [T, d], and the keys and values to attend to, [B, N, H, D].
-
-        These are the batch's own, or all that are kept.
-        """
+        """Return the queries [B, N, H, D] of states [T, d], and the keys and values to attend to: these, or all kept."""
         heads = self._heads(self._attention_norm(hidden)).unflatten(-1, (-1, self.head_dim))
         turning, value = torch.split(heads, [self.num_queries + self.num_keys, self.num_keys], dim=1)
         query, key = torch.split(_rotated(turning, *rotation), [self.num_queries, self.num_keys], dim=1)
-        key, value = lines.padded(key), lines.padded(value)
+        query, key, value = (lines.padded(part) for part in (query, key, value))
         return (query, key, value) if kept is None else (query, *kept.update(key, value, self._index))
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, is_causal: bool = False) -> Tensor:
