@@ -131,7 +131,7 @@ class EngineConfig(_Params):
     """GPUs, or CPU ranks, over which vLLM spreads the model."""
     vllm_options: Settings = Field(default_factory=dict)
     """Further arguments of vLLM's own LLM, for example gpu_memory_utilization."""
-    max_cache_tokens: int = Field(16384, ge=1)
+    max_cache_tokens: int = Field(16384, ge=1, le=2**24)
     """Tokens whose keys and values are kept for requests with a cache, all together; texts beyond wait for room."""
 
     @model_validator(mode="after")
