@@ -28,6 +28,10 @@ class Stopwatch:
         self.calls = 0
         self._function = function
 
+    def __getattr__(self, name: str) -> Any:
+        """Return what else the function has to say of itself."""
+        return getattr(self._function, name)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function."""
         started = time.perf_counter()
