@@ -18,7 +18,7 @@ from transformers.models.llama.modeling_llama import LlamaModel
 from transformers.models.qwen2.modeling_qwen2 import Qwen2Model
 
 from dise_adapters.kept import Pass
-from dise_adapters.packed import linear
+from dise_adapters.packed import filled_up, linear
 from dise_adapters.ragged import Ragged
 from dise_core.arrays import Ids, Mask
 
@@ -91,8 +91,8 @@ class LlamaForward:
             for array in (
                 asked,
                 asked + np.arange(batch)[:, None] * length,
-                np.flatnonzero(is_query),
-                lines.which(places),
+                filled_up(np.flatnonzero(is_query), device),
+                filled_up(lines.which(places), device),
             )
         )
         *layers, last = self._layers
@@ -103,7 +103,7 @@ class LlamaForward:
         if self._is_causal:
             mask = torch.arange(length, device=device) <= where[:, None, :, None]
         heard = last.attend(query.flatten(0, 1)[rows], key, value, mask).flatten(0, 1)[taken]
-        result: Tensor = self._norm(last.transform(hidden[tokens], heard))
+        result: Tensor = self._norm(last.transform(hidden[tokens], heard)[: len(places)])
         return result
 
 

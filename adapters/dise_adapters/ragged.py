@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from dise_adapters.packed import filled_up
 from dise_core.arrays import Ids, Mask
 
 LEAST_PADDING = 0.1
@@ -18,8 +20,9 @@ LEAST_PADDING = 0.1
 class Ragged:
     """Where the tokens of B padded texts [B, N] lie when they stand one after the other, [T].
 
-    places: of each token in the flattened padded form, int64 [T]. tokens: which of them each place shows, int64 [B * N],
-    padding the first. Both None where padding stays: T is B * N. On the device, and on the host as `index`.
+    places: of each token in the flattened padded form, int64 [T], filled up to a number of rows that products like; None
+    where T is B * N. tokens: which of them each place shows, int64 [B * N], padding the first; None where padding stays. On
+    the device, and on the host as `index`.
     """
 
     shape: tuple[int, int]
@@ -30,11 +33,14 @@ class Ragged:
     @classmethod
     def of(cls, is_real: Mask | None, shape: tuple[int, int], device: torch.device) -> Ragged:
         """Return the form of a batch; is_real: bool [B, N], None where no text is padded."""
+        size = math.prod(shape)
         if is_real is None or is_real.mean() > 1 - LEAST_PADDING:
-            return cls(shape)
-        places = np.flatnonzero(is_real)
-        index = np.zeros(is_real.size, np.int64)
-        index[places] = np.arange(len(places))
+            places = filled_up(np.arange(size), device)
+            return cls(shape, None if len(places) == size else torch.from_numpy(places).to(device))
+        real = np.flatnonzero(is_real)
+        index = np.zeros(size, np.int64)
+        index[real] = np.arange(len(real))
+        places = filled_up(real, device)
         return cls(shape, torch.from_numpy(places).to(device), torch.from_numpy(index).to(device), index)
 
     def packed(self, padded: Tensor) -> Tensor:
@@ -44,7 +50,7 @@ class Ragged:
 
     def padded(self, packed: Tensor) -> Tensor:
         """Return [B, N, ...] of [T, ...]; what stands where nothing is real, is finite."""
-        flat = packed if self.tokens is None else packed.index_select(0, self.tokens)
+        flat = packed[: math.prod(self.shape)] if self.tokens is None else packed.index_select(0, self.tokens)
         return flat.view(*self.shape, *flat.shape[1:])
 
     def which(self, places: Ids) -> Ids:
