@@ -25,8 +25,8 @@ FEW_ROWS, STEP, LONG_STEP = 256, 16, 64
 def filled_up(places: Ids, device: torch.device) -> Ids:
     """Return places int64 [R], on a CPU with zeros behind them up to one of few numbers of rows.
 
-    oneDNN compiles a product anew for each number of rows that it meets, which takes milliseconds, and keeps it, which takes
-    up to 1.5 MiB.
+    oneDNN compiles a product anew for each number of rows that it meets, and keeps it: that costs time, and memory without
+    end.
     """
     if device.type != "cpu":
         return places
