@@ -129,7 +129,7 @@ class Denoiser:
 
     def _hint(self, block: Ids, length: int, is_first: bool, kept: int) -> CacheHint | None:
         """Return what may be kept at a step of a block, None where nothing may. kept: tokens before the tail that are."""
-        if self.cache == "none" or self.cfg_scale:
+        if self.cache == "none":
             return None
         if is_first:
             return CacheHint(self.slot, (kept, length) if kept else None)

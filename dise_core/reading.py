@@ -115,7 +115,7 @@ class CacheHint:
 
     window None: run the text whole and keep what comes; the answers are exact. window (start, stop): outside it the text is
     that of the slot's last read, so run these tokens against what is kept of the others. A window up to the end of the
-    text may make it longer or shorter.
+    text may make it longer or shorter. A guided Read keeps nothing.
     """
 
     slot: CacheSlot
@@ -208,7 +208,7 @@ def distinct_rows(reads: Sequence[Read]) -> list[Row]:
 
 
 def _row(read: Read, indices: tuple[int, ...]) -> Row:
-    return Row(read.token_ids, read.predictor, read.guidance, indices, read.cache)
+    return Row(read.token_ids, read.predictor, read.guidance, indices, None if read.guidance else read.cache)
 
 
 def _row_key(read: Read) -> tuple[object, ...]:

@@ -80,13 +80,7 @@ class TransformerReader:
     def _run(self, row: Row) -> Row:
         """Return what of the row must run: all of it, or its window where the rest is kept."""
         hint = row.cache
-        if (
-            hint is None
-            or hint.window is None
-            or row.guidance
-            or self.room is None
-            or not self.room.holds(hint, len(row.token_ids))
-        ):
+        if hint is None or hint.window is None or self.room is None or not self.room.holds(hint, len(row.token_ids)):
             return row
         start, stop = hint.window
         first = start if self._alignment == "own" else max(0, start - 1)
@@ -162,7 +156,7 @@ class TransformerReader:
 
     def _is_kept(self, row: Row) -> bool:
         """Return whether there is room to keep a row; a window's text is kept already."""
-        if row.cache is None or row.guidance is not None or self.room is None:
+        if row.cache is None or self.room is None:
             return False
         return isinstance(row, Window) or self.room.take(row.cache.slot, len(row.token_ids))
 
