@@ -3,8 +3,8 @@
 python benchmarks/against_naive.py [--vocabulary 8192 126464] [--size 10 100] [--pairs 5] [--data FILE] [--json FILE]
 
 Naive: one text at a time, the head at every position, all logits in float32, log-softmax over them (scoring) or softmax in
-float64 (decoding). Ours: dise_core.LLM. Both take turns, and must write the same tokens. First the embedded model on
-Countdown problems, then random models.
+float64 (decoding; then what was written is scored). Ours: dise_core.LLM. Both take turns, and must give the same. First the
+embedded model on Countdown problems, then random models.
 """
 
 from __future__ import annotations
@@ -33,6 +33,9 @@ SHAPES = {10: (384, 6), 100: (960, 10)}
 NUM_TEXTS, TEXT_LENGTHS = 64, (48, 128)
 PROMPT_LENGTHS = (8, 16, 24, 32, 40, 48, 56, 64)
 
+Answer = tuple[list[int], float]
+"""A response's tokens, and DiSE over them to a thousandth of a nat."""
+
 Job = tuple[str, Callable[[], list[Any]], Callable[[], list[Any]]]
 """A name, the naive way and ours; both return what must be equal."""
 
@@ -59,8 +62,8 @@ class Naive:
         return float(logprobs.gather(-1, torch.tensor(ids)[:, None])[-num_positions:].mean())
 
     @torch.inference_mode()
-    def decode(self, prompt: list[int], params: SamplingParams) -> list[int]:
-        """Return the response, block by block, the surest tokens first."""
+    def answer(self, prompt: list[int], params: SamplingParams) -> Answer:
+        """Return the response, written block by block, the surest tokens first, and its score."""
         ids = torch.tensor([*prompt, *[self._mask_id] * params.max_tokens])
         for start in range(len(prompt), len(ids), params.block_length):
             block = ids[start : start + params.block_length]
@@ -74,16 +77,18 @@ class Naive:
                 confidence[start + params.block_length :] = -torch.inf
                 chosen = confidence.topk(min(params.tokens_per_step, num_masked)).indices
                 ids[chosen] = best[chosen]
-        return ids[len(prompt) :].tolist()
+        text = ids.tolist()
+        return text[len(prompt) :], round(self.score(text, params.max_tokens), 3)
 
 
 def decoding(naive: Naive, llm: LLM, prompts: list[list[int]], params: SamplingParams) -> Job:
-    """Return the two ways to answer prompts."""
-    return (
-        f"decoding {len(prompts)} prompts",
-        lambda: [naive.decode(prompt, params) for prompt in prompts],
-        lambda: [list(answer.outputs[0].token_ids) for answer in llm.generate(prompts, params)],
-    )
+    """Return the two ways to answer prompts, each with DiSE over the response."""
+
+    def ours() -> list[Answer]:
+        outputs = [answer.outputs[0] for answer in llm.generate(prompts, params)]
+        return [(list(output.token_ids), round(output.score.value, 3)) for output in outputs]
+
+    return f"decoding {len(prompts)} prompts", lambda: [naive.answer(prompt, params) for prompt in prompts], ours
 
 
 def scoring(naive: Naive, llm: LLM, texts: list[list[int]]) -> Job:
@@ -110,7 +115,7 @@ def embedded(path: Path | None) -> tuple[list[Job], Job]:
         tokenizer.encode_chat([{"role": "user", "content": item.prompt}]).tolist()
         for item in questions.load("countdown-short", path).items
     ]
-    params = SamplingParams(max_tokens=48, block_length=16, logprobs=None)
+    params = SamplingParams(max_tokens=48, block_length=16, selector="response", logprobs=None)
     return [decoding(naive, llm, prompts[:64], params)], decoding(naive, llm, prompts, params)
 
 
@@ -121,7 +126,7 @@ def random_jobs(folder: str, vocabulary: int, size: int) -> list[Job]:
     random = np.random.default_rng(0)
     texts = [random.integers(0, vocabulary - 2, n).tolist() for n in random.integers(*TEXT_LENGTHS, NUM_TEXTS)]
     prompts = [random.integers(0, vocabulary - 2, n).tolist() for n in PROMPT_LENGTHS]
-    params = SamplingParams(max_tokens=32, tokens_per_step=4, logprobs=None)
+    params = SamplingParams(max_tokens=32, tokens_per_step=4, selector="response", logprobs=None)
     return [scoring(naive, llm, texts), decoding(naive, llm, prompts, params)]
 
 
