@@ -42,7 +42,7 @@ def show(
             print(json.dumps(answer.to_dict(), ensure_ascii=False, allow_nan=False))
         else:
             show_answer(console, answer)
-    if not as_json:
+    if not as_json and any(_is_coloured(outcome.unwrap()) for outcome in outcomes):
         console.print(legend())
 
 
@@ -92,6 +92,10 @@ def score_text(output: CompletionOutput) -> str:
         return "no score: nothing is selected"
     error = output.score.standard_error
     return f"score {output.score.value:.4f}" + (f" ± {error:.4f}" if error is not None else "")
+
+
+def _is_coloured(answer: RequestOutput) -> bool:
+    return any(token.logprob is not None for output in answer.outputs for token in output.tokens)
 
 
 def legend() -> Text:

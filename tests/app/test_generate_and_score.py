@@ -58,6 +58,23 @@ def test_score_prefers_sense_to_nonsense(dise: Dise) -> None:
     assert values[0] > values[1]
 
 
+def test_the_score_alone_is_the_score_beside_a_report(dise: Dise) -> None:
+    asked = ("score", "--prompt", PROBLEM, "--response", ANSWER)
+    records = [json.loads(dise(*asked, "--logprobs", each, "--json").out)["outputs"][0] for each in ("none", "0")]
+    assert records[0]["score"]["value"] == pytest.approx(records[1]["score"]["value"], abs=1e-5)
+    assert [each["tokens"][0]["logprob"] is None for each in records] == [True, False]
+    run = dise(*asked, "--logprobs", "none")
+    assert run.code == 0
+    assert ANSWER in run.out
+    assert "probability of writing" not in run.out
+
+
+def test_logprobs_are_a_number_or_none(dise: Dise) -> None:
+    run = dise("score", "--response", ANSWER, "--logprobs", "all")
+    assert run.code == 2
+    assert "'all' is neither a number nor none" in run.err
+
+
 def test_score_without_a_prompt_and_with_colours(dise: Dise) -> None:
     run = dise("score", "--response", ANSWER, "--no-chat")
     assert run.code == 0

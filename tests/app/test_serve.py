@@ -169,6 +169,15 @@ def test_score_and_rank_give_the_librarys_values(server: ServeProcess, llm: LLM)
     assert [item["index"] for item in ranked["data"]] == sorted((0, 1), key=lambda i: -values[i])
 
 
+def test_the_score_alone(server: ServeProcess) -> None:
+    asked = {"prompt": PROBLEM, "response": ANSWER}
+    answers = [
+        httpx.post(f"{server.url}/v1/score", json=asked | extra).json()["data"][0] for extra in ({"logprobs": None}, {})
+    ]
+    assert answers[0]["score"]["value"] == pytest.approx(answers[1]["score"]["value"], abs=1e-5)
+    assert [answer["tokens"][0]["logprob"] is None for answer in answers] == [True, False]
+
+
 @pytest.mark.parametrize(
     ("path", "body", "status", "param", "message"),
     [
