@@ -22,6 +22,9 @@ from dise_adapters.packed import filled_up, linear
 from dise_adapters.ragged import Ragged
 from dise_core.arrays import Ids, Mask
 
+CPU_MULTIPLE = 8
+"""Attention on a CPU is made of products so small that one of 61 keys takes a third longer than one of 64."""
+
 
 class Forward(Protocol):
     """A model's body."""
@@ -31,6 +34,9 @@ class Forward(Protocol):
 
     max_padding: float
     """The share of a batch that padding may take."""
+
+    multiple: int
+    """The length of a batch, and that of what it attends to, is filled up to a multiple of this."""
 
     def __call__(self, input_ids: Tensor, is_real: Mask | None, places: Ids, kept: Pass | None = None) -> Tensor:
         """Return the hidden states [R, d] at `places`, ascending int64 [R], in the flattened batch.
@@ -45,6 +51,7 @@ class WholeForward:
 
     kept_shape: tuple[int, int, int] | None = None
     max_padding = 0.25
+    multiple = 1
 
     def __init__(self, model: Any, output: str = "last_hidden_state") -> None:
         self._model = model
@@ -76,14 +83,15 @@ class LlamaForward:
         self._layers = [_Layer(body.layers.pop(0)) for _ in range(len(body.layers))]
         first = self._layers[0]
         self.kept_shape = None if self._is_causal else (len(self._layers), first.num_keys, first.head_dim)
+        self.multiple = CPU_MULTIPLE if body.norm.weight.device.type == "cpu" else 1
 
     def __call__(self, input_ids: Tensor, is_real: Mask | None, places: Ids, kept: Pass | None = None) -> Tensor:
         """Return the states at the places."""
         device, (batch, length) = input_ids.device, input_ids.shape
         lines = Ragged.of(is_real, (batch, length), device)
         hidden = self._embed(lines.packed(input_ids))
-        positions = torch.arange(length, device=device).expand(batch, -1) if kept is None else kept.positions
-        rotation = self._rotation(hidden, lines.packed(positions)[None])
+        positions = torch.arange(length, device=device)[None] if kept is None else kept.positions
+        rotation = self._rotation(hidden, positions)
         mask = None if self._is_causal else _mask(is_real, kept, device)
         asked, is_query = _queries(places, batch, length)
         where, rows, taken, tokens = (
@@ -126,10 +134,9 @@ class _Layer:
         self, hidden: Tensor, rotation: tuple[Tensor, Tensor], lines: Ragged, kept: Pass | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the queries [B, N, H, D] of states [T, d], and the keys and values to attend to: these, or all kept."""
-        heads = self._heads(self._attention_norm(hidden)).unflatten(-1, (-1, self.head_dim))
-        turning, value = torch.split(heads, [self.num_queries + self.num_keys, self.num_keys], dim=1)
-        query, key = torch.split(_rotated(turning, *rotation), [self.num_queries, self.num_keys], dim=1)
-        query, key, value = (lines.padded(part) for part in (query, key, value))
+        heads = lines.padded(self._heads(self._attention_norm(hidden)).unflatten(-1, (-1, self.head_dim)))
+        turning, value = torch.split(heads, [self.num_queries + self.num_keys, self.num_keys], dim=2)
+        query, key = torch.split(_rotated(turning, *rotation), [self.num_queries, self.num_keys], dim=2)
         return (query, key, value) if kept is None else (query, *kept.update(key, value, self._index))
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, is_causal: bool = False) -> Tensor:
@@ -173,10 +180,10 @@ def _mask(is_real: Mask | None, kept: Pass | None, device: torch.device) -> Tens
 
 
 def _rotated(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Return heads [T, H, D] with rotary position embeddings; cos and sin: [1, T, D], halves alike."""
+    """Return heads [B, N, H, D] with rotary position embeddings; cos and sin: [B or 1, N, D], halves alike."""
     half = heads.shape[-1] // 2
-    sin = sin[0, :, None, :half]
-    turned = heads * cos[0, :, None]
+    sin = sin[:, :, None, :half]
+    turned = heads * cos[:, :, None]
     turned[..., :half].addcmul_(heads[..., half:], sin, value=-1)
     turned[..., half:].addcmul_(heads[..., :half], sin)
     return turned

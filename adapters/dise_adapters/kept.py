@@ -130,9 +130,12 @@ class Pass:
         return everything[0].to(key.dtype), everything[1].to(value.dtype)
 
 
-def padded(rows: Sequence[Ids]) -> tuple[Ids, Mask | None]:
-    """Return rows of ids or places as one array, int64 [B, N], padded with 0, and which are real; None if all are."""
-    width = max(map(len, rows))
+def padded(rows: Sequence[Ids], multiple: int = 1) -> tuple[Ids, Mask | None]:
+    """Return rows of ids or places as one array, int64 [B, N], padded with 0, and which are real; None if all are.
+
+    N: the least multiple of `multiple` that holds them.
+    """
+    width = -(-max(map(len, rows)) // multiple) * multiple
     places, is_real = np.zeros((len(rows), width), np.int64), np.zeros((len(rows), width), np.bool_)
     for index, row in enumerate(rows):
         places[index, : len(row)], is_real[index, : len(row)] = row, True

@@ -107,7 +107,8 @@ class TransformerReader:
         indices = [index for row in batch for index in row.reads]
         asked = [reads[index] for index in indices]
         groups = group_reads(asked)
-        starts = _starts(batch)
+        input_ids, is_real = padded([ids for row in batch for ids in _sequences(row)], self._forward.multiple)
+        starts = _starts(batch, input_ids.shape[1])
         where = [
             self._places([(reads[indices[member]], starts[indices[member]]) for member in group.indices]) for group in groups
         ]
@@ -117,20 +118,14 @@ class TransformerReader:
             group, stays = whole.without_repeats(lines[0])
             rows = torch.from_numpy(np.searchsorted(places, lines[:, stays])).to(self._device)
             questions.append((group.to(self._device), rows, torch.from_numpy(scales[stays]).to(self._device)))
-        states = self._hidden_states(batch, places)
+        kept = self._pass(batch, np.ones(input_ids.shape, np.bool_) if is_real is None else is_real)
+        states = self._forward(torch.from_numpy(input_ids).to(self._device), is_real, places, kept)
         readings: dict[int, Reading] = {}
         for group, rows, scale in questions:
             answers = self._answers(states, rows, scale, group)
             readings.update((indices[index], reading) for index, reading in split_answers(group, answers, asked))
         windows = [row for row in batch if isinstance(row, Window)]
         return readings | {i: replace(readings[i], share=row.share) for row in windows for i in row.reads}
-
-    def _hidden_states(self, batch: list[Row], places: Ids) -> Tensor:
-        """Return the hidden states [R, d] at these places of the flattened batch."""
-        sequences = [ids for row in batch for ids in _sequences(row)]
-        input_ids, is_real = padded(sequences)
-        kept = self._pass(batch, np.ones(input_ids.shape, np.bool_) if is_real is None else is_real)
-        return self._forward(torch.from_numpy(input_ids).to(self._device), is_real, places, kept)
 
     def _pass(self, batch: list[Row], is_real: Mask) -> Pass | None:
         """Return what of the batch is kept, and read of what was; None if nothing is. is_real: bool [B, W]."""
@@ -151,7 +146,7 @@ class TransformerReader:
         )
         if not isinstance(batch[0], Window):
             return Pass(self.room.memory(), stands, fresh, put)
-        read, is_key = padded(places)
+        read, is_key = padded(places, self._forward.multiple)
         return Pass(self.room.memory(), stands, fresh, put, torch.from_numpy(read).to(self._device), is_key)
 
     def _is_kept(self, row: Row) -> bool:
@@ -229,9 +224,8 @@ def _sequences(row: Row) -> list[Ids]:
     return [row.token_ids] if row.guidance is None else [row.token_ids, row.guidance.token_ids]
 
 
-def _starts(batch: list[Row]) -> dict[int, tuple[int, int]]:
-    """Return, for each read, where its text and its unconditional text start in the flattened states."""
-    width = len(batch[0].token_ids)
+def _starts(batch: list[Row], width: int) -> dict[int, tuple[int, int]]:
+    """Return, for each read, where its text and its unconditional text start in the flattened states [B * width, d]."""
     starts: dict[int, tuple[int, int]] = {}
     line = 0
     for row in batch:
