@@ -46,7 +46,7 @@ def one_pass(count: int, whole: bool = False) -> Callable[[], Any]:
 
     with patch("dise_adapters.loading.LlamaForward.covers", return_value=False) if whole else nullcontext():
         forward: Any = LLM("countdown").predictor._reader._forward  # type: ignore[attr-defined]
-    ids = torch.randint(0, 20, (count, TOKENS))
+    ids = np.random.default_rng(0).integers(0, 20, (count, TOKENS))
     places = np.flatnonzero(np.arange(count * TOKENS) % TOKENS >= TOKENS - READ)
     return torch.inference_mode()(lambda: forward(ids, None, places))
 

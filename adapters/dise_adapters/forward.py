@@ -1,18 +1,21 @@
 """The forward pass of a transformers model, its last layer only where someone asks.
 
 The last layer's queries, its feed-forward block and the final norm are needed at no other position, so a Llama-like model
-of L layers that is asked at few positions does about L - 1 layers of work.
+of L layers that is asked at few positions does about L - 1 layers of work. What the first layer asks and tells knows its
+token alone, so it is computed once for each distinct one: most tokens of a text that is being written are masks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import rms_norm, scaled_dot_product_attention
 from transformers.models.llama.modeling_llama import LlamaModel
 from transformers.models.qwen2.modeling_qwen2 import Qwen2Model
@@ -38,7 +41,7 @@ class Forward(Protocol):
     multiple: int
     """The length of a batch, and that of what it attends to, is filled up to a multiple of this."""
 
-    def __call__(self, input_ids: Tensor, is_real: Mask | None, places: Ids, kept: Pass | None = None) -> Tensor:
+    def __call__(self, input_ids: Ids, is_real: Mask | None, places: Ids, kept: Pass | None = None) -> Tensor:
         """Return the hidden states [R, d] at `places`, ascending int64 [R], in the flattened batch.
 
         input_ids: int64 [B, N]. is_real: bool [B, N], False where a row is padded at its end; None if no row is. kept: what
@@ -57,12 +60,13 @@ class WholeForward:
         self._model = model
         self._output = output
 
-    def __call__(self, input_ids: Tensor, is_real: Mask | None, places: Ids, kept: Pass | None = None) -> Tensor:
+    def __call__(self, input_ids: Ids, is_real: Mask | None, places: Ids, kept: Pass | None = None) -> Tensor:
         """Return the states at the places."""
         assert kept is None
-        mask = None if is_real is None else torch.from_numpy(is_real).to(input_ids.device, torch.int64)
-        states: Tensor = self._model(input_ids, attention_mask=mask, use_cache=False)[self._output]
-        return states.flatten(0, 1)[torch.from_numpy(places).to(states.device)]
+        ids, where = _on(self._model.device, input_ids, places)
+        mask = None if is_real is None else torch.from_numpy(is_real).to(ids.device, torch.int64)
+        states: Tensor = self._model(ids, attention_mask=mask, use_cache=False)[self._output]
+        return states.flatten(0, 1)[where]
 
 
 class LlamaForward:
@@ -80,39 +84,63 @@ class LlamaForward:
         """Take over the body's weights, layer by layer, so that none is there twice. The body cannot run any more."""
         self._embed, self._rotation, self._norm = body.embed_tokens, body.rotary_emb, _norm(body.norm)
         self._is_causal = bool(getattr(body.config, "is_causal", True))
-        self._layers = [_Layer(body.layers.pop(0)) for _ in range(len(body.layers))]
-        first = self._layers[0]
-        self.kept_shape = None if self._is_causal else (len(self._layers), first.num_keys, first.head_dim)
+        self._layers = [_Layer(body.layers.pop(0)) for _ in range(len(body.layers) - 1)]
+        self._last = _LastLayer(body.layers.pop(0))
+        self.kept_shape = None if self._is_causal else (len(self._layers) + 1, self._last.num_keys, self._last.head_dim)
         self.multiple = CPU_MULTIPLE if body.norm.weight.device.type == "cpu" else 1
 
-    def __call__(self, input_ids: Tensor, is_real: Mask | None, places: Ids, kept: Pass | None = None) -> Tensor:
+    def __call__(self, input_ids: Ids, is_real: Mask | None, places: Ids, kept: Pass | None = None) -> Tensor:
         """Return the states at the places."""
-        device, (batch, length) = input_ids.device, input_ids.shape
+        device, (batch, length) = self._embed.weight.device, input_ids.shape
         lines = Ragged.of(is_real, (batch, length), device)
-        hidden = self._embed(lines.packed(input_ids))
+        asked = _Asked.of(places, lines, device)
+        ids, which = np.unique(input_ids, return_inverse=True)
+        distinct, token_of = _on(device, filled_up(ids, device), which.reshape(batch, length))
         positions = torch.arange(length, device=device)[None] if kept is None else kept.positions
-        rotation = self._rotation(hidden, positions)
         mask = None if self._is_causal else _mask(is_real, kept, device)
-        asked, is_query = _queries(places, batch, length)
-        where, rows, taken, tokens = (
-            torch.from_numpy(array).to(device)
-            for array in (
-                asked,
-                asked + np.arange(batch)[:, None] * length,
-                filled_up(np.flatnonzero(is_query), device),
-                filled_up(lines.which(places), device),
-            )
-        )
-        *layers, last = self._layers
-        for layer in layers:
-            heard = layer.attend(*layer.project(hidden, rotation, lines, kept), mask, is_causal=self._is_causal)
+        states = self._embed(distinct)
+        rotation = self._rotation(states, positions)
+        hidden = states[lines.packed(token_of)]
+        layers = [*self._layers, self._last]
+        heads = layers[0].heads(states)[token_of]
+        for layer, following in pairwise(layers):
+            heard = layer.attend(*layer.turned(heads, rotation, kept), mask, is_causal=self._is_causal)
             hidden = layer.transform(hidden, lines.packed(heard))
-        query, key, value = last.project(hidden, rotation, lines, kept)
+            heads = lines.padded(following.heads(hidden))
+        _, key, value = self._last.turned(heads, rotation, kept)
+        hidden = hidden[asked.tokens]
+        rotation = self._rotation(hidden, positions.expand(batch, length).flatten()[asked.places][None])
+        query = _rotated(self._last.queries(hidden)[None], *rotation)[0]
         if self._is_causal:
-            mask = torch.arange(length, device=device) <= where[:, None, :, None]
-        heard = last.attend(query.flatten(0, 1)[rows], key, value, mask).flatten(0, 1)[taken]
-        result: Tensor = self._norm(last.transform(hidden[tokens], heard)[: len(places)])
+            mask = torch.arange(length, device=device) <= (asked.places % length)[asked.queries][:, None, :, None]
+        heard = self._last.attend(query[asked.queries], key, value, mask).flatten(0, 1)[asked.answers]
+        result: Tensor = self._norm(self._last.transform(hidden, heard)[: len(places)])
         return result
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """The R places that are read, filled up to a number of rows that products like, and as queries of their texts, [B, M].
+
+    places: in the flattened padded form; tokens: which tokens stand there; answers: which of the flattened queries they are;
+    each int64 [R]. queries: which of the places a text's queries are, int64 [B, M], filled up with the first.
+    """
+
+    places: Tensor
+    tokens: Tensor
+    answers: Tensor
+    queries: Tensor
+
+    @classmethod
+    def of(cls, places: Ids, lines: Ragged, device: torch.device) -> _Asked:
+        """Return the places as the last layer asks for them."""
+        batch, length = lines.shape
+        counts = np.bincount(places // length, minlength=batch)
+        is_query = np.arange(counts.max()) < counts[:, None]
+        queries = np.zeros(is_query.shape, np.int64)
+        queries[is_query] = np.arange(len(places))
+        rows = [filled_up(each, device) for each in (places, lines.which(places), np.flatnonzero(is_query))]
+        return cls(*_on(device, *rows, queries))
 
 
 class _Layer:
@@ -125,18 +153,23 @@ class _Layer:
         self.num_keys = attention.k_proj.out_features // self.head_dim
         self._index, self._scaling, self._activation = attention.layer_idx, attention.scaling, feed_forward.act_fn
         self._attention_norm, self._transform_norm = _norm(layer.input_layernorm), _norm(layer.post_attention_layernorm)
-        self._heads = linear(attention.q_proj, attention.k_proj, attention.v_proj)
+        self._heads = self._joined(attention.q_proj, attention.k_proj, attention.v_proj)
         self._out = linear(attention.o_proj)
         self._gate_and_up = linear(feed_forward.gate_proj, feed_forward.up_proj)
         self._down = linear(feed_forward.down_proj)
 
-    def project(
-        self, hidden: Tensor, rotation: tuple[Tensor, Tensor], lines: Ragged, kept: Pass | None
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the queries [B, N, H, D] of states [T, d], and the keys and values to attend to: these, or all kept."""
-        heads = lines.padded(self._heads(self._attention_norm(hidden)).unflatten(-1, (-1, self.head_dim)))
-        turning, value = torch.split(heads, [self.num_queries + self.num_keys, self.num_keys], dim=2)
-        query, key = torch.split(_rotated(turning, *rotation), [self.num_queries, self.num_keys], dim=2)
+    def _joined(self, queries: nn.Linear, keys: nn.Linear, values: nn.Linear) -> nn.Module:
+        return linear(queries, keys, values)
+
+    def heads(self, states: Tensor) -> Tensor:
+        """Return the queries, keys and values [T, H, D] of states [T, d], one after the other and not yet turned."""
+        heads: Tensor = self._heads(self._attention_norm(states))
+        return heads.view(len(states), -1, self.head_dim)
+
+    def turned(self, heads: Tensor, rotation: tuple[Tensor, Tensor], kept: Pass | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the queries [B, N, H, D] among the heads, and the keys and values to attend to: these, or all kept."""
+        turning, value = torch.split(heads, [heads.shape[2] - self.num_keys, self.num_keys], dim=2)
+        query, key = torch.split(_rotated(turning, *rotation), [turning.shape[2] - self.num_keys, self.num_keys], dim=2)
         return (query, key, value) if kept is None else (query, *kept.update(key, value, self._index))
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, is_causal: bool = False) -> Tensor:
@@ -158,19 +191,26 @@ class _Layer:
         return result
 
 
+class _LastLayer(_Layer):
+    """The last layer, whose heads are keys and values; its queries are computed where someone asks."""
+
+    def _joined(self, queries: nn.Linear, keys: nn.Linear, values: nn.Linear) -> nn.Module:
+        self._queries = linear(queries)
+        return linear(keys, values)
+
+    def queries(self, states: Tensor) -> Tensor:
+        """Return the queries [R, H, D] of states [R, d], not yet turned."""
+        queries: Tensor = self._queries(self._attention_norm(states))
+        return queries.view(len(states), -1, self.head_dim)
+
+
 def _norm(norm: Any) -> Callable[[Tensor], Tensor]:
     """Return the norm as torch's own function, which passes over the states once."""
     return partial(rms_norm, normalized_shape=norm.weight.shape, weight=norm.weight, eps=norm.variance_epsilon)
 
 
-def _queries(places: Ids, batch: int, length: int) -> tuple[Ids, np.ndarray]:
-    """Return the positions asked for in each row, int64 [B, M], filled up with 0, and which are asked, bool [B, M]."""
-    rows, positions = np.divmod(places, length)
-    counts = np.bincount(rows, minlength=batch)
-    is_query = np.arange(counts.max()) < counts[:, None]
-    queried = np.zeros(is_query.shape, dtype=np.int64)
-    queried[is_query] = positions
-    return queried, is_query
+def _on(device: torch.device, *arrays: np.ndarray) -> list[Tensor]:
+    return [torch.from_numpy(array).to(device) for array in arrays]
 
 
 def _mask(is_real: Mask | None, kept: Pass | None, device: torch.device) -> Tensor | None:

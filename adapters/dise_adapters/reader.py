@@ -119,7 +119,7 @@ class TransformerReader:
             rows = torch.from_numpy(np.searchsorted(places, lines[:, stays])).to(self._device)
             questions.append((group.to(self._device), rows, torch.from_numpy(scales[stays]).to(self._device)))
         kept = self._pass(batch, np.ones(input_ids.shape, np.bool_) if is_real is None else is_real)
-        states = self._forward(torch.from_numpy(input_ids).to(self._device), is_real, places, kept)
+        states = self._forward(input_ids, is_real, places, kept)
         readings: dict[int, Reading] = {}
         for group, rows, scale in questions:
             answers = self._answers(states, rows, scale, group)

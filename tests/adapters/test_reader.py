@@ -28,14 +28,13 @@ class TinyBody:
         self.shapes: list[tuple[int, ...]] = []
         self.fits, self.multiple = fits, multiple
 
-    def __call__(self, input_ids: torch.Tensor, is_real: Mask | None, places: Ids, kept: object = None) -> torch.Tensor:
+    def __call__(self, input_ids: Ids, is_real: Mask | None, places: Ids, kept: object = None) -> torch.Tensor:
         if len(input_ids) > self.fits:
             raise torch.OutOfMemoryError("too much")
-        self.shapes.append(tuple(input_ids.shape))
-        real = torch.ones_like(input_ids) if is_real is None else torch.from_numpy(is_real)
-        total = (input_ids * real).sum(1, keepdim=True)
-        states = torch.stack([input_ids, total.expand_as(input_ids)], dim=-1).float()
-        return states.flatten(0, 1)[places]
+        self.shapes.append(input_ids.shape)
+        total = (input_ids if is_real is None else input_ids * is_real).sum(1, keepdims=True)
+        states = np.stack([input_ids, np.broadcast_to(total, input_ids.shape)], axis=-1)
+        return torch.from_numpy(states).float().flatten(0, 1)[places]
 
 
 def make_reader(body: Any) -> TransformerReader:
