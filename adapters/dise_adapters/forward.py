@@ -26,7 +26,7 @@ from dise_adapters.ragged import Ragged
 from dise_core.arrays import Ids, Mask
 
 CPU_MULTIPLE = 8
-"""Attention on a CPU is made of products so small that one of 61 keys takes a third longer than one of 64."""
+"""Attention on a CPU is made of products so small that those with 61 keys take longer than those with 64."""
 
 
 class Forward(Protocol):
