@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import rms_norm, scaled_dot_product_attention
 from transformers.models.llama.modeling_llama import LlamaModel
 from transformers.models.qwen2.modeling_qwen2 import Qwen2Model
@@ -84,9 +84,9 @@ class LlamaForward:
         """Take over the body's weights, layer by layer, so that none is there twice. The body cannot run any more."""
         self._embed, self._rotation, self._norm = body.embed_tokens, body.rotary_emb, _norm(body.norm)
         self._is_causal = bool(getattr(body.config, "is_causal", True))
-        self._layers = [_Layer(body.layers.pop(0)) for _ in range(len(body.layers) - 1)]
-        self._last = _LastLayer(body.layers.pop(0))
-        self.kept_shape = None if self._is_causal else (len(self._layers) + 1, self._last.num_keys, self._last.head_dim)
+        self._layers = [_Layer(body.layers.pop(0)) for _ in range(len(body.layers))]
+        first = self._layers[0]
+        self.kept_shape = None if self._is_causal else (len(self._layers), first.num_keys, first.head_dim)
         self.multiple = CPU_MULTIPLE if body.norm.weight.device.type == "cpu" else 1
 
     def __call__(self, input_ids: Ids, is_real: Mask | None, places: Ids, kept: Pass | None = None) -> Tensor:
@@ -101,35 +101,31 @@ class LlamaForward:
         states = self._embed(distinct)
         rotation = self._rotation(states, positions)
         hidden = states[lines.packed(token_of)]
-        layers = [*self._layers, self._last]
-        heads = layers[0].heads(states)[token_of]
-        for layer, following in pairwise(layers):
-            heard = layer.attend(*layer.turned(heads, rotation, kept), mask, is_causal=self._is_causal)
+        heads = self._layers[0].heads(states)[token_of]
+        for layer, following in pairwise(self._layers):
+            heard = layer.attend(*layer.rotated(heads, rotation, kept), mask, is_causal=self._is_causal)
             hidden = layer.transform(hidden, lines.packed(heard))
             heads = lines.padded(following.heads(hidden))
-        _, key, value = self._last.turned(heads, rotation, kept)
-        hidden = hidden[asked.tokens]
-        rotation = self._rotation(hidden, positions.expand(batch, length).flatten()[asked.places][None])
-        query = _rotated(self._last.queries(hidden)[None], *rotation)[0]
+        last = self._layers[-1]
+        query, key, value = last.rotated(heads, rotation, kept)
         if self._is_causal:
-            mask = torch.arange(length, device=device) <= (asked.places % length)[asked.queries][:, None, :, None]
-        heard = self._last.attend(query[asked.queries], key, value, mask).flatten(0, 1)[asked.answers]
-        result: Tensor = self._norm(self._last.transform(hidden, heard)[: len(places)])
+            mask = torch.arange(length, device=device) <= (asked.queries % length)[:, None, :, None]
+        heard = last.attend(query.flatten(0, 1)[asked.queries], key, value, mask).flatten(0, 1)[asked.answers]
+        result: Tensor = self._norm(last.transform(hidden[asked.tokens], heard)[: len(places)])
         return result
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """The R places that are read, filled up to a number of rows that products like, and as queries of their texts, [B, M].
+    """The R places that are read, filled up to a number of rows that products like, and as M queries of each text.
 
-    places: in the flattened padded form; tokens: which tokens stand there; answers: which of the flattened queries they are;
-    each int64 [R]. queries: which of the places a text's queries are, int64 [B, M], filled up with the first.
+    queries: places in the flattened padded form, int64 [B, M], filled up with 0. tokens: which tokens stand at the R places;
+    answers: which of the flattened queries they are; both int64 [R].
     """
 
-    places: Tensor
+    queries: Tensor
     tokens: Tensor
     answers: Tensor
-    queries: Tensor
 
     @classmethod
     def of(cls, places: Ids, lines: Ragged, device: torch.device) -> _Asked:
@@ -138,9 +134,9 @@ class _Asked:
         counts = np.bincount(places // length, minlength=batch)
         is_query = np.arange(counts.max()) < counts[:, None]
         queries = np.zeros(is_query.shape, np.int64)
-        queries[is_query] = np.arange(len(places))
-        rows = [filled_up(each, device) for each in (places, lines.which(places), np.flatnonzero(is_query))]
-        return cls(*_on(device, *rows, queries))
+        queries[is_query] = places
+        tokens, answers = (filled_up(each, device) for each in (lines.which(places), np.flatnonzero(is_query)))
+        return cls(*_on(device, queries, tokens, answers))
 
 
 class _Layer:
@@ -153,23 +149,20 @@ class _Layer:
         self.num_keys = attention.k_proj.out_features // self.head_dim
         self._index, self._scaling, self._activation = attention.layer_idx, attention.scaling, feed_forward.act_fn
         self._attention_norm, self._transform_norm = _norm(layer.input_layernorm), _norm(layer.post_attention_layernorm)
-        self._heads = self._joined(attention.q_proj, attention.k_proj, attention.v_proj)
+        self._heads = linear(attention.q_proj, attention.k_proj, attention.v_proj)
         self._out = linear(attention.o_proj)
         self._gate_and_up = linear(feed_forward.gate_proj, feed_forward.up_proj)
         self._down = linear(feed_forward.down_proj)
 
-    def _joined(self, queries: nn.Linear, keys: nn.Linear, values: nn.Linear) -> nn.Module:
-        return linear(queries, keys, values)
-
     def heads(self, states: Tensor) -> Tensor:
-        """Return the queries, keys and values [T, H, D] of states [T, d], one after the other and not yet turned."""
+        """Return the queries, keys and values [T, H, D] of states [T, d], one after the other and not yet rotated."""
         heads: Tensor = self._heads(self._attention_norm(states))
         return heads.view(len(states), -1, self.head_dim)
 
-    def turned(self, heads: Tensor, rotation: tuple[Tensor, Tensor], kept: Pass | None) -> tuple[Tensor, Tensor, Tensor]:
+    def rotated(self, heads: Tensor, rotation: tuple[Tensor, Tensor], kept: Pass | None) -> tuple[Tensor, Tensor, Tensor]:
         """Return the queries [B, N, H, D] among the heads, and the keys and values to attend to: these, or all kept."""
-        turning, value = torch.split(heads, [heads.shape[2] - self.num_keys, self.num_keys], dim=2)
-        query, key = torch.split(_rotated(turning, *rotation), [turning.shape[2] - self.num_keys, self.num_keys], dim=2)
+        turning, value = torch.split(heads, [self.num_queries + self.num_keys, self.num_keys], dim=2)
+        query, key = torch.split(_rotated(turning, *rotation), [self.num_queries, self.num_keys], dim=2)
         return (query, key, value) if kept is None else (query, *kept.update(key, value, self._index))
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, is_causal: bool = False) -> Tensor:
@@ -189,19 +182,6 @@ class _Layer:
         gate, up = self._gate_and_up(self._transform_norm(states)).chunk(2, dim=-1)
         result: Tensor = states + self._down(self._activation(gate).mul_(up))
         return result
-
-
-class _LastLayer(_Layer):
-    """The last layer, whose heads are keys and values; its queries are computed where someone asks."""
-
-    def _joined(self, queries: nn.Linear, keys: nn.Linear, values: nn.Linear) -> nn.Module:
-        self._queries = linear(queries)
-        return linear(keys, values)
-
-    def queries(self, states: Tensor) -> Tensor:
-        """Return the queries [R, H, D] of states [R, d], not yet turned."""
-        queries: Tensor = self._queries(self._attention_norm(states))
-        return queries.view(len(states), -1, self.head_dim)
 
 
 def _norm(norm: Any) -> Callable[[Tensor], Tensor]:
