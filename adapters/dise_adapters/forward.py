@@ -178,9 +178,9 @@ class _Layer:
 
     def transform(self, states: Tensor, heard: Tensor) -> Tensor:
         """Return the layer's output [..., d] from its input and what was heard."""
-        states = states + self._out(heard)
+        states = self._out(heard).add_(states)
         gate, up = self._gate_and_up(self._transform_norm(states)).chunk(2, dim=-1)
-        result: Tensor = states + self._down(self._activation(gate).mul_(up))
+        result: Tensor = self._down(self._activation(gate).mul_(up)).add_(states)
         return result
 
 
