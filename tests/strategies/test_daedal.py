@@ -72,7 +72,8 @@ def naive_daedal(model: Model, length: int, block_length: int, settings: dict[st
             response[i] = best[i][1]
         if sure < settings["expand_eos_confidence_threshold"] and len(response) < limit and rest:
             worst = min(rest, key=lambda i: best[i][0])
-            response[worst : worst + 1] = [MASK] * (1 + min(grow - 1, limit - len(response)))
+            response[worst : worst + 1] = [MASK] * grow
+            del response[limit:]  # what no longer fits falls off the end
     return response
 
 
@@ -92,6 +93,8 @@ def settings(**changes: Any) -> dict[str, Any]:
         (3.0, {}),
         (6.0, {}),
         (0.0, {"max_gen_length": 12}),
+        (2.0, {"max_gen_length": 19, "expansion_factor": 8, "high_conf_threshold": 0.9, "low_conf_threshold": 0.9}),
+        (4.0, {"max_gen_length": 15, "expansion_factor": 6, "low_conf_threshold": 0.8, "eos_check_tokens": 2}),
         (2.0, {"low_conf_threshold": 0.6}),
         (2.0, {"high_conf_threshold": 0.99, "low_conf_threshold": 0.9, "expansion_factor": 8}),
         (4.0, {"eos_check_tokens": 1}),

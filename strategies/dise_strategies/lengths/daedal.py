@@ -29,8 +29,8 @@ class _Canvas:
         return self.max_length - len(self.ids)
 
     def insert(self, place: int, ids: Ids) -> None:
-        """Put ids in front of the token at `place`, as many as there is room for."""
-        self.ids = np.insert(self.ids, place, ids[: self.room])
+        """Put ids in front of the token at `place`; what is then beyond max_length falls off the end."""
+        self.ids = np.insert(self.ids, place, ids)[: self.max_length]
 
     def note(self, confidence: float, nfe: int) -> None:
         """Add to the trace that the text now has its length."""
