@@ -43,7 +43,7 @@ class Denoiser:
     the block ("dual") against kept keys and values. Source: Fast-dLLM. Where only a tail of the response is written, what
     stands before it runs once, for this tail and for all that follow it there. `early_exit`: where at a block's first step
     every mask that is left would become an end token, each with more than this probability, they do and the text is done.
-    `slot`: under which keys and values are kept.
+    `slot`: under which keys and values are kept. `is_tempered` and `unranked`: how candidates are ranked, see Candidates.
     """
 
     special: SpecialTokens
@@ -65,6 +65,8 @@ class Denoiser:
     cache: CacheKind = "none"
     early_exit: float | None = None
     slot: CacheSlot = field(default_factory=CacheSlot)
+    is_tempered: bool = False
+    unranked: tuple[int, ...] = ()
 
     @property
     def mask_id(self) -> int:
@@ -115,7 +117,8 @@ class Denoiser:
     def candidates(self, noise: Noise, confidence: Confidence = "probability") -> Candidates:
         """Return the readout that draws one token per position by this request's settings."""
         forbidden = (self.mask_id, *self.forbidden)
-        return Candidates(self.temperature, self.top_p, self.top_k, noise, confidence, forbidden)
+        drawing = (self.temperature, self.top_p, self.top_k, noise)
+        return Candidates(*drawing, confidence, forbidden, self.is_tempered, self.unranked)
 
     def ask(self, canvas: Ids, positions: Ids, readout: Readout, prompt_length: int, cache: CacheHint | None = None) -> Read:
         """Return a Read of the canvas as it is now, with this request's guidance."""

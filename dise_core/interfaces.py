@@ -89,11 +89,13 @@ class UnmaskingPolicy(Strategy):
     confidence: ClassVar[Confidence] = "probability"
     """The kind of confidence that the policy ranks by."""
 
-    is_random: ClassVar[bool] = False
-    """Whether two samples may differ though every token is the likeliest one."""
-
     uses_quota: ClassVar[bool] = True
     """Whether the policy commits what the schedule says; False for one that decides how many by itself."""
+
+    @property
+    def is_random(self) -> bool:
+        """Whether two samples may differ though every token is the likeliest one."""
+        return False
 
     @abstractmethod
     def choose(self, step: UnmaskingStep) -> Ids:
@@ -168,6 +170,9 @@ class MaskPredictor(ABC):
 
     is_causal: bool = False
     """True for an auto-regressive model: it answers position i from the tokens before it, and position 0 never."""
+
+    tempered_confidence: bool = False
+    """Whether its published sampler ranks candidates by the distribution that they are drawn from."""
 
     room: CacheRoom | None = None
     """Where it keeps what a Read's cache hint allows; None for a predictor without a cache."""

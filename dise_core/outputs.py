@@ -207,6 +207,8 @@ class RequestOutput:
     usage: Usage
     cache: str = "none"
     """Which cache the texts were to be written with. Scores are exact with any."""
+    seed: int | None = None
+    """The seed that writes these outputs again, given or drawn; None for texts that were given."""
 
     @property
     def is_approximate(self) -> bool:
@@ -224,6 +226,7 @@ class RequestOutput:
         return {
             "prompt": self.prompt,
             "model": self.model,
+            **({} if self.seed is None else {"seed": self.seed}),
             **self.approximation,
             "outputs": [output.to_dict() for output in self.outputs],
             "usage": {

@@ -53,8 +53,8 @@ class SamplingParams(ScoringParams):
     """Draw only from the likeliest tokens that hold this much probability together."""
     top_k: int = Field(0, ge=0)
     """Draw only from this many of the likeliest tokens; 0 means all."""
-    seed: int = Field(0, ge=0, lt=2**64)
-    """Same seed, same prompt, same answer, whatever runs beside it."""
+    seed: int | None = Field(None, ge=0, lt=2**64)
+    """Same seed, same prompt, same answer, whatever runs beside it. None draws one a request; the answer tells it."""
     n: int = Field(1, ge=1)
     """How many responses to return."""
     best_of: int | None = Field(None, ge=1)
@@ -77,6 +77,13 @@ class SamplingParams(ScoringParams):
     """The text of an answer ends before the first of these; its tokens and its score are of all that was written."""
     forbidden_token_ids: tuple[int, ...] = ()
     """Ids that are never written."""
+    logits_eos_inf: bool = False
+    """Never write the end token, and leave it out of the confidences, as LLaDA's option of this name."""
+    confidence_eos_eot_inf: bool = False
+    """Commit end tokens last: they count for nothing in the confidences, as LLaDA's option of this name."""
+    tempered_confidence: bool | None = None
+    """Rank candidates by the distribution they are drawn from, after temperature, top_p and top_k, as Dream does, instead of
+    by softmax(logits), as LLaDA does. None: as the model's own sampler."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

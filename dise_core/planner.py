@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
@@ -24,6 +25,9 @@ from dise_core.sequence import TokenSequence, Translate, as_ids, check_token_ids
 
 Prompt = str | Sequence[int]
 """A text, or token ids that are taken as they are."""
+
+SEED_BITS = 32
+"""Bits of a drawn seed: it is short enough to type, and exact in the JSON of any language."""
 
 P = TypeVar("P", bound=ScoringParams)
 
@@ -156,6 +160,8 @@ class Planner:
         self._refuse_masks(prompt.ids)
         num_tokens = len(prompt.ids) + params.max_tokens
         self._refuse_longer(num_tokens, f"a prompt of {len(prompt.ids)} tokens with max_tokens={params.max_tokens}")
+        if params.seed is None:
+            params = params.model_copy(update={"seed": secrets.randbits(SEED_BITS)})
         controller = self.catalog.length_controller(params.length, params.length_settings)
         policy = self._policy(params)
         scorer, params = self._scorer(params)
@@ -194,14 +200,12 @@ class Planner:
         return bound, params.model_copy(update={"selector": selector})
 
     def _denoiser(self, prompt: _Given, params: SamplingParams, policy: UnmaskingPolicy, sample: int) -> Denoiser:
-        forbidden = as_ids(params.forbidden_token_ids)
-        check_token_ids(forbidden, self.predictor.vocab_size, "forbidden_token_ids")
-        if len({self.predictor.special.mask_id, *forbidden.tolist()}) == self.predictor.vocab_size:
-            raise InputError("every token is forbidden, so none could be written", "forbidden_token_ids")
+        forbidden = self._forbidden(params)
+        is_tempered = params.tempered_confidence
         return Denoiser(
             special=self.predictor.special,
             policy=policy,
-            noise=Noise.for_request(params.seed, prompt.ids, sample),
+            noise=Noise.for_request(params.seed or 0, prompt.ids, sample),
             max_tokens=params.max_tokens,
             max_length=self.predictor.max_length,
             block_length=params.block_length,
@@ -212,12 +216,33 @@ class Planner:
             top_p=params.top_p,
             top_k=params.top_k,
             cfg_scale=params.cfg_scale,
-            forbidden=params.forbidden_token_ids,
+            forbidden=forbidden,
             translate=self._translation(prompt),
             sample=sample,
             cache=params.cache,
             early_exit=params.early_exit,
+            is_tempered=self.predictor.tempered_confidence if is_tempered is None else is_tempered,
+            unranked=self._unranked(params),
         )
+
+    def _forbidden(self, params: SamplingParams) -> tuple[int, ...]:
+        """Return the ids that are never written, beside the mask. Raises InputError if none is left."""
+        special = self.predictor.special
+        check_token_ids(as_ids(params.forbidden_token_ids), self.predictor.vocab_size, "forbidden_token_ids")
+        end = () if special.eos_id is None or not params.logits_eos_inf else (special.eos_id,)
+        if len({special.mask_id, *params.forbidden_token_ids, *end}) == self.predictor.vocab_size:
+            raise InputError("every token is forbidden, so none could be written", "forbidden_token_ids")
+        return (*params.forbidden_token_ids, *end)
+
+    def _unranked(self, params: SamplingParams) -> tuple[int, ...]:
+        """Return the end tokens that count for nothing in the confidences. Raises InputError for a model without any."""
+        special = self.predictor.special
+        for name in ("logits_eos_inf", "confidence_eos_eot_inf"):
+            if getattr(params, name) and special.eos_id is None:
+                raise InputError(f"{name} needs an end token, and {self.predictor.name!r} has none", name)
+        if params.confidence_eos_eot_inf:
+            return tuple(sorted(special.eos_ids))
+        return (special.eos_id,) if params.logits_eos_inf and special.eos_id is not None else ()
 
     def _translation(self, prompt: _Given) -> Translate:
         """Return how a text with this prompt is put into another loaded model's tokens.
@@ -257,9 +282,9 @@ class Planner:
         kept = best_first[: params.n] if isinstance(params, SamplingParams) else best_first
         num_written = sum(len(generation.sequence.text_positions) for _, generation in kept)
         outputs = tuple(self._output(index, generation, params, is_given) for index, generation in kept)
-        cache = params.cache if isinstance(params, SamplingParams) else "none"
+        cache, seed = (params.cache, params.seed) if isinstance(params, SamplingParams) else ("none", None)
         usage = Usage(len(prompt.ids), num_written, cost.nfe, cost.computed, seconds=0.0)
-        return RequestOutput(prompt.text, tuple(prompt.ids.tolist()), self.predictor.name, outputs, usage, cache)
+        return RequestOutput(prompt.text, tuple(prompt.ids.tolist()), self.predictor.name, outputs, usage, cache, seed)
 
     def _output(self, index: int, generation: Generation, params: ScoringParams, is_given: bool) -> CompletionOutput:
         sequence = generation.sequence

@@ -48,6 +48,11 @@ class Candidates:
     per position. `forbidden` ids are never candidates. The Reading holds token_ids [M], their logprobs and the confidences
     [M], both under softmax(logits) as it is, untempered: "probability" of the candidate, "entropy" (negative, in nats),
     or "margin" (probability of the likeliest token minus that of the second).
+
+    is_tempered: the confidences are those of the distribution that candidates are drawn from instead: forbidden ids left
+    out, tempered, top-k and top-p applied, at temperature 0 too. Source: Dream's sample_tokens. unranked: ids that count as
+    logits of -inf for the confidences; a candidate among them has the lowest there is, -inf, or 0 as a probability. Source:
+    LLaDA's confidence_eos_eot_inf.
     """
 
     temperature: float = 0.0
@@ -56,6 +61,8 @@ class Candidates:
     noise: Noise | None = None
     confidence: Confidence = "probability"
     forbidden: tuple[int, ...] = ()
+    is_tempered: bool = False
+    unranked: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.temperature > 0 and self.noise is None:

@@ -20,7 +20,7 @@ def main() -> None:
     """Print the answers, the surest first, each with its score, its tokens' colours, and whether it is right."""
     console = Console(highlight=False)
     problems = held_out_problems(Random(2026), NUM_PROBLEMS)
-    params = SamplingParams(max_tokens=48, block_length=16, tokens_per_step=2, selector="response-text")
+    params = SamplingParams(max_tokens=48, block_length=16, tokens_per_step=2, selector="response-text", seed=0)
     answers = LLM("countdown").generate([problem.prompt for problem in problems], params)
     surest_first = sorted(zip(answers, problems, strict=True), key=lambda pair: -pair[0].outputs[0].score.value)
     num_solved = 0

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn import functional
+
+Uniforms = Callable[[int, np.ndarray], np.ndarray]
+"""Uniform numbers in [0, 1) for a denoising step and positions int64 [M], float64 [M]."""
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 PAD, IM_START, IM_END, START, MASK = 60, 61, 62, 63, 64
@@ -153,34 +158,67 @@ class ReferenceDream:
 
 
 def naive_sample(
-    model: ReferenceDream, prompt: list[int], length: int, steps: int, alg: str, eps: float = 1e-3
+    model: ReferenceDream,
+    prompt: list[int],
+    length: int,
+    steps: int,
+    alg: str,
+    eps: float = 1e-3,
+    temperature: float = 0.0,
+    top_p: float = 1.0,
+    uniforms: Uniforms | None = None,
 ) -> list[int]:
-    """Return prompt + response as Dream's diffusion_generate writes it at temperature 0: float32 times, one sequence.
+    """Return prompt + response as Dream's diffusion_generate writes it: float32 times, one sequence.
 
-    alg: "maskgit_plus", "topk_margin" or "entropy". The mask itself is never written, which the original allows.
+    alg: "maskgit_plus", "topk_margin" or "entropy". The mask itself is never written, which the original allows. Above
+    temperature 0 a token is where the cumulative distribution passes the position's uniform number, of those that
+    `uniforms` returns for a step and its masked positions; steps that commit nothing draw nothing.
     """
     x = torch.tensor(prompt + [MASK] * length)
     times = torch.linspace(1, eps, steps + 1)
+    num_drawn = 0
     for i in range(steps):
         masked = x == MASK
-        logits = model.logits(x.tolist())[masked]
-        probabilities = torch.softmax(logits, dim=-1)
-        allowed = logits.clone()
-        allowed[:, MASK] = -math.inf
-        tokens = allowed.argmax(-1)
-        if alg == "maskgit_plus":
-            confidence = probabilities.gather(-1, tokens[:, None])[:, 0]
-        elif alg == "topk_margin":
-            ordered = probabilities.sort(dim=-1, descending=True).values
-            confidence = ordered[:, 0] - ordered[:, 1]
-        else:
-            confidence = (probabilities * torch.log(probabilities + 1e-10)).sum(-1)
         num_masked = masked.sum()
         count = int(num_masked * (1 - times[i + 1] / times[i])) if i < steps - 1 else int(num_masked)
+        if count == 0:
+            continue
+        logits = model.logits(x.tolist())[masked]
+        logits[:, MASK] = -math.inf
+        positions = torch.nonzero(masked)[:, 0].numpy()
+        drawn = None if uniforms is None else torch.from_numpy(uniforms(num_drawn, positions))
+        confidence, tokens = sample_tokens(logits, alg, temperature, top_p, drawn)
+        num_drawn += 1
         everywhere = torch.full(x.shape, -math.inf, dtype=torch.float64)
         everywhere[masked] = confidence.double()
         written = x.clone()
         written[masked] = tokens
-        chosen = torch.topk(everywhere, count).indices
+        chosen = torch.sort(everywhere, descending=True, stable=True).indices[:count]
         x[chosen] = written[chosen]
     return [int(token) for token in x]
+
+
+def sample_tokens(
+    logits: Tensor, alg: str, temperature: float, top_p: float, uniforms: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Return confidences and tokens as Dream's function of this name: both of the tempered, filtered distribution."""
+    if temperature > 0:
+        logits = logits / temperature
+    if top_p < 1:
+        ordered, order = torch.sort(logits, descending=True)
+        is_removed = torch.cumsum(torch.softmax(ordered, dim=-1), dim=-1) > top_p
+        is_removed[:, 1:] = is_removed[:, :-1].clone()
+        is_removed[:, 0] = False
+        mask = torch.zeros_like(is_removed).scatter_(-1, order, is_removed)
+        logits = logits.masked_fill(mask, torch.finfo(logits.dtype).min)
+    probabilities = torch.softmax(logits, dim=-1)
+    confidence, tokens = probabilities.max(dim=-1)
+    if temperature > 0 and uniforms is not None:
+        tokens = (probabilities.cumsum(-1) <= uniforms[:, None]).sum(-1)
+        confidence = probabilities.gather(-1, tokens[:, None])[:, 0]
+    if alg == "topk_margin":
+        first, second = probabilities.sort(dim=-1, descending=True).values[:, :2].unbind(-1)
+        confidence = first - second
+    elif alg == "entropy":
+        confidence = (probabilities * torch.log(probabilities + 1e-10)).sum(-1)
+    return confidence, tokens

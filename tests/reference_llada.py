@@ -11,6 +11,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn import functional
 
+END_BY_NAME = 48
+"""<|endoftext|> in the tokenizer, an end token whatever the configuration names."""
+
 
 def default_config(**changes: object) -> dict[str, object]:
     """Return a config.json in LLaDA's format for a tiny model."""
@@ -188,11 +191,15 @@ def naive_decode(
     steps: int | None = None,
     cfg_scale: float = 0.0,
     cache: str = "none",
+    logits_eos_inf: bool = False,
+    confidence_eos_eot_inf: bool = False,
 ) -> list[int]:
     """Return prompt + response as LLaDA's published sampler writes it at temperature 0, in float64, one by one.
 
-    cache: "prefix" or "dual", as Fast-dLLM's samplers.
+    cache: "prefix" or "dual", as Fast-dLLM's samplers. logits_eos_inf, confidence_eos_eot_inf: as LLaDA's.
     """
+    end = model.config["eos_token_id"]
+    ends = ([end] if logits_eos_inf else [], [end, END_BY_NAME] if confidence_eos_eot_inf else [])
     ids = prompt + [model.config["mask_token_id"]] * length
     num_blocks = math.ceil(length / block_length)
     for block in range(num_blocks):
@@ -204,7 +211,7 @@ def naive_decode(
             assert steps is not None
             size, block_steps = end - start, steps // num_blocks
             quotas = [size // block_steps + (step < size % block_steps) for step in range(block_steps)]
-        naive_block(model, ids, (start, end), quotas, cache, {}, 0, len(prompt), cfg_scale)
+        naive_block(model, ids, (start, end), quotas, cache, {}, 0, len(prompt), cfg_scale, ends)
     return ids
 
 
@@ -223,8 +230,12 @@ def naive_block(
     first: int,
     prompt_length: int = 0,
     cfg_scale: float = 0.0,
+    ends: tuple[list[int], list[int]] = ([], []),
 ) -> None:
-    """Fill a block in place. `first`: what the block's first pass runs from; before it all comes from `kept`."""
+    """Fill a block in place. `first`: what the block's first pass runs from; before it all comes from `kept`.
+
+    ends: tokens whose logits are -inf, and those whose logits are -inf once the candidates are chosen.
+    """
     mask, (start, end) = model.config["mask_token_id"], block
     for step, quota in enumerate(quotas):
         window = (start, len(ids) if cache == "prefix" else end)
@@ -235,9 +246,12 @@ def naive_block(
         if cfg_scale:
             bare = model.logits([mask] * prompt_length + ids[prompt_length:]).double()
             logits = bare + (cfg_scale + 1) * (logits - bare)
+        logits[:, ends[0]] = -math.inf
+        allowed = logits.clone()
+        allowed[:, mask] = -math.inf
+        best = allowed.argmax(-1)
+        logits[:, ends[1]] = -math.inf
         probabilities = torch.softmax(logits, dim=-1)
-        logits[:, mask] = -math.inf
-        best = logits.argmax(-1)
         sure = {i: float(probabilities[i, best[i]]) for i in range(start, end) if ids[i] == mask}
         for i in sorted(sure, key=lambda i: -sure[i])[:quota]:
             ids[i] = int(best[i])

@@ -41,6 +41,8 @@ QWEN2_FIELDS = (
 class DreamPredictor(MaskPredictor):
     """A loaded checkpoint in Dream's format."""
 
+    tempered_confidence = True
+
     @classmethod
     def claims(cls, model: str) -> bool:
         """Return whether `model` is a folder or hub id whose config.json says model_type "Dream"."""

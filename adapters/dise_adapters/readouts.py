@@ -136,15 +136,33 @@ def _token_logprobs(logits: Tensor, targets: Tensor) -> RowAnswers:
 def _candidates(logits: Tensor, readout: Candidates, uniforms: Tensor | None) -> RowAnswers:
     work, forbidden = logits.clone(), _ids(readout.forbidden, logits.device)
     work[:, forbidden] = -torch.inf
-    token_ids = work.argmax(-1) if uniforms is None else _draw(work, readout, uniforms)
+    drawn_from = _filtered(work, readout) if uniforms is not None or readout.is_tempered else work
+    token_ids = work.argmax(-1) if uniforms is None else _draw(drawn_from, uniforms)
+    ranked_by = drawn_from if readout.is_tempered else logits
+    is_as_it_is = not readout.is_tempered and not readout.unranked
+    confidences = None if is_as_it_is else _confidences(ranked_by, token_ids, readout)
     chosen = logits.gather(-1, token_ids[:, None])
     work[:, forbidden] = logits[:, forbidden]
     others = _log_normalizer(work.scatter_(-1, token_ids[:, None], -torch.inf))
     normalizer = torch.logaddexp(chosen, others)
-    confidences = (
-        chosen - others if readout.confidence == "probability" else _spread(logits - normalizer, readout.confidence)
-    )
-    return RowAnswers(token_ids, (chosen - normalizer)[:, 0], confidences.flatten())
+    if confidences is None and readout.confidence == "probability":
+        confidences = (chosen - others)[:, 0]
+    elif confidences is None:
+        confidences = _spread(logits - normalizer, readout.confidence)
+    return RowAnswers(token_ids, (chosen - normalizer)[:, 0], confidences)
+
+
+def _confidences(logits: Tensor, token_ids: Tensor, readout: Candidates) -> Tensor:
+    """Return how sure softmax(logits) is of each candidate, [R], once the unranked ids are left out of it."""
+    unranked = _ids(readout.unranked, logits.device)
+    ranked = logits.index_fill(-1, unranked, -torch.inf)
+    chosen = ranked.gather(-1, token_ids[:, None])
+    if readout.confidence == "probability":
+        others = _log_normalizer(ranked.scatter(-1, token_ids[:, None], -torch.inf))
+        confidences = (chosen - others)[:, 0]
+    else:
+        confidences = _spread(torch.log_softmax(ranked, -1), readout.confidence)
+    return confidences.masked_fill(torch.isin(token_ids, unranked), -torch.inf)
 
 
 @lru_cache
@@ -161,14 +179,18 @@ def _spread(logprobs: Tensor, kind: Confidence) -> Tensor:
     return torch.xlogy(logprobs.exp(), logprobs.exp()).sum(-1)
 
 
-def _draw(allowed: Tensor, readout: Candidates, uniforms: Tensor) -> Tensor:
+def _filtered(allowed: Tensor, readout: Candidates) -> Tensor:
+    """Return the logits that candidates are drawn from, up to a constant: tempered, all but the likely ones -inf."""
+    temperature = max(readout.temperature, LEAST_TEMPERATURE) if readout.temperature > 0 else 1.0
+    return _keep_likely((allowed - allowed.amax(-1, keepdim=True)) / temperature, readout)
+
+
+def _draw(drawn_from: Tensor, uniforms: Tensor) -> Tensor:
     """Return the token at which the cumulative distribution of each row passes its uniform number, int64 [R].
 
     Where logits are NaN it is some token, whose log-probability is NaN.
     """
-    sharpened = (allowed - allowed.amax(-1, keepdim=True)) / max(readout.temperature, LEAST_TEMPERATURE)
-    probabilities = torch.softmax(_keep_likely(sharpened, readout), dim=-1)
-    cumulative = probabilities.cumsum(-1)
+    cumulative = torch.softmax(drawn_from, dim=-1).cumsum(-1)
     total = cumulative[:, -1:]
     targets = torch.minimum(uniforms[:, None].to(total.dtype) * total, torch.nextafter(total, torch.zeros_like(total)))
     return torch.searchsorted(cumulative, targets, right=True)[:, 0].clamp_max(cumulative.shape[-1] - 1)
@@ -197,8 +219,10 @@ def _recipe(read: Read) -> Recipe:
         case TokenLogProbs():
             return (TokenLogProbs,)
         case Candidates():
-            draw = (readout.temperature, readout.top_p, readout.top_k) if readout.temperature > 0 else ()
-            return (Candidates, readout.confidence, readout.forbidden, *draw)
+            is_filtered = readout.temperature > 0 or readout.is_tempered
+            draw = (readout.temperature, readout.top_p, readout.top_k) if is_filtered else ()
+            ranking = (readout.confidence, readout.is_tempered, readout.unranked)
+            return (Candidates, readout.forbidden, *ranking, *draw)
         case _:
             return (readout,)
 

@@ -22,7 +22,10 @@ DENOISING_OPTIONS: options.Table = {
     "temperature": (Annotated[float, typer.Option(help="0 takes the likeliest token.")], 0.0),
     "top_p": (Annotated[float, typer.Option(help="Draw only from the likeliest tokens of this probability together.")], 1.0),
     "top_k": (Annotated[int, typer.Option(help="Draw only from this many of the likeliest tokens; 0 means all.")], 0),
-    "seed": (Annotated[int, typer.Option(help="Same seed, same prompt, same answer.")], 0),
+    "seed": (
+        Annotated[int | None, typer.Option(help="Same seed, same prompt, same answer. [default: drawn, and told]")],
+        None,
+    ),
     "cfg_scale": (Annotated[float, typer.Option(help="Scale of classifier-free guidance; 0 turns it off.")], 0.0),
     "cache": (
         Annotated[options.CacheName, typer.Option(help="Keep keys and values within a block: faster, and approximate.")],
@@ -30,6 +33,25 @@ DENOISING_OPTIONS: options.Table = {
     ),
     "early_exit": (
         Annotated[float | None, typer.Option(help="End an answer whose rest would be end tokens, each surer than this.")],
+        None,
+    ),
+    "logits_eos_inf": (
+        Annotated[bool, typer.Option("--logits-eos-inf", help="Never write the end token, as LLaDA's option.")],
+        False,
+    ),
+    "confidence_eos_eot_inf": (
+        Annotated[bool, typer.Option("--confidence-eos-eot-inf", help="Commit end tokens last, as LLaDA's option.")],
+        False,
+    ),
+    "tempered_confidence": (
+        Annotated[
+            bool | None,
+            typer.Option(
+                "--tempered-confidence/--no-tempered-confidence",
+                help="Rank candidates after temperature and top-p (Dream) or before (LLaDA). [default: the model's way]",
+                show_default=False,
+            ),
+        ],
         None,
     ),
     "unmasking": (
@@ -94,4 +116,6 @@ def generate(
     if input is not None:
         jsonl.run_file(llm, input, output, plan_of, resume)
     else:
-        render.show(llm, [{"prompt": prompt} for prompt in prompts or []], plan_of, as_json)
+        policy = llm.catalog.unmasking_policy(params.unmasking, params.unmasking_settings)
+        is_random = params.temperature > 0 or policy.is_random
+        render.show(llm, [{"prompt": prompt} for prompt in prompts or []], plan_of, as_json, is_random)

@@ -26,8 +26,12 @@ def show(
     records: Sequence[dict[str, Any]],
     plan_of: Callable[[dict[str, Any]], Plan[RequestOutput]],
     as_json: bool,
+    shows_seed: bool = False,
 ) -> None:
-    """Run the records' plans and print the answers in order. Raises the first error after printing what came before it."""
+    """Run the records' plans and print the answers in order. Raises the first error after printing what came before it.
+
+    shows_seed: tell people the seed too, where another one would write something else.
+    """
     from dise_app.cli.progress import progress_bar
 
     with progress_bar(len(records)) as advance:
@@ -41,12 +45,12 @@ def show(
         if as_json:
             print(json.dumps(answer.to_dict(), ensure_ascii=False, allow_nan=False))
         else:
-            show_answer(console, answer)
+            show_answer(console, answer, shows_seed=shows_seed)
     if not as_json and any(_is_coloured(outcome.unwrap()) for outcome in outcomes):
         console.print(legend())
 
 
-def show_answer(console: Console, answer: RequestOutput, verdict: str = "") -> None:
+def show_answer(console: Console, answer: RequestOutput, verdict: str = "", shows_seed: bool = False) -> None:
     """Print one request's outputs, best first, and what they cost."""
     if answer.prompt is not None:
         console.print(f"[bold]{escape(printable(answer.prompt))}[/bold]")
@@ -61,7 +65,8 @@ def show_answer(console: Console, answer: RequestOutput, verdict: str = "") -> N
     passes = "1 forward pass" if usage.nfe == 1 else f"{usage.nfe} forward passes"
     if answer.is_approximate:
         passes += f", computed to {usage.nfe_computed:.1f} (cache {answer.cache}: the text is approximate)"
-    console.print(f"  [dim]{passes}, {usage.seconds:.2f} s[/dim]")
+    seed = f", seed {answer.seed}" if shows_seed else ""
+    console.print(f"  [dim]{passes}, {usage.seconds:.2f} s{seed}[/dim]")
 
 
 def coloured(output: CompletionOutput) -> Text:

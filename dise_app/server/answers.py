@@ -47,11 +47,11 @@ class Envelope:
 
     def whole(self, answers: Sequence[RequestOutput], logprobs: int | None) -> dict[str, Any]:
         """Return the answer to all prompts of a request; logprobs: how many likely tokens to show, None for no tokens."""
-        outputs = [output for answer in answers for output in answer.outputs]
-        choices = [self._choice(index, output, logprobs) for index, output in enumerate(outputs)]
+        outputs = [(output, answer.seed) for answer in answers for output in answer.outputs]
+        choices = [self._choice(index, *output, logprobs) for index, output in enumerate(outputs)]
         return self.of(choices, usage=usage(answers), dise=cost(answers))
 
-    def _choice(self, index: int, output: CompletionOutput, logprobs: int | None) -> dict[str, Any]:
+    def _choice(self, index: int, output: CompletionOutput, seed: int | None, logprobs: int | None) -> dict[str, Any]:
         text = {"message": {"role": "assistant", "content": output.text}} if self.is_chat else {"text": output.text}
         shown = self.logprobs(output) if logprobs is not None else None
         return {
@@ -59,7 +59,7 @@ class Envelope:
             **text,
             "finish_reason": output.finish_reason,
             "logprobs": shown,
-            "dise": confidence(output),
+            "dise": confidence(output, seed),
         }
 
     def delta(self, index: int, text: str, is_first: bool = False) -> dict[str, Any]:
@@ -69,7 +69,7 @@ class Envelope:
         role = {"role": "assistant"} if is_first else {}
         return {"index": index, "delta": {**role, "content": text}, "finish_reason": None, "logprobs": None}
 
-    def last(self, index: int, output: CompletionOutput, logprobs: int | None) -> dict[str, Any]:
+    def last(self, index: int, output: CompletionOutput, seed: int | None, logprobs: int | None) -> dict[str, Any]:
         """Return the choice of the chunk that ends an output."""
         text: dict[str, Any] = {"delta": {}} if self.is_chat else {"text": ""}
         shown = self.logprobs(output) if logprobs is not None else None
@@ -78,7 +78,7 @@ class Envelope:
             **text,
             "finish_reason": output.finish_reason,
             "logprobs": shown,
-            "dise": confidence(output),
+            "dise": confidence(output, seed),
         }
 
     def logprobs(self, output: CompletionOutput) -> dict[str, Any]:
@@ -87,10 +87,13 @@ class Envelope:
         return _chat_logprobs(tokens) if self.is_chat else _text_logprobs(tokens)
 
 
-def confidence(output: CompletionOutput) -> dict[str, Any]:
-    """Return what no other server gives: the score, each token's log-probability, and the length controller's trace."""
-    record = output.to_dict()
-    return {key: record[key] for key in ("score", "tokens", "length") if key in record}
+def confidence(output: CompletionOutput, seed: int | None) -> dict[str, Any]:
+    """Return what no other server gives: the score, each token's log-probability, and the length controller's trace.
+
+    With the seed that writes the answer again, and which of its samples it is.
+    """
+    record = output.to_dict() | {"seed": seed, "sample": output.index}
+    return {key: record[key] for key in ("score", "tokens", "length", "seed", "sample") if key in record}
 
 
 def usage(answers: Sequence[RequestOutput]) -> dict[str, int]:

@@ -46,6 +46,9 @@ class Extensions(Scoring):
     cfg_scale: float = 0.0
     cache: CacheKind = "none"
     early_exit: float | None = None
+    logits_eos_inf: bool = False
+    confidence_eos_eot_inf: bool = False
+    tempered_confidence: bool | None = None
     stream: Literal["text", "canvas"] = "text"
 
 

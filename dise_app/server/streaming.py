@@ -103,5 +103,5 @@ def _ending(
         text = output.text if settled is None else settled.rest(output.text)
         if text:
             chunks.append(envelope.chunk([envelope.delta(index, text)]))
-        chunks.append(envelope.chunk([envelope.last(index, output, logprobs)], dise=answers.cost([answer])))
+        chunks.append(envelope.chunk([envelope.last(index, output, answer.seed, logprobs)], dise=answers.cost([answer])))
     return chunks

@@ -112,25 +112,32 @@ def _naive_candidates(logits: Logits, logprobs: Logits, readout: Candidates, pos
         allowed = {i: x for i, x in enumerate(logits[row]) if i not in readout.forbidden}
         best_first = sorted(allowed, key=lambda i: -allowed[i])
         token = best_first[0]
+        drawn_from = _naive_filter({i: allowed[i] / (readout.temperature or 1.0) for i in best_first}, readout)
         if readout.temperature > 0:
             assert readout.noise is not None
-            u = float(readout.noise.uniforms(np.array([position]))[0])
-            token = _naive_draw({i: allowed[i] / readout.temperature for i in best_first}, readout, u)
-        probabilities = np.exp(row_logprobs)
-        first, second = sorted(probabilities, reverse=True)[:2]
+            token = _naive_draw(drawn_from, float(readout.noise.uniforms(np.array([position]))[0]))
+        untempered = dict(enumerate(np.exp(row_logprobs).tolist()))
         tokens.append(token)
-        confidences.append(
-            {
-                "probability": probabilities[token],
-                "margin": first - second,
-                "entropy": float((probabilities * row_logprobs).sum()),
-            }[readout.confidence]
-        )
+        confidences.append(_naive_confidence(drawn_from if readout.is_tempered else untempered, token, readout))
     chosen = np.array(tokens, dtype=np.int64)
     return Reading(chosen, logprobs[np.arange(len(chosen)), chosen].astype(np.float32), np.array(confidences))
 
 
-def _naive_draw(best_first: dict[int, float], readout: Candidates, u: float) -> int:
+def _naive_confidence(probabilities: dict[int, float], token: int, readout: Candidates) -> float:
+    ranked = {i: p for i, p in probabilities.items() if i not in readout.unranked}
+    if token not in ranked:
+        return 0.0 if readout.confidence == "probability" else -math.inf
+    shares = {i: p / sum(ranked.values()) for i, p in ranked.items()}
+    first, second = (*sorted(shares.values(), reverse=True), 0.0)[:2]
+    return {
+        "probability": shares[token],
+        "margin": first - second,
+        "entropy": sum(p * math.log(p) for p in shares.values() if p > 0),
+    }[readout.confidence]
+
+
+def _naive_filter(best_first: dict[int, float], readout: Candidates) -> dict[int, float]:
+    """Return the probabilities of the tokens that top-k and then top-p leave, likeliest first."""
     kept = list(best_first)[: readout.top_k or None]
     weights = {i: math.exp(best_first[i] - best_first[kept[0]]) for i in kept}
     total = sum(weights.values())
@@ -140,9 +147,13 @@ def _naive_draw(best_first: dict[int, float], readout: Candidates, u: float) -> 
             nucleus.append(i)
         before += weights[i]
     mass = sum(weights[i] for i in nucleus)
+    return {i: weights[i] / mass for i in nucleus}
+
+
+def _naive_draw(probabilities: dict[int, float], u: float) -> int:
     running = 0.0
-    for i in sorted(nucleus):
-        running += weights[i]
-        if running > u * mass:
+    for i in sorted(probabilities):
+        running += probabilities[i]
+        if running > u:
             return i
-    return max(nucleus)
+    return max(probabilities)

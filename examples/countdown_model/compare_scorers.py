@@ -38,7 +38,7 @@ SCORERS: tuple[tuple[str, dict[str, Any], str], ...] = (
 
 def answers(llm: LLM, problems: Sequence[Problem], temperature: float) -> tuple[list[TokenSequence], np.ndarray]:
     """Return five answers to each problem as texts, and which are right, bool [problems, 5]."""
-    params = SamplingParams(max_tokens=48, block_length=16, temperature=temperature, n=NUM_ANSWERS)
+    params = SamplingParams(max_tokens=48, block_length=16, temperature=temperature, n=NUM_ANSWERS, seed=0)
     texts, is_right = [], []
     for answer, problem in zip(llm.generate([problem.prompt for problem in problems], params), problems, strict=True):
         for output in sorted(answer.outputs, key=lambda output: output.index):

@@ -56,7 +56,7 @@ def greedy(llm: LLM, problems: Sequence[Problem]) -> None:
 def sampled(llm: LLM, problems: Sequence[Problem], temperature: float) -> None:
     """Print, for 5 answers a problem, the shares solved and the ROC-AUC of DiSE by selector, pooled and per question."""
     params = SamplingParams(
-        max_tokens=48, block_length=16, tokens_per_step=2, temperature=temperature, n=NUM_ANSWERS, selector="full"
+        max_tokens=48, block_length=16, tokens_per_step=2, temperature=temperature, n=NUM_ANSWERS, selector="full", seed=0
     )
     answers = llm.generate([problem.prompt for problem in problems], params)
     is_right = [

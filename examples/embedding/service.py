@@ -9,7 +9,7 @@ import asyncio
 
 from dise_core import AsyncLLM, SamplingParams
 
-PARAMS = SamplingParams(max_tokens=48, block_length=16, temperature=0.8, n=3, selector="response-text")
+PARAMS = SamplingParams(max_tokens=48, block_length=16, temperature=0.8, n=3, selector="response-text", seed=0)
 
 
 async def answer(llm: AsyncLLM, question: str, least: float, seconds: float = 30.0) -> str | None:

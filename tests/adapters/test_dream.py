@@ -9,6 +9,7 @@ import torch
 from dise_adapters.hub import read_config
 from dise_core import LLM, Distribution, Read, SamplingParams, ScoringParams
 from dise_core.errors import CheckpointError
+from dise_core.noise import Noise
 from dise_core.testing import check_mask_predictor
 from tests.reference_dream import IM_END, MASK, PAD, ReferenceDream, default_config, naive_sample, write_checkpoint
 
@@ -44,6 +45,44 @@ def test_greedy_sampling_writes_what_the_published_sampler_writes(
     params = SamplingParams(max_tokens=16, block_length=16, steps=steps, eps=1e-3, unmasking=unmasking)
     for prompt, answer in zip(prompts, LLM(str(folder)).generate(prompts, params), strict=True):
         assert [*prompt, *answer.outputs[0].token_ids] == naive_sample(reference, prompt, 16, steps, alg)
+
+
+@pytest.mark.parametrize(("temperature", "top_p"), [(0.2, 0.95), (0.2, 0.7), (1.0, 0.9), (1.0, 1.0), (0.0, 0.9)])
+@pytest.mark.parametrize(
+    ("alg", "unmasking"), [("maskgit_plus", "low-confidence"), ("topk_margin", "margin"), ("entropy", "entropy")]
+)
+def test_sampling_writes_what_the_published_sampler_writes_of_the_same_uniform_numbers(
+    tmp_path: Path, alg: str, unmasking: str, temperature: float, top_p: float
+) -> None:
+    folder = write_checkpoint(tmp_path, default_config())
+    reference = ReferenceDream(folder)
+    random = np.random.default_rng(4)
+    prompts = [random.integers(0, 60, length).tolist() for length in (3, 5, 8, 17)]
+    params = SamplingParams(
+        max_tokens=16, block_length=16, steps=12, eps=1e-3, unmasking=unmasking, temperature=temperature, top_p=top_p, seed=6
+    )
+    for prompt, answer in zip(prompts, LLM(str(folder)).generate(prompts, params), strict=True):
+        noise = Noise.for_request(6, np.array(prompt), 0)
+        expected = naive_sample(
+            reference, prompt, 16, 12, alg, 1e-3, temperature, top_p, lambda step, at, n=noise: n.at_step(step).uniforms(at)
+        )
+        assert [*prompt, *answer.outputs[0].token_ids] == expected
+
+
+def test_the_order_before_temperature_and_top_p_is_another_one(tmp_path: Path) -> None:
+    """What the test above would not notice: that both orders commit the same."""
+    llm = LLM(str(write_checkpoint(tmp_path, default_config())))
+    random = np.random.default_rng(4)
+    prompts = [random.integers(0, 60, length).tolist() for length in (3, 5, 8, 17)]
+    texts = []
+    for tempered in (None, True, False):
+        params = SamplingParams(
+            max_tokens=16, block_length=16, steps=12, eps=1e-3, unmasking="entropy", temperature=0.2, top_p=0.95, seed=6,
+            tempered_confidence=tempered,
+        )  # fmt: skip
+        texts.append([answer.outputs[0].token_ids for answer in llm.generate(prompts, params)])
+    assert texts[0] == texts[1]
+    assert sum(one != other for one, other in zip(texts[0], texts[2], strict=True)) >= 3
 
 
 def test_special_tokens_come_from_the_checkpoint(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The LLaDA adapter against an independent LLaDA: logits, decoding, checkpoints that do not fit."""
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -71,6 +72,23 @@ def test_greedy_decoding_writes_what_the_published_loop_writes(tmp_path: Path, s
     for prompt, answer in zip(prompts, answers, strict=True):
         expected = naive_decode(reference, prompt, 20, 8, **schedule)  # type: ignore[arg-type]
         assert [*prompt, *answer.outputs[0].token_ids] == expected
+
+
+@pytest.mark.parametrize("option", ["logits_eos_inf", "confidence_eos_eot_inf"])
+@pytest.mark.parametrize("seed", [3, 4])
+def test_end_tokens_are_held_back_as_in_the_published_loop(tmp_path: Path, option: str, seed: int) -> None:
+    reference = ReferenceLLaDA(checkpoint(tmp_path), torch.float64)
+    prompts = [np.random.default_rng(seed).integers(0, 48, length).tolist() for length in (2, 9, 21)]
+    plain = [naive_decode(reference, prompt, 20, 10, 2)[len(prompt) :] for prompt in prompts]
+    [(end, _)] = Counter(token for text in plain for token in text).most_common(1)
+    reference.config["eos_token_id"] = end
+    held_back = [naive_decode(reference, prompt, 20, 10, 2, **{option: True}) for prompt in prompts]  # type: ignore[arg-type]
+    assert any(one != prompt + other for one, prompt, other in zip(held_back, prompts, plain, strict=True))
+    folder = checkpoint(tmp_path / "ended", eos_token_id=int(end))
+    params = SamplingParams(max_tokens=20, block_length=10, tokens_per_step=2, **{option: True})  # type: ignore[arg-type]
+    for prompt, expected, answer in zip(prompts, held_back, LLM(str(folder)).generate(prompts, params), strict=True):
+        assert [*prompt, *answer.outputs[0].token_ids] == expected
+        assert option == "confidence_eos_eot_inf" or end not in answer.outputs[0].token_ids
 
 
 def test_guidance_combines_the_logits_before_the_readout(tmp_path: Path) -> None:

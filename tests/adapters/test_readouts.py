@@ -72,6 +72,32 @@ def test_drawn_candidates_agree_with_the_naive_ones(
         assert not np.isin(reading.token_ids, [2, 11]).any()
 
 
+@given(
+    logits_strategy,
+    kinds,
+    st.booleans(),
+    st.sampled_from([(0.0, 1.0, 0), (0.0, 0.6, 3), (0.5, 0.8, 0), (2.0, 1.0, 4)]),
+    st.lists(st.integers(0, 11), max_size=3),
+    st.lists(st.integers(0, 11), max_size=3),
+)
+def test_confidences_after_temperature_and_without_unranked_ids_agree_with_the_naive_ones(
+    logits: Logits,
+    kind: Confidence,
+    is_tempered: bool,
+    drawing: tuple[float, float, int],
+    forbidden: list[int],
+    unranked: list[int],
+) -> None:
+    readout = Candidates(*drawing, Noise(3), kind, tuple(forbidden), is_tempered, tuple(unranked))
+    [(read, reading)] = read_all(logits, [readout])
+    [travelled] = unpack(pack([read], [reading]), [read], 12)
+    expected = naive_readout(logits, read)
+    is_same = reading.token_ids == expected.token_ids
+    assert is_same.mean() >= (0.6 if drawing[0] else 1.0)
+    np.testing.assert_allclose(reading.confidences[is_same], expected.confidences[is_same], atol=1e-5)
+    np.testing.assert_allclose(travelled.confidences, reading.confidences, atol=1e-6)
+
+
 @given(logits_strategy, st.floats(-50, 50))
 def test_a_constant_added_to_the_logits_changes_nothing(logits: Logits, constant: float) -> None:
     readouts: list[Readout] = [TokenLogProbs(np.arange(5)), Candidates(0.7, noise=Noise(1))]

@@ -80,7 +80,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     server.server_close()
 
 
-PARAMS = SamplingParams(max_tokens=16, block_length=16, tokens_per_step=8, temperature=0.9, n=2, logprobs=2)
+PARAMS = SamplingParams(max_tokens=16, block_length=16, tokens_per_step=8, temperature=0.9, n=2, logprobs=2, seed=0)
 
 
 def test_a_server_writes_and_scores_as_the_model_itself(server: Server) -> None:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,19 @@ def test_generate_json_is_one_object_and_nothing_else(dise: Dise) -> None:
     assert len(record["outputs"]) == 2
     assert len(record["outputs"][0]["tokens"]) == 24
     assert len(record["outputs"][0]["tokens"][0]["top_logprobs"]) == 2
+
+
+def test_two_runs_without_a_seed_differ_and_the_seed_that_is_told_repeats_each(dise: Dise) -> None:
+    """At this temperature two texts of 24 tokens are the same about once in 10^50 runs."""
+    asked = ("generate", PROBLEM, *FAST, "--temperature", 50)
+    records = [json.loads(dise(*asked, "--json").out) for _ in range(2)]
+    texts = [record["outputs"][0]["token_ids"] for record in records]
+    assert texts[0] != texts[1]
+    for record, text in zip(records, texts, strict=True):
+        again = json.loads(dise(*asked, "--json", "--seed", record["seed"]).out)
+        assert (again["outputs"][0]["token_ids"], again["seed"]) == (text, record["seed"])
+    assert re.search(r"forward passes, \d+\.\d\d s, seed \d+$", dise(*asked).out, re.MULTILINE)
+    assert "seed" not in dise("generate", PROBLEM, *FAST).out
 
 
 def test_score_prefers_sense_to_nonsense(dise: Dise) -> None:

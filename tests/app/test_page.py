@@ -79,6 +79,21 @@ def test_a_prompt_is_typed_tokens_appear_and_the_score_is_shown(browser: Any) ->
     assert browser.get_log("browser") == []
 
 
+def test_the_seed_that_is_told_writes_the_same_again(browser: Any) -> None:
+    until(lambda: find(browser, "#model")[0].text == "countdown")
+
+    def write(**fields: object) -> tuple[str, str]:
+        fill(browser, prompt="76,41,59 -> 24", max_tokens=32, temperature=5, **fields)
+        find(browser, "#write")[0].click()
+        until(lambda: "seed" in find(browser, "#status")[0].text)
+        return find(browser, "#answers li")[0].text, find(browser, "#status")[0].text.rpartition("seed ")[2]
+
+    first, seed = write()
+    second, _ = write()
+    assert first != second
+    assert write(seed=seed) == (first, seed)
+
+
 def test_a_bad_request_is_told_on_the_page(browser: Any) -> None:
     fill(browser, prompt="hello")
     find(browser, "#write")[0].click()

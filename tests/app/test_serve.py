@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import openai
@@ -102,6 +103,33 @@ def test_n_and_best_of_give_the_best_by_score(client: openai.OpenAI) -> None:
     assert scores == sorted(scores, reverse=True)
     assert [choice.dise["score"]["value"] for choice in answer.choices] == pytest.approx(scores[:2], abs=1e-5)
     assert [choice.index for choice in answer.choices] == [0, 1]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_two_requests_without_a_seed_differ_and_the_seed_that_is_told_repeats_each(
+    client: openai.OpenAI, stream: bool
+) -> None:
+    """At this temperature two texts of 36 tokens are the same about once in 10^50 runs."""
+    asked: Any = {
+        "model": "countdown",
+        "messages": CHAT,
+        "max_tokens": 36,
+        "temperature": 50,
+        "n": 2,
+        "extra_body": {"dise": DISE},
+    }
+
+    def answer(**more: Any) -> tuple[list[list[int]], list[int], list[int]]:
+        made = client.chat.completions.create(**asked, **more, stream=stream)
+        chunks = list(made) if stream else [made]
+        said = [choice.dise for chunk in chunks for choice in chunk.choices if getattr(choice, "dise", None)]
+        return [[t["id"] for t in each["tokens"]] for each in said], [e["seed"] for e in said], [e["sample"] for e in said]
+
+    one, other = answer(), answer()
+    assert one[0] != other[0]
+    for texts, seeds, samples in (one, other):
+        assert (len(set(seeds)), sorted(samples)) == (1, [0, 1])
+        assert answer(seed=seeds[0]) == (texts, seeds, samples)
 
 
 def test_an_answer_written_with_a_cache_says_so(client: openai.OpenAI) -> None:

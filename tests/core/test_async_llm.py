@@ -14,7 +14,7 @@ from dise_core.errors import ClosedError, ModelOutputError, OverloadedError, Pla
 from dise_core.reading import Plan, TokenLogProbs
 from dise_core.testing.toy_model import END, MASK, ToyPredictor
 
-PARAMS = SamplingParams(max_tokens=8, block_length=4)
+PARAMS = SamplingParams(max_tokens=8, block_length=4, seed=0)
 
 
 class Gate(ToyPredictor):
@@ -99,7 +99,7 @@ def test_two_hundred_mixed_requests_at_once_get_the_answers_they_get_alone() -> 
 def test_a_stream_shows_every_token_once_and_ends_with_the_answer() -> None:
     async def test() -> None:
         async with AsyncLLM(ToyPredictor()) as llm:
-            plan = llm.planner.generate([1, 2], SamplingParams(max_tokens=8, block_length=4, temperature=1.0, n=2))
+            plan = llm.planner.generate([1, 2], SamplingParams(max_tokens=8, block_length=4, temperature=1.0, n=2, seed=0))
             *updates, answer = [event async for event in llm.stream(plan)]
             assert isinstance(answer, RequestOutput)
             for sample in (0, 1):

@@ -108,7 +108,7 @@ def test_one_token_with_nothing_before_it_scores_nothing(monkeypatch: pytest.Mon
 
 def test_generated_answers_are_judged_and_ranked_by_their_likelihood() -> None:
     judge = Judge()
-    params = SamplingParams(max_tokens=4, scorer="ar-perplexity", temperature=1.0, n=3)
+    params = SamplingParams(max_tokens=4, scorer="ar-perplexity", temperature=1.0, n=3, seed=0)
     [answer] = LLM(ToyPredictor(), judge=judge).generate("ab", params)
     totals = [output.score.log_likelihood for output in answer.outputs]
     assert totals == sorted(totals, key=lambda total: -(total or 0))

@@ -82,7 +82,7 @@ def test_without_a_prompt_the_text_counts_from_its_start(llm: LLM) -> None:
 def test_a_generation_has_the_documented_json(llm: LLM) -> None:
     [answer] = llm.generate("abc", SamplingParams(max_tokens=6, block_length=3, logprobs=1))
     record = json.loads(json.dumps(answer.to_dict(), allow_nan=False))
-    assert set(record) == {"prompt", "model", "outputs", "usage"}
+    assert set(record) == {"prompt", "model", "seed", "outputs", "usage"}
     assert set(record["usage"]) == {"prompt_tokens", "completion_tokens", "nfe", "seconds"}
     [output] = record["outputs"]
     assert set(output) == {"index", "text", "token_ids", "finish_reason", "score", "tokens"}
@@ -94,7 +94,7 @@ def test_a_generation_has_the_documented_json(llm: LLM) -> None:
 
 
 def test_outputs_come_best_first_and_best_of_keeps_n(llm: LLM) -> None:
-    params = SamplingParams(max_tokens=8, temperature=2.0, n=6)
+    params = SamplingParams(max_tokens=8, temperature=2.0, n=6, seed=0)
     [answer] = llm.generate("abc", params)
     values = [output.score.value for output in answer.outputs]
     assert values == sorted(values, reverse=True)
@@ -230,3 +230,23 @@ def test_a_scorer_that_raises_is_named_in_one_line() -> None:
         LLM(ToyPredictor(), catalog=catalog).score("a", "b", ScoringParams(scorer="careless"))
     with pytest.raises(UnknownNameError):
         LLM(ToyPredictor(), catalog=catalog).score("a", "b")
+
+
+def test_without_a_seed_each_request_draws_one_and_tells_it(llm: LLM) -> None:
+    """26 ** -8 is the chance that two texts of 8 letters at this temperature are the same."""
+    params = SamplingParams(max_tokens=8, temperature=1e6, n=2)
+    first, second, other = llm.generate([[1, 2], [1, 2], [3]], params)
+    texts = [[output.token_ids for output in answer.outputs] for answer in (first, second, other)]
+    assert texts[0] != texts[1]
+    assert first.seed != second.seed
+    for answer, text in zip((first, second, other), texts, strict=True):
+        again = params.model_copy(update={"seed": answer.seed})
+        [repeated] = llm.generate([list(answer.prompt_token_ids)], again)
+        assert [output.token_ids for output in repeated.outputs] == text
+        assert repeated.seed == answer.seed == answer.to_dict()["seed"]
+
+
+def test_a_given_text_has_no_seed(llm: LLM) -> None:
+    [answer] = llm.score([[1, 2]], [[3, 4]])
+    assert answer.seed is None
+    assert "seed" not in answer.to_dict()

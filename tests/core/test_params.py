@@ -47,5 +47,5 @@ def test_engine_options_are_the_fields_of_engine_config() -> None:
 def test_the_defaults_are_the_documented_ones() -> None:
     params = SamplingParams()
     assert (params.max_tokens, params.block_length, params.tokens_per_step, params.temperature) == (128, 32, 2, 0)
-    assert (params.unmasking, params.length, params.n, params.seed) == ("low-confidence", "fixed", 1, 0)
+    assert (params.unmasking, params.length, params.n, params.seed) == ("low-confidence", "fixed", 1, None)
     assert (ScoringParams().scorer, ScoringParams().selector) == ("dise", None)

@@ -29,7 +29,7 @@ def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_server_writes_what_the_model_writes(running: Server, temperature: float) -> None:
-    params = SamplingParams(max_tokens=32, block_length=8, tokens_per_step=2, temperature=temperature)
+    params = SamplingParams(max_tokens=32, block_length=8, tokens_per_step=2, temperature=temperature, seed=0)
     ours, theirs = (LLM(model).generate(PROMPTS, params) for model in (running.address, running.folder))
     for one, other in zip(ours, theirs, strict=True):
         assert one.outputs[0].token_ids == other.outputs[0].token_ids

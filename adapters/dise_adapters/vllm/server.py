@@ -59,6 +59,7 @@ class VllmServerPredictor(MaskPredictor):
         self.vocab_size = described.vocab_size
         self.max_length = min(described.max_length, int(served.get("max_model_len") or described.max_length))
         self.is_causal = described.is_causal
+        self.tempered_confidence = described.tempered_confidence
 
     def read(self, reads: Sequence[Read]) -> Sequence[Reading]:
         """Answer the reads in their order."""

@@ -61,6 +61,8 @@ def to_wire(read: Read) -> dict[str, Any]:
                 "noise": None if noise is None else [noise.seed, noise.stream, noise.step],
                 "confidence": readout.confidence,
                 "forbidden": list(readout.forbidden),
+                "is_tempered": readout.is_tempered,
+                "unranked": list(readout.unranked),
             }
         case TopLogProbs(k):
             return asked | {"readout": "top_logprobs", "k": k}
@@ -105,6 +107,8 @@ def _readout(asked: Mapping[str, Any], num_positions: int, vocab_size: int) -> A
                 None if noise is None else Noise(*map(int, noise)),
                 confidence,
                 tuple(_within(as_ids(asked.get("forbidden", [])), vocab_size, "forbidden").tolist()),
+                bool(asked.get("is_tempered", False)),
+                tuple(_within(as_ids(asked.get("unranked", [])), vocab_size, "unranked").tolist()),
             )
         case "top_logprobs":
             if not 1 <= int(asked["k"]) <= MAX_TOP:

@@ -16,6 +16,7 @@ function request() {
   return {
     messages: [{ role: "user", content: $("prompt").value }],
     max_tokens: number.max_tokens, temperature: number.temperature, n: number.n, logprobs: true, stream: true,
+    seed: $("seed").value === "" ? null : Number($("seed").value),
     dise: {
       block_length: number.block_length, tokens_per_step: number.tokens_per_step, length: $("length").value,
       selector: $("selector").value, stream: "canvas",
@@ -36,14 +37,14 @@ async function write() {
     const options = { method: "POST", headers, body: JSON.stringify(request()), signal: running.signal };
     const response = await fetch("/v1/chat/completions", options);
     if (!response.ok) throw await refusal(response);
-    let cost = null;
+    let cost = null, seed = null;
     for await (const event of events(response.body)) {
       if (event.error) throw new Error(event.error.message);
       if (event.dise?.canvas) showCanvas(event.dise.canvas);
-      for (const choice of event.choices) if (choice.dise) { showAnswer(choice); cost = event.dise; }
+      for (const choice of event.choices) if (choice.dise) { showAnswer(choice); cost = event.dise; seed = choice.dise.seed; }
     }
     const seconds = ((performance.now() - started) / 1000).toFixed(2);
-    setBusy(false, cost ? `${cost.nfe} forward passes, ${seconds} s` : "");
+    setBusy(false, cost ? `${cost.nfe} forward passes, ${seconds} s, seed ${seed}` : "");
   } catch (error) {
     setBusy(false, error.name === "AbortError" ? "stopped" : error.message, error.name !== "AbortError");
   }

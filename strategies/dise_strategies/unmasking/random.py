@@ -13,7 +13,10 @@ from dise_core.arrays import Ids
 class RandomUnmasking(UnmaskingPolicy):
     """Commits the schedule's quota of positions, drawn uniformly. Source: LLaDA."""
 
-    is_random: ClassVar[bool] = True
+    @property
+    def is_random(self) -> bool:
+        """True."""
+        return True
 
     def choose(self, step: UnmaskingStep) -> Ids:
         """Return the indices of a quota of positions, drawn by the request's own noise."""
@@ -23,8 +26,12 @@ class RandomUnmasking(UnmaskingPolicy):
 class Origin(UnmaskingPolicy):
     """Commits each masked position by itself with the probability that the schedule gives; at times none. Source: Dream."""
 
-    is_random: ClassVar[bool] = True
     uses_quota: ClassVar[bool] = False
+
+    @property
+    def is_random(self) -> bool:
+        """True."""
+        return True
 
     def choose(self, step: UnmaskingStep) -> Ids:
         """Return the indices that the request's own noise picks."""

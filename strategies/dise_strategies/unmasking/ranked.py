@@ -20,6 +20,11 @@ class RankedPolicy(UnmaskingPolicy):
 
     alg_temp: float = Field(0.0, ge=0, allow_inf_nan=False)
 
+    @property
+    def is_random(self) -> bool:
+        """Whether candidates are drawn."""
+        return self.alg_temp > 0
+
     def choose(self, step: UnmaskingStep) -> Ids:
         """Return the indices of the quota's candidates, the first-ranked first."""
         keys = step.confidences

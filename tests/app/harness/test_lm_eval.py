@@ -102,14 +102,16 @@ def test_answers_are_stopped_and_chat_is_written_by_the_template(model: DiseLM) 
 
 
 def test_a_tasks_own_settings_come_first() -> None:
-    model = DiseLM("countdown", temperature=0.8, max_tokens=20, block_length=8)
+    model = DiseLM("countdown", temperature=0.8, max_tokens=20, block_length=8, seed=0)
     prompt = "<|user|>83,18,75 -> 10<|assistant|>"
     greedy = [request("generate_until", prompt, {"max_new_tokens": 40, "do_sample": False})]
     [text] = model.generate_until(greedy, disable_tqdm=True)
     expected = LLM("countdown").generate(prompt, SamplingParams(max_tokens=40, block_length=8), chat=False)
     assert text == expected[0].outputs[0].text
     drawn = [request("generate_until", prompt, {"until": []})]
-    expected = LLM("countdown").generate(prompt, SamplingParams(max_tokens=20, block_length=8, temperature=0.8), chat=False)
+    expected = LLM("countdown").generate(
+        prompt, SamplingParams(max_tokens=20, block_length=8, temperature=0.8, seed=0), chat=False
+    )
     assert model.generate_until(drawn, disable_tqdm=True) == [expected[0].outputs[0].text]
 
 
