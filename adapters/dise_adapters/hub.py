@@ -114,7 +114,8 @@ def _is_folder(model: str) -> bool:
         if Path(model).expanduser().is_dir():
             return True
     except (OSError, RuntimeError, ValueError) as error:  # too long for a path, no such user, a null character
-        raise InputError(f"{model!r:.80} cannot be the name of a folder: {error}", "model") from error
+        problem = error.strerror if isinstance(error, OSError) else error
+        raise InputError(f"{model!r:.80} cannot be the name of a folder: {problem}", "model") from error
     if model.startswith((".", "/", "~")):
         raise InputError(f"there is no folder {model!r}", "model")
     return False

@@ -43,7 +43,7 @@ class LlamaPredictor(MaskPredictor):
         if config is None:
             return None
         reason = obstacle(config, model)
-        refused = "" if reason is None else f"; as a judge it is refused: {reason}"
+        refused = "" if reason is None else f"; adapter 'llama' refuses it: {reason}"
         names = ", ".join(architectures(config)) or "none"
         return f"Its config.json says model_type {config.get('model_type')!r} and architectures {names}{refused}"
 
