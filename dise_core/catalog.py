@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import ValidationError
 
+from dise_core.claims import choose
 from dise_core.errors import InputError, UnknownNameError
 from dise_core.interfaces import LengthController, MaskPredictor, Scorer, Selector, Strategy, UnmaskingPolicy
 from dise_core.params import EngineConfig, input_error
@@ -17,13 +18,22 @@ from dise_core.selection import Union
 C = TypeVar("C")
 S = TypeVar("S", bound=Strategy)
 
+OWN_DISTRIBUTION = "dise"
+"""The distribution whose plugins are built in."""
+
 
 @dataclass(frozen=True, slots=True)
 class Entry(Generic[C]):
-    """A registered class and the name of the plugin that brought it."""
+    """A registered class, the name of the plugin that brought it, and that of the plugin's distribution."""
 
     cls: type[C]
     plugin: str
+    distribution: str | None = None
+
+    @property
+    def is_built_in(self) -> bool:
+        """Whether DiSE's own distribution brought it."""
+        return self.distribution == OWN_DISTRIBUTION
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,20 +64,12 @@ class Catalog:
         return _build("unmasking policy", name.replace("_", "-"), self.unmasking_policies, settings or {})
 
     def load_model(self, model: str, config: EngineConfig) -> MaskPredictor:
-        """Load a model by its name, folder or hub id, with the adapter that claims it.
+        """Load a model by its name, folder or hub id, with the adapter that config.adapter names, else that which claims it.
 
-        Raises InputError if none or several claim it, ModelError if it cannot be loaded.
+        Adapters of other distributions come before the built-in ones. Raises InputError if none or several claim it,
+        ModelError if it cannot be loaded.
         """
-        named = self.mask_predictors.get(model)
-        if named is not None and named.cls.claims(model):
-            return named.cls.load(model, config)
-        claiming = [(name, entry) for name, entry in self.mask_predictors.items() if entry.cls.claims(model)]
-        if not claiming:
-            raise UnknownNameError("model", model, self.mask_predictors)
-        if len(claiming) > 1:
-            rivals = " and ".join(f"{name!r} of plugin {entry.plugin!r}" for name, entry in claiming)
-            raise InputError(f"model {model!r} is claimed by {rivals}; uninstall one of them", "model")
-        return claiming[0][1].cls.load(model, config)
+        return choose(model, config.adapter, self.mask_predictors).cls.load(model, config)
 
     def _selector(self, name: str) -> Selector:
         numbered = re.fullmatch(r"(.+)-(\d+)", name)

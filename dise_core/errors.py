@@ -32,13 +32,14 @@ class InputError(DiseError, ValueError):
 
 
 class UnknownNameError(InputError):
-    """No strategy or model of that name; the text suggests the nearest and lists the known ones."""
+    """No strategy or model of that name; the text suggests the nearest, lists the known ones and ends with `detail`."""
 
-    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+    def __init__(self, kind: str, name: str, known: Iterable[str], detail: str = "") -> None:
         names = sorted(known)
         nearest = difflib.get_close_matches(name.replace("_", "-"), names, n=1)
         hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
-        super().__init__(f"unknown {kind} {name!r}.{hint} Known: {', '.join(names) or 'none'}", kind)
+        told = f". {detail}" if detail else ""
+        super().__init__(f"unknown {kind} {name!r}.{hint} Known: {', '.join(names) or 'none'}{told}", kind)
 
 
 class TooLongError(InputError):
@@ -46,7 +47,11 @@ class TooLongError(InputError):
 
 
 class PluginError(DiseError):
-    """A plugin clashes with another, is misspelt or cannot be imported; the text names it."""
+    """A plugin clashes with another, is misspelt or cannot be imported; the text names it, and so does `plugin`."""
+
+    def __init__(self, message: str, plugin: str | None = None) -> None:
+        super().__init__(message)
+        self.plugin = plugin
 
 
 class ModelError(DiseError):

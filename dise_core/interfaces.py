@@ -180,7 +180,18 @@ class MaskPredictor(ABC):
     @classmethod
     @abstractmethod
     def claims(cls, model: str) -> bool:
-        """Return whether this adapter can load the model (a name, folder or hub id). Reads no weights."""
+        """Return whether this adapter can load the model (a name, folder or hub id): False for one that it cannot know.
+
+        Reads no weights, and asks the hub for nothing but a hub id's config.json.
+        """
+
+    @classmethod
+    def explain(cls, model: str) -> str | None:  # noqa: ARG003
+        """Return, in one sentence, what this adapter knows of a model that no adapter claims; None knows nothing.
+
+        Raises the InputError or ModelError that keeps it from knowing: there is no such folder, the hub does not answer.
+        """
+        return None
 
     @classmethod
     @abstractmethod

@@ -34,7 +34,8 @@ class LLM:
     ) -> None:
         """Load a model by name, folder or hub id, or take one that is loaded; `options` are EngineConfig's fields.
 
-        judge: an auto-regressive model for the scorers that ask one; an auto-regressive `model` judges for itself.
+        judge: an auto-regressive model for the scorers that ask one; an auto-regressive `model` judges for itself. The
+        options `revision` and `adapter` are the model's: a judge is of the hub's main branch and finds its own adapter.
 
         Raises InputError for an unknown model, ModelError for one that cannot be loaded, PluginError for a bad plugin.
         """
@@ -108,7 +109,7 @@ class LLM:
                 yield Outcome(outcome.index, answer, None, outcome.seconds)
 
     def _loaded_judge(self, model: str | MaskPredictor) -> MaskPredictor:
-        judge = self._loaded(model, self.config.model_copy(update={"revision": None}))
+        judge = self._loaded(model, self.config.model_copy(update={"revision": None, "adapter": None}))
         if not judge.is_causal:
             raise InputError(f"judge {judge.name!r} is no auto-regressive model", "judge")
         return judge

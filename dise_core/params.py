@@ -111,6 +111,7 @@ class EngineOptions(TypedDict, total=False):
     dtype: Literal["auto", "float32", "bfloat16", "float16"]
     attn_implementation: str
     revision: str | None
+    adapter: str | None
     engine: Literal["transformers", "vllm"]
     tensor_parallel_size: int
     vllm_options: Settings
@@ -132,6 +133,8 @@ class EngineConfig(_Params):
     """Attention of transformers: "sdpa", "eager", "flash_attention_2", ..."""
     revision: str | None = None
     """Branch, tag or commit of a model on the hub."""
+    adapter: str | None = None
+    """Name of the adapter that loads the model, whichever claim it; None asks them. A judge finds its own."""
     engine: Literal["transformers", "vllm"] = "transformers"
     """What runs the model's forward passes."""
     tensor_parallel_size: int = Field(1, ge=1)

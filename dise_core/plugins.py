@@ -6,24 +6,39 @@ import inspect
 from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, TypeVar
+from typing import Any
 
 import pluggy
 
 from dise_core import hookspecs
-from dise_core.catalog import Catalog, Entry
+from dise_core.catalog import OWN_DISTRIBUTION, Catalog, Entry
 from dise_core.errors import PluginError
 from dise_core.interfaces import LengthController, MaskPredictor, Scorer, Selector, UnmaskingPolicy
 
-C = TypeVar("C")
+HOOKS: Mapping[str, type[object]] = {
+    "dise_selectors": Selector,
+    "dise_scorers": Scorer,
+    "dise_length_controllers": LengthController,
+    "dise_unmasking_policies": UnmaskingPolicy,
+    "dise_mask_predictors": MaskPredictor,
+}
+"""The hooks, and what the classes that they return must be. A hook's name is that of the catalog's field."""
+
+Found = dict[str, dict[str, Entry[Any]]]
+"""Entries by hook and name."""
 
 _NAME_CHARACTERS = set("abcdefghijklmnopqrstuvwxyz0123456789-.")
 
 
-@cache
 def installed_catalog() -> Catalog:
-    """Return the catalog of all installed plugins; made once per process. Raises PluginError."""
-    return discover(entry_points(group=hookspecs.PROJECT))
+    """Return the catalog of all installed plugins. Raises PluginError, naming the plugin, if one of them is no good."""
+    return _sound(*installed_plugins())
+
+
+@cache
+def installed_plugins() -> tuple[Catalog, tuple[PluginError, ...]]:
+    """Return the catalog of the installed plugins that are sound, and what is wrong with the others; made once a process."""
+    return survey(entry_points(group=hookspecs.PROJECT))
 
 
 def discover(points: Iterable[EntryPoint]) -> Catalog:
@@ -32,57 +47,87 @@ def discover(points: Iterable[EntryPoint]) -> Catalog:
     Raises PluginError, naming the plugin, for one that cannot be imported, has a misspelt or no hook, raises in a hook, or
     claims a name that another one has.
     """
-    manager = pluggy.PluginManager(hookspecs.PROJECT)
-    manager.add_hookspecs(hookspecs)
-    for point in points:
-        _register(manager, point)
-    _refuse_unknown_hooks(manager)
-    return Catalog(
-        selectors=_collect(manager, "dise_selectors", Selector),
-        scorers=_collect(manager, "dise_scorers", Scorer),
-        length_controllers=_collect(manager, "dise_length_controllers", LengthController),
-        unmasking_policies=_collect(manager, "dise_unmasking_policies", UnmaskingPolicy),
-        mask_predictors=_collect(manager, "dise_mask_predictors", MaskPredictor),
-    )
+    return _sound(*survey(points))
 
 
-def _register(manager: pluggy.PluginManager, point: EntryPoint) -> None:
-    origin = f" (distribution {point.dist.name!r})" if point.dist else ""
-    if manager.has_plugin(point.name):
-        raise PluginError(f"two plugins are called {point.name!r}, the second at {point.value!r}{origin}; uninstall one")
+def survey(points: Iterable[EntryPoint]) -> tuple[Catalog, tuple[PluginError, ...]]:
+    """Return the catalog of the plugins that are sound, and what is wrong with each of the others, which add nothing.
+
+    The built-in plugins come first, so that whoever takes a name of theirs is the one at fault; then by name.
+    """
+    found: Found = {hook: {} for hook in HOOKS}
+    known: set[str] = set()
+    problems: list[PluginError] = []
+    for point in sorted(points, key=lambda point: (_distribution(point) != OWN_DISTRIBUTION, point.name, point.value)):
+        try:
+            _add(_loaded(point, known), found)
+        except PluginError as problem:
+            problem.plugin = point.name
+            problems.append(problem)
+    fields = {hook.removeprefix("dise_"): dict(sorted(entries.items())) for hook, entries in found.items()}
+    return Catalog(**fields), tuple(problems)
+
+
+def _sound(catalog: Catalog, problems: tuple[PluginError, ...]) -> Catalog:
+    if problems:
+        texts = "; ".join(map(str, problems))
+        raise PluginError(f"{texts} (`dise plugins` lists what works)", problems[0].plugin) from problems[0].__cause__
+    return catalog
+
+
+def _distribution(point: EntryPoint) -> str | None:
+    return point.dist.name if point.dist else None
+
+
+def _loaded(point: EntryPoint, known: set[str]) -> Found:
+    """Return what the plugin adds. `known` holds the names of the plugins before it, and then its own."""
+    distribution = _distribution(point)
+    origin = f"plugin {point.name!r}" + (f" (distribution {distribution!r})" if distribution else "")
+    if point.name in known:
+        raise PluginError(f"two plugins are called {point.name!r}; rename or uninstall the {origin} at {point.value!r}")
+    known.add(point.name)
     try:
         plugin = point.load()
-    except Exception as error:
-        problem = f"{type(error).__name__}: {error}"
-        raise PluginError(f"plugin {point.name!r}{origin} cannot be imported from {point.value!r}: {problem}") from error
-    try:
-        manager.register(plugin, name=point.name)
-    except pluggy.PluginValidationError as error:
-        raise PluginError(f"plugin {point.name!r}{origin}: {' '.join(str(error).split())}") from error
-    if not manager.get_hookcallers(plugin):
-        hooks = ", ".join(_hook_names())
-        raise PluginError(f"plugin {point.name!r}{origin} has no function marked with hookimpl. Hooks: {hooks}")
+    except (Exception, SystemExit) as error:
+        problem = " ".join(f"{type(error).__name__}: {error}".split())
+        raise PluginError(f"{origin} cannot be imported from {point.value!r}: {problem}") from error
+    manager = _registered(plugin, point.name, origin)
+    return {hook: _collect(manager, hook, point.name, distribution) for hook in HOOKS}
 
 
-def _refuse_unknown_hooks(manager: pluggy.PluginManager) -> None:
+def _registered(plugin: object, name: str, origin: str) -> pluggy.PluginManager:
+    """Return a manager of this plugin alone. Raises PluginError for a plugin without hooks, or with one that is misspelt."""
+    manager = pluggy.PluginManager(hookspecs.PROJECT)
+    manager.add_hookspecs(hookspecs)
+    hooks = ", ".join(sorted(HOOKS))
     try:
+        manager.register(plugin, name=name)
         manager.check_pending()
     except pluggy.PluginValidationError as error:
-        name = manager.get_name(error.plugin)
-        hooks = ", ".join(_hook_names())
-        raise PluginError(f"plugin {name!r}: {' '.join(str(error).split())}. Hooks: {hooks}") from error
+        raise PluginError(f"{origin}: {' '.join(str(error).split())}. Hooks: {hooks}") from error
+    if not manager.get_hookcallers(plugin):
+        raise PluginError(f"{origin} has no function marked with hookimpl. Hooks: {hooks}")
+    return manager
 
 
-def _collect(manager: pluggy.PluginManager, hook: str, interface: type[C]) -> dict[str, Entry[C]]:
-    found: dict[str, Entry[C]] = {}
+def _collect(manager: pluggy.PluginManager, hook: str, plugin: str, distribution: str | None) -> dict[str, Entry[Any]]:
+    found: dict[str, Entry[Any]] = {}
     for implementation in getattr(manager.hook, hook).get_hookimpls():
-        plugin = implementation.plugin_name
         for name, cls in _call(implementation, hook).items():
-            _check(name, cls, interface, f"plugin {plugin!r}, {hook}()")
-            if name in found:
-                raise PluginError(f"plugins {found[name].plugin!r} and {plugin!r} both claim {name!r} in {hook}()")
-            found[name] = Entry(cls, plugin)
-    return dict(sorted(found.items()))
+            _check(name, cls, HOOKS[hook], f"plugin {plugin!r}, {hook}()")
+            found[name] = Entry(cls, plugin, distribution)
+    return found
+
+
+def _add(additions: Found, found: Found) -> None:
+    """Add a plugin's entries to those of the plugins before it: all of them, or none where a name is taken."""
+    for hook, entries in additions.items():
+        for name, entry in entries.items():
+            if name in found[hook]:
+                first = found[hook][name].plugin
+                raise PluginError(f"plugins {first!r} and {entry.plugin!r} both claim {name!r} in {hook}()")
+    for hook, entries in additions.items():
+        found[hook] |= entries
 
 
 def _call(implementation: pluggy.HookImpl, hook: str) -> Mapping[str, Any]:
@@ -90,7 +135,8 @@ def _call(implementation: pluggy.HookImpl, hook: str) -> Mapping[str, Any]:
     try:
         classes = implementation.function()
     except Exception as error:
-        raise PluginError(f"plugin {plugin!r} fails in {hook}(): {type(error).__name__}: {error}") from error
+        problem = " ".join(f"{type(error).__name__}: {error}".split())
+        raise PluginError(f"plugin {plugin!r} fails in {hook}(): {problem}") from error
     if not isinstance(classes, Mapping):
         raise PluginError(f"plugin {plugin!r}, {hook}() must return {{name: class}}, not {classes!r:.80}")
     return classes
@@ -104,7 +150,3 @@ def _check(name: object, cls: object, interface: type[object], origin: str) -> N
     if inspect.isabstract(cls):
         missing = ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
         raise PluginError(f"{origin}: {name!r} does not implement {missing}")
-
-
-def _hook_names() -> list[str]:
-    return sorted(name for name in vars(hookspecs) if name.startswith("dise_"))

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from dise_adapters.checkpoint import refuse_variants, special_tokens
+from dise_adapters.checkpoint import number, refuse_variants, special_tokens, whole
 from dise_adapters.engines import Reader, open_reader
-from dise_adapters.hub import model_folder, read_config
+from dise_adapters.hub import config_if_any, model_folder, read_config
 from dise_adapters.tokenizer import FastTokenizer
 from dise_core.errors import CheckpointError
 from dise_core.interfaces import MaskPredictor
@@ -29,13 +29,11 @@ QWEN2_FIELDS = (
     "hidden_size",
     "num_hidden_layers",
     "num_attention_heads",
-    "num_key_value_heads",
     "intermediate_size",
     "vocab_size",
     "max_position_embeddings",
-    "rms_norm_eps",
 )
-"""The fields that Dream's configuration and Qwen2's share."""
+"""The whole numbers that Dream's configuration and Qwen2's share."""
 
 
 class DreamPredictor(MaskPredictor):
@@ -46,7 +44,7 @@ class DreamPredictor(MaskPredictor):
     @classmethod
     def claims(cls, model: str) -> bool:
         """Return whether `model` is a folder or hub id whose config.json says model_type "Dream"."""
-        config = read_config(model)
+        config = config_if_any(model)
         return config is not None and str(config.get("model_type")).lower() == "dream"
 
     @classmethod
@@ -81,16 +79,25 @@ class DreamPredictor(MaskPredictor):
 def qwen2_config(fields: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Return Dream's configuration as that of a bidirectional Qwen2.
 
-    Raises CheckpointError, naming the field and its value, for a variant that is not covered.
+    Raises CheckpointError, naming the field and its value, for a variant that is not covered, and for a field that
+    is missing, null or no number.
     """
     refuse_variants(fields, COVERED, folder)
-    try:
-        shared = {field: fields[field] for field in QWEN2_FIELDS}
-        rope = {"rope_type": "default", "rope_theta": float(fields["rope_theta"])}
-    except KeyError as missing:
-        raise CheckpointError(f"{folder}/config.json has no field {missing}") from None
+    shared = {field: whole(fields, field, folder) for field in QWEN2_FIELDS}
+    shared["num_key_value_heads"] = shared["num_attention_heads"]
+    if fields.get("num_key_value_heads") is not None:
+        shared["num_key_value_heads"] = whole(fields, "num_key_value_heads", folder)
+    eps = number(fields, "rms_norm_eps", folder)
+    rope = {"rope_type": "default", "rope_theta": float(number(fields, "rope_theta", folder))}
     tied = bool(fields.get("tie_word_embeddings", False))
-    return {**shared, "rope_parameters": rope, "tie_word_embeddings": tied, "is_causal": False, "use_sliding_window": False}
+    return {
+        **shared,
+        "rms_norm_eps": eps,
+        "rope_parameters": rope,
+        "tie_word_embeddings": tied,
+        "is_causal": False,
+        "use_sliding_window": False,
+    }
 
 
 def _tokenizer(folder: Path) -> FastTokenizer:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 from functools import lru_cache
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 
-from dise_core.errors import CheckpointError, InputError, ModelError
+from dise_core.errors import CheckpointError, DiseError, InputError, ModelError
 
 _CONFIG = ["config.json"]
 _EVERYTHING = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
 _ATTEMPTS = 4
 _TRANSIENT_STATUS = {408, 425, 429, 500, 502, 503, 504}
+_REMEMBERED_SECONDS = 10.0
+_last_failure: dict[tuple[str, str | None], tuple[float, str]] = {}
 
 
 @lru_cache(maxsize=32)
@@ -26,7 +29,7 @@ def read_config(model: str, revision: str | None = None) -> dict[str, Any] | Non
     """
     if is_gguf(model) or (not _is_folder(model) and not _is_hub_id(model)):
         return None
-    path = model_folder(model, revision, _CONFIG) / "config.json"
+    path = _config_folder(model, revision) / "config.json"
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -34,6 +37,30 @@ def read_config(model: str, revision: str | None = None) -> dict[str, Any] | Non
     if not isinstance(config, dict):
         raise CheckpointError(f"{path} holds no JSON object")
     return config
+
+
+def config_if_any(model: str) -> dict[str, Any] | None:
+    """Return read_config's answer, and None where it raises: what cannot be read is nobody's to claim."""
+    try:
+        return read_config(model)
+    except DiseError:
+        return None
+
+
+def _config_folder(model: str, revision: str | None) -> Path:
+    """Return a folder with the model's config.json.
+
+    The hub's last failure is raised again for a moment: several adapters ask in turn, and one answer is enough for all.
+    """
+    when, failure = _last_failure.get((model, revision), (0.0, None))
+    if failure is not None and monotonic() - when < _REMEMBERED_SECONDS:
+        raise ModelError(failure)
+    try:
+        return model_folder(model, revision, _CONFIG)
+    except ModelError as error:
+        _last_failure.clear()
+        _last_failure[model, revision] = (monotonic(), str(error))
+        raise
 
 
 def model_folder(model: str, revision: str | None = None, patterns: list[str] | None = None) -> Path:
@@ -83,9 +110,12 @@ def _connection_errors() -> tuple[type[Exception], ...]:
 
 
 def _is_folder(model: str) -> bool:
-    path = Path(model).expanduser()
-    if path.is_dir():
-        return True
+    try:
+        if Path(model).expanduser().is_dir():
+            return True
+    except (OSError, RuntimeError, ValueError) as error:  # too long for a path, no such user, a null character
+        problem = error.strerror if isinstance(error, OSError) else error
+        raise InputError(f"{model!r:.80} cannot be the name of a folder: {problem}", "model") from error
     if model.startswith((".", "/", "~")):
         raise InputError(f"there is no folder {model!r}", "model")
     return False

@@ -9,11 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from dise_adapters.checkpoint import refuse_variants, special_tokens
+from dise_adapters.checkpoint import number, refuse_variants, special_tokens, whole
 from dise_adapters.engines import Reader, open_reader
-from dise_adapters.hub import model_folder, read_config
+from dise_adapters.hub import config_if_any, model_folder, read_config
 from dise_adapters.tokenizer import FastTokenizer
-from dise_core.errors import CheckpointError
 from dise_core.interfaces import MaskPredictor
 from dise_core.params import EngineConfig
 from dise_core.reading import Read, Reading
@@ -33,6 +32,9 @@ KEY_MAPPING = {
     r"^model\.transformer\.blocks\.(\d+)\.ff_out\.": r"model.layers.\1.mlp.down_proj.",
 }
 """LLaDA's weight names, as patterns, and those of transformers' Llama."""
+
+MLP_RATIO = 4
+"""The default of LLaDA's mlp_ratio."""
 
 COVERED = {
     "block_type": ("llama",),
@@ -59,7 +61,7 @@ class LLaDAPredictor(MaskPredictor):
     @classmethod
     def claims(cls, model: str) -> bool:
         """Return whether `model` is a folder or hub id whose config.json says model_type "llada"."""
-        config = read_config(model)
+        config = config_if_any(model)
         return config is not None and config.get("model_type") == "llada"
 
     @classmethod
@@ -91,22 +93,38 @@ class LLaDAPredictor(MaskPredictor):
 def llama_config(fields: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Return LLaDA's configuration as that of a bidirectional Llama.
 
-    Raises CheckpointError, naming the field and its value, for a variant that Llama's computation does not cover.
+    Raises CheckpointError, naming the field and its value, for a variant that Llama's computation does not cover, and for a
+    field that is missing, null or no number.
     """
     refuse_variants(fields, COVERED, folder)
-    try:
-        return {
-            "hidden_size": fields["d_model"],
-            "num_hidden_layers": fields["n_layers"],
-            "num_attention_heads": fields["n_heads"],
-            "num_key_value_heads": fields.get("n_kv_heads") or fields["n_heads"],
-            "intermediate_size": fields["mlp_hidden_size"],
-            "vocab_size": fields.get("embedding_size") or fields["vocab_size"],
-            "max_position_embeddings": fields["max_sequence_length"],
-            "rope_parameters": {"rope_type": "default", "rope_theta": float(fields["rope_theta"])},
-            "rms_norm_eps": fields["rms_norm_eps"],
-            "tie_word_embeddings": bool(fields.get("weight_tying", False)),
-            "is_causal": False,
-        }
-    except KeyError as missing:
-        raise CheckpointError(f"{folder}/config.json has no field {missing}") from None
+    num_heads = whole(fields, "n_heads", folder)
+    return {
+        "hidden_size": whole(fields, "d_model", folder),
+        "num_hidden_layers": whole(fields, "n_layers", folder),
+        "num_attention_heads": num_heads,
+        "num_key_value_heads": _whole_or(num_heads, fields, "n_kv_heads", folder),
+        "intermediate_size": _mlp_size(fields, folder),
+        "vocab_size": vocabulary(fields, folder),
+        "max_position_embeddings": whole(fields, "max_sequence_length", folder),
+        "rope_parameters": {"rope_type": "default", "rope_theta": float(number(fields, "rope_theta", folder))},
+        "rms_norm_eps": number(fields, "rms_norm_eps", folder),
+        "tie_word_embeddings": bool(fields.get("weight_tying", False)),
+        "is_causal": False,
+    }
+
+
+def vocabulary(fields: Mapping[str, Any], folder: Path) -> int:
+    """Return the rows of the embedding, which may be padded: embedding_size, or vocab_size where that is not given."""
+    return whole(fields, "embedding_size" if fields.get("embedding_size") else "vocab_size", folder)
+
+
+def _mlp_size(fields: Mapping[str, Any], folder: Path) -> int:
+    """Return mlp_hidden_size, or where that is null, as LLaDA's code does, mlp_ratio (4 if not given) times d_model."""
+    given = fields.get("mlp_hidden_size")
+    if given is not None or not {"mlp_hidden_size", "mlp_ratio"} & set(fields):
+        return whole(fields, "mlp_hidden_size", folder)
+    return whole({"mlp_ratio": MLP_RATIO, **fields}, "mlp_ratio", folder) * whole(fields, "d_model", folder)
+
+
+def _whole_or(default: int, fields: Mapping[str, Any], name: str, folder: Path) -> int:
+    return default if fields.get(name) is None else whole(fields, name, folder)

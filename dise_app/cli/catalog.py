@@ -1,8 +1,10 @@
-"""dise plugins, dise models: what can be called by name."""
+"""dise plugins, dise models: what can be called by name, and which plugins are broken."""
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
+from typing import Any
 
 from dise_app.cli import options
 
@@ -14,50 +16,68 @@ KINDS = {
     "mask predictor": "mask_predictors",
 }
 
+Rows = list[dict[str, Any]]
+
 
 def plugins(as_json: options.Json = False, debug: options.Debug = False) -> None:  # noqa: ARG001
-    """List the strategies and adapters that are installed, with the plugin each came from."""
-    from dise_core.plugins import installed_catalog
+    """List the strategies and adapters that are installed, with the plugin each came from.
 
-    catalog = installed_catalog()
+    A broken plugin is named on standard error (with --json under "problems" too), and the exit code is 1.
+    """
+    from dise_core.plugins import installed_plugins
+
+    catalog, problems = installed_plugins()
     rows = [
         {"kind": kind, "name": name, "plugin": entry.plugin, "about": _first_line(entry.cls)}
         for kind, field in KINDS.items()
         for name, entry in getattr(catalog, field).items()
     ]
-    _show(rows, "plugins", as_json)
+    _show(rows, "plugins", as_json, _rows_of(problems))
 
 
 def models(as_json: options.Json = False, debug: options.Debug = False) -> None:  # noqa: ARG001
-    """List the models that go by a name, and the adapters for folders and hub ids."""
-    from dise_core.plugins import installed_catalog
+    """List the models that go by a name, and the adapters for folders and hub ids.
 
-    rows = [
-        {
-            "name": name,
-            "plugin": entry.plugin,
-            "by_name": entry.cls.claims(name),
-            "about": _first_line(entry.cls),
-        }
-        for name, entry in installed_catalog().mask_predictors.items()
-    ]
-    _show(rows, "models", as_json)
+    A broken plugin, and an adapter that fails when it is asked for its own name, are named as `dise plugins` does.
+    """
+    from dise_core.claims import claim
+    from dise_core.plugins import installed_plugins
+
+    catalog, broken = installed_plugins()
+    rows, problems = [], _rows_of(broken)
+    for name, entry in catalog.mask_predictors.items():
+        by_name, failure = claim(name, entry, name)
+        if failure is not None:
+            problems.append({"plugin": entry.plugin, "problem": failure})
+        rows.append({"name": name, "plugin": entry.plugin, "by_name": by_name, "about": _first_line(entry.cls)})
+    _show(rows, "models", as_json, problems)
 
 
 def _first_line(cls: type[object]) -> str:
     return (inspect.getdoc(cls) or "").partition("\n")[0]
 
 
-def _show(rows: list[dict[str, object]], subject: str, as_json: bool) -> None:
-    import json
+def _rows_of(problems: Sequence[Any]) -> Rows:
+    return [{"plugin": problem.plugin, "problem": str(problem)} for problem in problems]
 
+
+def _show(rows: Rows, subject: str, as_json: bool, problems: Rows) -> None:
+    """Print the rows, and the problems on standard error. Exits with 1 if there are any."""
+    import json
+    import sys
+
+    import typer
     from rich.console import Console
     from rich.table import Table
 
     if as_json:
-        print(json.dumps({subject: rows}, ensure_ascii=False))
-        return
-    table = Table(*(column.replace("_", " ") for column in rows[0]), box=None, pad_edge=False)
-    for row in rows:
-        table.add_row(*(("yes" if cell else "") if isinstance(cell, bool) else str(cell) for cell in row.values()))
-    Console().print(table)
+        print(json.dumps({subject: rows, "problems": problems}, ensure_ascii=False))
+    elif rows:
+        table = Table(*(column.replace("_", " ") for column in rows[0]), box=None, pad_edge=False)
+        for row in rows:
+            table.add_row(*(("yes" if cell else "") if isinstance(cell, bool) else str(cell) for cell in row.values()))
+        Console().print(table)
+    for problem in problems:
+        print(f"dise: {problem['problem']}", file=sys.stderr)
+    if problems:
+        raise typer.Exit(1)

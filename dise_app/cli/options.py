@@ -97,6 +97,10 @@ ENGINE_OPTIONS: Table = {
     "device": (Annotated[str, typer.Option(help="A torch device; auto takes a GPU if there is one.")], "auto"),
     "dtype": (Annotated[DType, typer.Option("--dtype", help="Type of the weights.")], DType.auto),
     "revision": (Annotated[str | None, typer.Option(help="Branch, tag or commit of a model on the hub.")], None),
+    "adapter": (
+        Annotated[str | None, typer.Option(help="Load the model with this adapter, whichever claim it; see `dise models`.")],
+        None,
+    ),
 }
 """Options that every verb with a model has."""
 

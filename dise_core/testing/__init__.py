@@ -7,6 +7,7 @@ check_scorer(MyScorer())
 """
 
 from dise_core.testing.conformance import (
+    check_claims,
     check_length_controller,
     check_mask_predictor,
     check_scorer,
@@ -17,6 +18,7 @@ from dise_core.testing.toy_model import ToyPredictor
 
 __all__ = [
     "ToyPredictor",
+    "check_claims",
     "check_length_controller",
     "check_mask_predictor",
     "check_scorer",

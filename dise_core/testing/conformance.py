@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
@@ -27,6 +29,16 @@ from dise_core.reading import (
 from dise_core.scoring import SequenceScorer
 from dise_core.sequence import SpecialTokens, TokenSequence
 from dise_core.testing.toy_model import SPECIAL, ToyPredictor
+
+STRANGE_NAMES = (
+    "of-nobody",
+    "Of Nobody (v2)?",
+    "./of-nobody",
+    "~of-nobody/model",
+    "of-nobody/some-model",
+    "ftp://of-nobody.invalid/some-model",
+)
+"""Names that are no model of anybody's."""
 
 
 def check_selector(selector: Selector) -> None:
@@ -128,6 +140,44 @@ def check_mask_predictor(predictor: MaskPredictor, tolerance: float = 1e-4) -> N
         _expect(bool((reading.logprobs <= tolerance).all()), "log-probabilities must not be above 0")
     for start in range(0, len(reads), 5):
         _check_readouts(reads[start : start + 5], together[start : start + 5], tolerance)
+
+
+def check_claims(adapter: type[MaskPredictor], claimed: Sequence[str], not_claimed: Sequence[str] = ()) -> None:
+    """Check that the adapter claims the models that are its own, and neither claims others nor fails over them.
+
+    claimed: names, folders or hub ids of models that it loads. not_claimed: those of other families, beside the names that
+    are tried here: nonsense, paths of nothing, a hub id, and folders that are empty or hold a config.json that is broken or
+    a stranger's. An adapter that asks the hub asks for that id too: set HF_HUB_OFFLINE=1 to keep tests off the network.
+    """
+    for model in claimed:
+        _expect(_claim(adapter, model), f"claims({model!r}) must be True: the model is its own")
+    with TemporaryDirectory() as folder:
+        for model in (*not_claimed, *STRANGE_NAMES, *_strange_folders(Path(folder))):
+            _expect(not _claim(adapter, model), f"claims({model!r}) must be False: the model is none of its own")
+
+
+def _claim(adapter: type[MaskPredictor], model: str) -> bool:
+    try:
+        is_claimed = adapter.claims(model)
+    except Exception as error:
+        raise AssertionError(f"claims({model!r}) must not raise, whatever the name: {error!r}") from error
+    _expect(isinstance(is_claimed, bool), f"claims({model!r}) must return a bool, not {is_claimed!r}")
+    return is_claimed
+
+
+def _strange_folders(parent: Path) -> Iterator[str]:
+    """Yield folders that no adapter can know."""
+    yield str(parent / "nowhere")
+    for name, config in (
+        ("empty", None),
+        ("broken", "{"),
+        ("nulls", '{"model_type": null, "architectures": null}'),
+        ("stranger", '{"model_type": "of-nobody", "architectures": ["OfNobodyModel"]}'),
+    ):
+        (parent / name).mkdir()
+        if config is not None:
+            (parent / name / "config.json").write_text(config, encoding="utf-8")
+        yield str(parent / name)
 
 
 def _is_close(one: float, other: float, tolerance: float) -> bool:

@@ -1,5 +1,6 @@
 """The Dream adapter against an independent Dream: logits, the sampler, the tokenizer without remote code."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -129,6 +130,29 @@ def test_variants_that_are_not_covered_are_refused_by_field_and_value(
     folder = write_checkpoint(tmp_path, default_config(**changes))
     with pytest.raises(CheckpointError, match=message):
         LLM(str(folder))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [*((name, None) for name in ("hidden_size", "vocab_size", "rope_theta", "rms_norm_eps")), ("rms_norm_eps", "small")],
+)
+def test_a_field_that_is_no_number_is_named_with_its_value(tmp_path: Path, field: str, value: object) -> None:
+    folder = write_checkpoint(tmp_path, default_config())
+    (folder / "config.json").write_text(json.dumps(default_config() | {field: value}))
+    with pytest.raises(CheckpointError, match=f"config.json: {field}={json.dumps(value)} must be a number above 0"):
+        LLM(str(folder))
+
+
+def test_without_num_key_value_heads_every_head_has_its_own(tmp_path: Path) -> None:
+    config = default_config()
+    config["num_key_value_heads"] = config["num_attention_heads"]
+    folder = write_checkpoint(tmp_path, config, gain=0.7)
+    reference = ReferenceDream(folder)
+    (folder / "config.json").write_text(json.dumps(config | {"num_key_value_heads": None}))
+    ids = np.random.default_rng(0).integers(0, 60, 20)
+    [reading] = LLM(str(folder)).predictor.read([Read(ids, np.arange(20), Distribution())])
+    expected = torch.log_softmax(reference.logits(ids.tolist()), dim=-1).numpy()
+    assert np.abs(reading.logprobs - expected).max() < 1e-5
 
 
 def test_missing_fields_and_files_are_named(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -33,10 +34,12 @@ except DiseError as error:
 class Hub(ThreadingHTTPServer):
     """A hub of one model, whose first answers are the given failures."""
 
-    def __init__(self, failures: list[int]) -> None:
+    def __init__(self, failures: list[int], config: bytes = CONFIG) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.failures = list(failures)
+        self.config = config
         self.num_failed = 0
+        self.num_fetched = 0
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -47,11 +50,12 @@ class Handler(BaseHTTPRequestHandler):
             hub.num_failed += 1
             self._answer(hub.failures.pop(0), b"{}", {"X-Error-Code": "RepoNotFound"})
         elif self.path.startswith("/api/"):
-            tree = [{"type": "file", "path": "config.json", "size": len(CONFIG), "oid": "a"}]
+            tree = [{"type": "file", "path": "config.json", "size": len(hub.config), "oid": "a"}]
             info = {"id": "someone/some-model", "sha": COMMIT, "siblings": [{"rfilename": "config.json"}]}
             self._answer(200, json.dumps(tree if "/tree/" in self.path else info).encode(), {})
         else:
-            self._answer(200, CONFIG, {"ETag": '"abc"', "X-Repo-Commit": COMMIT})
+            hub.num_fetched += self.command == "GET"
+            self._answer(200, hub.config, {"ETag": '"abc"', "X-Repo-Commit": COMMIT})
 
     do_HEAD = do_GET  # noqa: N815
 
@@ -81,10 +85,12 @@ def serving(hub: Hub) -> Iterator[str]:
         hub.server_close()
 
 
-def ask(endpoint: str, home: Path, **environment: str) -> str:
+def ask(endpoint: str, home: Path, script: str = SCRIPT, **environment: str) -> str:
     variables = {"HF_ENDPOINT": endpoint, "HF_HOME": str(home), "PATH": "/usr/bin", "HF_HUB_DISABLE_TELEMETRY": "1"}
+    if "PYTHONPATH" in os.environ:  # the tree under test, where it is not the installed one
+        variables["PYTHONPATH"] = os.environ["PYTHONPATH"]
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT], env=variables | environment, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", script], env=variables | environment, capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip().splitlines()[-1]

@@ -1,6 +1,7 @@
 """The LLaDA adapter against an independent LLaDA: logits, decoding, checkpoints that do not fit."""
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -135,6 +136,58 @@ def test_a_missing_field_is_named(tmp_path: Path, field: str) -> None:
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(CheckpointError, match=field):
         LLM(str(folder))
+
+
+@pytest.mark.parametrize(("ratio", "size"), [({}, 4 * 64), ({"mlp_ratio": 3}, 3 * 64)])
+def test_without_mlp_hidden_size_it_is_mlp_ratio_times_d_model(tmp_path: Path, ratio: dict[str, int], size: int) -> None:
+    written = default_config(mlp_hidden_size=size)
+    write_checkpoint(tmp_path, written, random_weights(written, 0.7))
+    reference = ReferenceLLaDA(tmp_path, torch.float64)
+    (tmp_path / "config.json").write_text(json.dumps({**written, "mlp_hidden_size": None, **ratio}))
+    ids = np.random.default_rng(0).integers(0, 50, 33)
+    [reading] = LLM(str(tmp_path)).predictor.read([Read(ids, np.arange(33), Distribution())])
+    expected = torch.log_softmax(reference.logits(ids.tolist()), dim=-1).numpy()
+    assert np.abs(reading.logprobs - expected).max() < 1e-5
+
+
+def test_a_config_with_neither_mlp_hidden_size_nor_mlp_ratio_is_refused(tmp_path: Path) -> None:
+    config = default_config()
+    del config["mlp_hidden_size"]
+    write_checkpoint(tmp_path, config, random_weights(default_config()))
+    with pytest.raises(CheckpointError, match=r"config.json has no field 'mlp_hidden_size'"):
+        LLM(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *((name, None) for name in ("d_model", "n_layers", "n_heads", "max_sequence_length", "rope_theta", "rms_norm_eps")),
+        ("d_model", "64"),
+        ("n_layers", 2.5),
+        ("n_heads", True),
+        ("n_kv_heads", -1),
+        ("rope_theta", [1.0]),
+        ("mask_token_id", "49"),
+        ("eos_token_id", [48]),
+    ],
+)
+def test_a_field_that_is_no_number_is_named_with_its_value(tmp_path: Path, field: str, value: object) -> None:
+    folder = checkpoint(tmp_path)
+    (folder / "config.json").write_text(json.dumps(default_config() | {field: value}))
+    with pytest.raises(CheckpointError, match=re.escape(f"{field}={json.dumps(value)} must be")):
+        LLM(str(folder))
+
+
+def test_null_sizes_of_vocabulary_and_ratio_are_named(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path)
+    for changes, field in (
+        ({"embedding_size": None, "vocab_size": None}, "vocab_size"),
+        ({"mlp_hidden_size": None, "mlp_ratio": None}, "mlp_ratio"),
+    ):
+        read_config.cache_clear()
+        (folder / "config.json").write_text(json.dumps(default_config() | changes))
+        with pytest.raises(CheckpointError, match=f"config.json: {field}=null must be a number above 0"):
+            LLM(str(folder))
 
 
 def edit_weights(folder: Path, **changes: torch.Tensor | None) -> None:

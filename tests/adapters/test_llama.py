@@ -1,12 +1,15 @@
 """The judge: any auto-regressive model, against a plain transformers loop."""
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from transformers import (
+    AutoConfig,
     AutoModelForCausalLM,
+    BloomConfig,
     Gemma2Config,
     Gemma2ForCausalLM,
     GPT2Config,
@@ -17,8 +20,9 @@ from transformers import (
 )
 
 from dise_adapters.hub import read_config
+from dise_adapters.llama import LlamaPredictor
 from dise_core import LLM, InputError, Read, SamplingParams, ScoringParams, TokenLogProbs
-from dise_core.errors import ModelError
+from dise_core.errors import CheckpointError, ModelError, UnknownNameError
 from dise_core.testing import ToyPredictor, check_mask_predictor
 from tests.reference_llada import write_tokenizer
 
@@ -116,3 +120,131 @@ def test_a_broken_gguf_file_is_one_line(tmp_path: Path) -> None:
     path.write_bytes(b"no model")
     with pytest.raises(ModelError, match=r"cannot load .*broken\.gguf"):
         LLM("countdown", judge=str(path))
+
+
+def sees_later_tokens(model: PreTrainedModel) -> bool:
+    """Return whether the logits of the first tokens change with the last one, in transformers' own model."""
+    for weight in model.parameters():
+        torch.nn.init.normal_(weight, std=0.3)
+    with torch.inference_mode():
+        one, other = (model.eval()(torch.tensor([[5, 6, 7, last]])).logits[0, :3] for last in (8, 9))
+    return not torch.allclose(one, other, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta", "electra", "roformer", "gpt2", "llama", "opt"])
+@pytest.mark.parametrize("is_decoder", [None, False, True])
+def test_no_model_is_claimed_that_sees_the_tokens_to_come(tmp_path: Path, kind: str, is_decoder: bool | None) -> None:
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48, "ffn_dim": 48}
+    flag = {} if is_decoder is None else {"is_decoder": is_decoder}
+    config = AutoConfig.for_model(kind, vocab_size=50, max_position_embeddings=64, pad_token_id=0, **sizes, **flag)
+    model = AutoModelForCausalLM.from_config(config)
+    model.save_pretrained(tmp_path)
+    said = json.loads((tmp_path / "config.json").read_text())
+    assert said["architectures"] == [type(model).__name__]
+    said.pop("is_decoder", None)
+    (tmp_path / "config.json").write_text(json.dumps(said | flag))
+    read_config.cache_clear()
+    assert LlamaPredictor.claims(str(tmp_path)) is not sees_later_tokens(model)
+
+
+OWN = {"AutoConfig": "configuration_x.LlamaConfig", "AutoModelForCausalLM": "modeling_x.LlamaForCausalLM"}
+
+TAKEN = {
+    "of old, of other capitals": {"architectures": ["LLaMAForCausalLM"]},
+    "code that is transformers' own by now": {"auto_map": OWN},
+    "one of several classes": {"architectures": ["LlamaModel", "LlamaForCausalLM"]},
+}
+
+NO_JUDGES: dict[str, tuple[dict[str, object], str]] = {
+    "bert": ({"model_type": "bert", "architectures": ["BertForMaskedLM"]}, "a bert model attends in both directions"),
+    "a bare bert": ({"model_type": "bert", "architectures": ["BertModel"], "is_decoder": True}, "architectures BertModel"),
+    "roberta": ({"model_type": "roberta", "architectures": ["RobertaForCausalLM"]}, "as is_decoder is not true"),
+    "xlnet": ({"model_type": "xlnet", "architectures": ["XLNetLMHeadModel"]}, "a xlnet model attends in both directions"),
+    "no architectures": ({"architectures": None}, "model_type 'llama' and architectures none"),
+    "architectures that are no list": ({"architectures": "LlamaForCausalLM"}, "architectures none"),
+    "a body": ({"architectures": ["LlamaModel"]}, "architectures LlamaModel"),
+    "a classifier": ({"architectures": ["LlamaForSequenceClassification"]}, "LlamaForSequenceClassification"),
+    "another type's class": ({"architectures": ["OPTForCausalLM"]}, "architectures OPTForCausalLM"),
+    "no type": ({"model_type": ["llama"]}, "model_type ['llama']"),
+    "both directions": ({"is_causal": False}, "it attends in both directions (is_causal is false)"),
+    "a Gemma that embeds": (
+        {"model_type": "gemma3_text", "architectures": ["Gemma3ForCausalLM"], "use_bidirectional_attention": True},
+        "it attends in both directions (use_bidirectional_attention is true)",
+    ),
+    "Stable-DiffCoder": (
+        {"architectures": ["StableDiffcoderForCausalLM"]},
+        "it is a diffusion model by its architectures (StableDiffcoderForCausalLM)",
+    ),
+    "an older Stable-DiffCoder": (
+        {"auto_map": {"AutoModelForCausalLM": "modeling_x.SeedDiffcoderForCausalLM"}},
+        "it is a diffusion model by its auto_map (SeedDiffcoderForCausalLM)",
+    ),
+    "DiffuLLaMA under another name": (
+        {"_name_or_path": "diffusionfamily/diffullama"},
+        "it is a diffusion model by the _name_or_path of config.json (diffusionfamily/diffullama)",
+    ),
+    "code of its own": (
+        {"auto_map": {"AutoModel": "someone/repository--modeling_x.OddModel"}},
+        "its auto_map asks for code of its own (OddModel), which is not run",
+    ),
+}
+
+
+def described(folder: Path, fields: dict[str, object]) -> str:
+    """Return a folder that holds the config.json of a llama with these changes, and nothing else."""
+    read_config.cache_clear()
+    folder.mkdir(exist_ok=True)
+    config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], **fields}
+    (folder / "config.json").write_text(json.dumps(config))
+    return str(folder)
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_an_auto_regressive_checkpoint_is_claimed(tmp_path: Path, name: str) -> None:
+    assert LlamaPredictor.claims(described(tmp_path, TAKEN[name]))
+
+
+@pytest.mark.parametrize("name", NO_JUDGES)
+def test_what_is_no_auto_regressive_model_is_refused_as_a_judge_and_says_what_it_is(tmp_path: Path, name: str) -> None:
+    fields, text = NO_JUDGES[name]
+    folder = described(tmp_path, fields)
+    assert LlamaPredictor.claims(folder) is False
+    with pytest.raises(UnknownNameError) as caught:
+        LLM("countdown", judge=folder)
+    assert text in str(caught.value)
+    assert f"unknown model {folder!r}" in str(caught.value)
+    assert "--adapter NAME" in str(caught.value)
+
+
+def test_a_diffusion_model_is_known_by_its_folders_name(tmp_path: Path) -> None:
+    with pytest.raises(UnknownNameError, match=r"it is a diffusion model by its name \(DiffuLLaMA-7B\)"):
+        LLM(described(tmp_path / "DiffuLLaMA-7B", {}))
+    assert LlamaPredictor.claims(described(tmp_path / "llama-7b", {}))
+
+
+@pytest.mark.parametrize("name", ["roberta", "both directions", "older", "code"])
+def test_the_adapter_refuses_what_is_not_auto_regressive_even_when_it_is_named(tmp_path: Path, name: str) -> None:
+    [(fields, text)] = [case for known, case in NO_JUDGES.items() if name in known]
+    with pytest.raises(CheckpointError) as caught:
+        LLM(described(tmp_path, fields), adapter="llama")
+    assert text in str(caught.value)
+
+
+def test_a_checkpoint_without_architectures_loads_where_its_adapter_is_named(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path, llama())
+    config = json.loads((tmp_path / "config.json").read_text())
+    del config["architectures"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UnknownNameError, match="unknown model"):
+        LLM(folder)
+    ids = np.arange(9)
+    [reading] = LLM(folder, adapter="llama").predictor.read([Read(ids, ids[1:], TokenLogProbs(ids[1:]))])
+    assert np.abs(reading.logprobs - naive_logprobs(folder, ids.tolist())).max() < 1e-4
+
+
+def test_a_configuration_without_a_length_is_named(tmp_path: Path) -> None:
+    BloomConfig(vocab_size=50, architectures=["BloomForCausalLM"]).save_pretrained(tmp_path)
+    write_tokenizer(tmp_path, 50)
+    read_config.cache_clear()
+    with pytest.raises(CheckpointError, match="gives no max_position_embeddings"):
+        LLM(str(tmp_path))

@@ -4,7 +4,11 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
+import pytest
+
+import dise_adapters
 from tests.app.conftest import Run
 
 Dise = Callable[..., Run]
@@ -26,6 +30,36 @@ def test_models_tells_names_from_adapters(dise: Dise) -> None:
         name: name == "countdown" for name in ("countdown", "dream", "llada", "llama", "vllm-canvas", "vllm-server")
     }
     assert "countdown" in dise("models").out
+
+
+DATA = ("--dataset", "countdown", "--output", "OUT", "--limit", "1")
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        ("generate", "1,2 -> 3"),
+        ("score", "--response", "1+2=3"),
+        ("rank", "1+2=3", "--prompt", "1,2 -> 3"),
+        ("serve", "--port", "0"),
+        *(("eval", name, *DATA) for name in ("uncertainty", "best-of-n", "length")),
+        ("eval", "likelihood", *DATA, "--dataset", "countdown-choice"),
+        ("analyze", "ranks", *DATA),
+    ],
+)
+def test_every_verb_with_a_model_takes_an_adapter_by_name(dise: Dise, tmp_path: Path, verb: tuple[str, ...]) -> None:
+    done = dise(*(tmp_path / "out" if part == "OUT" else part for part in verb), "--adapter", "lama")
+    assert done.code == 2
+    assert "dise: unknown adapter 'lama'. Did you mean 'llama'? Known: countdown, dream, llada, llama" in done.err
+
+
+def test_an_adapter_by_name_loads_the_model(dise: Dise) -> None:
+    folder = Path(dise_adapters.__file__).parent / "countdown"
+    scores = [
+        json.loads(dise("score", "--response", "1+2=3", "--no-chat", "--json", *model).out)["outputs"][0]["score"]["value"]
+        for model in (("--model", folder, "--adapter", "llada"), ())
+    ]
+    assert scores[0] == scores[1]
 
 
 def test_neither_the_library_nor_the_help_imports_a_heavy_package() -> None:

@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pytest
 
+import dise_adapters
+from tests.reference_llada import write_tokenizer
+
 ROOT = Path(__file__).parents[2]
 
 PYPROJECT = """
@@ -45,6 +48,67 @@ DUPLICATE = SELECTOR.replace("every-other", "full")
 MISSPELT = SELECTOR.replace("def dise_selectors", "def dise_selektors")
 BROKEN = "import a_package_that_nobody_has"
 
+BERT = """
+import json
+from pathlib import Path
+
+import numpy as np
+from dise_core import MaskPredictor, hookimpl
+from dise_core.sequence import SpecialTokens
+from dise_adapters.loading import load_reader
+
+class Bert(MaskPredictor):
+    'Reads a masked language model of the BERT family.'
+
+    @classmethod
+    def claims(cls, model):
+        path = Path(model, "config.json")
+        return path.is_file() and json.loads(path.read_text())["model_type"] == "bert"
+
+    @classmethod
+    def load(cls, model, config):
+        return cls(model, config)
+
+    def __init__(self, model, config):
+        from dise_adapters.tokenizer import FastTokenizer
+        from transformers import BertForMaskedLM
+
+        self.name = "{name}"
+        self.tokenizer = FastTokenizer.from_folder(Path(model))
+        self.special = SpecialTokens(49, frozenset({{48}}), 48)
+        self.vocab_size, self.max_length = 50, 64
+        self._reader = load_reader(BertForMaskedLM, Path(model), config, "own")
+
+    def read(self, reads):
+        return self._reader.read(reads)
+
+@hookimpl
+def dise_mask_predictors():
+    return {{"{name}": Bert}}
+"""
+
+FAILING = """
+from dise_core import MaskPredictor, hookimpl
+
+class Failing(MaskPredictor):
+    'Fails when it is asked.'
+
+    @classmethod
+    def claims(cls, model):
+        raise OSError("no route to the hub")
+
+    @classmethod
+    def load(cls, model, config):
+        raise OSError("no route to the hub")
+
+    def read(self, reads):
+        return []
+
+@hookimpl
+def dise_mask_predictors():
+    return {"failing": Failing}
+"""
+
 
 class Environment:
     """A virtual environment that sees this one's packages, and what is installed into it."""
@@ -73,7 +137,7 @@ class Environment:
     def uninstall(self, name: str) -> None:
         self._pip("uninstall", "--yes", name)
 
-    def dise(self, *args: str) -> subprocess.CompletedProcess[str]:
+    def dise(self, *args: str | Path) -> subprocess.CompletedProcess[str]:
         command = [self.python, "-c", "from dise_app.cli.main import main; main()", *args]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
@@ -147,8 +211,81 @@ def test_a_broken_plugin_is_one_line_that_names_it(environment: Environment, nam
         assert len(done.stderr.strip().splitlines()) == 1
         for text in texts:
             assert text in done.stderr
+        assert "dise plugins" in done.stderr
+        listed = environment.dise("plugins", "--json")
+        assert listed.returncode == 1
+        assert "prompt-last-K" in {row["name"] for row in json.loads(listed.stdout)["plugins"]}
+        [problem] = json.loads(listed.stdout)["problems"]
+        assert problem["plugin"] == name
+        for text in texts:
+            assert text in problem["problem"]
+        assert listed.stderr.strip() == f"dise: {problem['problem']}"
+        shown = environment.dise("models")
+        assert shown.returncode == 1
+        assert "countdown" in shown.stdout
+        assert shown.stderr == listed.stderr
     finally:
         environment.uninstall(name)
+
+
+def bert(folder: Path) -> float:
+    """Write a small BERT, and return the mean of its own log-probabilities of abc in "abc"."""
+    import torch
+    from transformers import BertConfig, BertForMaskedLM
+
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
+    model = BertForMaskedLM(BertConfig(vocab_size=50, max_position_embeddings=64, initializer_range=0.3, **sizes)).eval()
+    model.save_pretrained(folder)
+    write_tokenizer(folder, 50)
+    with torch.inference_mode():
+        logprobs = torch.log_softmax(model(torch.tensor([[0, 1, 2]])).logits[0].double(), dim=-1)
+    return float(logprobs[[0, 1, 2], [0, 1, 2]].mean())
+
+
+def test_a_third_partys_bert_is_loaded_by_its_own_adapter_beside_ours(environment: Environment, tmp_path: Path) -> None:
+    expected = bert(tmp_path)
+    text = ("score", "--response", "abc", "--no-chat", "--selector", "full", "--json", "--model", tmp_path)
+    unclaimed = environment.dise(*text)
+    assert unclaimed.returncode == 2
+    assert "model_type 'bert' and architectures BertForMaskedLM" in unclaimed.stderr
+    environment.install("bert_one", BERT.format(name="bert-one"))
+    try:
+        alone = environment.dise(*text)
+        assert alone.returncode == 0, alone.stderr
+        assert json.loads(alone.stdout)["outputs"][0]["score"]["value"] == pytest.approx(expected, abs=1e-4)
+        environment.install("bert_two", BERT.format(name="bert-two"))
+        both = environment.dise(*text)
+        assert both.returncode == 2
+        for name in ("'bert-one' of plugin 'bert_one'", "'bert-two' of plugin 'bert_two'", "--adapter NAME"):
+            assert name in both.stderr
+        assert "uninstall" not in both.stderr
+        named = environment.dise(*text, "--adapter", "bert-two")
+        assert named.returncode == 0, named.stderr
+        assert json.loads(named.stdout)["model"] == "bert-two"
+    finally:
+        environment.uninstall("bert_one")
+        environment.uninstall("bert_two")
+
+
+def test_an_adapter_that_fails_is_named_and_stops_nobody(environment: Environment, tmp_path: Path) -> None:
+    environment.install("failing", FAILING)
+    try:
+        listed = environment.dise("models", "--json")
+        assert listed.returncode == 1
+        assert {"countdown": True, "failing": False}.items() <= {
+            row["name"]: row["by_name"] for row in json.loads(listed.stdout)["models"]
+        }.items()
+        assert "Adapter 'failing' of plugin 'failing' fails in claims(): OSError: no route to the hub" in listed.stderr
+        folder = Path(dise_adapters.__file__).parent / "countdown"
+        scored = environment.dise("score", "--response", "1+2=3", "--model", folder)
+        assert scored.returncode == 0, scored.stderr
+        bert(tmp_path)
+        unclaimed = environment.dise("score", "--response", "abc", "--model", tmp_path)
+        assert unclaimed.returncode == 2
+        assert "fails in claims(): OSError: no route to the hub" in unclaimed.stderr
+    finally:
+        environment.uninstall("failing")
 
 
 def test_the_wheel_holds_four_packages_and_the_model(tmp_path: Path) -> None:

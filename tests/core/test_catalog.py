@@ -1,9 +1,12 @@
 """Names: the selector grammar, unknown names, settings."""
 
+import asyncio
+from typing import ClassVar
+
 import numpy as np
 import pytest
 
-from dise_core import EngineConfig, InputError
+from dise_core import LLM, AsyncLLM, EngineConfig, InputError
 from dise_core.catalog import Catalog, Entry
 from dise_core.errors import UnknownNameError
 from dise_core.plugins import installed_catalog
@@ -70,7 +73,15 @@ def test_llada_writes_policies_with_an_underscore() -> None:
 
 
 def models(**classes: type[ToyPredictor]) -> Catalog:
-    return Catalog({}, {}, {}, {}, {name: Entry(cls, f"plugin-{name}") for name, cls in classes.items()})
+    """Return a catalog of these adapters, each of a plugin and a distribution of its own."""
+    entries = {name: Entry(cls, f"plugin-{name}", f"dist-{name}") for name, cls in classes.items()}
+    return Catalog({}, {}, {}, {}, entries)
+
+
+def beside_ours(ours: type[ToyPredictor], **classes: type[ToyPredictor]) -> Catalog:
+    """Return a catalog of these adapters and one that is built in."""
+    entries = dict(models(**classes).mask_predictors) | {"ours": Entry(ours, "adapters", "dise")}
+    return Catalog({}, {}, {}, {}, dict(sorted(entries.items())))
 
 
 class Rival(ToyPredictor):
@@ -79,6 +90,49 @@ class Rival(ToyPredictor):
     @classmethod
     def claims(cls, model: str) -> bool:
         return True
+
+
+class Asked(Rival):
+    """Claims everything, and notes that it was asked."""
+
+    models: ClassVar[list[str]] = []
+
+    @classmethod
+    def claims(cls, model: str) -> bool:
+        cls.models.append(model)
+        return True
+
+
+class Failing(ToyPredictor):
+    """Cannot tell."""
+
+    @classmethod
+    def claims(cls, model: str) -> bool:
+        raise OSError("no route\nto the hub")
+
+
+class Shy(ToyPredictor):
+    """Claims nothing."""
+
+    @classmethod
+    def claims(cls, model: str) -> bool:
+        return False
+
+
+class Telling(Shy):
+    """Claims nothing, and says why."""
+
+    @classmethod
+    def explain(cls, model: str) -> str | None:
+        return f"{model} is a spoon"
+
+
+class Blocked(Shy):
+    """Claims nothing, for want of a folder."""
+
+    @classmethod
+    def explain(cls, model: str) -> str | None:
+        raise InputError(f"there is no folder {model!r}", "model")
 
 
 def test_a_model_goes_to_the_adapter_that_claims_it() -> None:
@@ -98,3 +152,72 @@ def test_two_claims_are_refused_by_the_plugins_names() -> None:
 def test_an_unknown_model_is_refused() -> None:
     with pytest.raises(UnknownNameError, match=r"unknown model 'countdwn'. Did you mean 'countdown'\?"):
         installed_catalog().load_model("countdwn", EngineConfig())
+
+
+def test_another_distributions_adapter_wins_over_a_built_in_one_which_is_not_asked() -> None:
+    Asked.models.clear()
+    assert type(beside_ours(Asked, other=Rival).load_model("x", EngineConfig())) is Rival
+    assert Asked.models == []
+    assert type(beside_ours(Asked, other=Shy).load_model("x", EngineConfig())) is Asked
+
+
+def test_rivals_are_told_to_choose_and_never_to_uninstall() -> None:
+    with pytest.raises(InputError, match=r"choose one with --adapter NAME") as caught:
+        beside_ours(Rival, one=Rival, two=Rival).load_model("x", EngineConfig())
+    assert "'one' of plugin 'plugin-one' and 'two' of plugin 'plugin-two'" in str(caught.value)
+    assert "uninstall" not in str(caught.value)
+    assert "ours" not in str(caught.value)
+
+
+def test_a_model_with_a_name_is_asked_of_nobody_else() -> None:
+    Asked.models.clear()
+    models(toy=ToyPredictor, asked=Asked, fails=Failing).load_model("toy", EngineConfig())
+    assert Asked.models == []
+
+
+def test_the_adapter_that_the_user_names_loads_the_model_whoever_claims_it() -> None:
+    catalog = beside_ours(Rival, one=Rival, two=Asked, shy=Shy)
+    for name, cls in (("ours", Rival), ("two", Asked), ("shy", Shy)):
+        assert type(catalog.load_model("x", EngineConfig(adapter=name))) is cls
+    with pytest.raises(UnknownNameError, match=r"unknown adapter 'tow'. Did you mean 'two'\? Known: one, ours, shy, two"):
+        catalog.load_model("x", EngineConfig(adapter="tow"))
+
+
+def test_an_adapter_is_the_models_and_a_judge_finds_its_own() -> None:
+    class Causal(ToyPredictor):
+        is_causal = True
+
+        @classmethod
+        def claims(cls, model: str) -> bool:
+            return model == "judge"
+
+    llm = LLM("x", judge="judge", adapter="shy", catalog=models(shy=Shy, judge=Causal))
+    assert (type(llm.predictor), type(llm.planner.predictors["judge"])) == (Shy, Causal)
+
+
+def test_an_async_engine_takes_the_adapter_too() -> None:
+    async def loaded() -> object:
+        async with AsyncLLM("x", adapter="shy", catalog=models(shy=Shy, any=Rival)) as llm:
+            return llm.predictor
+
+    assert type(asyncio.run(loaded())) is Shy
+
+
+def test_an_adapter_that_fails_when_it_is_asked_stops_nobody() -> None:
+    assert type(beside_ours(Rival, fails=Failing).load_model("x", EngineConfig())) is Rival
+    assert type(models(fails=Failing, other=Rival).load_model("x", EngineConfig())) is Rival
+
+
+def test_what_failed_is_told_where_nobody_claims_the_model() -> None:
+    failure = r"Adapter 'fails' of plugin 'plugin-fails' fails in claims\(\): OSError: no route to the hub"
+    with pytest.raises(UnknownNameError, match=rf"unknown model 'x'\. Known: fails, ours\. {failure}\. Load it with"):
+        beside_ours(Shy, fails=Failing).load_model("x", EngineConfig())
+    with pytest.raises(InputError, match=rf"there is no folder 'x'; {failure}"):
+        beside_ours(Blocked, fails=Failing).load_model("x", EngineConfig())
+
+
+def test_what_adapters_know_of_a_model_that_nobody_claims_is_told() -> None:
+    with pytest.raises(UnknownNameError, match=r"unknown model 'x'\. .* x is a spoon\. Load it with .*--adapter NAME"):
+        models(one=Telling, two=Telling).load_model("x", EngineConfig())
+    with pytest.raises(InputError, match=r"^there is no folder 'x'$"):
+        models(one=Telling, two=Blocked).load_model("x", EngineConfig())

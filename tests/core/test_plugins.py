@@ -3,14 +3,15 @@
 import sys
 import types
 from collections.abc import Callable
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 
 import pytest
 
 from dise_core import Selector, TokenSequence, hookimpl
 from dise_core.arrays import Mask
 from dise_core.errors import PluginError
-from dise_core.plugins import discover, installed_catalog
+from dise_core.plugins import discover, installed_catalog, survey
 
 
 class Nothing(Selector):
@@ -44,12 +45,15 @@ def test_the_built_ins_are_found_like_any_plugin() -> None:
     catalog = installed_catalog()
     assert catalog.scorers["dise"].plugin == "strategies"
     assert catalog.mask_predictors["countdown"].plugin == "adapters"
+    assert catalog.mask_predictors["countdown"].is_built_in
+    assert catalog.scorers["dise"].is_built_in
 
 
 def test_a_plugin_adds_its_names(monkeypatch: pytest.MonkeyPatch) -> None:
     catalog = discover([plugin(monkeypatch, "mine", dise_selectors=selectors({"nothing": Nothing}))])
     assert catalog.selectors["nothing"].cls is Nothing
     assert catalog.selectors["nothing"].plugin == "mine"
+    assert not catalog.selectors["nothing"].is_built_in
 
 
 def test_two_plugins_that_claim_one_name_are_both_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,3 +121,43 @@ def test_a_hook_that_raises_names_the_plugin(monkeypatch: pytest.MonkeyPatch) ->
 
     with pytest.raises(PluginError, match=r"plugin 'broken' fails in dise_scorers\(\): KeyError: 'lost'"):
         discover([plugin(monkeypatch, "broken", dise_scorers=dise_scorers)])
+
+
+def test_broken_plugins_are_each_named_and_the_others_still_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    half = {"taken": Nothing, "left-out": Nothing}
+    catalog, problems = survey(
+        [
+            plugin(monkeypatch, "wrong", dise_selectors=selectors({"x": dict})),
+            plugin(monkeypatch, "mine", dise_selectors=selectors({"taken": Nothing})),
+            EntryPoint("gone", "no_such_module", "dise"),
+            plugin(monkeypatch, "second", dise_selectors=selectors(half)),
+            plugin(monkeypatch, "sound", dise_selectors=selectors({"nothing": Nothing})),
+        ]
+    )
+    assert {name: entry.plugin for name, entry in catalog.selectors.items()} == {"taken": "mine", "nothing": "sound"}
+    assert [problem.plugin for problem in problems] == ["gone", "second", "wrong"]
+    assert "plugins 'mine' and 'second' both claim 'taken'" in str(problems[1])
+
+
+def test_all_that_is_broken_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = [EntryPoint(name, "no_such_module", "dise") for name in ("gone", "lost")]
+    with pytest.raises(PluginError, match=r"plugin 'gone' .*; plugin 'lost' .* \(`dise plugins` lists what works\)"):
+        discover(points)
+
+
+def test_a_plugin_that_ends_the_process_when_imported_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "leaves_at_once.py").write_text("import sys; sys.exit('bye')")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(PluginError, match="plugin 'leaver' cannot be imported from 'leaves_at_once': SystemExit: bye"):
+        discover([EntryPoint("leaver", "leaves_at_once", "dise")])
+
+
+def test_whoever_takes_a_built_in_name_is_at_fault_and_not_dise(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = list(entry_points(group="dise", name="strategies"))
+    catalog, [problem] = survey([plugin(monkeypatch, "a", dise_selectors=selectors({"full": Nothing})), *ours])
+    assert catalog.selectors["full"].is_built_in
+    assert str(problem) == "plugins 'strategies' and 'a' both claim 'full' in dise_selectors()"
+    twin = plugin(monkeypatch, "strategies", dise_selectors=selectors({"x": Nothing}))
+    catalog, [problem] = survey([twin, *ours])
+    assert catalog.selectors["full"].is_built_in
+    assert str(problem).endswith("rename or uninstall the plugin 'strategies' at 'plugin_strategies'")

@@ -1,6 +1,9 @@
 """The conformance kits find what they are for: each broken strategy here breaks one promise."""
 
+import json
+import re
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,6 +29,7 @@ from dise_core.plugins import installed_catalog
 from dise_core.scoring import SequenceScorer
 from dise_core.testing import (
     ToyPredictor,
+    check_claims,
     check_length_controller,
     check_mask_predictor,
     check_scorer,
@@ -155,3 +159,56 @@ def test_our_own_length_controllers_conform(name: str) -> None:
 def test_the_toy_model_conforms() -> None:
     toy: MaskPredictor = ToyPredictor()
     check_mask_predictor(toy)
+
+
+class ClaimsAll(ToyPredictor):
+    @classmethod
+    def claims(cls, model: str) -> bool:
+        return True
+
+
+class ClaimsByFolder(ToyPredictor):
+    @classmethod
+    def claims(cls, model: str) -> bool:
+        return model == "toy" or json.loads(Path(model, "config.json").read_text())["model_type"] == "toy"
+
+
+class ClaimsLoosely(ToyPredictor):
+    @classmethod
+    def claims(cls, model: str) -> bool:
+        return re.match("toy", model)  # type: ignore[return-value]
+
+
+class ClaimsHubIds(ToyPredictor):
+    @classmethod
+    def claims(cls, model: str) -> bool:
+        return model == "toy" or model.count("/") == 1
+
+
+class ClaimsFolders(ToyPredictor):
+    @classmethod
+    def claims(cls, model: str) -> bool:
+        return model == "toy" or Path(model).is_dir()
+
+
+@pytest.mark.parametrize(
+    ("adapter", "text"),
+    [
+        (ClaimsAll, r"claims\('of-nobody'\) must be False"),
+        (ClaimsByFolder, r"claims\('of-nobody'\) must not raise, whatever the name: FileNotFoundError"),
+        (ClaimsLoosely, r"claims\('toy'\) must return a bool, not <re.Match"),
+        (ClaimsHubIds, r"claims\('./of-nobody'\) must be False"),
+        (ClaimsFolders, r"claims\('.*/empty'\) must be False"),
+    ],
+)
+def test_broken_claims_are_found(adapter: type[MaskPredictor], text: str) -> None:
+    with pytest.raises(AssertionError, match=text):
+        check_claims(adapter, ["toy"])
+
+
+def test_claims_of_the_models_that_are_given() -> None:
+    check_claims(ToyPredictor, ["toy"], ["countdown"])
+    with pytest.raises(AssertionError, match=r"claims\('toy-2'\) must be True"):
+        check_claims(ToyPredictor, ["toy", "toy-2"])
+    with pytest.raises(AssertionError, match=r"claims\('toy'\) must be False"):
+        check_claims(ToyPredictor, [], ["toy"])

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from dise_adapters.llada import LLaDAPredictor
+from dise_core.errors import InputError
 from dise_core.params import EngineConfig
 
 FOLDER = Path(__file__).parent
@@ -24,5 +25,7 @@ class CountdownPredictor(LLaDAPredictor):
 
     @classmethod
     def load(cls, model: str, config: EngineConfig) -> Self:
-        """Load the files that ship with the package."""
+        """Load the files that ship with the package. Raises InputError for any other model."""
+        if not cls.claims(model):
+            raise InputError(f"adapter 'countdown' loads the model 'countdown' alone, not {model!r}", "adapter")
         return cls(FOLDER, model, config)

@@ -50,6 +50,8 @@ class VllmCanvasPredictor(MaskPredictor):
         """Ask the server what it runs, and read that model's tokenizer. Raises ModelError if it cannot be reached."""
         from dise_adapters.vllm.http import Connection
 
+        if not cls.claims(model):
+            raise InputError(f"adapter 'vllm-canvas' takes canvas+ and an address, not {model!r}", "adapter")
         refuse_local_options(config)
         address, _, source = model.removeprefix(SCHEME).partition("#")
         connection = Connection(address.rstrip("/"))

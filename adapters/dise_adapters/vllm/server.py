@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from dise_adapters.checkpoint import whole
 from dise_adapters.dream import DreamPredictor
 from dise_adapters.hub import model_folder, read_config
-from dise_adapters.llada import LLaDAPredictor
+from dise_adapters.llada import LLaDAPredictor, vocabulary
 from dise_adapters.llama import LlamaPredictor
 from dise_core.errors import InputError, ModelError
 from dise_core.interfaces import MaskPredictor
@@ -39,6 +40,8 @@ class VllmServerPredictor(MaskPredictor):
         """Ask the server what it runs, and read that model's tokenizer. Raises ModelError if it cannot be reached."""
         from dise_adapters.vllm.http import Connection
 
+        if not cls.claims(model):
+            raise InputError(f"adapter 'vllm-server' takes an address, http://HOST:PORT, not {model!r}", "adapter")
         refuse_local_options(config)
         address, _, source = model.partition("#")
         connection = Connection(address.rstrip("/"))
@@ -79,11 +82,7 @@ def _described(folder: Path, name: str, config: EngineConfig, connection: Connec
     fields = read_config(str(folder)) or {}
     kind = str(fields.get("model_type")).lower()
     if kind == "llada":
-        return LLaDAPredictor(folder, name, config, ServerReader(connection, served, _vocab_size(fields)))
+        return LLaDAPredictor(folder, name, config, ServerReader(connection, served, vocabulary(fields, folder)))
     if kind == "dream":
-        return DreamPredictor(folder, name, config, ServerReader(connection, served, _vocab_size(fields)))
+        return DreamPredictor(folder, name, config, ServerReader(connection, served, whole(fields, "vocab_size", folder)))
     return LlamaPredictor(folder, None, name, config, ServerJudgeReader(connection, served))
-
-
-def _vocab_size(fields: dict[str, Any]) -> int:
-    return int(fields.get("embedding_size") or fields["vocab_size"])

@@ -1,0 +1,97 @@
+"""What a config.json tells about whether a checkpoint is auto-regressive: nothing else may judge.
+
+A model that sees the tokens after a position would be scored as sure of everything, without a word.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import PurePath
+from typing import Any
+
+ENCODERS = frozenset(
+    (
+        "bert", "bert-generation", "big_bird", "camembert", "data2vec-text", "electra", "ernie", "megatron-bert", "rembert",
+        "roberta", "roberta-prelayernorm", "roc_bert", "roformer", "xlm-roberta", "xlm-roberta-xl", "xmod",
+    )
+)  # fmt: skip
+"""Types whose causal class in transformers attends in both directions unless config.json says is_decoder."""
+
+BIDIRECTIONAL = frozenset(("cpmant", "xlm", "xlnet"))
+"""Types whose causal class in transformers attends in both directions."""
+
+OTHER_NAMES = frozenset(
+    ("BertGenerationDecoder", "BertLMHeadModel", "CTRLLMHeadModel", "GPT2LMHeadModel", "OpenAIGPTLMHeadModel")
+)
+"""Auto-regressive classes of transformers that are not called ...ForCausalLM."""
+
+DIFFUSION_NAMES = ("diffcoder", "diffullama", "diffugpt")
+"""Parts of the names of diffusion models that call themselves llama or gpt2 in config.json."""
+
+MODEL_CLASSES = ("AutoModel", "AutoModelForCausalLM", "AutoModelForMaskedLM")
+"""The entries of auto_map that say what the model computes."""
+
+
+def is_autoregressive(fields: Mapping[str, Any], model: str) -> bool:
+    """Return whether config.json names transformers' own causal class for its model_type, and nothing speaks against it."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    causal = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(str(fields.get("model_type")), "")
+    if not causal.endswith("ForCausalLM") and causal not in OTHER_NAMES:
+        return False
+    named = causal.casefold() in (name.casefold() for name in architectures(fields))
+    return named and obstacle(fields, model) is None
+
+
+def obstacle(fields: Mapping[str, Any], model: str) -> str | None:
+    """Return why the model cannot be read as auto-regressive, as far as its name and its config.json tell; None: nothing."""
+    kind = str(fields.get("model_type"))
+    for source, name in _names(fields, model):
+        if any(part in name.casefold() for part in DIFFUSION_NAMES):
+            return f"it is a diffusion model by {source} ({name}), and no adapter here covers it"
+    foreign = _foreign_classes(fields)
+    if foreign:
+        return f"its auto_map asks for code of its own ({foreign[0]}), which is not run, and what that computes is not known"
+    if kind in BIDIRECTIONAL or (kind in ENCODERS and fields.get("is_decoder") is not True):
+        why = "" if kind in BIDIRECTIONAL else ", as is_decoder is not true"
+        return f"a {kind} model attends in both directions{why}"
+    for field, values in (("is_causal", (False,)), ("use_bidirectional_attention", (True, "all"))):
+        if fields.get(field) in values:
+            return f"it attends in both directions ({field} is {json.dumps(fields[field])})"
+    return None
+
+
+def architectures(fields: Mapping[str, Any]) -> list[str]:
+    """Return the class names that config.json gives; none where it gives no list."""
+    names = fields.get("architectures")
+    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+
+
+def _names(fields: Mapping[str, Any], model: str) -> Iterator[tuple[str, str]]:
+    """Yield the names under which the model may say what it is, and where each stands."""
+    yield "its name", PurePath(model).name
+    yield "the _name_or_path of config.json", str(fields.get("_name_or_path") or "")
+    for source, names in (("its architectures", architectures(fields)), ("its auto_map", _remote_classes(fields))):
+        for name in names:
+            yield source, name
+
+
+def _remote_classes(fields: Mapping[str, Any]) -> list[str]:
+    """Return the names of the model classes in auto_map, whose entries are "module.Class" or "repository--module.Class"."""
+    auto_map = fields.get("auto_map")
+    if not isinstance(auto_map, Mapping):
+        return []
+    entries = (auto_map.get(key) for key in MODEL_CLASSES)
+    return [entry.rpartition(".")[2] for entry in entries if isinstance(entry, str)]
+
+
+def _foreign_classes(fields: Mapping[str, Any]) -> list[str]:
+    """Return the classes of auto_map whose names transformers does not have; those of others were taken into it since."""
+    remote = _remote_classes(fields)
+    if not remote:
+        return []
+    import transformers
+
+    own = {name.casefold() for name in dir(transformers)}
+    return [name for name in remote if name.casefold() not in own]

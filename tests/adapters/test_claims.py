@@ -1,0 +1,123 @@
+"""Which adapter loads what: ours conform, a folder never asks the hub, and a hub that fails is asked once."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dise_adapters.countdown import CountdownPredictor
+from dise_adapters.hub import config_if_any, read_config
+from dise_adapters.vllm.canvas import VllmCanvasPredictor
+from dise_adapters.vllm.server import VllmServerPredictor
+from dise_core import LLM, InputError
+from dise_core.errors import CheckpointError, ModelError
+from dise_core.testing import check_claims
+from tests.adapters.test_hub import Hub, ask, serving
+
+CONFIGS = {
+    "llada": '{"model_type": "llada", "architectures": ["LLaDAModelLM"]}',
+    "dream": '{"model_type": "Dream", "architectures": ["DreamModel"]}',
+    "llama": '{"model_type": "llama", "architectures": ["LlamaForCausalLM"]}',
+    "bert": '{"model_type": "bert", "architectures": ["BertForMaskedLM"]}',
+}
+
+KIT = """
+import sys
+from dise_adapters.dream import DreamPredictor
+from dise_adapters.llada import LLaDAPredictor
+from dise_adapters.llama import LlamaPredictor
+from dise_core.testing import check_claims
+folders = dict(zip(("llada", "dream", "llama", "bert"), sys.argv[1:], strict=True))
+for name, adapter in (("llada", LLaDAPredictor), ("dream", DreamPredictor), ("llama", LlamaPredictor)):
+    others = [folder for other, folder in folders.items() if other != name]
+    check_claims(adapter, [folders[name]], [*others, "countdown", "http://127.0.0.1:8000", "x" * 5000, "x\\0y"])
+check_claims(LlamaPredictor, ["/some/model.gguf"])
+print("all conform")
+"""
+
+LOAD = """
+import sys
+from dise_core import EngineConfig, DiseError
+from dise_core.plugins import installed_catalog
+try:
+    installed_catalog().load_model("someone/some-model", EngineConfig())
+except DiseError as error:
+    print(f"{type(error).__name__}: {error}")
+"""
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> list[str]:
+    for name, config in CONFIGS.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(config)
+    return [str(tmp_path / name) for name in CONFIGS]
+
+
+def test_the_adapters_of_folders_and_hub_ids_conform(folders: list[str], tmp_path: Path) -> None:
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", KIT, *folders], env=environment, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.stdout.strip() == "all conform", done.stderr
+
+
+def test_the_adapters_of_names_and_addresses_conform(folders: list[str]) -> None:
+    addresses = ["http://127.0.0.1:8000", "https://gpu7#some/model"]
+    check_claims(CountdownPredictor, ["countdown"], [*folders, *addresses])
+    check_claims(VllmServerPredictor, addresses, [*folders, "countdown", "canvas+http://127.0.0.1:8000"])
+    check_claims(VllmCanvasPredictor, ["canvas+http://127.0.0.1:8000"], [*folders, "countdown", *addresses])
+
+
+@pytest.mark.parametrize("adapter", ["countdown", "vllm-server", "vllm-canvas"])
+def test_an_adapter_of_names_or_addresses_refuses_another_model_when_it_is_named(adapter: str) -> None:
+    with pytest.raises(InputError, match=rf"adapter '{adapter}' .* not '/some/folder'"):
+        LLM("/some/folder", adapter=adapter)
+
+
+def test_an_adapter_that_is_named_says_what_it_misses(folders: list[str]) -> None:
+    read_config.cache_clear()
+    with pytest.raises(CheckpointError, match=r"config\.json has no field 'n_heads'"):
+        LLM(folders[2], adapter="llada")
+    with pytest.raises(ModelError, match=r"cannot load .*llada"):
+        LLM(folders[0], adapter="llama")
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "x\0y", "~of-nobody/model", "./nowhere"])
+def test_a_name_that_is_no_path_is_nobodys_and_an_input_error(name: str) -> None:
+    assert config_if_any(name) is None
+    with pytest.raises(InputError):
+        LLM(name)
+
+
+def test_a_hub_that_refuses_is_asked_once_for_all_adapters(tmp_path: Path) -> None:
+    hub = Hub(failures=[404] * 50)
+    with serving(hub) as endpoint:
+        answer = ask(endpoint, tmp_path, script=LOAD)
+    assert answer == (
+        "ModelError: the hub has no model 'someone/some-model' that you may read; check the name, or log in with "
+        "`hf auth login`"
+    )
+    assert hub.num_failed == 1
+
+
+def test_a_hub_ids_config_is_fetched_once_for_all_adapters_and_told(tmp_path: Path) -> None:
+    hub = Hub(failures=[], config=CONFIGS["bert"].encode())
+    with serving(hub) as endpoint:
+        answer = ask(endpoint, tmp_path, script=LOAD)
+    assert answer.startswith("UnknownNameError: unknown model 'someone/some-model'.")
+    assert "Its config.json says model_type 'bert' and architectures BertForMaskedLM" in answer
+    assert hub.num_fetched == 1
+
+
+def test_a_folder_never_asks_the_hub(folders: list[str], tmp_path: Path) -> None:
+    hub = Hub(failures=[404] * 50)
+    script = LOAD.replace('"someone/some-model"', repr(folders[3]))
+    with serving(hub) as endpoint:
+        answer = ask(endpoint, tmp_path / "home", script=script)
+    assert answer.startswith("UnknownNameError")
+    assert hub.num_failed == 0
