@@ -68,7 +68,7 @@ def probe(name: str, about: str) -> Callable[..., None]:
         from dise_core import LLM, SamplingParams
 
         params = SamplingParams(
-            max_tokens=max_tokens, block_length=block_length, tokens_per_step=tokens_per_step, logprobs=None
+            max_tokens=max_tokens, block_length=block_length, tokens_per_step=tokens_per_step, seed=seed, logprobs=None
         )
         loaded = questions.load(dataset, data, limit, seed, data_revision)
         llm = settled(LLM(model, **engine))
