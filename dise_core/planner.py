@@ -15,7 +15,7 @@ from dise_core.arrays import Ids
 from dise_core.catalog import Catalog
 from dise_core.denoise import Denoiser
 from dise_core.errors import InputError, TooLongError
-from dise_core.interfaces import MaskPredictor, UnmaskingPolicy
+from dise_core.interfaces import MaskPredictor, Scorer, UnmaskingPolicy
 from dise_core.noise import Noise
 from dise_core.outputs import CompletionOutput, Generation, RequestOutput, Token, Usage
 from dise_core.params import SamplingParams, ScoringParams
@@ -131,6 +131,23 @@ class Planner:
         given = self._prompt(prompt, chat) if len(prompt) else self._no_prompt()
         return [self._finished_text(given, response, params) for response in responses]
 
+    def prompt_ids(self, prompt: Prompt, chat: bool | None = None) -> Ids:
+        """Return the prompt as the model reads it, int64 [P], for those who look at lengths before they ask."""
+        return self._prompt(prompt, chat).ids
+
+    def check_scorer(self, name: str, scorer: Scorer) -> None:
+        """Raise InputError, which calls the scorer `name`, where the model that it asks is not loaded or of another kind."""
+        if scorer.asks == "judge" and "judge" not in self.predictors:
+            raise InputError(
+                f"scorer {name!r} needs an auto-regressive judge; name one with --judge MODEL (judge=...)", "judge"
+            )
+        if scorer.asks == "target" and self.predictor.is_causal:
+            raise InputError(
+                f"scorer {name!r} needs a diffusion language model, and {self.predictor.name!r} is "
+                "auto-regressive; score with 'ar-perplexity', or use another model",
+                "scorer",
+            )
+
     def _evaluate(self, prompt: _Given, responses: Sequence[Prompt], params: ScoringParams) -> Plan[RequestOutput]:
         scorer, params = self._scorer(params)
         sequences = [self._finished_text(prompt, response, params) for response in responses]
@@ -185,16 +202,7 @@ class Planner:
     def _scorer(self, params: P) -> tuple[SequenceScorer, P]:
         """Return the scorer, and the params with the name of the selector that it scores over."""
         scorer = self.catalog.scorer(params.scorer, params.scorer_settings)
-        if scorer.asks == "judge" and "judge" not in self.predictors:
-            raise InputError(
-                f"scorer {params.scorer!r} needs an auto-regressive judge; name one with --judge MODEL (judge=...)", "judge"
-            )
-        if scorer.asks == "target" and self.predictor.is_causal:
-            raise InputError(
-                f"scorer {params.scorer!r} needs a diffusion language model, and {self.predictor.name!r} is "
-                "auto-regressive; score with 'ar-perplexity', or use another model",
-                "scorer",
-            )
+        self.check_scorer(params.scorer, scorer)
         selector = params.selector or scorer.default_selector
         bound = SequenceScorer(scorer, self.catalog.selector(selector), params.logprobs)
         return bound, params.model_copy(update={"selector": selector})

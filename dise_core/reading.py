@@ -20,6 +20,7 @@ import numpy as np
 from dise_core.arrays import Floats, Ids, LogProbs, Mask
 from dise_core.errors import PlanError
 from dise_core.noise import Noise
+from dise_core.sequence import TokenSequence
 
 T = TypeVar("T")
 
@@ -93,6 +94,17 @@ class Guidance:
 
     token_ids: Ids
     scale: float
+
+    @classmethod
+    def without_prompt(cls, text: TokenSequence, masked: Ids, scale: float) -> Guidance | None:
+        """Return the guidance of a text that is masked at some positions by the same text with its whole prompt masked too.
+
+        masked: int64 [M]. None at scale 0, and for a text without a prompt: both rows would be one text, whose logits
+        guidance leaves as they are. Raises InputError if the model has no mask token.
+        """
+        if not scale or not text.prompt_length:
+            return None
+        return cls(text.with_masks(np.concatenate([np.arange(text.prompt_length), masked])), scale)
 
 
 @dataclass(frozen=True, slots=True)

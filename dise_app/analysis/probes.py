@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dise_app.evaluation.experiments import Experiment
+from dise_app.evaluation.experiments import Experiment, what_fits
 from dise_app.evaluation.journal import Record
 from dise_app.evaluation.questions import Question
 from dise_core import (
@@ -53,6 +53,12 @@ class Probe(Experiment):
         [text] = planner.texts(item.prompt, [response], ScoringParams(block_length=self.params.block_length))
         random = Noise.for_request(self.seed, text.ids, 0).generator()
         return {"id": item.id, **(yield from self.probe(text, random))}
+
+    def remedy(self, item: Question) -> str:
+        """Return how long the model's own answers may be, or that a given text is too long."""
+        if item.id in self.texts:
+            return f"Shorten the response of {item.id} in --texts"
+        return what_fits("--max-tokens", self.room(item))
 
     @abstractmethod
     def probe(self, text: TokenSequence, random: np.random.Generator) -> Plan[Record]:

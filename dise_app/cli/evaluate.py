@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import sys
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
@@ -37,6 +38,9 @@ class GraderMode(StrEnum):
     robust = "robust"
     d1 = "d1"
 
+
+BASES = (128, 256, 512)
+"""The paper's base lengths."""
 
 Dataset = Annotated[
     str,
@@ -163,7 +167,10 @@ def length(
     shots_file: ShotsFile = None,
     limit: Limit = None,
     base_length: Annotated[
-        list[int] | None, typer.Option(help="Base lengths L; may be repeated. [default: 128 256 512]", show_default=False)
+        list[int] | None,
+        typer.Option(
+            help="Base lengths L; may be repeated. [default: those of 128 256 512 that fit the model]", show_default=False
+        ),
     ] = None,
     patience: Annotated[
         list[int] | None, typer.Option(help="K of DiSE-flexible; may be repeated. [default: 2 3 4]", show_default=False)
@@ -201,7 +208,7 @@ def length(
         logprobs=None,
     )
     variants: dict[str, Any] = {}
-    for base in base_length or (128, 256, 512):
+    for base in base_length or fitting_bases(llm, loaded, max_iterations):
         for fixed in (base, base + max_iterations):
             variants.setdefault(f"fixed, {fixed}", params(max_tokens=fixed))
         for k in patience or (2, 3, 4):
@@ -212,7 +219,26 @@ def length(
                 )
         if daedal:
             variants[f"daedal from {base}"] = params(max_tokens=base, length="daedal")
-    finish(Lengths(llm, loaded, variants, grader.value), output, report.length, as_json)
+    finish(Lengths(llm, loaded, variants, grader.value, max_iterations), output, report.length, as_json)
+
+
+def fitting_bases(llm: Any, loaded: Any, max_iterations: int) -> tuple[int, ...]:
+    """Return the base lengths of the paper that the model has room for, and say on standard error which are left out.
+
+    All of them where none fits: the experiment then refuses them, and says what fits.
+    """
+    from dise_app.evaluation.experiments import prompt_lengths
+
+    longest = max(prompt_lengths(llm, loaded).values())
+    fitting = tuple(base for base in BASES if longest + base + max_iterations <= llm.predictor.max_length)
+    left_out = [str(base) for base in BASES if base not in fitting]
+    if fitting and left_out:
+        print(
+            f"dise: base length {' and '.join(left_out)} left out: with the longest prompt, {longest} tokens, and "
+            f"--max-iterations {max_iterations} it is longer than the model's limit of {llm.predictor.max_length} tokens",
+            file=sys.stderr,
+        )
+    return fitting or BASES
 
 
 def finish(experiment: Any, output: Path, write: Callable[..., None], as_json: bool) -> None:

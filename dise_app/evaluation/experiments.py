@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from dise_app.evaluation.graders import Mode
@@ -12,6 +13,7 @@ from dise_app.evaluation.journal import Record
 from dise_app.evaluation.questions import Question, Questions
 from dise_app.evaluation.scoring import Contenders
 from dise_core import LLM, Plan, SamplingParams, ScoringParams, gather
+from dise_core.errors import TooLongError
 from dise_core.outputs import CompletionOutput
 
 
@@ -40,6 +42,50 @@ class Experiment(ABC):
     def plan(self, item: Any) -> Plan[Record]:
         """Return a plan of the record of one item."""
 
+    def check(self) -> None:
+        """Raise the InputError of an item that could not run, the longest prompt's first; nothing goes through the model.
+
+        Each plan runs up to its first question, by when it has checked its request. What only shows once a text is written,
+        its length in a judge's tokens for one, is not known here.
+        """
+        for item in self.hardest():
+            plan = self.plan(item)
+            try:
+                next(plan, None)
+            except TooLongError as error:
+                raise TooLongError(f"{item.id}: {error}. {self.remedy(item)}", error.parameter) from error
+            finally:
+                plan.close()
+
+    def hardest(self) -> Sequence[Any]:
+        """Return the items of which all can run if these can, the longest prompt first."""
+        return sorted(self.questions.items, key=lambda question: -self.prompt_lengths[question.id])
+
+    @abstractmethod
+    def remedy(self, item: Any) -> str:
+        """Return one sentence: what to do about an item that is too long, where none has a longer prompt."""
+
+    @cached_property
+    def prompt_lengths(self) -> Mapping[str, int]:
+        """The tokens of each question's prompt as the model reads it, by the question's id."""
+        return prompt_lengths(self.llm, self.questions)
+
+    def room(self, question: Question) -> int:
+        """Return for how many tokens the model has room behind a question's prompt."""
+        return max(0, self.llm.predictor.max_length - self.prompt_lengths[question.id])
+
+
+def prompt_lengths(llm: LLM, questions: Questions) -> dict[str, int]:
+    """Return the tokens of each question's prompt as the model reads it, by the question's id."""
+    return {question.id: len(llm.planner.prompt_ids(question.prompt)) for question in questions.items}
+
+
+def what_fits(option: str, most: int) -> str:
+    """Return a sentence on what an option may be where the longest prompt leaves room for `most` of it."""
+    if most < 1:
+        return "No length fits the longest prompt: give fewer --shots, or take a model with a longer context"
+    return f"No prompt is longer, so {option} up to {most} fits"
+
 
 @dataclass(frozen=True)
 class Sampled(Experiment):
@@ -55,6 +101,16 @@ class Sampled(Experiment):
     def settings(self) -> dict[str, Any]:
         """The sampling, the scorers and the grader."""
         return {"params": self.params.model_dump(mode="json"), "scorers": list(self.contenders.labels), "grader": self.mode}
+
+    def check(self) -> None:
+        """Raise the InputError of a scorer without its model, of answers that are not graded, or of an item."""
+        self.contenders.check(self.llm.planner)
+        self.questions.dataset.grader(self.questions.items[0], self.mode)
+        super().check()
+
+    def remedy(self, item: Question) -> str:
+        """Return how long answers may be."""
+        return what_fits("--max-tokens", self.room(item))
 
     def plan(self, item: Question) -> Plan[Record]:
         """Return a plan of the record."""
@@ -99,10 +155,28 @@ class Likelihood(Experiment):
         """The scorers."""
         return {"scorers": list(self.contenders.labels), "block_length": self.block_length}
 
+    def check(self) -> None:
+        """Raise the InputError of a scorer without its model, or of an item."""
+        self.contenders.check(self.llm.planner)
+        super().check()
+
+    def remedy(self, item: Question) -> str:
+        """Return what makes texts shorter."""
+        return f"Give fewer --shots, leave {item.id} out of --data, or take a model with a longer context"
+
+    def candidates(self, item: Question) -> list[str]:
+        """Return the candidates as they follow the prompt.
+
+        In a conversation each opens an answer, so the space that parts it from the prompt's last word goes, as in the
+        field's common harness.
+        """
+        is_chat = self.llm.predictor.tokenizer.has_chat_template
+        return [candidate.removeprefix(" ") if is_chat else candidate for candidate in item.candidates]
+
     def plan(self, item: Question) -> Plan[Record]:
         """Return a plan of the record."""
         planner, params = self.llm.planner, ScoringParams(block_length=self.block_length)
-        texts = planner.texts(item.prompt, item.candidates, params)
+        texts = planner.texts(item.prompt, self.candidates(item), params)
         scores = yield from gather(*(self.contenders.score(text) for text in texts))
         return {"id": item.id, "right": item.right, "candidates": scores}
 
@@ -122,10 +196,14 @@ class Trial:
 
 @dataclass(frozen=True)
 class Lengths(Experiment):
-    """A greedy answer to each question by each length controller, one controller after the other: each has its time."""
+    """A greedy answer to each question by each length controller, one controller after the other: each has its time.
+
+    max_iterations: by how much the variants' longest answers go beyond the base length that the user named.
+    """
 
     variants: Mapping[str, SamplingParams]
     mode: Mode
+    max_iterations: int = 0
 
     kind = "length"
     is_timed = True
@@ -139,6 +217,22 @@ class Lengths(Experiment):
     def items(self) -> Sequence[Trial]:
         """Every question by every controller."""
         return [Trial(variant, question) for variant in self.variants for question in self.questions.items]
+
+    def check(self) -> None:
+        """Raise the InputError of answers that are not graded, or of a trial."""
+        self.questions.dataset.grader(self.questions.items[0], self.mode)
+        super().check()
+
+    def hardest(self) -> Sequence[Trial]:
+        """Return the longest prompt by every controller, the longest answer first, and all others by that controller."""
+        longest, *others = super().hardest()
+        variants = sorted(self.variants, key=lambda variant: -self.variants[variant].max_tokens)
+        return [*(Trial(variant, longest) for variant in variants), *(Trial(variants[0], question) for question in others)]
+
+    def remedy(self, item: Trial) -> str:
+        """Return how long base lengths may be."""
+        most = self.room(item.question) - self.max_iterations
+        return what_fits("--base-length", most) + f" with --max-iterations {self.max_iterations}"
 
     def plan(self, item: Trial) -> Plan[Record]:
         """Return a plan of the record."""

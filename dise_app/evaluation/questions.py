@@ -23,7 +23,10 @@ CALCULATION = re.compile(r"<<[^>]*>>")
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One question: its prompt and its truth; for multiple choice the candidates and which of them is right."""
+    """One question: its prompt and its truth; for multiple choice the candidates and which of them is right.
+
+    A candidate goes straight behind the prompt, so one that follows a word begins with a space of its own.
+    """
 
     id: str
     prompt: str
@@ -199,10 +202,13 @@ class MATH500(Dataset):
 
 
 class ARCChallenge(Dataset):
-    """School science questions of several choices; the text of each choice is scored."""
+    """School science questions of several choices; the text of each choice is scored.
+
+    Prompt and candidate make the text of the field's common harness, and part where it parts them.
+    """
 
     name = "arc-challenge"
-    version = "lm-eval-1"
+    version = "lm-eval-2"
     hub_id = "allenai/ai2_arc"
     hub_config = "ARC-Challenge"
     likelihood_selector = "prompt-last-2"
@@ -210,20 +216,24 @@ class ARCChallenge(Dataset):
     def shot(self, row: Row) -> str:
         """Return the question and the text of its right choice."""
         question = self.question(row, 0)
-        return f"{question.prompt} {question.candidates[question.right]}"
+        return f"{question.prompt}{question.candidates[question.right]}"
 
     def question(self, row: Row, number: int) -> Question:
         """Return {"question", "choices": {"text", "label"}, "answerKey"} as a question."""
-        labels, texts = list(row["choices"]["label"]), tuple(row["choices"]["text"])
+        labels, texts = list(row["choices"]["label"]), tuple(f" {text}" for text in row["choices"]["text"])
         prompt = f"Question: {row['question']}\nAnswer:"
         return Question(str(row.get("id", number)), prompt, row["answerKey"], texts, labels.index(row["answerKey"]))
 
 
 class GPQA(Dataset):
-    """Graduate-level questions of four choices, shuffled by a seed of the question; the letter is scored."""
+    """Graduate-level questions of four choices, shuffled by a seed of the question; the letter is scored.
+
+    Prompt and candidate make the text of the field's common harness but for the order of the choices, and part where it
+    parts them.
+    """
 
     name = "gpqa"
-    version = "letters-1"
+    version = "letters-2"
     hub_id = "Idavidrein/gpqa"
     hub_config = "gpqa_main"
     split = "train"
@@ -233,11 +243,11 @@ class GPQA(Dataset):
         """Return {"Question", "Correct Answer", "Incorrect Answer 1..3"} as a question."""
         texts = [row["Correct Answer"], *(row[f"Incorrect Answer {i}"] for i in (1, 2, 3))]
         order = Random(number).sample(range(4), 4)
-        lines = [f"({letter}) {texts[place].strip()}" for letter, place in zip("ABCD", order, strict=True)]
+        lines = [f"({letter}) {_without_titles(texts[place])}" for letter, place in zip("ABCD", order, strict=True)]
         prompt = (
-            f"What is the correct answer to this question: {row['Question']}\nChoices:\n" + "\n".join(lines) + "\nAnswer: "
+            f"What is the correct answer to this question:{row['Question']}\nChoices:\n" + "\n".join(lines) + "\nAnswer:"
         )
-        return Question(f"gpqa-{number}", prompt, "ABCD"[order.index(0)], ("(A)", "(B)", "(C)", "(D)"), order.index(0))
+        return Question(f"gpqa-{number}", prompt, "ABCD"[order.index(0)], (" (A)", " (B)", " (C)", " (D)"), order.index(0))
 
 
 DATASETS: dict[str, Dataset] = {
@@ -343,6 +353,11 @@ def _hub_rows(dataset: Dataset, split: str, revision: str | None) -> tuple[list[
 
 def _boxed_prompt(problem: str) -> str:
     return f"Solve the problem step by step, and put the final answer into \\boxed{{}}.\n\n{problem}"
+
+
+def _without_titles(choice: str) -> str:
+    """Return a choice as the field's common harness shows it."""
+    return choice.strip().replace(" [title]", ". ").replace("  ", " ")
 
 
 def _numbers(text: str) -> list[int]:

@@ -10,6 +10,7 @@ from typing import Any
 from dise_core import Plan, Score, Scorer, Selector, TokenSequence, gather
 from dise_core.catalog import Catalog
 from dise_core.errors import InputError
+from dise_core.planner import Planner
 from dise_core.reading import count_nfe
 
 
@@ -47,6 +48,11 @@ class Contenders:
     def labels(self) -> tuple[str, ...]:
         """The specifications."""
         return tuple(contender.label for contender in self.each)
+
+    def check(self, planner: Planner) -> None:
+        """Raise InputError for a scorer that asks a model which is not loaded, or which cannot answer it."""
+        for contender in self.each:
+            planner.check_scorer(contender.label, contender.scorer)
 
     def score(self, text: TokenSequence) -> Plan[dict[str, dict[str, Any]]]:
         """Return a plan of the scores by label, as JSON holds them. Scorers that read the same text share its pass."""

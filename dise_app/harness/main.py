@@ -5,7 +5,11 @@ Its releases up to 0.4.13 look for no plugins; later ones find the entry point i
 
 from __future__ import annotations
 
+import argparse
 import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 
 def main() -> None:
@@ -21,7 +25,39 @@ def main() -> None:
 
     if "dise" not in MODEL_REGISTRY:
         register_model("dise")(DiseLM)
+    sys.argv[1:] = with_batch_size(sys.argv[1:])
     cli_evaluate()
+
+
+def with_batch_size(arguments: Sequence[str]) -> list[str]:
+    """Return lm_eval's arguments with `--batch_size auto` where model "dise" would run and nobody named a batch size.
+
+    lm_eval itself would then say 1, as if the user had: one sequence in a forward pass. What stands in the arguments, or in
+    the YAML file that they name with --config, is the user's and stays.
+    """
+    parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
+    parser.add_argument("--model", "-m", "-M")
+    parser.add_argument("--batch_size", "-b")
+    parser.add_argument("--config", "-C")
+    try:
+        given = {name: value for name, value in vars(parser.parse_known_args(arguments)[0]).items() if value is not None}
+    except argparse.ArgumentError:
+        return list(arguments)
+    named = {**_yaml(given.get("config")), **given}
+    if named.get("model") == "dise" and "batch_size" not in named:
+        return [*arguments, "--batch_size", "auto"]
+    return list(arguments)
+
+
+def _yaml(path: str | None) -> Mapping[str, Any]:
+    """Return what a YAML file sets; nothing where it cannot be read, which lm_eval then says."""
+    import yaml
+
+    try:
+        found = yaml.safe_load(Path(path).read_text(encoding="utf-8")) if path is not None else {}
+    except (OSError, ValueError, yaml.YAMLError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 if __name__ == "__main__":

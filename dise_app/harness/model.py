@@ -11,12 +11,15 @@ from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
 from tqdm import tqdm
 
+from dise_app.harness.greedy import is_continued_greedily, is_denoised_greedily
 from dise_core import LLM, SamplingParams, ScoringParams
 from dise_core.arrays import Ids
+from dise_core.catalog import Catalog
 from dise_core.errors import InputError, TooLongError
-from dise_core.outputs import RequestOutput
+from dise_core.interfaces import Scorer
 from dise_core.params import EngineConfig
-from dise_core.reading import Plan
+from dise_core.plugins import installed_catalog
+from dise_core.reading import Plan, gather
 
 log = logging.getLogger(__name__)
 
@@ -28,15 +31,24 @@ DRAWING = ("temperature", "top_p", "top_k")
 LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens")
 """What tasks call the longest answer."""
 
+LLADA_NAMES = {"cfg": "cfg_scale", "mc_num": "samples"}
+"""Settings of LLaDA's own evaluation by our names."""
+
 
 class DiseLM(LM):  # type: ignore[misc]
     """A diffusion language model, or with scorer="ar-perplexity" a causal one, as a task of the harness asks it.
 
     `--model_args` are the names of LLM's arguments and of SamplingParams: model=..., scorer=mc, selector=response,
-    samples=32 (the scorer's num_samples), judge=..., block_length=..., tokens_per_step=..., length=..., dtype=... A task's
-    own settings of generation (max_gen_toks, temperature, until) come before them.
+    samples=32 (the scorer's num_samples; LLaDA's mc_num), judge=..., block_length=..., tokens_per_step=..., length=...,
+    dtype=... A task's own settings of generation (max_gen_toks, temperature, until) come before them.
 
-    The second value of `loglikelihood`, "would greedy decoding write it?", is always False: a dLLM writes in any order.
+    cfg_scale=... (LLaDA's cfg) guides both generation and likelihoods, as LLaDA's evaluation does. The scorers mc, mc-llada
+    and mc-dream can be guided; a likelihood by any other is refused while cfg_scale is above 0.
+
+    The second value of `loglikelihood` answers "would greedy decoding write it?": for a diffusion language model by LLaDA's
+    rule, one token a pass, the surest first; for a causal one from the pass that scores. The first wrong token ends the
+    check, so it costs a few passes for most wrong continuations and one a token for a right one. is_check_greedy=False
+    leaves it out: then the second value is False whatever is true, and a warning says so once.
     """
 
     def __init__(
@@ -45,33 +57,38 @@ class DiseLM(LM):  # type: ignore[misc]
         *,
         judge: str | None = None,
         samples: int | None = None,
+        is_check_greedy: bool = True,
         batch_size: int | str | None = None,
         max_batch_size: int | None = None,  # noqa: ARG002
         device: str = "auto",
         **settings: Any,
     ) -> None:
-        """Load the model. Raises InputError for unknown settings.
+        """Load the model. Raises InputError for unknown settings, and for a bad scorer.
 
-        batch_size: max_num_seqs; "auto" leaves it to us. device: the harness says cuda:0 where nobody chose; without a GPU
-        that means "auto".
+        batch_size: max_num_seqs, the most sequences in one forward pass; None and "auto" leave it at its default. device:
+        the harness says cuda:0 where nobody chose; without a GPU that means "auto".
         """
         super().__init__()
-        engine: dict[str, Any] = {"device": device}
-        if device.startswith("cuda") and not torch.cuda.is_available():
-            log.warning("there is no GPU for device %s; the model runs on the CPU", device)
-            engine["device"] = "auto"
-        engine |= {name: settings.pop(name) for name in EngineConfig.model_fields if name in settings}
-        if isinstance(batch_size, int) or str(batch_size).isdigit():
-            engine.setdefault("max_num_seqs", int(str(batch_size)))
-        if samples is not None:
-            settings["scorer_settings"] = {**settings.get("scorer_settings", {}), "num_samples": samples}
+        if not isinstance(is_check_greedy, bool):
+            raise InputError(f"is_check_greedy is True or False, not {is_check_greedy!r}", "is_check_greedy")
+        settings = _in_our_names(settings if samples is None else {**settings, "samples": samples})
+        engine = _engine_options(settings, device, batch_size)
+        settings = {name: value for name, value in settings.items() if name not in engine}
+        if "samples" in settings:
+            more = {"num_samples": settings.pop("samples")}
+            settings["scorer_settings"] = {**settings.get("scorer_settings", {}), **more}
         unknown = sorted(set(settings) - set(SamplingParams.model_fields))
         if unknown:
             raise InputError(f"there is no setting {unknown[0]!r}", unknown[0])
         self._settings = {"logprobs": None, **settings}
-        self._scoring = ScoringParams(**{k: v for k, v in self._settings.items() if k in ScoringParams.model_fields})
-        self._sampling({})
-        self._llm = LLM(model, judge=judge, **engine)
+        sampling = self._sampling({})
+        catalog = installed_catalog()
+        self._scoring = _guided(sampling, catalog)
+        self._scorer = catalog.scorer(self._scoring.scorer, self._scoring.scorer_settings)
+        self._cfg_scale = sampling.cfg_scale
+        self._is_check_greedy = is_check_greedy
+        self._has_warned = False
+        self._llm = LLM(model, judge=judge, catalog=catalog, **engine)
         self._tokenizer = self._llm.predictor.tokenizer
 
     @property
@@ -88,53 +105,83 @@ class DiseLM(LM):  # type: ignore[misc]
         return self._tokenizer.chat_text(chat_history, add_generation_prompt)
 
     def loglikelihood(self, requests: list[Instance], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
-        """Return what `dise rank` ranks by, in nats: the log-likelihood of each continuation where the scorer has one."""
+        """Return for each continuation what `dise rank` ranks by, in nats, and whether greedy decoding would write it.
 
-        def plan_of(context: str, continuation: str) -> Plan[RequestOutput]:
+        The first is its log-likelihood where the scorer has one. Raises InputError for guidance that the scorer lacks.
+        """
+        self._refuse_unguided()
+        if not self._is_check_greedy and not self._has_warned:
+            self._has_warned = True
+            log.warning(
+                "is_check_greedy=False: whether greedy decoding would write a continuation is not computed, and reported as "
+                "False; metrics that count it (acc of loglikelihood tasks, exact_match) mean nothing"
+            )
+
+        def plan_of(context: str, continuation: str) -> Plan[tuple[float, bool]]:
             prompt, response = self._pair(context, continuation)
-            return self._llm.planner.score(self._fitting(prompt, len(response)), response.tolist(), self._scoring, False)
+            return self._judged(self._fitting(prompt, len(response)), response.tolist())
 
-        return self._run("loglikelihood", requests, plan_of, lambda answer: (_rank_value(answer), False), disable_tqdm)
+        return self._run("loglikelihood", requests, plan_of, disable_tqdm)
 
     def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:
-        """Return the log-likelihood of each whole text. Raises InputError for a scorer that estimates none, as DiSE."""
+        """Return the log-likelihood of each whole text.
 
-        def plan_of(text: str) -> Plan[RequestOutput]:
-            return self._llm.planner.score("", text, self._scoring, False)
+        Raises InputError for a scorer that estimates none, as DiSE, and for guidance that the scorer lacks.
+        """
+        self._refuse_unguided()
 
-        def value_of(answer: RequestOutput) -> float:
+        def plan_of(text: str) -> Plan[float]:
+            answer = yield from self._llm.planner.score("", text, self._scoring, False)
             score = answer.outputs[0].score
             if score.log_likelihood is None:
                 raise InputError(f"scorer {self._scoring.scorer!r} is no log-likelihood; take scorer=mc,selector=response")
             return score.log_likelihood
 
-        return self._run("loglikelihood_rolling", requests, plan_of, value_of, disable_tqdm)
+        return self._run("loglikelihood_rolling", requests, plan_of, disable_tqdm)
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
         """Return the text of each answer, up to the first of the task's stops."""
 
-        def plan_of(context: str, asked: Mapping[str, Any]) -> Plan[RequestOutput]:
+        def plan_of(context: str, asked: Mapping[str, Any]) -> Plan[str]:
             params = self._sampling(asked)
             prompt = self._fitting(self._tokenizer.encode(context), params.max_tokens)
-            return self._llm.planner.generate(prompt, params, False)
+            answer = yield from self._llm.planner.generate(prompt, params, False)
+            return answer.outputs[0].text
 
-        return self._run("generate_until", requests, plan_of, lambda answer: answer.outputs[0].text, disable_tqdm)
+        return self._run("generate_until", requests, plan_of, disable_tqdm)
 
-    def _run(
-        self,
-        kind: str,
-        requests: Sequence[Instance],
-        plan_of: Callable[..., Plan[RequestOutput]],
-        value_of: Callable[[RequestOutput], T],
-        is_silent: bool,
-    ) -> list[T]:
-        """Return the value of each request's answer, in order; each goes into the harness's cache as soon as it is there."""
+    def _judged(self, prompt: list[int], response: list[int]) -> Plan[tuple[float, bool]]:
+        """Return a plan of a continuation's value and whether greedy decoding would write it, side by side."""
+        plans: list[Plan[Any]] = [self._llm.planner.score(prompt, response, self._scoring, False)]
+        if self._is_check_greedy:
+            plans.append(self._is_greedy(prompt, response))
+        answer, *is_greedy = yield from gather(*plans)
+        return answer.outputs[0].score.rank_value, is_greedy == [True]
+
+    def _is_greedy(self, prompt: list[int], response: list[int]) -> Plan[bool]:
+        [text] = self._llm.planner.texts(prompt, [response], self._scoring, False)
+        if self._scorer.asks == "judge":
+            return (yield from is_continued_greedily(text))
+        return (yield from is_denoised_greedily(text, self._scorer.model_dump().get("cfg_scale", 0.0)))
+
+    def _refuse_unguided(self) -> None:
+        """Raise InputError where generation is guided and the likelihood could not be."""
+        if self._cfg_scale and not _takes_guidance(type(self._scorer)):
+            able = [name for name, entry in sorted(self._llm.catalog.scorers.items()) if _takes_guidance(entry.cls)]
+            raise InputError(
+                f"scorer {self._scoring.scorer!r} cannot be guided, so cfg_scale={self._cfg_scale} does not reach its "
+                f"likelihoods; take one that can ({', '.join(able)}), or leave out cfg_scale",
+                "cfg_scale",
+            )
+
+    def _run(self, kind: str, requests: Sequence[Instance], plan_of: Callable[..., Plan[T]], is_silent: bool) -> list[T]:
+        """Return the result of each request's plan, in order; each goes into the harness's cache as soon as it is there."""
         values: dict[int, T] = {}
-        plans: Iterator[Plan[RequestOutput]] = (plan_of(*request.args) for request in requests)
+        plans: Iterator[Plan[T]] = (plan_of(*request.args) for request in requests)
         bar = tqdm(total=len(requests), desc=f"Running {kind} requests", disable=is_silent)
         with bar:
-            for outcome in self._llm.run(plans):
-                value = values[outcome.index] = value_of(outcome.unwrap())
+            for outcome in self._llm.engine.run(plans):
+                value = values[outcome.index] = outcome.unwrap()
                 self.cache_hook.add_partial(kind, requests[outcome.index].args, value)
                 bar.update()
         return [values[index] for index in range(len(requests))]
@@ -172,5 +219,47 @@ class DiseLM(LM):  # type: ignore[misc]
         return SamplingParams(**settings)
 
 
-def _rank_value(answer: RequestOutput) -> float:
-    return answer.outputs[0].score.rank_value
+def _in_our_names(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings, those of LLaDA's evaluation by our names. Raises InputError where both names are given."""
+    found = dict(settings)
+    for theirs, ours in LLADA_NAMES.items():
+        if theirs in found and ours in found:
+            raise InputError(f"{theirs} and {ours} are two names of one setting; give one of them", theirs)
+        if theirs in found:
+            found[ours] = found.pop(theirs)
+    return found
+
+
+def _engine_options(settings: Mapping[str, Any], device: str, batch_size: int | str | None) -> dict[str, Any]:
+    """Return the arguments of LLM: those among the settings, and what the harness's own options mean."""
+    options: dict[str, Any] = {"device": device}
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        log.warning("there is no GPU for device %s; the model runs on the CPU", device)
+        options["device"] = "auto"
+    if (num_seqs := _num_seqs(batch_size)) is not None:
+        options["max_num_seqs"] = num_seqs
+    return options | {name: settings[name] for name in EngineConfig.model_fields if name in settings}
+
+
+def _num_seqs(batch_size: int | str | None) -> int | None:
+    """Return the number that a user of the harness chose; None for "auto", or nothing."""
+    text = str(batch_size)
+    if batch_size is None or text.startswith("auto"):
+        return None
+    if not text.isdecimal() or int(text) == 0:
+        raise InputError(f"batch_size={batch_size!r}: it is a number from 1 on, or auto", "batch_size")
+    return int(text)
+
+
+def _takes_guidance(scorer: type[Scorer]) -> bool:
+    return "cfg_scale" in scorer.model_fields
+
+
+def _guided(sampling: SamplingParams, catalog: Catalog) -> ScoringParams:
+    """Return how likelihoods are scored: with the guidance of generation where the scorer takes it and names none itself."""
+    settings = dict(sampling.scorer_settings)
+    entry = catalog.scorers.get(sampling.scorer)
+    if sampling.cfg_scale and entry is not None and _takes_guidance(entry.cls):
+        settings.setdefault("cfg_scale", sampling.cfg_scale)
+    given = {name: getattr(sampling, name) for name in ScoringParams.model_fields}
+    return ScoringParams(**{**given, "scorer_settings": settings})

@@ -10,7 +10,7 @@ import pytest
 from dise_core import InputError, Read, Reading, Score, Scorer, TokenLogProbs, TokenSequence, drive
 from dise_core.arrays import Floats
 from dise_core.plugins import installed_catalog
-from dise_core.reading import Plan
+from dise_core.reading import Plan, count_nfe
 from dise_core.sequence import SpecialTokens
 from dise_strategies.scorers.monte_carlo import (
     DreamMonteCarlo,
@@ -176,11 +176,38 @@ def test_a_partial_selection_is_given_all_other_tokens() -> None:
         ({"num_samples": 0}, "num_samples=0: Input should be greater than or equal to 1"),
         ({"num_samples": 6, "batch_size": 4}, "batch_size=4 does not divide num_samples=6"),
         ({"sample": 3}, "there is no setting 'sample'"),
+        ({"cfg_scale": -0.5}, "cfg_scale=-0.5: Input should be greater than or equal to 0"),
+        ({"cfg_scale": math.inf}, "cfg_scale=inf: Input should be a finite number"),
     ],
 )
-def test_bad_settings_are_refused_by_name(settings: dict[str, int], message: str) -> None:
+def test_bad_settings_are_refused_by_name(settings: dict[str, float], message: str) -> None:
     with pytest.raises(InputError, match=message):
         installed_catalog().scorer("mc-llada", settings)
+
+
+@pytest.mark.parametrize(("prompt_length", "num_passes"), [(2, 8), (0, 4)])
+def test_guidance_masks_the_whole_prompt_and_costs_twice_the_passes_where_there_is_one(
+    prompt_length: int, num_passes: int
+) -> None:
+    """With "full" the prompt is masked at random in the text and wholly in the one that guides it."""
+    seen: list[Read] = []
+
+    def read(reads: Sequence[Read]) -> list[Reading]:
+        seen.extend(reads)
+        return JOINT.read(reads)
+
+    sequence = TokenSequence(np.array(TEXT), prompt_length, SPECIAL)
+    guided, nfe = drive(count_nfe(MonteCarlo(num_samples=4, cfg_scale=0.5).score(sequence, Full())), read)
+    assert nfe == num_passes
+    for each in seen:
+        if prompt_length == 0:
+            assert each.guidance is None
+        else:
+            assert each.guidance is not None
+            assert each.guidance.scale == 0.5
+            assert each.guidance.token_ids.tolist() == [MASK] * prompt_length + each.token_ids[prompt_length:].tolist()
+    if prompt_length == 0:
+        assert guided.value == score(MonteCarlo(num_samples=4), selector=Full()).value
 
 
 def test_many_samples_never_exist_all_at_once() -> None:

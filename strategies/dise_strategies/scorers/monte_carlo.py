@@ -18,6 +18,7 @@ from pydantic import Field, PositiveInt, model_validator
 from dise_core import Plan, Read, Score, Scorer, Selector, TokenLogProbs, TokenSequence
 from dise_core.arrays import Floats, Ids, Mask
 from dise_core.noise import Noise
+from dise_core.reading import Guidance
 
 READS_AT_ONCE = 256
 """Samples whose masked texts exist at one time."""
@@ -37,12 +38,17 @@ class MonteCarloScorer(Scorer):
     The mean over samples of weight · Σ log p(masked token | partly masked text). With the selector "response" this is the
     conditional likelihood of the response, with "full" the unconditional one of the whole text. The same seed and text
     give the same samples, whatever runs beside them. NFE: num_samples, less those that mask nothing.
+
+    `cfg_scale` > 0 guides every sample against the same partly masked text with its whole prompt masked, as LLaDA's
+    evaluation does with `cfg`: logits u + (cfg_scale + 1)(c - u), twice the NFE. A text without a prompt has nothing to be
+    guided by: its estimate and its NFE are those of cfg_scale 0.
     """
 
     default_selector: ClassVar[str] = "response"
 
     num_samples: int = Field(32, ge=1, le=1_000_000)
     seed: int = Field(0, ge=0, lt=2**64)
+    cfg_scale: float = Field(0.0, ge=0, allow_inf_nan=False)
 
     @abstractmethod
     def samples(self, num_tokens: int, random: np.random.Generator) -> Iterator[MaskingSample]:
@@ -59,7 +65,7 @@ class MonteCarloScorer(Scorer):
         for start in range(0, self.num_samples, READS_AT_ONCE):
             several = list(islice(samples, READS_AT_ONCE))
             asked = [index for index, sample in enumerate(several) if sample.is_masked.any()]
-            readings = yield [_read(sequence, positions[several[index].is_masked]) for index in asked]
+            readings = yield [self._read(sequence, positions[several[index].is_masked]) for index in asked]
             for index, reading in zip(asked, readings, strict=True):
                 estimates[start + index] = several[index].weight * reading.logprobs.sum(dtype=np.float64)
         value = float(estimates.mean())
@@ -75,9 +81,9 @@ class MonteCarloScorer(Scorer):
             return None
         return float(estimates.std(ddof=1) / math.sqrt(len(estimates)))
 
-
-def _read(sequence: TokenSequence, masked: Ids) -> Read:
-    return Read(sequence.with_masks(masked), masked, TokenLogProbs(sequence.ids[masked]))
+    def _read(self, sequence: TokenSequence, masked: Ids) -> Read:
+        guidance = Guidance.without_prompt(sequence, masked, self.cfg_scale)
+        return Read(sequence.with_masks(masked), masked, TokenLogProbs(sequence.ids[masked]), guidance=guidance)
 
 
 class MonteCarlo(MonteCarloScorer):

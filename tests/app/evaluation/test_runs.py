@@ -204,7 +204,7 @@ def test_gpqa_choices_are_shuffled_and_the_right_one_is_known() -> None:
     places = set()
     for number in range(20):
         question = DATASETS["gpqa"].question(row, number)
-        assert f"{question.candidates[question.right]} yes" in question.prompt
+        assert f"{question.candidates[question.right].strip()} yes" in question.prompt
         places.add(question.right)
     assert places == {0, 1, 2, 3}
 

@@ -1,6 +1,7 @@
 """lm-evaluation-harness asks our model: by its own command on local tasks, from its cache, and with bad settings."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from dise_core import LLM, InputError, SamplingParams, ScoringParams
 pytest.importorskip("lm_eval")
 from lm_eval.api.instance import Instance
 
+from dise_app.harness.main import with_batch_size
 from dise_app.harness.model import DiseLM
 
 QUESTIONS = [
@@ -60,6 +62,7 @@ def run_tasks(folder: Path, *arguments: str) -> dict[str, list[dict[str, Any]]]:
         "HF_HUB_OFFLINE": "1",
         "HF_DATASETS_OFFLINE": "1",
         "PATH": "/usr/bin:/bin",
+        **{name: os.environ[name] for name in ("PYTHONPATH", "OMP_NUM_THREADS", "OMP_WAIT_POLICY") if name in os.environ},
     }
     done = subprocess.run([*command, *arguments], capture_output=True, text=True, env=environment, check=False, timeout=280)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -81,6 +84,48 @@ def test_the_harness_gets_the_log_likelihoods_of_dise_rank_and_the_answers_of_di
         expected = [ranked[index].log_likelihood for index in range(len(candidates))]
         assert [float(answer[0][0]) for answer in row["resps"]] == pytest.approx(expected, rel=1e-5)
     assert all(isinstance(row["resps"][0][0], str) for row in samples["answer"])
+    [results] = (tmp_path / "out").rglob("results_*.json")
+    assert json.loads(results.read_text())["config"]["batch_size"] == "auto"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "yaml", "expected"),
+    [
+        ("--model dise --tasks x", "", "auto"),
+        ("run --model=dise --tasks x", "", "auto"),
+        ("-M dise --tasks x", "", "auto"),
+        ("--model dise --tasks x --batch_size 3", "", "3"),
+        ("--model dise --batch_size=1 --tasks x", "", "1"),
+        ("--model dise -b 1 --tasks x", "", "1"),
+        ("--model dise --tasks x --config {yaml}", "batch_size: 5", 5),
+        ("--model dise --tasks x -C {yaml}", "batch_size: 1", 1),
+        ("--config {yaml}", "{model: dise, tasks: [x]}", "auto"),
+        ("--model hf --tasks x", "", 1),
+        ("--model hf --config {yaml}", "{model: dise, tasks: [x]}", 1),
+        ("--tasks x --model_args model=dise", "", 1),
+    ],
+)
+def test_lm_eval_is_told_auto_where_nobody_named_a_batch_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, yaml: str, expected: object
+) -> None:
+    from lm_eval._cli import HarnessCLI
+    from lm_eval.config.evaluate_config import EvaluatorConfig
+
+    (tmp_path / "run.yaml").write_text(yaml)
+    given = arguments.format(yaml=tmp_path / "run.yaml").split()
+    monkeypatch.setattr(sys, "argv", ["dise-lm-eval", *with_batch_size(given)])
+    assert EvaluatorConfig.from_cli(HarnessCLI().parse_args()).batch_size == expected
+
+
+def test_a_batch_size_that_nobody_named_is_ours_and_one_that_is_named_wins() -> None:
+    """None is what simple_evaluate passes on where its caller names none; the harness leaves it out."""
+    for given, expected in ((None, 64), ("auto", 64), ("auto:4", 64), ("3", 3), (1, 1)):
+        model = DiseLM.create_from_arg_string("model=countdown", {"batch_size": given, "max_batch_size": None})
+        assert model._llm.config.max_num_seqs == expected
+    assert DiseLM("countdown", batch_size=1, max_num_seqs=8)._llm.config.max_num_seqs == 8
+    for bad in ("many", "0", -1):
+        with pytest.raises(InputError, match="it is a number from 1 on, or auto"):
+            DiseLM("countdown", batch_size=bad)
 
 
 def request(kind: str, *arguments: Any) -> Instance:
