@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import secrets
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -42,3 +43,8 @@ class Noise:
         """Return a new generator that starts at (seed, stream, step); each purpose draws independently."""
         key = np.array([self.seed, self.stream], dtype=np.uint64)
         return np.random.Generator(np.random.Philox(key=key, counter=[0, self.step, purpose, 0]))
+
+
+def drawn_seed() -> int:
+    """Return a new seed of 32 bits: short enough to type, and exact in the JSON of any language."""
+    return secrets.randbits(32)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
@@ -16,7 +15,7 @@ from dise_core.catalog import Catalog
 from dise_core.denoise import Denoiser
 from dise_core.errors import InputError, TooLongError
 from dise_core.interfaces import MaskPredictor, Scorer, UnmaskingPolicy
-from dise_core.noise import Noise
+from dise_core.noise import Noise, drawn_seed
 from dise_core.outputs import CompletionOutput, Generation, RequestOutput, Token, Usage
 from dise_core.params import SamplingParams, ScoringParams
 from dise_core.reading import Cost, Plan, count_cost, gather
@@ -25,9 +24,6 @@ from dise_core.sequence import TokenSequence, Translate, as_ids, check_token_ids
 
 Prompt = str | Sequence[int]
 """A text, or token ids that are taken as they are."""
-
-SEED_BITS = 32
-"""Bits of a drawn seed: it is short enough to type, and exact in the JSON of any language."""
 
 P = TypeVar("P", bound=ScoringParams)
 
@@ -178,7 +174,7 @@ class Planner:
         num_tokens = len(prompt.ids) + params.max_tokens
         self._refuse_longer(num_tokens, f"a prompt of {len(prompt.ids)} tokens with max_tokens={params.max_tokens}")
         if params.seed is None:
-            params = params.model_copy(update={"seed": secrets.randbits(SEED_BITS)})
+            params = params.model_copy(update={"seed": drawn_seed()})
         controller = self.catalog.length_controller(params.length, params.length_settings)
         policy = self._policy(params)
         scorer, params = self._scorer(params)

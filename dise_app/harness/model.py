@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -17,6 +18,7 @@ from dise_core.arrays import Ids
 from dise_core.catalog import Catalog
 from dise_core.errors import InputError, TooLongError
 from dise_core.interfaces import Scorer
+from dise_core.noise import drawn_seed
 from dise_core.params import EngineConfig
 from dise_core.plugins import installed_catalog
 from dise_core.reading import Plan, gather
@@ -82,6 +84,7 @@ class DiseLM(LM):  # type: ignore[misc]
             raise InputError(f"there is no setting {unknown[0]!r}", unknown[0])
         self._settings = {"logprobs": None, **settings}
         sampling = self._sampling({})
+        self._seed = sampling.seed
         catalog = installed_catalog()
         self._scoring = _guided(sampling, catalog)
         self._scorer = catalog.scorer(self._scoring.scorer, self._scoring.scorer_settings)
@@ -140,15 +143,33 @@ class DiseLM(LM):  # type: ignore[misc]
         return self._run("loglikelihood_rolling", requests, plan_of, disable_tqdm)
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
-        """Return the text of each answer, up to the first of the task's stops."""
+        """Return the text of each answer, up to the first of the task's stops.
+
+        A request that is there several times, for a task with repeats, is answered with the seed, the seed + 1 and so on.
+        """
+        seed, times = self._told_seed(), Counter[str]()
 
         def plan_of(context: str, asked: Mapping[str, Any]) -> Plan[str]:
             params = self._sampling(asked)
+            repeat = times[f"{context}\0{asked}"]
+            times[f"{context}\0{asked}"] += 1
+            params = params.model_copy(update={"seed": (seed + repeat) % 2**64})
             prompt = self._fitting(self._tokenizer.encode(context), params.max_tokens)
             answer = yield from self._llm.planner.generate(prompt, params, False)
             return answer.outputs[0].text
 
         return self._run("generate_until", requests, plan_of, disable_tqdm)
+
+    def get_model_info(self) -> dict[str, Any]:
+        """Return what the harness writes beside its results: the seed that repeats its answers, None where it made none."""
+        return {"dise_seed": self._seed}
+
+    def _told_seed(self) -> int:
+        """Return the seed; where nobody gave one, draw one once and log it."""
+        if self._seed is None:
+            self._seed = drawn_seed()
+            log.info("seed %d was drawn; seed=%d in --model_args repeats the answers", self._seed, self._seed)
+        return self._seed
 
     def _judged(self, prompt: list[int], response: list[int]) -> Plan[tuple[float, bool]]:
         """Return a plan of a continuation's value and whether greedy decoding would write it, side by side."""

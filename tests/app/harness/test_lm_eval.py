@@ -160,6 +160,23 @@ def test_a_tasks_own_settings_come_first() -> None:
     assert model.generate_until(drawn, disable_tqdm=True) == [expected[0].outputs[0].text]
 
 
+def test_without_a_seed_two_runs_differ_and_the_seed_that_is_told_repeats_each() -> None:
+    """At this temperature two texts of 20 tokens are the same about once in 10^40 runs."""
+    prompt = "<|user|>83,18,75 -> 10<|assistant|>"
+    settings: dict[str, Any] = {"temperature": 50.0, "max_tokens": 20, "block_length": 10}
+
+    def run(**more: Any) -> tuple[list[str], int]:
+        model = DiseLM("countdown", **settings, **more)
+        asked = [request("generate_until", prompt, {"until": []})] * 2
+        return model.generate_until(asked, disable_tqdm=True), model.get_model_info()["dise_seed"]
+
+    runs = [run(), run()]
+    texts = [text for both, _ in runs for text in both]
+    assert len(set(texts)) == 4, "a repeated request is a new draw"
+    for both, seed in runs:
+        assert run(seed=seed) == (both, seed)
+
+
 def test_each_result_goes_into_the_cache(model: DiseLM) -> None:
     kept: list[tuple[str, Any, Any]] = []
 
