@@ -13,77 +13,101 @@ Settings = dict[str, Any]
 """Settings of a strategy, by the names of its fields."""
 
 
-class _Params(BaseModel):
-    """Frozen; unknown keys are refused. `input_error` turns pydantic's report into one line."""
+class Params(BaseModel):
+    """Frozen; unknown keys are refused. `input_error` turns pydantic's report into one line.
 
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_by_name=True, validate_by_alias=True)
+    The text below a field is its description at every door: the command's help, the server's schema.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        validate_by_name=True,
+        validate_by_alias=True,
+        use_attribute_docstrings=True,
+    )
 
 
-class ScoringParams(_Params):
-    """How a text is scored."""
+class Scoring(Params):
+    """What a text is scored by."""
 
     scorer: str = "dise"
-    """Name of the scorer."""
+    """How an answer is scored; see `dise plugins`."""
     selector: str | None = None
-    """Selector of the positions, for example "last-10" or "prompt-last-7+response-first-2"; None is the scorer's own."""
+    """Over which positions, for example response, last-10, prompt-last-2+response-first-5; None is
+    the scorer's own choice."""
     scorer_settings: Settings = Field(default_factory=dict)
-    """The scorer's own settings."""
+    """A setting of the scorer."""
     block_length: int = Field(32, ge=1)
-    """Tokens in a block, for the selectors that count in blocks."""
+    """Tokens in a block of the response."""
+
+
+class ScoringParams(Scoring):
+    """How a text is scored, and what is reported beside the score."""
+
     logprobs: int | None = Field(0, ge=0, le=100)
-    """How many of the likeliest tokens to report per response position, beside the log-probability of its own.
+    """Likeliest tokens to report per response position, beside its own; none reports neither, which
+    is faster: the model's head then runs only where the score is read."""
 
-    None reports neither: the model's head then runs only where the score is read."""
+
+class Denoising(Scoring):
+    """How a response is denoised and scored, in the settings that OpenAI's API has no name for."""
+
+    tokens_per_step: int = Field(2, ge=1)
+    """Tokens committed in one denoising step."""
+    steps: int | None = Field(None, ge=1)
+    """Denoising steps in all, spread over the blocks, instead of tokens_per_step."""
+    eps: float | None = Field(None, gt=0, lt=1)
+    """Dream's schedule: the steps are even in diffusion time, which falls from 1 to eps, instead of
+    in tokens."""
+    top_k: int = Field(0, ge=0)
+    """Draw only from this many of the likeliest tokens; 0 means all."""
+    unmasking: str = Field("low-confidence", validation_alias=AliasChoices("unmasking", "remasking"))
+    """Which masks are filled first; see `dise plugins`."""
+    unmasking_settings: Settings = Field(default_factory=dict)
+    """A setting of the unmasking policy."""
+    length: str = "fixed"
+    """How the length is chosen; see `dise plugins`."""
+    length_settings: Settings = Field(default_factory=dict)
+    """A setting of the length controller."""
+    cfg_scale: float = Field(0.0, ge=0, allow_inf_nan=False)
+    """Scale of classifier-free guidance; 0 turns it off."""
+    cache: CacheKind = "none"
+    """Keep keys and values within a block, as Fast-dLLM: faster, and approximate. The score is that
+    of an exact pass."""
+    early_exit: float | None = Field(None, gt=0, le=1)
+    """End an answer where all that is left would be end tokens, each with more than this
+    probability."""
+    forbidden_token_ids: tuple[int, ...] = ()
+    """An id that is never written."""
+    logits_eos_inf: bool = False
+    """Never write the end token, and leave it out of the confidences, as LLaDA's option."""
+    confidence_eos_eot_inf: bool = False
+    """Commit end tokens last: they count for nothing in the confidences, as LLaDA's option."""
+    tempered_confidence: bool | None = None
+    """Rank candidates after temperature, top_p and top_k, as Dream, or before, as LLaDA; without it
+    as the model's own sampler."""
 
 
-class SamplingParams(ScoringParams):
+class SamplingParams(Denoising, ScoringParams):
     """How a response is generated, and then scored."""
 
     max_tokens: int = Field(128, ge=1)
     """Length of the response's canvas in tokens."""
-    tokens_per_step: int = Field(2, ge=1)
-    """Tokens committed in one denoising step."""
-    steps: int | None = Field(None, ge=1)
-    """Denoising steps in all, spread over the blocks; replaces tokens_per_step."""
-    eps: float | None = Field(None, gt=0, lt=1)
-    """Dream's schedule: the steps are even in diffusion time, which falls from 1 to eps, instead of in tokens."""
     temperature: float = Field(0.0, ge=0, allow_inf_nan=False)
     """0 takes the likeliest token; above it, tokens are drawn from softmax(logits / temperature)."""
     top_p: float = Field(1.0, gt=0, le=1)
     """Draw only from the likeliest tokens that hold this much probability together."""
-    top_k: int = Field(0, ge=0)
-    """Draw only from this many of the likeliest tokens; 0 means all."""
     seed: int | None = Field(None, ge=0, lt=2**64)
-    """Same seed, same prompt, same answer, whatever runs beside it. None draws one a request; the answer tells it."""
+    """Same seed, same prompt, same answer, whatever runs beside it. Without one each request draws
+    its own, and tells it."""
     n: int = Field(1, ge=1)
-    """How many responses to return."""
+    """Answers to return for a prompt, best score first."""
     best_of: int | None = Field(None, ge=1)
-    """How many to generate, of which the n with the best score are returned; n if not set."""
-    unmasking: str = Field("low-confidence", validation_alias=AliasChoices("unmasking", "remasking"))
-    """Name of the unmasking policy."""
-    unmasking_settings: Settings = Field(default_factory=dict)
-    """The policy's own settings."""
-    length: str = "fixed"
-    """Name of the length controller."""
-    length_settings: Settings = Field(default_factory=dict)
-    """The controller's own settings."""
-    cfg_scale: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """Scale of classifier-free guidance; 0 turns it off."""
-    cache: CacheKind = "none"
-    """Keep keys and values within a block, as Fast-dLLM: faster, and approximate. The score is that of an exact pass."""
-    early_exit: float | None = Field(None, gt=0, le=1)
-    """End the answer where all that is left would be end tokens, each with more than this probability."""
+    """Answers to write for a prompt, of which the n with the best score are returned; n if not set."""
     stop: tuple[str, ...] = ()
-    """The text of an answer ends before the first of these; its tokens and its score are of all that was written."""
-    forbidden_token_ids: tuple[int, ...] = ()
-    """Ids that are never written."""
-    logits_eos_inf: bool = False
-    """Never write the end token, and leave it out of the confidences, as LLaDA's option of this name."""
-    confidence_eos_eot_inf: bool = False
-    """Commit end tokens last: they count for nothing in the confidences, as LLaDA's option of this name."""
-    tempered_confidence: bool | None = None
-    """Rank candidates by the distribution they are drawn from, after temperature, top_p and top_k, as Dream does, instead of
-    by softmax(logits), as LLaDA does. None: as the model's own sampler."""
+    """An answer's text ends before the first of these; its tokens and its score are of all that was
+    written."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -118,7 +142,7 @@ class EngineOptions(TypedDict, total=False):
     max_cache_tokens: int
 
 
-class EngineConfig(_Params):
+class EngineConfig(Params):
     """How a model is loaded and how much of it runs at once."""
 
     max_num_seqs: int = Field(64, ge=1)
@@ -140,7 +164,7 @@ class EngineConfig(_Params):
     tensor_parallel_size: int = Field(1, ge=1)
     """GPUs, or CPU ranks, over which vLLM spreads the model."""
     vllm_options: Settings = Field(default_factory=dict)
-    """Further arguments of vLLM's own LLM, for example gpu_memory_utilization."""
+    """A further argument of vLLM's own LLM, for example gpu_memory_utilization."""
     max_cache_tokens: int = Field(16384, ge=1, le=2**24)
     """Tokens whose keys and values are kept for requests with a cache, all together; texts beyond wait for room."""
 

@@ -48,9 +48,11 @@ class Probe(Experiment):
         planner, given = self.llm.planner, self.texts.get(item.id)
         response: Any = given
         if given is None:
-            answer = yield from planner.generate(item.prompt, self.params)
+            answer = yield from planner.generate(item.prompt, self.params, self.questions.chat)
             response = answer.outputs[0].token_ids
-        [text] = planner.texts(item.prompt, [response], ScoringParams(block_length=self.params.block_length))
+        [text] = planner.texts(
+            item.prompt, [response], ScoringParams(block_length=self.params.block_length), self.questions.chat
+        )
         random = Noise.for_request(self.seed, text.ids, 0).generator()
         return {"id": item.id, **(yield from self.probe(text, random))}
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from dise_app import doors
 from dise_app.cli import evaluate, options
+from dise_core.params import SamplingParams
 
 app = typer.Typer(
     no_args_is_help=True, help="Rerun the paper's analyses: JSON, a report and pictures.", rich_markup_mode=None
@@ -41,45 +42,40 @@ Trials = Annotated[
 ]
 
 
-def probe(name: str, about: str) -> Callable[..., None]:
+def probe(name: str, about: str) -> options.Verb:
     """Return the verb that probes the model's greedy answers."""
+    sampling = options.Fields(SamplingParams, doors.PROBED, seed=0)
 
-    def verb(
-        dataset: evaluate.Dataset,
+    @options.verb(data=evaluate.DATA, models=options.TARGET, sampling=sampling, engine=options.ENGINE)
+    @evaluate.described(about)
+    def command(
         output: evaluate.Output,
-        model: options.Model = "countdown",
-        data: evaluate.Data = None,
-        data_revision: evaluate.DataRevision = None,
         texts: Texts = None,
-        limit: evaluate.Limit = None,
         trials: Trials = None,
-        max_tokens: evaluate.MaxTokens = 128,
-        block_length: options.BlockLength = 32,
-        tokens_per_step: evaluate.TokensPerStep = 2,
-        seed: evaluate.Seed = 0,
         as_json: options.Json = False,
-        debug: options.Debug = False,  # noqa: ARG001
         *,
-        engine: options.Engine,
+        data: dict[str, Any],
+        models: dict[str, Any],
+        sampling: dict[str, Any],
+        engine: dict[str, Any],
     ) -> None:
         from dise_app.analysis import probes, report
-        from dise_app.cli.memory import settled
-        from dise_app.evaluation import questions
-        from dise_core import LLM, SamplingParams
+        from dise_app.cli.answer import load
 
-        params = SamplingParams(
-            max_tokens=max_tokens, block_length=block_length, tokens_per_step=tokens_per_step, seed=seed, logprobs=None
-        )
-        loaded = questions.load(dataset, data, limit, seed, data_revision)
-        llm = settled(LLM(model, **engine))
-        kinds: dict[str, Any] = {"ranks": probes.Ranks, "distances": probes.Distances, "coherence": probes.Coherence}
+        params = SamplingParams(**sampling, logprobs=None)
+        loaded = evaluate.load_questions(data, params.seed or 0)
+        llm = load(models, engine)
+        kinds: dict[str, Any] = {
+            "ranks": probes.Ranks,
+            "distances": probes.Distances,
+            "coherence": probes.Coherence,
+        }
         more = {"num_trials": trials} if trials is not None and name != "coherence" else {}
-        evaluate.finish(
-            kinds[name](llm, loaded, params, _responses(texts, loaded), seed, **more), output, getattr(report, name), as_json
-        )
+        given = _responses(texts, loaded)
+        experiment = kinds[name](llm, loaded, params, given, params.seed or 0, **more)
+        evaluate.finish(experiment, output, getattr(report, name), as_json)
 
-    verb.__doc__ = about
-    return options.with_engine(verb)
+    return command
 
 
 def _responses(path: Path | None, loaded: Any) -> dict[str, str]:

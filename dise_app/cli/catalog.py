@@ -19,7 +19,8 @@ KINDS = {
 Rows = list[dict[str, Any]]
 
 
-def plugins(as_json: options.Json = False, debug: options.Debug = False) -> None:  # noqa: ARG001
+@options.verb()
+def plugins(as_json: options.Json = False) -> None:
     """List the strategies and adapters that are installed, with the plugin each came from.
 
     A broken plugin is named on standard error (with --json under "problems" too), and the exit code is 1.
@@ -35,7 +36,8 @@ def plugins(as_json: options.Json = False, debug: options.Debug = False) -> None
     _show(rows, "plugins", as_json, _rows_of(problems))
 
 
-def models(as_json: options.Json = False, debug: options.Debug = False) -> None:  # noqa: ARG001
+@options.verb()
+def models(as_json: options.Json = False) -> None:
     """List the models that go by a name, and the adapters for folders and hub ids.
 
     A broken plugin, and an adapter that fails when it is asked for its own name, are named as `dise plugins` does.

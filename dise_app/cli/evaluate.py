@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import functools
 import importlib
+import itertools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from dise_app import doors
 from dise_app.cli import options
+from dise_core.params import SamplingParams, Scoring
 
 app = typer.Typer(
     no_args_is_help=True, help="Rerun the paper's experiments; each goes on where it stopped.", rich_markup_mode=None
@@ -42,21 +45,36 @@ class GraderMode(StrEnum):
 BASES = (128, 256, 512)
 """The paper's base lengths."""
 
-Dataset = Annotated[
-    str,
-    typer.Option(
-        "--dataset",
-        help="countdown, countdown-short, gsm8k, svamp, math500; for likelihood arc-challenge, gpqa, countdown-choice.",
+DATA = options.Own(
+    dataset=(
+        Annotated[
+            str,
+            typer.Option(
+                help="countdown, countdown-short, gsm8k, svamp, math500; for likelihood arc-challenge, gpqa, "
+                "countdown-choice.",
+            ),
+        ],
+        options.REQUIRED,
     ),
-]
+    data=(Annotated[Path | None, typer.Option(help="A local file of the data set, .json or .jsonl.")], None),
+    data_revision=(
+        Annotated[str | None, typer.Option(help="Branch, tag or commit of the data set on the hub.")],
+        None,
+    ),
+    shots=(Annotated[int, typer.Option(min=0, help="Worked examples before each question.")], 0),
+    shots_file=(
+        Annotated[
+            Path | None,
+            typer.Option(help="A local file of examples. [default: the training split]", show_default=False),
+        ],
+        None,
+    ),
+    limit=(Annotated[int | None, typer.Option(min=1, help="Take the first so many questions.")], None),
+    chat=(options.Chat, None),
+)
+"""Which questions are asked, and how."""
+
 Output = Annotated[Path, typer.Option("--output", help="Folder for the journal, the report and the pictures.")]
-Data = Annotated[Path | None, typer.Option("--data", help="A local file of the data set, .json or .jsonl.")]
-DataRevision = Annotated[str | None, typer.Option(help="Branch, tag or commit of the data set on the hub.")]
-NumShots = Annotated[int, typer.Option("--shots", min=0, help="Worked examples before each question.")]
-ShotsFile = Annotated[
-    Path | None, typer.Option(help="A local file of examples. [default: the training split]", show_default=False)
-]
-Limit = Annotated[int | None, typer.Option(min=1, help="Take the first so many questions.")]
 Scores = Annotated[
     list[str] | None,
     typer.Option(
@@ -65,158 +83,161 @@ Scores = Annotated[
         show_default=False,
     ),
 ]
-Grading = Annotated[GraderMode, typer.Option("--grader", help="robust, or d1 as the field's common harness grades.")]
-MaxTokens = Annotated[int, typer.Option(help="Length of an answer's canvas in tokens.")]
-TokensPerStep = Annotated[int, typer.Option(help="Tokens written in one denoising step.")]
-Seed = Annotated[int, typer.Option(help="Of sampling, and of questions that are drawn.")]
+Grading = Annotated[
+    GraderMode,
+    typer.Option("--grader", help="robust, or d1 as the field's common harness grades."),
+]
 
 
-def sampled(write: str, about: str, scores: tuple[str, ...] = SCORES) -> Callable[..., None]:
+def load_questions(data: Mapping[str, Any], seed: int) -> Any:
+    """Return the questions that the options in DATA name. seed: of those that are drawn."""
+    from dise_app.evaluation import questions
+
+    shots = questions.Shots(data["shots"], data["shots_file"])
+    given = (data["dataset"], data["data"], data["limit"], seed, data["data_revision"], shots)
+    return questions.load(*given, chat=data["chat"])
+
+
+def sampled(write: str, about: str, scores: tuple[str, ...] = SCORES) -> options.Verb:
     """Return the verb that writes several answers a question, scores them and writes the report "module:function"."""
+    sampling = options.Fields(
+        SamplingParams,
+        doors.SAMPLED,
+        temperature=0.7,
+        n=5,
+        seed=0,
+    )
 
-    def verb(
-        dataset: Dataset,
+    @options.verb(data=DATA, models=options.MODELS, sampling=sampling, engine=options.ENGINE)
+    @described(about)
+    def command(
         output: Output,
-        model: options.Model = "countdown",
-        judge: options.Judge = None,
-        data: Data = None,
-        data_revision: DataRevision = None,
-        shots: NumShots = 0,
-        shots_file: ShotsFile = None,
-        limit: Limit = None,
         score: Scores = None,
         grader: Grading = GraderMode.robust,
-        max_tokens: MaxTokens = 128,
-        block_length: options.BlockLength = 32,
-        tokens_per_step: TokensPerStep = 2,
-        temperature: Annotated[float, typer.Option(help="Of the several answers.")] = 0.7,
-        n: Annotated[int, typer.Option("--n", min=2, help="Answers to each question.")] = 5,
-        seed: Seed = 0,
         as_json: options.Json = False,
-        debug: options.Debug = False,  # noqa: ARG001
         *,
-        engine: options.Engine,
+        data: dict[str, Any],
+        models: dict[str, Any],
+        sampling: dict[str, Any],
+        engine: dict[str, Any],
     ) -> None:
-        from dise_app.cli.memory import settled
-        from dise_app.evaluation import questions
+        from dise_app.cli.answer import load
         from dise_app.evaluation.experiments import Sampled
         from dise_app.evaluation.scoring import Contenders
-        from dise_core import LLM, SamplingParams
+        from dise_core import InputError
 
-        params = SamplingParams(
-            max_tokens=max_tokens,
-            block_length=block_length,
-            tokens_per_step=tokens_per_step,
-            temperature=temperature,
-            n=n,
-            seed=seed,
-            logprobs=None,
-        )
-        loaded = questions.load(dataset, data, limit, seed, data_revision, questions.Shots(shots, shots_file))
-        llm = settled(LLM(model, judge=judge, **engine))
+        params = SamplingParams(**sampling, logprobs=None)
+        if params.n < 2:
+            raise InputError(f"n={params.n}: it takes at least 2 answers to compare their scores", "n")
+        loaded = load_questions(data, params.seed or 0)
+        llm = load(models, engine)
         contenders = Contenders.of(score or scores, llm.catalog)
-        finish(Sampled(llm, loaded, contenders, params, grader.value), output, _function(write), as_json)
+        experiment = Sampled(llm, loaded, contenders, params, grader.value)
+        finish(experiment, output, _function(write), as_json)
 
-    verb.__doc__ = about
-    return options.with_engine(verb)
+    return command
 
 
-@options.with_engine
+def described(about: str) -> Callable[[options.Verb], options.Verb]:
+    """Return a decorator that sets what a verb's help says of it."""
+
+    def decorate(function: options.Verb) -> options.Verb:
+        function.__doc__ = about
+        return function
+
+    return decorate
+
+
+@options.verb(
+    data=DATA,
+    models=options.MODELS,
+    scoring=options.Fields(Scoring, doors.LIKELIHOOD),
+    engine=options.ENGINE,
+)
 def likelihood(
-    dataset: Dataset,
     output: Output,
-    model: options.Model = "countdown",
-    judge: options.Judge = None,
-    data: Data = None,
-    data_revision: DataRevision = None,
-    shots: NumShots = 0,
-    shots_file: ShotsFile = None,
-    limit: Limit = None,
     score: Scores = None,
-    block_length: options.BlockLength = 32,
-    seed: Seed = 0,
+    seed: Annotated[int, typer.Option(help="Of questions that are drawn.")] = 0,
     as_json: options.Json = False,
-    debug: options.Debug = False,  # noqa: ARG001
     *,
-    engine: options.Engine,
+    data: dict[str, Any],
+    models: dict[str, Any],
+    scoring: dict[str, Any],
+    engine: dict[str, Any],
 ) -> None:
     """How often is the likeliest candidate right, by each scorer?"""
-    from dise_app.cli.memory import settled
-    from dise_app.evaluation import questions, report
+    from dise_app.cli.answer import load
+    from dise_app.evaluation import report
     from dise_app.evaluation.experiments import Likelihood
     from dise_app.evaluation.scoring import Contenders
-    from dise_core import LLM, InputError
+    from dise_core import InputError
 
-    loaded = questions.load(dataset, data, limit, seed, data_revision, questions.Shots(shots, shots_file))
+    loaded = load_questions(data, seed)
     if not loaded.items[0].candidates:
-        raise InputError(f"data set {dataset!r} has no candidates; take arc-challenge, gpqa or countdown-choice", "dataset")
-    llm = settled(LLM(model, judge=judge, **engine))
+        raise InputError(
+            f"data set {data['dataset']!r} has no candidates; take arc-challenge, gpqa or countdown-choice",
+            "dataset",
+        )
+    llm = load(models, engine)
     chosen = [f"dise:{loaded.dataset.likelihood_selector}", *CHOICE_SCORES]
     contenders = Contenders.of(score or chosen, llm.catalog)
+    block_length = Scoring(**scoring).block_length
     finish(Likelihood(llm, loaded, contenders, block_length), output, report.likelihood, as_json)
 
 
-@options.with_engine
+LENGTH_SAMPLING = options.Fields(
+    SamplingParams,
+    doors.LENGTH,
+    seed=0,
+)
+"""How the answers of `length` are written: each controller and base length is a variant of it."""
+
+
+@options.verb(data=DATA, models=options.MODELS, sampling=LENGTH_SAMPLING, engine=options.ENGINE)
 def length(
-    dataset: Dataset,
     output: Output,
-    model: options.Model = "countdown",
-    data: Data = None,
-    data_revision: DataRevision = None,
-    shots: NumShots = 0,
-    shots_file: ShotsFile = None,
-    limit: Limit = None,
     base_length: Annotated[
         list[int] | None,
         typer.Option(
-            help="Base lengths L; may be repeated. [default: those of 128 256 512 that fit the model]", show_default=False
+            help="Base lengths L; may be repeated. [default: those of 128 256 512 that fit the model]",
+            show_default=False,
         ),
     ] = None,
     patience: Annotated[
-        list[int] | None, typer.Option(help="K of DiSE-flexible; may be repeated. [default: 2 3 4]", show_default=False)
+        list[int] | None,
+        typer.Option(help="K of DiSE-flexible; may be repeated. [default: 2 3 4]", show_default=False),
     ] = None,
     mask_size: Annotated[
-        list[int] | None, typer.Option(help="D of DiSE-flexible; may be repeated. [default: 20]", show_default=False)
+        list[int] | None,
+        typer.Option(help="D of DiSE-flexible; may be repeated. [default: 20]", show_default=False),
     ] = None,
     max_iterations: Annotated[int, typer.Option(help="M_max of DiSE-flexible.")] = 10,
     daedal: Annotated[bool, typer.Option(help="Compare with DAEDAL.")] = True,
-    selector: options.SelectorName = None,
     grader: Grading = GraderMode.robust,
-    block_length: options.BlockLength = 32,
-    tokens_per_step: TokensPerStep = 2,
-    seed: Seed = 0,
     as_json: options.Json = False,
-    debug: options.Debug = False,  # noqa: ARG001
     *,
-    engine: options.Engine,
+    data: dict[str, Any],
+    models: dict[str, Any],
+    sampling: dict[str, Any],
+    engine: dict[str, Any],
 ) -> None:
     """What do length controllers solve, and what do they cost?"""
-    from dise_app.cli.memory import settled
-    from dise_app.evaluation import questions, report
+    from dise_app.cli.answer import load
+    from dise_app.evaluation import report
     from dise_app.evaluation.experiments import Lengths
-    from dise_core import LLM, SamplingParams
 
-    loaded = questions.load(dataset, data, limit, seed, data_revision, questions.Shots(shots, shots_file))
-    llm = settled(LLM(model, **engine))
-
-    params = functools.partial(
-        SamplingParams,
-        block_length=block_length,
-        tokens_per_step=tokens_per_step,
-        selector=selector,
-        seed=seed,
-        logprobs=None,
-    )
+    loaded = load_questions(data, sampling["seed"] or 0)
+    llm = load(models, engine)
+    params = functools.partial(SamplingParams, **sampling, logprobs=None)
     variants: dict[str, Any] = {}
     for base in base_length or fitting_bases(llm, loaded, max_iterations):
         for fixed in (base, base + max_iterations):
             variants.setdefault(f"fixed, {fixed}", params(max_tokens=fixed))
-        for k in patience or (2, 3, 4):
-            for d in mask_size or (20,):
-                settings = {"patience": k, "mask_size": d, "max_iterations": max_iterations}
-                variants[f"dise-flexible from {base}, K = {k}, D = {d}"] = params(
-                    max_tokens=base, length="dise-flexible", length_settings=settings
-                )
+        for k, d in itertools.product(patience or (2, 3, 4), mask_size or (20,)):
+            settings = {"patience": k, "mask_size": d, "max_iterations": max_iterations}
+            variants[f"dise-flexible from {base}, K = {k}, D = {d}"] = params(
+                max_tokens=base, length="dise-flexible", length_settings=settings
+            )
         if daedal:
             variants[f"daedal from {base}"] = params(max_tokens=base, length="daedal")
     finish(Lengths(llm, loaded, variants, grader.value, max_iterations), output, report.length, as_json)

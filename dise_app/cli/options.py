@@ -1,68 +1,102 @@
-"""The options that several verbs share."""
+"""The options of the verbs: those of params.py as they are declared there, and those that only a command has."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 import json
-from collections.abc import Callable
-from enum import StrEnum
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from types import NoneType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 
 import typer
+from pydantic.fields import FieldInfo
+
+from dise_core.params import EngineConfig, Params, Settings
+
+Option = tuple[Any, Any]
+"""The type of an option, annotated for typer, and its default; inspect.Parameter.empty asks for one."""
+
+Verb = Callable[..., None]
+
+REQUIRED = inspect.Parameter.empty
 
 
-class EngineName(StrEnum):
-    """What runs the forward passes."""
+class Table(ABC):
+    """Some options of a verb, by the names of their parameters; the verb gets them as one argument."""
 
-    transformers = "transformers"
-    vllm = "vllm"
+    options: Mapping[str, Option]
 
-
-class CacheName(StrEnum):
-    """What is kept within a block, as Fast-dLLM names it."""
-
-    none = "none"
-    prefix = "prefix"
-    dual = "dual"
+    @abstractmethod
+    def read(self, values: Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:
+        """Return what the verb gets. values: of all its options; given: those that the user named."""
 
 
-class DType(StrEnum):
-    """Types of the weights."""
+class Own(Table):
+    """Options that only a command has."""
 
-    auto = "auto"
-    float32 = "float32"
-    bfloat16 = "bfloat16"
-    float16 = "float16"
+    def __init__(self, **options: Option) -> None:
+        self.options = options
+
+    def read(self, values: Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:  # noqa: ARG002
+        """Return the values as they are."""
+        return {name: values[name] for name in self.options}
 
 
-Model = Annotated[str, typer.Option(help="A model's name, a local folder or a hub id.")]
-Input = Annotated[Path | None, typer.Option(help="JSON lines to read; - is standard input.")]
-Output = Annotated[Path | None, typer.Option(help="JSON lines to write, in the order of the input; - is standard output.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on after the last line that OUTPUT already holds.")]
-Chat = Annotated[
-    bool | None,
-    typer.Option("--chat/--no-chat", help="Put text prompts into the model's chat template, or leave them."),
-]
-ScorerName = Annotated[str, typer.Option("--scorer", help="How an answer is scored; see `dise plugins`.")]
-SelectorName = Annotated[
-    str | None,
-    typer.Option(
-        "--selector",
-        help="Over which positions, for example response, last-10, prompt-last-2+first-5. [default: the scorer's own]",
-        show_default=False,
-    ),
-]
-ScorerSettings = Annotated[
-    list[str] | None,
-    typer.Option("--scorer-setting", help="A setting of the scorer, KEY=VALUE; may be repeated.", metavar="KEY=VALUE"),
-]
-Samples = Annotated[int | None, typer.Option(help="Monte Carlo samples: --scorer-setting num_samples=SAMPLES.")]
-Judge = Annotated[
-    str | None, typer.Option(help="An auto-regressive model for the scorers that ask one: folder, hub id or GGUF file.")
-]
-BlockLength = Annotated[int, typer.Option(help="Tokens in a block of the response.")]
+class Fields(Table):
+    """The fields of a class of params.py as options: name, type, default and help are the field's.
+
+    The verb gets what the user named, by field, to make the class of; and `defaults` in place of the class's where the
+    user named none. Fields in `without` are not options here.
+    """
+
+    def __init__(self, params: type[Params], without: Collection[str] = (), **defaults: Any) -> None:
+        self._defaults = defaults
+        self._fields = {name: field for name, field in params.model_fields.items() if name not in without}
+        self.options = {_flag(name): self._option(name, field) for name, field in self._fields.items()}
+
+    def read(self, values: Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:
+        """Return the fields that the user named, and this table's own defaults for the others."""
+        named = {
+            name: settings(values[_flag(name)]) if field.annotation == Settings else values[_flag(name)]
+            for name, field in self._fields.items()
+            if _flag(name) in given
+        }
+        return self._defaults | named
+
+    def _default(self, name: str, field: FieldInfo) -> Any:
+        default = self._defaults.get(name, field.get_default(call_default_factory=True))
+        return list(default) if isinstance(default, tuple | dict) else default
+
+    def _option(self, name: str, field: FieldInfo) -> Option:
+        default, kind = self._default(name, field), _without_none(field.annotation)
+        flag, about = "--" + _flag(name).replace("_", "-"), " ".join((field.description or "").split())
+        more: dict[str, Any] = {}
+        if isinstance(default, list):
+            kind = list[get_args(kind)[0]] if get_origin(kind) is tuple else list[str]  # type: ignore[misc]
+            more["metavar"] = "KEY=VALUE" if field.annotation == Settings else get_args(kind)[0].__name__
+            default, about = None, about.rstrip(".") + "; may be repeated."
+        elif field.default is not None and kind is not field.annotation:
+            more = {"parser": _number_or_none, "metavar": "INTEGER|none"}
+        elif kind is bool:
+            flag = flag if default is False else f"{flag}/--no-{flag[2:]}"
+        option = typer.Option(flag, help=about, show_default=default is not None, **more)
+        return Annotated[kind | None if default is None else kind, option], default
+
+
+def _flag(name: str) -> str:
+    """Return the parameter of a field: its settings are given one at a time."""
+    return name.removesuffix("s") if name.endswith("_settings") else name
+
+
+def _without_none(kind: Any) -> Any:
+    """Return T of T | None, and any other type as it is."""
+    if get_origin(kind) not in (UnionType, Union):
+        return kind
+    [found] = [part for part in get_args(kind) if part is not NoneType]
+    return found
 
 
 def _number_or_none(given: str | int) -> int | None:
@@ -72,80 +106,111 @@ def _number_or_none(given: str | int) -> int | None:
         raise typer.BadParameter(f"{given!r} is neither a number nor none") from None
 
 
-LogProbs = Annotated[
-    int | None,
-    typer.Option(
-        help="Likeliest tokens to report per position, beside its own; none reports neither, which is faster.",
-        parser=_number_or_none,
-        metavar="INTEGER|none",
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output, and nothing else there.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
-Engine = dict[str, Any]
-"""The engine's options, as keyword arguments of LLM."""
+def verb(**tables: Table) -> Callable[[Verb], Verb]:
+    """Return a decorator that gives a verb the tables' options after its own, and --debug, which main reads.
 
-Table = dict[str, tuple[Any, Any]]
-"""Options by name: their types and defaults."""
-
-ENGINE_OPTIONS: Table = {
-    "engine": (Annotated[EngineName, typer.Option(help="What runs the model.")], EngineName.transformers),
-    "tensor_parallel_size": (Annotated[int, typer.Option(help="Devices over which vLLM spreads the model.")], 1),
-    "max_num_seqs": (Annotated[int, typer.Option(help="The most sequences in one forward pass.")], 64),
-    "max_batch_tokens": (Annotated[int, typer.Option(help="The most tokens in one forward pass.")], 16384),
-    "max_cache_tokens": (Annotated[int, typer.Option(help="Tokens whose keys and values a --cache may keep.")], 16384),
-    "device": (Annotated[str, typer.Option(help="A torch device; auto takes a GPU if there is one.")], "auto"),
-    "dtype": (Annotated[DType, typer.Option("--dtype", help="Type of the weights.")], DType.auto),
-    "revision": (Annotated[str | None, typer.Option(help="Branch, tag or commit of a model on the hub.")], None),
-    "adapter": (
-        Annotated[str | None, typer.Option(help="Load the model with this adapter, whichever claim it; see `dise models`.")],
-        None,
-    ),
-}
-"""Options that every verb with a model has."""
-
-
-def with_options(**tables: Table) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return a decorator that gives a verb the tables' options after its own; it gets each table's as one argument."""
-    shared = [
-        inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=kind)
-        for table in tables.values()
-        for name, (kind, default) in table.items()
+    The verb gets each table's as one argument.
+    """
+    shared = [*((name, option) for table in tables.values() for name, option in table.options.items())]
+    debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
+    context_parameter = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    parameters = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+        for name, (kind, default) in [*shared, ("debug", (debug, False))]
     ]
 
-    def decorate(verb: Callable[..., None]) -> Callable[..., None]:
-        own = [p for p in inspect.signature(verb, eval_str=True).parameters.values() if p.name not in tables]
+    def decorate(function: Verb) -> Verb:
+        signature = inspect.signature(function, eval_str=True)
+        own = [p.replace(kind=p.KEYWORD_ONLY) for p in signature.parameters.values() if p.name not in tables]
 
-        @functools.wraps(verb)
-        def command(**given: Any) -> None:
-            plain = {name: v.value if isinstance(v, StrEnum) else v for name, v in given.items()}
-            parts = {part: {name: plain[name] for name in table} for part, table in tables.items()}
-            verb(**{p.name: given[p.name] for p in own}, **parts)
+        @functools.wraps(function)
+        def command(context: typer.Context, **values: Any) -> None:
+            sources = {name: context.get_parameter_source(name) for name in values}
+            given = {name for name, source in sources.items() if source and source.name != "DEFAULT"}
+            parts = {part: table.read(values, given) for part, table in tables.items()}
+            function(**{p.name: values[p.name] for p in own}, **parts)
 
-        command.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
-        command.__annotations__ = {p.name: p.annotation for p in (*own, *shared)}
+        all_parameters = [context_parameter, *own, *parameters]
+        command.__signature__ = inspect.Signature(all_parameters)  # type: ignore[attr-defined]
+        command.__annotations__ = {p.name: p.annotation for p in all_parameters}
         return command
 
     return decorate
 
 
-with_engine = with_options(engine=ENGINE_OPTIONS)
-"""Gives a verb the options that every verb with a model has, as its argument `engine`."""
+Samples = Annotated[int | None, typer.Option(help="Monte Carlo samples: --scorer-setting num_samples=SAMPLES.")]
+Chat = Annotated[
+    bool | None,
+    typer.Option("--chat/--no-chat", help="Put text prompts into the model's chat template, or leave them."),
+]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output, and nothing else there.")]
+
+MODEL_NAME = (Annotated[str, typer.Option(help="A model's name, a local folder or a hub id.")], "countdown")
+
+JUDGE = (
+    Annotated[
+        str | None,
+        typer.Option(help="An auto-regressive model for the scorers that ask one: folder, hub id or GGUF file."),
+    ],
+    None,
+)
+
+FILES = Own(
+    input=(Annotated[Path | None, typer.Option(help="JSON lines to read; - is standard input.")], None),
+    output=(
+        Annotated[Path | None, typer.Option(help="JSON lines to write, in the order of the input; - is standard output.")],
+        None,
+    ),
+    resume=(
+        Annotated[bool, typer.Option("--resume", help="Go on after the last line that OUTPUT already holds.")],
+        False,
+    ),
+)
+"""Many requests from a file."""
+
+TARGET = Own(model=MODEL_NAME)
+"""A model alone."""
+
+MODELS = Own(model=MODEL_NAME, judge=JUDGE)
+"""A model, and perhaps a judge."""
+
+ENGINE = Fields(EngineConfig)
+"""How models are loaded and run."""
 
 
-def settings(pairs: list[str] | None, samples: int | None = None) -> dict[str, Any]:
-    """Return the settings of KEY=VALUE pairs, values read as JSON where they are JSON. Raises InputError for other texts."""
+def settings(pairs: list[str] | None) -> dict[str, Any]:
+    """Return the settings of KEY=VALUE pairs, values read as JSON where they are JSON.
+
+    Raises InputError for other texts, and for a key that is given twice.
+    """
     from dise_core.errors import InputError
 
-    found: dict[str, Any] = {} if samples is None else {"num_samples": samples}
+    found: dict[str, Any] = {}
     for pair in pairs or []:
         key, equals, value = pair.partition("=")
         if not key or not equals:
             raise InputError(f"a setting is written KEY=VALUE, not {pair!r}")
         if key in found:
             raise InputError(f"setting {key!r} is given twice")
-        try:
-            found[key] = json.loads(value)
-        except ValueError:
-            found[key] = value
+        found[key] = json_or_text(value)
     return found
+
+
+def json_or_text(value: str) -> Any:
+    """Return what the value is as JSON, else itself."""
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
+
+
+def with_samples(params: dict[str, Any], samples: int | None) -> dict[str, Any]:
+    """Return the params with Monte Carlo samples among the scorer's settings. Raises InputError where both name them."""
+    from dise_core.errors import InputError
+
+    if samples is None:
+        return params
+    named = params.get("scorer_settings", {})
+    if "num_samples" in named:
+        raise InputError("setting 'num_samples' is given twice")
+    return {**params, "scorer_settings": {"num_samples": samples, **named}}

@@ -7,50 +7,39 @@ from typing import Annotated, Any
 import typer
 
 from dise_app.cli import options
+from dise_core.params import ScoringParams
 
 
-@options.with_engine
+@options.verb(
+    files=options.FILES,
+    models=options.MODELS,
+    scoring=options.Fields(ScoringParams),
+    engine=options.ENGINE,
+)
 def score(
     prompt: Annotated[str | None, typer.Option(help="The prompt; without it the response is a text of its own.")] = None,
     response: Annotated[str | None, typer.Option(help="The response to score; or give --input.")] = None,
-    model: options.Model = "countdown",
-    input: options.Input = None,  # noqa: A002
-    output: options.Output = None,
-    resume: options.Resume = False,
     chat: options.Chat = None,
-    scorer: options.ScorerName = "dise",
-    selector: options.SelectorName = None,
-    scorer_setting: options.ScorerSettings = None,
     samples: options.Samples = None,
-    judge: options.Judge = None,
-    block_length: options.BlockLength = 32,
-    logprobs: options.LogProbs = 0,
     as_json: options.Json = False,
-    debug: options.Debug = False,  # noqa: ARG001
     *,
-    engine: options.Engine,
+    files: dict[str, Any],
+    models: dict[str, Any],
+    scoring: dict[str, Any],
+    engine: dict[str, Any],
 ) -> None:
     """Score a given response, or many from a file with "prompt" and "response" (or "prompt_ids", "response_ids")."""
-    from dise_app.cli import jsonl, render
-    from dise_app.cli.memory import settled
-    from dise_core import LLM, InputError, ScoringParams
+    from dise_app.cli import jsonl
+    from dise_app.cli.answer import answer, load
+    from dise_core import InputError
 
-    if (response is None) == (input is None):
+    if (response is None) == (files["input"] is None):
         raise InputError("give either --response TEXT (with --prompt) or --input FILE")
-    params = ScoringParams(
-        scorer=scorer,
-        selector=selector,
-        scorer_settings=options.settings(scorer_setting, samples),
-        block_length=block_length,
-        logprobs=logprobs,
-    )
-    llm = settled(LLM(model, judge=judge, **engine))
+    params = ScoringParams(**options.with_samples(scoring, samples))
+    llm = load(models, engine)
 
     def plan_of(record: dict[str, Any]) -> Any:
         prompt = jsonl.optional_text_or_ids(record, "prompt")
         return llm.planner.score(prompt, jsonl.text_or_ids(record, "response"), params, chat)
 
-    if input is not None:
-        jsonl.run_file(llm, input, output, plan_of, resume)
-    else:
-        render.show(llm, [{"prompt": prompt, "response": response}], plan_of, as_json)
+    answer(llm, [{"prompt": prompt, "response": response}], files, plan_of, as_json)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,10 +12,8 @@ from dise_app.cli import options
 KEY_VARIABLE = "DISE_API_KEY"
 
 
-@options.with_engine
+@options.verb(models=options.MODELS, engine=options.ENGINE)
 def serve(
-    model: options.Model = "countdown",
-    judge: options.Judge = None,
     host: Annotated[str, typer.Option(help="Address to listen on; the default is for this machine only.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8000,
     max_waiting: Annotated[int, typer.Option(min=1, help="Requests that may wait for a place; one more gets 429.")] = 1024,
@@ -23,9 +21,9 @@ def serve(
     max_body_bytes: Annotated[int, typer.Option(min=1, help="The largest request in bytes.")] = 2 * 2**20,
     timeout: Annotated[float, typer.Option(min=0.001, help="Seconds after which a request fails.")] = 600.0,
     grace: Annotated[float, typer.Option(min=0, help="Seconds that requests under way have to end at SIGTERM.")] = 30.0,
-    debug: options.Debug = False,  # noqa: ARG001
     *,
-    engine: options.Engine,
+    models: dict[str, Any],
+    engine: dict[str, Any],
 ) -> None:
     """Serve the model over HTTP: completions and chat as OpenAI's clients know them, scoring, ranking, and a page at /.
 
@@ -41,7 +39,7 @@ def serve(
         raise InputError(f"{error.name} is missing: install the server with pip install 'dise[serve]'") from error
 
     _log_to_stderr()
-    llm = settled(AsyncLLM(model, judge=judge, max_waiting=max_waiting, **engine))
+    llm = settled(AsyncLLM(**models, max_waiting=max_waiting, **engine))
     app = create_app(llm, Limits(max_tokens_limit, max_body_bytes, timeout), os.environ.get(KEY_VARIABLE) or None)
     server = GracefulServer(app, llm, host, port, grace)
     listening = server.listen()

@@ -77,7 +77,7 @@ class Experiment(ABC):
 
 def prompt_lengths(llm: LLM, questions: Questions) -> dict[str, int]:
     """Return the tokens of each question's prompt as the model reads it, by the question's id."""
-    return {question.id: len(llm.planner.prompt_ids(question.prompt)) for question in questions.items}
+    return {question.id: len(llm.planner.prompt_ids(question.prompt, questions.chat)) for question in questions.items}
 
 
 def what_fits(option: str, most: int) -> str:
@@ -115,12 +115,12 @@ class Sampled(Experiment):
     def plan(self, item: Question) -> Plan[Record]:
         """Return a plan of the record."""
         greedy = self.params.model_copy(update={"temperature": 0.0, "n": 1, "best_of": None})
-        planner = self.llm.planner
+        planner, chat = self.llm.planner, self.questions.chat
         sampled, single = yield from gather(
-            planner.generate(item.prompt, self.params), planner.generate(item.prompt, greedy)
+            planner.generate(item.prompt, self.params, chat), planner.generate(item.prompt, greedy, chat)
         )
         outputs = sorted(sampled.outputs, key=lambda output: output.index)
-        texts = planner.texts(item.prompt, [output.token_ids for output in outputs], self.params)
+        texts = planner.texts(item.prompt, [output.token_ids for output in outputs], self.params, chat)
         scores = yield from gather(*(self.contenders.score(text) for text in texts))
         return {
             "id": item.id,
@@ -170,13 +170,14 @@ class Likelihood(Experiment):
         In a conversation each opens an answer, so the space that parts it from the prompt's last word goes, as in the
         field's common harness.
         """
-        is_chat = self.llm.predictor.tokenizer.has_chat_template
+        chat, tokenizer = self.questions.chat, self.llm.predictor.tokenizer
+        is_chat = tokenizer.has_chat_template if chat is None else chat
         return [candidate.removeprefix(" ") if is_chat else candidate for candidate in item.candidates]
 
     def plan(self, item: Question) -> Plan[Record]:
         """Return a plan of the record."""
         planner, params = self.llm.planner, ScoringParams(block_length=self.block_length)
-        texts = planner.texts(item.prompt, self.candidates(item), params)
+        texts = planner.texts(item.prompt, self.candidates(item), params, self.questions.chat)
         scores = yield from gather(*(self.contenders.score(text) for text in texts))
         return {"id": item.id, "right": item.right, "candidates": scores}
 
@@ -236,7 +237,7 @@ class Lengths(Experiment):
 
     def plan(self, item: Trial) -> Plan[Record]:
         """Return a plan of the record."""
-        answer = yield from self.llm.planner.generate(item.question.prompt, self.variants[item.variant])
+        answer = yield from self.llm.planner.generate(item.question.prompt, self.variants[item.variant], self.questions.chat)
         output = answer.outputs[0]
         verdict = self.questions.dataset.grader(item.question, self.mode).grade(output.text)
         return {

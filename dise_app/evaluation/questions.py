@@ -42,6 +42,8 @@ class Questions:
     dataset: Dataset
     source: str
     items: tuple[Question, ...]
+    chat: bool | None = None
+    """Put prompts into the model's chat template; None means where it has one."""
 
 
 class Dataset(ABC):
@@ -270,6 +272,7 @@ def load(
     seed: int = 0,
     revision: str | None = None,
     shots: Shots | None = None,
+    chat: bool | None = None,
 ) -> Questions:
     """Return the questions of a data set: of a local file, else drawn where that is possible, else from the hub.
 
@@ -292,7 +295,7 @@ def load(
         examples, origin = _examples(dataset, shots, revision)
         items = tuple(replace(item, prompt=f"{examples}\n\n{item.prompt}") for item in items)
         source = f"{source}; {shots.count} shots of {origin}"
-    return Questions(dataset, source, items)
+    return Questions(dataset, source, items, chat)
 
 
 def _examples(dataset: Dataset, shots: Shots, revision: str | None) -> tuple[str, str]:

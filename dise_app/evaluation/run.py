@@ -50,6 +50,7 @@ def key_of(experiment: Experiment) -> dict[str, Any]:
         "dataset": questions.dataset.name,
         "prompts": questions.dataset.version,
         "source": questions.source,
+        "chat": questions.chat,
         "settings": experiment.settings,
     }
 

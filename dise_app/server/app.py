@@ -215,8 +215,7 @@ def _add_scores(app: FastAPI, service: Service) -> None:
     @app.post("/v1/score")
     async def score(body: ScoreRequest, request: Request) -> dict[str, Any]:
         service.check_model(body.model)
-        params = body.params()
-        plans = [planner.score(body.prompt, response, params, body.chat) for response in body.responses]
+        plans = [planner.score(body.prompt, response, body.params, body.chat) for response in body.responses]
         results = await service.run(plans, request)
         data = [answer.to_dict()["outputs"][0] | {"index": index} for index, answer in enumerate(results)]
         return _listed(data, results)
@@ -224,7 +223,7 @@ def _add_scores(app: FastAPI, service: Service) -> None:
     @app.post("/v1/rank")
     async def rank(body: RankRequest, request: Request) -> dict[str, Any]:
         service.check_model(body.model)
-        [answer] = await service.run([planner.rank(body.prompt, body.candidates, body.params(), body.chat)], request)
+        [answer] = await service.run([planner.rank(body.prompt, body.candidates, body.params, body.chat)], request)
         return _listed(answer.to_dict()["outputs"], [answer])
 
     def _listed(data: list[dict[str, Any]], results: Sequence[RequestOutput]) -> dict[str, Any]:

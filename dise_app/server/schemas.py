@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from dise_core.params import SamplingParams, ScoringParams
-from dise_core.reading import CacheKind
+from dise_core.params import Denoising, SamplingParams, ScoringParams
 
 MAX_ANSWERS = 64
 MAX_PROMPTS = 256
@@ -16,40 +15,17 @@ MAX_STOPS = 16
 
 TokenIds = list[int]
 Texts = str | TokenIds
-Settings = dict[str, Any]
 
 
 class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class Scoring(_Body):
-    """How a text is scored."""
+class Extensions(Denoising):
+    """The `dise` object of a completion request."""
 
-    scorer: str = "dise"
-    selector: str | None = None
-    scorer_settings: Settings = Field(default_factory=dict)
-    block_length: int = Field(32, ge=1)
-
-
-class Extensions(Scoring):
-    """The `dise` object of a completion request. `stream`: deltas of text, or also every step's canvas."""
-
-    tokens_per_step: int = Field(2, ge=1)
-    steps: int | None = Field(None, ge=1)
-    eps: float | None = None
-    unmasking: str = "low-confidence"
-    unmasking_settings: Settings = Field(default_factory=dict)
-    length: str = "fixed"
-    length_settings: Settings = Field(default_factory=dict)
-    top_k: int = Field(0, ge=0)
-    cfg_scale: float = 0.0
-    cache: CacheKind = "none"
-    early_exit: float | None = None
-    logits_eos_inf: bool = False
-    confidence_eos_eot_inf: bool = False
-    tempered_confidence: bool | None = None
     stream: Literal["text", "canvas"] = "text"
+    """Deltas of text, or also every step's canvas."""
 
 
 class StreamOptions(_Body):
@@ -99,7 +75,7 @@ class Completion(_Body):
         """Return the parameters of the library. Raises ValidationError."""
         names = ("max_tokens", "temperature", "top_p", "best_of", "seed")
         given = {name: value for name in names if (value := getattr(self, name)) is not None}
-        ours = self.dise.model_dump(exclude={"stream"})
+        ours = self.dise.model_dump(exclude={"stream"}, exclude_unset=True)
         return SamplingParams.model_validate({**given, **ours, "n": self.n, "stop": self.stops, "logprobs": logprobs})
 
 
@@ -114,9 +90,7 @@ class CompletionRequest(Completion):
     @property
     def prompts(self) -> list[Texts]:
         """The prompts as a list."""
-        if isinstance(self.prompt, str) or all(isinstance(item, int) for item in self.prompt):
-            return [self.prompt]  # type: ignore[list-item]
-        return list(self.prompt)  # type: ignore[arg-type]
+        return _several(self.prompt)
 
     @model_validator(mode="after")
     def _is_bounded(self) -> CompletionRequest:
@@ -159,31 +133,28 @@ class ChatRequest(Completion):
         return self
 
 
-class ScoreRequest(Scoring):
-    """POST /v1/score. Responses share the prompt; without one they are texts of their own."""
+class Scored(ScoringParams):
+    """What POST /v1/score and /v1/rank share. Texts share the prompt; without one they are texts of their own."""
 
     model: str | None = None
     prompt: Texts = ""
-    response: Texts | list[str] | list[TokenIds]
     chat: bool | None = None
-    logprobs: int | None = Field(0, ge=0, le=20)
+
+    @property
+    def params(self) -> ScoringParams:
+        """The parameters of the library."""
+        return ScoringParams(**{name: getattr(self, name) for name in ScoringParams.model_fields})
+
+
+class ScoreRequest(Scored):
+    """POST /v1/score."""
+
+    response: Texts | list[str] | list[TokenIds]
 
     @property
     def responses(self) -> list[Texts]:
         """The responses as a list."""
-        if isinstance(self.response, str) or all(isinstance(item, int) for item in self.response):
-            return [self.response]  # type: ignore[list-item]
-        return list(self.response)  # type: ignore[arg-type]
-
-    def params(self) -> ScoringParams:
-        """Return the parameters of the library."""
-        return ScoringParams(
-            scorer=self.scorer,
-            selector=self.selector,
-            scorer_settings=self.scorer_settings,
-            block_length=self.block_length,
-            logprobs=self.logprobs,
-        )
+        return _several(self.response)
 
     @model_validator(mode="after")
     def _is_bounded(self) -> ScoreRequest:
@@ -192,19 +163,14 @@ class ScoreRequest(Scoring):
         return self
 
 
-class RankRequest(Scoring):
+class RankRequest(Scored):
     """POST /v1/rank."""
 
-    model: str | None = None
-    prompt: Texts = ""
     candidates: list[Texts] = Field(min_length=1, max_length=MAX_CANDIDATES)
-    chat: bool | None = None
 
-    def params(self) -> ScoringParams:
-        """Return the parameters of the library."""
-        return ScoringParams(
-            scorer=self.scorer,
-            selector=self.selector,
-            scorer_settings=self.scorer_settings,
-            block_length=self.block_length,
-        )
+
+def _several(given: Texts | list[str] | list[TokenIds]) -> list[Texts]:
+    """Return a list of texts; a text or a flat list of token ids is one."""
+    if isinstance(given, str) or all(isinstance(item, int) for item in given):
+        return [given]  # type: ignore[list-item]
+    return list(given)  # type: ignore[arg-type]

@@ -1,0 +1,61 @@
+"""The options of params.py that a door leaves out, each with its reason. Every other is at every door; a test compares."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+Reasons = Mapping[str, str]
+
+NAMED_BY_SCORE: Reasons = dict.fromkeys(
+    ("scorer", "selector", "scorer_settings"),
+    "--score names several scorers, each with its selector and settings",
+)
+
+NO_REPORT: Reasons = {"logprobs": "experiments look at scores, not at a report on every token"}
+
+SAMPLED: Reasons = {
+    **NAMED_BY_SCORE,
+    **NO_REPORT,
+    "best_of": "all n answers are kept and compared",
+}
+"""Several answers a question."""
+
+LIKELIHOOD: Reasons = {**NAMED_BY_SCORE}
+"""Candidates that are given."""
+
+LENGTH: Reasons = {
+    **NO_REPORT,
+    **dict.fromkeys(("length", "length_settings"), "the length controllers are what is compared"),
+    "max_tokens": "--base-length names several",
+    **dict.fromkeys(("n", "best_of"), "each controller writes one answer"),
+}
+"""One answer a question and length controller."""
+
+PROBED: Reasons = {
+    **NO_REPORT,
+    **dict.fromkeys(("scorer", "selector", "scorer_settings"), "texts are probed, not scored"),
+    **dict.fromkeys(("n", "best_of"), "one text a question is probed"),
+}
+"""The model's own answers, or given texts."""
+
+LEFT_OUT: Mapping[str, Reasons] = {
+    "dise generate": {},
+    "dise score": {},
+    "dise rank": {},
+    "dise serve": {},
+    "dise eval uncertainty": SAMPLED,
+    "dise eval best-of-n": SAMPLED,
+    "dise eval likelihood": LIKELIHOOD,
+    "dise eval length": LENGTH,
+    "dise analyze ranks": PROBED,
+    "dise analyze distances": PROBED,
+    "dise analyze coherence": PROBED,
+    "dise analyze correctness": SAMPLED,
+    "dise analyze selectors": SAMPLED,
+    "dise-lm-eval": {},
+    "POST /v1/completions": {},
+    "POST /v1/chat/completions": {},
+    "POST /v1/score": {},
+    "POST /v1/rank": {},
+}
+"""Every door by its name."""
