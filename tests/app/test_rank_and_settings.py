@@ -1,6 +1,7 @@
 """dise rank, and the settings of strategies as a person types them, on the embedded model."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -127,3 +128,18 @@ def test_monte_carlo_shows_its_standard_error(dise: Dise) -> None:
     run = dise("score", "--prompt", PROBLEM, "--response", ANSWER, "--scorer", "mc", "--samples", "4")
     assert " ± " in run.out
     assert "(mc, response," in run.out
+
+
+def test_stop_texts_and_forbidden_tokens_reach_the_answer(dise: Dise) -> None:
+    plain = json.loads(dise("generate", PROBLEM, *FAST, "--json").out)["outputs"][0]
+    stopped = json.loads(dise("generate", PROBLEM, *FAST, "--json", "--stop", "=", "--stop", ",").out)["outputs"][0]
+    assert stopped["text"] == re.split("[=,]", plain["text"])[0] != plain["text"]
+    forbidden = plain["token_ids"][0]
+    run = dise("generate", PROBLEM, *FAST, "--json", "--forbidden-token-ids", forbidden, "--forbidden-token-ids", 3)
+    assert not {forbidden, 3} & set(json.loads(run.out)["outputs"][0]["token_ids"])
+
+
+def test_rank_reports_as_many_likely_tokens_as_are_asked_for(dise: Dise) -> None:
+    run = dise("rank", "--prompt", PROBLEM, "18+75-83", "--logprobs", 3, "--json")
+    tokens = json.loads(run.out)["outputs"][0]["tokens"]
+    assert all(len(token["top_logprobs"]) == 3 for token in tokens)

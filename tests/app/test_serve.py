@@ -132,6 +132,20 @@ def test_two_requests_without_a_seed_differ_and_the_seed_that_is_told_repeats_ea
         assert answer(seed=seeds[0]) == (texts, seeds, samples)
 
 
+def test_forbidden_tokens_over_http(client: openai.OpenAI) -> None:
+    asked: Any = {"model": "countdown", "messages": CHAT, "max_tokens": 12}
+    plain = client.chat.completions.create(**asked).choices[0].dise["tokens"]
+    forbidden = {"forbidden_token_ids": [plain[0]["id"]]}
+    answer = client.chat.completions.create(**asked, extra_body={"dise": forbidden})
+    assert plain[0]["id"] not in [token["id"] for token in answer.choices[0].dise["tokens"]]
+
+
+def test_rank_reports_likely_tokens_over_http(server: ServeProcess) -> None:
+    body = {"prompt": PROBLEM, "candidates": ["18+75-83", "1"], "logprobs": 2}
+    data = httpx.post(f"{server.url}/v1/rank", json=body).json()["data"]
+    assert all(len(token["top_logprobs"]) == 2 for item in data for token in item["tokens"])
+
+
 def test_an_answer_written_with_a_cache_says_so(client: openai.OpenAI) -> None:
     asked = {"model": "countdown", "messages": CHAT, "max_tokens": 36}
     answer = client.chat.completions.create(**asked, extra_body={"dise": DISE | {"cache": "dual"}})

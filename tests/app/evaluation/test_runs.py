@@ -322,3 +322,15 @@ def test_the_catalog_names_every_default_contender() -> None:
         [contender] = Contenders.of([specification], installed_catalog()).each
         assert contender.label == specification
     assert np.isfinite(len(SCORES))
+
+
+def test_an_experiment_runs_dreams_sampler(dise: Dise, tmp_path: Path) -> None:
+    sampler = ("--unmasking", "entropy", "--unmasking-setting", "alg_temp=0.1", "--steps", 6, "--eps", 0.001)
+    drawing = ("--temperature", 0.2, "--top-p", 0.95, "--tempered-confidence", "--no-chat")
+    asked = ("--dataset", "countdown-short", "--max-tokens", 24, "--block-length", 24, "--limit", 4)
+    run = dise("eval", "uncertainty", *asked, *sampler, *drawing, *SCORES, "--output", tmp_path)
+    assert run.code == 0, run.err
+    params = json.loads((tmp_path / "manifest.json").read_text())["settings"]["params"]
+    assert (params["unmasking"], params["unmasking_settings"], params["steps"]) == ("entropy", {"alg_temp": 0.1}, 6)
+    assert (params["eps"], params["top_p"], params["tempered_confidence"]) == (0.001, 0.95, True)
+    assert json.loads((tmp_path / "manifest.json").read_text())["chat"] is False
