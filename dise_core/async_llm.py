@@ -10,6 +10,7 @@ from typing import Self, Unpack
 
 import numpy as np
 
+from dise_core.answers import with_seconds
 from dise_core.arrays import Ids
 from dise_core.catalog import Catalog
 from dise_core.engine import AsyncEngine, Engine
@@ -17,7 +18,8 @@ from dise_core.interfaces import MaskPredictor
 from dise_core.llm import LLM
 from dise_core.outputs import RequestOutput
 from dise_core.params import EngineOptions, SamplingParams, ScoringParams
-from dise_core.planner import Message, Planner, Prompt, with_seconds
+from dise_core.planner import Planner
+from dise_core.prompts import Message, Prompt
 from dise_core.reading import Canvas, Plan, Read
 
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Unpack
 
+from dise_core.answers import with_seconds
 from dise_core.catalog import Catalog
 from dise_core.engine import Engine, Outcome
 from dise_core.errors import InputError
 from dise_core.interfaces import MaskPredictor
 from dise_core.outputs import RequestOutput
 from dise_core.params import EngineConfig, EngineOptions, SamplingParams, ScoringParams
-from dise_core.planner import Message, Planner, Prompt, with_seconds
+from dise_core.planner import Planner
 from dise_core.plugins import installed_catalog
+from dise_core.prompts import Message, Prompt
 from dise_core.reading import Plan
 
 

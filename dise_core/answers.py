@@ -1,0 +1,117 @@
+"""From generations to what the user gets: ranked outputs, their texts, their tokens, their cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import repeat
+
+from dise_core.interfaces import MaskPredictor
+from dise_core.outputs import CompletionOutput, Generation, RequestOutput, Token, Usage
+from dise_core.params import SamplingParams, ScoringParams
+from dise_core.prompts import GivenPrompt
+from dise_core.reading import Cost
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """Makes the answers of one loaded model."""
+
+    predictor: MaskPredictor
+
+    def written(
+        self, prompt: GivenPrompt, generations: Sequence[Generation], params: SamplingParams, cost: Cost
+    ) -> RequestOutput:
+        """Return the n responses with the best score of those that were written, best first."""
+        kept = _best_first(generations)[: params.n]
+        outputs = [
+            replace(
+                self._output(index, generation, params),
+                finish_reason=_finish_reason(generation),
+                length_controller=params.length,
+            )
+            for index, generation in kept
+        ]
+        stopped = [_stopped(output, params.stop) for output in outputs]
+        answer = self._answer(prompt, stopped, [generation for _, generation in kept], cost)
+        return replace(answer, cache=params.cache, seed=params.seed)
+
+    def given(
+        self, prompt: GivenPrompt, generations: Sequence[Generation], params: ScoringParams, cost: Cost
+    ) -> RequestOutput:
+        """Return the given responses, best score first."""
+        ranked = _best_first(generations)
+        outputs = [self._output(index, generation, params) for index, generation in ranked]
+        return self._answer(prompt, outputs, [generation for _, generation in ranked], cost)
+
+    def _answer(
+        self,
+        prompt: GivenPrompt,
+        outputs: Sequence[CompletionOutput],
+        generations: Sequence[Generation],
+        cost: Cost,
+    ) -> RequestOutput:
+        num_written = sum(len(generation.sequence.text_positions) for generation in generations)
+        usage = Usage(len(prompt.ids), num_written, cost.nfe, cost.computed, seconds=0.0)
+        return RequestOutput(prompt.text, tuple(prompt.ids.tolist()), self.predictor.name, tuple(outputs), usage)
+
+    def _output(self, index: int, generation: Generation, params: ScoringParams) -> CompletionOutput:
+        sequence = generation.sequence
+        return CompletionOutput(
+            text=self.predictor.tokenizer.decode(sequence.ids[sequence.text_positions]),
+            token_ids=tuple(sequence.response.tolist()),
+            finish_reason=None,
+            score=generation.evaluation.score,
+            scorer=params.scorer,
+            selector=params.selector or "",
+            tokens=self._tokens(generation),
+            index=index,
+            trace=generation.trace,
+            stopped_by=generation.stopped_by,
+        )
+
+    def _tokens(self, generation: Generation) -> tuple[Token, ...]:
+        sequence, report = generation.sequence, generation.evaluation.tokens
+        selected = sequence.mask_of(generation.evaluation.score.positions)[sequence.prompt_length :]
+        is_end = sequence.special.is_end(sequence.response)
+        text_of = self.predictor.tokenizer.token_text
+        written = zip(*(each.tolist() for each in (sequence.response, selected, is_end)), strict=True)
+        read: Iterable[tuple[float | None, list[int], list[float]]] = repeat((None, [], []), len(sequence.response))
+        if report is not None:
+            columns = (report.logprobs, report.top_ids, report.top_logprobs)
+            read = zip(*(each.tolist() for each in columns), strict=True)
+        return tuple(
+            Token(
+                token_id,
+                text_of(token_id),
+                logprob,
+                chosen,
+                end,
+                tuple(zip(ids, logprobs, strict=True)),
+                tuple(map(text_of, ids)),
+            )
+            for (token_id, chosen, end), (logprob, ids, logprobs) in zip(written, read, strict=True)
+        )
+
+
+def _best_first(generations: Sequence[Generation]) -> list[tuple[int, Generation]]:
+    """Return the generations with their places, best first; of equals the earlier one."""
+    return sorted(enumerate(generations), key=lambda pair: -pair[1].evaluation.score.rank_value)
+
+
+def _finish_reason(generation: Generation) -> str:
+    """Return "stop" where the model, or its length controller, ended the text, else "length"."""
+    sequence = generation.sequence
+    has_end = len(sequence.text_positions) < len(sequence.response)
+    return generation.finish_reason or ("stop" if has_end else "length")
+
+
+def _stopped(output: CompletionOutput, stops: Sequence[str]) -> CompletionOutput:
+    """Return the output with its text up to the first of the stop texts; itself where it holds none."""
+    found = [place for stop in stops if (place := output.text.find(stop)) >= 0]
+    return replace(output, text=output.text[: min(found)], finish_reason="stop") if found else output
+
+
+def with_seconds(output: RequestOutput, seconds: float) -> RequestOutput:
+    """Return the output with the time that its request took."""
+    return replace(output, usage=replace(output.usage, seconds=seconds))
