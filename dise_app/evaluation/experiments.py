@@ -13,7 +13,7 @@ from dise_app.evaluation.journal import Record
 from dise_app.evaluation.questions import Question, Questions
 from dise_app.evaluation.scoring import Contenders
 from dise_core import LLM, Plan, SamplingParams, ScoringParams, gather
-from dise_core.errors import TooLongError
+from dise_core.errors import InputError, TooLongError
 from dise_core.outputs import CompletionOutput
 
 
@@ -103,7 +103,12 @@ class Sampled(Experiment):
         return {"params": self.params.model_dump(mode="json"), "scorers": list(self.contenders.labels), "grader": self.mode}
 
     def check(self) -> None:
-        """Raise the InputError of a scorer without its model, of answers that are not graded, or of an item."""
+        """Raise the InputError of a scorer without its model, of answers that are not graded, or of an item.
+
+        And without a seed: a run that goes on would draw otherwise than it began.
+        """
+        if self.params.seed is None:
+            raise InputError("an experiment needs a seed, so that it can go on and be repeated: name one", "seed")
         self.contenders.check(self.llm.planner)
         self.questions.dataset.grader(self.questions.items[0], self.mode)
         super().check()

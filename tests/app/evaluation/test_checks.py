@@ -152,7 +152,7 @@ def test_every_prompt_is_checked_not_only_the_longest(tmp_path: Path) -> None:
 def test_one_scorer_of_several_that_lacks_its_model_is_named(tmp_path: Path) -> None:
     llm = LLM("countdown")
     contenders = Contenders.of(["dise:full", "ar-perplexity:response-text"], llm.catalog)
-    params = SamplingParams(max_tokens=8, block_length=8, temperature=1.0, n=2)
+    params = SamplingParams(max_tokens=8, block_length=8, temperature=1.0, n=2, seed=0)
     sampled = Sampled(llm, questions.load("countdown-short", limit=1), contenders, params, "robust")
     with pytest.raises(InputError, match="scorer 'ar-perplexity:response-text' needs an auto-regressive judge"):
         run(sampled, tmp_path, lambda count: None)

@@ -278,7 +278,7 @@ class Slow(ToyPredictor):
         return super().read(reads)
 
 llm = LLM(Slow(), max_num_seqs=4)
-params = SamplingParams(max_tokens=6, temperature=1.0, n=3, block_length=6)
+params = SamplingParams(max_tokens=6, temperature=1.0, n=3, block_length=6, seed=0)
 loaded = questions.load("countdown-short", limit=30)
 experiment = Sampled(llm, loaded, Contenders.of(["dise:full", "mc:response:num_samples=2"], llm.catalog), params, "robust")
 records = run(experiment, Path(sys.argv[1]), lambda count: None)
