@@ -5,6 +5,7 @@ import shutil
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,48 @@ def test_more_tokens_than_one_request_takes_are_split(server: Any) -> None:
     [reading] = predictor.read([Read(ids, np.arange(1, 179), TokenLogProbs(ids[1:]))])
     assert sorted(body["sampling_params"]["logprobs"] for _, body in server.asked) == [52, 128]
     np.testing.assert_allclose(reading.logprobs, [logprob(n, n + 2) for n in range(178)], atol=1e-6)
+
+
+def test_a_score_and_its_report_ask_for_each_canvas_once(server: Any) -> None:
+    llm, texts = LLM(address(server)), ([[1, 2, 3]], [list(range(4, 24))])
+    [bare] = llm.score(*texts, ScoringParams(selector="response", logprobs=None))
+    alone = list(server.asked)
+    server.asked.clear()
+    [reported] = llm.score(*texts, ScoringParams(selector="response"))
+    order = itemgetter("token_ids")
+    assert sorted((body for _, body in server.asked), key=order) == sorted((body for _, body in alone), key=order)
+    assert len(alone) == 3  # 20 tokens in canvases of 8
+    expected = [logprob(n % 8, n + 4) for n in range(20)]
+    assert bare.outputs[0].score.value == reported.outputs[0].score.value == pytest.approx(np.mean(expected), abs=1e-6)
+    assert [token.logprob for token in reported.outputs[0].tokens] == pytest.approx(expected, abs=1e-6)
+
+
+def test_reads_share_a_canvas_only_where_it_is_the_same(server: Any) -> None:
+    ids, other = np.arange(1, 22), np.arange(101, 122)
+    asked = [
+        (ids, [4, 6], [150, 151]),
+        (ids, [4, 5, 13], [7, 8, 9]),  # the first one's canvas, and the next
+        (ids, [5, 6], [7, 8]),  # begins elsewhere
+        (other, [4, 6], [150, 151]),  # another text
+        (np.append(ids[:12], 99), [11, 4], [3, 4]),  # the first one's canvas: what follows it is not seen
+        (ids, [], []),
+    ]
+    reads = [Read(text, np.array(at, np.int64), TokenLogProbs(np.array(targets, np.int64))) for text, at, targets in asked]
+    readings = LLM(address(server)).predictor.read(reads)
+    seeds = sorted(
+        (body["sampling_params"]["extra_args"]["diffusion_seed_canvas"], body["sampling_params"]["logprob_token_ids"][:-1])
+        for _, body in server.asked
+    )
+    assert seeds == [
+        (list(range(5, 13)), [3, 4, 7, 8, 150, 151]),
+        (list(range(6, 14)), [7, 8]),
+        (list(range(13, 21)), [9]),
+        (list(range(105, 113)), [150, 151]),
+    ]
+    places = [[0, 2], [0, 1, 1], [0, 1], [0, 2], [7, 0], []]
+    for reading, (_, _, targets), where in zip(readings, asked, places, strict=True):
+        assert reading.token_ids.tolist() == targets
+        assert reading.logprobs.tolist() == pytest.approx(list(map(logprob, where, targets)), abs=1e-6)
 
 
 def test_what_it_cannot_answer_is_refused_before_any_request(server: Any) -> None:

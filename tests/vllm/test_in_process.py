@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from dise_adapters.vllm.wire import to_wire
 from dise_core import LLM, Candidates, InputError, Read, SamplingParams, ScoringParams, TokenLogProbs, TopLogProbs
-from dise_core.errors import DiseError, PlanError, TooLongError
+from dise_core.errors import DiseError, ModelError, PlanError, TooLongError
 from dise_core.noise import Noise
 from dise_core.reading import Guidance
 from dise_core.testing import check_length_controller, check_mask_predictor, check_scorer
@@ -122,6 +123,29 @@ def test_bad_reads_that_reach_the_pooler_fail_alone(engines: tuple[LLM, LLM]) ->
     first, *broken, last = (output.outputs.data.numpy() for output in outputs)
     np.testing.assert_allclose(first, last, atol=1e-6)
     assert all(np.isnan(vector).all() and len(vector) == 1 for vector in broken)
+
+
+def test_what_is_asked_travels_whole_and_is_not_copied_number_by_number() -> None:
+    from dise_adapters.vllm.asked import asked_in, pooling_params
+
+    noise = Noise(2**64 - 1, 0, 2**63)
+    asked = [to_wire(Read(np.arange(9), np.arange(9), Candidates(0.7, 0.9, 5, noise, forbidden=(2,))))]
+    params = pooling_params(asked)
+    copied = params.clone().extra_kwargs
+    assert asked_in(copied) == asked
+    assert copied["reads"] is params.extra_kwargs["reads"]
+
+
+def test_a_batch_that_the_engine_refuses_leaves_nothing_behind(engines: tuple[LLM, LLM]) -> None:
+    vllm, transformers = (llm.predictor for llm in engines)
+    reader = vllm._reader  # type: ignore[attr-defined]
+    long, short = (np.arange(length) % 40 for length in (200, 7))
+    with pytest.raises(ModelError, match=r"the vLLM engine failed: VLLMValidationError: .*200"):
+        reader.read([Read(text, np.array([3]), TopLogProbs(2)) for text in (short, long)])
+    assert not reader._engine.llm_engine.has_unfinished_requests()
+    read = Read(short, np.array([5, 1]), TopLogProbs(3))
+    [[ours], [theirs]] = vllm.read([read]), transformers.read([read])
+    np.testing.assert_allclose(ours.logprobs, theirs.logprobs, atol=TOLERANCE)
 
 
 def test_a_request_without_reads_is_told_of_every_token(engines: tuple[LLM, LLM]) -> None:

@@ -4,13 +4,15 @@ Name the server as canvas+http://127.0.0.1:8000. Started with `vllm serve MODEL 
 
 Such a model reads what stands before a canvas once, causally, and the canvas in both directions. A Read is answered in
 canvases that begin at the first position asked: each is one request with the canvas seeded with the text's own tokens, one
-denoising step, nothing committed. Its log-probabilities are DiSE's, at every place of the canvas.
+denoising step, nothing committed. Its log-probabilities are DiSE's, at every place of the canvas. Reads that need the same
+canvas share its request, as a score does and the report on its tokens.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -35,6 +37,20 @@ MAX_IDS = 127
 
 IN_FLIGHT = 32
 """Requests on their way at one time."""
+
+
+@dataclass(slots=True)
+class Canvas:
+    """One canvas and who asks about it.
+
+    token_ids: the text up to the canvas's end, int64; start: where the canvas begins. wanted: the tokens whose
+    log-probabilities are asked. asked: reads by their index, and which of the positions of each the canvas holds.
+    """
+
+    token_ids: Ids
+    start: int
+    wanted: set[int] = field(default_factory=set)
+    asked: list[tuple[int, Ids]] = field(default_factory=list)
 
 
 class VllmCanvasPredictor(MaskPredictor):
@@ -79,22 +95,33 @@ class VllmCanvasPredictor(MaskPredictor):
         self._served = str(served["id"])
 
     def read(self, reads: Sequence[Read]) -> Sequence[Reading]:
-        """Answer the reads in their order, each canvas a request. Raises InputError for anything but TokenLogProbs."""
+        """Answer the reads in their order, each canvas one request. Raises InputError for anything but TokenLogProbs."""
         for read in reads:
             _check(read)
+        canvases = self._canvases(reads)
+        logprobs = [np.zeros(len(read.positions), np.float32) for read in reads]
         with ThreadPoolExecutor(IN_FLIGHT) as pool:
-            return list(pool.map(self._answer, reads))
+            answers = list(pool.map(self._logprobs, canvases))
+        for canvas, found in zip(canvases, answers, strict=True):
+            for index, rows in canvas.asked:
+                places, targets = reads[index].positions[rows] - canvas.start, _targets(reads[index])[rows]
+                logprobs[index][rows] = [
+                    found[place][target] for place, target in zip(places.tolist(), targets.tolist(), strict=True)
+                ]
+        return [Reading(_targets(read), each) for read, each in zip(reads, logprobs, strict=True)]
 
-    def _answer(self, read: Read) -> Reading:
-        assert isinstance(read.readout, TokenLogProbs)
-        logprobs = np.zeros(len(read.positions), np.float32)
-        for start, rows in self._canvases(read.positions):
-            places, targets = read.positions[rows] - start, read.readout.targets[rows]
-            found = self._logprobs(read.token_ids[: start + self._canvas_length], start, sorted(set(targets.tolist())))
-            logprobs[rows] = [found[place][target] for place, target in zip(places.tolist(), targets.tolist(), strict=True)]
-        return Reading(read.readout.targets, logprobs)
+    def _canvases(self, reads: Sequence[Read]) -> list[Canvas]:
+        """Return the canvases that answer the reads, each once, in the order of first use."""
+        canvases: dict[tuple[bytes, int], Canvas] = {}
+        for index, read in enumerate(reads):
+            for start, rows in self._parts(read.positions):
+                text = read.token_ids[: start + self._canvas_length]
+                canvas = canvases.setdefault((text.tobytes(), start), Canvas(text, start))
+                canvas.wanted.update(_targets(read)[rows].tolist())
+                canvas.asked.append((index, rows))
+        return list(canvases.values())
 
-    def _canvases(self, positions: Ids) -> Iterator[tuple[int, Ids]]:
+    def _parts(self, positions: Ids) -> Iterator[tuple[int, Ids]]:
         """Yield where each canvas starts, and which of the positions it holds."""
         if len(positions) == 0:
             return
@@ -103,16 +130,17 @@ class VllmCanvasPredictor(MaskPredictor):
         for canvas in np.unique(number):
             yield first + int(canvas) * self._canvas_length, np.flatnonzero(number == canvas)
 
-    def _logprobs(self, token_ids: Ids, start: int, wanted: list[int]) -> list[dict[int, float]]:
-        """Return, for each place of the canvas that starts at `start`, the log-probabilities of the wanted tokens."""
-        canvas = token_ids[start:].tolist()
-        found: list[dict[int, float]] = [{} for _ in canvas]
+    def _logprobs(self, canvas: Canvas) -> list[dict[int, float]]:
+        """Return, for each place of the canvas, the log-probabilities of the wanted tokens."""
+        before, seed = np.split(canvas.token_ids, [canvas.start])
+        found: list[dict[int, float]] = [{} for _ in seed]
+        wanted = sorted(canvas.wanted)
         for first in range(0, len(wanted), MAX_IDS):
-            body = self._body(token_ids[:start].tolist(), canvas, wanted[first : first + MAX_IDS])
+            body = self._body(before.tolist(), seed.tolist(), wanted[first : first + MAX_IDS])
             [choice] = self._connection.post("/inference/v1/generate", body)["choices"]
             content = choice["logprobs"]["content"]
-            if len(content) != len(canvas):
-                raise ModelError(f"{self._connection.address} answered {len(content)} places of a canvas of {len(canvas)}")
+            if len(content) != len(seed):
+                raise ModelError(f"{self._connection.address} answered {len(content)} places of a canvas of {len(seed)}")
             for place, entry in zip(found, content, strict=True):
                 place.update((top["token_id"], top["logprob"]) for top in (entry, *entry["top_logprobs"]))
         return found
@@ -139,6 +167,11 @@ class VllmCanvasPredictor(MaskPredictor):
                 },
             },
         }
+
+
+def _targets(read: Read) -> Ids:
+    assert isinstance(read.readout, TokenLogProbs)
+    return read.readout.targets
 
 
 def _check(read: Read) -> None:

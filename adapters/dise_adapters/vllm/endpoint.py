@@ -16,8 +16,8 @@ import numpy as np
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from vllm import PoolingParams
 
+from dise_adapters.vllm.asked import pooling_params
 from dise_adapters.vllm.wire import MAX_READS, TASK, WHOLE_VOCABULARY, from_wire
 from dise_core.errors import InputError
 from dise_core.params import input_error
@@ -109,10 +109,9 @@ class ReadService:
                 task.cancel()
 
     async def _answer(self, row: RowBody) -> str:
-        params = PoolingParams(task=TASK, extra_kwargs={"reads": row.reads})
         prompt = {"prompt_token_ids": row.token_ids}
         data = np.zeros(0, np.float32)
-        async for output in self._client.encode(prompt, params, f"dise-{uuid.uuid4().hex}"):
+        async for output in self._client.encode(prompt, pooling_params(row.reads), f"dise-{uuid.uuid4().hex}"):
             data = output.outputs.data.numpy()
         return base64.b64encode(np.ascontiguousarray(data, dtype="<f4").tobytes()).decode()
 

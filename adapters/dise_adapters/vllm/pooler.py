@@ -19,6 +19,7 @@ from vllm.v1.pool.metadata import PoolingMetadata
 
 from dise_adapters.reader import rows_at_once
 from dise_adapters.readouts import ReadoutGroup, RowAnswers, answer_rows, group_reads, split_answers
+from dise_adapters.vllm.asked import asked_in
 from dise_adapters.vllm.wire import TASK, from_wire, pack
 from dise_core.arrays import Ids
 from dise_core.reading import Candidates, Read, Reading, TokenLogProbs
@@ -65,13 +66,13 @@ class ReadingPooler(Pooler):  # type: ignore[misc]
             for params, reads in zip(pooling_metadata.pooling_params, asked, strict=True)
         ]
 
-    def _reads(self, extra: Mapping[str, Any] | None, text: Ids) -> list[Read]:
+    def _reads(self, extra: dict[str, Any] | None, text: Ids) -> list[Read]:
         """Return what a request asks; nothing where it cannot be answered."""
         if extra is None:
             everywhere = np.arange(len(text))
             return [Read(text, everywhere, TokenLogProbs(text)), Read(text, everywhere, Candidates())]
         try:
-            return [from_wire(asked, text, self._vocab_size) for asked in extra["reads"]]
+            return [from_wire(asked, text, self._vocab_size) for asked in asked_in(extra)]
         except Exception:  # whatever it is, it must not end the engine for the others
             return []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 from dise_adapters.engines import Reader
 from dise_adapters.reader import Alignment
 from dise_adapters.vllm.own_tokens import OwnLogProbs, read_own_tokens
-from dise_adapters.vllm.wire import TASK, Question, Vector, read_texts
+from dise_adapters.vllm.wire import Question, Vector, read_texts
 from dise_core.errors import InputError, ModelError
 from dise_core.params import EngineConfig
 from dise_core.reading import Read, Reading
@@ -44,10 +45,8 @@ class VllmReader(Reader):
 
     def __init__(self, engine: Any) -> None:
         """engine: a vllm.LLM."""
-        from vllm import PoolingParams
-
         self._engine = engine
-        self._params = PoolingParams
+        self._numbers = count()
         self._vocab_size = int(engine.model_config.get_vocab_size())
 
     def read(self, reads: Sequence[Read]) -> list[Reading]:
@@ -55,11 +54,28 @@ class VllmReader(Reader):
         return read_texts(reads, self._vocab_size, self._ask)
 
     def _ask(self, questions: list[Question]) -> list[Vector]:
-        prompts = [{"prompt_token_ids": token_ids} for token_ids, _ in questions]
-        params = [self._params(task=TASK, extra_kwargs={"reads": asked}) for _, asked in questions]
+        """Return each text's answer.
+
+        LLM.encode would do the same, but passes each request through another thread and copies its parameters once more.
+        """
+        names = [f"dise{next(self._numbers)}" for _ in questions]
         with _failures():
-            outputs = self._engine.encode(prompts, pooling_params=params, pooling_task=TASK, use_tqdm=False)
-        return [output.outputs.data.numpy() for output in outputs]
+            try:
+                return self._run(names, questions)
+            except BaseException:
+                self._engine.llm_engine.abort_request(names)  # or the next read would hear their answers
+                raise
+
+    def _run(self, names: list[str], questions: list[Question]) -> list[Vector]:
+        from dise_adapters.vllm.asked import pooling_params
+
+        engine = self._engine.llm_engine
+        for name, (token_ids, asked) in zip(names, questions, strict=True):
+            engine.add_request(name, {"type": "token", "prompt_token_ids": token_ids}, pooling_params(asked))
+        vectors: dict[str, Vector] = {}
+        while engine.has_unfinished_requests():
+            vectors.update((output.request_id, output.outputs.data.numpy()) for output in engine.step())
+        return [vectors[name] for name in names]
 
 
 class VllmJudgeReader(Reader):

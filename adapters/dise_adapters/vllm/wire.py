@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -140,10 +142,11 @@ def unpack(vector: Vector, reads: Sequence[Read], vocab_size: int) -> list[Readi
     readings, start = [], 0
     for read in reads:
         shape, has_ids, has_confidences = _layout(read, vocab_size)
-        count = int(np.prod(shape))
+        count = math.prod(shape)
         sizes = [count * has_ids, count, len(read.positions) * has_confidences]
-        ids, logprobs, confidences = np.split(vector[start : start + sum(sizes)], np.cumsum(sizes)[:-1])
-        start += sum(sizes)
+        *bounds, end = accumulate(sizes, initial=start)
+        ids, logprobs, confidences = (vector[first : first + size] for first, size in zip(bounds, sizes, strict=True))
+        start = end
         if len(confidences) != sizes[2] or len(logprobs) != count:
             break
         token_ids = ids.astype(np.int64) if has_ids else _implied_ids(read, shape)
