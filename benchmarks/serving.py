@@ -21,7 +21,7 @@ import httpx
 import psutil
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 AT_ONCE = 64
 PAIRS = 5
@@ -55,11 +55,13 @@ async def ask(url: str, count: int, at_once: int, max_tokens: int) -> float:
 
 
 @contextmanager
-def server(dtype: str) -> Iterator[tuple[str, psutil.Process]]:
-    """Yield the address and the process of a server whose weights have that dtype."""
+def server(dtype: str, environment: Mapping[str, str] | None = None) -> Iterator[tuple[str, psutil.Process]]:
+    """Yield the address and the process of a server whose weights have that dtype, in this environment or another."""
     run = "from dise_app.cli.main import main; main()"
     command = [sys.executable, "-c", run, "serve", "--port", "0", "--dtype", dtype]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment and dict(environment)
+    )
     assert process.stdout is not None
     found = re.search(r"http://\S+", process.stdout.readline())
     assert found is not None

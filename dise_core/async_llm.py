@@ -143,9 +143,12 @@ class AsyncLLM:
         finally:
             future.cancel()
 
-    async def close(self, grace: float = 30.0) -> None:
-        """Take no more requests, let those under way end, and fail what is left after `grace` seconds with ClosedError."""
-        await asyncio.to_thread(self.engine.close, grace)
+    async def close(self, grace: float = 30.0) -> int:
+        """Take no more requests, let those under way end, and fail what is left after `grace` seconds with ClosedError.
+
+        Returns how many were left.
+        """
+        return await asyncio.to_thread(self.engine.close, grace)
 
     async def __aenter__(self) -> Self:
         return self

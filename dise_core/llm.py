@@ -16,6 +16,7 @@ from dise_core.planner import Planner
 from dise_core.plugins import installed_catalog
 from dise_core.prompts import Message, Prompt
 from dise_core.reading import Plan
+from dise_core.threads import choose_threads
 
 
 class LLM:
@@ -41,6 +42,7 @@ class LLM:
 
         Raises InputError for an unknown model, ModelError for one that cannot be loaded, PluginError for a bad plugin.
         """
+        choose_threads()
         self.config = EngineConfig(**options)
         self.catalog = catalog or installed_catalog()
         self.predictor = self._loaded(model, self.config)

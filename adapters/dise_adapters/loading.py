@@ -16,6 +16,7 @@ from dise_adapters.forward import Forward, LlamaForward, WholeForward
 from dise_adapters.kept import KeptKeys
 from dise_adapters.packed import linear
 from dise_adapters.reader import Alignment, TransformerReader
+from dise_adapters.threads import THREADS
 from dise_core.errors import CheckpointError, InputError, ModelError
 from dise_core.params import EngineConfig
 
@@ -70,6 +71,8 @@ def _reader(model: Any, device: torch.device, alignment: Alignment, max_cache_to
 
     Some models scale or cap their logits after the head: those are read through their whole forward pass.
     """
+    if device.type == "cpu":
+        THREADS.fit(model.num_parameters())
     body, head = model.base_model, model.get_output_embeddings()
     probe = torch.tensor([PROBE], device=device)
     logits = model(probe, use_cache=False).logits

@@ -33,7 +33,9 @@ def main() -> None:
     from dise_app.cli.memory import keep_freed_memory
     from dise_core.errors import DiseError, InputError
     from dise_core.params import input_error
+    from dise_core.threads import choose_threads
 
+    choose_threads()
     keep_freed_memory()
     try:
         app()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import gc
 import sys
@@ -36,8 +37,10 @@ def settled(model: T) -> T:
     """Return a loaded model, and leave all that exists by now out of garbage collection.
 
     The libraries' and the model's objects never become garbage, and a full collection passes over all of them: a tenth of a
-    second, again and again, while requests come and go.
+    second, again and again, while requests come and go. The interpreter's last collection sees
+    them again: some libraries count, when it ends, which of their objects were never collected.
     """
     gc.collect()
     gc.freeze()
+    atexit.register(gc.unfreeze)
     return model

@@ -45,6 +45,7 @@ def serve(
     listening = server.listen()
     print(f"dise: {llm.predictor.name} at http://{host}:{listening.getsockname()[1]}", flush=True)
     server.run(sockets=[listening])
+    raise typer.Exit(server.exit_code)
 
 
 def _log_to_stderr() -> None:

@@ -11,9 +11,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dise_core.threads import choose_threads
+
 
 def main() -> None:
     """Register the model and run lm_eval with this command's arguments."""
+    choose_threads()
     try:
         import lm_eval.models  # noqa: F401 (fills the registry, which must not be empty when ours joins)
         from lm_eval.__main__ import cli_evaluate

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import socket
+from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
@@ -30,6 +32,19 @@ class GracefulServer(uvicorn.Server):
         super().__init__(config)
         self._llm = llm
         self._grace = grace
+        self._seconds = int(grace) + MARGIN
+        self._signal: int | None = None
+        self._is_drained = False
+
+    @property
+    def exit_code(self) -> int:
+        """0 if every request got its own answer, 130 where Ctrl-C asked for the end; else 1.
+
+        A server that never ran, or that had to cut a request off, has 1 whatever the signal.
+        """
+        if not self._is_drained:
+            return 1
+        return 128 + signal.SIGINT if self._signal == signal.SIGINT else 0
 
     def listen(self) -> socket.socket:
         """Return a socket that already takes connections, so that a client told of its address need not wait."""
@@ -37,6 +52,20 @@ class GracefulServer(uvicorn.Server):
         listening.listen(self.config.backlog)
         return listening
 
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        """Begin the shutdown; a second Ctrl-C breaks what connections are left.
+
+        Unlike uvicorn's, it does not raise the signal again afterwards: the exit code says how
+        the shutdown ended.
+        """
+        self._signal = sig
+        self.force_exit = self.force_exit or (self.should_exit and sig == signal.SIGINT)
+        self.should_exit = True
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Close the model within the grace time, and the connections meanwhile."""
-        await asyncio.gather(self._llm.close(self._grace), super().shutdown(sockets))
+        loop = asyncio.get_running_loop()
+        broken_after = loop.time() + self._seconds
+        closing = self._llm.close(self._grace)
+        num_cut_off, _ = await asyncio.gather(closing, super().shutdown(sockets))
+        self._is_drained = num_cut_off == 0 and not self.force_exit and loop.time() < broken_after

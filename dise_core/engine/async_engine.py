@@ -74,6 +74,7 @@ class AsyncEngine:
         self._changed = threading.Condition()
         self._is_closing = False
         self._is_aborting = False
+        self._num_cut_off = 0
         loaded: Future[Engine] = Future()
         self._thread = threading.Thread(target=self._run, args=(load, loaded), name="dise-engine", daemon=True)
         self._thread.start()
@@ -104,14 +105,18 @@ class AsyncEngine:
             self._changed.notify()
         return future
 
-    def close(self, grace: float = 30.0) -> None:
-        """Take no more requests, let those under way end, and fail what is left after `grace` seconds with ClosedError."""
+    def close(self, grace: float = 30.0) -> int:
+        """Take no more requests, let those under way end, and fail what is left after `grace` seconds with ClosedError.
+
+        Returns how many were left.
+        """
         with self._changed:
             self._is_closing = True
             self._changed.notify()
         self._thread.join(grace)
         self._is_aborting = True
         self._thread.join()
+        return self._num_cut_off
 
     def _run(self, load: Callable[[], Engine], loaded: Future[Engine]) -> None:
         try:
@@ -167,6 +172,7 @@ class AsyncEngine:
         with self._changed:
             self._running += self._waiting
             self._waiting.clear()
+        self._num_cut_off = sum(not ticket.future.done() for ticket in self._running)
         self._fail_all(ClosedError("the engine was shut down before the request was done"))
 
     def _fail_all(self, error: DiseError) -> None:

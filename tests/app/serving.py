@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -31,10 +32,10 @@ class ServeProcess:
         assert found, f"no address in {line!r}; the log says {self.log}"
         self.url = found[0]
 
-    def stop(self) -> int:
-        """Send SIGTERM if it still runs, and return the exit code."""
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
+        """Send the signal if it still runs, and return the exit code."""
         if self.process.poll() is None:
-            self.process.terminate()
+            self.process.send_signal(how)
         code = self.process.wait(60)
         self._reader.join(10)
         self.process.stdout.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -306,10 +307,11 @@ def test_the_page_comes_from_the_package_and_loads_nothing_from_elsewhere(server
         assert "http" not in httpx.get(f"{server.url}/page/{name}").text.replace("http-equiv", "")
 
 
-def test_sigterm_ends_an_idle_server_in_order() -> None:
+@pytest.mark.parametrize(("how", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_a_signal_ends_an_idle_server_in_order(how: signal.Signals, code: int) -> None:
     process = ServeProcess()
     httpx.get(f"{process.url}/health", headers={"X-Request-ID": "last"})
-    process.stop()
+    assert process.stop(how) == code
     records = [json.loads(line) for line in process.log]
     assert [(record["id"], record["path"], record["status"]) for record in records] == [("last", "/health", 200)]
 

@@ -170,7 +170,7 @@ def test_sigterm_under_load_answers_or_fails_every_request() -> None:
 
     eventually(lambda: num_received() == 30)
     started = time.monotonic()
-    process.stop()
+    assert process.stop() == 1
     for thread in threads:
         thread.join(30)
     assert time.monotonic() - started < 20
@@ -179,6 +179,18 @@ def test_sigterm_under_load_answers_or_fails_every_request() -> None:
     assert 503 in statuses
     logged = [json.loads(line)["status"] for line in process.log if '"path": "/v1/score"' in line]
     assert sorted(logged) == sorted(statuses)
+
+
+def test_sigterm_while_a_request_runs_lets_it_end_and_exits_with_0() -> None:
+    process = ServeProcess("--grace", "200")
+    body = {"prompt": PROBLEM, "response": "1+2=3", "scorer": "mc", "scorer_settings": {"num_samples": 2000}}
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(httpx.post, f"{process.url}/v1/score", json=body, timeout=120)
+        eventually(lambda: bool(httpx.get(f"{process.url}/health").json()["running"]))
+        assert not answer.done()
+        assert process.stop() == 0
+        assert answer.result().status_code == 200
+    assert [json.loads(line)["status"] for line in process.log if "/v1/score" in line] == [200]
 
 
 def test_two_hundred_mixed_requests_at_once_get_the_answers_they_get_alone() -> None:

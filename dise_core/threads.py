@@ -1,0 +1,104 @@
+"""The threads of a numerical library, chosen in the environment before the library is imported.
+
+OpenMP reads the environment once, when it is loaded. By default a thread that waits for others spins
+for up to some ten milliseconds. Beside busy processes it so burns the very core that they wait for,
+and each of a pass's hundreds of barriers may take as long as the system lets a process run.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+BRIEF_WAIT = {"GOMP_SPINCOUNT": "2500", "KMP_BLOCKTIME": "1"}
+"""Spin briefly, then sleep: turns of GNU's OpenMP, milliseconds of Intel's and LLVM's.
+
+2,500 turns take from ten to two hundred microseconds, by processor: longer than most gaps between
+two parallel regions of a pass. docs/performance.md has the measurements.
+"""
+
+WAIT_VARIABLES = ("OMP_WAIT_POLICY", *BRIEF_WAIT)
+COUNT_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
+CGROUPS, OWN_CGROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+
+
+@cache
+def choose_threads() -> bool:
+    """Choose how this process's threads wait, and no more threads than it has cores' time.
+
+    Sets environment variables, which child processes inherit: they share the same cores. What the
+    user has set stands, and after torch's import nothing is set. Only the first call does anything.
+    Returns whether the number of threads is ours to choose: torch was not yet imported, and no
+    variable names a number.
+    """
+    if "torch" in sys.modules:
+        return False
+    is_free = not any(name in os.environ for name in COUNT_VARIABLES)
+    os.environ.update(thread_settings(os.environ, num_cores(), cpu_quota()))
+    return is_free
+
+
+def thread_settings(environment: Mapping[str, str], cores: int, quota: float | None) -> dict[str, str]:
+    """Return what to add to the environment of a process on so many cores, for `quota` cores' time.
+
+    A variable that is set stands, and so does all else that it would decide. The number of threads
+    is set only where the quota, which OpenMP does not know, is less than the cores: threads without
+    a core's time stop all others at a barrier.
+    """
+    is_wait_chosen = any(name in environment for name in WAIT_VARIABLES)
+    is_count_chosen = any(name in environment for name in COUNT_VARIABLES)
+    settings = {} if is_wait_chosen else dict(BRIEF_WAIT)
+    if quota is not None and math.ceil(quota) < cores and not is_count_chosen:
+        settings["OMP_NUM_THREADS"] = str(max(1, math.ceil(quota)))
+    return settings
+
+
+def num_cores() -> int:
+    """Return the number of logical cores on which this process may run."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+
+
+def cpu_quota(root: Path = CGROUPS, own: Path = OWN_CGROUPS) -> float | None:
+    """Return how many cores' time this process's control groups allow, as containers set it.
+
+    None is no limit. root: where control groups are mounted, version 1 or 2. own: the file that
+    says in which of them this process is.
+    """
+    if not own.exists():
+        return None
+    limits = (_limit(folder) for folder in _groups(root, own))
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def _groups(root: Path, own: Path) -> Iterator[Path]:
+    """Yield the folders of the process's groups that may limit its time, each with those above it.
+
+    Inside a container the path may be the host's, and only the topmost folder there: that is the
+    container's own.
+    """
+    for line in own.read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        parts = path.strip("/").split("/")
+        for depth in range(len(parts), -1, -1):
+            yield root.joinpath(controllers, *parts[:depth])
+
+
+def _limit(folder: Path) -> float | None:
+    """Return a group's own limit in cores.
+
+    Version 2 says "QUOTA PERIOD" or "max PERIOD" in one file, version 1 has -1 for no limit.
+    """
+    if (both := folder / "cpu.max").is_file():
+        quota, period = both.read_text().split()
+    elif (alone := folder / "cpu.cfs_quota_us").is_file():
+        quota, period = alone.read_text().strip(), (folder / "cpu.cfs_period_us").read_text()
+    else:
+        return None
+    return None if quota in ("max", "-1") else int(quota) / int(period)

@@ -1,0 +1,60 @@
+"""As many threads as the largest model keeps busy, unless somebody else has chosen."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from dise_adapters.threads import num_threads
+
+PROCESS = """
+from dise_core.threads import choose_threads
+assert choose_threads()
+import torch
+from dise_adapters.threads import Threads
+threads, seen = Threads(), []
+torch.set_num_threads(6)  # this process has six cores, as far as torch knows
+for size in {sizes}:
+    if size is None:
+        torch.set_num_threads(5)
+        continue
+    threads.fit(size)
+    seen.append(torch.get_num_threads())
+print(seen)
+"""
+
+
+@pytest.mark.parametrize(
+    ("parameters", "most", "threads"),
+    [
+        (0, 8, 1),
+        (100_000, 8, 1),
+        (599_999, 8, 1),
+        (600_000, 8, 2),
+        (1_750_000, 2, 2),
+        (1_750_000, 64, 5),
+        (8 * 10**9, 64, 64),
+    ],
+)
+def test_a_thread_for_each_300_000_parameters(parameters: int, most: int, threads: int) -> None:
+    assert num_threads(parameters, most) == threads
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        ([100_000, 950_000, 100_000, 10**9], [1, 3, 3, 6]),
+        ([950_000, None, 100_000, 10**9], [3, 5, 5]),
+    ],
+)
+def test_the_largest_model_decides_and_a_later_choice_of_the_users_stands(
+    sizes: list[int | None], expected: list[int]
+) -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "MKL_"))}
+    done = subprocess.run(
+        [sys.executable, "-c", PROCESS.format(sizes=sizes)], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == str(expected)
