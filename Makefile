@@ -44,7 +44,7 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	touch $@
 
 vllm: $(VLLM_VENV)/.installed
-	OMP_NUM_THREADS=1 $(VLLM_VENV)/bin/python -m pytest tests/vllm -W default --show-capture=no
+	OMP_NUM_THREADS=1 $(VLLM_VENV)/bin/python -m pytest tests/vllm tests/app/test_process.py -W default --show-capture=no
 
 # torchvision and the like are built for another torch than vLLM's own on a CPU, and break its import.
 $(VLLM_VENV)/.installed: pyproject.toml constraints.txt
