@@ -1,9 +1,10 @@
 """For plugin authors: conformance kits for each interface, and a small model in numpy to try a strategy on.
 
-from dise_core.testing import check_scorer
+    from dise_core.testing import check_scorer
 
-def test_my_scorer_keeps_its_promises() -> None:
-check_scorer(MyScorer())
+
+    def test_my_scorer_keeps_its_promises() -> None:
+        check_scorer(MyScorer())
 """
 
 from dise_core.testing.conformance import (
