@@ -1,5 +1,8 @@
 """The torch readouts against naive ones, one row and one token at a time in float64."""
 
+from dataclasses import dataclass, replace
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +13,7 @@ from dise_adapters.odds import log_odds, probabilities
 from dise_adapters.readouts import answer_rows, group_reads, split_answers
 from dise_adapters.vllm.wire import pack, unpack
 from dise_core import Candidates, Distribution, Read, Reading, TokenLogProbs, TopLogProbs
+from dise_core.arrays import Floats, Ids
 from dise_core.noise import Noise
 from dise_core.reading import Confidence, Readout
 from dise_core.testing.toy_model import Logits, naive_readout
@@ -37,6 +41,30 @@ def assert_close(logits: Logits, readouts: list[Readout]) -> None:
         np.testing.assert_allclose(reading.confidences, expected.confidences, atol=1e-5)
 
 
+@dataclass(frozen=True, slots=True)
+class Nudged(Noise):
+    """The same uniform numbers, each moved by so much."""
+
+    by: float = 0.0
+
+    def uniforms(self, positions: Ids, purpose: int = 0) -> Floats:
+        return np.clip(Noise.uniforms(self, positions, purpose) + self.by, 0.0, 1 - 1e-12)
+
+
+def assert_drawn(logits: Logits, read: Read, reading: Reading) -> None:
+    """The same uniform number gives the same token, but where rounding decides: within 1e-5 of a step, or of top-p."""
+    readout = read.readout
+    assert isinstance(readout, Candidates)
+    assert readout.noise is not None
+    allowed = []
+    for by, top_p in product((-1e-5, 0.0, 1e-5), (-1e-5, 0.0, 1e-5)):
+        noise = Nudged(readout.noise.seed, readout.noise.stream, readout.noise.step, by)
+        nudged = replace(readout, noise=noise, top_p=readout.top_p + top_p)
+        allowed.append(naive_readout(logits, replace(read, readout=nudged)).token_ids)
+    for token, tokens in zip(reading.token_ids, np.stack(allowed, axis=1), strict=True):
+        assert token in tokens
+
+
 kinds = st.sampled_from(["probability", "entropy", "margin"])
 
 
@@ -62,13 +90,11 @@ def test_greedy_candidates_agree_with_the_naive_ones(logits: Logits, kind: Confi
 def test_drawn_candidates_agree_with_the_naive_ones(
     logits: Logits, temperature: float, top_p: float, top_k: int, seed: int
 ) -> None:
-    """The same uniform number gives the same token, but where rounding could decide: within 1e-5 of a step."""
     readouts: list[Readout] = [
         Candidates(temperature, top_p, top_k, Noise(seed, stream), forbidden=(2, 11)) for stream in range(3)
     ]
     for read, reading in read_all(logits, readouts):
-        expected = naive_readout(logits, read)
-        assert (reading.token_ids == expected.token_ids).mean() > 0.6
+        assert_drawn(logits, read, reading)
         assert not np.isin(reading.token_ids, [2, 11]).any()
 
 
@@ -92,8 +118,8 @@ def test_confidences_after_temperature_and_without_unranked_ids_agree_with_the_n
     [(read, reading)] = read_all(logits, [readout])
     [travelled] = unpack(pack([read], [reading]), [read], 12)
     expected = naive_readout(logits, read)
+    assert_drawn(logits, read, reading)
     is_same = reading.token_ids == expected.token_ids
-    assert is_same.mean() >= (0.6 if drawing[0] else 1.0)
     np.testing.assert_allclose(reading.confidences[is_same], expected.confidences[is_same], atol=1e-5)
     np.testing.assert_allclose(travelled.confidences, reading.confidences, atol=1e-6)
 
