@@ -38,9 +38,9 @@ def serve(
     except ImportError as error:
         raise InputError(f"{error.name} is missing: install the server with pip install 'dise[serve]'") from error
 
-    _log_to_stderr()
     llm = settled(AsyncLLM(**models, max_waiting=max_waiting, **engine))
     app = create_app(llm, Limits(max_tokens_limit, max_body_bytes, timeout), os.environ.get(KEY_VARIABLE) or None)
+    _log_to_stderr()
     server = GracefulServer(app, llm, host, port, grace)
     listening = server.listen()
     print(f"dise: {llm.predictor.name} at http://{host}:{listening.getsockname()[1]}", flush=True)
