@@ -13,6 +13,7 @@ from vllm.model_executor.models.qwen2 import Qwen2ForCausalLM
 from vllm.model_executor.models.utils import AutoWeightsLoader, WeightsMapper
 
 from dise_adapters.llada import KEY_MAPPING
+from dise_adapters.vllm.eager import spare_memory
 from dise_adapters.vllm.pooler import ReadingPooler
 
 
@@ -26,6 +27,7 @@ class LLaDAModelLM(LlamaForCausalLM):  # type: ignore[misc]
 
     def __init__(self, *, vllm_config: VllmConfig, prefix: str = "") -> None:
         super().__init__(vllm_config=vllm_config, prefix=prefix)
+        spare_memory(self.model, vllm_config)
         self.pooler = ReadingPooler(self, shift=0)
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> set[str]:
@@ -43,4 +45,5 @@ class DreamModel(Qwen2ForCausalLM):  # type: ignore[misc]
 
     def __init__(self, *, vllm_config: VllmConfig, prefix: str = "") -> None:
         super().__init__(vllm_config=vllm_config, prefix=prefix)
+        spare_memory(self.model, vllm_config)
         self.pooler = ReadingPooler(self, shift=1)
