@@ -5,6 +5,8 @@
 
     def test_my_scorer_keeps_its_promises() -> None:
         check_scorer(MyScorer())
+
+A promise that is broken raises AssertionError and says which.
 """
 
 from dise_core.testing.conformance import (
