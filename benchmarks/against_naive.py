@@ -1,10 +1,12 @@
 """Scoring and decoding beside the way that published code does them, in one run.
 
-python benchmarks/against_naive.py [--vocabulary 8192 126464] [--size 10 100] [--pairs 5] [--data FILE] [--json FILE]
+python benchmarks/against_naive.py [--vocabulary 8192 126464] [--size 10 100] [--pairs 5] [--data
+FILE] [--json FILE]
 
-Naive: one text at a time, the head at every position, all logits in float32, log-softmax over them (scoring) or softmax in
-float64 (decoding; then what was written is scored). Ours: dise_core.LLM. Both take turns, and must give the same. First the
-embedded model on Countdown problems, then random models.
+Naive: one text at a time, the head at every position, all logits in float32, log-softmax over them
+(scoring) or softmax in float64 (decoding; then what was written is scored). Ours: dise_core.LLM.
+Both take turns, and must give the same. First the embedded model on Countdown problems, then random
+models.
 """
 
 from __future__ import annotations
@@ -88,12 +90,21 @@ def decoding(naive: Naive, llm: LLM, prompts: list[list[int]], params: SamplingP
         outputs = [answer.outputs[0] for answer in llm.generate(prompts, params)]
         return [(list(output.token_ids), round(output.score.value, 3)) for output in outputs]
 
-    return f"decoding {len(prompts)} prompts", lambda: [naive.answer(prompt, params) for prompt in prompts], ours
+    return (
+        f"decoding {len(prompts)} prompts",
+        lambda: [naive.answer(prompt, params) for prompt in prompts],
+        ours,
+    )
 
 
 def scoring(naive: Naive, llm: LLM, texts: list[list[int]]) -> Job:
-    """Return the two ways to score texts, half prompt and half response, over last-10; equal to a thousandth of a nat."""
-    prompts, responses = [ids[: len(ids) // 2] for ids in texts], [ids[len(ids) // 2 :] for ids in texts]
+    """Return the two ways to score texts, half prompt and half response, over last-10; equal to a
+    thousandth of a nat.
+    """
+    prompts, responses = (
+        [ids[: len(ids) // 2] for ids in texts],
+        [ids[len(ids) // 2 :] for ids in texts],
+    )
 
     params = ScoringParams(selector="last-10", logprobs=None)
 
@@ -108,7 +119,9 @@ def scoring(naive: Naive, llm: LLM, texts: list[list[int]]) -> Job:
 
 
 def embedded(path: Path | None) -> tuple[list[Job], Job]:
-    """Return what is timed on the embedded model, and one more that must only agree: all the problems."""
+    """Return what is timed on the embedded model, and one more that must only agree: all the
+    problems.
+    """
     naive, llm = Naive("countdown"), settled(LLM("countdown"))
     tokenizer = llm.predictor.tokenizer
     prompts = [
@@ -124,7 +137,10 @@ def random_jobs(folder: str, vocabulary: int, size: int) -> list[Job]:
     random_llada.write(Path(folder), vocabulary, *SHAPES[size], max_length=512)
     naive, llm = Naive(folder), settled(LLM(folder))
     random = np.random.default_rng(0)
-    texts = [random.integers(0, vocabulary - 2, n).tolist() for n in random.integers(*TEXT_LENGTHS, NUM_TEXTS)]
+    texts = [
+        random.integers(0, vocabulary - 2, n).tolist()
+        for n in random.integers(*TEXT_LENGTHS, NUM_TEXTS)
+    ]
     prompts = [random.integers(0, vocabulary - 2, n).tolist() for n in PROMPT_LENGTHS]
     params = SamplingParams(max_tokens=32, tokens_per_step=4, selector="response", logprobs=None)
     return [scoring(naive, llm, texts), decoding(naive, llm, prompts, params)]
@@ -135,7 +151,9 @@ def compare(job: Job, pairs: int, **what: object) -> dict[str, Any]:
     name, naive, ours = job
     times, results = take_turns({"naive": naive, "ours": ours}, pairs)
     gains = ratios(times, "naive", "ours")
-    agreement = float(np.mean([a == b for a, b in zip(results["naive"], results["ours"], strict=True)]))
+    agreement = float(
+        np.mean([a == b for a, b in zip(results["naive"], results["ours"], strict=True)])
+    )
     medians = [f"{statistics.median(each):.2f}" for each in times.values()]
     cells = [*map(str, what.values()), name, *medians, spread(gains), f"{agreement:.0%}"]
     print(f"| {' | '.join(cells)} |", flush=True)
@@ -144,7 +162,9 @@ def compare(job: Job, pairs: int, **what: object) -> dict[str, Any]:
 
 def main() -> None:
     """Print a row for each model and job."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--vocabulary", type=int, nargs="*", default=[8192, 126464])
     parser.add_argument("--size", type=int, nargs="*", choices=SHAPES, default=list(SHAPES))
     parser.add_argument("--pairs", type=int, default=5)
@@ -161,7 +181,10 @@ def main() -> None:
         for vocabulary in args.vocabulary:
             with tempfile.TemporaryDirectory() as folder:
                 jobs = random_jobs(folder, vocabulary, size)
-                rows += [compare(job, args.pairs, model=f"random, {size} M", vocabulary=vocabulary) for job in jobs]
+                rows += [
+                    compare(job, args.pairs, model=f"random, {size} M", vocabulary=vocabulary)
+                    for job in jobs
+                ]
     if args.json is not None:
         args.json.write_text(json.dumps(rows, indent=1))
 

@@ -1,9 +1,11 @@
-"""What the caches gain, and what they change: time, texts, decisions, scores and solved problems, beside the exact way.
+"""What the caches gain, and what they change: time, texts, decisions, scores and solved problems,
+beside the exact way.
 
-python benchmarks/cache.py problems [--data countdown_cd3_test.jsonl] [--json FILE]
-python benchmarks/cache.py random [--size 100] [--length 128] [--cache none prefix dual] [--json FILE]
+python benchmarks/cache.py problems [--data countdown_cd3_test.jsonl] [--json FILE] python
+benchmarks/cache.py random [--size 100] [--length 128] [--cache none prefix dual] [--json FILE]
 
-`problems`: the embedded model on Countdown. `random`: two prompts on a random model, where only time means much.
+`problems`: the embedded model on Countdown. `random`: two prompts on a random model, where only
+time means much.
 """
 
 from __future__ import annotations
@@ -34,24 +36,41 @@ WAYS: dict[str, dict[str, Any]] = {
     "fixed 48, blocks of 16": {"max_tokens": 48, "block_length": 16},
     "the same, threshold 0.9": {"max_tokens": 48, "block_length": 16, "unmasking": "threshold"},
     "the same, factor 1.0": {"max_tokens": 48, "block_length": 16, "unmasking": "factor"},
-    "dise-flexible from 32, blocks of 16": {"max_tokens": 32, "block_length": 16, "length": "dise-flexible"},
-    "dise-flexible from 32, blocks of 32": {"max_tokens": 32, "block_length": 32, "length": "dise-flexible"},
+    "dise-flexible from 32, blocks of 16": {
+        "max_tokens": 32,
+        "block_length": 16,
+        "length": "dise-flexible",
+    },
+    "dise-flexible from 32, blocks of 32": {
+        "max_tokens": 32,
+        "block_length": 32,
+        "length": "dise-flexible",
+    },
     "fixed 128, blocks of 32": {"max_tokens": 128},
-    "dise-flexible from 128, blocks of 32": {"max_tokens": 128, "length": "dise-flexible", "length_settings": PATIENCE},
+    "dise-flexible from 128, blocks of 32": {
+        "max_tokens": 128,
+        "length": "dise-flexible",
+        "length_settings": PATIENCE,
+    },
 }
 
 
 def agreement(answers: Sequence[RequestOutput], exact: Sequence[RequestOutput]) -> dict[str, float]:
-    """Return how many texts, and how many decisions on length, are those of the exact way, and how far scores are apart."""
+    """Return how many texts, and how many decisions on length, are those of the exact way, and how
+    far scores are apart.
+    """
     pairs = [(one.outputs[0], other.outputs[0]) for one, other in zip(answers, exact, strict=True)]
     decisions = [
-        (len(one.trace), one.stopped_by, len(one.token_ids)) == (len(other.trace), other.stopped_by, len(other.token_ids))
+        (len(one.trace), one.stopped_by, len(one.token_ids))
+        == (len(other.trace), other.stopped_by, len(other.token_ids))
         for one, other in pairs
     ]
     return {
         "texts": float(np.mean([one.token_ids == other.token_ids for one, other in pairs])),
         "decisions": float(np.mean(decisions)),
-        "score_difference": float(np.mean([abs(one.score.value - other.score.value) for one, other in pairs])),
+        "score_difference": float(
+            np.mean([abs(one.score.value - other.score.value) for one, other in pairs])
+        ),
     }
 
 
@@ -60,7 +79,10 @@ def problems(path: Path | None) -> list[dict[str, Any]]:
     loaded = questions.load("countdown-short", path)
     prompts, llm, rows = [item.prompt for item in loaded.items], settled(LLM("countdown")), []
     llm.generate(prompts[:64], SamplingParams(max_tokens=48))
-    print("| | cache | solved | seconds | texts as exact | lengths as exact | mean difference of scores, nats |")
+    print(
+        "| | cache | solved | seconds | texts as exact | lengths as exact | mean difference of "
+        "scores, nats |"
+    )
     print("| --- | --- | ---: | ---: | ---: | ---: | ---: |")
     for way, settings in WAYS.items():
         exact: list[RequestOutput] = []
@@ -70,10 +92,22 @@ def problems(path: Path | None) -> list[dict[str, Any]]:
             seconds = time.perf_counter() - started
             exact = exact or answers
             graders = (loaded.dataset.grader(item, "robust") for item in loaded.items)
-            solved = np.mean([g.grade(a.outputs[0].text).is_correct for g, a in zip(graders, answers, strict=True)])
-            row = {"way": way, "cache": cache, "solved": float(solved), "seconds": seconds, **agreement(answers, exact)}
+            solved = np.mean(
+                [
+                    g.grade(a.outputs[0].text).is_correct
+                    for g, a in zip(graders, answers, strict=True)
+                ]
+            )
+            row = {
+                "way": way,
+                "cache": cache,
+                "solved": float(solved),
+                "seconds": seconds,
+                **agreement(answers, exact),
+            }
             print(
-                f"| {way} | {cache} | {solved:.1%} | {seconds:.1f} | {row['texts']:.1%} | {row['decisions']:.1%} | "
+                f"| {way} | {cache} | {solved:.1%} | {seconds:.1f} | {row['texts']:.1%} | "
+                f"{row['decisions']:.1%} | "
                 f"{row['score_difference']:.4f} |",
                 flush=True,
             )
@@ -81,39 +115,68 @@ def problems(path: Path | None) -> list[dict[str, Any]]:
     return rows
 
 
-def random_model(size: int, length: int, caches: Sequence[str], rounds: int) -> list[dict[str, Any]]:
+def random_model(
+    size: int, length: int, caches: Sequence[str], rounds: int
+) -> list[dict[str, Any]]:
     """Print the time of fixed length and of Algorithm 1 with each cache."""
     random = np.random.default_rng(0)
     prompts = [random.integers(0, VOCABULARY - 2, n).tolist() for n in PROMPT_LENGTHS]
     with tempfile.TemporaryDirectory() as folder:
-        llm = settled(LLM(str(random_llada.write(Path(folder), VOCABULARY, *SHAPES[size], max_length=512))))
+        llm = settled(
+            LLM(str(random_llada.write(Path(folder), VOCABULARY, *SHAPES[size], max_length=512)))
+        )
     asked = {
-        f"{name}, {cache}": SamplingParams(max_tokens=length, cache=cache, length=name, length_settings=settings)  # type: ignore[arg-type]
+        f"{name}, {cache}": SamplingParams(
+            max_tokens=length, cache=cache, length=name, length_settings=settings
+        )  # type: ignore[arg-type]
         for name, settings in (("fixed", {}), ("dise-flexible", PATIENCE))
         for cache in caches
     }
-    ways = {name: (lambda params=params: llm.generate(prompts, params)) for name, params in asked.items()}
+    ways = {
+        name: (lambda params=params: llm.generate(prompts, params))
+        for name, params in asked.items()
+    }
     times, answers = take_turns(ways, rounds)
-    print(f"random, {size} M parameters, from {length} tokens; medians of {rounds} rounds (range)\n")
     print(
-        "| length, cache | seconds | of fixed and exact | of fixed with this cache | NFE | computed | scores apart, nats |"
+        f"random, {size} M parameters, from {length} tokens; medians of {rounds} rounds (range)\n"
+    )
+    print(
+        "| length, cache | seconds | of fixed and exact | of fixed with this cache | NFE | "
+        "computed | scores apart, nats |"
     )
     print("| --- | ---: | --- | --- | ---: | ---: | ---: |")
     rows = []
     for name, params in asked.items():
-        apart = agreement(answers[name], answers[f"{params.length}, {caches[0]}"])["score_difference"]
+        apart = agreement(answers[name], answers[f"{params.length}, {caches[0]}"])[
+            "score_difference"
+        ]
         nfe = float(np.mean([answer.usage.nfe for answer in answers[name]]))
         computed = float(np.mean([answer.usage.nfe_computed for answer in answers[name]]))
-        whole, same = (ratios(times, name, f"fixed, {cache}") for cache in (caches[0], params.cache))
+        whole, same = (
+            ratios(times, name, f"fixed, {cache}") for cache in (caches[0], params.cache)
+        )
         seconds = statistics.median(times[name])
-        print(f"| {name} | {seconds:.1f} | {spread(whole)} | {spread(same)} | {nfe:.0f} | {computed:.1f} | {apart:.3f} |")
-        rows.append({"way": name, "seconds": times[name], "nfe": nfe, "nfe_computed": computed, "score_difference": apart})
+        print(
+            f"| {name} | {seconds:.1f} | {spread(whole)} | {spread(same)} | {nfe:.0f} | "
+            f"{computed:.1f} | {apart:.3f} |"
+        )
+        rows.append(
+            {
+                "way": name,
+                "seconds": times[name],
+                "nfe": nfe,
+                "nfe_computed": computed,
+                "score_difference": apart,
+            }
+        )
     return rows
 
 
 def main() -> None:
     """Print one of the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", choices=["problems", "random"])
     parser.add_argument("--data", type=Path, help="problems; drawn if not given")
     parser.add_argument("--size", type=int, choices=SHAPES, default=100)
@@ -124,7 +187,11 @@ def main() -> None:
     args = parser.parse_args()
     keep_freed_memory()
     is_random = args.what == "random"
-    rows = random_model(args.size, args.length, args.cache, args.rounds) if is_random else problems(args.data)
+    rows = (
+        random_model(args.size, args.length, args.cache, args.rounds)
+        if is_random
+        else problems(args.data)
+    )
     if args.json is not None:
         args.json.write_text(json.dumps(rows, indent=1))
 

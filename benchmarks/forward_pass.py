@@ -1,9 +1,10 @@
-"""What a forward pass of the embedded model costs, and what each thing that was done about it gains.
+"""What a forward pass of the embedded model costs, and what each thing that was done about it
+gains.
 
 python benchmarks/forward_pass.py
 
-64 tokens a sequence if nothing else is said, of which 8 are read, float32. Each row runs in a process of its own; times are
-medians of 30 passes.
+64 tokens a sequence if nothing else is said, of which 8 are read, float32. Each row runs in a
+process of its own; times are medians of 30 passes.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ ROWS = {
     "32 sequences of 61 tokens, not filled up": (32, ("--tokens", "61")),
 }
 
-PARTS = {"mkldnn::_linear_pointwise": "products", "aten::_scaled_dot_product_flash_attention_for_cpu": "attention"}
+PARTS = {
+    "mkldnn::_linear_pointwise": "products",
+    "aten::_scaled_dot_product_flash_attention_for_cpu": "attention",
+}
 """What of a pass the hardware sets: torch's names of it, and ours."""
 
 
@@ -45,7 +49,11 @@ def one_pass(count: int, tokens: int = TOKENS, whole: bool = False) -> Callable[
 
     from dise_core import LLM
 
-    with patch("dise_adapters.loading.LlamaForward.covers", return_value=False) if whole else nullcontext():
+    with (
+        patch("dise_adapters.loading.LlamaForward.covers", return_value=False)
+        if whole
+        else nullcontext()
+    ):
         forward: Any = LLM("countdown").predictor._reader._forward  # type: ignore[attr-defined]
     ids = np.random.default_rng(0).integers(0, 20, (count, tokens))
     places = np.flatnonzero(np.arange(count * tokens) % tokens >= tokens - READ)
@@ -95,7 +103,10 @@ def products() -> dict[str, float]:
 
     found = {}
     for dtype in (torch.float32, torch.bfloat16):
-        plain, states = torch.nn.Linear(192, 512, bias=False).to(dtype), torch.randn(2048, 192).to(dtype)
+        plain, states = (
+            torch.nn.Linear(192, 512, bias=False).to(dtype),
+            torch.randn(2048, 192).to(dtype),
+        )
         for name, product in (("torch", plain), ("packed", linear(plain))):
             times = []
             for _ in range(60):
@@ -103,13 +114,17 @@ def products() -> dict[str, float]:
                 with torch.inference_mode():
                     product(states)
                 times.append(time.perf_counter() - started)
-            found[f"{str(dtype).removeprefix('torch.')}, {name}"] = 2 * 2048 * 192 * 512 / statistics.median(times) / 1e9
+            found[f"{str(dtype).removeprefix('torch.')}, {name}"] = (
+                2 * 2048 * 192 * 512 / statistics.median(times) / 1e9
+            )
     return found
 
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--count", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--tokens", type=int, default=TOKENS, help=argparse.SUPPRESS)
     for flag in ("--other-thread", "--give-back", "--whole"):
@@ -128,8 +143,14 @@ def main() -> None:
         command = [sys.executable, __file__, "--count", str(count), *flags]
         found = float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
         print(f"| {name} | {found:.2f} | {found / count:.2f} |", flush=True)
-    print("\nOf 32 sequences at once: " + ", ".join(f"{name} {share:.0%}" for name, share in shares(32).items()))
-    print("\nA product of its shape: " + ", ".join(f"{rate:.0f} GFLOP/s in {name}" for name, rate in products().items()))
+    print(
+        "\nOf 32 sequences at once: "
+        + ", ".join(f"{name} {share:.0%}" for name, share in shares(32).items())
+    )
+    print(
+        "\nA product of its shape: "
+        + ", ".join(f"{rate:.0f} GFLOP/s in {name}" for name, rate in products().items())
+    )
 
 
 if __name__ == "__main__":

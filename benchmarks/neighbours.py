@@ -1,11 +1,13 @@
-"""Decoding and serving alone and beside one busy process a core, with dise's threads and with OpenMP's own way to wait.
+"""Decoding and serving alone and beside one busy process a core, with dise's threads and with
+OpenMP's own way to wait.
 
 python benchmarks/neighbours.py [--rounds 5] [--spin TURNS ...]
 
-Each way runs in processes of its own, since OpenMP reads its settings when it is loaded; they take turns, round by round,
-alone and beside the neighbours, which run only then. Alone: the lower quartile, as other work on the machine may only add to
-it; beside: the median. Fair: how many times longer the same threads take if each has its equal share of the cores.
---spin adds ways that spin so many turns, with GNU's OpenMP.
+Each way runs in processes of its own, since OpenMP reads its settings when it is loaded; they take
+turns, round by round, alone and beside the neighbours, which run only then. Alone: the lower
+quartile, as other work on the machine may only add to it; beside: the median. Fair: how many times
+longer the same threads take if each has its equal share of the cores. --spin adds ways that spin so
+many turns, with GNU's OpenMP.
 """
 
 from __future__ import annotations
@@ -39,13 +41,22 @@ Job = Callable[[], float]
 
 def environments(spins: Sequence[int]) -> dict[str, dict[str, str]]:
     """Return the environment of each way."""
-    silent = {name: value for name, value in os.environ.items() if name not in (*WAIT_VARIABLES, *COUNT_VARIABLES)}
-    ways = {"dise": silent, "OpenMP's own": silent | OPENMP_DEFAULTS | {"OMP_NUM_THREADS": str(num_cores())}}
+    silent = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in (*WAIT_VARIABLES, *COUNT_VARIABLES)
+    }
+    ways = {
+        "dise": silent,
+        "OpenMP's own": silent | OPENMP_DEFAULTS | {"OMP_NUM_THREADS": str(num_cores())},
+    }
     return ways | {f"{turns} turns": silent | {"GOMP_SPINCOUNT": str(turns)} for turns in spins}
 
 
 def decode() -> None:
-    """Print torch's number of threads; then, for each number of prompts on a line, decode them and print the seconds."""
+    """Print torch's number of threads; then, for each number of prompts on a line, decode them and
+    print the seconds.
+    """
     from dise_app.cli.memory import keep_freed_memory, settled
     from dise_core import LLM, SamplingParams
 
@@ -54,9 +65,13 @@ def decode() -> None:
     import torch
 
     print(torch.get_num_threads(), flush=True)
-    params = SamplingParams(max_tokens=MAX_TOKENS, block_length=16, selector="response", logprobs=None)
+    params = SamplingParams(
+        max_tokens=MAX_TOKENS, block_length=16, selector="response", logprobs=None
+    )
     for line in sys.stdin:
-        prompts = [f"{n % 97 + 1},{n % 37 + 1},{n % 11 + 1} -> {n % 90 + 1}" for n in range(int(line))]
+        prompts = [
+            f"{n % 97 + 1},{n % 37 + 1},{n % 11 + 1} -> {n % 90 + 1}" for n in range(int(line))
+        ]
         started = time.perf_counter()
         llm.generate(prompts, params)
         print(time.perf_counter() - started, flush=True)
@@ -64,7 +79,9 @@ def decode() -> None:
 
 @contextmanager
 def decoder(environment: Mapping[str, str]) -> Iterator[tuple[int, Callable[[int], float]]]:
-    """Yield the number of threads of a process that decodes, and what has it decode so many prompts."""
+    """Yield the number of threads of a process that decodes, and what has it decode so many
+    prompts.
+    """
     process = subprocess.Popen(
         [sys.executable, __file__, "--decode"],
         env=dict(environment),
@@ -97,7 +114,9 @@ def neighbours(count: int) -> Iterator[None]:
 
 
 def measure(jobs: Mapping[str, Job], rounds: int) -> dict[str, tuple[float, float]]:
-    """Return the seconds of each way alone, the lower quartile, and beside one busy process a core, the median."""
+    """Return the seconds of each way alone, the lower quartile, and beside one busy process a core,
+    the median.
+    """
     times: dict[tuple[str, bool], list[float]] = {}
     for _ in range(2):
         for job in jobs.values():
@@ -107,20 +126,32 @@ def measure(jobs: Mapping[str, Job], rounds: int) -> dict[str, tuple[float, floa
             times.setdefault((name, False), []).append(job())
             with neighbours(num_cores()):
                 times.setdefault((name, True), []).append(job())
-    return {name: (float(np.quantile(times[name, False], 0.25)), statistics.median(times[name, True])) for name in jobs}
+    return {
+        name: (float(np.quantile(times[name, False], 0.25)), statistics.median(times[name, True]))
+        for name in jobs
+    }
 
 
 def show(what: str, jobs: Mapping[str, Job], rounds: int, threads: Mapping[str, int]) -> None:
     """Print a row for each way."""
     for name, (alone, beside) in measure(jobs, rounds).items():
         fair = max(1.0, (threads[name] + num_cores()) / num_cores())
-        cells = [what, name, str(threads[name]), f"{alone:.3f}", f"{beside:.3f}", f"{beside / alone:.2f}"]
+        cells = [
+            what,
+            name,
+            str(threads[name]),
+            f"{alone:.3f}",
+            f"{beside:.3f}",
+            f"{beside / alone:.2f}",
+        ]
         print(f"| {' | '.join(cells)} | {fair:.1f} | {beside / alone / fair:.2f} |", flush=True)
 
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--spin", type=int, nargs="*", default=[], metavar="TURNS")
     parser.add_argument("--decode", action="store_true", help=argparse.SUPPRESS)
@@ -128,7 +159,9 @@ def main() -> None:
     if args.decode:
         decode()
         return
-    print(f"{num_cores()} cores, {psutil.cpu_percent(2):.0f}% busy with other work before the start\n")
+    print(
+        f"{num_cores()} cores, {psutil.cpu_percent(2):.0f}% busy with other work before the start\n"
+    )
     print("| | threads' way | threads | alone, s | beside, s | times slower | fair | of fair |")
     print("| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |")
     ways = environments(args.spin)
@@ -141,7 +174,8 @@ def main() -> None:
     with ExitStack() as stack:
         urls = {name: stack.enter_context(server("float32", env))[0] for name, env in ways.items()}
         asked: dict[str, Job] = {
-            name: lambda url=url: asyncio.run(ask(url, REQUESTS, REQUESTS, MAX_TOKENS)) for name, url in urls.items()
+            name: lambda url=url: asyncio.run(ask(url, REQUESTS, REQUESTS, MAX_TOKENS))
+            for name, url in urls.items()
         }
         show(f"serving, requests at once: {REQUESTS}", asked, args.rounds, threads)
 

@@ -2,9 +2,9 @@
 
 python benchmarks/scaling.py [--output docs/results/scaling]
 
-Requests: the embedded model writes 48 tokens for 1 to 256 prompts at once. Lengths: a random model of 10 million parameters
-scores one text of 64 to 2,048 tokens, every token of it, under a vocabulary of 8,192. Linux only. Writes results.json and
-scaling.png.
+Requests: the embedded model writes 48 tokens for 1 to 256 prompts at once. Lengths: a random model
+of 10 million parameters scores one text of 64 to 2,048 tokens, every token of it, under a
+vocabulary of 8,192. Linux only. Writes results.json and scaling.png.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ def requests() -> list[Row]:
     llm = settled(LLM("countdown"))
     prompts = [f"{n % 97 + 1},{n % 7 + 2},{n % 13 + 5} -> {n % 50 + 3}" for n in range(COUNTS[-1])]
     params = SamplingParams(max_tokens=48, block_length=16)
-    ways = {str(count): (lambda count=count: llm.generate(prompts[:count], params)) for count in COUNTS}
+    ways = {
+        str(count): (lambda count=count: llm.generate(prompts[:count], params)) for count in COUNTS
+    }
     times, _ = take_turns(ways, ROUNDS)
     alone = statistics.median(times["1"])
     print("| requests at once | seconds | ms a request | of as many one by one |")
@@ -48,14 +50,25 @@ def requests() -> list[Row]:
     for count in COUNTS:
         seconds = statistics.median(times[str(count)])
         rows.append({"count": count, "seconds": seconds, "share": seconds / (alone * count)})
-        print(f"| {count} | {seconds:.3f} | {seconds / count * 1e3:.1f} | {rows[-1]['share']:.2f} |", flush=True)
+        print(
+            f"| {count} | {seconds:.3f} | {seconds / count * 1e3:.1f} | {rows[-1]['share']:.2f} |",
+            flush=True,
+        )
     return rows
 
 
 def lengths() -> list[Row]:
     """Print and return the time of scoring one text, and the memory above the weights."""
     with tempfile.TemporaryDirectory() as folder:
-        llm = settled(LLM(str(random_llada.write(Path(folder), VOCABULARY, *SHAPES[10], max_length=LENGTHS[-1]))))
+        llm = settled(
+            LLM(
+                str(
+                    random_llada.write(
+                        Path(folder), VOCABULARY, *SHAPES[10], max_length=LENGTHS[-1]
+                    )
+                )
+            )
+        )
     random, params = np.random.default_rng(0), ScoringParams(selector="full")
     print("\n| tokens | seconds | µs a token | peak above the weights, MiB |")
     print("| ---: | ---: | ---: | ---: |")
@@ -69,7 +82,9 @@ def lengths() -> list[Row]:
             times.append(time.perf_counter() - started)
         seconds, peak = statistics.median(times[1:]), memory("VmHWM") - before
         rows.append({"length": length, "seconds": seconds, "mib": peak})
-        print(f"| {length} | {seconds:.3f} | {seconds / length * 1e6:.0f} | {peak:.0f} |", flush=True)
+        print(
+            f"| {length} | {seconds:.3f} | {seconds / length * 1e6:.0f} | {peak:.0f} |", flush=True
+        )
     return rows
 
 
@@ -85,15 +100,31 @@ def plot(by_count: list[Row], by_length: list[Row], path: Path) -> None:
     each = [row["seconds"] / row["count"] * 1e3 for row in by_count]
     axes[0].plot(counts, each, "o-")
     axes[0].axhline(each[0], color="grey", linestyle=":", label="one by one")
-    axes[0].set(title="Time of a request", xlabel="requests at once", ylabel="ms", ylim=0, xticks=counts)
+    axes[0].set(
+        title="Time of a request", xlabel="requests at once", ylabel="ms", ylim=0, xticks=counts
+    )
     axes[1].plot(sizes, [row["seconds"] * 1e3 for row in by_length], "o-")
     axes[1].plot(
-        sizes, [by_length[0]["seconds"] * 1e3 * n / sizes[0] for n in sizes], color="grey", linestyle=":", label="linear"
+        sizes,
+        [by_length[0]["seconds"] * 1e3 * n / sizes[0] for n in sizes],
+        color="grey",
+        linestyle=":",
+        label="linear",
     )
-    axes[1].set(title="Time of scoring one text", xlabel="tokens", ylabel="ms", yscale="log", xticks=sizes)
+    axes[1].set(
+        title="Time of scoring one text", xlabel="tokens", ylabel="ms", yscale="log", xticks=sizes
+    )
     axes[2].plot(sizes, [row["mib"] for row in by_length], "o-")
-    axes[2].plot(sizes, [n * VOCABULARY * 8 / 2**20 for n in sizes], color="grey", linestyle=":", label="all logits, twice")
-    axes[2].set(title="Peak memory above the weights", xlabel="tokens", ylabel="MiB", ylim=0, xticks=sizes)
+    axes[2].plot(
+        sizes,
+        [n * VOCABULARY * 8 / 2**20 for n in sizes],
+        color="grey",
+        linestyle=":",
+        label="all logits, twice",
+    )
+    axes[2].set(
+        title="Peak memory above the weights", xlabel="tokens", ylabel="MiB", ylim=0, xticks=sizes
+    )
     for axis, ticks in zip(axes, (counts, sizes, sizes), strict=True):
         axis.set_xscale("log", base=2)
         axis.set_xticks(ticks, [str(tick) for tick in ticks])
@@ -104,7 +135,9 @@ def plot(by_count: list[Row], by_length: list[Row], path: Path) -> None:
 
 def main() -> None:
     """Print both tables and write the files."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--output", type=Path)
     args = parser.parse_args()
     keep_freed_memory()
@@ -112,7 +145,9 @@ def main() -> None:
     by_count = requests()
     if args.output is not None:
         args.output.mkdir(parents=True, exist_ok=True)
-        (args.output / "results.json").write_text(json.dumps({"requests": by_count, "lengths": by_length}, indent=1))
+        (args.output / "results.json").write_text(
+            json.dumps({"requests": by_count, "lengths": by_length}, indent=1)
+        )
         plot(by_count, by_length, args.output / "scaling.png")
 
 

@@ -1,10 +1,11 @@
-"""Peak memory of scoring texts under a large vocabulary, above the weights: all logits of each, and ours.
+"""Peak memory of scoring texts under a large vocabulary, above the weights: all logits of each, and
+ours.
 
 python benchmarks/scoring_memory.py [--texts 1] [--tokens 4096] [--vocabulary 126464] [--width 512]
 
-Each way runs in a process of its own on a checkpoint with random weights in LLaDA's format. Buffers of 4 MiB and more go
-back to the system as soon as they are freed: what is counted is what scoring needs, not what glibc happens to keep. Linux
-only.
+Each way runs in a process of its own on a checkpoint with random weights in LLaDA's format. Buffers
+of 4 MiB and more go back to the system as soon as they are freed: what is counted is what scoring
+needs, not what glibc happens to keep. Linux only.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ GIVE_BACK = {"MALLOC_MMAP_THRESHOLD_": str(4 * 2**20)}
 
 
 def measure(way: str, folder: Path, texts: int, tokens: int, vocabulary: int) -> None:
-    """Score the texts once; print, as JSON, the mean score, the seconds, and the peak memory above that after loading."""
+    """Score the texts once; print, as JSON, the mean score, the seconds, and the peak memory above
+    that after loading.
+    """
     from dise_core import LLM, ScoringParams
 
     many = np.random.default_rng(0).integers(0, vocabulary - 2, (texts, tokens))
@@ -53,19 +56,28 @@ def measure(way: str, folder: Path, texts: int, tokens: int, vocabulary: int) ->
     Path("/proc/self/clear_refs").write_text("5")
     started = time.perf_counter()
     value = score()
-    record = {"way": way, "score": value, "seconds": time.perf_counter() - started, "mib": memory("VmHWM") - before}
+    record = {
+        "way": way,
+        "score": value,
+        "seconds": time.perf_counter() - started,
+        "mib": memory("VmHWM") - before,
+    }
     print(json.dumps(record))
 
 
 def memory(field: str) -> float:
     """Return a field of this process's memory status in MiB."""
     status = Path("/proc/self/status").read_text()
-    return int(next(line for line in status.splitlines() if line.startswith(field)).split()[1]) / 1024
+    return (
+        int(next(line for line in status.splitlines() if line.startswith(field)).split()[1]) / 1024
+    )
 
 
 def main() -> None:
     """Print one line for each way, and the ratio."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--texts", type=int, default=1)
     parser.add_argument("--tokens", type=int, default=4096)
     parser.add_argument("--vocabulary", type=int, default=126464)
@@ -77,16 +89,42 @@ def main() -> None:
         measure(args.way, args.folder, args.texts, args.tokens, args.vocabulary)
         return
     with tempfile.TemporaryDirectory() as folder:
-        random_llada.write(Path(folder), args.vocabulary, args.width, layers=2, max_length=args.tokens)
+        random_llada.write(
+            Path(folder), args.vocabulary, args.width, layers=2, max_length=args.tokens
+        )
         rows = []
         for way in WAYS:
-            command = [sys.executable, __file__, "--way", way, "--folder", folder, "--tokens", str(args.tokens)]
-            command += ["--texts", str(args.texts), "--vocabulary", str(args.vocabulary), "--width", str(args.width)]
-            done = subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ | GIVE_BACK)
+            command = [
+                sys.executable,
+                __file__,
+                "--way",
+                way,
+                "--folder",
+                folder,
+                "--tokens",
+                str(args.tokens),
+            ]
+            command += [
+                "--texts",
+                str(args.texts),
+                "--vocabulary",
+                str(args.vocabulary),
+                "--width",
+                str(args.width),
+            ]
+            done = subprocess.run(
+                command, check=True, capture_output=True, text=True, env=os.environ | GIVE_BACK
+            )
             rows.append(json.loads(done.stdout))
-    print(f"{args.texts} x {args.tokens} tokens, V = {args.vocabulary}, d = {args.width}, 2 layers, float32")
+    print(
+        f"{args.texts} x {args.tokens} tokens, V = {args.vocabulary}, d = {args.width}, 2 layers, "
+        "float32"
+    )
     for row in rows:
-        print(f"{row['way']:6s} {row['mib']:8.0f} MiB above the weights {row['seconds']:7.2f} s  score {row['score']:.6f}")
+        print(
+            f"{row['way']:6s} {row['mib']:8.0f} MiB above the weights {row['seconds']:7.2f} s  "
+            f"score {row['score']:.6f}"
+        )
     print(f"memory of the naive way: {rows[0]['mib'] / rows[1]['mib']:.1f} times ours")
 
 

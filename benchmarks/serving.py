@@ -1,4 +1,5 @@
-"""Measure the server: throughput at 64 at once against one at a time, and its memory over many requests.
+"""Measure the server: throughput at 64 at once against one at a time, and its memory over many
+requests.
 
 python benchmarks/serving.py [--requests 5000]
 
@@ -39,14 +40,18 @@ def body(number: int, max_tokens: int) -> dict[str, object]:
 
 
 async def ask(url: str, count: int, at_once: int, max_tokens: int) -> float:
-    """Send `count` requests, at most `at_once` at a time; return the seconds it took. Raises if one fails."""
+    """Send `count` requests, at most `at_once` at a time; return the seconds it took. Raises if one
+    fails.
+    """
     gate = asyncio.Semaphore(at_once)
     limits = httpx.Limits(max_connections=at_once)
     async with httpx.AsyncClient(timeout=120, limits=limits) as client:
 
         async def one(number: int) -> None:
             async with gate:
-                answer = await client.post(f"{url}/v1/chat/completions", json=body(number, max_tokens))
+                answer = await client.post(
+                    f"{url}/v1/chat/completions", json=body(number, max_tokens)
+                )
                 answer.raise_for_status()
 
         started = time.perf_counter()
@@ -55,12 +60,20 @@ async def ask(url: str, count: int, at_once: int, max_tokens: int) -> float:
 
 
 @contextmanager
-def server(dtype: str, environment: Mapping[str, str] | None = None) -> Iterator[tuple[str, psutil.Process]]:
-    """Yield the address and the process of a server whose weights have that dtype, in this environment or another."""
+def server(
+    dtype: str, environment: Mapping[str, str] | None = None
+) -> Iterator[tuple[str, psutil.Process]]:
+    """Yield the address and the process of a server whose weights have that dtype, in this
+    environment or another.
+    """
     run = "from dise_app.cli.main import main; main()"
     command = [sys.executable, "-c", run, "serve", "--port", "0", "--dtype", dtype]
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment and dict(environment)
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=environment and dict(environment),
     )
     assert process.stdout is not None
     found = re.search(r"http://\S+", process.stdout.readline())
@@ -85,7 +98,11 @@ def throughput(url: str, dtype: str, max_tokens: int) -> None:
         ratios.append(together / single)
     single, together = (statistics.median(values) for values in rates.values())
     low, middle, high = min(ratios), statistics.median(ratios), max(ratios)
-    print(f"| {dtype} | {max_tokens} | {single:.1f} | {together:.1f} | {middle:.2f} ({low:.2f} to {high:.2f}) |", flush=True)
+    print(
+        f"| {dtype} | {max_tokens} | {single:.1f} | {together:.1f} | {middle:.2f} ({low:.2f} to "
+        f"{high:.2f}) |",
+        flush=True,
+    )
 
 
 def memory(url: str, process: psutil.Process, count: int) -> None:
@@ -99,10 +116,15 @@ def memory(url: str, process: psutil.Process, count: int) -> None:
 
 def main() -> None:
     """Print both tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--requests", type=int, default=5000)
     args = parser.parse_args()
-    print(f"| weights | tokens | requests a second, one at a time | {AT_ONCE} at once | ratio, median of {PAIRS} (range) |")
+    print(
+        f"| weights | tokens | requests a second, one at a time | {AT_ONCE} at once | ratio, "
+        f"median of {PAIRS} (range) |"
+    )
     print("| --- | ---: | ---: | ---: | --- |")
     for dtype in ("float32", "bfloat16"):
         with server(dtype) as (url, _):

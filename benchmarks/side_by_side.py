@@ -1,4 +1,6 @@
-"""Times ways of doing one thing against each other: they take turns, so that a machine's moods hit all alike."""
+"""Times ways of doing one thing against each other: they take turns, so that a machine's moods hit
+all alike.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ Times = dict[str, list[float]]
 
 
 def take_turns(ways: Mapping[str, Callable[[], Any]], rounds: int) -> tuple[Times, dict[str, Any]]:
-    """Return the seconds of each way in each round, after one that is not counted, and what each returned last."""
+    """Return the seconds of each way in each round, after one that is not counted, and what each
+    returned last.
+    """
     times: Times = {name: [] for name in ways}
     results = {name: way() for name, way in ways.items()}
     for _ in range(rounds):

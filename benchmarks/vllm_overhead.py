@@ -1,10 +1,12 @@
-"""Time a denoising step on vLLM in process and on transformers, side by side in one run, and compare what they write.
+"""Time a denoising step on vLLM in process and on transformers, side by side in one run, and
+compare what they write.
 
-python benchmarks/vllm_overhead.py [--data countdown_cd3_test.jsonl] [--compile]    (in the environment of `make vllm`)
+python benchmarks/vllm_overhead.py [--data countdown_cd3_test.jsonl] [--compile]    (in the
+environment of `make vllm`)
 
-The embedded model, float32. A step advances all sequences once; both engines alternate, after a warm-up. Of vLLM's step the
-body is vLLM's own, the pooler is ours, and the rest is what is done for each request around them. --compile lets vLLM
-compile the model, which needs a C++ compiler.
+The embedded model, float32. A step advances all sequences once; both engines alternate, after a
+warm-up. Of vLLM's step the body is vLLM's own, the pooler is ours, and the rest is what is done for
+each request around them. --compile lets vLLM compile the model, which needs a C++ compiler.
 """
 
 from __future__ import annotations
@@ -68,12 +70,16 @@ def in_parts(llm: LLM, clocks: Sequence[Clock], count: int) -> list[float]:
     """Return the time of one step on vLLM: whole, its body, the pooler and the rest."""
     before = [clock.seconds for clock in clocks]
     whole = milliseconds(llm, count)
-    parts = [(clock.seconds - start) / STEPS * 1e3 for clock, start in zip(clocks, before, strict=True)]
+    parts = [
+        (clock.seconds - start) / STEPS * 1e3 for clock, start in zip(clocks, before, strict=True)
+    ]
     return [whole, *parts, whole - sum(parts)]
 
 
 def agreement(engines: dict[str, LLM], path: Path | None) -> None:
-    """Print on how many Countdown problems both write the same, and how far their scores are apart."""
+    """Print on how many Countdown problems both write the same, and how far their scores
+    are apart.
+    """
     prompts = [item.prompt for item in questions.load("countdown-short", path).items]
     answers = [[a.outputs[0] for a in llm.generate(prompts, PARAMS)] for llm in engines.values()]
     pairs = list(zip(*answers, strict=True))
@@ -84,19 +90,29 @@ def agreement(engines: dict[str, LLM], path: Path | None) -> None:
 
 def main() -> None:
     """Print the table, and how far both agree."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, help="problems; drawn if not given")
     parser.add_argument("--compile", action="store_true", help="let vLLM compile the model")
     args = parser.parse_args()
     options = {"enforce_eager": False} if args.compile else {}
     transformers, vllm = LLM("countdown"), LLM("countdown", engine="vllm", vllm_options=options)
     clocks = watch(vllm)
-    print("| sequences | transformers, ms a step | vLLM, ms a step | body | pooler | rest | ratio, median (range) |")
+    print(
+        "| sequences | transformers, ms a step | vLLM, ms a step | body | pooler | rest | ratio, "
+        "median (range) |"
+    )
     print("| ---: | ---: | ---: | ---: | ---: | ---: | --- |")
     for count in AT_ONCE:
         milliseconds(transformers, count), milliseconds(vllm, count)
-        rounds = [(milliseconds(transformers, count), *in_parts(vllm, clocks, count)) for _ in range(ROUNDS)]
-        medians = " | ".join(f"{statistics.median(column):.2f}" for column in zip(*rounds, strict=True))
+        rounds = [
+            (milliseconds(transformers, count), *in_parts(vllm, clocks, count))
+            for _ in range(ROUNDS)
+        ]
+        medians = " | ".join(
+            f"{statistics.median(column):.2f}" for column in zip(*rounds, strict=True)
+        )
         ratios = [whole / other for other, whole, *_ in rounds]
         low, middle, high = min(ratios), statistics.median(ratios), max(ratios)
         print(f"| {count} | {medians} | {middle:.2f} ({low:.2f} to {high:.2f}) |", flush=True)

@@ -1,4 +1,6 @@
-"""The options of params.py that a door leaves out, each with its reason. Every other is at every door; a test compares."""
+"""The options of params.py that a door leaves out, each with its reason. Every other is at every
+door; a test compares.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,7 @@ NAMED_BY_SCORE: Reasons = dict.fromkeys(
 
 NO_REPORT: Reasons = {"logprobs": "experiments look at scores, not at a report on every token"}
 
-SAMPLED: Reasons = {
-    **NAMED_BY_SCORE,
-    **NO_REPORT,
-    "best_of": "all n answers are kept and compared",
-}
+SAMPLED: Reasons = {**NAMED_BY_SCORE, **NO_REPORT, "best_of": "all n answers are kept and compared"}
 """Several answers a question."""
 
 LIKELIHOOD: Reasons = {**NAMED_BY_SCORE}

@@ -20,7 +20,11 @@ class Answers:
     predictor: MaskPredictor
 
     def written(
-        self, prompt: GivenPrompt, generations: Sequence[Generation], params: SamplingParams, cost: Cost
+        self,
+        prompt: GivenPrompt,
+        generations: Sequence[Generation],
+        params: SamplingParams,
+        cost: Cost,
     ) -> RequestOutput:
         """Return the n responses with the best score of those that were written, best first."""
         kept = _best_first(generations)[: params.n]
@@ -37,7 +41,11 @@ class Answers:
         return replace(answer, cache=params.cache, seed=params.seed)
 
     def given(
-        self, prompt: GivenPrompt, generations: Sequence[Generation], params: ScoringParams, cost: Cost
+        self,
+        prompt: GivenPrompt,
+        generations: Sequence[Generation],
+        params: ScoringParams,
+        cost: Cost,
     ) -> RequestOutput:
         """Return the given responses, best score first."""
         ranked = _best_first(generations)
@@ -53,9 +61,13 @@ class Answers:
     ) -> RequestOutput:
         num_written = sum(len(generation.sequence.text_positions) for generation in generations)
         usage = Usage(len(prompt.ids), num_written, cost.nfe, cost.computed, seconds=0.0)
-        return RequestOutput(prompt.text, tuple(prompt.ids.tolist()), self.predictor.name, tuple(outputs), usage)
+        return RequestOutput(
+            prompt.text, tuple(prompt.ids.tolist()), self.predictor.name, tuple(outputs), usage
+        )
 
-    def _output(self, index: int, generation: Generation, params: ScoringParams) -> CompletionOutput:
+    def _output(
+        self, index: int, generation: Generation, params: ScoringParams
+    ) -> CompletionOutput:
         sequence = generation.sequence
         return CompletionOutput(
             text=self.predictor.tokenizer.decode(sequence.ids[sequence.text_positions]),
@@ -75,8 +87,12 @@ class Answers:
         selected = sequence.mask_of(generation.evaluation.score.positions)[sequence.prompt_length :]
         is_end = sequence.special.is_end(sequence.response)
         text_of = self.predictor.tokenizer.token_text
-        written = zip(*(each.tolist() for each in (sequence.response, selected, is_end)), strict=True)
-        read: Iterable[tuple[float | None, list[int], list[float]]] = repeat((None, [], []), len(sequence.response))
+        written = zip(
+            *(each.tolist() for each in (sequence.response, selected, is_end)), strict=True
+        )
+        read: Iterable[tuple[float | None, list[int], list[float]]] = repeat(
+            (None, [], []), len(sequence.response)
+        )
         if report is not None:
             columns = (report.logprobs, report.top_ids, report.top_logprobs)
             read = zip(*(each.tolist() for each in columns), strict=True)
@@ -107,9 +123,13 @@ def _finish_reason(generation: Generation) -> str:
 
 
 def _stopped(output: CompletionOutput, stops: Sequence[str]) -> CompletionOutput:
-    """Return the output with its text up to the first of the stop texts; itself where it holds none."""
+    """Return the output with its text up to the first of the stop texts; itself where it holds
+    none.
+    """
     found = [place for stop in stops if (place := output.text.find(stop)) >= 0]
-    return replace(output, text=output.text[: min(found)], finish_reason="stop") if found else output
+    return (
+        replace(output, text=output.text[: min(found)], finish_reason="stop") if found else output
+    )
 
 
 def with_seconds(output: RequestOutput, seconds: float) -> RequestOutput:

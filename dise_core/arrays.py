@@ -1,4 +1,6 @@
-"""Names for the arrays that travel through the library. Shapes stand in brackets where they are used."""
+"""Names for the arrays that travel through the library. Shapes stand in brackets where they are
+used.
+"""
 
 import numpy as np
 import numpy.typing as npt

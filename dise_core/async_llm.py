@@ -27,10 +27,11 @@ from dise_core.reading import Canvas, Plan, Read
 class CanvasUpdate:
     """What one denoising step has changed in a response under way.
 
-    index: which of the request's samples. committed: (place in the response, token id, its text) of the tokens that are new
-    since the last update; those of the last step come with the answer. num_tokens: the canvas's length. text: all text
-    before the first mask. is_fresh: the canvas was begun anew (a length controller has masked its tail again), so what was
-    committed before no longer stands.
+    index: which of the request's samples. committed: (place in the response, token id, its text) of
+    the tokens that are new since the last update; those of the last step come with the answer.
+    num_tokens: the canvas's length. text: all text before the first mask. is_fresh: the canvas was
+    begun anew (a length controller has masked its tail again), so what was committed before no
+    longer stands.
     """
 
     index: int
@@ -43,7 +44,8 @@ class CanvasUpdate:
 class AsyncLLM:
     """A loaded model whose methods are LLM's, awaited; requests of all callers share batches.
 
-    A caller that is cancelled, by a time-out for example, frees its request's place before the next forward pass.
+    A caller that is cancelled, by a time-out for example, frees its request's place before the next
+    forward pass.
 
     >>> async with AsyncLLM("countdown") as llm:
     ...     async with asyncio.timeout(10):
@@ -59,9 +61,11 @@ class AsyncLLM:
         max_waiting: int = 1024,
         **options: Unpack[EngineOptions],
     ) -> None:
-        """Load the models as LLM does and start the engine's thread; at most max_waiting requests wait for a place.
+        """Load the models as LLM does and start the engine's thread; at most max_waiting requests
+        wait for a place.
 
-        Each method raises OverloadedError where one more would have to wait, ClosedError after `close`.
+        Each method raises OverloadedError where one more would have to wait, ClosedError after
+        `close`.
         """
         loaded: list[LLM] = []
 
@@ -87,7 +91,9 @@ class AsyncLLM:
         return await self._all(self.planner.generations(prompts, params, chat))
 
     async def chat(
-        self, conversations: Sequence[Message] | Sequence[Sequence[Message]], params: SamplingParams | None = None
+        self,
+        conversations: Sequence[Message] | Sequence[Sequence[Message]],
+        params: SamplingParams | None = None,
     ) -> list[RequestOutput]:
         """Return the responses to each conversation, as LLM.chat."""
         return await self._all(self.planner.conversations(conversations, params))
@@ -112,15 +118,20 @@ class AsyncLLM:
         chat: bool | None = None,
     ) -> RequestOutput:
         """Return the candidates, likeliest first, as LLM.rank."""
-        return await self.run(self.planner.rank(prompt, candidates, params or ScoringParams(), chat))
+        return await self.run(
+            self.planner.rank(prompt, candidates, params or ScoringParams(), chat)
+        )
 
     async def run(self, plan: Plan[RequestOutput]) -> RequestOutput:
         """Return what comes of one of the planner's plans."""
         answer, seconds = await asyncio.wrap_future(self.engine.submit(plan))
         return with_seconds(answer, seconds)
 
-    async def stream(self, plan: Plan[RequestOutput]) -> AsyncGenerator[CanvasUpdate | RequestOutput, None]:
-        """Yield what each denoising step of one of the planner's plans commits, and last its answer.
+    async def stream(
+        self, plan: Plan[RequestOutput]
+    ) -> AsyncGenerator[CanvasUpdate | RequestOutput, None]:
+        """Yield what each denoising step of one of the planner's plans commits, and last its
+        answer.
 
         Leaving the iteration early ends the request.
         """
@@ -136,7 +147,10 @@ class AsyncLLM:
         try:
             while (reads := await news.get()) is not None:
                 for read in reads:
-                    if read.canvas is not None and (update := canvases.update(read, read.canvas)) is not None:
+                    if (
+                        read.canvas is not None
+                        and (update := canvases.update(read, read.canvas)) is not None
+                    ):
                         yield update
             answer, seconds = await future
             yield with_seconds(answer, seconds)
@@ -144,7 +158,8 @@ class AsyncLLM:
             future.cancel()
 
     async def close(self, grace: float = 30.0) -> int:
-        """Take no more requests, let those under way end, and fail what is left after `grace` seconds with ClosedError.
+        """Take no more requests, let those under way end, and fail what is left after `grace`
+        seconds with ClosedError.
 
         Returns how many were left.
         """
@@ -154,12 +169,17 @@ class AsyncLLM:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         await self.close()
 
     async def _all(self, plans: Iterable[Plan[RequestOutput]]) -> list[RequestOutput]:
-        """Return all answers, or raise the first request's error after the others are done; none runs on if cancelled."""
+        """Return all answers, or raise the first request's error after the others are done; none
+        runs on if cancelled.
+        """
         tasks = [asyncio.ensure_future(self.run(plan)) for plan in plans]
         try:
             await asyncio.wait(tasks)
@@ -182,12 +202,20 @@ class _Canvases:
         now = read.token_ids[canvas.start :]
         before = self._last.get(canvas.sample)
         self._last[canvas.sample] = now
-        is_fresh = before is None or len(before) != len(now) or bool(((before != mask_id) & (before != now)).any())
-        is_new = now != mask_id if is_fresh or before is None else (now != mask_id) & (before == mask_id)
+        is_fresh = (
+            before is None
+            or len(before) != len(now)
+            or bool(((before != mask_id) & (before != now)).any())
+        )
+        is_new = (
+            now != mask_id if is_fresh or before is None else (now != mask_id) & (before == mask_id)
+        )
         places = np.flatnonzero(is_new)
         if len(places) == 0 and not is_fresh:
             return None
         masked = np.flatnonzero(now == mask_id)
         written = now[: masked[0]] if len(masked) else now
-        committed = tuple((int(place), int(now[place]), tokenizer.token_text(int(now[place]))) for place in places)
+        committed = tuple(
+            (int(place), int(now[place]), tokenizer.token_text(int(now[place]))) for place in places
+        )
         return CanvasUpdate(canvas.sample, committed, len(now), tokenizer.decode(written), is_fresh)

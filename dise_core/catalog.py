@@ -11,7 +11,14 @@ from pydantic import ValidationError
 
 from dise_core.claims import choose
 from dise_core.errors import InputError, UnknownNameError
-from dise_core.interfaces import LengthController, MaskPredictor, Scorer, Selector, Strategy, UnmaskingPolicy
+from dise_core.interfaces import (
+    LengthController,
+    MaskPredictor,
+    Scorer,
+    Selector,
+    Strategy,
+    UnmaskingPolicy,
+)
 from dise_core.params import EngineConfig, input_error
 from dise_core.selection import Union
 
@@ -24,7 +31,9 @@ OWN_DISTRIBUTION = "dise"
 
 @dataclass(frozen=True, slots=True)
 class Entry(Generic[C]):
-    """A registered class, the name of the plugin that brought it, and that of the plugin's distribution."""
+    """A registered class, the name of the plugin that brought it, and that of the plugin's
+    distribution.
+    """
 
     cls: type[C]
     plugin: str
@@ -38,7 +47,9 @@ class Entry(Generic[C]):
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """Strategies and models by name. An unknown name is an error that lists the known ones, never a default."""
+    """Strategies and models by name. An unknown name is an error that lists the known ones, never a
+    default.
+    """
 
     selectors: Mapping[str, Entry[Selector]]
     scorers: Mapping[str, Entry[Scorer]]
@@ -55,19 +66,28 @@ class Catalog:
         """Return the scorer of that name with its settings."""
         return _build("scorer", name, self.scorers, settings or {})
 
-    def length_controller(self, name: str, settings: Mapping[str, Any] | None = None) -> LengthController:
+    def length_controller(
+        self, name: str, settings: Mapping[str, Any] | None = None
+    ) -> LengthController:
         """Return the length controller of that name with its settings."""
         return _build("length controller", name, self.length_controllers, settings or {})
 
-    def unmasking_policy(self, name: str, settings: Mapping[str, Any] | None = None) -> UnmaskingPolicy:
-        """Return the unmasking policy of that name with its settings; _ may stand for -, as LLaDA writes it."""
-        return _build("unmasking policy", name.replace("_", "-"), self.unmasking_policies, settings or {})
+    def unmasking_policy(
+        self, name: str, settings: Mapping[str, Any] | None = None
+    ) -> UnmaskingPolicy:
+        """Return the unmasking policy of that name with its settings; _ may stand for -, as LLaDA
+        writes it.
+        """
+        return _build(
+            "unmasking policy", name.replace("_", "-"), self.unmasking_policies, settings or {}
+        )
 
     def load_model(self, model: str, config: EngineConfig) -> MaskPredictor:
-        """Load a model by its name, folder or hub id, with the adapter that config.adapter names, else that which claims it.
+        """Load a model by its name, folder or hub id, with the adapter that config.adapter names,
+        else that which claims it.
 
-        Adapters of other distributions come before the built-in ones. Raises InputError if none or several claim it,
-        ModelError if it cannot be loaded.
+        Adapters of other distributions come before the built-in ones. Raises InputError if none or
+        several claim it, ModelError if it cannot be loaded.
         """
         return choose(model, config.adapter, self.mask_predictors).cls.load(model, config)
 
@@ -76,7 +96,9 @@ class Catalog:
         if name not in self.selectors and numbered and f"{numbered[1]}-K" in self.selectors:
             return _build("selector", f"{numbered[1]}-K", self.selectors, {"k": int(numbered[2])})
         if name.endswith("-K") and name in self.selectors:
-            raise InputError(f"selector {name!r} needs a number, for example {name[:-1]}10", "selector")
+            raise InputError(
+                f"selector {name!r} needs a number, for example {name[:-1]}10", "selector"
+            )
         return _build("selector", name, self.selectors, {})
 
 

@@ -1,4 +1,6 @@
-"""Which adapter loads a model: the one that the user names, else the one that claims it, other people's before ours."""
+"""Which adapter loads a model: the one that the user names, else the one that claims it, other
+people's before ours.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,13 @@ ADVICE = "--adapter NAME (in Python adapter=NAME)"
 
 
 def choose(model: str, adapter: str | None, adapters: Adapters) -> Entry[MaskPredictor]:
-    """Return the adapter of that name, without asking whether it claims the model; for None the one that does.
+    """Return the adapter of that name, without asking whether it claims the model; for None the one
+    that does.
 
-    A model that an adapter is named after is asked of that adapter alone, if it claims it. Else an adapter of another
-    distribution wins over the built-in ones, which are then not asked. An adapter that fails when it is asked stops nobody.
-    Raises InputError if none claims the model, which tells what is known of it, or two of the same standing.
+    A model that an adapter is named after is asked of that adapter alone, if it claims it. Else an
+    adapter of another distribution wins over the built-in ones, which are then not asked. An
+    adapter that fails when it is asked stops nobody. Raises InputError if none claims the model,
+    which tells what is known of it, or two of the same standing.
     """
     if adapter is not None:
         if adapter not in adapters:
@@ -32,24 +36,36 @@ def choose(model: str, adapter: str | None, adapters: Adapters) -> Entry[MaskPre
     ours = {name: entry for name, entry in adapters.items() if entry.is_built_in}
     failures: dict[str, str] = {}
     for group in (named, others, ours):
-        claiming = {name: entry for name, entry in group.items() if _is_claimed(name, entry, model, failures)}
+        claiming = {
+            name: entry
+            for name, entry in group.items()
+            if _is_claimed(name, entry, model, failures)
+        }
         if len(claiming) > 1:
-            rivals = " and ".join(f"{name!r} of plugin {entry.plugin!r}" for name, entry in claiming.items())
-            raise InputError(f"model {model!r} is claimed by {rivals}; choose one with {ADVICE}", "model")
+            rivals = " and ".join(
+                f"{name!r} of plugin {entry.plugin!r}" for name, entry in claiming.items()
+            )
+            raise InputError(
+                f"model {model!r} is claimed by {rivals}; choose one with {ADVICE}", "model"
+            )
         if claiming:
             return next(iter(claiming.values()))
     raise _unclaimed(model, adapters, failures)
 
 
 def claim(name: str, entry: Entry[MaskPredictor], model: str) -> tuple[bool, str | None]:
-    """Return whether the adapter of that name claims the model, and in one line how it failed where it could not tell."""
+    """Return whether the adapter of that name claims the model, and in one line how it failed where
+    it could not tell.
+    """
     try:
         return bool(entry.cls.claims(model)), None
     except Exception as error:
         return False, _failure(name, entry, "claims", error)
 
 
-def _is_claimed(name: str, entry: Entry[MaskPredictor], model: str, failures: dict[str, str]) -> bool:
+def _is_claimed(
+    name: str, entry: Entry[MaskPredictor], model: str, failures: dict[str, str]
+) -> bool:
     is_claimed, failure = claim(name, entry, model)
     if failure is not None:
         failures[name] = failure
@@ -57,7 +73,9 @@ def _is_claimed(name: str, entry: Entry[MaskPredictor], model: str, failures: di
 
 
 def _unclaimed(model: str, adapters: Adapters, failures: dict[str, str]) -> DiseError:
-    """Return the error that says why nobody loads the model: what stands in the way of knowing it, else what it is."""
+    """Return the error that says why nobody loads the model: what stands in the way of knowing it,
+    else what it is.
+    """
     told: list[str] = []
     for name, entry in adapters.items():
         try:
@@ -70,7 +88,14 @@ def _unclaimed(model: str, adapters: Adapters, failures: dict[str, str]) -> Dise
         except Exception as error:
             failures.setdefault(name, _failure(name, entry, "explain", error))
     facts = [*filter(None, dict.fromkeys(told)), *failures.values()]
-    advice = [f"Load it with an adapter of your choice, {ADVICE}, or install a plugin that has one for it"] if facts else []
+    advice = (
+        [
+            f"Load it with an adapter of your choice, {ADVICE}, or install a plugin that has one "
+            "for it"
+        ]
+        if facts
+        else []
+    )
     return UnknownNameError("model", model, adapters, ". ".join([*facts, *advice]))
 
 

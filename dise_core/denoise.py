@@ -1,4 +1,6 @@
-"""Semi-autoregressive denoising as a plan: blocks from left to right, the surest tokens of a block first."""
+"""Semi-autoregressive denoising as a plan: blocks from left to right, the surest tokens of a block
+first.
+"""
 
 from __future__ import annotations
 
@@ -28,22 +30,27 @@ from dise_core.schedule import Schedule, at_rate, in_steps, in_time, share
 from dise_core.sequence import SpecialTokens, TokenSequence, Translate
 
 MAX_IDLE_STEPS = 100
-"""Steps in a row in which a policy may commit nothing. One that draws at random may, now and then."""
+"""Steps in a row in which a policy may commit nothing. One that draws at random may, now and then.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Denoiser:
     """Writes responses by filling masks; its settings are those of one request.
 
-    max_tokens: the base length of a response. max_length: the longest text that the model takes. Exactly one schedule
-    holds: `steps` denoising steps spread evenly over the blocks of a response of max_tokens, or else `tokens_per_step` a
-    step; with `eps` the steps are even in time instead of in tokens. `forbidden` ids are never written; the mask id never
-    is. `cfg_scale` > 0 adds classifier-free guidance against the same canvas with its prompt masked. `sample`: which of
-    the request's responses this is. `cache`: after a block's first step run only what follows its start ("prefix") or only
-    the block ("dual") against kept keys and values. Source: Fast-dLLM. Where only a tail of the response is written, what
-    stands before it runs once, for this tail and for all that follow it there. `early_exit`: where at a block's first step
-    every mask that is left would become an end token, each with more than this probability, they do and the text is done.
-    `slot`: under which keys and values are kept. `is_tempered` and `unranked`: how candidates are ranked, see Candidates.
+    max_tokens: the base length of a response. max_length: the longest text that the model takes.
+    Exactly one schedule
+    holds: `steps` denoising steps spread evenly over the blocks of a response of max_tokens, or
+    else `tokens_per_step` a step; with `eps` the steps are even in time instead of in tokens.
+    `forbidden` ids are never written; the mask id never is. `cfg_scale` > 0 adds classifier-free
+    guidance against the same canvas with its prompt masked. `sample`: which of the request's
+    responses this is. `cache`: after a block's first step run only what follows its start
+    ("prefix") or only the block ("dual") against kept keys and values. Source: Fast-dLLM. Where
+    only a tail of the response is written, what stands before it runs once, for this tail and for
+    all that follow it there. `early_exit`: where at a block's first step every mask that is left
+    would become an end token, each with more than this probability, they do and the text is done.
+    `slot`: under which keys and values are kept. `is_tempered` and `unranked`: how candidates are
+    ranked, see Candidates.
     """
 
     special: SpecialTokens
@@ -72,17 +79,25 @@ class Denoiser:
     def mask_id(self) -> int:
         """The id of the mask token. Raises InputError for a model that has none."""
         if self.special.mask_id is None:
-            raise InputError("this model has no mask token, so it cannot denoise; use a diffusion language model", "model")
+            raise InputError(
+                "this model has no mask token, so it cannot denoise; use a diffusion language "
+                "model",
+                "model",
+            )
         return self.special.mask_id
 
     @property
     def rate(self) -> int:
-        """Tokens that a step commits where no number of steps is given: tokens_per_step, or what `steps` come to."""
+        """Tokens that a step commits where no number of steps is given: tokens_per_step, or what
+        `steps` come to.
+        """
         return self.tokens_per_step if self.steps is None else -(-self.max_tokens // self.steps)
 
     def text(self, ids: Ids, prompt_length: int) -> TokenSequence:
         """Return ids [N] as a text whose first prompt_length tokens are the prompt."""
-        return TokenSequence(ids, prompt_length, self.special, self.block_length, self.translate, self.max_length)
+        return TokenSequence(
+            ids, prompt_length, self.special, self.block_length, self.translate, self.max_length
+        )
 
     def masks(self, count: int) -> Ids:
         """Return `count` mask ids, int64 [count]."""
@@ -95,20 +110,30 @@ class Denoiser:
         return self.text(ids, len(prompt))
 
     def denoise(
-        self, canvas: Ids, start: int, prompt_length: int, *, first_step: int = 0, steps: int | None = None
+        self,
+        canvas: Ids,
+        start: int,
+        prompt_length: int,
+        *,
+        first_step: int = 0,
+        steps: int | None = None,
     ) -> Plan[Ids]:
-        """Return a plan of canvas, int64 [N], with every mask from `start` on filled; the argument stays unchanged.
+        """Return a plan of canvas, int64 [N], with every mask from `start` on filled; the argument
+        stays unchanged.
 
-        Blocks of block_length count from `start`; the last may be shorter. `steps` are spread over the blocks that hold a
-        mask; None takes `rate` tokens a step. Denoising steps count from `first_step`, which keys the sampling noise, so a
-        second pass over one request must begin where it draws anew.
+        Blocks of block_length count from `start`; the last may be shorter. `steps` are spread over
+        the blocks that hold a mask; None takes `rate` tokens a step. Denoising steps count from
+        `first_step`, which keys the sampling noise, so a second pass over one request must begin
+        where it draws anew.
         """
         canvas = canvas.copy()
         blocks = list(self._blocks(canvas, start))
         step = first_step
         context = canvas[:start].copy() if start > prompt_length else np.zeros(0, np.int64)
         for index, block in enumerate(blocks):
-            schedule = self._schedule(len(block), None if steps is None else max(1, share(steps, index, len(blocks))))
+            schedule = self._schedule(
+                len(block), None if steps is None else max(1, share(steps, index, len(blocks)))
+            )
             kept = len(context) if np.array_equal(context, self.slot.context) else 0
             step = yield from self._fill(canvas, block, schedule, step, prompt_length, kept)
             self.slot.context = context
@@ -120,7 +145,14 @@ class Denoiser:
         drawing = (self.temperature, self.top_p, self.top_k, noise)
         return Candidates(*drawing, confidence, forbidden, self.is_tempered, self.unranked)
 
-    def ask(self, canvas: Ids, positions: Ids, readout: Readout, prompt_length: int, cache: CacheHint | None = None) -> Read:
+    def ask(
+        self,
+        canvas: Ids,
+        positions: Ids,
+        readout: Readout,
+        prompt_length: int,
+        cache: CacheHint | None = None,
+    ) -> Read:
         """Return a Read of the canvas as it is now, with this request's guidance."""
         guidance = None
         if self.cfg_scale:
@@ -131,15 +163,23 @@ class Denoiser:
         return Read(canvas.copy(), positions, readout, guidance=guidance, canvas=shown, cache=cache)
 
     def _hint(self, block: Ids, length: int, is_first: bool, kept: int) -> CacheHint | None:
-        """Return what may be kept at a step of a block, None where nothing may. kept: tokens before the tail that are."""
+        """Return what may be kept at a step of a block, None where nothing may. kept: tokens before
+        the tail that are.
+        """
         if self.cache == "none":
             return None
         if is_first:
             return CacheHint(self.slot, (kept, length) if kept else None)
-        return CacheHint(self.slot, (int(block[0]), length if self.cache == "prefix" else int(block[-1]) + 1))
+        return CacheHint(
+            self.slot, (int(block[0]), length if self.cache == "prefix" else int(block[-1]) + 1)
+        )
 
-    def _fill(self, canvas: Ids, block: Ids, schedule: Schedule, step: int, prompt_length: int, kept: int) -> Plan[int]:
-        """Fill the block in place and return the step after the last. kept: tokens that its first step need not run."""
+    def _fill(
+        self, canvas: Ids, block: Ids, schedule: Schedule, step: int, prompt_length: int, kept: int
+    ) -> Plan[int]:
+        """Fill the block in place and return the step after the last. kept: tokens that its first
+        step need not run.
+        """
         num_idle, is_first = 0, True
         while len(masked := block[canvas[block] == self.mask_id]):
             commit = schedule.next(len(masked))
@@ -156,10 +196,14 @@ class Denoiser:
                 return step + 1
             reading = reading.at(asked <= masked[-1]) if looks_ahead else reading
             is_first = False
-            chosen = self.policy.choose(UnmaskingStep(masked, reading.confidences, commit.quota, commit.share, noise))
+            chosen = self.policy.choose(
+                UnmaskingStep(masked, reading.confidences, commit.quota, commit.share, noise)
+            )
             num_idle = 0 if len(chosen) else num_idle + 1
             if num_idle == MAX_IDLE_STEPS or (num_idle and self.policy.uses_quota):
-                raise PlanError(f"unmasking policy {self.policy!r} chose no token, so denoising would never end")
+                raise PlanError(
+                    f"unmasking policy {self.policy!r} chose no token, so denoising would never end"
+                )
             canvas[masked[chosen]] = reading.token_ids[chosen]
             step += 1
         return step
@@ -177,7 +221,9 @@ class Denoiser:
     def _blocks(self, canvas: Ids, start: int) -> Iterator[Ids]:
         """Yield the masked positions of each block that has any."""
         for first in range(start, len(canvas), self.block_length):
-            masked = first + np.flatnonzero(canvas[first : first + self.block_length] == self.mask_id)
+            masked = first + np.flatnonzero(
+                canvas[first : first + self.block_length] == self.mask_id
+            )
             if len(masked):
                 yield masked
 

@@ -12,7 +12,8 @@
     ├── OverloadedError            too many requests wait; try again later
     └── ClosedError                the engine is shutting down
 
-An InputError is the caller's to mend (exit code 2 on the command line), all others are failures (exit code 1).
+An InputError is the caller's to mend (exit code 2 on the command line), all others are failures
+(exit code 1).
 """
 
 import difflib
@@ -32,14 +33,18 @@ class InputError(DiseError, ValueError):
 
 
 class UnknownNameError(InputError):
-    """No strategy or model of that name; the text suggests the nearest, lists the known ones and ends with `detail`."""
+    """No strategy or model of that name; the text suggests the nearest, lists the known ones and
+    ends with `detail`.
+    """
 
     def __init__(self, kind: str, name: str, known: Iterable[str], detail: str = "") -> None:
         names = sorted(known)
         nearest = difflib.get_close_matches(name.replace("_", "-"), names, n=1)
         hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
         told = f". {detail}" if detail else ""
-        super().__init__(f"unknown {kind} {name!r}.{hint} Known: {', '.join(names) or 'none'}{told}", kind)
+        super().__init__(
+            f"unknown {kind} {name!r}.{hint} Known: {', '.join(names) or 'none'}{told}", kind
+        )
 
 
 class TooLongError(InputError):
@@ -47,7 +52,9 @@ class TooLongError(InputError):
 
 
 class PluginError(DiseError):
-    """A plugin clashes with another, is misspelt or cannot be imported; the text names it, and so does `plugin`."""
+    """A plugin clashes with another, is misspelt or cannot be imported; the text names it, and so
+    does `plugin`.
+    """
 
     def __init__(self, message: str, plugin: str | None = None) -> None:
         super().__init__(message)

@@ -16,7 +16,9 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 
 @hookspec
 def dise_selectors() -> Mapping[str, type[Selector]]:  # type: ignore[empty-body]
-    """Return selectors by name. A name that ends in -K is called with a number there, which becomes the field `k`."""
+    """Return selectors by name. A name that ends in -K is called with a number there, which becomes
+    the field `k`.
+    """
 
 
 @hookspec
@@ -36,4 +38,6 @@ def dise_unmasking_policies() -> Mapping[str, type[UnmaskingPolicy]]:  # type: i
 
 @hookspec
 def dise_mask_predictors() -> Mapping[str, type[MaskPredictor]]:  # type: ignore[empty-body]
-    """Return mask predictors by name: an adapter for a family of checkpoints, or one model that goes by this name."""
+    """Return mask predictors by name: an adapter for a family of checkpoints, or one model that
+    goes by this name.
+    """

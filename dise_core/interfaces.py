@@ -1,7 +1,9 @@
-"""The five things that can be replaced: selectors, scorers, length controllers, unmasking policies, mask predictors.
+"""The five things that can be replaced: selectors, scorers, length controllers, unmasking policies,
+mask predictors.
 
-The first four are strategies: frozen pydantic models whose fields are their settings, so unknown settings fail and no
-request's state can live in them. Override the abstract methods, nothing else, and register the class in a plugin.
+The first four are strategies: frozen pydantic models whose fields are their settings, so unknown
+settings fail and no request's state can live in them. Override the abstract methods, nothing else,
+and register the class in a plugin.
 """
 
 from __future__ import annotations
@@ -58,7 +60,8 @@ class LengthController(Strategy):
 
     @abstractmethod
     def generate(self, prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer) -> Plan[Generation]:
-        """Return a plan of the response to prompt, int64 [P]; the base length is `denoiser.max_tokens`.
+        """Return a plan of the response to prompt, int64 [P]; the base length is
+        `denoiser.max_tokens`.
 
         Raises InputError before it reads anything if the settings do not fit the request.
         """
@@ -66,10 +69,12 @@ class LengthController(Strategy):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UnmaskingStep:
-    """What a policy may look at: the masked positions of the block and the model's confidence in each candidate.
+    """What a policy may look at: the masked positions of the block and the model's confidence in
+    each candidate.
 
-    positions: int64 [M], ascending. confidences: float64 [M], of the policy's kind. quota: how many tokens the schedule
-    commits in this step, 1..M, or 0 for a policy that does not use it. share: the same as a share of M, 1 at the last step.
+    positions: int64 [M], ascending. confidences: float64 [M], of the policy's kind. quota: how many
+    tokens the schedule commits in this step, 1..M, or 0 for a policy that does not use it. share:
+    the same as a share of M, 1 at the last step.
     """
 
     positions: Ids
@@ -79,7 +84,9 @@ class UnmaskingStep:
     noise: Noise
 
     def random(self) -> Floats:
-        """Return one uniform number per position, independent of those that drew the candidates, float64 [M]."""
+        """Return one uniform number per position, independent of those that drew the candidates,
+        float64 [M].
+        """
         return self.noise.uniforms(self.positions, purpose=1)
 
 
@@ -90,7 +97,9 @@ class UnmaskingPolicy(Strategy):
     """The kind of confidence that the policy ranks by."""
 
     uses_quota: ClassVar[bool] = True
-    """Whether the policy commits what the schedule says; False for one that decides how many by itself."""
+    """Whether the policy commits what the schedule says; False for one that decides how many by
+    itself.
+    """
 
     @property
     def is_random(self) -> bool:
@@ -99,7 +108,9 @@ class UnmaskingPolicy(Strategy):
 
     @abstractmethod
     def choose(self, step: UnmaskingStep) -> Ids:
-        """Return indices into step.positions, int64, each at most once; at least one where the policy uses the quota."""
+        """Return indices into step.positions, int64, each at most once; at least one where the
+        policy uses the quota.
+        """
 
 
 class Tokenizer(ABC):
@@ -118,8 +129,11 @@ class Tokenizer(ABC):
         """
 
     @abstractmethod
-    def chat_text(self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True) -> str:
-        """Return a conversation as the model's chat template writes it, up to where the model answers.
+    def chat_text(
+        self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True
+    ) -> str:
+        """Return a conversation as the model's chat template writes it, up to where the model
+        answers.
 
         Raises InputError for messages that the template refuses.
         """
@@ -131,7 +145,9 @@ class Tokenizer(ABC):
     @property
     @abstractmethod
     def start_ids(self) -> Ids:
-        """The ids that stand before a text without a chat template, int64 [0] or [1]: the begin-of-text token."""
+        """The ids that stand before a text without a chat template, int64 [0] or [1]: the
+        begin-of-text token.
+        """
 
     @abstractmethod
     def decode(self, ids: Ids) -> str:
@@ -143,14 +159,18 @@ class Tokenizer(ABC):
 
 
 class CacheRoom(Protocol):
-    """Where a predictor keeps keys and values, as the engine sees it: texts that find no room wait for some."""
+    """Where a predictor keeps keys and values, as the engine sees it: texts that find no room wait
+    for some.
+    """
 
     @property
     def num_free(self) -> int:
         """Tokens for which there is room."""
 
     def missing(self, hint: CacheHint, length: int) -> int:
-        """Return for how many more tokens there must be room to keep a text of that length; 0 where it never could be."""
+        """Return for how many more tokens there must be room to keep a text of that length; 0 where
+        it never could be.
+        """
 
 
 class MaskPredictor(ABC):
@@ -169,10 +189,13 @@ class MaskPredictor(ABC):
     """The longest sequence that the model takes, in tokens."""
 
     is_causal: bool = False
-    """True for an auto-regressive model: it answers position i from the tokens before it, and position 0 never."""
+    """True for an auto-regressive model: it answers position i from the tokens before it, and
+    position 0 never.
+    """
 
     tempered_confidence: bool = False
-    """Whether its published sampler ranks candidates by the distribution that they are drawn from."""
+    """Whether its published sampler ranks candidates by the distribution that they are drawn from.
+    """
 
     room: CacheRoom | None = None
     """Where it keeps what a Read's cache hint allows; None for a predictor without a cache."""
@@ -180,16 +203,19 @@ class MaskPredictor(ABC):
     @classmethod
     @abstractmethod
     def claims(cls, model: str) -> bool:
-        """Return whether this adapter can load the model (a name, folder or hub id): False for one that it cannot know.
+        """Return whether this adapter can load the model (a name, folder or hub id): False for one
+        that it cannot know.
 
         Reads no weights, and asks the hub for nothing but a hub id's config.json.
         """
 
     @classmethod
     def explain(cls, model: str) -> str | None:  # noqa: ARG003
-        """Return, in one sentence, what this adapter knows of a model that no adapter claims; None knows nothing.
+        """Return, in one sentence, what this adapter knows of a model that no adapter claims; None
+        knows nothing.
 
-        Raises the InputError or ModelError that keeps it from knowing: there is no such folder, the hub does not answer.
+        Raises the InputError or ModelError that keeps it from knowing: there is no such folder, the
+        hub does not answer.
         """
         return None
 

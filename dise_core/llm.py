@@ -35,12 +35,15 @@ class LLM:
         catalog: Catalog | None = None,
         **options: Unpack[EngineOptions],
     ) -> None:
-        """Load a model by name, folder or hub id, or take one that is loaded; `options` are EngineConfig's fields.
+        """Load a model by name, folder or hub id, or take one that is loaded; `options` are
+        EngineConfig's fields.
 
-        judge: an auto-regressive model for the scorers that ask one; an auto-regressive `model` judges for itself. The
-        options `revision` and `adapter` are the model's: a judge is of the hub's main branch and finds its own adapter.
+        judge: an auto-regressive model for the scorers that ask one; an auto-regressive `model`
+        judges for itself. The options `revision` and `adapter` are the model's: a judge is of the
+        hub's main branch and finds its own adapter.
 
-        Raises InputError for an unknown model, ModelError for one that cannot be loaded, PluginError for a bad plugin.
+        Raises InputError for an unknown model, ModelError for one that cannot be loaded,
+        PluginError for a bad plugin.
         """
         choose_threads()
         self.config = EngineConfig(**options)
@@ -59,10 +62,11 @@ class LLM:
         *,
         chat: bool | None = None,
     ) -> list[RequestOutput]:
-        """Return the responses to each prompt, a text or token ids, in order; params are for all, or one for each.
+        """Return the responses to each prompt, a text or token ids, in order; params are for all,
+        or one for each.
 
-        A text goes through the model's chat template where it has one (chat=None), always (True) or never (False). Raises
-        the first request's error after all the others are done.
+        A text goes through the model's chat template where it has one (chat=None), always (True) or
+        never (False). Raises the first request's error after all the others are done.
         """
         return self._all(self.planner.generations(prompts, params, chat))
 
@@ -71,7 +75,9 @@ class LLM:
         conversations: Sequence[Message] | Sequence[Sequence[Message]],
         params: SamplingParams | None = None,
     ) -> list[RequestOutput]:
-        """Return the responses to each conversation, a list of {"role", "content"} messages, in order."""
+        """Return the responses to each conversation, a list of {"role", "content"} messages, in
+        order.
+        """
         return self._all(self.planner.conversations(conversations, params))
 
     def score(
@@ -82,9 +88,11 @@ class LLM:
         *,
         chat: bool | None = None,
     ) -> list[RequestOutput]:
-        """Return the score of each response given its prompt, in order; one output for each, its finish_reason None.
+        """Return the score of each response given its prompt, in order; one output for each, its
+        finish_reason None.
 
-        An empty prompt scores the response as a text of its own. Prompts and responses pair up one to one.
+        An empty prompt scores the response as a text of its own. Prompts and responses pair up one
+        to one.
         """
         return self._all(self.planner.scores(prompts, responses, params, chat))
 
@@ -96,15 +104,20 @@ class LLM:
         *,
         chat: bool | None = None,
     ) -> RequestOutput:
-        """Return the candidate responses to one prompt, likeliest first; each output's `index` is its place in the argument.
+        """Return the candidate responses to one prompt, likeliest first; each output's `index` is
+        its place in the argument.
 
         They are ranked by log-likelihood where the scorer estimates it, else by the score's value.
         """
-        [answer] = self._all([self.planner.rank(prompt, candidates, params or ScoringParams(), chat)])
+        [answer] = self._all(
+            [self.planner.rank(prompt, candidates, params or ScoringParams(), chat)]
+        )
         return answer
 
     def run(self, plans: Iterable[Plan[RequestOutput]]) -> Iterator[Outcome[RequestOutput]]:
-        """Yield the outcome of each of the planner's plans as it ends; a failure is one outcome, not an exception."""
+        """Yield the outcome of each of the planner's plans as it ends; a failure is one outcome,
+        not an exception.
+        """
         for outcome in self.engine.run(plans):
             if outcome.result is None:
                 yield outcome
@@ -113,7 +126,9 @@ class LLM:
                 yield Outcome(outcome.index, answer, None, outcome.seconds)
 
     def _loaded_judge(self, model: str | MaskPredictor) -> MaskPredictor:
-        judge = self._loaded(model, self.config.model_copy(update={"revision": None, "adapter": None}))
+        judge = self._loaded(
+            model, self.config.model_copy(update={"revision": None, "adapter": None})
+        )
         if not judge.is_causal:
             raise InputError(f"judge {judge.name!r} is no auto-regressive model", "judge")
         return judge

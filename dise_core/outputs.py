@@ -14,11 +14,13 @@ from dise_core.sequence import TokenSequence
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Score:
-    """How sure the model is of a text: `value` in nats per token unless the scorer says otherwise; higher is surer.
+    """How sure the model is of a text: `value` in nats per token unless the scorer says otherwise;
+    higher is surer.
 
-    positions: int64 [num_positions], those the value is taken over. No position at all gives -inf, which ranks last.
-    `standard_error` is None for a deterministic scorer. `log_likelihood`: log p(response | prompt) in nats, from a scorer
-    that estimates it; `perplexity`: exp of minus its mean over the scorer's own tokens.
+    positions: int64 [num_positions], those the value is taken over. No position at all gives -inf,
+    which ranks last. `standard_error` is None for a deterministic scorer. `log_likelihood`: log
+    p(response | prompt) in nats, from a scorer that estimates it; `perplexity`: exp of minus its
+    mean over the scorer's own tokens.
     """
 
     value: float
@@ -64,7 +66,8 @@ class Score:
 class TokenReport:
     """How each token of a response is regenerated, read beside the score.
 
-    logprobs: float32 [R]. top_ids, top_logprobs: [R, k] of the likeliest tokens, k = 0 where not asked for.
+    logprobs: float32 [R]. top_ids, top_logprobs: [R, k] of the likeliest tokens, k = 0 where not
+    asked for.
     """
 
     logprobs: LogProbs
@@ -82,7 +85,9 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class LengthStep:
-    """One iteration of a length controller: the response's length in tokens, its score, and its cost."""
+    """One iteration of a length controller: the response's length in tokens, its score, and its
+    cost.
+    """
 
     iteration: int
     num_tokens: int
@@ -105,7 +110,8 @@ class Generation:
 
 
 class Token(NamedTuple):
-    """One token of a response. `logprob`: of regenerating it, in nats; `selected`: whether the score is taken over it.
+    """One token of a response. `logprob`: of regenerating it, in nats; `selected`: whether the
+    score is taken over it.
 
     `logprob` is None where none was asked for.
     """
@@ -138,8 +144,9 @@ class Token(NamedTuple):
 class CompletionOutput:
     """One response with its score. `index`: which of the samples, or of the candidates, it was.
 
-    `token_ids` holds all of it, end tokens included; `text` leaves them out. `finish_reason`: "stop" if the model wrote an
-    end token, "length" if it filled the canvas, None for a text that was given.
+    `token_ids` holds all of it, end tokens included; `text` leaves them out. `finish_reason`:
+    "stop" if the model wrote an end token, "length" if it filled the canvas, None for a text that
+    was given.
     """
 
     text: str
@@ -183,10 +190,12 @@ class CompletionOutput:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a request cost. `nfe`: sequences sent through a forward pass; `seconds`: from admission to the end.
+    """What a request cost. `nfe`: sequences sent through a forward pass; `seconds`: from admission
+    to the end.
 
-    `nfe_computed`: the same with each pass counted by the share of its positions that were computed; a cache keeps the rest.
-    `completion_tokens` counts the tokens of all outputs that are no end tokens.
+    `nfe_computed`: the same with each pass counted by the share of its positions that were
+    computed; a cache keeps the rest. `completion_tokens` counts the tokens of all outputs that are
+    no end tokens.
     """
 
     prompt_tokens: int
@@ -217,12 +226,20 @@ class RequestOutput:
 
     @property
     def approximation(self) -> dict[str, Any]:
-        """What the JSON form says of texts that were to be written with a cache; nothing of any other."""
-        return {} if self.cache == "none" else {"cache": self.cache, "is_approximate": self.is_approximate}
+        """What the JSON form says of texts that were to be written with a cache; nothing of any
+        other.
+        """
+        return (
+            {}
+            if self.cache == "none"
+            else {"cache": self.cache, "is_approximate": self.is_approximate}
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form that the command and the server print."""
-        computed = {} if self.cache == "none" else {"nfe_computed": round(self.usage.nfe_computed, 2)}
+        computed = (
+            {} if self.cache == "none" else {"nfe_computed": round(self.usage.nfe_computed, 2)}
+        )
         return {
             "prompt": self.prompt,
             "model": self.model,

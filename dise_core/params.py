@@ -1,4 +1,6 @@
-"""What a user may set, checked when it is set. Names are vLLM's where vLLM has one, else LLaDA's."""
+"""What a user may set, checked when it is set. Names are vLLM's where vLLM has one, else
+LLaDA's.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ Settings = dict[str, Any]
 class Params(BaseModel):
     """Frozen; unknown keys are refused. `input_error` turns pydantic's report into one line.
 
-    The text below a field is its description at every door: the command's help, the server's schema.
+    The text below a field is its description at every door: the command's help, the server's
+    schema.
     """
 
     model_config = ConfigDict(
@@ -62,7 +65,9 @@ class Denoising(Scoring):
     in tokens."""
     top_k: int = Field(0, ge=0)
     """Draw only from this many of the likeliest tokens; 0 means all."""
-    unmasking: str = Field("low-confidence", validation_alias=AliasChoices("unmasking", "remasking"))
+    unmasking: str = Field(
+        "low-confidence", validation_alias=AliasChoices("unmasking", "remasking")
+    )
     """Which masks are filled first; see `dise plugins`."""
     unmasking_settings: Settings = Field(default_factory=dict)
     """A setting of the unmasking policy."""
@@ -95,7 +100,8 @@ class SamplingParams(Denoising, ScoringParams):
     max_tokens: int = Field(128, ge=1)
     """Length of the response's canvas in tokens."""
     temperature: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """0 takes the likeliest token; above it, tokens are drawn from softmax(logits / temperature)."""
+    """0 takes the likeliest token; above it, tokens are drawn from softmax(logits / temperature).
+    """
     top_p: float = Field(1.0, gt=0, le=1)
     """Draw only from the likeliest tokens that hold this much probability together."""
     seed: int | None = Field(None, ge=0, lt=2**64)
@@ -104,7 +110,8 @@ class SamplingParams(Denoising, ScoringParams):
     n: int = Field(1, ge=1)
     """Answers to return for a prompt, best score first."""
     best_of: int | None = Field(None, ge=1)
-    """Answers to write for a prompt, of which the n with the best score are returned; n if not set."""
+    """Answers to write for a prompt, of which the n with the best score are returned; n if not set.
+    """
     stop: tuple[str, ...] = ()
     """An answer's text ends before the first of these; its tokens and its score are of all that was
     written."""
@@ -113,7 +120,9 @@ class SamplingParams(Denoising, ScoringParams):
     def _fits_together(self) -> Self:
         num_blocks = -(-self.max_tokens // self.block_length)
         if self.steps is not None and self.steps < num_blocks:
-            raise ValueError(f"steps={self.steps} is less than one step for each of the {num_blocks} blocks")
+            raise ValueError(
+                f"steps={self.steps} is less than one step for each of the {num_blocks} blocks"
+            )
         if "" in self.stop:
             raise ValueError("stop holds an empty text, which every text begins with")
         if self.best_of is not None and self.best_of < self.n:
@@ -158,7 +167,9 @@ class EngineConfig(Params):
     revision: str | None = None
     """Branch, tag or commit of a model on the hub."""
     adapter: str | None = None
-    """Name of the adapter that loads the model, whichever claim it; None asks them. A judge finds its own."""
+    """Name of the adapter that loads the model, whichever claim it; None asks them. A judge finds
+    its own.
+    """
     engine: Literal["transformers", "vllm"] = "transformers"
     """What runs the model's forward passes."""
     tensor_parallel_size: int = Field(1, ge=1)
@@ -166,7 +177,9 @@ class EngineConfig(Params):
     vllm_options: Settings = Field(default_factory=dict)
     """A further argument of vLLM's own LLM, for example gpu_memory_utilization."""
     max_cache_tokens: int = Field(16384, ge=1, le=2**24)
-    """Tokens whose keys and values are kept for requests with a cache, all together; texts beyond wait for room."""
+    """Tokens whose keys and values are kept for requests with a cache, all together; texts beyond
+    wait for room.
+    """
 
     @model_validator(mode="after")
     def _vllm_alone(self) -> Self:
@@ -174,13 +187,16 @@ class EngineConfig(Params):
             raise ValueError("tensor_parallel_size and vllm_options need engine='vllm'")
         if self.engine == "vllm" and (self.device != "auto" or self.attn_implementation != "sdpa"):
             raise ValueError(
-                "engine='vllm' chooses its device and attention itself; leave out device and attn_implementation"
+                "engine='vllm' chooses its device and attention itself; leave out device and "
+                "attn_implementation"
             )
         return self
 
 
 def input_error(error: ValidationError, subject: str | None = None) -> InputError:
-    """Return the first problem of a pydantic error as one line that names the parameter, the value and what is allowed."""
+    """Return the first problem of a pydantic error as one line that names the parameter, the value
+    and what is allowed.
+    """
     problem = error.errors(include_url=False)[0]
     parameter = ".".join(str(part) for part in problem["loc"]) or None
     message = problem["msg"].removeprefix("Value error, ")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from dise_core.answers import Answers
 from dise_core.arrays import Ids
@@ -46,7 +46,9 @@ class Planner:
     def _answers(self) -> Answers:
         return Answers(self.predictor)
 
-    def generate(self, prompt: Prompt, params: SamplingParams, chat: bool | None = None) -> Plan[RequestOutput]:
+    def generate(
+        self, prompt: Prompt, params: SamplingParams, chat: bool | None = None
+    ) -> Plan[RequestOutput]:
         """Return a plan of the responses to one prompt, best score first.
 
         chat: put a text prompt into the model's chat template; None means where it has one.
@@ -60,36 +62,54 @@ class Planner:
     def score(
         self, prompt: Prompt, response: Prompt, params: ScoringParams, chat: bool | None = None
     ) -> Plan[RequestOutput]:
-        """Return a plan of the score of a given response. An empty prompt means a text without one."""
+        """Return a plan of the score of a given response. An empty prompt means a text
+        without one.
+        """
         given = self._prompts.read_or_none(prompt, chat)
         return (yield from self._evaluate(given, [response], params))
 
     def rank(
-        self, prompt: Prompt, candidates: Sequence[Prompt], params: ScoringParams, chat: bool | None = None
+        self,
+        prompt: Prompt,
+        candidates: Sequence[Prompt],
+        params: ScoringParams,
+        chat: bool | None = None,
     ) -> Plan[RequestOutput]:
-        """Return a plan of the candidates, likeliest first: by log-likelihood where the scorer has one, else by value."""
+        """Return a plan of the candidates, likeliest first: by log-likelihood where the scorer has
+        one, else by value.
+        """
         if len(candidates) == 0:
             raise InputError("no candidate given", "candidates")
         given = self._prompts.read_or_none(prompt, chat)
         return (yield from self._evaluate(given, candidates, params))
 
     def generations(
-        self, prompts: Prompt | Sequence[Prompt], params: SamplingParams | Sequence[SamplingParams] | None, chat: bool | None
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        params: SamplingParams | Sequence[SamplingParams] | None,
+        chat: bool | None,
     ) -> list[Plan[RequestOutput]]:
         """Return the plans of one or several prompts; params are for all, or one for each."""
         many = several(prompts, "prompt")
-        each = list(params) if isinstance(params, Sequence) else [params or SamplingParams()] * len(many)
+        each = (
+            list(params)
+            if isinstance(params, Sequence)
+            else [params or SamplingParams()] * len(many)
+        )
         if len(many) != len(each):
-            raise InputError(f"{len(many)} prompts do not pair up with {len(each)} params", "params")
+            raise InputError(
+                f"{len(many)} prompts do not pair up with {len(each)} params", "params"
+            )
         return [self.generate(prompt, its, chat) for prompt, its in zip(many, each, strict=True)]
 
     def conversations(
-        self, conversations: Sequence[Message] | Sequence[Sequence[Message]], params: SamplingParams | None
+        self,
+        conversations: Sequence[Message] | Sequence[Sequence[Message]],
+        params: SamplingParams | None,
     ) -> list[Plan[RequestOutput]]:
         """Return the plans of one or several conversations."""
-        many: list[Sequence[Message]] = (
-            [conversations] if conversations and isinstance(conversations[0], Mapping) else list(conversations)  # type: ignore[list-item, arg-type]
-        )
+        is_one = bool(conversations) and isinstance(conversations[0], Mapping)
+        many = cast("list[Sequence[Message]]", [conversations] if is_one else list(conversations))
         if not many:
             raise InputError("no conversation given", "conversations")
         return [self.chat(messages, params or SamplingParams()) for messages in many]
@@ -104,26 +124,45 @@ class Planner:
         """Return the plans of one or several pairs of prompt and response."""
         many, answers = several(prompts, "prompt"), several(responses, "response")
         if len(many) != len(answers):
-            raise InputError(f"{len(many)} prompts do not pair up with {len(answers)} responses", "responses")
+            raise InputError(
+                f"{len(many)} prompts do not pair up with {len(answers)} responses", "responses"
+            )
         pairs = zip(many, answers, strict=True)
-        return [self.score(prompt, response, params or ScoringParams(), chat) for prompt, response in pairs]
+        return [
+            self.score(prompt, response, params or ScoringParams(), chat)
+            for prompt, response in pairs
+        ]
 
     def texts(
-        self, prompt: Prompt, responses: Sequence[Prompt], params: ScoringParams, chat: bool | None = None
+        self,
+        prompt: Prompt,
+        responses: Sequence[Prompt],
+        params: ScoringParams,
+        chat: bool | None = None,
     ) -> list[TokenSequence]:
-        """Return the checked texts that `score` would score, for those who score them with several scorers."""
+        """Return the checked texts that `score` would score, for those who score them with several
+        scorers.
+        """
         given = self._prompts.read_or_none(prompt, chat)
-        return [self._prompts.finished(given, response, params.block_length) for response in responses]
+        return [
+            self._prompts.finished(given, response, params.block_length) for response in responses
+        ]
 
     def prompt_ids(self, prompt: Prompt, chat: bool | None = None) -> Ids:
-        """Return the prompt as the model reads it, int64 [P], for those who look at lengths before they ask."""
+        """Return the prompt as the model reads it, int64 [P], for those who look at lengths before
+        they ask.
+        """
         return self._prompts.read(prompt, chat).ids
 
     def check_scorer(self, name: str, scorer: Scorer) -> None:
-        """Raise InputError, which calls the scorer `name`, where the model that it asks is not loaded or of another kind."""
+        """Raise InputError, which calls the scorer `name`, where the model that it asks is not
+        loaded or of another kind.
+        """
         if scorer.asks == "judge" and "judge" not in self.predictors:
             raise InputError(
-                f"scorer {name!r} needs an auto-regressive judge; name one with --judge MODEL (judge=...)", "judge"
+                f"scorer {name!r} needs an auto-regressive judge; name one with --judge MODEL "
+                "(judge=...)",
+                "judge",
             )
         if scorer.asks == "target" and self.predictor.is_causal:
             raise InputError(
@@ -132,10 +171,16 @@ class Planner:
                 "scorer",
             )
 
-    def _evaluate(self, prompt: GivenPrompt, responses: Sequence[Prompt], params: ScoringParams) -> Plan[RequestOutput]:
+    def _evaluate(
+        self, prompt: GivenPrompt, responses: Sequence[Prompt], params: ScoringParams
+    ) -> Plan[RequestOutput]:
         scorer, params = self._scorer(params)
-        sequences = [self._prompts.finished(prompt, response, params.block_length) for response in responses]
-        evaluations, cost = yield from count_cost(gather(*(scorer.evaluate(sequence) for sequence in sequences)))
+        sequences = [
+            self._prompts.finished(prompt, response, params.block_length) for response in responses
+        ]
+        evaluations, cost = yield from count_cost(
+            gather(*(scorer.evaluate(sequence) for sequence in sequences))
+        )
         generations = [Generation(*pair) for pair in zip(sequences, evaluations, strict=True)]
         return self._answers.given(prompt, generations, params, cost)
 
@@ -157,7 +202,8 @@ class Planner:
         policy = self.catalog.unmasking_policy(params.unmasking, params.unmasking_settings)
         if params.num_samples > 1 and params.temperature == 0 and not policy.is_random:
             raise InputError(
-                f"{params.num_samples} responses at temperature 0 would all be the same; set a temperature above 0 or "
+                f"{params.num_samples} responses at temperature 0 would all be the same; set a "
+                "temperature above 0 or "
                 "unmasking 'random'",
                 "temperature",
             )
@@ -171,7 +217,9 @@ class Planner:
         bound = SequenceScorer(scorer, self.catalog.selector(selector), params.logprobs)
         return bound, params.model_copy(update={"selector": selector})
 
-    def _denoiser(self, prompt: GivenPrompt, params: SamplingParams, policy: UnmaskingPolicy, sample: int) -> Denoiser:
+    def _denoiser(
+        self, prompt: GivenPrompt, params: SamplingParams, policy: UnmaskingPolicy, sample: int
+    ) -> Denoiser:
         forbidden = self._forbidden(params)
         is_tempered = params.tempered_confidence
         return Denoiser(
@@ -198,20 +246,30 @@ class Planner:
         )
 
     def _forbidden(self, params: SamplingParams) -> tuple[int, ...]:
-        """Return the ids that are never written, beside the mask. Raises InputError if none is left."""
+        """Return the ids that are never written, beside the mask. Raises InputError if none is
+        left.
+        """
         special = self.predictor.special
-        check_token_ids(as_ids(params.forbidden_token_ids), self.predictor.vocab_size, "forbidden_token_ids")
+        check_token_ids(
+            as_ids(params.forbidden_token_ids), self.predictor.vocab_size, "forbidden_token_ids"
+        )
         end = () if special.eos_id is None or not params.logits_eos_inf else (special.eos_id,)
         if len({special.mask_id, *params.forbidden_token_ids, *end}) == self.predictor.vocab_size:
-            raise InputError("every token is forbidden, so none could be written", "forbidden_token_ids")
+            raise InputError(
+                "every token is forbidden, so none could be written", "forbidden_token_ids"
+            )
         return (*params.forbidden_token_ids, *end)
 
     def _unranked(self, params: SamplingParams) -> tuple[int, ...]:
-        """Return the end tokens that count for nothing in the confidences. Raises InputError for a model without any."""
+        """Return the end tokens that count for nothing in the confidences. Raises InputError for a
+        model without any.
+        """
         special = self.predictor.special
         for name in ("logits_eos_inf", "confidence_eos_eot_inf"):
             if getattr(params, name) and special.eos_id is None:
-                raise InputError(f"{name} needs an end token, and {self.predictor.name!r} has none", name)
+                raise InputError(
+                    f"{name} needs an end token, and {self.predictor.name!r} has none", name
+                )
         if params.confidence_eos_eot_inf:
             return tuple(sorted(special.eos_ids))
         return (special.eos_id,) if params.logits_eos_inf and special.eos_id is not None else ()

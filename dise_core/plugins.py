@@ -1,4 +1,6 @@
-"""Discovery: the plugins that are installed, gathered into one Catalog, with every clash refused by name."""
+"""Discovery: the plugins that are installed, gathered into one Catalog, with every clash refused by
+name.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ HOOKS: Mapping[str, type[object]] = {
     "dise_unmasking_policies": UnmaskingPolicy,
     "dise_mask_predictors": MaskPredictor,
 }
-"""The hooks, and what the classes that they return must be. A hook's name is that of the catalog's field."""
+"""The hooks, and what the classes that they return must be. A hook's name is that of the catalog's
+field.
+"""
 
 Found = dict[str, dict[str, Entry[Any]]]
 """Entries by hook and name."""
@@ -31,47 +35,60 @@ _NAME_CHARACTERS = set("abcdefghijklmnopqrstuvwxyz0123456789-.")
 
 
 def installed_catalog() -> Catalog:
-    """Return the catalog of all installed plugins. Raises PluginError, naming the plugin, if one of them is no good."""
+    """Return the catalog of all installed plugins. Raises PluginError, naming the plugin, if one of
+    them is no good.
+    """
     return _sound(*installed_plugins())
 
 
 @cache
 def installed_plugins() -> tuple[Catalog, tuple[PluginError, ...]]:
-    """Return the catalog of the installed plugins that are sound, and what is wrong with the others; made once a process."""
+    """Return the catalog of the installed plugins that are sound, and what is wrong with the
+    others; made once a process.
+    """
     return survey(entry_points(group=hookspecs.PROJECT))
 
 
 def discover(points: Iterable[EntryPoint]) -> Catalog:
     """Return the catalog of the plugins behind the entry points.
 
-    Raises PluginError, naming the plugin, for one that cannot be imported, has a misspelt or no hook, raises in a hook, or
-    claims a name that another one has.
+    Raises PluginError, naming the plugin, for one that cannot be imported, has a misspelt or no
+    hook, raises in a hook, or claims a name that another one has.
     """
     return _sound(*survey(points))
 
 
 def survey(points: Iterable[EntryPoint]) -> tuple[Catalog, tuple[PluginError, ...]]:
-    """Return the catalog of the plugins that are sound, and what is wrong with each of the others, which add nothing.
+    """Return the catalog of the plugins that are sound, and what is wrong with each of the others,
+    which add nothing.
 
-    The built-in plugins come first, so that whoever takes a name of theirs is the one at fault; then by name.
+    The built-in plugins come first, so that whoever takes a name of theirs is the one at fault;
+    then by name.
     """
     found: Found = {hook: {} for hook in HOOKS}
     known: set[str] = set()
     problems: list[PluginError] = []
-    for point in sorted(points, key=lambda point: (_distribution(point) != OWN_DISTRIBUTION, point.name, point.value)):
+    for point in sorted(
+        points,
+        key=lambda point: (_distribution(point) != OWN_DISTRIBUTION, point.name, point.value),
+    ):
         try:
             _add(_loaded(point, known), found)
         except PluginError as problem:
             problem.plugin = point.name
             problems.append(problem)
-    fields = {hook.removeprefix("dise_"): dict(sorted(entries.items())) for hook, entries in found.items()}
+    fields = {
+        hook.removeprefix("dise_"): dict(sorted(entries.items())) for hook, entries in found.items()
+    }
     return Catalog(**fields), tuple(problems)
 
 
 def _sound(catalog: Catalog, problems: tuple[PluginError, ...]) -> Catalog:
     if problems:
         texts = "; ".join(map(str, problems))
-        raise PluginError(f"{texts} (`dise plugins` lists what works)", problems[0].plugin) from problems[0].__cause__
+        raise PluginError(
+            f"{texts} (`dise plugins` lists what works)", problems[0].plugin
+        ) from problems[0].__cause__
     return catalog
 
 
@@ -80,11 +97,18 @@ def _distribution(point: EntryPoint) -> str | None:
 
 
 def _loaded(point: EntryPoint, known: set[str]) -> Found:
-    """Return what the plugin adds. `known` holds the names of the plugins before it, and then its own."""
+    """Return what the plugin adds. `known` holds the names of the plugins before it, and then its
+    own.
+    """
     distribution = _distribution(point)
-    origin = f"plugin {point.name!r}" + (f" (distribution {distribution!r})" if distribution else "")
+    origin = f"plugin {point.name!r}" + (
+        f" (distribution {distribution!r})" if distribution else ""
+    )
     if point.name in known:
-        raise PluginError(f"two plugins are called {point.name!r}; rename or uninstall the {origin} at {point.value!r}")
+        raise PluginError(
+            f"two plugins are called {point.name!r}; rename or uninstall the {origin} at "
+            f"{point.value!r}"
+        )
     known.add(point.name)
     try:
         plugin = point.load()
@@ -96,7 +120,9 @@ def _loaded(point: EntryPoint, known: set[str]) -> Found:
 
 
 def _registered(plugin: object, name: str, origin: str) -> pluggy.PluginManager:
-    """Return a manager of this plugin alone. Raises PluginError for a plugin without hooks, or with one that is misspelt."""
+    """Return a manager of this plugin alone. Raises PluginError for a plugin without hooks, or with
+    one that is misspelt.
+    """
     manager = pluggy.PluginManager(hookspecs.PROJECT)
     manager.add_hookspecs(hookspecs)
     hooks = ", ".join(sorted(HOOKS))
@@ -110,7 +136,9 @@ def _registered(plugin: object, name: str, origin: str) -> pluggy.PluginManager:
     return manager
 
 
-def _collect(manager: pluggy.PluginManager, hook: str, plugin: str, distribution: str | None) -> dict[str, Entry[Any]]:
+def _collect(
+    manager: pluggy.PluginManager, hook: str, plugin: str, distribution: str | None
+) -> dict[str, Entry[Any]]:
     found: dict[str, Entry[Any]] = {}
     for implementation in getattr(manager.hook, hook).get_hookimpls():
         for name, cls in _call(implementation, hook).items():
@@ -120,12 +148,16 @@ def _collect(manager: pluggy.PluginManager, hook: str, plugin: str, distribution
 
 
 def _add(additions: Found, found: Found) -> None:
-    """Add a plugin's entries to those of the plugins before it: all of them, or none where a name is taken."""
+    """Add a plugin's entries to those of the plugins before it: all of them, or none where a name
+    is taken.
+    """
     for hook, entries in additions.items():
         for name, entry in entries.items():
             if name in found[hook]:
                 first = found[hook][name].plugin
-                raise PluginError(f"plugins {first!r} and {entry.plugin!r} both claim {name!r} in {hook}()")
+                raise PluginError(
+                    f"plugins {first!r} and {entry.plugin!r} both claim {name!r} in {hook}()"
+                )
     for hook, entries in additions.items():
         found[hook] |= entries
 
@@ -138,15 +170,25 @@ def _call(implementation: pluggy.HookImpl, hook: str) -> Mapping[str, Any]:
         problem = " ".join(f"{type(error).__name__}: {error}".split())
         raise PluginError(f"plugin {plugin!r} fails in {hook}(): {problem}") from error
     if not isinstance(classes, Mapping):
-        raise PluginError(f"plugin {plugin!r}, {hook}() must return {{name: class}}, not {classes!r:.80}")
+        raise PluginError(
+            f"plugin {plugin!r}, {hook}() must return {{name: class}}, not {classes!r:.80}"
+        )
     return classes
 
 
 def _check(name: object, cls: object, interface: type[object], origin: str) -> None:
-    if not isinstance(name, str) or not name or not set(name.removesuffix("-K")) <= _NAME_CHARACTERS:
-        raise PluginError(f"{origin}: the name {name!r} may hold lower-case letters, digits, '-' and '.' only")
+    if (
+        not isinstance(name, str)
+        or not name
+        or not set(name.removesuffix("-K")) <= _NAME_CHARACTERS
+    ):
+        raise PluginError(
+            f"{origin}: the name {name!r} may hold lower-case letters, digits, '-' and '.' only"
+        )
     if not (isinstance(cls, type) and issubclass(cls, interface)):
-        raise PluginError(f"{origin}: {name!r} is {cls!r:.80}, which is no subclass of {interface.__name__}")
+        raise PluginError(
+            f"{origin}: {name!r} is {cls!r:.80}, which is no subclass of {interface.__name__}"
+        )
     if inspect.isabstract(cls):
         missing = ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
         raise PluginError(f"{origin}: {name!r} does not implement {missing}")

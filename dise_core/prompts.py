@@ -1,4 +1,6 @@
-"""From what a user hands over to token ids: prompts, conversations, finished texts, each checked."""
+"""From what a user hands over to token ids: prompts, conversations, finished texts, each
+checked.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ Message = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class GivenPrompt:
-    """A prompt as the model reads it, int64 [P], and as it was given: a text, a conversation, or neither."""
+    """A prompt as the model reads it, int64 [P], and as it was given: a text, a conversation, or
+    neither.
+    """
 
     ids: Ids
     text: str | None = None
@@ -41,15 +45,20 @@ class Prompts:
         return self.predictors["target"]
 
     def read(self, prompt: Prompt, chat: bool | None) -> GivenPrompt:
-        """Return a prompt. chat: put a text into the model's chat template; None means where it has one.
+        """Return a prompt. chat: put a text into the model's chat template; None means where it has
+        one.
 
-        Raises InputError for an empty text, for ids outside the vocabulary, and for a template that is not there.
+        Raises InputError for an empty text, for ids outside the vocabulary, and for a template that
+        is not there.
         """
         tokenizer = self.predictor.tokenizer
         if not isinstance(prompt, str):
             return GivenPrompt(self.encode(prompt))
         if chat and not tokenizer.has_chat_template:
-            raise InputError(f"model {self.predictor.name!r} has no chat template; use --no-chat (chat=False)", "chat")
+            raise InputError(
+                f"model {self.predictor.name!r} has no chat template; use --no-chat (chat=False)",
+                "chat",
+            )
         if not prompt.strip():
             raise InputError("the prompt is empty", "prompt")
         messages = ({"role": "user", "content": prompt},)
@@ -58,20 +67,28 @@ class Prompts:
         return GivenPrompt(tokenizer.encode(prompt), prompt, messages if chat is None else ())
 
     def read_or_none(self, prompt: Prompt, chat: bool | None) -> GivenPrompt:
-        """Return a prompt; an empty one stands for a text without any, which a causal model begins with its start token."""
+        """Return a prompt; an empty one stands for a text without any, which a causal model begins
+        with its start token.
+        """
         if len(prompt):
             return self.read(prompt, chat)
-        return GivenPrompt(self.predictor.tokenizer.start_ids if self.predictor.is_causal else as_ids([]), "")
+        return GivenPrompt(
+            self.predictor.tokenizer.start_ids if self.predictor.is_causal else as_ids([]), ""
+        )
 
     def conversation(self, messages: Sequence[Message]) -> GivenPrompt:
-        """Return a conversation up to where the model answers. Raises InputError for an empty one."""
+        """Return a conversation up to where the model answers. Raises InputError for an
+        empty one.
+        """
         if not messages:
             raise InputError("the conversation is empty: it needs at least one message", "messages")
         ids = self.predictor.tokenizer.encode_chat(messages)
         return GivenPrompt(ids, messages[-1]["content"], tuple(messages))
 
     def encode(self, text: Prompt) -> Ids:
-        """Return the ids of a text, or ids that are given, int64 [N]. Raises InputError for ids outside the vocabulary."""
+        """Return the ids of a text, or ids that are given, int64 [N]. Raises InputError for ids
+        outside the vocabulary.
+        """
         if isinstance(text, str):
             return self.predictor.tokenizer.encode(text)
         ids = as_ids(text)
@@ -79,30 +96,39 @@ class Prompts:
         return ids
 
     def finished(self, prompt: GivenPrompt, response: Prompt, block_length: int) -> TokenSequence:
-        """Return a finished text. Raises InputError for an empty response, a mask in it, and one too long for the model."""
+        """Return a finished text. Raises InputError for an empty response, a mask in it, and one
+        too long for the model.
+        """
         response_ids = self.encode(response)
         if len(response_ids) == 0:
             raise InputError("the response is empty: it needs at least one token", "response")
         special, limit = self.predictor.special, self.predictor.max_length
         translate = self.translation(prompt)
-        sequence = TokenSequence.of(prompt.ids, response_ids, special, block_length, translate, limit)
+        sequence = TokenSequence.of(
+            prompt.ids, response_ids, special, block_length, translate, limit
+        )
         self._refuse_masks(sequence.ids)
         self._refuse_longer(len(sequence), f"a text of {len(sequence)} tokens")
         return sequence
 
     def check_room(self, prompt: GivenPrompt, max_tokens: int) -> None:
-        """Raise InputError unless the prompt is finished text that leaves room for so many tokens."""
+        """Raise InputError unless the prompt is finished text that leaves room for so
+        many tokens.
+        """
         if len(prompt.ids) == 0:
             raise InputError("the prompt is empty: it needs at least one token", "prompt")
         self._refuse_masks(prompt.ids)
         num_tokens = len(prompt.ids) + max_tokens
-        self._refuse_longer(num_tokens, f"a prompt of {len(prompt.ids)} tokens with max_tokens={max_tokens}")
+        self._refuse_longer(
+            num_tokens, f"a prompt of {len(prompt.ids)} tokens with max_tokens={max_tokens}"
+        )
 
     def translation(self, prompt: GivenPrompt) -> Translate:
         """Return how a text with this prompt is put into another loaded model's tokens.
 
-        A conversation goes through that model's chat template where it has one. Any other prompt, and token ids as the
-        text that they stand for, goes in front of the response after the begin-of-text token.
+        A conversation goes through that model's chat template where it has one. Any other prompt,
+        and token ids as the text that they stand for, goes in front of the response after the
+        begin-of-text token.
         """
 
         def translate(sequence: TokenSequence, name: str) -> TokenSequence:
@@ -115,10 +141,13 @@ class Prompts:
                 prompt_ids = np.concatenate([its.start_ids, its.encode(text)])
             response_ids = its.encode(mine.decode(sequence.ids[sequence.text_positions]))
             if len(response_ids) == 0:
-                raise InputError(f"the tokenizer of {other.name!r} makes no token of the response", "response")
+                raise InputError(
+                    f"the tokenizer of {other.name!r} makes no token of the response", "response"
+                )
             if (num_tokens := len(prompt_ids) + len(response_ids)) > other.max_length:
                 raise TooLongError(
-                    f"a text of {num_tokens} tokens is longer than the limit of {other.name!r}: {other.max_length}"
+                    f"a text of {num_tokens} tokens is longer than the limit of {other.name!r}: "
+                    f"{other.max_length}"
                 )
             return TokenSequence.of(prompt_ids, response_ids, other.special, sequence.block_length)
 
@@ -128,15 +157,22 @@ class Prompts:
         masks = np.flatnonzero(ids == self.predictor.special.mask_id)
         if len(masks):
             name = self.predictor.tokenizer.token_text(int(ids[masks[0]]))
-            raise InputError(f"the text holds the mask token {name} at position {masks[0]}; it must be finished text")
+            raise InputError(
+                f"the text holds the mask token {name} at position {masks[0]}; it must be "
+                "finished text"
+            )
 
     def _refuse_longer(self, num_tokens: int, what: str) -> None:
         if num_tokens > self.predictor.max_length:
-            raise TooLongError(f"{what} is longer than the model's limit of {self.predictor.max_length} tokens")
+            raise TooLongError(
+                f"{what} is longer than the model's limit of {self.predictor.max_length} tokens"
+            )
 
 
 def several(prompts: Prompt | Sequence[Prompt], parameter: str) -> list[Prompt]:
-    """Return a list of prompts; a text or a flat list of token ids is one prompt. Raises InputError for none."""
+    """Return a list of prompts; a text or a flat list of token ids is one prompt. Raises InputError
+    for none.
+    """
     if isinstance(prompts, str):
         return [prompts]
     if len(prompts) == 0:

@@ -1,7 +1,8 @@
 """What a plan asks (Read), what it hears (Reading), and how plans compose.
 
-An algorithm is a generator that yields the Reads it needs and is sent their Readings. It does no I/O, holds no tensor and
-knows no batch, so an engine may run any number of them at once, and a framework with a loop of its own may drive one itself:
+An algorithm is a generator that yields the Reads it needs and is sent their Readings. It does no
+I/O, holds no tensor and knows no batch, so an engine may run any number of them at once, and a
+framework with a loop of its own may drive one itself:
 
     reads = next(plan)
     while True:
@@ -27,7 +28,9 @@ T = TypeVar("T")
 Confidence = Literal["probability", "entropy", "margin"]
 
 CacheKind = Literal["none", "prefix", "dual"]
-"""What denoising keeps within a block: nothing, what stands before the block, or all but the block. Source: Fast-dLLM."""
+"""What denoising keeps within a block: nothing, what stands before the block, or all but the block.
+Source: Fast-dLLM.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,16 +47,18 @@ class TokenLogProbs:
 class Candidates:
     """Ask for one candidate token per position and how confident the model is of it.
 
-    The candidate is the most probable token (temperature 0; the lower id wins a tie) or is drawn from
-    softmax(logits / temperature) after top-k, then top-p, by inverting its cumulative distribution at one uniform number
-    per position. `forbidden` ids are never candidates. The Reading holds token_ids [M], their logprobs and the confidences
-    [M], both under softmax(logits) as it is, untempered: "probability" of the candidate, "entropy" (negative, in nats),
-    or "margin" (probability of the likeliest token minus that of the second).
+    The candidate is the most probable token (temperature 0; the lower id wins a tie) or is drawn
+    from softmax(logits / temperature) after top-k, then top-p, by inverting its cumulative
+    distribution at one uniform number per position. `forbidden` ids are never candidates. The
+    Reading holds token_ids [M], their logprobs and the confidences [M], both under softmax(logits)
+    as it is, untempered: "probability" of the candidate, "entropy" (negative, in nats), or "margin"
+    (probability of the likeliest token minus that of the second).
 
-    is_tempered: the confidences are those of the distribution that candidates are drawn from instead: forbidden ids left
-    out, tempered, top-k and top-p applied, at temperature 0 too. Source: Dream's sample_tokens. unranked: ids that count as
-    logits of -inf for the confidences; a candidate among them has the lowest there is, -inf, or 0 as a probability. Source:
-    LLaDA's confidence_eos_eot_inf.
+    is_tempered: the confidences are those of the distribution that candidates are drawn from
+    instead: forbidden ids left out, tempered, top-k and top-p applied, at temperature 0 too.
+    Source: Dream's sample_tokens. unranked: ids that count as logits of -inf for the confidences; a
+    candidate among them has the lowest there is, -inf, or 0 as a probability. Source: LLaDA's
+    confidence_eos_eot_inf.
     """
 
     temperature: float = 0.0
@@ -72,14 +77,18 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class TopLogProbs:
-    """Ask for the k likeliest tokens per position, likeliest first: token_ids [M, k], logprobs [M, k]."""
+    """Ask for the k likeliest tokens per position, likeliest first: token_ids [M, k], logprobs [M,
+    k].
+    """
 
     k: int
 
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """Ask for the whole distribution: logprobs and token_ids [M, V]. For analyses, in process only."""
+    """Ask for the whole distribution: logprobs and token_ids [M, V]. For analyses, in
+    process only.
+    """
 
 
 Readout = TokenLogProbs | Candidates | TopLogProbs | Distribution
@@ -87,9 +96,11 @@ Readout = TokenLogProbs | Candidates | TopLogProbs | Distribution
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Guidance:
-    """Classifier-free guidance: the same text without its condition, int64 [N], and the scale s >= 0.
+    """Classifier-free guidance: the same text without its condition, int64 [N], and the scale s >=
+    0.
 
-    The logits become u + (s + 1)(c - u), u from this row and c from the Read's own, before the readout. Source: LLaDA.
+    The logits become u + (s + 1)(c - u), u from this row and c from the Read's own, before the
+    readout. Source: LLaDA.
     """
 
     token_ids: Ids
@@ -97,10 +108,12 @@ class Guidance:
 
     @classmethod
     def without_prompt(cls, text: TokenSequence, masked: Ids, scale: float) -> Guidance | None:
-        """Return the guidance of a text that is masked at some positions by the same text with its whole prompt masked too.
+        """Return the guidance of a text that is masked at some positions by the same text with its
+        whole prompt masked too.
 
-        masked: int64 [M]. None at scale 0, and for a text without a prompt: both rows would be one text, whose logits
-        guidance leaves as they are. Raises InputError if the model has no mask token.
+        masked: int64 [M]. None at scale 0, and for a text without a prompt: both rows would be one
+        text, whose logits guidance leaves as they are. Raises InputError if the model has no mask
+        token.
         """
         if not scale or not text.prompt_length:
             return None
@@ -116,10 +129,11 @@ class Canvas:
 
 
 class CacheSlot:
-    """Names what a predictor may keep of one text from read to read. What it keeps goes when the last reference goes.
+    """Names what a predictor may keep of one text from read to read. What it keeps goes when the
+    last reference goes.
 
-    context: the tokens before the tail that was last written under this slot, int64 [N]; kept from a pass in which all of
-    that tail was masked.
+    context: the tokens before the tail that was last written under this slot, int64 [N]; kept from
+    a pass in which all of that tail was masked.
     """
 
     __slots__ = ("__weakref__", "context")
@@ -130,11 +144,13 @@ class CacheSlot:
 
 @dataclass(frozen=True, slots=True)
 class CacheHint:
-    """Leave to keep keys and values, which makes the answers approximate. A predictor without a cache ignores it.
+    """Leave to keep keys and values, which makes the answers approximate. A predictor without a
+    cache ignores it.
 
-    window None: run the text whole and keep what comes; the answers are exact. window (start, stop): outside it the text is
-    that of the slot's last read, so run these tokens against what is kept of the others. A window up to the end of the
-    text may make it longer or shorter. A guided Read keeps nothing.
+    window None: run the text whole and keep what comes; the answers are exact. window (start,
+    stop): outside it the text is that of the slot's last read, so run these tokens against what is
+    kept of the others. A window up to the end of the text may make it longer or shorter. A guided
+    Read keeps nothing.
     """
 
     slot: CacheSlot
@@ -145,9 +161,10 @@ class CacheHint:
 class Read:
     """One row of one forward pass: what does the model say at these positions of this text?
 
-    token_ids: int64 [N], mask tokens included. positions: int64 [M], each in [0, N). Position i is answered with the
-    model's distribution for the token AT i. `predictor` names the loaded model that answers. `canvas` tells those who
-    watch a response being written what this text is; it changes no answer. `cache`: see CacheHint.
+    token_ids: int64 [N], mask tokens included. positions: int64 [M], each in [0, N). Position i is
+    answered with the model's distribution for the token AT i. `predictor` names the loaded model
+    that answers. `canvas` tells those who watch a response being written what this text is; it
+    changes no answer. `cache`: see CacheHint.
     """
 
     token_ids: Ids
@@ -159,20 +176,34 @@ class Read:
     cache: CacheHint | None = None
 
     def __post_init__(self) -> None:
-        if len(self.positions) and not 0 <= self.positions.min() <= self.positions.max() < len(self.token_ids):
-            raise PlanError(f"a Read asks for positions outside 0..{len(self.token_ids) - 1}: {self.positions}")
+        if len(self.positions) and not 0 <= self.positions.min() <= self.positions.max() < len(
+            self.token_ids
+        ):
+            raise PlanError(
+                f"a Read asks for positions outside 0..{len(self.token_ids) - 1}: {self.positions}"
+            )
         if self.guidance is not None and len(self.guidance.token_ids) != len(self.token_ids):
-            raise PlanError(f"a Read of {len(self.token_ids)} tokens is guided by one of {len(self.guidance.token_ids)}")
-        if isinstance(self.readout, TokenLogProbs) and len(self.readout.targets) != len(self.positions):
-            raise PlanError(f"a Read has {len(self.positions)} positions but {len(self.readout.targets)} targets")
+            raise PlanError(
+                f"a Read of {len(self.token_ids)} tokens is guided by one of "
+                f"{len(self.guidance.token_ids)}"
+            )
+        if isinstance(self.readout, TokenLogProbs) and len(self.readout.targets) != len(
+            self.positions
+        ):
+            raise PlanError(
+                f"a Read has {len(self.positions)} positions but {len(self.readout.targets)} "
+                "targets"
+            )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reading:
-    """The answer to one Read: tokens, and their log-probabilities in nats, shaped as the readout says.
+    """The answer to one Read: tokens, and their log-probabilities in nats, shaped as the readout
+    says.
 
-    token_ids and logprobs: [M] or [M, k]; confidences: float64 [M] for Candidates, else empty. share: of the text's
-    positions that were computed for it; below 1 the rest was kept from an earlier read, and the answer is approximate.
+    token_ids and logprobs: [M] or [M, k]; confidences: float64 [M] for Candidates, else empty.
+    share: of the text's positions that were computed for it; below 1 the rest was kept from an
+    earlier read, and the answer is approximate.
     """
 
     token_ids: Ids
@@ -187,12 +218,15 @@ class Reading:
 
     def at(self, rows: Mask) -> Reading:
         """Return the answers to some of the positions; rows: bool [M]. For Candidates."""
-        return Reading(self.token_ids[rows], self.logprobs[rows], self.confidences[rows], self.share)
+        return Reading(
+            self.token_ids[rows], self.logprobs[rows], self.confidences[rows], self.share
+        )
 
 
 Plan = Generator[Sequence[Read], Sequence[Reading], T]
-"""An algorithm: yields Reads, is sent one Reading for each in the same order, returns T. Reads yielded together may share a
-batch, and Reads of the same text share one row of it."""
+"""An algorithm: yields Reads, is sent one Reading for each in the same order, returns T. Reads
+yielded together may share a batch, and Reads of the same text share one row of it.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -217,7 +251,9 @@ class Row:
 
 
 def distinct_rows(reads: Sequence[Read]) -> list[Row]:
-    """Return the rows that answer the reads, in the order of first use; reads of the same text share one row."""
+    """Return the rows that answer the reads, in the order of first use; reads of the same text
+    share one row.
+    """
     if len(reads) == 1:
         return [_row(reads[0], (0,))]
     groups: dict[tuple[object, ...], list[int]] = {}
@@ -227,18 +263,28 @@ def distinct_rows(reads: Sequence[Read]) -> list[Row]:
 
 
 def _row(read: Read, indices: tuple[int, ...]) -> Row:
-    return Row(read.token_ids, read.predictor, read.guidance, indices, None if read.guidance else read.cache)
+    return Row(
+        read.token_ids,
+        read.predictor,
+        read.guidance,
+        indices,
+        None if read.guidance else read.cache,
+    )
 
 
 def _row_key(read: Read) -> tuple[object, ...]:
-    guidance = None if read.guidance is None else (read.guidance.token_ids.tobytes(), read.guidance.scale)
+    guidance = (
+        None if read.guidance is None else (read.guidance.token_ids.tobytes(), read.guidance.scale)
+    )
     return read.predictor, read.token_ids.tobytes(), guidance, read.cache
 
 
 def gather(*plans: Plan[T]) -> Plan[list[T]]:
-    """Run plans side by side: what they ask at the same time travels together. Returns their results in order.
+    """Run plans side by side: what they ask at the same time travels together. Returns their
+    results in order.
 
-    If one raises, the others are closed and the error goes on. A failed read is raised in each of the plans that wait.
+    If one raises, the others are closed and the error goes on. A failed read is raised in each of
+    the plans that wait.
     """
     results: dict[int, T] = {}
     waiting: dict[int, Sequence[Read]] = {}
@@ -272,14 +318,18 @@ def gather(*plans: Plan[T]) -> Plan[list[T]]:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a plan cost. nfe: sequences sent through a forward pass; computed: the sum of the shares computed of each."""
+    """What a plan cost. nfe: sequences sent through a forward pass; computed: the sum of the shares
+    computed of each.
+    """
 
     nfe: int = 0
     computed: float = 0.0
 
 
 def count_cost(plan: Plan[T]) -> Plan[tuple[T, Cost]]:
-    """Run a plan and return its result with its cost. A pass that failed counts as one, computed whole."""
+    """Run a plan and return its result with its cost. A pass that failed counts as one, computed
+    whole.
+    """
     nfe, computed = 0, 0.0
     try:
         reads = next(plan)
@@ -301,7 +351,9 @@ def count_cost(plan: Plan[T]) -> Plan[tuple[T, Cost]]:
 
 
 def count_nfe(plan: Plan[T]) -> Plan[tuple[T, int]]:
-    """Run a plan and return its result with its NFE: the sequences it sent through a forward pass."""
+    """Run a plan and return its result with its NFE: the sequences it sent through a
+    forward pass.
+    """
     result, cost = yield from count_cost(plan)
     return result, cost.nfe
 

@@ -1,4 +1,6 @@
-"""How many masked tokens each denoising step commits: evenly by count, or evenly in diffusion time as Dream does."""
+"""How many masked tokens each denoising step commits: evenly by count, or evenly in diffusion time
+as Dream does.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ from itertools import chain, pairwise, repeat
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What one step commits of the tokens that are still masked: `quota` of them, or each with probability `share`."""
+    """What one step commits of the tokens that are still masked: `quota` of them, or each with
+    probability `share`.
+    """
 
     quota: int
     share: float
@@ -23,7 +27,9 @@ class Schedule:
         self._steps = steps
 
     def next(self, num_masked: int) -> Commit:
-        """Return what the next step commits of num_masked >= 1 tokens; a quota of 0 is a step that may be left out."""
+        """Return what the next step commits of num_masked >= 1 tokens; a quota of 0 is a step that
+        may be left out.
+        """
         step = next(self._steps)
         if isinstance(step, float):
             return Commit(int(num_masked * step), step)
@@ -37,16 +43,19 @@ def at_rate(tokens_per_step: int) -> Schedule:
 
 
 def in_steps(num_masked: int, num_steps: int) -> Schedule:
-    """Return the schedule that fills num_masked tokens in at most num_steps steps, the first ones taking the remainder.
+    """Return the schedule that fills num_masked tokens in at most num_steps steps, the first ones
+    taking the remainder.
 
-    A policy may commit fewer than its quota, so single tokens follow without end. Source: LLaDA's get_num_transfer_tokens.
+    A policy may commit fewer than its quota, so single tokens follow without end. Source: LLaDA's
+    get_num_transfer_tokens.
     """
     steps = min(num_steps, num_masked)
     return Schedule(chain((share(num_masked, step, steps) for step in range(steps)), repeat(1)))
 
 
 def in_time(num_steps: int, eps: float) -> Schedule:
-    """Return the schedule whose time t falls evenly from 1 to eps over num_steps steps, each with the share 1 - s/t.
+    """Return the schedule whose time t falls evenly from 1 to eps over num_steps steps, each with
+    the share 1 - s/t.
 
     The last step takes all. Source: Dream's diffusion_generate.
     """
@@ -56,5 +65,7 @@ def in_time(num_steps: int, eps: float) -> Schedule:
 
 
 def share(total: int, index: int, parts: int) -> int:
-    """Return the index-th of `parts` nearly equal shares of total: the first ones take the remainder."""
+    """Return the index-th of `parts` nearly equal shares of total: the first ones take the
+    remainder.
+    """
     return total // parts + (index < total % parts)

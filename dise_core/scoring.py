@@ -1,4 +1,6 @@
-"""A scorer bound to what it scores over, reporting on every token of the response in the same forward pass, or not."""
+"""A scorer bound to what it scores over, reporting on every token of the response in the same
+forward pass, or not.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +27,12 @@ class SequenceScorer:
     top_logprobs: int | None = 0
 
     def evaluate(self, sequence: TokenSequence) -> Plan[Evaluation]:
-        """Return a plan of the evaluation of a finished text: its score, and a report on every token of the response.
+        """Return a plan of the evaluation of a finished text: its score, and a report on every
+        token of the response.
 
-        The report regenerates every response token with the whole text as context, so it shares a scorer's row where the
-        scorer reads the unmasked text, and costs one more forward pass where it does not.
+        The report regenerates every response token with the whole text as context, so it shares a
+        scorer's row where the scorer reads the unmasked text, and costs one more forward pass where
+        it does not.
         """
         plans: list[Plan[Any]] = [self.scorer.score(sequence, self.selector)]
         if self.top_logprobs is not None:
@@ -42,7 +46,9 @@ def regenerate(sequence: TokenSequence, top_logprobs: int = 0) -> Plan[TokenRepo
     positions = sequence.response_positions
     if len(positions) == 0:
         nothing = np.zeros((0, top_logprobs))
-        return TokenReport(np.zeros(0, np.float32), nothing.astype(np.int64), nothing.astype(np.float32))
+        return TokenReport(
+            np.zeros(0, np.float32), nothing.astype(np.int64), nothing.astype(np.float32)
+        )
     reads = [Read(sequence.ids, positions, TokenLogProbs(sequence.response))]
     if top_logprobs:
         reads.append(Read(sequence.ids, positions, TopLogProbs(top_logprobs)))

@@ -18,4 +18,6 @@ class Union(Selector):
 
     def select(self, sequence: TokenSequence) -> Mask:
         """Return the union of the parts' masks, bool [N]."""
-        return reduce(lambda union, part: union | part.select(sequence), self.parts, sequence.mask_of([]))
+        return reduce(
+            lambda union, part: union | part.select(sequence), self.parts, sequence.mask_of([])
+        )

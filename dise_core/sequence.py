@@ -34,10 +34,10 @@ class SpecialTokens:
 class TokenSequence:
     """The text X = [P; R] of the paper.
 
-    ids: int64 [N]; the first `prompt_length` of them are the prompt, the rest the response. `block_length` is the
-    length of the blocks in which the response was written; blocks count from the start of the response. `translate` puts
-    the text into another model's tokens, where another model is loaded. `max_length`: the longest text that the model takes,
-    where it is known.
+    ids: int64 [N]; the first `prompt_length` of them are the prompt, the rest the response.
+    `block_length` is the length of the blocks in which the response was written; blocks count from
+    the start of the response. `translate` puts the text into another model's tokens, where another
+    model is loaded. `max_length`: the longest text that the model takes, where it is known.
     """
 
     ids: Ids
@@ -49,7 +49,9 @@ class TokenSequence:
 
     def __post_init__(self) -> None:
         if not 0 <= self.prompt_length <= len(self.ids):
-            raise InputError(f"prompt_length {self.prompt_length} is outside 0..{len(self.ids)}", "prompt_length")
+            raise InputError(
+                f"prompt_length {self.prompt_length} is outside 0..{len(self.ids)}", "prompt_length"
+            )
 
     @classmethod
     def of(
@@ -66,12 +68,17 @@ class TokenSequence:
         return cls(ids, len(prompt_ids), special, block_length, translate, max_length)
 
     def in_tokens_of(self, predictor: str) -> TokenSequence:
-        """Return the same text in the tokens, and the chat template, of another loaded model such as the "judge".
+        """Return the same text in the tokens, and the chat template, of another loaded model such
+        as the "judge".
 
-        Raises InputError if no such model is loaded, or if its tokenizer makes no token of the response.
+        Raises InputError if no such model is loaded, or if its tokenizer makes no token of the
+        response.
         """
         if self.translate is None:
-            raise InputError(f"no model {predictor!r} is loaded that could read the text in its own tokens", predictor)
+            raise InputError(
+                f"no model {predictor!r} is loaded that could read the text in its own tokens",
+                predictor,
+            )
         return self.translate(self, predictor)
 
     def __len__(self) -> int:
@@ -94,13 +101,19 @@ class TokenSequence:
 
     @property
     def text_positions(self) -> Ids:
-        """The positions of the response's tokens that are no end tokens, ascending, int64 [<= R]."""
+        """The positions of the response's tokens that are no end tokens, ascending, int64
+        [<= R].
+        """
         return self.response_positions[~self.special.is_end(self.response)]
 
     def with_masks(self, positions: Ids) -> Ids:
-        """Return the ids, int64 [N], with the mask token at the positions. Raises InputError if the model has none."""
+        """Return the ids, int64 [N], with the mask token at the positions. Raises InputError if the
+        model has none.
+        """
         if self.special.mask_id is None:
-            raise InputError("this model has no mask token; use a diffusion language model", "model")
+            raise InputError(
+                "this model has no mask token; use a diffusion language model", "model"
+            )
         masked = self.ids.copy()
         masked[positions] = self.special.mask_id
         return masked
@@ -117,7 +130,9 @@ Translate = Callable[[TokenSequence, str], TokenSequence]
 
 
 def as_ids(ids: Sequence[int] | Ids) -> Ids:
-    """Return token ids as int64 [N]; an empty sequence is allowed. Raises InputError for anything but integers."""
+    """Return token ids as int64 [N]; an empty sequence is allowed. Raises InputError for anything
+    but integers.
+    """
     array = np.asarray(ids)
     if array.size == 0:
         return np.zeros(0, dtype=np.int64)
@@ -127,11 +142,14 @@ def as_ids(ids: Sequence[int] | Ids) -> Ids:
 
 
 def check_token_ids(ids: Ids, vocab_size: int, parameter: str = "token_ids") -> None:
-    """Raise InputError, naming the first id and its position, unless all ids [N] are in [0, vocab_size)."""
+    """Raise InputError, naming the first id and its position, unless all ids [N] are in [0,
+    vocab_size).
+    """
     outside = (ids < 0) | (ids >= vocab_size)
     if outside.any():
         position = int(np.argmax(outside))
         raise InputError(
-            f"token id {int(ids[position])} at position {position} is outside the vocabulary: ids are 0 to {vocab_size - 1}",
+            f"token id {int(ids[position])} at position {position} is outside the vocabulary: ids "
+            f"are 0 to {vocab_size - 1}",
             parameter,
         )

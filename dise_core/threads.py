@@ -1,8 +1,9 @@
 """The threads of a numerical library, chosen in the environment before the library is imported.
 
-OpenMP reads the environment once, when it is loaded. By default a thread that waits for others spins
-for up to some ten milliseconds. Beside busy processes it so burns the very core that they wait for,
-and each of a pass's hundreds of barriers may take as long as the system lets a process run.
+OpenMP reads the environment once, when it is loaded. By default a thread that waits for others
+spins for up to some ten milliseconds. Beside busy processes it so burns the very core that they
+wait for, and each of a pass's hundreds of barriers may take as long as the system lets a process
+run.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ def choose_threads() -> bool:
     return is_free
 
 
-def thread_settings(environment: Mapping[str, str], cores: int, quota: float | None) -> dict[str, str]:
+def thread_settings(
+    environment: Mapping[str, str], cores: int, quota: float | None
+) -> dict[str, str]:
     """Return what to add to the environment of a process on so many cores, for `quota` cores' time.
 
     A variable that is set stands, and so does all else that it would decide. The number of threads

@@ -17,17 +17,27 @@ NUM_PROBLEMS = 10
 
 
 def main() -> None:
-    """Print the answers, the surest first, each with its score, its tokens' colours, and whether it is right."""
+    """Print the answers, the surest first, each with its score, its tokens' colours, and whether it
+    is right.
+    """
     console = Console(highlight=False)
     problems = held_out_problems(Random(2026), NUM_PROBLEMS)
-    params = SamplingParams(max_tokens=48, block_length=16, tokens_per_step=2, selector="response-text", seed=0)
+    params = SamplingParams(
+        max_tokens=48, block_length=16, tokens_per_step=2, selector="response-text", seed=0
+    )
     answers = LLM("countdown").generate([problem.prompt for problem in problems], params)
-    surest_first = sorted(zip(answers, problems, strict=True), key=lambda pair: -pair[0].outputs[0].score.value)
+    surest_first = sorted(
+        zip(answers, problems, strict=True), key=lambda pair: -pair[0].outputs[0].score.value
+    )
     num_solved = 0
     for answer, problem in surest_first:
         is_solved = is_correct(answer.outputs[0].text, problem)
         num_solved += is_solved
-        show_answer(console, answer, verdict="  [green]solved[/green]" if is_solved else "  [red]failed[/red]")
+        show_answer(
+            console,
+            answer,
+            verdict="  [green]solved[/green]" if is_solved else "  [red]failed[/red]",
+        )
     console.print(legend())
     console.print(f"{num_solved} of {NUM_PROBLEMS} solved, the surest answer first")
 

@@ -1,4 +1,6 @@
-"""An independent Dream in plain torch, and Dream's published sampler written naively. Only tests use it."""
+"""An independent Dream in plain torch, and Dream's published sampler written naively. Only tests
+use it.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +30,15 @@ ADDED = {
 
 
 def default_config(**changes: object) -> dict[str, object]:
-    """Return a config.json in Dream's format for a tiny model; it names remote code, which must not be run."""
+    """Return a config.json in Dream's format for a tiny model; it names remote code, which must not
+    be run.
+    """
     config: dict[str, object] = {
         "architectures": ["DreamModel"],
-        "auto_map": {"AutoConfig": "configuration_dream.DreamConfig", "AutoModel": "modeling_dream.DreamModel"},
+        "auto_map": {
+            "AutoConfig": "configuration_dream.DreamConfig",
+            "AutoModel": "modeling_dream.DreamModel",
+        },
         "model_type": "Dream",
         "hidden_act": "silu",
         "hidden_size": 64,
@@ -55,10 +62,16 @@ def default_config(**changes: object) -> dict[str, object]:
     return config | changes
 
 
-def write_checkpoint(folder: Path, config: dict[str, object], gain: float = 1.6, seed: int = 0) -> Path:
-    """Write random weights under Dream's names, and a tokenizer in Dream's files: vocabulary, merges, added tokens."""
+def write_checkpoint(
+    folder: Path, config: dict[str, object], gain: float = 1.6, seed: int = 0
+) -> Path:
+    """Write random weights under Dream's names, and a tokenizer in Dream's files: vocabulary,
+    merges, added tokens.
+    """
     generator = torch.Generator().manual_seed(seed)
-    d, hidden, rows = (int(str(config[key])) for key in ("hidden_size", "intermediate_size", "vocab_size"))
+    d, hidden, rows = (
+        int(str(config[key])) for key in ("hidden_size", "intermediate_size", "vocab_size")
+    )
     kv = d // int(str(config["num_attention_heads"])) * int(str(config["num_key_value_heads"]))
 
     def random(*shape: int) -> Tensor:
@@ -76,7 +89,9 @@ def write_checkpoint(folder: Path, config: dict[str, object], gain: float = 1.6,
             weights[f"{prefix}.self_attn.{name}_proj.bias"] = 0.5 * random(out)
         weights[f"{prefix}.self_attn.o_proj.weight"] = random(d, d) * gain / math.sqrt(d)
         for name, shape in (("gate", (hidden, d)), ("up", (hidden, d)), ("down", (d, hidden))):
-            weights[f"{prefix}.mlp.{name}_proj.weight"] = random(*shape) * gain / math.sqrt(shape[1])
+            weights[f"{prefix}.mlp.{name}_proj.weight"] = (
+                random(*shape) * gain / math.sqrt(shape[1])
+            )
         for name in ("input_layernorm", "post_attention_layernorm"):
             weights[f"{prefix}.{name}.weight"] = 1 + 0.2 * random(d)
     folder.mkdir(parents=True, exist_ok=True)
@@ -87,7 +102,9 @@ def write_checkpoint(folder: Path, config: dict[str, object], gain: float = 1.6,
 
 
 def write_tokenizer(folder: Path) -> None:
-    """Write vocab.json, merges.txt and tokenizer_config.json as Dream publishes them, without a tokenizer.json."""
+    """Write vocab.json, merges.txt and tokenizer_config.json as Dream publishes them, without a
+    tokenizer.json.
+    """
     pieces = [*LETTERS, "ab", "Ġ", "Ċ", *"0123456789", *LETTERS.upper()[: PAD - 39]]
     vocabulary = {piece: index for index, piece in enumerate(pieces)}
     (folder / "vocab.json").write_text(json.dumps(vocabulary))
@@ -96,7 +113,13 @@ def write_tokenizer(folder: Path) -> None:
         "tokenizer_class": "DreamTokenizer",
         "auto_map": {"AutoTokenizer": ["tokenization_dream.DreamTokenizer", None]},
         "added_tokens_decoder": {
-            str(index): {"content": name, "special": True, "lstrip": False, "rstrip": False, "normalized": False}
+            str(index): {
+                "content": name,
+                "special": True,
+                "lstrip": False,
+                "rstrip": False,
+                "normalized": False,
+            }
             for index, name in ADDED.items()
         },
         "bos_token": "<|beginoftext|>",
@@ -104,18 +127,23 @@ def write_tokenizer(folder: Path) -> None:
         "pad_token": "<|endoftext|>",
         "mask_token": "<|mask|>",
         "unk_token": None,
-        "chat_template": "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
+        "chat_template": "{% for m in messages %}"
+        "<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
         "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}",
     }
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
 
 
 class ReferenceDream:
-    """Dream's computation written out: one sequence at a time, all logits, shifted so that row i is about token i."""
+    """Dream's computation written out: one sequence at a time, all logits, shifted so that row i is
+    about token i.
+    """
 
     def __init__(self, folder: Path, dtype: torch.dtype = torch.float64) -> None:
         self.config = json.loads((folder / "config.json").read_text())
-        self.weights = {name: w.to(dtype) for name, w in load_file(folder / "model.safetensors").items()}
+        self.weights = {
+            name: w.to(dtype) for name, w in load_file(folder / "model.safetensors").items()
+        }
 
     def logits(self, ids: list[int]) -> Tensor:
         """Return logits [N, V]; row i is that of the model's row i - 1, and row 0 its own."""
@@ -123,7 +151,11 @@ class ReferenceDream:
         x = w["model.embed_tokens.weight"][torch.tensor(ids)]
         for layer in range(self.config["num_hidden_layers"]):
             prefix = f"model.layers.{layer}."
-            block = {name.removeprefix(prefix): tensor for name, tensor in w.items() if name.startswith(prefix)}
+            block = {
+                name.removeprefix(prefix): tensor
+                for name, tensor in w.items()
+                if name.startswith(prefix)
+            }
             x = x + self._attention(self._norm(x, block["input_layernorm.weight"]), block)
             h = self._norm(x, block["post_attention_layernorm.weight"])
             gate, up, down = (block[f"mlp.{name}_proj.weight"] for name in ("gate", "up", "down"))
@@ -138,12 +170,15 @@ class ReferenceDream:
         heads, kv_heads = self.config["num_attention_heads"], self.config["num_key_value_heads"]
         head_dim = x.shape[-1] // heads
         q, k, v = (
-            x @ block[f"self_attn.{name}_proj.weight"].T + block[f"self_attn.{name}_proj.bias"] for name in ("q", "k", "v")
+            x @ block[f"self_attn.{name}_proj.weight"].T + block[f"self_attn.{name}_proj.bias"]
+            for name in ("q", "k", "v")
         )
         mixed = []
         for head in range(heads):
             own = slice(head * head_dim, (head + 1) * head_dim)
-            shared = slice(head * kv_heads // heads * head_dim, (head * kv_heads // heads + 1) * head_dim)
+            shared = slice(
+                head * kv_heads // heads * head_dim, (head * kv_heads // heads + 1) * head_dim
+            )
             scores = self._rotate(q[:, own]) @ self._rotate(k[:, shared]).T / math.sqrt(head_dim)
             mixed.append(torch.softmax(scores, dim=-1) @ v[:, shared])
         return torch.cat(mixed, dim=-1) @ block["self_attn.o_proj.weight"].T
@@ -168,11 +203,13 @@ def naive_sample(
     top_p: float = 1.0,
     uniforms: Uniforms | None = None,
 ) -> list[int]:
-    """Return prompt + response as Dream's diffusion_generate writes it: float32 times, one sequence.
+    """Return prompt + response as Dream's diffusion_generate writes it: float32 times, one
+    sequence.
 
-    alg: "maskgit_plus", "topk_margin" or "entropy". The mask itself is never written, which the original allows. Above
-    temperature 0 a token is where the cumulative distribution passes the position's uniform number, of those that
-    `uniforms` returns for a step and its masked positions; steps that commit nothing draw nothing.
+    alg: "maskgit_plus", "topk_margin" or "entropy". The mask itself is never written, which the
+    original allows. Above temperature 0 a token is where the cumulative distribution passes the
+    position's uniform number, of those that `uniforms` returns for a step and its masked positions;
+    steps that commit nothing draw nothing.
     """
     x = torch.tensor(prompt + [MASK] * length)
     times = torch.linspace(1, eps, steps + 1)
@@ -180,7 +217,9 @@ def naive_sample(
     for i in range(steps):
         masked = x == MASK
         num_masked = masked.sum()
-        count = int(num_masked * (1 - times[i + 1] / times[i])) if i < steps - 1 else int(num_masked)
+        count = (
+            int(num_masked * (1 - times[i + 1] / times[i])) if i < steps - 1 else int(num_masked)
+        )
         if count == 0:
             continue
         logits = model.logits(x.tolist())[masked]
@@ -201,7 +240,9 @@ def naive_sample(
 def sample_tokens(
     logits: Tensor, alg: str, temperature: float, top_p: float, uniforms: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Return confidences and tokens as Dream's function of this name: both of the tempered, filtered distribution."""
+    """Return confidences and tokens as Dream's function of this name: both of the tempered,
+    filtered distribution.
+    """
     if temperature > 0:
         logits = logits / temperature
     if top_p < 1:

@@ -1,4 +1,6 @@
-"""An independent LLaDA in plain torch, and the published decoding loop written naively. Only tests use it."""
+"""An independent LLaDA in plain torch, and the published decoding loop written naively. Only tests
+use it.
+"""
 
 from __future__ import annotations
 
@@ -48,10 +50,16 @@ def default_config(**changes: object) -> dict[str, object]:
     return config | changes
 
 
-def random_weights(config: dict[str, object], gain: float = 1.6, seed: int = 0) -> dict[str, Tensor]:
-    """Return weights under LLaDA's official names; a large gain makes every position look unlike the others."""
+def random_weights(
+    config: dict[str, object], gain: float = 1.6, seed: int = 0
+) -> dict[str, Tensor]:
+    """Return weights under LLaDA's official names; a large gain makes every position look unlike
+    the others.
+    """
     generator = torch.Generator().manual_seed(seed)
-    d, hidden, rows = (int(str(config[key])) for key in ("d_model", "mlp_hidden_size", "embedding_size"))
+    d, hidden, rows = (
+        int(str(config[key])) for key in ("d_model", "mlp_hidden_size", "embedding_size")
+    )
     heads, kv_heads = int(str(config["n_heads"])), int(str(config["n_kv_heads"]))
     kv = d // heads * kv_heads
 
@@ -62,7 +70,8 @@ def random_weights(config: dict[str, object], gain: float = 1.6, seed: int = 0) 
         return 1 + 0.2 * torch.randn(d, generator=generator)
 
     weights = {
-        "model.transformer.wte.weight": torch.randn(rows, d, generator=generator) / (8 if config["weight_tying"] else 1),
+        "model.transformer.wte.weight": torch.randn(rows, d, generator=generator)
+        / (8 if config["weight_tying"] else 1),
         "model.transformer.ln_f.weight": scale(),
         "model.transformer.ff_out.weight": matrix(rows, d),
     }
@@ -77,8 +86,12 @@ def random_weights(config: dict[str, object], gain: float = 1.6, seed: int = 0) 
     return weights
 
 
-def write_checkpoint(folder: Path, config: dict[str, object], weights: dict[str, Tensor], shards: int = 1) -> Path:
-    """Write a checkpoint in LLaDA's format, with a tokenizer of one character a token, in one or several shards."""
+def write_checkpoint(
+    folder: Path, config: dict[str, object], weights: dict[str, Tensor], shards: int = 1
+) -> Path:
+    """Write a checkpoint in LLaDA's format, with a tokenizer of one character a token, in one or
+    several shards.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config))
     write_tokenizer(folder, int(str(config["vocab_size"])))
@@ -92,12 +105,16 @@ def write_checkpoint(folder: Path, config: dict[str, object], weights: dict[str,
         part = {name: weights[name] for name in names[shard::shards]}
         save_file(part, folder / file, metadata={"format": "pt"})
         index |= dict.fromkeys(part, file)
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": index}))
+    (folder / "model.safetensors.index.json").write_text(
+        json.dumps({"metadata": {}, "weight_map": index})
+    )
     return folder
 
 
 def write_tokenizer(folder: Path, vocab_size: int) -> None:
-    """Write a tokenizer of the letters a-z, space and special tokens; the last two ids are end and mask."""
+    """Write a tokenizer of the letters a-z, space and special tokens; the last two ids are end and
+    mask.
+    """
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 
     letters = "abcdefghijklmnopqrstuvwxyz "
@@ -108,7 +125,9 @@ def write_tokenizer(folder: Path, vocab_size: int) -> None:
         "<|endoftext|>",
         "<|mdm_mask|>",
     ]
-    tokenizer = Tokenizer(models.WordLevel({name: i for i, name in enumerate(names)}, unk_token="<unk>"))
+    tokenizer = Tokenizer(
+        models.WordLevel({name: i for i, name in enumerate(names)}, unk_token="<unk>")
+    )
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
     tokenizer.decoder = decoders.Fuse()
     tokenizer.add_special_tokens(["<unk>", "<|endoftext|>", "<|mdm_mask|>"])
@@ -127,7 +146,9 @@ Kept = dict[int, dict[str, Tensor]]
 
 
 class ReferenceLLaDA:
-    """LLaDA's computation written out: one sequence at a time, all logits, nothing shared with the adapter."""
+    """LLaDA's computation written out: one sequence at a time, all logits, nothing shared with the
+    adapter.
+    """
 
     def __init__(self, folder: Path, dtype: torch.dtype = torch.float32) -> None:
         self.config = json.loads((folder / "config.json").read_text())
@@ -135,8 +156,12 @@ class ReferenceLLaDA:
         for file in folder.glob("*.safetensors"):
             self.weights |= {name: tensor.to(dtype) for name, tensor in load_file(file).items()}
 
-    def logits(self, ids: list[int], kept: Kept | None = None, window: tuple[int, int] | None = None) -> Tensor:
-        """Return float32 logits [N, rows] of one sequence, or of its window, whose keys and values replace those kept."""
+    def logits(
+        self, ids: list[int], kept: Kept | None = None, window: tuple[int, int] | None = None
+    ) -> Tensor:
+        """Return float32 logits [N, rows] of one sequence, or of its window, whose keys and values
+        replace those kept.
+        """
         w, layers = self.weights, self.config["n_layers"]
         first, stop = window or (0, len(ids))
         kept = {} if kept is None else kept
@@ -147,17 +172,31 @@ class ReferenceLLaDA:
                 for name, tensor in w.items()
                 if name.startswith(f"model.transformer.blocks.{layer}.")
             }
-            x = x + self._attention(self._norm(x, block["attn_norm"]), block, first, kept.setdefault(layer, {}))
+            x = x + self._attention(
+                self._norm(x, block["attn_norm"]), block, first, kept.setdefault(layer, {})
+            )
             h = self._norm(x, block["ff_norm"])
-            x = x + (functional.silu(h @ block["ff_proj"].T) * (h @ block["up_proj"].T)) @ block["ff_out"].T
+            x = (
+                x
+                + (functional.silu(h @ block["ff_proj"].T) * (h @ block["up_proj"].T))
+                @ block["ff_out"].T
+            )
         head = "wte" if self.config["weight_tying"] else "ff_out"
-        return self._norm(x, w["model.transformer.ln_f.weight"]) @ w[f"model.transformer.{head}.weight"].T
+        return (
+            self._norm(x, w["model.transformer.ln_f.weight"])
+            @ w[f"model.transformer.{head}.weight"].T
+        )
 
     def _norm(self, x: Tensor, scale: Tensor) -> Tensor:
         return x / torch.sqrt((x * x).mean(-1, keepdim=True) + self.config["rms_norm_eps"]) * scale
 
-    def _attention(self, x: Tensor, block: dict[str, Tensor], first: int, kept: dict[str, Tensor]) -> Tensor:
-        heads, kv_heads = self.config["n_heads"], self.config.get("n_kv_heads") or self.config["n_heads"]
+    def _attention(
+        self, x: Tensor, block: dict[str, Tensor], first: int, kept: dict[str, Tensor]
+    ) -> Tensor:
+        heads, kv_heads = (
+            self.config["n_heads"],
+            self.config.get("n_kv_heads") or self.config["n_heads"],
+        )
         head_dim = x.shape[-1] // heads
         q, k, v = (x @ block[name].T for name in ("q_proj", "k_proj", "v_proj"))
         for name, fresh in (("k", k), ("v", v)):
@@ -194,9 +233,11 @@ def naive_decode(
     logits_eos_inf: bool = False,
     confidence_eos_eot_inf: bool = False,
 ) -> list[int]:
-    """Return prompt + response as LLaDA's published sampler writes it at temperature 0, in float64, one by one.
+    """Return prompt + response as LLaDA's published sampler writes it at temperature 0, in float64,
+    one by one.
 
-    cache: "prefix" or "dual", as Fast-dLLM's samplers. logits_eos_inf, confidence_eos_eot_inf: as LLaDA's.
+    cache: "prefix" or "dual", as Fast-dLLM's samplers. logits_eos_inf, confidence_eos_eot_inf: as
+    LLaDA's.
     """
     end = model.config["eos_token_id"]
     ends = ([end] if logits_eos_inf else [], [end, END_BY_NAME] if confidence_eos_eot_inf else [])
@@ -210,7 +251,9 @@ def naive_decode(
         else:
             assert steps is not None
             size, block_steps = end - start, steps // num_blocks
-            quotas = [size // block_steps + (step < size % block_steps) for step in range(block_steps)]
+            quotas = [
+                size // block_steps + (step < size % block_steps) for step in range(block_steps)
+            ]
         naive_block(model, ids, (start, end), quotas, cache, {}, 0, len(prompt), cfg_scale, ends)
     return ids
 
@@ -232,16 +275,20 @@ def naive_block(
     cfg_scale: float = 0.0,
     ends: tuple[list[int], list[int]] = ([], []),
 ) -> None:
-    """Fill a block in place. `first`: what the block's first pass runs from; before it all comes from `kept`.
+    """Fill a block in place. `first`: what the block's first pass runs from; before it all comes
+    from `kept`.
 
-    ends: tokens whose logits are -inf, and those whose logits are -inf once the candidates are chosen.
+    ends: tokens whose logits are -inf, and those whose logits are -inf once the candidates are
+    chosen.
     """
     mask, (start, end) = model.config["mask_token_id"], block
     for step, quota in enumerate(quotas):
         window = (start, len(ids) if cache == "prefix" else end)
         if cache == "none" or step == 0:
             window = (first, len(ids))
-        logits = torch.full((len(ids), model.config["embedding_size"]), -math.inf, dtype=torch.float64)
+        logits = torch.full(
+            (len(ids), model.config["embedding_size"]), -math.inf, dtype=torch.float64
+        )
         logits[window[0] : window[1]] = model.logits(ids, kept, window).double()
         if cfg_scale:
             bare = model.logits([mask] * prompt_length + ids[prompt_length:]).double()
@@ -266,10 +313,11 @@ def naive_flexible(
     cache: str,
     mask_size: int,
 ) -> list[tuple[list[int], float]]:
-    """Return the texts of the paper's Algorithm 1, 10 in all, with their DiSE over the last ten tokens that are no end.
+    """Return the texts of the paper's Algorithm 1, 10 in all, with their DiSE over the last ten
+    tokens that are no end.
 
-    With a cache, what stands before the tail is kept from the first pass of the first extension, for all of them; where the
-    whole response is the tail, each block's first pass runs it all.
+    With a cache, what stands before the tail is kept from the first pass of the first extension,
+    for all of them; where the whole response is the tail, each block's first pass runs it all.
     """
     mask, end_token, size = model.config["mask_token_id"], model.config["eos_token_id"], len(prompt)
     ids = naive_decode(model, prompt, length, block_length, tokens_per_step, cache=cache)
@@ -285,7 +333,13 @@ def naive_flexible(
                 end = min(start + block_length, len(ids))
                 is_new = cache == "none" or tail == size or not kept
                 naive_block(
-                    model, ids, (start, end), even_quotas(end - start, tokens_per_step), cache, kept, 0 if is_new else tail
+                    model,
+                    ids,
+                    (start, end),
+                    even_quotas(end - start, tokens_per_step),
+                    cache,
+                    kept,
+                    0 if is_new else tail,
                 )
         logprobs = torch.log_softmax(model.logits(ids).double(), dim=-1)
         last = [i for i in range(size, len(ids)) if ids[i] != end_token][-10:]

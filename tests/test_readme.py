@@ -20,7 +20,9 @@ def test_the_first_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(lines) == 7
     assert values[:5] == sorted(values[:5], reverse=True)
     assert values[5] > values[6]
-    shown = re.findall(r"```python\n.*?```\n\n```\n(.*?)```", README.read_text(), flags=re.DOTALL)[0].splitlines()
+    shown = re.findall(r"```python\n.*?```\n\n```\n(.*?)```", README.read_text(), flags=re.DOTALL)[
+        0
+    ].splitlines()
     assert [line.split()[1] for line in lines] == [line.split()[1] for line in shown]
 
 

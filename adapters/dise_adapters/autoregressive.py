@@ -12,17 +12,27 @@ from typing import Any
 
 ENCODERS = frozenset(
     (
-        "bert", "bert-generation", "big_bird", "camembert", "data2vec-text", "electra", "ernie", "megatron-bert", "rembert",
-        "roberta", "roberta-prelayernorm", "roc_bert", "roformer", "xlm-roberta", "xlm-roberta-xl", "xmod",
+        "bert", "bert-generation", "big_bird", "camembert", "data2vec-text", "electra", "ernie",
+        "megatron-bert", "rembert",
+        "roberta", "roberta-prelayernorm", "roc_bert", "roformer", "xlm-roberta",
+        "xlm-roberta-xl", "xmod",
     )
 )  # fmt: skip
-"""Types whose causal class in transformers attends in both directions unless config.json says is_decoder."""
+"""Types whose causal class in transformers attends in both directions unless config.json says
+is_decoder.
+"""
 
 BIDIRECTIONAL = frozenset(("cpmant", "xlm", "xlnet"))
 """Types whose causal class in transformers attends in both directions."""
 
 OTHER_NAMES = frozenset(
-    ("BertGenerationDecoder", "BertLMHeadModel", "CTRLLMHeadModel", "GPT2LMHeadModel", "OpenAIGPTLMHeadModel")
+    (
+        "BertGenerationDecoder",
+        "BertLMHeadModel",
+        "CTRLLMHeadModel",
+        "GPT2LMHeadModel",
+        "OpenAIGPTLMHeadModel",
+    )
 )
 """Auto-regressive classes of transformers that are not called ...ForCausalLM."""
 
@@ -34,7 +44,9 @@ MODEL_CLASSES = ("AutoModel", "AutoModelForCausalLM", "AutoModelForMaskedLM")
 
 
 def is_autoregressive(fields: Mapping[str, Any], model: str) -> bool:
-    """Return whether config.json names transformers' own causal class for its model_type, and nothing speaks against it."""
+    """Return whether config.json names transformers' own causal class for its model_type, and
+    nothing speaks against it.
+    """
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
     causal = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(str(fields.get("model_type")), "")
@@ -45,14 +57,19 @@ def is_autoregressive(fields: Mapping[str, Any], model: str) -> bool:
 
 
 def obstacle(fields: Mapping[str, Any], model: str) -> str | None:
-    """Return why the model cannot be read as auto-regressive, as far as its name and its config.json tell; None: nothing."""
+    """Return why the model cannot be read as auto-regressive, as far as its name and its
+    config.json tell; None: nothing.
+    """
     kind = str(fields.get("model_type"))
     for source, name in _names(fields, model):
         if any(part in name.casefold() for part in DIFFUSION_NAMES):
             return f"it is a diffusion model by {source} ({name}), and no adapter here covers it"
     foreign = _foreign_classes(fields)
     if foreign:
-        return f"its auto_map asks for code of its own ({foreign[0]}), which is not run, and what that computes is not known"
+        return (
+            f"its auto_map asks for code of its own ({foreign[0]}), which is not run, and what "
+            "that computes is not known"
+        )
     if kind in BIDIRECTIONAL or (kind in ENCODERS and fields.get("is_decoder") is not True):
         why = "" if kind in BIDIRECTIONAL else ", as is_decoder is not true"
         return f"a {kind} model attends in both directions{why}"
@@ -72,13 +89,18 @@ def _names(fields: Mapping[str, Any], model: str) -> Iterator[tuple[str, str]]:
     """Yield the names under which the model may say what it is, and where each stands."""
     yield "its name", PurePath(model).name
     yield "the _name_or_path of config.json", str(fields.get("_name_or_path") or "")
-    for source, names in (("its architectures", architectures(fields)), ("its auto_map", _remote_classes(fields))):
+    for source, names in (
+        ("its architectures", architectures(fields)),
+        ("its auto_map", _remote_classes(fields)),
+    ):
         for name in names:
             yield source, name
 
 
 def _remote_classes(fields: Mapping[str, Any]) -> list[str]:
-    """Return the names of the model classes in auto_map, whose entries are "module.Class" or "repository--module.Class"."""
+    """Return the names of the model classes in auto_map, whose entries are "module.Class" or
+    "repository--module.Class".
+    """
     auto_map = fields.get("auto_map")
     if not isinstance(auto_map, Mapping):
         return []
@@ -87,7 +109,9 @@ def _remote_classes(fields: Mapping[str, Any]) -> list[str]:
 
 
 def _foreign_classes(fields: Mapping[str, Any]) -> list[str]:
-    """Return the classes of auto_map whose names transformers does not have; those of others were taken into it since."""
+    """Return the classes of auto_map whose names transformers does not have; those of others were
+    taken into it since.
+    """
     remote = _remote_classes(fields)
     if not remote:
         return []

@@ -1,6 +1,7 @@
 """Dream-v0-Instruct-7B and -Base, and any model of that format, on transformers' own Qwen2.
 
-None of the checkpoint's code is run. Its row i - 1 predicts token i; that shift never leaves this adapter.
+None of the checkpoint's code is run. Its row i - 1 predicts token i; that shift never leaves this
+adapter.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ END_TOKENS = ("<|endoftext|>", "<|im_end|>")
 MASK_TOKEN = "<|mask|>"
 
 COVERED = {"hidden_act": ("silu",), "use_sliding_window": (False, None), "rope_scaling": (None,)}
-"""The configuration fields that change the computation, and the values that Qwen2's computation covers here."""
+"""The configuration fields that change the computation, and the values that Qwen2's computation
+covers here.
+"""
 
 QWEN2_FIELDS = (
     "hidden_size",
@@ -43,17 +46,25 @@ class DreamPredictor(MaskPredictor):
 
     @classmethod
     def claims(cls, model: str) -> bool:
-        """Return whether `model` is a folder or hub id whose config.json says model_type "Dream"."""
+        """Return whether `model` is a folder or hub id whose config.json says model_type
+        "Dream".
+        """
         config = config_if_any(model)
         return config is not None and str(config.get("model_type")).lower() == "dream"
 
     @classmethod
     def load(cls, model: str, config: EngineConfig) -> Self:
-        """Load a folder or hub id. Raises CheckpointError for variants or weights that do not fit, ModelError otherwise."""
+        """Load a folder or hub id. Raises CheckpointError for variants or weights that do not fit,
+        ModelError otherwise.
+        """
         return cls(model_folder(model, config.revision), model, config)
 
-    def __init__(self, folder: Path, name: str, config: EngineConfig, reader: Reader | None = None) -> None:
-        """Load the checkpoint in `folder`, to be called `name`; only its tokenizer where there is a reader already."""
+    def __init__(
+        self, folder: Path, name: str, config: EngineConfig, reader: Reader | None = None
+    ) -> None:
+        """Load the checkpoint in `folder`, to be called `name`; only its tokenizer where there is a
+        reader already.
+        """
         from transformers import Qwen2Config, Qwen2ForCausalLM
 
         fields = read_config(str(folder)) or {}
@@ -63,12 +74,15 @@ class DreamPredictor(MaskPredictor):
         self.special = special_tokens(fields, self.tokenizer, END_TOKENS)
         if self.tokenizer.id_of(MASK_TOKEN) not in (None, self.special.mask_id):
             raise CheckpointError(
-                f"{folder}/config.json: mask_token_id={self.special.mask_id} is not {MASK_TOKEN}, which is "
+                f"{folder}/config.json: mask_token_id={self.special.mask_id} is not {MASK_TOKEN}, "
+                "which is "
                 f"{self.tokenizer.id_of(MASK_TOKEN)} in the tokenizer's files"
             )
         self.vocab_size = qwen2["vocab_size"]
         self.max_length = qwen2["max_position_embeddings"]
-        self._reader = reader or open_reader(Qwen2ForCausalLM, folder, config, "previous", model_config=Qwen2Config(**qwen2))
+        self._reader = reader or open_reader(
+            Qwen2ForCausalLM, folder, config, "previous", model_config=Qwen2Config(**qwen2)
+        )
         self.room = self._reader.room
 
     def read(self, reads: Sequence[Read]) -> Sequence[Reading]:
@@ -79,8 +93,8 @@ class DreamPredictor(MaskPredictor):
 def qwen2_config(fields: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Return Dream's configuration as that of a bidirectional Qwen2.
 
-    Raises CheckpointError, naming the field and its value, for a variant that is not covered, and for a field that
-    is missing, null or no number.
+    Raises CheckpointError, naming the field and its value, for a variant that is not covered, and
+    for a field that is missing, null or no number.
     """
     refuse_variants(fields, COVERED, folder)
     shared = {field: whole(fields, field, folder) for field in QWEN2_FIELDS}
@@ -101,7 +115,9 @@ def qwen2_config(fields: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def _tokenizer(folder: Path) -> FastTokenizer:
-    """Return Qwen2's tokenizer with the checkpoint's own vocabulary, added tokens and chat template."""
+    """Return Qwen2's tokenizer with the checkpoint's own vocabulary, added tokens and chat
+    template.
+    """
     from transformers import Qwen2Tokenizer
 
     if (folder / "tokenizer.json").is_file():

@@ -28,8 +28,12 @@ class Reader(Protocol):
         """Answer the reads in their order."""
 
 
-def open_reader(architecture: Any, folder: Path, config: EngineConfig, alignment: Alignment, **options: Any) -> Reader:
-    """Return a reader of the checkpoint in `folder` on the engine that `config` names. Arguments are load_reader's."""
+def open_reader(
+    architecture: Any, folder: Path, config: EngineConfig, alignment: Alignment, **options: Any
+) -> Reader:
+    """Return a reader of the checkpoint in `folder` on the engine that `config` names. Arguments
+    are load_reader's.
+    """
     if config.engine == "vllm":
         from dise_adapters.vllm.reader import open_vllm_reader
 

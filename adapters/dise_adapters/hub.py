@@ -24,8 +24,8 @@ _last_failure: dict[tuple[str, str | None], tuple[float, str]] = {}
 def read_config(model: str, revision: str | None = None) -> dict[str, Any] | None:
     """Return the config.json of a folder or hub id, None where `model` can be neither.
 
-    Raises InputError for a path that does not exist, CheckpointError for a folder without a readable config.json,
-    ModelError if the hub has no such model or cannot be reached.
+    Raises InputError for a path that does not exist, CheckpointError for a folder without a
+    readable config.json, ModelError if the hub has no such model or cannot be reached.
     """
     if is_gguf(model) or (not _is_folder(model) and not _is_hub_id(model)):
         return None
@@ -40,7 +40,9 @@ def read_config(model: str, revision: str | None = None) -> dict[str, Any] | Non
 
 
 def config_if_any(model: str) -> dict[str, Any] | None:
-    """Return read_config's answer, and None where it raises: what cannot be read is nobody's to claim."""
+    """Return read_config's answer, and None where it raises: what cannot be read is nobody's to
+    claim.
+    """
     try:
         return read_config(model)
     except DiseError:
@@ -50,7 +52,8 @@ def config_if_any(model: str) -> dict[str, Any] | None:
 def _config_folder(model: str, revision: str | None) -> Path:
     """Return a folder with the model's config.json.
 
-    The hub's last failure is raised again for a moment: several adapters ask in turn, and one answer is enough for all.
+    The hub's last failure is raised again for a moment: several adapters ask in turn, and one
+    answer is enough for all.
     """
     when, failure = _last_failure.get((model, revision), (0.0, None))
     if failure is not None and monotonic() - when < _REMEMBERED_SECONDS:
@@ -63,10 +66,13 @@ def _config_folder(model: str, revision: str | None) -> Path:
         raise
 
 
-def model_folder(model: str, revision: str | None = None, patterns: list[str] | None = None) -> Path:
+def model_folder(
+    model: str, revision: str | None = None, patterns: list[str] | None = None
+) -> Path:
     """Return a folder with the model's files, downloaded first where `model` is a hub id.
 
-    Only weights in safetensors, configuration and tokenizer files are fetched; connection errors and 5xx are tried again.
+    Only weights in safetensors, configuration and tokenizer files are fetched; connection errors
+    and 5xx are tried again.
     """
     if _is_folder(model):
         return Path(model).expanduser()
@@ -79,7 +85,11 @@ def model_folder(model: str, revision: str | None = None, patterns: list[str] | 
     from huggingface_hub import snapshot_download
 
     try:
-        return Path(retrying(snapshot_download, model, revision=revision, allow_patterns=patterns or _EVERYTHING))
+        return Path(
+            retrying(
+                snapshot_download, model, revision=revision, allow_patterns=patterns or _EVERYTHING
+            )
+        )
     except Exception as error:
         raise ModelError(_download_problem(model, error)) from error
 
@@ -90,7 +100,9 @@ def is_gguf(model: str) -> bool:
 
 
 def is_transient(error: BaseException) -> bool:
-    """Return whether trying again may help: a lost connection, a time-out, or a server that is busy or broken."""
+    """Return whether trying again may help: a lost connection, a time-out, or a server that is busy
+    or broken.
+    """
     from huggingface_hub import errors
 
     if isinstance(error, errors.LocalEntryNotFoundError) and error.__cause__ is not None:
@@ -113,31 +125,48 @@ def _is_folder(model: str) -> bool:
     try:
         if Path(model).expanduser().is_dir():
             return True
-    except (OSError, RuntimeError, ValueError) as error:  # too long for a path, no such user, a null character
+    except (
+        OSError,
+        RuntimeError,
+        ValueError,
+    ) as error:  # too long for a path, no such user, a null character
         problem = error.strerror if isinstance(error, OSError) else error
-        raise InputError(f"{model!r:.80} cannot be the name of a folder: {problem}", "model") from error
+        raise InputError(
+            f"{model!r:.80} cannot be the name of a folder: {problem}", "model"
+        ) from error
     if model.startswith((".", "/", "~")):
         raise InputError(f"there is no folder {model!r}", "model")
     return False
 
 
 def _is_hub_id(model: str) -> bool:
-    return model.count("/") == 1 and all(part and not part.startswith(".") for part in model.split("/"))
+    return model.count("/") == 1 and all(
+        part and not part.startswith(".") for part in model.split("/")
+    )
 
 
 def _download_problem(model: str, error: Exception) -> str:
     from huggingface_hub import errors
 
     if isinstance(error, errors.GatedRepoError):
-        return f"model {model!r} is gated: accept its terms on its page, then log in with `hf auth login`"
+        return (
+            f"model {model!r} is gated: accept its terms on its page, then log in with `hf auth "
+            "login`"
+        )
     if isinstance(error, errors.RepositoryNotFoundError):
-        return f"the hub has no model {model!r} that you may read; check the name, or log in with `hf auth login`"
+        return (
+            f"the hub has no model {model!r} that you may read; check the name, or log in with "
+            "`hf auth login`"
+        )
     if isinstance(error, errors.RevisionNotFoundError):
         return f"model {model!r} has no such revision: {error}".splitlines()[0]
     refused = isinstance(error.__cause__, errors.HfHubHTTPError) and not is_transient(error)
-    if not refused and isinstance(error, errors.LocalEntryNotFoundError | errors.OfflineModeIsEnabled):
+    if not refused and isinstance(
+        error, errors.LocalEntryNotFoundError | errors.OfflineModeIsEnabled
+    ):
         return (
-            f"model {model!r} is not on this machine and the hub cannot be reached; connect, or give the folder of a "
+            f"model {model!r} is not on this machine and the hub cannot be reached; connect, or "
+            "give the folder of a "
             "checkpoint that you have"
         )
     return f"model {model!r} cannot be downloaded: {error.__cause__ or error}".splitlines()[0]

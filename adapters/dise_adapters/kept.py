@@ -1,4 +1,6 @@
-"""Keys and values that are kept from one pass to a later one, in one block of memory for all texts."""
+"""Keys and values that are kept from one pass to a later one, in one block of memory for
+all texts.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +24,17 @@ GROWTH = 16
 
 
 class KeptKeys:
-    """Places for the keys and values of `max_tokens` tokens, allocated at the first use. Rotated keys, [L, 2, T, H, D].
+    """Places for the keys and values of `max_tokens` tokens, allocated at the first use. Rotated
+    keys, [L, 2, T, H, D].
 
-    A new text gets room to grow, so that texts that are written on need not wait for one another. A slot holds its places
-    until its last reference goes, from whatever thread that is; a text that gets shorter keeps them.
+    A new text gets room to grow, so that texts that are written on need not wait for one another. A
+    slot holds its places until its last reference goes, from whatever thread that is; a text that
+    gets shorter keeps them.
     """
 
-    def __init__(self, shape: tuple[int, int, int], max_tokens: int, device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(
+        self, shape: tuple[int, int, int], max_tokens: int, device: torch.device, dtype: torch.dtype
+    ) -> None:
         """shape: layers, key-value heads, numbers of a head."""
         layers, heads, size = shape
         self._shape = (layers, 2, max_tokens, heads, size)
@@ -39,19 +45,27 @@ class KeptKeys:
         self._returned: deque[_Text] = deque()
 
     def missing(self, hint: CacheHint, length: int) -> int:
-        """Return for how many more tokens there must be room to keep a text of that length; 0 where it never could be."""
+        """Return for how many more tokens there must be room to keep a text of that length; 0 where
+        it never could be.
+        """
         return 0 if length > self._shape[2] else self._missing(hint.slot, length)
 
     def holds(self, hint: CacheHint, length: int) -> bool:
-        """Return whether all outside the window is kept of a text of that length, and there is room for the window."""
+        """Return whether all outside the window is kept of a text of that length, and there is room
+        for the window.
+        """
         text = self._texts.get(hint.slot)
         if text is None or hint.window is None:
             return False
         start, stop = hint.window
-        return (text.length == length or (stop == length and text.length >= start)) and self.take(hint.slot, length)
+        return (text.length == length or (stop == length and text.length >= start)) and self.take(
+            hint.slot, length
+        )
 
     def take(self, slot: CacheSlot, length: int) -> bool:
-        """Give the slot room for a text of that length; if there is none return False, and what it held is out of date."""
+        """Give the slot room for a text of that length; if there is none return False, and what it
+        held is out of date.
+        """
         missing = self._missing(slot, length)
         if length > self._shape[2] or missing > self.num_free:
             if slot in self._texts:
@@ -61,7 +75,10 @@ class KeptKeys:
             self._texts[slot] = _Text(self._free[:0])
             weakref.finalize(slot, self._returned.append, self._texts[slot])
         text = self._texts[slot]
-        text.places, self._free = np.concatenate([text.places, self._free[:missing]]), self._free[missing:]
+        text.places, self._free = (
+            np.concatenate([text.places, self._free[:missing]]),
+            self._free[missing:],
+        )
         text.length = length
         return True
 
@@ -90,7 +107,8 @@ class KeptKeys:
             except RuntimeError as error:
                 gib = math.prod(self._shape) * self._options["dtype"].itemsize / 2**30
                 raise ModelError(
-                    f"no memory to keep keys and values of {self._shape[2]} tokens ({gib:.1f} GiB): lower max_cache_tokens"
+                    f"no memory to keep keys and values of {self._shape[2]} tokens ({gib:.1f} "
+                    "GiB): lower max_cache_tokens"
                 ) from error
         return self._memory
 
@@ -107,9 +125,10 @@ class _Text:
 class Pass:
     """One pass over a batch of texts that are kept.
 
-    positions: where each token of the batch stands in its text, int64 [B, W]. kept: which tokens of the flattened batch
-    are kept, int64 [T]; written: at which places, int64 [T]. read: places of each text's tokens, [B, N], padded; None
-    where the batch holds the whole texts. is_key: which of these are real, bool [B, N]; None if all are.
+    positions: where each token of the batch stands in its text, int64 [B, W]. kept: which tokens of
+    the flattened batch are kept, int64 [T]; written: at which places, int64 [T]. read: places of
+    each text's tokens, [B, N], padded; None where the batch holds the whole texts. is_key: which of
+    these are real, bool [B, N]; None if all are.
     """
 
     memory: Tensor
@@ -120,7 +139,9 @@ class Pass:
     is_key: Mask | None = None
 
     def update(self, key: Tensor, value: Tensor, layer: int) -> tuple[Tensor, Tensor]:
-        """Keep the batch's keys and values [B, W, H, D]; return those to attend to: the same, or all kept, [B, N, H, D]."""
+        """Keep the batch's keys and values [B, W, H, D]; return those to attend to: the same, or
+        all kept, [B, N, H, D].
+        """
         memory = self.memory[layer]
         for index, fresh in enumerate((key, value)):
             memory[index, self.written] = fresh.flatten(0, 1)[self.kept].to(memory.dtype)
@@ -131,7 +152,8 @@ class Pass:
 
 
 def padded(rows: Sequence[Ids], multiple: int = 1) -> tuple[Ids, Mask | None]:
-    """Return rows of ids or places as one array, int64 [B, N], padded with 0, and which are real; None if all are.
+    """Return rows of ids or places as one array, int64 [B, N], padded with 0, and which are real;
+    None if all are.
 
     N: the least multiple of `multiple` that holds them.
     """

@@ -1,4 +1,5 @@
-"""LLaDA-8B-Base, LLaDA-8B-Instruct and LLaDA-1.5, and any model of that format, on transformers' own Llama.
+"""LLaDA-8B-Base, LLaDA-8B-Instruct and LLaDA-1.5, and any model of that format, on transformers'
+own Llama.
 
 The checkpoint's names and configuration are translated; none of its code is run.
 """
@@ -52,7 +53,9 @@ COVERED = {
     "block_group_size": (1,),
     "clip_qkv": (None,),
 }
-"""The configuration fields that change the computation, and the values that Llama's computation covers."""
+"""The configuration fields that change the computation, and the values that Llama's computation
+covers.
+"""
 
 
 class LLaDAPredictor(MaskPredictor):
@@ -60,17 +63,25 @@ class LLaDAPredictor(MaskPredictor):
 
     @classmethod
     def claims(cls, model: str) -> bool:
-        """Return whether `model` is a folder or hub id whose config.json says model_type "llada"."""
+        """Return whether `model` is a folder or hub id whose config.json says model_type
+        "llada".
+        """
         config = config_if_any(model)
         return config is not None and config.get("model_type") == "llada"
 
     @classmethod
     def load(cls, model: str, config: EngineConfig) -> Self:
-        """Load a folder or hub id. Raises CheckpointError for variants or weights that do not fit, ModelError otherwise."""
+        """Load a folder or hub id. Raises CheckpointError for variants or weights that do not fit,
+        ModelError otherwise.
+        """
         return cls(model_folder(model, config.revision), model, config)
 
-    def __init__(self, folder: Path, name: str, config: EngineConfig, reader: Reader | None = None) -> None:
-        """Load the checkpoint in `folder`, to be called `name`; only its tokenizer where there is a reader already."""
+    def __init__(
+        self, folder: Path, name: str, config: EngineConfig, reader: Reader | None = None
+    ) -> None:
+        """Load the checkpoint in `folder`, to be called `name`; only its tokenizer where there is a
+        reader already.
+        """
         from transformers import LlamaConfig, LlamaForCausalLM
 
         fields = read_config(str(folder)) or {}
@@ -81,7 +92,12 @@ class LLaDAPredictor(MaskPredictor):
         self.vocab_size = llama["vocab_size"]
         self.max_length = llama["max_position_embeddings"]
         self._reader = reader or open_reader(
-            LlamaForCausalLM, folder, config, "own", model_config=LlamaConfig(**llama), key_mapping=KEY_MAPPING
+            LlamaForCausalLM,
+            folder,
+            config,
+            "own",
+            model_config=LlamaConfig(**llama),
+            key_mapping=KEY_MAPPING,
         )
         self.room = self._reader.room
 
@@ -93,8 +109,8 @@ class LLaDAPredictor(MaskPredictor):
 def llama_config(fields: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Return LLaDA's configuration as that of a bidirectional Llama.
 
-    Raises CheckpointError, naming the field and its value, for a variant that Llama's computation does not cover, and for a
-    field that is missing, null or no number.
+    Raises CheckpointError, naming the field and its value, for a variant that Llama's computation
+    does not cover, and for a field that is missing, null or no number.
     """
     refuse_variants(fields, COVERED, folder)
     num_heads = whole(fields, "n_heads", folder)
@@ -106,7 +122,10 @@ def llama_config(fields: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         "intermediate_size": _mlp_size(fields, folder),
         "vocab_size": vocabulary(fields, folder),
         "max_position_embeddings": whole(fields, "max_sequence_length", folder),
-        "rope_parameters": {"rope_type": "default", "rope_theta": float(number(fields, "rope_theta", folder))},
+        "rope_parameters": {
+            "rope_type": "default",
+            "rope_theta": float(number(fields, "rope_theta", folder)),
+        },
         "rms_norm_eps": number(fields, "rms_norm_eps", folder),
         "tie_word_embeddings": bool(fields.get("weight_tying", False)),
         "is_causal": False,
@@ -114,16 +133,22 @@ def llama_config(fields: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def vocabulary(fields: Mapping[str, Any], folder: Path) -> int:
-    """Return the rows of the embedding, which may be padded: embedding_size, or vocab_size where that is not given."""
+    """Return the rows of the embedding, which may be padded: embedding_size, or vocab_size where
+    that is not given.
+    """
     return whole(fields, "embedding_size" if fields.get("embedding_size") else "vocab_size", folder)
 
 
 def _mlp_size(fields: Mapping[str, Any], folder: Path) -> int:
-    """Return mlp_hidden_size, or where that is null, as LLaDA's code does, mlp_ratio (4 if not given) times d_model."""
+    """Return mlp_hidden_size, or where that is null, as LLaDA's code does, mlp_ratio (4 if not
+    given) times d_model.
+    """
     given = fields.get("mlp_hidden_size")
     if given is not None or not {"mlp_hidden_size", "mlp_ratio"} & set(fields):
         return whole(fields, "mlp_hidden_size", folder)
-    return whole({"mlp_ratio": MLP_RATIO, **fields}, "mlp_ratio", folder) * whole(fields, "d_model", folder)
+    return whole({"mlp_ratio": MLP_RATIO, **fields}, "mlp_ratio", folder) * whole(
+        fields, "d_model", folder
+    )
 
 
 def _whole_or(default: int, fields: Mapping[str, Any], name: str, folder: Path) -> int:

@@ -1,4 +1,5 @@
-"""LLaMA-3-8B-Instruct, and any auto-regressive model that transformers loads without remote code: the judge.
+"""LLaMA-3-8B-Instruct, and any auto-regressive model that transformers loads without remote code:
+the judge.
 
 A folder or hub id with safetensors, or the path of a GGUF file.
 """
@@ -27,9 +28,11 @@ class LlamaPredictor(MaskPredictor):
 
     @classmethod
     def claims(cls, model: str) -> bool:
-        """Return whether `model` is a GGUF file, or a folder or hub id of transformers' own causal class for its type.
+        """Return whether `model` is a GGUF file, or a folder or hub id of transformers' own causal
+        class for its type.
 
-        False for what is not auto-regressive all the same: encoders, diffusion models, code of the checkpoint's own.
+        False for what is not auto-regressive all the same: encoders, diffusion models, code of the
+        checkpoint's own.
         """
         if is_gguf(model):
             return True
@@ -38,20 +41,26 @@ class LlamaPredictor(MaskPredictor):
 
     @classmethod
     def explain(cls, model: str) -> str | None:
-        """Return what the config.json of a folder or hub id says, and what speaks against it. Raises as read_config."""
+        """Return what the config.json of a folder or hub id says, and what speaks against it.
+        Raises as read_config.
+        """
         config = read_config(model)
         if config is None:
             return None
         reason = obstacle(config, model)
         refused = "" if reason is None else f"; adapter 'llama' refuses it: {reason}"
         names = ", ".join(architectures(config)) or "none"
-        return f"Its config.json says model_type {config.get('model_type')!r} and architectures {names}{refused}"
+        return (
+            f"Its config.json says model_type {config.get('model_type')!r} and architectures "
+            f"{names}{refused}"
+        )
 
     @classmethod
     def load(cls, model: str, config: EngineConfig) -> Self:
         """Load a folder, hub id or GGUF file.
 
-        Raises CheckpointError for a model that is not auto-regressive and weights that do not fit, ModelError otherwise.
+        Raises CheckpointError for a model that is not auto-regressive and weights that do not fit,
+        ModelError otherwise.
         """
         if not is_gguf(model):
             return cls(model_folder(model, config.revision), None, model, config)
@@ -61,9 +70,16 @@ class LlamaPredictor(MaskPredictor):
         return cls(path.parent, path.name, model, config)
 
     def __init__(
-        self, folder: Path, gguf_file: str | None, name: str, config: EngineConfig, reader: Reader | None = None
+        self,
+        folder: Path,
+        gguf_file: str | None,
+        name: str,
+        config: EngineConfig,
+        reader: Reader | None = None,
     ) -> None:
-        """Load the checkpoint or the GGUF file in `folder`, to be called `name`; only its tokenizer if there is a reader."""
+        """Load the checkpoint or the GGUF file in `folder`, to be called `name`; only its tokenizer
+        if there is a reader.
+        """
         from transformers import AutoConfig, AutoModelForCausalLM
 
         from dise_adapters.loading import quiet
@@ -80,11 +96,17 @@ class LlamaPredictor(MaskPredictor):
         self.name = name
         self.vocab_size = _number(fields, "vocab_size", name)
         self.max_length = _number(fields, "max_position_embeddings", name)
-        self.special = SpecialTokens(None, frozenset(_end_ids(getattr(fields, "eos_token_id", None))))
-        self._reader = reader or open_reader(AutoModelForCausalLM, folder, config, "causal", gguf_file=gguf_file)
+        self.special = SpecialTokens(
+            None, frozenset(_end_ids(getattr(fields, "eos_token_id", None)))
+        )
+        self._reader = reader or open_reader(
+            AutoModelForCausalLM, folder, config, "causal", gguf_file=gguf_file
+        )
 
     def read(self, reads: Sequence[Read]) -> Sequence[Reading]:
-        """Answer the reads in their order. Raises InputError for position 0, which has no answer."""
+        """Answer the reads in their order. Raises InputError for position 0, which has no
+        answer.
+        """
         return self._reader.read(reads)
 
 
@@ -98,7 +120,10 @@ def _refuse_others(folder: Path, name: str) -> None:
 def _number(fields: Any, field: str, name: str) -> int:
     value = getattr(fields, field, None)
     if not isinstance(value, int):
-        raise CheckpointError(f"the configuration of {name} gives no {field}, so it is not a text model of a known length")
+        raise CheckpointError(
+            f"the configuration of {name} gives no {field}, so it is not a text model of a known "
+            "length"
+        )
     return value
 
 
@@ -108,7 +133,9 @@ def _tokenizer(folder: Path, source: dict[str, str]) -> Any:
     try:
         return AutoTokenizer.from_pretrained(folder, local_files_only=True, **source)
     except (OSError, ValueError, ImportError) as error:
-        raise ModelError(f"cannot load the tokenizer in {folder}: {' '.join(str(error).split())}") from error
+        raise ModelError(
+            f"cannot load the tokenizer in {folder}: {' '.join(str(error).split())}"
+        ) from error
 
 
 def _end_ids(ids: int | list[int] | None) -> list[int]:

@@ -1,4 +1,6 @@
-"""Loads weights into transformers' own models, and refuses checkpoints that do not fit them exactly."""
+"""Loads weights into transformers' own models, and refuses checkpoints that do not fit them
+exactly.
+"""
 
 from __future__ import annotations
 
@@ -36,15 +38,19 @@ def load_reader(
 ) -> TransformerReader:
     """Return a reader of the safetensors checkpoint, or the GGUF file, in `folder`.
 
-    architecture: a model class of transformers with from_pretrained. key_mapping: patterns of the checkpoint's weight names
-    to the architecture's. Raises CheckpointError for missing, extra or misshapen weights, InputError for a device or dtype
-    that this machine lacks, ModelError otherwise.
+    architecture: a model class of transformers with from_pretrained. key_mapping: patterns of the
+    checkpoint's weight names to the architecture's. Raises CheckpointError for missing, extra or
+    misshapen weights, InputError for a device or dtype that this machine lacks, ModelError
+    otherwise.
     """
     device = choose_device(config.device)
     dtype = choose_dtype(config.dtype, device)
     if gguf_file is None and not list(folder.glob("*.safetensors")):
         raise CheckpointError(f"{folder} holds no weights in safetensors (*.safetensors)")
-    options: dict[str, Any] = {"config": model_config, "key_mapping": key_mapping and dict(key_mapping)}
+    options: dict[str, Any] = {
+        "config": model_config,
+        "key_mapping": key_mapping and dict(key_mapping),
+    }
     if gguf_file is not None:
         options["gguf_file"] = gguf_file
     with quiet():
@@ -66,10 +72,14 @@ def load_reader(
 
 
 @torch.inference_mode()
-def _reader(model: Any, device: torch.device, alignment: Alignment, max_cache_tokens: int) -> TransformerReader:
-    """Return a reader that applies the model's head only where someone asks, if that is all there is to its logits.
+def _reader(
+    model: Any, device: torch.device, alignment: Alignment, max_cache_tokens: int
+) -> TransformerReader:
+    """Return a reader that applies the model's head only where someone asks, if that is all there
+    is to its logits.
 
-    Some models scale or cap their logits after the head: those are read through their whole forward pass.
+    Some models scale or cap their logits after the head: those are read through their whole forward
+    pass.
     """
     if device.type == "cpu":
         THREADS.fit(model.num_parameters())
@@ -77,7 +87,9 @@ def _reader(model: Any, device: torch.device, alignment: Alignment, max_cache_to
     probe = torch.tensor([PROBE], device=device)
     logits = model(probe, use_cache=False).logits
     forward: Forward
-    if head is None or not torch.equal(head(body(probe, use_cache=False).last_hidden_state), logits):
+    if head is None or not torch.equal(
+        head(body(probe, use_cache=False).last_hidden_state), logits
+    ):
         forward, head = WholeForward(model, "logits"), torch.nn.Identity()
     elif LlamaForward.covers(body):
         forward, head = LlamaForward(body), linear(head)
@@ -96,7 +108,9 @@ def choose_device(name: str) -> torch.device:
         device = torch.device(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise InputError(f"device {name!r} cannot be used: {str(error).splitlines()[0]}", "device") from error
+        raise InputError(
+            f"device {name!r} cannot be used: {str(error).splitlines()[0]}", "device"
+        ) from error
     return device
 
 
@@ -116,7 +130,9 @@ def _refuse_misfits(folder: Path, report: Mapping[str, Iterable[Any]]) -> None:
         names = sorted(name if isinstance(name, str) else str(name[0]) for name in report[kind])
         if names:
             more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-            raise CheckpointError(f"the checkpoint in {folder} {verb} weights: {', '.join(names[:3])}{more}")
+            raise CheckpointError(
+                f"the checkpoint in {folder} {verb} weights: {', '.join(names[:3])}{more}"
+            )
 
 
 @contextmanager

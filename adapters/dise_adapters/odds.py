@@ -1,4 +1,6 @@
-"""Probabilities as log-odds: float32 tells log-odds apart where probabilities near 1 would all be 1."""
+"""Probabilities as log-odds: float32 tells log-odds apart where probabilities near 1 would all be
+1.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Linear layers joined where they share their input, and on a CPU in oneDNN's own layout of weights.
+"""Linear layers joined where they share their input, and on a CPU in oneDNN's own layout of
+weights.
 
-In float32 torch leaves such products to MKL, which on AMD's processors runs at half the speed; and a row's result there
-depends on how many rows there are, here it does not. Source: what torch.compile does to weights that it may freeze.
+In float32 torch leaves such products to MKL, which on AMD's processors runs at half the speed; and
+a row's result there depends on how many rows there are, here it does not. Source: what
+torch.compile does to weights that it may freeze.
 """
 
 from __future__ import annotations
@@ -25,8 +27,8 @@ FEW_ROWS, STEP, LONG_STEP = 256, 16, 64
 def filled_up(places: Ids, device: torch.device) -> Ids:
     """Return places int64 [R], on a CPU with zeros behind them up to one of few numbers of rows.
 
-    oneDNN compiles a product anew for each number of rows that it meets, and keeps it: that costs time, and memory without
-    end.
+    oneDNN compiles a product anew for each number of rows that it meets, and keeps it: that costs
+    time, and memory without end.
     """
     if device.type != "cpu":
         return places
@@ -44,21 +46,28 @@ class PackedLinear(nn.Module):
 
     def forward(self, states: Tensor) -> Tensor:
         """Return [..., out] of states [..., in]."""
-        result: Tensor = torch.ops.mkldnn._linear_pointwise(states, self._weight, self._bias, "none", [], "")
+        result: Tensor = torch.ops.mkldnn._linear_pointwise(
+            states, self._weight, self._bias, "none", [], ""
+        )
         return result
 
 
 def can_pack(weight: Tensor) -> bool:
     """Return whether this torch packs such weights."""
     is_x86 = platform.machine().lower() in ("x86_64", "amd64")
-    is_there = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")  # type: ignore[no-untyped-call]
+    has_onednn = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    is_there = has_onednn and hasattr(torch.ops.mkldnn, "_linear_pointwise")
     if weight.device.type != "cpu" or not is_x86 or not is_there:
         return False
-    return weight.dtype == torch.float32 or (weight.dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return weight.dtype == torch.float32 or (
+        weight.dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    )
 
 
 def linear(*layers: nn.Linear) -> nn.Module:
-    """Return linear layers that share their input as one, [..., out of the first + out of the second + ...]."""
+    """Return linear layers that share their input as one, [..., out of the first + out of the
+    second + ...].
+    """
     weights, biases = [layer.weight.detach() for layer in layers], [layer.bias for layer in layers]
     weight = weights[0] if len(weights) == 1 else torch.cat(weights)
     bias = None if biases[0] is None else torch.cat([each.detach() for each in biases])
@@ -66,5 +75,7 @@ def linear(*layers: nn.Linear) -> nn.Module:
         return PackedLinear(weight, bias)
     num_outputs, num_inputs = weight.shape
     joined = nn.Linear(num_inputs, num_outputs, bias=bias is not None, device="meta")
-    joined.load_state_dict({"weight": weight} | ({} if bias is None else {"bias": bias}), assign=True)
+    joined.load_state_dict(
+        {"weight": weight} | ({} if bias is None else {"bias": bias}), assign=True
+    )
     return joined.requires_grad_(False)

@@ -1,4 +1,6 @@
-"""A batch of texts of unequal length without its padding: the padded form is for attention alone."""
+"""A batch of texts of unequal length without its padding: the padded form is for
+attention alone.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,9 @@ LEAST_PADDING = 0.1
 class Ragged:
     """Where the tokens of B padded texts [B, N] lie when they stand one after the other, [T].
 
-    places: of each token in the flattened padded form, int64 [T], filled up to a number of rows that products like; None
-    where T is B * N. tokens: which of them each place shows, int64 [B * N], padding the first; None where padding stays. On
-    the device, and on the host as `index`.
+    places: of each token in the flattened padded form, int64 [T], filled up to a number of rows
+    that products like; None where T is B * N. tokens: which of them each place shows, int64 [B *
+    N], padding the first; None where padding stays. On the device, and on the host as `index`.
     """
 
     shape: tuple[int, int]
@@ -41,7 +43,9 @@ class Ragged:
         index = np.zeros(size, np.int64)
         index[real] = np.arange(len(real))
         places = filled_up(real, device)
-        return cls(shape, torch.from_numpy(places).to(device), torch.from_numpy(index).to(device), index)
+        return cls(
+            shape, torch.from_numpy(places).to(device), torch.from_numpy(index).to(device), index
+        )
 
     def packed(self, padded: Tensor) -> Tensor:
         """Return [T, ...] of [B, N, ...]."""
@@ -50,7 +54,11 @@ class Ragged:
 
     def padded(self, packed: Tensor) -> Tensor:
         """Return [B, N, ...] of [T, ...]; what stands where nothing is real, is finite."""
-        flat = packed[: math.prod(self.shape)] if self.tokens is None else packed.index_select(0, self.tokens)
+        flat = (
+            packed[: math.prod(self.shape)]
+            if self.tokens is None
+            else packed.index_select(0, self.tokens)
+        )
         return flat.view(*self.shape, *flat.shape[1:])
 
     def which(self, places: Ids) -> Ids:

@@ -1,4 +1,6 @@
-"""The readouts on torch tensors: [R, V] logits in, a few numbers a row out. No step needs float64 over the vocabulary."""
+"""The readouts on torch tensors: [R, V] logits in, a few numbers a row out. No step needs float64
+over the vocabulary.
+"""
 
 from __future__ import annotations
 
@@ -12,20 +14,31 @@ from torch import Tensor
 
 from dise_adapters.odds import probabilities
 from dise_core.arrays import Ids
-from dise_core.reading import Candidates, Confidence, Distribution, Read, Reading, TokenLogProbs, TopLogProbs
+from dise_core.reading import (
+    Candidates,
+    Confidence,
+    Distribution,
+    Read,
+    Reading,
+    TokenLogProbs,
+    TopLogProbs,
+)
 
 LEAST_TEMPERATURE = 1e-6
 """Any lower one draws as this does: the likeliest token."""
 
 Recipe = tuple[object, ...]
-"""What rows must share to be computed together: the readout without what differs from row to row."""
+"""What rows must share to be computed together: the readout without what differs from row to row.
+"""
 
 
 @dataclass(slots=True)
 class RowAnswers:
-    """The answers to R rows of logits: token_ids [R] or [R, k], logprobs alike, confidences [R] or empty.
+    """The answers to R rows of logits: token_ids [R] or [R, k], logprobs alike, confidences [R] or
+    empty.
 
-    A probability travels as its log-odds: near 1 float32 tells those apart, where all probabilities would be 1.
+    A probability travels as its log-odds: near 1 float32 tells those apart, where all probabilities
+    would be 1.
     """
 
     token_ids: Tensor
@@ -35,9 +48,11 @@ class RowAnswers:
 
 @dataclass(slots=True)
 class ReadoutGroup:
-    """Reads that are computed together. `per_row`: targets or uniform numbers, one a row, or None; on the host at first.
+    """Reads that are computed together. `per_row`: targets or uniform numbers, one a row, or None;
+    on the host at first.
 
-    `inverse`: which of the rows answers each position of the reads, in their order; None where each has a row of its own.
+    `inverse`: which of the rows answers each position of the reads, in their order; None where each
+    has a row of its own.
     """
 
     readout: object
@@ -47,7 +62,8 @@ class ReadoutGroup:
     inverse: Ids | None = None
 
     def without_repeats(self, places: Ids) -> tuple[ReadoutGroup, Ids]:
-        """Return the group with one row for each target at each of the places, int64 [num_rows], and which rows stay.
+        """Return the group with one row for each target at each of the places, int64 [num_rows],
+        and which rows stay.
 
         A score and the report on its tokens ask for the same.
         """
@@ -56,7 +72,9 @@ class ReadoutGroup:
         targets = self.per_row.numpy()
         keys = places * (targets.max(initial=0) + 1) + targets
         _, stays, inverse = np.unique(keys, return_index=True, return_inverse=True)
-        return ReadoutGroup(self.readout, self.indices, len(stays), self.per_row[torch.from_numpy(stays)], inverse), stays
+        return ReadoutGroup(
+            self.readout, self.indices, len(stays), self.per_row[torch.from_numpy(stays)], inverse
+        ), stays
 
     def to(self, device: torch.device) -> ReadoutGroup:
         """Return the group where its logits will be."""
@@ -72,7 +90,8 @@ def group_reads(reads: Sequence[Read]) -> list[ReadoutGroup]:
 
 
 def answer_rows(logits: Tensor, group: ReadoutGroup, rows: slice) -> RowAnswers:
-    """Return what the group's readout makes of logits [R, V], float32; `rows`: which of the group's rows they are.
+    """Return what the group's readout makes of logits [R, V], float32; `rows`: which of the group's
+    rows they are.
 
     The logits are used up.
     """
@@ -81,9 +100,13 @@ def answer_rows(logits: Tensor, group: ReadoutGroup, rows: slice) -> RowAnswers:
             assert group.per_row is not None
             return _token_logprobs(logits, group.per_row[rows])
         case Candidates():
-            return _candidates(logits, group.readout, None if group.per_row is None else group.per_row[rows])
+            return _candidates(
+                logits, group.readout, None if group.per_row is None else group.per_row[rows]
+            )
         case TopLogProbs():
-            logprobs, token_ids = torch.topk(logits - _log_normalizer(logits), min(group.readout.k, logits.shape[-1]))
+            logprobs, token_ids = torch.topk(
+                logits - _log_normalizer(logits), min(group.readout.k, logits.shape[-1])
+            )
             return RowAnswers(token_ids, logprobs, logprobs.new_zeros(0))
         case Distribution():
             token_ids = torch.arange(logits.shape[-1], device=logits.device).expand(logits.shape)
@@ -112,16 +135,24 @@ def split_answers(
 def _joined(answers: Iterable[RowAnswers], num_rows: int) -> RowAnswers:
     """Return the answers as one.
 
-    Their memory is taken once: a little kept from each chunk would lie where the next one's logits could have gone.
+    Their memory is taken once: a little kept from each chunk would lie where the next one's logits
+    could have gone.
     """
     nothing = torch.zeros(0)
     joined, start = RowAnswers(nothing.long(), nothing, nothing), 0
     for answer in answers:
         parts = (answer.token_ids, answer.logprobs, answer.confidences)
         if start == 0:
-            joined = RowAnswers(*(part.new_empty((min(num_rows, len(part) * num_rows), *part.shape[1:])) for part in parts))
+            joined = RowAnswers(
+                *(
+                    part.new_empty((min(num_rows, len(part) * num_rows), *part.shape[1:]))
+                    for part in parts
+                )
+            )
         stop = start + len(answer.token_ids)
-        for whole, part in zip((joined.token_ids, joined.logprobs, joined.confidences), parts, strict=True):
+        for whole, part in zip(
+            (joined.token_ids, joined.logprobs, joined.confidences), parts, strict=True
+        ):
             whole[start:stop] = part
         start = stop
     return joined
@@ -153,7 +184,9 @@ def _candidates(logits: Tensor, readout: Candidates, uniforms: Tensor | None) ->
 
 
 def _confidences(logits: Tensor, token_ids: Tensor, readout: Candidates) -> Tensor:
-    """Return how sure softmax(logits) is of each candidate, [R], once the unranked ids are left out of it."""
+    """Return how sure softmax(logits) is of each candidate, [R], once the unranked ids are left out
+    of it.
+    """
     unranked = _ids(readout.unranked, logits.device)
     ranked = logits.index_fill(-1, unranked, -torch.inf)
     chosen = ranked.gather(-1, token_ids[:, None])
@@ -180,24 +213,33 @@ def _spread(logprobs: Tensor, kind: Confidence) -> Tensor:
 
 
 def _filtered(allowed: Tensor, readout: Candidates) -> Tensor:
-    """Return the logits that candidates are drawn from, up to a constant: tempered, all but the likely ones -inf."""
+    """Return the logits that candidates are drawn from, up to a constant: tempered, all but the
+    likely ones -inf.
+    """
     temperature = max(readout.temperature, LEAST_TEMPERATURE) if readout.temperature > 0 else 1.0
     return _keep_likely((allowed - allowed.amax(-1, keepdim=True)) / temperature, readout)
 
 
 def _draw(drawn_from: Tensor, uniforms: Tensor) -> Tensor:
-    """Return the token at which the cumulative distribution of each row passes its uniform number, int64 [R].
+    """Return the token at which the cumulative distribution of each row passes its uniform number,
+    int64 [R].
 
     Where logits are NaN it is some token, whose log-probability is NaN.
     """
     cumulative = torch.softmax(drawn_from, dim=-1).cumsum(-1)
     total = cumulative[:, -1:]
-    targets = torch.minimum(uniforms[:, None].to(total.dtype) * total, torch.nextafter(total, torch.zeros_like(total)))
-    return torch.searchsorted(cumulative, targets, right=True)[:, 0].clamp_max(cumulative.shape[-1] - 1)
+    targets = torch.minimum(
+        uniforms[:, None].to(total.dtype) * total, torch.nextafter(total, torch.zeros_like(total))
+    )
+    return torch.searchsorted(cumulative, targets, right=True)[:, 0].clamp_max(
+        cumulative.shape[-1] - 1
+    )
 
 
 def _keep_likely(logits: Tensor, readout: Candidates) -> Tensor:
-    """Return the logits with all but the top k, and then all but the top p, set to -inf; the likeliest always stays."""
+    """Return the logits with all but the top k, and then all but the top p, set to -inf; the
+    likeliest always stays.
+    """
     if 0 < readout.top_k < logits.shape[-1]:
         kth = torch.topk(logits, readout.top_k).values[:, -1:]
         logits = logits.masked_fill(logits < kth, -torch.inf)
@@ -205,7 +247,9 @@ def _keep_likely(logits: Tensor, readout: Candidates) -> Tensor:
         ordered, order = logits.sort(dim=-1, descending=True, stable=True)
         probabilities = ordered.softmax(-1)
         before = probabilities.cumsum(-1) - probabilities
-        dropped = torch.zeros_like(before, dtype=torch.bool).scatter(-1, order, before >= readout.top_p)
+        dropped = torch.zeros_like(before, dtype=torch.bool).scatter(
+            -1, order, before >= readout.top_p
+        )
         logits = logits.masked_fill(dropped, -torch.inf)
     return logits
 
@@ -232,7 +276,9 @@ def _group(reads: Sequence[Read], indices: list[int]) -> ReadoutGroup:
     per_row = None
     if values[0] is not None:
         per_row = torch.from_numpy(np.concatenate(values))  # type: ignore[arg-type]
-    return ReadoutGroup(reads[0].readout, indices, sum(len(read.positions) for read in reads), per_row)
+    return ReadoutGroup(
+        reads[0].readout, indices, sum(len(read.positions) for read in reads), per_row
+    )
 
 
 def _per_row(read: Read) -> Ids | np.ndarray | None:

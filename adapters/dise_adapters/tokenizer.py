@@ -36,7 +36,9 @@ class FastTokenizer(Tokenizer):
         return self._tokenizer.chat_template is not None
 
     def encode(self, text: str) -> Ids:
-        """Return the ids of a text as it is, int64 [N]. Raises InputError for characters that the vocabulary lacks."""
+        """Return the ids of a text as it is, int64 [N]. Raises InputError for characters that the
+        vocabulary lacks.
+        """
         encoding = self._tokenizer.backend_tokenizer.encode(text, add_special_tokens=False)
         ids = np.asarray(encoding.ids, dtype=np.int64)
         unknown = np.flatnonzero(ids == self._unknown_id)
@@ -45,7 +47,9 @@ class FastTokenizer(Tokenizer):
             raise InputError(f"the model's vocabulary has no {text[start:end]!r} (in {text!r:.80})")
         return ids
 
-    def chat_text(self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True) -> str:
+    def chat_text(
+        self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True
+    ) -> str:
         """Return a conversation as the checkpoint's chat template writes it.
 
         Raises InputError for a message without "role" and "content", or that the template refuses.
@@ -53,8 +57,12 @@ class FastTokenizer(Tokenizer):
         from jinja2 import TemplateError
 
         for message in messages:
-            if not isinstance(message, Mapping) or not all(isinstance(message.get(k), str) for k in ("role", "content")):
-                raise InputError(f'a message needs "role" and "content", both text: {message!r:.80}', "messages")
+            if not isinstance(message, Mapping) or not all(
+                isinstance(message.get(k), str) for k in ("role", "content")
+            ):
+                raise InputError(
+                    f'a message needs "role" and "content", both text: {message!r:.80}', "messages"
+                )
         try:
             return str(
                 self._tokenizer.apply_chat_template(
@@ -62,7 +70,9 @@ class FastTokenizer(Tokenizer):
                 )
             )
         except TemplateError as error:
-            raise InputError(f"the model's chat template refuses the conversation: {error}", "messages") from error
+            raise InputError(
+                f"the model's chat template refuses the conversation: {error}", "messages"
+            ) from error
 
     @property
     def start_ids(self) -> Ids:
@@ -77,7 +87,9 @@ class FastTokenizer(Tokenizer):
     def token_text(self, token_id: int) -> str:
         """Return one token as text, special tokens by their name."""
         if token_id not in self._texts:
-            self._texts[token_id] = str(self._tokenizer.decode([token_id], clean_up_tokenization_spaces=False))
+            self._texts[token_id] = str(
+                self._tokenizer.decode([token_id], clean_up_tokenization_spaces=False)
+            )
         return self._texts[token_id]
 
     def id_of(self, token: str) -> int | None:
@@ -91,6 +103,8 @@ class FastTokenizer(Tokenizer):
 
     @cached_property
     def _unknown_id(self) -> int:
-        """The id that stands for what the vocabulary lacks; -1 where every text has tokens of its own."""
+        """The id that stands for what the vocabulary lacks; -1 where every text has tokens of its
+        own.
+        """
         token = getattr(self._tokenizer.backend_tokenizer.model, "unk_token", None)
         return -1 if token is None else int(self._tokenizer.convert_tokens_to_ids(token))

@@ -32,7 +32,9 @@ NUM_SHOWN = 8
 
 @dataclass(frozen=True)
 class Probe(Experiment):
-    """Probes the text of each question. texts: the responses by question; where there is none the model writes its own."""
+    """Probes the text of each question. texts: the responses by question; where there is none the
+    model writes its own.
+    """
 
     params: SamplingParams
     texts: Mapping[str, str]
@@ -41,7 +43,11 @@ class Probe(Experiment):
     @property
     def settings(self) -> dict[str, Any]:
         """The sampling and the seed."""
-        return {"params": self.params.model_dump(mode="json"), "texts": dict(self.texts), "seed": self.seed}
+        return {
+            "params": self.params.model_dump(mode="json"),
+            "texts": dict(self.texts),
+            "seed": self.seed,
+        }
 
     def plan(self, item: Question) -> Plan[Record]:
         """Return a plan of the record of one question's text."""
@@ -51,7 +57,10 @@ class Probe(Experiment):
             answer = yield from planner.generate(item.prompt, self.params, self.questions.chat)
             response = answer.outputs[0].token_ids
         [text] = planner.texts(
-            item.prompt, [response], ScoringParams(block_length=self.params.block_length), self.questions.chat
+            item.prompt,
+            [response],
+            ScoringParams(block_length=self.params.block_length),
+            self.questions.chat,
         )
         random = Noise.for_request(self.seed, text.ids, 0).generator()
         return {"id": item.id, **(yield from self.probe(text, random))}
@@ -67,9 +76,13 @@ class Probe(Experiment):
         """Return a plan of what is found about a text."""
 
     def random_tokens(self, random: np.random.Generator, count: int) -> Ids:
-        """Return random ids of the vocabulary that are neither the mask nor end tokens, int64 [count]."""
+        """Return random ids of the vocabulary that are neither the mask nor end tokens, int64
+        [count].
+        """
         special = self.llm.predictor.special
-        allowed = np.setdiff1d(np.arange(self.llm.predictor.vocab_size), [*special.eos_ids, special.mask_id])
+        allowed = np.setdiff1d(
+            np.arange(self.llm.predictor.vocab_size), [*special.eos_ids, special.mask_id]
+        )
         return random.choice(allowed, count)
 
 
@@ -82,12 +95,16 @@ class Ranks(Probe):
     kind = "ranks"
 
     def probe(self, text: TokenSequence, random: np.random.Generator) -> Plan[Record]:
-        """Return a plan of the ranks of `num_trials` positions of the response, each with another random token."""
+        """Return a plan of the ranks of `num_trials` positions of the response, each with another
+        random token.
+        """
         if len(text.text_positions) == 0:
             return {"ranks": []}
         positions = random.choice(text.text_positions, self.num_trials)
         replaced = []
-        for position, token in zip(positions, self.random_tokens(random, self.num_trials), strict=True):
+        for position, token in zip(
+            positions, self.random_tokens(random, self.num_trials), strict=True
+        ):
             ids = text.ids.copy()
             ids[position] = token
             replaced.append((ids, np.array([position])))
@@ -101,21 +118,30 @@ class Ranks(Probe):
 
 @dataclass(frozen=True)
 class Distances(Probe):
-    """How far apart the predictions at a position are when it holds the true token, the mask, and a random token."""
+    """How far apart the predictions at a position are when it holds the true token, the mask, and a
+    random token.
+    """
 
     num_trials: int = 10
 
     kind = "distances"
 
     def probe(self, text: TokenSequence, random: np.random.Generator) -> Plan[Record]:
-        """Return a plan of the pairwise distances at `num_trials` positions of the response, and one example."""
+        """Return a plan of the pairwise distances at `num_trials` positions of the response, and
+        one example.
+        """
         if len(text.text_positions) == 0:
             return {"distances": []}
         positions = random.choice(text.text_positions, self.num_trials)
         tokens = self.random_tokens(random, self.num_trials)
         return {
             "distances": (
-                yield from gather(*(self._at(text, int(p), int(t)) for p, t in zip(positions, tokens, strict=True)))
+                yield from gather(
+                    *(
+                        self._at(text, int(p), int(t))
+                        for p, t in zip(positions, tokens, strict=True)
+                    )
+                )
             )
         }
 
@@ -127,41 +153,65 @@ class Distances(Probe):
                 variants[name][position] = value
         at = np.array([position])
         readings = yield [
-            Read(ids, at, readout) for ids in variants.values() for readout in (Distribution(), TopLogProbs(NUM_SHOWN))
+            Read(ids, at, readout)
+            for ids in variants.values()
+            for readout in (Distribution(), TopLogProbs(NUM_SHOWN))
         ]
-        distributions = {name: np.exp(readings[2 * i].logprobs[0].astype(np.float64)) for i, name in enumerate(variants)}
+        distributions = {
+            name: np.exp(readings[2 * i].logprobs[0].astype(np.float64))
+            for i, name in enumerate(variants)
+        }
         pairs = (("true", "mask"), ("random", "mask"), ("true", "random"))
         return {
             "token": self.llm.predictor.tokenizer.token_text(int(text.ids[position])),
             "random_token": self.llm.predictor.tokenizer.token_text(token),
-            "js": {f"{a}-{b}": jensen_shannon(distributions[a], distributions[b]) for a, b in pairs},
-            "wasserstein": {f"{a}-{b}": wasserstein(distributions[a], distributions[b]) for a, b in pairs},
+            "js": {
+                f"{a}-{b}": jensen_shannon(distributions[a], distributions[b]) for a, b in pairs
+            },
+            "wasserstein": {
+                f"{a}-{b}": wasserstein(distributions[a], distributions[b]) for a, b in pairs
+            },
             "top": {name: self._shown(readings[2 * i + 1]) for i, name in enumerate(variants)},
         }
 
     def _shown(self, reading: Any) -> list[Any]:
-        names = [self.llm.predictor.tokenizer.token_text(int(token)) for token in reading.token_ids[0]]
-        return [[name, round(float(np.exp(p)), 6)] for name, p in zip(names, reading.logprobs[0], strict=True)]
+        names = [
+            self.llm.predictor.tokenizer.token_text(int(token)) for token in reading.token_ids[0]
+        ]
+        return [
+            [name, round(float(np.exp(p)), 6)]
+            for name, p in zip(names, reading.logprobs[0], strict=True)
+        ]
 
 
 @dataclass(frozen=True)
 class Coherence(Probe):
-    """DiSE of a natural text and of the same text with some of its tokens replaced by random ones."""
+    """DiSE of a natural text and of the same text with some of its tokens replaced by
+    random ones.
+    """
 
     num_tokens: int = 10
 
     kind = "coherence"
 
     def probe(self, text: TokenSequence, random: np.random.Generator) -> Plan[Record]:
-        """Return a plan of both scores, over the tokens that are replaced: all, the first, middle and last ten."""
+        """Return a plan of both scores, over the tokens that are replaced: all, the first, middle
+        and last ten.
+        """
         places = text.text_positions
         if len(places) == 0:
             return {"scores": {}}
         k = self.num_tokens
         middle = max(0, (len(places) - k) // 2)
-        parts = {"full": places, f"first-{k}": places[:k], f"mid-{k}": places[middle : middle + k], f"last-{k}": places[-k:]}
+        parts = {
+            "full": places,
+            f"first-{k}": places[:k],
+            f"mid-{k}": places[middle : middle + k],
+            f"last-{k}": places[-k:],
+        }
         natural, *broken = yield from gather(
-            _dise(text.ids, places), *(self._broken(text, chosen, random) for chosen in parts.values())
+            _dise(text.ids, places),
+            *(self._broken(text, chosen, random) for chosen in parts.values()),
         )
         at = {int(place): row for row, place in enumerate(places)}
         scores = {}
@@ -190,5 +240,7 @@ def jensen_shannon(p: Any, q: Any) -> float:
 
 
 def wasserstein(p: Any, q: Any) -> float:
-    """Return the Wasserstein distance of two distributions [V] over token ids, as a share of the vocabulary."""
+    """Return the Wasserstein distance of two distributions [V] over token ids, as a share of the
+    vocabulary.
+    """
     return float(np.abs(np.cumsum(p / p.sum()) - np.cumsum(q / q.sum())).sum() / len(p))

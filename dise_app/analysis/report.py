@@ -23,7 +23,9 @@ PAIRS = ("true-mask", "random-mask", "true-random")
 
 
 def ranks(experiment: Ranks, records: Sequence[Record], output: Path) -> None:
-    """Write how high the true token ranks where the input holds a random one. The paper, LLaDA-8B: 88.85 % in the top 5."""
+    """Write how high the true token ranks where the input holds a random one. The paper, LLaDA-8B:
+    88.85 % in the top 5.
+    """
     values = np.array([rank for record in records for rank in record["ranks"]])
     figures = {
         "num_trials": len(values),
@@ -36,18 +38,32 @@ def ranks(experiment: Ranks, records: Sequence[Record], output: Path) -> None:
     histogram, cumulative = figure.subplots(1, 2)
     largest = int(min(values.max(), 50))
     histogram.hist(np.minimum(values, largest), np.arange(largest + 2) - 0.5, color=COLOURS[0])
-    histogram.set(xlabel="rank of the true token (0 is the likeliest)", ylabel="trials", title="histogram")
+    histogram.set(
+        xlabel="rank of the true token (0 is the likeliest)", ylabel="trials", title="histogram"
+    )
     shares = [(values <= rank).mean() for rank in range(largest + 1)]
     cumulative.step(range(largest + 1), shares, where="post", color=COLOURS[0])
-    cumulative.set(xlabel="rank", ylabel="share at most so high", title="cumulative", ylim=(0, 1.02))
+    cumulative.set(
+        xlabel="rank", ylabel="share at most so high", title="cumulative", ylim=(0, 1.02)
+    )
     cumulative.grid(alpha=0.3)
     figure.savefig(output / "ranks.png", dpi=130)
     rows = [
         (name.replace("_", " "), f"{figures[name]:.4f}", {"top_5": "0.8885"}.get(name, "-"))
         for name in ("first", "top_5", "top_10")
     ]
-    text = [f"{len(values)} trials.", table(("the true token is", "share", "the paper"), rows), "![ranks](ranks.png)"]
-    _write(output, "Rank of the true token where the input holds a random one", experiment, figures, text)
+    text = [
+        f"{len(values)} trials.",
+        table(("the true token is", "share", "the paper"), rows),
+        "![ranks](ranks.png)",
+    ]
+    _write(
+        output,
+        "Rank of the true token where the input holds a random one",
+        experiment,
+        figures,
+        text,
+    )
 
 
 def distances(experiment: Distances, records: Sequence[Record], output: Path) -> None:
@@ -61,25 +77,40 @@ def distances(experiment: Distances, records: Sequence[Record], output: Path) ->
         strict=True,
     ):
         values = {pair: np.array([trial[kind][pair] for trial in trials]) for pair in PAIRS}
-        figures[kind] = {pair: {"mean": float(v.mean()), "median": float(np.median(v))} for pair, v in values.items()}
+        figures[kind] = {
+            pair: {"mean": float(v.mean()), "median": float(np.median(v))}
+            for pair, v in values.items()
+        }
         axes.boxplot(list(values.values()), showfliers=False)
         axes.set_xticks(range(1, len(PAIRS) + 1), PAIRS)
         axes.set_title(title, loc="left")
     figure.savefig(output / "distances.png", dpi=130)
     _examples(trials[:4], output / "examples.png")
     rows = [
-        (pair, *(f"{figures[kind][pair][which]:.4f}" for kind in ("js", "wasserstein") for which in ("mean", "median")))
+        (
+            pair,
+            *(
+                f"{figures[kind][pair][which]:.4f}"
+                for kind in ("js", "wasserstein")
+                for which in ("mean", "median")
+            ),
+        )
         for pair in PAIRS
     ]
     head = ("inputs", "JS mean", "JS median", "Wasserstein mean", "Wasserstein median")
     text = [
-        f"{len(trials)} positions. Wasserstein distance over token ids, as a share of the vocabulary.",
+        f"{len(trials)} positions. Wasserstein distance over token ids, as a share of the "
+        "vocabulary.",
         table(head, rows),
         "![distances](distances.png)",
         "![examples](examples.png)",
     ]
     _write(
-        output, "Predictions at a position that holds the true token, the mask, or a random token", experiment, figures, text
+        output,
+        "Predictions at a position that holds the true token, the mask, or a random token",
+        experiment,
+        figures,
+        text,
     )
 
 
@@ -87,10 +118,15 @@ def coherence(experiment: Coherence, records: Sequence[Record], output: Path) ->
     """Write how much DiSE falls when tokens are replaced by random ones."""
     scored = [record["scores"] for record in records if record["scores"]]
     differences = {
-        name: np.array([scores[name]["natural"] - scores[name]["randomized"] for scores in scored]) for name in scored[0]
+        name: np.array([scores[name]["natural"] - scores[name]["randomized"] for scores in scored])
+        for name in scored[0]
     }
     figures = {
-        name: {"mean_difference": float(v.mean()), "share_above_0": float((v > 0).mean()), "num_texts": len(v)}
+        name: {
+            "mean_difference": float(v.mean()),
+            "share_above_0": float((v > 0).mean()),
+            "num_texts": len(v),
+        }
         for name, v in differences.items()
     }
     figure = Figure(figsize=(8, 4), layout="constrained")
@@ -98,13 +134,22 @@ def coherence(experiment: Coherence, records: Sequence[Record], output: Path) ->
     for place, (name, values) in enumerate(differences.items()):
         axes.hist(values, 40, histtype="step", linewidth=2, color=COLOURS[place], label=name)
     axes.axvline(0, color="#777777", linestyle=":")
-    axes.set(xlabel="DiSE of the natural text minus DiSE of the randomized one, nats", ylabel="texts")
+    axes.set(
+        xlabel="DiSE of the natural text minus DiSE of the randomized one, nats", ylabel="texts"
+    )
     axes.legend()
     figure.savefig(output / "coherence.png", dpi=130)
-    rows = [(n, f"{r['mean_difference']:.3f}", f"{r['share_above_0']:.3f}", str(r["num_texts"])) for n, r in figures.items()]
+    rows = [
+        (n, f"{r['mean_difference']:.3f}", f"{r['share_above_0']:.3f}", str(r["num_texts"]))
+        for n, r in figures.items()
+    ]
     head = ("tokens replaced and scored", "mean difference", "natural scores higher", "texts")
     _write(
-        output, "Natural against randomized text", experiment, figures, [table(head, rows), "![coherence](coherence.png)"]
+        output,
+        "Natural against randomized text",
+        experiment,
+        figures,
+        [table(head, rows), "![coherence](coherence.png)"],
     )
 
 
@@ -121,7 +166,10 @@ def correctness(experiment: Sampled, records: Sequence[Record], output: Path) ->
         (label, *("-" if row[kind] is None else f"{row[kind]:.4f}" for kind in ("right", "wrong")))
         for label, row in figures.items()
     ]
-    text = [table(("scorer", "mean of right answers", "mean of wrong answers"), rows), "![correctness](correctness.png)"]
+    text = [
+        table(("scorer", "mean of right answers", "mean of wrong answers"), rows),
+        "![correctness](correctness.png)",
+    ]
     _write(output, "Scores of right and wrong answers", experiment, figures, text)
 
 
@@ -140,9 +188,18 @@ def selectors(experiment: Sampled, records: Sequence[Record], output: Path) -> N
         for label, row in uncertainty(records, experiment.contenders.labels).items()
     }
     forest(pooled, "DiSE by selector, pooled", "ROC-AUC", output / "selectors.png")
-    rows = [(name, *("-" if value is None else f"{value:.3f}" for value in row.values())) for name, row in figures.items()]
+    rows = [
+        (name, *("-" if value is None else f"{value:.3f}" for value in row.values()))
+        for name, row in figures.items()
+    ]
     head = ("selector", "ROC-AUC pooled", "per question", f"best of {experiment.params.n}")
-    _write(output, "Which positions to score", experiment, figures, [table(head, rows), "![selectors](selectors.png)"])
+    _write(
+        output,
+        "Which positions to score",
+        experiment,
+        figures,
+        [table(head, rows), "![selectors](selectors.png)"],
+    )
 
 
 def _examples(trials: Sequence[Record], path: Path) -> None:
@@ -153,18 +210,33 @@ def _examples(trials: Sequence[Record], path: Path) -> None:
         for axes, (name, top) in zip(line, trial["top"].items(), strict=True):
             axes.bar(range(len(top)), [probability for _, probability in top], color=COLOURS[0])
             axes.set_xticks(range(len(top)), [token for token, _ in top], fontsize=7, rotation=30)
-            held = {"true": trial["token"], "mask": "the mask", "random": trial["random_token"]}[name]
+            held = {"true": trial["token"], "mask": "the mask", "random": trial["random_token"]}[
+                name
+            ]
             axes.set_title(f"input {held!r}, truth {trial['token']!r}", fontsize=8)
             axes.set_ylim(0, 1)
     figure.savefig(path, dpi=110)
 
 
-def _write(output: Path, title: str, experiment: Experiment, figures: Mapping[str, Any], text: Sequence[str]) -> None:
+def _write(
+    output: Path,
+    title: str,
+    experiment: Experiment,
+    figures: Mapping[str, Any],
+    text: Sequence[str],
+) -> None:
     key, count = key_of(experiment), len(experiment.questions.items)
     record = {**key, "num_questions": count, "figures": figures}
-    (output / "results.json").write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    facts = f"Model `{key['model']}`, texts of data set `{key['dataset']}` ({key['source']}), n = {count} questions."
-    (output / "report.md").write_text("\n\n".join([f"# {title}", facts, *text]) + "\n", encoding="utf-8")
+    (output / "results.json").write_text(
+        json.dumps(record, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+    )
+    facts = (
+        f"Model `{key['model']}`, texts of data set `{key['dataset']}` ({key['source']}), n = "
+        f"{count} questions."
+    )
+    (output / "report.md").write_text(
+        "\n\n".join([f"# {title}", facts, *text]) + "\n", encoding="utf-8"
+    )
 
 
 def _finite(value: float) -> float | None:

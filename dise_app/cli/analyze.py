@@ -12,7 +12,9 @@ from dise_app.cli import evaluate, options
 from dise_core.params import SamplingParams
 
 app = typer.Typer(
-    no_args_is_help=True, help="Rerun the paper's analyses: JSON, a report and pictures.", rich_markup_mode=None
+    no_args_is_help=True,
+    help="Rerun the paper's analyses: JSON, a report and pictures.",
+    rich_markup_mode=None,
 )
 
 SELECTORS = (
@@ -34,11 +36,20 @@ CORRECTNESS = ("dise:full", "dise:last-10")
 
 Texts = Annotated[
     Path | None,
-    typer.Option(help='JSON lines with "id" and "response": natural texts to probe instead of the model\'s own answers.'),
+    typer.Option(
+        help=(
+            'JSON lines with "id" and "response": natural texts to probe instead of the model\'s '
+            "own answers."
+        )
+    ),
 ]
 Trials = Annotated[
     int | None,
-    typer.Option(min=1, help="Positions probed in each text. [default: 80 for ranks, 10 for distances]", show_default=False),
+    typer.Option(
+        min=1,
+        help="Positions probed in each text. [default: 80 for ranks, 10 for distances]",
+        show_default=False,
+    ),
 ]
 
 
@@ -46,7 +57,9 @@ def probe(name: str, about: str) -> options.Verb:
     """Return the verb that probes the model's greedy answers."""
     sampling = options.Fields(SamplingParams, doors.PROBED, seed=0)
 
-    @options.verb(data=evaluate.DATA, models=options.TARGET, sampling=sampling, engine=options.ENGINE)
+    @options.verb(
+        data=evaluate.DATA, models=options.TARGET, sampling=sampling, engine=options.ENGINE
+    )
     @evaluate.described(about)
     def command(
         output: evaluate.Output,
@@ -79,7 +92,9 @@ def probe(name: str, about: str) -> options.Verb:
 
 
 def _responses(path: Path | None, loaded: Any) -> dict[str, str]:
-    """Return the responses of a file by question id. Raises InputError for other lines, or ids that no question has."""
+    """Return the responses of a file by question id. Raises InputError for other lines, or ids that
+    no question has.
+    """
     from dise_app.cli import jsonl
     from dise_core import InputError
 
@@ -88,16 +103,29 @@ def _responses(path: Path | None, loaded: Any) -> dict[str, str]:
     for line in jsonl.read_lines(path) if path is not None else ():
         question, response = str(line.record.get("id")), line.record.get("response")
         if not isinstance(response, str) or question not in known:
-            raise InputError(f'line {line.number} of {path} needs "response" and an "id" that a question has', "texts")
+            raise InputError(
+                f'line {line.number} of {path} needs "response" and an "id" that a question has',
+                "texts",
+            )
         responses[question] = response
     return responses
 
 
-app.command("ranks")(probe("ranks", "How high does the true token rank where the input holds a random one?"))
-app.command("distances")(probe("distances", "How far apart are the predictions for true, mask and random token?"))
-app.command("coherence")(probe("coherence", "How much surer is the model of natural text than of randomized text?"))
+app.command("ranks")(
+    probe("ranks", "How high does the true token rank where the input holds a random one?")
+)
+app.command("distances")(
+    probe("distances", "How far apart are the predictions for true, mask and random token?")
+)
+app.command("coherence")(
+    probe("coherence", "How much surer is the model of natural text than of randomized text?")
+)
 app.command("correctness")(
-    evaluate.sampled("dise_app.analysis.report:correctness", "Are right answers scored above wrong ones?", CORRECTNESS)
+    evaluate.sampled(
+        "dise_app.analysis.report:correctness",
+        "Are right answers scored above wrong ones?",
+        CORRECTNESS,
+    )
 )
 app.command("selectors")(
     evaluate.sampled(

@@ -1,4 +1,6 @@
-"""What generate, score and rank share: a model, requests from the command line or a file, answers."""
+"""What generate, score and rank share: a model, requests from the command line or a file,
+answers.
+"""
 
 from __future__ import annotations
 

@@ -23,7 +23,8 @@ Rows = list[dict[str, Any]]
 def plugins(as_json: options.Json = False) -> None:
     """List the strategies and adapters that are installed, with the plugin each came from.
 
-    A broken plugin is named on standard error (with --json under "problems" too), and the exit code is 1.
+    A broken plugin is named on standard error (with --json under "problems" too), and the exit code
+    is 1.
     """
     from dise_core.plugins import installed_plugins
 
@@ -40,7 +41,8 @@ def plugins(as_json: options.Json = False) -> None:
 def models(as_json: options.Json = False) -> None:
     """List the models that go by a name, and the adapters for folders and hub ids.
 
-    A broken plugin, and an adapter that fails when it is asked for its own name, are named as `dise plugins` does.
+    A broken plugin, and an adapter that fails when it is asked for its own name, are named as `dise
+    plugins` does.
     """
     from dise_core.claims import claim
     from dise_core.plugins import installed_plugins
@@ -51,7 +53,14 @@ def models(as_json: options.Json = False) -> None:
         by_name, failure = claim(name, entry, name)
         if failure is not None:
             problems.append({"plugin": entry.plugin, "problem": failure})
-        rows.append({"name": name, "plugin": entry.plugin, "by_name": by_name, "about": _first_line(entry.cls)})
+        rows.append(
+            {
+                "name": name,
+                "plugin": entry.plugin,
+                "by_name": by_name,
+                "about": _first_line(entry.cls),
+            }
+        )
     _show(rows, "models", as_json, problems)
 
 
@@ -77,7 +86,12 @@ def _show(rows: Rows, subject: str, as_json: bool, problems: Rows) -> None:
     elif rows:
         table = Table(*(column.replace("_", " ") for column in rows[0]), box=None, pad_edge=False)
         for row in rows:
-            table.add_row(*(("yes" if cell else "") if isinstance(cell, bool) else str(cell) for cell in row.values()))
+            table.add_row(
+                *(
+                    ("yes" if cell else "") if isinstance(cell, bool) else str(cell)
+                    for cell in row.values()
+                )
+            )
         Console().print(table)
     for problem in problems:
         print(f"dise: {problem['problem']}", file=sys.stderr)

@@ -18,7 +18,9 @@ from dise_app.cli import options
 from dise_core.params import SamplingParams, Scoring
 
 app = typer.Typer(
-    no_args_is_help=True, help="Rerun the paper's experiments; each goes on where it stopped.", rich_markup_mode=None
+    no_args_is_help=True,
+    help="Rerun the paper's experiments; each goes on where it stopped.",
+    rich_markup_mode=None,
 )
 
 SCORES = (
@@ -31,7 +33,12 @@ SCORES = (
 )
 """What is compared where nothing is named: the paper's scorers, and ours."""
 
-CHOICE_SCORES = ("dise:full", "interleaved:response", "mc:response:num_samples=1", "mc:response:num_samples=32")
+CHOICE_SCORES = (
+    "dise:full",
+    "interleaved:response",
+    "mc:response:num_samples=1",
+    "mc:response:num_samples=32",
+)
 """The same for candidates, beside DiSE over the positions that the paper chose for the data set."""
 
 
@@ -50,42 +57,56 @@ DATA = options.Own(
         Annotated[
             str,
             typer.Option(
-                help="countdown, countdown-short, gsm8k, svamp, math500; for likelihood arc-challenge, gpqa, "
-                "countdown-choice.",
+                help="countdown, countdown-short, gsm8k, svamp, math500; for likelihood "
+                "arc-challenge, gpqa, countdown-choice."
             ),
         ],
         options.REQUIRED,
     ),
-    data=(Annotated[Path | None, typer.Option(help="A local file of the data set, .json or .jsonl.")], None),
+    data=(
+        Annotated[Path | None, typer.Option(help="A local file of the data set, .json or .jsonl.")],
+        None,
+    ),
     data_revision=(
-        Annotated[str | None, typer.Option(help="Branch, tag or commit of the data set on the hub.")],
+        Annotated[
+            str | None, typer.Option(help="Branch, tag or commit of the data set on the hub.")
+        ],
         None,
     ),
     shots=(Annotated[int, typer.Option(min=0, help="Worked examples before each question.")], 0),
     shots_file=(
         Annotated[
             Path | None,
-            typer.Option(help="A local file of examples. [default: the training split]", show_default=False),
+            typer.Option(
+                help="A local file of examples. [default: the training split]", show_default=False
+            ),
         ],
         None,
     ),
-    limit=(Annotated[int | None, typer.Option(min=1, help="Take the first so many questions.")], None),
+    limit=(
+        Annotated[int | None, typer.Option(min=1, help="Take the first so many questions.")],
+        None,
+    ),
     chat=(options.Chat, None),
 )
 """Which questions are asked, and how."""
 
-Output = Annotated[Path, typer.Option("--output", help="Folder for the journal, the report and the pictures.")]
+Output = Annotated[
+    Path, typer.Option("--output", help="Folder for the journal, the report and the pictures.")
+]
 Scores = Annotated[
     list[str] | None,
     typer.Option(
         "--score",
-        help="SCORER:SELECTOR:KEY=VALUE,...; may be repeated. [default: the paper's, and interleaved]",
+        help=(
+            "SCORER:SELECTOR:KEY=VALUE,...; may be repeated. [default: the paper's, and "
+            "interleaved]"
+        ),
         show_default=False,
     ),
 ]
 Grading = Annotated[
-    GraderMode,
-    typer.Option("--grader", help="robust, or d1 as the field's common harness grades."),
+    GraderMode, typer.Option("--grader", help="robust, or d1 as the field's common harness grades.")
 ]
 
 
@@ -99,14 +120,10 @@ def load_questions(data: Mapping[str, Any], seed: int) -> Any:
 
 
 def sampled(write: str, about: str, scores: tuple[str, ...] = SCORES) -> options.Verb:
-    """Return the verb that writes several answers a question, scores them and writes the report "module:function"."""
-    sampling = options.Fields(
-        SamplingParams,
-        doors.SAMPLED,
-        temperature=0.7,
-        n=5,
-        seed=0,
-    )
+    """Return the verb that writes several answers a question, scores them and writes the report
+    "module:function".
+    """
+    sampling = options.Fields(SamplingParams, doors.SAMPLED, temperature=0.7, n=5, seed=0)
 
     @options.verb(data=DATA, models=options.MODELS, sampling=sampling, engine=options.ENGINE)
     @described(about)
@@ -128,7 +145,9 @@ def sampled(write: str, about: str, scores: tuple[str, ...] = SCORES) -> options
 
         params = SamplingParams(**sampling, logprobs=None)
         if params.n < 2:
-            raise InputError(f"n={params.n}: it takes at least 2 answers to compare their scores", "n")
+            raise InputError(
+                f"n={params.n}: it takes at least 2 answers to compare their scores", "n"
+            )
         loaded = load_questions(data, params.seed or 0)
         llm = load(models, engine)
         contenders = Contenders.of(score or scores, llm.catalog)
@@ -175,7 +194,8 @@ def likelihood(
     loaded = load_questions(data, seed)
     if not loaded.items[0].candidates:
         raise InputError(
-            f"data set {data['dataset']!r} has no candidates; take arc-challenge, gpqa or countdown-choice",
+            f"data set {data['dataset']!r} has no candidates; take arc-challenge, gpqa or "
+            "countdown-choice",
             "dataset",
         )
     llm = load(models, engine)
@@ -185,11 +205,7 @@ def likelihood(
     finish(Likelihood(llm, loaded, contenders, block_length), output, report.likelihood, as_json)
 
 
-LENGTH_SAMPLING = options.Fields(
-    SamplingParams,
-    doors.LENGTH,
-    seed=0,
-)
+LENGTH_SAMPLING = options.Fields(SamplingParams, doors.LENGTH, seed=0)
 """How the answers of `length` are written: each controller and base length is a variant of it."""
 
 
@@ -199,13 +215,18 @@ def length(
     base_length: Annotated[
         list[int] | None,
         typer.Option(
-            help="Base lengths L; may be repeated. [default: those of 128 256 512 that fit the model]",
+            help=(
+                "Base lengths L; may be repeated. [default: those of 128 256 512 that fit the "
+                "model]"
+            ),
             show_default=False,
         ),
     ] = None,
     patience: Annotated[
         list[int] | None,
-        typer.Option(help="K of DiSE-flexible; may be repeated. [default: 2 3 4]", show_default=False),
+        typer.Option(
+            help="K of DiSE-flexible; may be repeated. [default: 2 3 4]", show_default=False
+        ),
     ] = None,
     mask_size: Annotated[
         list[int] | None,
@@ -240,23 +261,30 @@ def length(
             )
         if daedal:
             variants[f"daedal from {base}"] = params(max_tokens=base, length="daedal")
-    finish(Lengths(llm, loaded, variants, grader.value, max_iterations), output, report.length, as_json)
+    finish(
+        Lengths(llm, loaded, variants, grader.value, max_iterations), output, report.length, as_json
+    )
 
 
 def fitting_bases(llm: Any, loaded: Any, max_iterations: int) -> tuple[int, ...]:
-    """Return the base lengths of the paper that the model has room for, and say on standard error which are left out.
+    """Return the base lengths of the paper that the model has room for, and say on standard error
+    which are left out.
 
     All of them where none fits: the experiment then refuses them, and says what fits.
     """
     from dise_app.evaluation.experiments import prompt_lengths
 
     longest = max(prompt_lengths(llm, loaded).values())
-    fitting = tuple(base for base in BASES if longest + base + max_iterations <= llm.predictor.max_length)
+    fitting = tuple(
+        base for base in BASES if longest + base + max_iterations <= llm.predictor.max_length
+    )
     left_out = [str(base) for base in BASES if base not in fitting]
     if fitting and left_out:
         print(
-            f"dise: base length {' and '.join(left_out)} left out: with the longest prompt, {longest} tokens, and "
-            f"--max-iterations {max_iterations} it is longer than the model's limit of {llm.predictor.max_length} tokens",
+            f"dise: base length {' and '.join(left_out)} left out: with the longest prompt, "
+            f"{longest} tokens, and "
+            f"--max-iterations {max_iterations} it is longer than the model's limit of "
+            f"{llm.predictor.max_length} tokens",
             file=sys.stderr,
         )
     return fitting or BASES
@@ -270,7 +298,9 @@ def finish(experiment: Any, output: Path, write: Callable[..., None], as_json: b
     with progress_bar(len(experiment.items)) as advance:
         records = run(experiment, output, advance)
     write(experiment, records, output)
-    print((output / ("results.json" if as_json else "report.md")).read_text(encoding="utf-8"), end="")
+    print(
+        (output / ("results.json" if as_json else "report.md")).read_text(encoding="utf-8"), end=""
+    )
 
 
 def _function(name: str) -> Callable[..., None]:
@@ -281,8 +311,15 @@ def _function(name: str) -> Callable[..., None]:
 
 
 app.command("uncertainty")(
-    sampled("dise_app.evaluation.report:uncertainty", "Does each score tell right answers from wrong ones?")
+    sampled(
+        "dise_app.evaluation.report:uncertainty",
+        "Does each score tell right answers from wrong ones?",
+    )
 )
-app.command("best-of-n")(sampled("dise_app.evaluation.report:best_of_n", "What does choosing an answer by its score gain?"))
+app.command("best-of-n")(
+    sampled(
+        "dise_app.evaluation.report:best_of_n", "What does choosing an answer by its score gain?"
+    )
+)
 app.command("likelihood")(likelihood)
 app.command("length")(length)

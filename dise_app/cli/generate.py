@@ -17,7 +17,9 @@ from dise_core.params import SamplingParams
     engine=options.ENGINE,
 )
 def generate(
-    prompts: Annotated[list[str] | None, typer.Argument(help="Prompts; or give --input.", metavar="PROMPT...")] = None,
+    prompts: Annotated[
+        list[str] | None, typer.Argument(help="Prompts; or give --input.", metavar="PROMPT...")
+    ] = None,
     chat: options.Chat = None,
     samples: options.Samples = None,
     as_json: options.Json = False,

@@ -1,4 +1,6 @@
-"""JSON lines in and out: bad lines are named and left out, the others are done; the output keeps the input's order."""
+"""JSON lines in and out: bad lines are named and left out, the others are done; the output keeps
+the input's order.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def read_lines(path: Path) -> Iterator[Line]:
 
 
 def run_file(llm: LLM, path: Path, output: Path | None, plan_of: PlanOf, resume: bool) -> None:
-    """Answer every line of a file; leave with exit code 1 if any failed. Raises InputError for files that do not do."""
+    """Answer every line of a file; leave with exit code 1 if any failed. Raises InputError for
+    files that do not do.
+    """
     output = output or STANDARD
     if output != STANDARD and path.resolve() == output.resolve():
         raise InputError(f"--input and --output are the same file {path}", "output")
@@ -60,8 +64,9 @@ def run_file(llm: LLM, path: Path, output: Path | None, plan_of: PlanOf, resume:
 def complete(llm: LLM, lines: list[Line], output: Path, plan_of: PlanOf, resume: bool) -> int:
     """Run a plan for every line and write the answers; return how many lines failed.
 
-    Keys of an input line that the answer lacks are copied, and "line" tells its number. A line that fails is reported on
-    standard error and not written. Each answer is written as soon as all before it are settled.
+    Keys of an input line that the answer lacks are copied, and "line" tells its number. A line that
+    fails is reported on standard error and not written. Each answer is written as soon as all
+    before it are settled.
     """
     from dise_app.cli.progress import progress_bar
 
@@ -74,7 +79,9 @@ def complete(llm: LLM, lines: list[Line], output: Path, plan_of: PlanOf, resume:
             advance(1)
             if outcome.result is not None:
                 record = {**line.record, **outcome.result.to_dict(), "line": line.number}
-                print(json.dumps(record, ensure_ascii=False, allow_nan=False), file=file, flush=True)
+                print(
+                    json.dumps(record, ensure_ascii=False, allow_nan=False), file=file, flush=True
+                )
             else:
                 num_failed += 1
                 print(f"dise: line {line.number}: {outcome.error}", file=sys.stderr)
@@ -82,7 +89,9 @@ def complete(llm: LLM, lines: list[Line], output: Path, plan_of: PlanOf, resume:
 
 
 def text_or_ids(record: dict[str, Any], field: str) -> str | list[int]:
-    """Return record[field], a text, or record[field_ids], token ids. Raises InputError unless exactly one is there."""
+    """Return record[field], a text, or record[field_ids], token ids. Raises InputError unless
+    exactly one is there.
+    """
     text, ids = record.get(field), record.get(f"{field}_ids")
     if (text is None) == (ids is None):
         raise InputError(f'needs either "{field}" (text) or "{field}_ids" (token ids)', field)
@@ -155,7 +164,9 @@ def _open_to_write(path: Path, resume: bool) -> Iterator[tuple[TextIO, int]]:
 
 
 def _last_line_done(path: Path) -> int:
-    """Return the number of the last input line that the file answers, 0 for none; a torn last line is cut off."""
+    """Return the number of the last input line that the file answers, 0 for none; a torn last line
+    is cut off.
+    """
     if not path.exists():
         return 0
     whole = path.read_bytes()
@@ -166,4 +177,6 @@ def _last_line_done(path: Path) -> int:
     try:
         return int(json.loads(last)["line"])
     except (ValueError, TypeError, KeyError) as error:
-        raise InputError(f"cannot resume: the last line of {path} is none that dise wrote", "resume") from error
+        raise InputError(
+            f"cannot resume: the last line of {path} is none that dise wrote", "resume"
+        ) from error

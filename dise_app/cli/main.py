@@ -10,7 +10,10 @@ from dise_app.cli import analyze, catalog, evaluate, generate, rank, score, serv
 
 app = typer.Typer(
     name="dise",
-    help="How sure is a diffusion language model of a text? Generate with it, and score its answers or any text.",
+    help=(
+        "How sure is a diffusion language model of a text? Generate with it, and score its "
+        "answers or any text."
+    ),
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -27,7 +30,9 @@ app.command("models")(catalog.models)
 
 
 def main() -> None:
-    """Run the command. Exit code 0: done; 2: bad usage or input; 1: failure. `--debug` shows tracebacks."""
+    """Run the command. Exit code 0: done; 2: bad usage or input; 1: failure. `--debug` shows
+    tracebacks.
+    """
     from pydantic import ValidationError
 
     from dise_app.cli.memory import keep_freed_memory

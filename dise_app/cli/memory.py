@@ -1,4 +1,6 @@
-"""The command's memory: what is freed is kept for the next pass, and what is loaded is not searched for garbage."""
+"""The command's memory: what is freed is kept for the next pass, and what is loaded is not searched
+for garbage.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,9 @@ KEEP = {
 def keep_freed_memory() -> None:
     """Tell glibc to keep freed memory; elsewhere do nothing.
 
-    By default it hands buffers of more than some hundred kilobytes back to the system after each layer, and every new page
-    then costs a fault: on a virtual machine that is up to half the time of a small model's pass.
+    By default it hands buffers of more than some hundred kilobytes back to the system after each
+    layer, and every new page then costs a fault: on a virtual machine that is up to half the time
+    of a small model's pass.
     """
     if sys.platform != "linux":
         return
@@ -36,9 +39,10 @@ def keep_freed_memory() -> None:
 def settled(model: T) -> T:
     """Return a loaded model, and leave all that exists by now out of garbage collection.
 
-    The libraries' and the model's objects never become garbage, and a full collection passes over all of them: a tenth of a
-    second, again and again, while requests come and go. The interpreter's last collection sees
-    them again: some libraries count, when it ends, which of their objects were never collected.
+    The libraries' and the model's objects never become garbage, and a full collection passes over
+    all of them: a tenth of a second, again and again, while requests come and go. The interpreter's
+    last collection sees them again: some libraries count, when it ends, which of their objects were
+    never collected.
     """
     gc.collect()
     gc.freeze()

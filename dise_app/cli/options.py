@@ -1,4 +1,6 @@
-"""The options of the verbs: those of params.py as they are declared there, and those that only a command has."""
+"""The options of the verbs: those of params.py as they are declared there, and those that only a
+command has.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from pydantic.fields import FieldInfo
 from dise_core.params import EngineConfig, Params, Settings
 
 Option = tuple[Any, Any]
-"""The type of an option, annotated for typer, and its default; inspect.Parameter.empty asks for one."""
+"""The type of an option, annotated for typer, and its default; inspect.Parameter.empty asks for
+one.
+"""
 
 Verb = Callable[..., None]
 
@@ -25,13 +29,17 @@ REQUIRED = inspect.Parameter.empty
 
 
 class Table(ABC):
-    """Some options of a verb, by the names of their parameters; the verb gets them as one argument."""
+    """Some options of a verb, by the names of their parameters; the verb gets them as one
+    argument.
+    """
 
     options: Mapping[str, Option]
 
     @abstractmethod
     def read(self, values: Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:
-        """Return what the verb gets. values: of all its options; given: those that the user named."""
+        """Return what the verb gets. values: of all its options; given: those that the
+        user named.
+        """
 
 
 class Own(Table):
@@ -48,19 +56,27 @@ class Own(Table):
 class Fields(Table):
     """The fields of a class of params.py as options: name, type, default and help are the field's.
 
-    The verb gets what the user named, by field, to make the class of; and `defaults` in place of the class's where the
-    user named none. Fields in `without` are not options here.
+    The verb gets what the user named, by field, to make the class of; and `defaults` in place of
+    the class's where the user named none. Fields in `without` are not options here.
     """
 
-    def __init__(self, params: type[Params], without: Collection[str] = (), **defaults: Any) -> None:
+    def __init__(
+        self, params: type[Params], without: Collection[str] = (), **defaults: Any
+    ) -> None:
         self._defaults = defaults
-        self._fields = {name: field for name, field in params.model_fields.items() if name not in without}
-        self.options = {_flag(name): self._option(name, field) for name, field in self._fields.items()}
+        self._fields = {
+            name: field for name, field in params.model_fields.items() if name not in without
+        }
+        self.options = {
+            _flag(name): self._option(name, field) for name, field in self._fields.items()
+        }
 
     def read(self, values: Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:
         """Return the fields that the user named, and this table's own defaults for the others."""
         named = {
-            name: settings(values[_flag(name)]) if field.annotation == Settings else values[_flag(name)]
+            name: settings(values[_flag(name)])
+            if field.annotation == Settings
+            else values[_flag(name)]
             for name, field in self._fields.items()
             if _flag(name) in given
         }
@@ -72,11 +88,16 @@ class Fields(Table):
 
     def _option(self, name: str, field: FieldInfo) -> Option:
         default, kind = self._default(name, field), _without_none(field.annotation)
-        flag, about = "--" + _flag(name).replace("_", "-"), " ".join((field.description or "").split())
+        flag, about = (
+            "--" + _flag(name).replace("_", "-"),
+            " ".join((field.description or "").split()),
+        )
         more: dict[str, Any] = {}
         if isinstance(default, list):
             kind = list[get_args(kind)[0]] if get_origin(kind) is tuple else list[str]  # type: ignore[misc]
-            more["metavar"] = "KEY=VALUE" if field.annotation == Settings else get_args(kind)[0].__name__
+            more["metavar"] = (
+                "KEY=VALUE" if field.annotation == Settings else get_args(kind)[0].__name__
+            )
             default, about = None, about.rstrip(".") + "; may be repeated."
         elif field.default is not None and kind is not field.annotation:
             more = {"parser": _number_or_none, "metavar": "INTEGER|none"}
@@ -107,13 +128,18 @@ def _number_or_none(given: str | int) -> int | None:
 
 
 def verb(**tables: Table) -> Callable[[Verb], Verb]:
-    """Return a decorator that gives a verb the tables' options after its own, and --debug, which main reads.
+    """Return a decorator that gives a verb the tables' options after its own, and --debug, which
+    main reads.
 
     The verb gets each table's as one argument.
     """
-    shared = [*((name, option) for table in tables.values() for name, option in table.options.items())]
+    shared = [
+        *((name, option) for table in tables.values() for name, option in table.options.items())
+    ]
     debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
-    context_parameter = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    context_parameter = inspect.Parameter(
+        "context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context
+    )
     parameters = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
         for name, (kind, default) in [*shared, ("debug", (debug, False))]
@@ -121,12 +147,18 @@ def verb(**tables: Table) -> Callable[[Verb], Verb]:
 
     def decorate(function: Verb) -> Verb:
         signature = inspect.signature(function, eval_str=True)
-        own = [p.replace(kind=p.KEYWORD_ONLY) for p in signature.parameters.values() if p.name not in tables]
+        own = [
+            p.replace(kind=p.KEYWORD_ONLY)
+            for p in signature.parameters.values()
+            if p.name not in tables
+        ]
 
         @functools.wraps(function)
         def command(context: typer.Context, **values: Any) -> None:
             sources = {name: context.get_parameter_source(name) for name in values}
-            given = {name for name, source in sources.items() if source and source.name != "DEFAULT"}
+            given = {
+                name for name, source in sources.items() if source and source.name != "DEFAULT"
+            }
             parts = {part: table.read(values, given) for part, table in tables.items()}
             function(**{p.name: values[p.name] for p in own}, **parts)
 
@@ -138,31 +170,56 @@ def verb(**tables: Table) -> Callable[[Verb], Verb]:
     return decorate
 
 
-Samples = Annotated[int | None, typer.Option(help="Monte Carlo samples: --scorer-setting num_samples=SAMPLES.")]
+Samples = Annotated[
+    int | None, typer.Option(help="Monte Carlo samples: --scorer-setting num_samples=SAMPLES.")
+]
 Chat = Annotated[
     bool | None,
-    typer.Option("--chat/--no-chat", help="Put text prompts into the model's chat template, or leave them."),
+    typer.Option(
+        "--chat/--no-chat", help="Put text prompts into the model's chat template, or leave them."
+    ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output, and nothing else there.")]
+Json = Annotated[
+    bool, typer.Option("--json", help="One JSON object on standard output, and nothing else there.")
+]
 
-MODEL_NAME = (Annotated[str, typer.Option(help="A model's name, a local folder or a hub id.")], "countdown")
+MODEL_NAME = (
+    Annotated[str, typer.Option(help="A model's name, a local folder or a hub id.")],
+    "countdown",
+)
 
 JUDGE = (
     Annotated[
         str | None,
-        typer.Option(help="An auto-regressive model for the scorers that ask one: folder, hub id or GGUF file."),
+        typer.Option(
+            help=(
+                "An auto-regressive model for the scorers that ask one: folder, hub id or GGUF "
+                "file."
+            )
+        ),
     ],
     None,
 )
 
 FILES = Own(
-    input=(Annotated[Path | None, typer.Option(help="JSON lines to read; - is standard input.")], None),
+    input=(
+        Annotated[Path | None, typer.Option(help="JSON lines to read; - is standard input.")],
+        None,
+    ),
     output=(
-        Annotated[Path | None, typer.Option(help="JSON lines to write, in the order of the input; - is standard output.")],
+        Annotated[
+            Path | None,
+            typer.Option(
+                help="JSON lines to write, in the order of the input; - is standard output."
+            ),
+        ],
         None,
     ),
     resume=(
-        Annotated[bool, typer.Option("--resume", help="Go on after the last line that OUTPUT already holds.")],
+        Annotated[
+            bool,
+            typer.Option("--resume", help="Go on after the last line that OUTPUT already holds."),
+        ],
         False,
     ),
 )
@@ -205,7 +262,9 @@ def json_or_text(value: str) -> Any:
 
 
 def with_samples(params: dict[str, Any], samples: int | None) -> dict[str, Any]:
-    """Return the params with Monte Carlo samples among the scorer's settings. Raises InputError where both name them."""
+    """Return the params with Monte Carlo samples among the scorer's settings. Raises InputError
+    where both name them.
+    """
     from dise_core.errors import InputError
 
     if samples is None:

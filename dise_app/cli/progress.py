@@ -10,7 +10,9 @@ A_FEW = 4
 
 @contextmanager
 def progress_bar(total: int) -> Iterator[Callable[[int], None]]:
-    """Yield a function that advances the bar; it shows count, rate and time left, on a terminal only."""
+    """Yield a function that advances the bar; it shows count, rate and time left, on a terminal
+    only.
+    """
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -29,6 +31,8 @@ def progress_bar(total: int) -> Iterator[Callable[[int], None]]:
         TimeRemainingColumn(),
     )
     console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=total <= A_FEW or not console.is_terminal, transient=True) as progress:
+    with Progress(
+        *columns, console=console, disable=total <= A_FEW or not console.is_terminal, transient=True
+    ) as progress:
         task = progress.add_task("", total=total)
         yield lambda count: progress.advance(task, count)

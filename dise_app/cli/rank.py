@@ -33,8 +33,8 @@ def rank(
 ) -> None:
     """Order candidate answers by their likelihood given the prompt, best first.
 
-    A scorer that estimates the log-likelihood ranks by it, any other by its value. Lines of --input hold "prompt" (or
-    "prompt_ids") and "candidates", a list of texts or of token ids.
+    A scorer that estimates the log-likelihood ranks by it, any other by its value. Lines of --input
+    hold "prompt" (or "prompt_ids") and "candidates", a list of texts or of token ids.
     """
     from dise_app.cli import jsonl
     from dise_app.cli.answer import answer, load, refuse_both_or_neither
@@ -48,7 +48,12 @@ def rank(
         given = record.get("candidates")
         if not isinstance(given, list) or not given:
             raise InputError('needs "candidates", a list of texts or of token ids', "candidates")
-        each = [jsonl.text_or_ids({"candidate" if isinstance(c, str) else "candidate_ids": c}, "candidate") for c in given]
+        each = [
+            jsonl.text_or_ids(
+                {"candidate" if isinstance(c, str) else "candidate_ids": c}, "candidate"
+            )
+            for c in given
+        ]
         return llm.planner.rank(jsonl.optional_text_or_ids(record, "prompt"), each, params, chat)
 
     answer(llm, [{"prompt": prompt, "candidates": candidates}], files, plan_of, as_json)

@@ -28,7 +28,8 @@ def show(
     as_json: bool,
     shows_seed: bool = False,
 ) -> None:
-    """Run the records' plans and print the answers in order. Raises the first error after printing what came before it.
+    """Run the records' plans and print the answers in order. Raises the first error after printing
+    what came before it.
 
     shows_seed: tell people the seed too, where another one would write something else.
     """
@@ -50,7 +51,9 @@ def show(
         console.print(legend())
 
 
-def show_answer(console: Console, answer: RequestOutput, verdict: str = "", shows_seed: bool = False) -> None:
+def show_answer(
+    console: Console, answer: RequestOutput, verdict: str = "", shows_seed: bool = False
+) -> None:
     """Print one request's outputs, best first, and what they cost."""
     if answer.prompt is not None:
         console.print(f"[bold]{escape(printable(answer.prompt))}[/bold]")
@@ -58,33 +61,48 @@ def show_answer(console: Console, answer: RequestOutput, verdict: str = "", show
         console.print(Text("  ").append_text(coloured(output)))
         ending = f", {output.finish_reason}" if output.finish_reason else ""
         console.print(
-            f"  [dim]{score_text(output)} ({output.scorer}, {output.selector}, {output.score.num_positions} tokens"
+            f"  [dim]{score_text(output)} ({output.scorer}, {output.selector}, "
+            f"{output.score.num_positions} tokens"
             f"{ending})[/dim]{verdict}"
         )
     usage = answer.usage
     passes = "1 forward pass" if usage.nfe == 1 else f"{usage.nfe} forward passes"
     if answer.is_approximate:
-        passes += f", computed to {usage.nfe_computed:.1f} (cache {answer.cache}: the text is approximate)"
+        passes += (
+            f", computed to {usage.nfe_computed:.1f} (cache {answer.cache}: the text is "
+            "approximate)"
+        )
     seed = f", seed {answer.seed}" if shows_seed else ""
     console.print(f"  [dim]{passes}, {usage.seconds:.2f} s{seed}[/dim]")
 
 
 def coloured(output: CompletionOutput) -> Text:
-    """Return the response without its end tokens, each token in the colour of its probability, selected ones underlined."""
+    """Return the response without its end tokens, each token in the colour of its probability,
+    selected ones underlined.
+    """
     text = Text()
     for token in output.tokens:
         if not token.is_end:
-            text.append(printable(token.text), style=shade(token.logprob) + (" underline" if token.selected else ""))
+            text.append(
+                printable(token.text),
+                style=shade(token.logprob) + (" underline" if token.selected else ""),
+            )
     return text
 
 
 def printable(text: str) -> str:
-    """Return the text without control characters, which could drive the terminal; line breaks and tabs stay."""
-    return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
+    """Return the text without control characters, which could drive the terminal; line breaks and
+    tabs stay.
+    """
+    return "".join(
+        c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text
+    )
 
 
 def shade(logprob: float | None) -> str:
-    """Return the colour of a token that is written again with this log-probability; none where it was not asked for."""
+    """Return the colour of a token that is written again with this log-probability; none where it
+    was not asked for.
+    """
     if logprob is None:
         return ""
     probability = math.exp(logprob)

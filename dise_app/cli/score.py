@@ -17,8 +17,12 @@ from dise_core.params import ScoringParams
     engine=options.ENGINE,
 )
 def score(
-    prompt: Annotated[str | None, typer.Option(help="The prompt; without it the response is a text of its own.")] = None,
-    response: Annotated[str | None, typer.Option(help="The response to score; or give --input.")] = None,
+    prompt: Annotated[
+        str | None, typer.Option(help="The prompt; without it the response is a text of its own.")
+    ] = None,
+    response: Annotated[
+        str | None, typer.Option(help="The response to score; or give --input.")
+    ] = None,
     chat: options.Chat = None,
     samples: options.Samples = None,
     as_json: options.Json = False,
@@ -28,7 +32,9 @@ def score(
     scoring: dict[str, Any],
     engine: dict[str, Any],
 ) -> None:
-    """Score a given response, or many from a file with "prompt" and "response" (or "prompt_ids", "response_ids")."""
+    """Score a given response, or many from a file with "prompt" and "response" (or "prompt_ids",
+    "response_ids").
+    """
     from dise_app.cli import jsonl
     from dise_app.cli.answer import answer, load
     from dise_core import InputError

@@ -26,7 +26,9 @@ class Experiment(ABC):
 
     kind = "experiment"
     is_timed = False
-    """True where the records hold the seconds that their plans took, which no two runs have in common."""
+    """True where the records hold the seconds that their plans took, which no two runs have in
+    common.
+    """
 
     @property
     def items(self) -> Sequence[Any]:
@@ -43,17 +45,20 @@ class Experiment(ABC):
         """Return a plan of the record of one item."""
 
     def check(self) -> None:
-        """Raise the InputError of an item that could not run, the longest prompt's first; nothing goes through the model.
+        """Raise the InputError of an item that could not run, the longest prompt's first; nothing
+        goes through the model.
 
-        Each plan runs up to its first question, by when it has checked its request. What only shows once a text is written,
-        its length in a judge's tokens for one, is not known here.
+        Each plan runs up to its first question, by when it has checked its request. What only shows
+        once a text is written, its length in a judge's tokens for one, is not known here.
         """
         for item in self.hardest():
             plan = self.plan(item)
             try:
                 next(plan, None)
             except TooLongError as error:
-                raise TooLongError(f"{item.id}: {error}. {self.remedy(item)}", error.parameter) from error
+                raise TooLongError(
+                    f"{item.id}: {error}. {self.remedy(item)}", error.parameter
+                ) from error
             finally:
                 plan.close()
 
@@ -63,7 +68,9 @@ class Experiment(ABC):
 
     @abstractmethod
     def remedy(self, item: Any) -> str:
-        """Return one sentence: what to do about an item that is too long, where none has a longer prompt."""
+        """Return one sentence: what to do about an item that is too long, where none has a longer
+        prompt.
+        """
 
     @cached_property
     def prompt_lengths(self) -> Mapping[str, int]:
@@ -77,19 +84,29 @@ class Experiment(ABC):
 
 def prompt_lengths(llm: LLM, questions: Questions) -> dict[str, int]:
     """Return the tokens of each question's prompt as the model reads it, by the question's id."""
-    return {question.id: len(llm.planner.prompt_ids(question.prompt, questions.chat)) for question in questions.items}
+    return {
+        question.id: len(llm.planner.prompt_ids(question.prompt, questions.chat))
+        for question in questions.items
+    }
 
 
 def what_fits(option: str, most: int) -> str:
-    """Return a sentence on what an option may be where the longest prompt leaves room for `most` of it."""
+    """Return a sentence on what an option may be where the longest prompt leaves room for `most` of
+    it.
+    """
     if most < 1:
-        return "No length fits the longest prompt: give fewer --shots, or take a model with a longer context"
+        return (
+            "No length fits the longest prompt: give fewer --shots, or take a model with a longer "
+            "context"
+        )
     return f"No prompt is longer, so {option} up to {most} fits"
 
 
 @dataclass(frozen=True)
 class Sampled(Experiment):
-    """Several answers to each question, graded, each scored by every contender; and one greedy answer."""
+    """Several answers to each question, graded, each scored by every contender; and one greedy
+    answer.
+    """
 
     contenders: Contenders
     params: SamplingParams
@@ -100,15 +117,22 @@ class Sampled(Experiment):
     @property
     def settings(self) -> dict[str, Any]:
         """The sampling, the scorers and the grader."""
-        return {"params": self.params.model_dump(mode="json"), "scorers": list(self.contenders.labels), "grader": self.mode}
+        return {
+            "params": self.params.model_dump(mode="json"),
+            "scorers": list(self.contenders.labels),
+            "grader": self.mode,
+        }
 
     def check(self) -> None:
-        """Raise the InputError of a scorer without its model, of answers that are not graded, or of an item.
+        """Raise the InputError of a scorer without its model, of answers that are not graded, or of
+        an item.
 
         And without a seed: a run that goes on would draw otherwise than it began.
         """
         if self.params.seed is None:
-            raise InputError("an experiment needs a seed, so that it can go on and be repeated: name one", "seed")
+            raise InputError(
+                "an experiment needs a seed, so that it can go on and be repeated: name one", "seed"
+            )
         self.contenders.check(self.llm.planner)
         self.questions.dataset.grader(self.questions.items[0], self.mode)
         super().check()
@@ -122,10 +146,13 @@ class Sampled(Experiment):
         greedy = self.params.model_copy(update={"temperature": 0.0, "n": 1, "best_of": None})
         planner, chat = self.llm.planner, self.questions.chat
         sampled, single = yield from gather(
-            planner.generate(item.prompt, self.params, chat), planner.generate(item.prompt, greedy, chat)
+            planner.generate(item.prompt, self.params, chat),
+            planner.generate(item.prompt, greedy, chat),
         )
         outputs = sorted(sampled.outputs, key=lambda output: output.index)
-        texts = planner.texts(item.prompt, [output.token_ids for output in outputs], self.params, chat)
+        texts = planner.texts(
+            item.prompt, [output.token_ids for output in outputs], self.params, chat
+        )
         scores = yield from gather(*(self.contenders.score(text) for text in texts))
         return {
             "id": item.id,
@@ -167,17 +194,22 @@ class Likelihood(Experiment):
 
     def remedy(self, item: Question) -> str:
         """Return what makes texts shorter."""
-        return f"Give fewer --shots, leave {item.id} out of --data, or take a model with a longer context"
+        return (
+            f"Give fewer --shots, leave {item.id} out of --data, or take a model with a longer "
+            "context"
+        )
 
     def candidates(self, item: Question) -> list[str]:
         """Return the candidates as they follow the prompt.
 
-        In a conversation each opens an answer, so the space that parts it from the prompt's last word goes, as in the
-        field's common harness.
+        In a conversation each opens an answer, so the space that parts it from the prompt's last
+        word goes, as in the field's common harness.
         """
         chat, tokenizer = self.questions.chat, self.llm.predictor.tokenizer
         is_chat = tokenizer.has_chat_template if chat is None else chat
-        return [candidate.removeprefix(" ") if is_chat else candidate for candidate in item.candidates]
+        return [
+            candidate.removeprefix(" ") if is_chat else candidate for candidate in item.candidates
+        ]
 
     def plan(self, item: Question) -> Plan[Record]:
         """Return a plan of the record."""
@@ -202,9 +234,11 @@ class Trial:
 
 @dataclass(frozen=True)
 class Lengths(Experiment):
-    """A greedy answer to each question by each length controller, one controller after the other: each has its time.
+    """A greedy answer to each question by each length controller, one controller after the other:
+    each has its time.
 
-    max_iterations: by how much the variants' longest answers go beyond the base length that the user named.
+    max_iterations: by how much the variants' longest answers go beyond the base length that the
+    user named.
     """
 
     variants: Mapping[str, SamplingParams]
@@ -217,12 +251,18 @@ class Lengths(Experiment):
     @property
     def settings(self) -> dict[str, Any]:
         """The controllers and the grader."""
-        return {name: params.model_dump(mode="json") for name, params in self.variants.items()} | {"grader": self.mode}
+        return {name: params.model_dump(mode="json") for name, params in self.variants.items()} | {
+            "grader": self.mode
+        }
 
     @property
     def items(self) -> Sequence[Trial]:
         """Every question by every controller."""
-        return [Trial(variant, question) for variant in self.variants for question in self.questions.items]
+        return [
+            Trial(variant, question)
+            for variant in self.variants
+            for question in self.questions.items
+        ]
 
     def check(self) -> None:
         """Raise the InputError of answers that are not graded, or of a trial."""
@@ -230,10 +270,15 @@ class Lengths(Experiment):
         super().check()
 
     def hardest(self) -> Sequence[Trial]:
-        """Return the longest prompt by every controller, the longest answer first, and all others by that controller."""
+        """Return the longest prompt by every controller, the longest answer first, and all others
+        by that controller.
+        """
         longest, *others = super().hardest()
         variants = sorted(self.variants, key=lambda variant: -self.variants[variant].max_tokens)
-        return [*(Trial(variant, longest) for variant in variants), *(Trial(variants[0], question) for question in others)]
+        return [
+            *(Trial(variant, longest) for variant in variants),
+            *(Trial(variants[0], question) for question in others),
+        ]
 
     def remedy(self, item: Trial) -> str:
         """Return how long base lengths may be."""
@@ -242,7 +287,9 @@ class Lengths(Experiment):
 
     def plan(self, item: Trial) -> Plan[Record]:
         """Return a plan of the record."""
-        answer = yield from self.llm.planner.generate(item.question.prompt, self.variants[item.variant], self.questions.chat)
+        answer = yield from self.llm.planner.generate(
+            item.question.prompt, self.variants[item.variant], self.questions.chat
+        )
         output = answer.outputs[0]
         verdict = self.questions.dataset.grader(item.question, self.mode).grade(output.text)
         return {

@@ -1,4 +1,6 @@
-"""An append-only file of finished work: kill the run at any point, and it goes on after the last whole line."""
+"""An append-only file of finished work: kill the run at any point, and it goes on after the last
+whole line.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ class Journal:
     """JSON lines. The first says what the run is; each other one is a finished item, by its id."""
 
     def __init__(self, path: Path, key: Mapping[str, Any]) -> None:
-        """Open the journal, or begin it. Raises InputError if it is of another run, naming what differs."""
+        """Open the journal, or begin it. Raises InputError if it is of another run, naming what
+        differs.
+        """
         self.path = path
         self.records: dict[str, Record] = {}
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -47,11 +51,15 @@ class Journal:
         for name in {**found, **key}:
             if found.get(name) != key.get(name):
                 differs = f"its {name} is {found.get(name)!r}, not {key.get(name)!r}"
-                raise InputError(f"{self.path} holds another run: {differs}; use another --output", "output")
+                raise InputError(
+                    f"{self.path} holds another run: {differs}; use another --output", "output"
+                )
 
 
 def _whole_lines(path: Path) -> list[str]:
-    """Return the lines of the file; a torn last line, of a run that was killed while writing, is cut off."""
+    """Return the lines of the file; a torn last line, of a run that was killed while writing, is
+    cut off.
+    """
     if not path.exists():
         return []
     whole = path.read_bytes()

@@ -1,6 +1,8 @@
-"""How well scores tell right answers from wrong ones. Positive = wrong, uncertainty = -score, ties count half.
+"""How well scores tell right answers from wrong ones. Positive = wrong, uncertainty = -score, ties
+count half.
 
-Arrays: scores float [Q, A] and is_right bool [Q, A], of Q questions with A answers each. A score of -inf is the least sure.
+Arrays: scores float [Q, A] and is_right bool [Q, A], of Q questions with A answers each. A score of
+-inf is the least sure.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ Rights = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A figure with its 95 % interval, and how many questions it is over; NaN where it is undefined."""
+    """A figure with its 95 % interval, and how many questions it is over; NaN where it is
+    undefined.
+    """
 
     value: float
     low: float
@@ -42,7 +46,9 @@ def auroc(scores: Scores, is_right: Rights) -> float:
 
 
 def auroc_per_question(scores: Scores, is_right: Rights) -> float:
-    """Return the mean AUROC within the questions that have both kinds of answers; NaN if none has."""
+    """Return the mean AUROC within the questions that have both kinds of answers; NaN if
+    none has.
+    """
     values = [auroc(scores[row], is_right[row]) for row in np.flatnonzero(has_both(is_right))]
     return float(np.mean(values)) if values else float("nan")
 
@@ -60,7 +66,9 @@ def best_of(scores: Scores, is_right: Rights) -> float:
 
 
 def risk_coverage(scores: Scores, is_right: Rights) -> Scores:
-    """Return the share of wrong answers among the k surest, for k = 1..n, float [n]; equals share their errors evenly."""
+    """Return the share of wrong answers among the k surest, for k = 1..n, float [n]; equals share
+    their errors evenly.
+    """
     flat, wrong = scores.ravel(), ~is_right.ravel()
     distinct, inverse = np.unique(-flat, return_inverse=True)
     errors = np.bincount(inverse, wrong, len(distinct))
@@ -71,15 +79,17 @@ def risk_coverage(scores: Scores, is_right: Rights) -> Scores:
 
 
 def aurc(scores: Scores, is_right: Rights) -> float:
-    """Return the area under the risk-coverage curve: the mean risk over all coverages. Lower is better."""
+    """Return the area under the risk-coverage curve: the mean risk over all coverages. Lower is
+    better.
+    """
     return float(risk_coverage(scores, is_right).mean())
 
 
 def prr(scores: Scores, is_right: Rights) -> float:
     """Return the prediction rejection ratio over all rejections: 1 for an oracle, 0 for chance.
 
-    (risk by chance - risk by score) / (risk by chance - risk by oracle), each the area under its curve. NaN unless there
-    are both kinds.
+    (risk by chance - risk by score) / (risk by chance - risk by oracle), each the area under its
+    curve. NaN unless there are both kinds.
     """
     risk = float((~is_right).mean())
     oracle = aurc(is_right.astype(np.float64), is_right)
@@ -87,7 +97,9 @@ def prr(scores: Scores, is_right: Rights) -> float:
 
 
 def ece(probabilities: Scores, is_right: Rights, num_bins: int = 10) -> float:
-    """Return the expected calibration error over equally wide bins of [0, 1]; the last one holds 1."""
+    """Return the expected calibration error over equally wide bins of [0, 1]; the last
+    one holds 1.
+    """
     flat, right = probabilities.ravel(), is_right.ravel()
     bins = np.minimum((flat * num_bins).astype(np.int64), num_bins - 1)
     gaps = np.bincount(bins, flat, num_bins) - np.bincount(bins, right, num_bins)
@@ -100,13 +112,17 @@ def brier(probabilities: Scores, is_right: Rights) -> float:
 
 
 def calibrated(scores: Scores, is_right: Rights, num_folds: int = 5, seed: int = 0) -> Scores:
-    """Return the probability of being right for every answer, float [Q, A], by isotonic regression on other questions.
+    """Return the probability of being right for every answer, float [Q, A], by isotonic regression
+    on other questions.
 
-    Questions are split into folds; each fold is calibrated by the others, so no answer is judged by its own outcome.
+    Questions are split into folds; each fold is calibrated by the others, so no answer is judged by
+    its own outcome.
     """
     isotonic: Any = _isotonic()
     fold = np.random.default_rng(seed).permutation(len(scores)) % min(num_folds, len(scores))
-    finite = np.where(np.isfinite(scores), scores, np.nanmin(np.where(np.isfinite(scores), scores, np.nan)) - 1)
+    finite = np.where(
+        np.isfinite(scores), scores, np.nanmin(np.where(np.isfinite(scores), scores, np.nan)) - 1
+    )
     probabilities = np.empty_like(finite)
     for part in np.unique(fold):
         here = fold == part
@@ -117,9 +133,14 @@ def calibrated(scores: Scores, is_right: Rights, num_folds: int = 5, seed: int =
 
 
 def bootstrap(
-    figure: Callable[[Scores, Rights], float], scores: Scores, is_right: Rights, num_samples: int = 1000, seed: int = 0
+    figure: Callable[[Scores, Rights], float],
+    scores: Scores,
+    is_right: Rights,
+    num_samples: int = 1000,
+    seed: int = 0,
 ) -> Estimate:
-    """Return a figure with the 2.5 % and 97.5 % quantiles over resamples of the questions, answers kept together.
+    """Return a figure with the 2.5 % and 97.5 % quantiles over resamples of the questions, answers
+    kept together.
 
     Resamples in which the figure is undefined are left out.
     """

@@ -47,12 +47,30 @@ BEST_OF_5: Figures = {
 """Share solved by the best of 5 answers, by generation length."""
 
 LENGTH: Figures = {
-    "countdown": {"base": (0.2617, 0.1523, 0.1250), "max": (0.2500, 0.1641, 0.1562), "flexible": (0.2773, 0.1836, 0.1562)},
-    "gsm8k": {"base": (0.6801, 0.7665, 0.7923), "max": (0.6929, 0.7680, 0.7885), "flexible": (0.7096, 0.7968, 0.7930)},
-    "math500": {"base": (0.2620, 0.3280, 0.3680), "max": (0.2560, 0.3160, 0.3640), "flexible": (0.2600, 0.3360, 0.3660)},
-    "svamp": {"base": (0.8467, 0.8500, 0.8367), "max": (0.8533, 0.8467, 0.8300), "flexible": (0.8733, 0.8600, 0.8433)},
+    "countdown": {
+        "base": (0.2617, 0.1523, 0.1250),
+        "max": (0.2500, 0.1641, 0.1562),
+        "flexible": (0.2773, 0.1836, 0.1562),
+    },
+    "gsm8k": {
+        "base": (0.6801, 0.7665, 0.7923),
+        "max": (0.6929, 0.7680, 0.7885),
+        "flexible": (0.7096, 0.7968, 0.7930),
+    },
+    "math500": {
+        "base": (0.2620, 0.3280, 0.3680),
+        "max": (0.2560, 0.3160, 0.3640),
+        "flexible": (0.2600, 0.3360, 0.3660),
+    },
+    "svamp": {
+        "base": (0.8467, 0.8500, 0.8367),
+        "max": (0.8533, 0.8467, 0.8300),
+        "flexible": (0.8733, 0.8600, 0.8433),
+    },
 }
-"""Share solved at a fixed base length, at base length + M_max, and by DiSE-flexible at K = 4, D = 20; by base length."""
+"""Share solved at a fixed base length, at base length + M_max, and by DiSE-flexible at K = 4, D =
+20; by base length.
+"""
 
 LIKELIHOOD = {
     "arc-challenge": {
@@ -78,7 +96,9 @@ def figure_of(table: Figures, dataset: str, label: str, max_tokens: int) -> floa
 
 
 def length_figure_of(dataset: str, variant: str, max_iterations: int = 10) -> float | None:
-    """Return the paper's figure for a length controller as `dise eval length` names it, None where it has none."""
+    """Return the paper's figure for a length controller as `dise eval length` names it, None where
+    it has none.
+    """
     for base in LENGTHS:
         kinds = {
             f"fixed, {base}": "base",

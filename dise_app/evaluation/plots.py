@@ -19,9 +19,15 @@ COLOURS = ("#2c5cc5", "#d1495b", "#2e8b57", "#e0912f", "#7b4fb5", "#3aa6b9", "#8
 
 
 def forest(
-    rows: Mapping[str, Mapping[str, Any]], title: str, axis: str, path: Path, reference: Mapping[str, float] | None = None
+    rows: Mapping[str, Mapping[str, Any]],
+    title: str,
+    axis: str,
+    path: Path,
+    reference: Mapping[str, float] | None = None,
 ) -> None:
-    """Draw one dot with its interval for each row, and a hollow diamond where the paper has a figure."""
+    """Draw one dot with its interval for each row, and a hollow diamond where the paper has a
+    figure.
+    """
     names = list(rows)
     figure = Figure(figsize=(7, 0.45 * len(names) + 1.4), layout="constrained")
     axes = figure.subplots()
@@ -33,7 +39,12 @@ def forest(
         axes.plot([row["low"], row["high"]], [place, place], color=colour, linewidth=2, alpha=0.6)
         axes.plot(row["value"], place, "o", color=colour)
         axes.annotate(
-            f"{row['value']:.3f}", (row["value"], place), xytext=(0, 6), textcoords="offset points", ha="center", fontsize=8
+            f"{row['value']:.3f}",
+            (row["value"], place),
+            xytext=(0, 6),
+            textcoords="offset points",
+            ha="center",
+            fontsize=8,
         )
         if reference and name in reference:
             axes.plot(reference[name], place, "D", markerfacecolor="none", color="#444444")
@@ -60,7 +71,9 @@ def curves(tables: Mapping[str, tuple[Scores, Rights]], path: Path) -> None:
         risk.plot(np.arange(1, len(curve) + 1) / len(curve), curve, color=colour, label=name)
     roc.plot([0, 1], [0, 1], color="#999999", linestyle=":", linewidth=1)
     roc.set(xlabel="right answers rejected", ylabel="wrong answers caught", title="ROC")
-    risk.set(xlabel="share of answers kept", ylabel="share of them wrong", title="risk and coverage")
+    risk.set(
+        xlabel="share of answers kept", ylabel="share of them wrong", title="risk and coverage"
+    )
     risk.legend(fontsize=8)
     figure.savefig(path, dpi=130)
 
@@ -68,10 +81,15 @@ def curves(tables: Mapping[str, tuple[Scores, Rights]], path: Path) -> None:
 def histograms(tables: Mapping[str, tuple[Scores, Rights]], path: Path) -> None:
     """Draw, for each scorer, the scores of right and of wrong answers."""
     figure = Figure(figsize=(9, 2.2 * len(tables)), layout="constrained")
-    for axes, (name, (scores, is_right)) in zip(np.ravel(figure.subplots(len(tables), 1)), tables.items(), strict=True):
+    for axes, (name, (scores, is_right)) in zip(
+        np.ravel(figure.subplots(len(tables), 1)), tables.items(), strict=True
+    ):
         finite = scores[np.isfinite(scores)]
         bins = np.linspace(np.quantile(finite, 0.01), finite.max(), 40)
-        for kind, chosen, colour in (("right", is_right, COLOURS[2]), ("wrong", ~is_right, COLOURS[1])):
+        for kind, chosen, colour in (
+            ("right", is_right, COLOURS[2]),
+            ("wrong", ~is_right, COLOURS[1]),
+        ):
             values = np.clip(scores[chosen & np.isfinite(scores)], bins[0], bins[-1])
             if len(values):
                 axes.hist(values, bins, density=True, alpha=0.55, color=colour, label=kind)
@@ -83,8 +101,12 @@ def histograms(tables: Mapping[str, tuple[Scores, Rights]], path: Path) -> None:
     figure.savefig(path, dpi=130)
 
 
-def cost(rows: Mapping[str, Mapping[str, Any]], group: Callable[[str], str], title: str, path: Path) -> None:
-    """Draw accuracy over forward passes: the rows numbered in the picture and named beside it, one colour a group."""
+def cost(
+    rows: Mapping[str, Mapping[str, Any]], group: Callable[[str], str], title: str, path: Path
+) -> None:
+    """Draw accuracy over forward passes: the rows numbered in the picture and named beside it, one
+    colour a group.
+    """
     figure = Figure(figsize=(11, 5), layout="constrained")
     axes = figure.subplots()
     groups: Sequence[str] = list(dict.fromkeys(map(group, rows)))
@@ -93,9 +115,16 @@ def cost(rows: Mapping[str, Mapping[str, Any]], group: Callable[[str], str], tit
         place = (row["nfe"], row["accuracy"]["value"])
         axes.plot(*place, "o", color=colour, label=f"{number}  {name}")
         axes.annotate(
-            str(number), place, xytext=(0, 6 if number % 2 else -13), textcoords="offset points", ha="center", fontsize=8
+            str(number),
+            place,
+            xytext=(0, 6 if number % 2 else -13),
+            textcoords="offset points",
+            ha="center",
+            fontsize=8,
         )
-    axes.set(xlabel="forward passes a question", ylabel="share solved", title=title, ylim=(-0.05, 1.05))
+    axes.set(
+        xlabel="forward passes a question", ylabel="share solved", title=title, ylim=(-0.05, 1.05)
+    )
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(ScalarFormatter())
     axes.xaxis.set_minor_formatter(LogFormatter(labelOnlyBase=False, minor_thresholds=(2, 1)))

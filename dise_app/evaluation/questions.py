@@ -1,4 +1,6 @@
-"""The data sets of the paper's experiments: from the hub or a local file, each question with its prompt and its grader."""
+"""The data sets of the paper's experiments: from the hub or a local file, each question with its
+prompt and its grader.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,11 @@ CALCULATION = re.compile(r"<<[^>]*>>")
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One question: its prompt and its truth; for multiple choice the candidates and which of them is right.
+    """One question: its prompt and its truth; for multiple choice the candidates and which of them
+    is right.
 
-    A candidate goes straight behind the prompt, so one that follows a word begins with a space of its own.
+    A candidate goes straight behind the prompt, so one that follows a word begins with a space of
+    its own.
     """
 
     id: str
@@ -59,19 +63,30 @@ class Dataset(ABC):
 
     @abstractmethod
     def question(self, row: Row, number: int) -> Question:
-        """Return one row as a question. Raises KeyError or ValueError for a row of another shape."""
+        """Return one row as a question. Raises KeyError or ValueError for a row of
+        another shape.
+        """
 
     def shot(self, row: Row) -> str:  # noqa: ARG002
         """Return a row as a worked example. Raises InputError where the field uses none."""
-        raise InputError(f"data set {self.name!r} has no worked examples; leave out --shots", "shots")
+        raise InputError(
+            f"data set {self.name!r} has no worked examples; leave out --shots", "shots"
+        )
 
     def grader(self, question: Question, mode: Mode) -> Grader:  # noqa: ARG002
-        """Return the grader of a question. Raises InputError where answers are not graded but ranked."""
-        raise InputError(f"data set {self.name!r} is for likelihood: its answers are ranked, not graded", "dataset")
+        """Return the grader of a question. Raises InputError where answers are not graded but
+        ranked.
+        """
+        raise InputError(
+            f"data set {self.name!r} is for likelihood: its answers are ranked, not graded",
+            "dataset",
+        )
 
     def drawn(self, count: int, seed: int) -> list[Row]:  # noqa: ARG002
         """Return rows that need no file. Raises InputError where the data set cannot be made up."""
-        raise InputError(f"data set {self.name!r} is read from the hub or from a file: give --data FILE", "data")
+        raise InputError(
+            f"data set {self.name!r} is read from the hub or from a file: give --data FILE", "data"
+        )
 
 
 class Countdown(Dataset):
@@ -88,7 +103,8 @@ class Countdown(Dataset):
     def prompt(self, numbers: Sequence[int], target: int) -> str:
         """Return the problem as the model reads it."""
         return (
-            "Combine the numbers with +, -, * and / so that the result is the target. Use every number exactly once. Think "
+            "Combine the numbers with +, -, * and / so that the result is the target. Use every "
+            "number exactly once. Think "
             "step by step, then put the expression, without an equals sign, into \\boxed{}.\n\n"
             f"Numbers: {list(numbers)}\nTarget: {target}"
         )
@@ -98,13 +114,21 @@ class Countdown(Dataset):
         return CountdownGrader(question.truth[0], question.truth[1], mode)
 
     def drawn(self, count: int, seed: int) -> list[Row]:
-        """Return problems of three numbers that the embedded model has not seen and that sums solve."""
+        """Return problems of three numbers that the embedded model has not seen and that sums
+        solve.
+        """
         random, rows = Random(seed), list[Row]()
         while len(rows) < count:
             numbers = [random.randint(1, 100) for _ in range(3)]
-            target = abs(numbers[0] + random.choice((1, -1)) * numbers[1] + random.choice((1, -1)) * numbers[2])
+            target = abs(
+                numbers[0]
+                + random.choice((1, -1)) * numbers[1]
+                + random.choice((1, -1)) * numbers[2]
+            )
             if 1 <= target <= 100 and _is_held_out(numbers, target):
-                rows.append({"input": ",".join(map(str, random.sample(numbers, 3))), "output": str(target)})
+                rows.append(
+                    {"input": ",".join(map(str, random.sample(numbers, 3))), "output": str(target)}
+                )
         return rows
 
 
@@ -139,7 +163,13 @@ class CountdownChoice(CountdownShort):
             raise ValueError("no signs make the target")
         order = random.sample(sorted(texts), 4)
         candidates = tuple(texts[signs][0] for signs in order)
-        return Question(f"countdown-{number}", self.prompt(numbers, target), target, candidates, order.index(right))
+        return Question(
+            f"countdown-{number}",
+            self.prompt(numbers, target),
+            target,
+            candidates,
+            order.index(right),
+        )
 
     def grader(self, question: Question, mode: Mode) -> Grader:
         """Raise InputError: choices are ranked."""
@@ -157,7 +187,8 @@ class GSM8K(Dataset):
     def shot(self, row: Row) -> str:
         """Return the question and its worked answer, the result in a box."""
         work, _, result = row["answer"].rpartition("####")
-        return f"{_boxed_prompt(row['question'])}\n\n{CALCULATION.sub('', work).strip()}\n\\boxed{{{result.strip()}}}"
+        worked = CALCULATION.sub("", work).strip()
+        return f"{_boxed_prompt(row['question'])}\n\n{worked}\n\\boxed{{{result.strip()}}}"
 
     def question(self, row: Row, number: int) -> Question:
         """Return {"question", "answer": "... #### 18"} as a question."""
@@ -184,7 +215,11 @@ class SVAMP(GSM8K):
 
     def question(self, row: Row, number: int) -> Question:
         """Return {"Body", "Question", "Answer"} as a question."""
-        return Question(f"svamp-{number}", _boxed_prompt(f"{row['Body']} {row['Question']}"), float(row["Answer"]))
+        return Question(
+            f"svamp-{number}",
+            _boxed_prompt(f"{row['Body']} {row['Question']}"),
+            float(row["Answer"]),
+        )
 
 
 class MATH500(Dataset):
@@ -222,16 +257,26 @@ class ARCChallenge(Dataset):
 
     def question(self, row: Row, number: int) -> Question:
         """Return {"question", "choices": {"text", "label"}, "answerKey"} as a question."""
-        labels, texts = list(row["choices"]["label"]), tuple(f" {text}" for text in row["choices"]["text"])
+        labels, texts = (
+            list(row["choices"]["label"]),
+            tuple(f" {text}" for text in row["choices"]["text"]),
+        )
         prompt = f"Question: {row['question']}\nAnswer:"
-        return Question(str(row.get("id", number)), prompt, row["answerKey"], texts, labels.index(row["answerKey"]))
+        return Question(
+            str(row.get("id", number)),
+            prompt,
+            row["answerKey"],
+            texts,
+            labels.index(row["answerKey"]),
+        )
 
 
 class GPQA(Dataset):
-    """Graduate-level questions of four choices, shuffled by a seed of the question; the letter is scored.
+    """Graduate-level questions of four choices, shuffled by a seed of the question; the letter is
+    scored.
 
-    Prompt and candidate make the text of the field's common harness but for the order of the choices, and part where it
-    parts them.
+    Prompt and candidate make the text of the field's common harness but for the order of the
+    choices, and part where it parts them.
     """
 
     name = "gpqa"
@@ -245,21 +290,44 @@ class GPQA(Dataset):
         """Return {"Question", "Correct Answer", "Incorrect Answer 1..3"} as a question."""
         texts = [row["Correct Answer"], *(row[f"Incorrect Answer {i}"] for i in (1, 2, 3))]
         order = Random(number).sample(range(4), 4)
-        lines = [f"({letter}) {_without_titles(texts[place])}" for letter, place in zip("ABCD", order, strict=True)]
+        lines = [
+            f"({letter}) {_without_titles(texts[place])}"
+            for letter, place in zip("ABCD", order, strict=True)
+        ]
         prompt = (
-            f"What is the correct answer to this question:{row['Question']}\nChoices:\n" + "\n".join(lines) + "\nAnswer:"
+            f"What is the correct answer to this question:{row['Question']}\nChoices:\n"
+            + "\n".join(lines)
+            + "\nAnswer:"
         )
-        return Question(f"gpqa-{number}", prompt, "ABCD"[order.index(0)], (" (A)", " (B)", " (C)", " (D)"), order.index(0))
+        return Question(
+            f"gpqa-{number}",
+            prompt,
+            "ABCD"[order.index(0)],
+            (" (A)", " (B)", " (C)", " (D)"),
+            order.index(0),
+        )
 
 
 DATASETS: dict[str, Dataset] = {
-    kind.name: kind() for kind in (Countdown, CountdownShort, CountdownChoice, GSM8K, SVAMP, MATH500, ARCChallenge, GPQA)
+    kind.name: kind()
+    for kind in (
+        Countdown,
+        CountdownShort,
+        CountdownChoice,
+        GSM8K,
+        SVAMP,
+        MATH500,
+        ARCChallenge,
+        GPQA,
+    )
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Shots:
-    """Worked examples before every question: the first `count` of a local file, or of the hub's training split."""
+    """Worked examples before every question: the first `count` of a local file, or of the hub's
+    training split.
+    """
 
     count: int = 0
     path: Path | None = None
@@ -274,13 +342,16 @@ def load(
     shots: Shots | None = None,
     chat: bool | None = None,
 ) -> Questions:
-    """Return the questions of a data set: of a local file, else drawn where that is possible, else from the hub.
+    """Return the questions of a data set: of a local file, else drawn where that is possible, else
+    from the hub.
 
-    limit: the first so many. revision: branch, tag or commit on the hub. Raises InputError for an unknown name or a bad
-    file, ModelError if the hub cannot be read.
+    limit: the first so many. revision: branch, tag or commit on the hub. Raises InputError for an
+    unknown name or a bad file, ModelError if the hub cannot be read.
     """
     if name not in DATASETS:
-        raise InputError(f"unknown data set {name!r}. Known: {', '.join(sorted(DATASETS))}", "dataset")
+        raise InputError(
+            f"unknown data set {name!r}. Known: {', '.join(sorted(DATASETS))}", "dataset"
+        )
     dataset = DATASETS[name]
     if path is not None:
         rows, source = _file_rows(path)
@@ -302,13 +373,19 @@ def _examples(dataset: Dataset, shots: Shots, revision: str | None) -> tuple[str
     """Return the worked examples as one text, and where they come from."""
     if type(dataset).shot is Dataset.shot:
         dataset.shot({})
-    rows, origin = _file_rows(shots.path) if shots.path is not None else _hub_rows(dataset, "train", revision)
+    rows, origin = (
+        _file_rows(shots.path) if shots.path is not None else _hub_rows(dataset, "train", revision)
+    )
     if len(rows) < shots.count:
-        raise InputError(f"{origin} holds {len(rows)} examples, fewer than --shots {shots.count}", "shots")
+        raise InputError(
+            f"{origin} holds {len(rows)} examples, fewer than --shots {shots.count}", "shots"
+        )
     try:
         return "\n\n".join(dataset.shot(row) for row in rows[: shots.count]), origin
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise InputError(f"{origin} holds no worked example of {dataset.name!r}: {error!r}", "shots") from error
+        raise InputError(
+            f"{origin} holds no worked example of {dataset.name!r}: {error!r}", "shots"
+        ) from error
 
 
 def _questions(dataset: Dataset, rows: Iterable[Row], source: str) -> Iterable[Question]:
@@ -316,7 +393,9 @@ def _questions(dataset: Dataset, rows: Iterable[Row], source: str) -> Iterable[Q
         try:
             yield dataset.question(row, number)
         except (KeyError, TypeError, AttributeError) as error:
-            raise InputError(f"row {number + 1} of {source} is none of {dataset.name!r}: {error!r}", "data") from error
+            raise InputError(
+                f"row {number + 1} of {source} is none of {dataset.name!r}: {error!r}", "data"
+            ) from error
         except ValueError:
             continue
 
@@ -326,7 +405,9 @@ def _file_rows(path: Path) -> tuple[list[Row], str]:
     try:
         text = path.read_text(encoding="utf-8")
         rows = (
-            json.loads(text) if path.suffix == ".json" else [json.loads(line) for line in text.splitlines() if line.strip()]
+            json.loads(text)
+            if path.suffix == ".json"
+            else [json.loads(line) for line in text.splitlines() if line.strip()]
         )
     except OSError as error:
         raise InputError(f"cannot read --data {path}: {error.strerror}", "data") from error
@@ -344,18 +425,28 @@ def _hub_rows(dataset: Dataset, split: str, revision: str | None) -> tuple[list[
 
     try:
         commit = HfApi().dataset_info(str(dataset.hub_id), revision=revision).sha
-        rows = datasets.load_dataset(dataset.hub_id, dataset.hub_config, split=split, revision=commit)
-        return list(rows), " ".join(filter(None, (dataset.hub_id, dataset.hub_config, split, commit)))
+        rows = datasets.load_dataset(
+            dataset.hub_id, dataset.hub_config, split=split, revision=commit
+        )
+        return list(rows), " ".join(
+            filter(None, (dataset.hub_id, dataset.hub_config, split, commit))
+        )
     except Exception as error:
         hint = (
-            " It is gated: accept its terms on its page, then log in with `hf auth login`." if dataset.name == "gpqa" else ""
+            " It is gated: accept its terms on its page, then log in with `hf auth login`."
+            if dataset.name == "gpqa"
+            else ""
         )
         problem = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ModelError(f"cannot read {dataset.hub_id} from the hub: {problem}.{hint} Or give --data FILE") from error
+        raise ModelError(
+            f"cannot read {dataset.hub_id} from the hub: {problem}.{hint} Or give --data FILE"
+        ) from error
 
 
 def _boxed_prompt(problem: str) -> str:
-    return f"Solve the problem step by step, and put the final answer into \\boxed{{}}.\n\n{problem}"
+    return (
+        f"Solve the problem step by step, and put the final answer into \\boxed{{}}.\n\n{problem}"
+    )
 
 
 def _without_titles(choice: str) -> str:
@@ -378,6 +469,8 @@ def _worked(numbers: Sequence[int], signs: str) -> tuple[str, int]:
 
 
 def _is_held_out(numbers: Sequence[int], target: int) -> bool:
-    """Return whether the embedded model's training left the problem out: one in 256, by its digest."""
+    """Return whether the embedded model's training left the problem out: one in 256, by
+    its digest.
+    """
     key = f"{','.join(map(str, sorted(numbers)))}->{target}"
     return hashlib.sha256(key.encode()).hexdigest().startswith("00")

@@ -35,25 +35,42 @@ def uncertainty(experiment: Sampled, records: Sequence[Record], output: Path) ->
     tables = {label: results.table_of(records, label) for label in labels}
     both = next(iter(figures.values()))["auroc_per_question"]["num_questions"]
     plots.forest(
-        {k: v["auroc_pooled"] for k, v in figures.items()}, "pooled", "ROC-AUC", output / "auroc_pooled.png", reference
+        {k: v["auroc_pooled"] for k, v in figures.items()},
+        "pooled",
+        "ROC-AUC",
+        output / "auroc_pooled.png",
+        reference,
     )
     per_question = {k: v["auroc_per_question"] for k, v in figures.items()}
     plots.forest(
-        per_question,
-        f"within {both} questions",
-        "ROC-AUC",
-        output / "auroc_per_question.png",
+        per_question, f"within {both} questions", "ROC-AUC", output / "auroc_per_question.png"
     )
     plots.curves(tables, output / "curves.png")
     plots.histograms(tables, output / "scores.png")
-    head = ("scorer", "NFE", "ROC-AUC pooled", "per question", "the paper", "PRR", "AURC", "ECE", "Brier")
+    head = (
+        "scorer",
+        "NFE",
+        "ROC-AUC pooled",
+        "per question",
+        "the paper",
+        "PRR",
+        "AURC",
+        "ECE",
+        "Brier",
+    )
     text = [
-        "ROC-AUC: the chance that a right answer scores above a wrong one, over all answers, and as the mean within the "
-        f"{both} questions that have both kinds; in brackets 95 % intervals over questions. PRR: 1 for an oracle, 0 for "
-        "chance. ECE and Brier after isotonic calibration on other questions. The paper's figure is that of LLaDA-8B at the "
+        "ROC-AUC: the chance that a right answer scores above a wrong one, over all answers, and "
+        "as the mean within the "
+        f"{both} questions that have both kinds; in brackets 95 % intervals over questions. PRR: "
+        "1 for an oracle, 0 for "
+        "chance. ECE and Brier after isotonic calibration on other questions. The paper's figure "
+        "is that of LLaDA-8B at the "
         "same length.",
         table(head, rows),
-        *(f"![{name}]({name}.png)" for name in ("auroc_pooled", "auroc_per_question", "curves", "scores")),
+        *(
+            f"![{name}]({name}.png)"
+            for name in ("auroc_pooled", "auroc_per_question", "curves", "scores")
+        ),
     ]
     _write(output, "Uncertainty", experiment, figures, text)
 
@@ -62,8 +79,16 @@ def best_of_n(experiment: Sampled, records: Sequence[Record], output: Path) -> N
     """Write results.json, report.md and a picture of what choosing by score gains."""
     figures = results.best_of_n(records, experiment.contenders.labels)
     reference = _paper(paper.BEST_OF_5, experiment, experiment.contenders.labels)
-    rows = [(name, _with_interval(row), _number(reference.get(name))) for name, row in figures.items()]
-    plots.forest(figures, f"best of {experiment.params.n}", "share of questions solved", output / "best_of_n.png", reference)
+    rows = [
+        (name, _with_interval(row), _number(reference.get(name))) for name, row in figures.items()
+    ]
+    plots.forest(
+        figures,
+        f"best of {experiment.params.n}",
+        "share of questions solved",
+        output / "best_of_n.png",
+        reference,
+    )
     text = [table(("answer chosen by", "solved", "the paper"), rows), "![best of n](best_of_n.png)"]
     _write(output, f"Best of {experiment.params.n}", experiment, figures, text)
 
@@ -77,15 +102,28 @@ def likelihood(experiment: Likelihood, records: Sequence[Record], output: Path) 
         for label, row in figures.items()
     ]
     accuracies = {label: row["accuracy"] for label, row in figures.items()}
-    plots.forest(accuracies, "the likeliest candidate", "share that is right", output / "likelihood.png", reference)
-    text = [table(("scorer", "NFE a candidate", "accuracy", "the paper"), rows), "![likelihood](likelihood.png)"]
+    plots.forest(
+        accuracies,
+        "the likeliest candidate",
+        "share that is right",
+        output / "likelihood.png",
+        reference,
+    )
+    text = [
+        table(("scorer", "NFE a candidate", "accuracy", "the paper"), rows),
+        "![likelihood](likelihood.png)",
+    ]
     _write(output, "Likelihood", experiment, figures, text)
 
 
 def length(experiment: Lengths, records: Sequence[Record], output: Path) -> None:
-    """Write results.json, report.md and a picture of what each length controller costs and solves."""
+    """Write results.json, report.md and a picture of what each length controller costs
+    and solves.
+    """
     figures = results.lengths(records)
-    reference = {name: paper.length_figure_of(experiment.questions.dataset.name, name) for name in figures}
+    reference = {
+        name: paper.length_figure_of(experiment.questions.dataset.name, name) for name in figures
+    }
     rows = [
         (
             name,
@@ -97,23 +135,38 @@ def length(experiment: Lengths, records: Sequence[Record], output: Path) -> None
         )
         for name, row in figures.items()
     ]
-    plots.cost(figures, lambda name: name.split(",")[0].split(" from")[0], "length control", output / "length.png")
+    plots.cost(
+        figures,
+        lambda name: name.split(",")[0].split(" from")[0],
+        "length control",
+        output / "length.png",
+    )
     at_once = experiment.llm.config.max_num_seqs
     text = [
         table(("length", "solved", "the paper", "NFE", "tokens", "seconds", "stopped by"), rows),
-        f"Seconds are from an answer's first step to its last, {at_once} answers under way at once. The paper's "
+        f"Seconds are from an answer's first step to its last, {at_once} answers under way at "
+        "once. The paper's "
         "DiSE-flexible has K = 4, D = 20, M_max = 10.",
         "![length](length.png)",
     ]
     _write(output, "Length", experiment, figures, text)
 
 
-def _write(output: Path, title: str, experiment: Experiment, figures: Mapping[str, Any], text: Sequence[str]) -> None:
+def _write(
+    output: Path,
+    title: str,
+    experiment: Experiment,
+    figures: Mapping[str, Any],
+    text: Sequence[str],
+) -> None:
     key, num_questions = key_of(experiment), len(experiment.questions.items)
     results_json = {**key, "num_questions": num_questions, "figures": figures}
-    (output / "results.json").write_text(json.dumps(results_json, indent=2, ensure_ascii=False) + "\n")
+    (output / "results.json").write_text(
+        json.dumps(results_json, indent=2, ensure_ascii=False) + "\n"
+    )
     facts = [
-        f"Model `{key['model']}`, data set `{key['dataset']}` ({key['source']}), prompts `{key['prompts']}`, "
+        f"Model `{key['model']}`, data set `{key['dataset']}` ({key['source']}), prompts "
+        f"`{key['prompts']}`, "
         f"n = {num_questions} questions."
     ]
     (output / "report.md").write_text("\n\n".join([f"# {title}", *facts, *text]) + "\n")
@@ -132,7 +185,11 @@ def table(head: Sequence[str], rows: Rows) -> str:
 
 
 def _with_interval(row: Mapping[str, Any]) -> str:
-    return "-" if row["value"] is None else f"{row['value']:.3f} [{_number(row['low'])}, {_number(row['high'])}]"
+    return (
+        "-"
+        if row["value"] is None
+        else f"{row['value']:.3f} [{_number(row['low'])}, {_number(row['high'])}]"
+    )
 
 
 def _number(value: float | None) -> str:

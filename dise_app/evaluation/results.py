@@ -16,15 +16,23 @@ Figures = dict[str, Any]
 
 
 def table_of(records: Sequence[Record], label: str) -> tuple[Scores, Rights]:
-    """Return the scores [Q, A] of one contender, -inf where it has none, and which answers are right."""
-    scores = [[_number(answer["scores"][label]["value"]) for answer in record["answers"]] for record in records]
+    """Return the scores [Q, A] of one contender, -inf where it has none, and which answers are
+    right.
+    """
+    scores = [
+        [_number(answer["scores"][label]["value"]) for answer in record["answers"]]
+        for record in records
+    ]
     rights = [[answer["is_correct"] for answer in record["answers"]] for record in records]
     return np.array(scores), np.array(rights)
 
 
 def uncertainty(records: Sequence[Record], labels: Sequence[str]) -> Figures:
     """Return, by contender, how well it tells right from wrong, with intervals over questions."""
-    return {label: _uncertainty(*table_of(records, label)) | {"nfe": _mean_nfe(records, label)} for label in labels}
+    return {
+        label: _uncertainty(*table_of(records, label)) | {"nfe": _mean_nfe(records, label)}
+        for label in labels
+    }
 
 
 def _uncertainty(scores: Scores, is_right: Rights) -> Figures:
@@ -32,7 +40,8 @@ def _uncertainty(scores: Scores, is_right: Rights) -> Figures:
     both = metrics.has_both(is_right)
     return {
         "auroc_pooled": _estimate(metrics.auroc, scores, is_right),
-        "auroc_per_question": _estimate(metrics.auroc_per_question, scores, is_right) | {"num_questions": int(both.sum())},
+        "auroc_per_question": _estimate(metrics.auroc_per_question, scores, is_right)
+        | {"num_questions": int(both.sum())},
         "prr": _estimate(metrics.prr, scores, is_right),
         "aurc": _estimate(metrics.aurc, scores, is_right),
         "ece": metrics.ece(probabilities, is_right),
@@ -43,8 +52,12 @@ def _uncertainty(scores: Scores, is_right: Rights) -> Figures:
 
 
 def best_of_n(records: Sequence[Record], labels: Sequence[str]) -> Figures:
-    """Return the share of questions solved by each way to choose an answer, with intervals over questions."""
-    rights = np.array([[answer["is_correct"] for answer in record["answers"]] for record in records])
+    """Return the share of questions solved by each way to choose an answer, with intervals over
+    questions.
+    """
+    rights = np.array(
+        [[answer["is_correct"] for answer in record["answers"]] for record in records]
+    )
     ways = {
         "greedy": np.array([record["greedy"]["is_correct"] for record in records], float),
         "mean of N": rights.mean(axis=1),
@@ -58,18 +71,33 @@ def best_of_n(records: Sequence[Record], labels: Sequence[str]) -> Figures:
 
 
 def likelihood(records: Sequence[Record], labels: Sequence[str]) -> Figures:
-    """Return the share of questions whose likeliest candidate is right, and the passes of one computation."""
+    """Return the share of questions whose likeliest candidate is right, and the passes of one
+    computation.
+    """
     figures = {}
     for label in labels:
-        values = [[_number(candidate[label]["rank_value"]) for candidate in record["candidates"]] for record in records]
-        is_right = [int(np.argmax(row)) == record["right"] for row, record in zip(values, records, strict=True)]
-        passes = [candidate[label]["nfe"] for record in records for candidate in record["candidates"]]
-        figures[label] = {"accuracy": _share(np.array(is_right, float)), "nfe": float(np.mean(passes))}
+        values = [
+            [_number(candidate[label]["rank_value"]) for candidate in record["candidates"]]
+            for record in records
+        ]
+        is_right = [
+            int(np.argmax(row)) == record["right"]
+            for row, record in zip(values, records, strict=True)
+        ]
+        passes = [
+            candidate[label]["nfe"] for record in records for candidate in record["candidates"]
+        ]
+        figures[label] = {
+            "accuracy": _share(np.array(is_right, float)),
+            "nfe": float(np.mean(passes)),
+        }
     return figures
 
 
 def lengths(records: Sequence[Record]) -> Figures:
-    """Return, by length controller, the share solved, the passes, the time, the length, and why it stopped."""
+    """Return, by length controller, the share solved, the passes, the time, the length, and why it
+    stopped.
+    """
     figures = {}
     for name in dict.fromkeys(record["variant"] for record in records):
         each = [record for record in records if record["variant"] == name]
@@ -78,20 +106,26 @@ def lengths(records: Sequence[Record]) -> Figures:
             "nfe": float(np.mean([result["nfe"] for result in each])),
             "seconds": float(np.mean([result["seconds"] for result in each])),
             "num_tokens": float(np.mean([result["num_tokens"] for result in each])),
-            "stopped_by": dict(sorted(Counter(str(result["stopped_by"]) for result in each).items())),
+            "stopped_by": dict(
+                sorted(Counter(str(result["stopped_by"]) for result in each).items())
+            ),
         }
     return figures
 
 
 def _majority(record: Record) -> float:
-    """Return the share of right ones among the first answers of the most frequent extracted answers."""
+    """Return the share of right ones among the first answers of the most frequent extracted
+    answers.
+    """
     answers = record["answers"]
     votes = Counter(answer["extracted"] for answer in answers if answer["extracted"] is not None)
     if not votes:
         return 0.0
     most = max(votes.values())
     winners = [extracted for extracted, count in votes.items() if count == most]
-    first = [next(answer for answer in answers if answer["extracted"] == winner) for winner in winners]
+    first = [
+        next(answer for answer in answers if answer["extracted"] == winner) for winner in winners
+    ]
     return float(np.mean([answer["is_correct"] for answer in first]))
 
 
@@ -100,7 +134,12 @@ def _share(values: Scores) -> Figures:
     random = np.random.default_rng(0)
     means = values[random.integers(0, len(values), (1000, len(values)))].mean(axis=1)
     low, high = np.quantile(means, [0.025, 0.975])
-    return {"value": float(values.mean()), "low": float(low), "high": float(high), "num_questions": len(values)}
+    return {
+        "value": float(values.mean()),
+        "low": float(low),
+        "high": float(high),
+        "num_questions": len(values),
+    }
 
 
 def _estimate(figure: Any, scores: Scores, is_right: Rights) -> Figures:
@@ -112,7 +151,11 @@ def _estimate(figure: Any, scores: Scores, is_right: Rights) -> Figures:
 
 
 def _mean_nfe(records: Sequence[Record], label: str) -> float:
-    return float(np.mean([answer["scores"][label]["nfe"] for record in records for answer in record["answers"]]))
+    return float(
+        np.mean(
+            [answer["scores"][label]["nfe"] for record in records for answer in record["answers"]]
+        )
+    )
 
 
 def _mean(values: Scores) -> float | None:

@@ -1,4 +1,6 @@
-"""Running an experiment to its end: items that the journal lacks, as many at a time as the engine holds."""
+"""Running an experiment to its end: items that the journal lacks, as many at a time as the engine
+holds.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,10 @@ PACKAGES = ("dise", "torch", "transformers", "tokenizers", "numpy", "scikit-lear
 def run(experiment: Experiment, output: Path, advance: Callable[[int], None]) -> list[Record]:
     """Return the record of every item, in their order; go on where the journal in `output` stops.
 
-    advance: told of each item that is done, those of earlier runs at once. Raises the InputError of an item that could not
-    run before any pass and before the journal is opened; else the first item's error, after the journal has all that were
-    done before it; the next run tries that item again.
+    advance: told of each item that is done, those of earlier runs at once. Raises the InputError of
+    an item that could not run before any pass and before the journal is opened; else the first
+    item's error, after the journal has all that were done before it; the next run tries that item
+    again.
     """
     experiment.check()
     journal = Journal(output / "journal.jsonl", key_of(experiment))

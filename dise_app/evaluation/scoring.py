@@ -35,10 +35,11 @@ class Contenders:
 
     @classmethod
     def of(cls, specifications: Sequence[str], catalog: Catalog) -> Contenders:
-        """Return the scorers of specifications such as "dise:last-10" or "mc:response:num_samples=32".
+        """Return the scorers of specifications such as "dise:last-10" or
+        "mc:response:num_samples=32".
 
-        SCORER[:SELECTOR[:SETTING=VALUE...]]; no selector means the scorer's own. Raises InputError for unknown names, bad
-        settings, and two of the same.
+        SCORER[:SELECTOR[:SETTING=VALUE...]]; no selector means the scorer's own. Raises InputError
+        for unknown names, bad settings, and two of the same.
         """
         if len(set(specifications)) < len(specifications):
             raise InputError(f"a scorer is named twice: {', '.join(specifications)}", "score")
@@ -50,15 +51,23 @@ class Contenders:
         return tuple(contender.label for contender in self.each)
 
     def check(self, planner: Planner) -> None:
-        """Raise InputError for a scorer that asks a model which is not loaded, or which cannot answer it."""
+        """Raise InputError for a scorer that asks a model which is not loaded, or which cannot
+        answer it.
+        """
         for contender in self.each:
             planner.check_scorer(contender.label, contender.scorer)
 
     def score(self, text: TokenSequence) -> Plan[dict[str, dict[str, Any]]]:
-        """Return a plan of the scores by label, as JSON holds them. Scorers that read the same text share its pass."""
+        """Return a plan of the scores by label, as JSON holds them. Scorers that read the same text
+        share its pass.
+        """
         results = yield from gather(*(contender.score(text) for contender in self.each))
         return {
-            contender.label: {**score.to_dict(), "rank_value": _finite(score.rank_value), "nfe": nfe}
+            contender.label: {
+                **score.to_dict(),
+                "rank_value": _finite(score.rank_value),
+                "nfe": nfe,
+            }
             for contender, (score, nfe) in zip(self.each, results, strict=True)
         }
 
@@ -70,7 +79,9 @@ def _contender(text: str, catalog: Catalog) -> Contender:
     for pair in filter(None, pairs.split(",")):
         key, equals, value = pair.partition("=")
         if not equals:
-            raise InputError(f"a scorer is written SCORER:SELECTOR:KEY=VALUE,..., not {text!r}", "score")
+            raise InputError(
+                f"a scorer is written SCORER:SELECTOR:KEY=VALUE,..., not {text!r}", "score"
+            )
         settings[key] = _parsed(value)
     scorer = catalog.scorer(name, settings)
     return Contender(text, scorer, catalog.selector(selector_name or scorer.default_selector))

@@ -1,4 +1,6 @@
-"""Would greedy decoding write this response? One plan for a diffusion language model, one for a causal one."""
+"""Would greedy decoding write this response? One plan for a diffusion language model, one for a
+causal one.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +11,15 @@ from dise_core.reading import Guidance
 
 
 def is_denoised_greedily(text: TokenSequence, cfg_scale: float = 0.0) -> Plan[bool]:
-    """Return a plan of whether greedy denoising of as many masks as the response has tokens writes the response.
+    """Return a plan of whether greedy denoising of as many masks as the response has tokens writes
+    the response.
 
-    At each step the likeliest token of every mask is read and the surest of them alone is committed, until none is left;
-    the likeliest may be the mask itself, which no response holds. `cfg_scale` guides each step against the text with its
-    prompt masked. Of equally likely tokens the lower id counts, of equally sure ones the lower position. A committed token
-    never changes, so the first wrong one ends it: one pass at least, one a token at most; twice as many when guided.
-    Source: LLaDA's evaluation, suffix_greedy_prediction.
+    At each step the likeliest token of every mask is read and the surest of them alone is
+    committed, until none is left; the likeliest may be the mask itself, which no response holds.
+    `cfg_scale` guides each step against the text with its prompt masked. Of equally likely tokens
+    the lower id counts, of equally sure ones the lower position. A committed token never changes,
+    so the first wrong one ends it: one pass at least, one a token at most; twice as many when
+    guided. Source: LLaDA's evaluation, suffix_greedy_prediction.
     """
     masked = text.response_positions
     while len(masked):
@@ -29,10 +33,12 @@ def is_denoised_greedily(text: TokenSequence, cfg_scale: float = 0.0) -> Plan[bo
 
 
 def is_continued_greedily(text: TokenSequence) -> Plan[bool]:
-    """Return a plan of whether each token of the response, as the judge reads it, is its likeliest after those before it.
+    """Return a plan of whether each token of the response, as the judge reads it, is its likeliest
+    after those before it.
 
-    One Read of the text that ar-perplexity reads, so both share a forward pass. Of equally likely tokens the lower id
-    counts. The first token of a text that has neither prompt nor begin-of-text token is left out: nothing precedes it.
+    One Read of the text that ar-perplexity reads, so both share a forward pass. Of equally likely
+    tokens the lower id counts. The first token of a text that has neither prompt nor begin-of-text
+    token is left out: nothing precedes it.
     """
     judged = text.in_tokens_of("judge")
     positions = judged.response_positions[judged.response_positions > 0]

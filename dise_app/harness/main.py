@@ -1,6 +1,7 @@
 """dise-lm-eval: lm-evaluation-harness's own command, with the model "dise" among its models.
 
-Its releases up to 0.4.13 look for no plugins; later ones find the entry point in the group lm_eval.models by themselves.
+Its releases up to 0.4.13 look for no plugins; later ones find the entry point in the group
+lm_eval.models by themselves.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ def main() -> None:
         from lm_eval.__main__ import cli_evaluate
         from lm_eval.api.registry import MODEL_REGISTRY, register_model
     except ImportError as error:
-        print(f"dise-lm-eval: {error.name} is missing: pip install 'dise[lm-eval]'", file=sys.stderr)
+        print(
+            f"dise-lm-eval: {error.name} is missing: pip install 'dise[lm-eval]'", file=sys.stderr
+        )
         sys.exit(2)
     from dise_app.harness.model import DiseLM
 
@@ -33,17 +36,22 @@ def main() -> None:
 
 
 def with_batch_size(arguments: Sequence[str]) -> list[str]:
-    """Return lm_eval's arguments with `--batch_size auto` where model "dise" would run and nobody named a batch size.
+    """Return lm_eval's arguments with `--batch_size auto` where model "dise" would run and nobody
+    named a batch size.
 
-    lm_eval itself would then say 1, as if the user had: one sequence in a forward pass. What stands in the arguments, or in
-    the YAML file that they name with --config, is the user's and stays.
+    lm_eval itself would then say 1, as if the user had: one sequence in a forward pass. What stands
+    in the arguments, or in the YAML file that they name with --config, is the user's and stays.
     """
     parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
     parser.add_argument("--model", "-m", "-M")
     parser.add_argument("--batch_size", "-b")
     parser.add_argument("--config", "-C")
     try:
-        given = {name: value for name, value in vars(parser.parse_known_args(arguments)[0]).items() if value is not None}
+        given = {
+            name: value
+            for name, value in vars(parser.parse_known_args(arguments)[0]).items()
+            if value is not None
+        }
     except argparse.ArgumentError:
         return list(arguments)
     named = {**_yaml(given.get("config")), **given}

@@ -1,4 +1,6 @@
-"""The model "dise" of lm-evaluation-harness: its likelihoods are any of our scorers, its answers are denoised."""
+"""The model "dise" of lm-evaluation-harness: its likelihoods are any of our scorers, its answers
+are denoised.
+"""
 
 from __future__ import annotations
 
@@ -38,19 +40,23 @@ LLADA_NAMES = {"cfg": "cfg_scale", "mc_num": "samples"}
 
 
 class DiseLM(LM):  # type: ignore[misc]
-    """A diffusion language model, or with scorer="ar-perplexity" a causal one, as a task of the harness asks it.
+    """A diffusion language model, or with scorer="ar-perplexity" a causal one, as a task of the
+    harness asks it.
 
-    `--model_args` are the names of LLM's arguments and of SamplingParams: model=..., scorer=mc, selector=response,
-    samples=32 (the scorer's num_samples; LLaDA's mc_num), judge=..., block_length=..., tokens_per_step=..., length=...,
-    dtype=... A task's own settings of generation (max_gen_toks, temperature, until) come before them.
+    `--model_args` are the names of LLM's arguments and of SamplingParams: model=..., scorer=mc,
+    selector=response, samples=32 (the scorer's num_samples; LLaDA's mc_num), judge=...,
+    block_length=..., tokens_per_step=..., length=..., dtype=... A task's own settings of generation
+    (max_gen_toks, temperature, until) come before them.
 
-    cfg_scale=... (LLaDA's cfg) guides both generation and likelihoods, as LLaDA's evaluation does. The scorers mc, mc-llada
-    and mc-dream can be guided; a likelihood by any other is refused while cfg_scale is above 0.
+    cfg_scale=... (LLaDA's cfg) guides both generation and likelihoods, as LLaDA's evaluation does.
+    The scorers mc, mc-llada and mc-dream can be guided; a likelihood by any other is refused while
+    cfg_scale is above 0.
 
-    The second value of `loglikelihood` answers "would greedy decoding write it?": for a diffusion language model by LLaDA's
-    rule, one token a pass, the surest first; for a causal one from the pass that scores. The first wrong token ends the
-    check, so it costs a few passes for most wrong continuations and one a token for a right one. is_check_greedy=False
-    leaves it out: then the second value is False whatever is true, and a warning says so once.
+    The second value of `loglikelihood` answers "would greedy decoding write it?": for a diffusion
+    language model by LLaDA's rule, one token a pass, the surest first; for a causal one from the
+    pass that scores. The first wrong token ends the check, so it costs a few passes for most wrong
+    continuations and one a token for a right one. is_check_greedy=False leaves it out: then the
+    second value is False whatever is true, and a warning says so once.
     """
 
     def __init__(
@@ -67,12 +73,15 @@ class DiseLM(LM):  # type: ignore[misc]
     ) -> None:
         """Load the model. Raises InputError for unknown settings, and for a bad scorer.
 
-        batch_size: max_num_seqs, the most sequences in one forward pass; None and "auto" leave it at its default. device:
-        the harness says cuda:0 where nobody chose; without a GPU that means "auto".
+        batch_size: max_num_seqs, the most sequences in one forward pass; None and "auto" leave it
+        at its default. device: the harness says cuda:0 where nobody chose; without a GPU that means
+        "auto".
         """
         super().__init__()
         if not isinstance(is_check_greedy, bool):
-            raise InputError(f"is_check_greedy is True or False, not {is_check_greedy!r}", "is_check_greedy")
+            raise InputError(
+                f"is_check_greedy is True or False, not {is_check_greedy!r}", "is_check_greedy"
+            )
         settings = _in_our_names(settings if samples is None else {**settings, "samples": samples})
         engine = _engine_options(settings, device, batch_size)
         settings = {name: value for name, value in settings.items() if name not in engine}
@@ -99,25 +108,35 @@ class DiseLM(LM):  # type: ignore[misc]
         """The model's name, by which the harness keys what it caches."""
         return self._llm.predictor.name.replace("/", "__")
 
-    def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
+    def apply_chat_template(
+        self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
+    ) -> str:
         """Return the conversation as the model's chat template writes it."""
         if not self._tokenizer.has_chat_template:
             raise InputError(
-                f"model {self._llm.predictor.name!r} has no chat template; leave out --apply_chat_template", "chat"
+                f"model {self._llm.predictor.name!r} has no chat template; leave out "
+                "--apply_chat_template",
+                "chat",
             )
         return self._tokenizer.chat_text(chat_history, add_generation_prompt)
 
-    def loglikelihood(self, requests: list[Instance], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
-        """Return for each continuation what `dise rank` ranks by, in nats, and whether greedy decoding would write it.
+    def loglikelihood(
+        self, requests: list[Instance], disable_tqdm: bool = False
+    ) -> list[tuple[float, bool]]:
+        """Return for each continuation what `dise rank` ranks by, in nats, and whether greedy
+        decoding would write it.
 
-        The first is its log-likelihood where the scorer has one. Raises InputError for guidance that the scorer lacks.
+        The first is its log-likelihood where the scorer has one. Raises InputError for guidance
+        that the scorer lacks.
         """
         self._refuse_unguided()
         if not self._is_check_greedy and not self._has_warned:
             self._has_warned = True
             log.warning(
-                "is_check_greedy=False: whether greedy decoding would write a continuation is not computed, and reported as "
-                "False; metrics that count it (acc of loglikelihood tasks, exact_match) mean nothing"
+                "is_check_greedy=False: whether greedy decoding would write a continuation is not "
+                "computed, and reported as "
+                "False; metrics that count it (acc of loglikelihood tasks, exact_match) mean "
+                "nothing"
             )
 
         def plan_of(context: str, continuation: str) -> Plan[tuple[float, bool]]:
@@ -126,10 +145,13 @@ class DiseLM(LM):  # type: ignore[misc]
 
         return self._run("loglikelihood", requests, plan_of, disable_tqdm)
 
-    def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:
+    def loglikelihood_rolling(
+        self, requests: list[Instance], disable_tqdm: bool = False
+    ) -> list[float]:
         """Return the log-likelihood of each whole text.
 
-        Raises InputError for a scorer that estimates none, as DiSE, and for guidance that the scorer lacks.
+        Raises InputError for a scorer that estimates none, as DiSE, and for guidance that the
+        scorer lacks.
         """
         self._refuse_unguided()
 
@@ -137,7 +159,10 @@ class DiseLM(LM):  # type: ignore[misc]
             answer = yield from self._llm.planner.score("", text, self._scoring, False)
             score = answer.outputs[0].score
             if score.log_likelihood is None:
-                raise InputError(f"scorer {self._scoring.scorer!r} is no log-likelihood; take scorer=mc,selector=response")
+                raise InputError(
+                    f"scorer {self._scoring.scorer!r} is no log-likelihood; take "
+                    "scorer=mc,selector=response"
+                )
             return score.log_likelihood
 
         return self._run("loglikelihood_rolling", requests, plan_of, disable_tqdm)
@@ -145,7 +170,8 @@ class DiseLM(LM):  # type: ignore[misc]
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
         """Return the text of each answer, up to the first of the task's stops.
 
-        A request that is there several times, for a task with repeats, is answered with the seed, the seed + 1 and so on.
+        A request that is there several times, for a task with repeats, is answered with the seed,
+        the seed + 1 and so on.
         """
         seed, times = self._told_seed(), Counter[str]()
 
@@ -161,18 +187,26 @@ class DiseLM(LM):  # type: ignore[misc]
         return self._run("generate_until", requests, plan_of, disable_tqdm)
 
     def get_model_info(self) -> dict[str, Any]:
-        """Return what the harness writes beside its results: the seed that repeats its answers, None where it made none."""
+        """Return what the harness writes beside its results: the seed that repeats its answers,
+        None where it made none.
+        """
         return {"dise_seed": self._seed}
 
     def _told_seed(self) -> int:
         """Return the seed; where nobody gave one, draw one once and log it."""
         if self._seed is None:
             self._seed = drawn_seed()
-            log.info("seed %d was drawn; seed=%d in --model_args repeats the answers", self._seed, self._seed)
+            log.info(
+                "seed %d was drawn; seed=%d in --model_args repeats the answers",
+                self._seed,
+                self._seed,
+            )
         return self._seed
 
     def _judged(self, prompt: list[int], response: list[int]) -> Plan[tuple[float, bool]]:
-        """Return a plan of a continuation's value and whether greedy decoding would write it, side by side."""
+        """Return a plan of a continuation's value and whether greedy decoding would write it, side
+        by side.
+        """
         plans: list[Plan[Any]] = [self._llm.planner.score(prompt, response, self._scoring, False)]
         if self._is_check_greedy:
             plans.append(self._is_greedy(prompt, response))
@@ -183,20 +217,35 @@ class DiseLM(LM):  # type: ignore[misc]
         [text] = self._llm.planner.texts(prompt, [response], self._scoring, False)
         if self._scorer.asks == "judge":
             return (yield from is_continued_greedily(text))
-        return (yield from is_denoised_greedily(text, self._scorer.model_dump().get("cfg_scale", 0.0)))
+        return (
+            yield from is_denoised_greedily(text, self._scorer.model_dump().get("cfg_scale", 0.0))
+        )
 
     def _refuse_unguided(self) -> None:
         """Raise InputError where generation is guided and the likelihood could not be."""
         if self._cfg_scale and not _takes_guidance(type(self._scorer)):
-            able = [name for name, entry in sorted(self._llm.catalog.scorers.items()) if _takes_guidance(entry.cls)]
+            able = [
+                name
+                for name, entry in sorted(self._llm.catalog.scorers.items())
+                if _takes_guidance(entry.cls)
+            ]
             raise InputError(
-                f"scorer {self._scoring.scorer!r} cannot be guided, so cfg_scale={self._cfg_scale} does not reach its "
+                f"scorer {self._scoring.scorer!r} cannot be guided, so "
+                f"cfg_scale={self._cfg_scale} does not reach its "
                 f"likelihoods; take one that can ({', '.join(able)}), or leave out cfg_scale",
                 "cfg_scale",
             )
 
-    def _run(self, kind: str, requests: Sequence[Instance], plan_of: Callable[..., Plan[T]], is_silent: bool) -> list[T]:
-        """Return the result of each request's plan, in order; each goes into the harness's cache as soon as it is there."""
+    def _run(
+        self,
+        kind: str,
+        requests: Sequence[Instance],
+        plan_of: Callable[..., Plan[T]],
+        is_silent: bool,
+    ) -> list[T]:
+        """Return the result of each request's plan, in order; each goes into the harness's cache as
+        soon as it is there.
+        """
         values: dict[int, T] = {}
         plans: Iterator[Plan[T]] = (plan_of(*request.args) for request in requests)
         bar = tqdm(total=len(requests), desc=f"Running {kind} requests", disable=is_silent)
@@ -208,20 +257,30 @@ class DiseLM(LM):  # type: ignore[misc]
         return [values[index] for index in range(len(requests))]
 
     def _pair(self, context: str, continuation: str) -> tuple[Ids, Ids]:
-        """Return the ids of both, as the harness splits them: spaces at the context's end go to the continuation."""
+        """Return the ids of both, as the harness splits them: spaces at the context's end go to the
+        continuation.
+        """
         stem = context.rstrip()
         prompt = self._tokenizer.encode(stem)
         whole = self._tokenizer.encode(stem + context[len(stem) :] + continuation)
         return prompt, whole[len(prompt) :]
 
     def _fitting(self, prompt: Ids, num_more: int) -> list[int]:
-        """Return the prompt's ids, its beginning cut off where it leaves no room for `num_more` tokens."""
+        """Return the prompt's ids, its beginning cut off where it leaves no room for `num_more`
+        tokens.
+        """
         limit = self._llm.predictor.max_length - num_more
         if limit < 0:
-            raise TooLongError(f"{num_more} tokens are more than the model's limit of {self._llm.predictor.max_length}")
+            raise TooLongError(
+                f"{num_more} tokens are more than the model's limit of "
+                f"{self._llm.predictor.max_length}"
+            )
         if len(prompt) > limit:
             log.warning(
-                "a context of %d tokens is cut to its last %d, which leave room for %d more", len(prompt), limit, num_more
+                "a context of %d tokens is cut to its last %d, which leave room for %d more",
+                len(prompt),
+                limit,
+                num_more,
             )
         kept: list[int] = prompt[max(0, len(prompt) - limit) :].tolist()
         return kept
@@ -229,7 +288,10 @@ class DiseLM(LM):  # type: ignore[misc]
     def _sampling(self, asked: Mapping[str, Any]) -> SamplingParams:
         """Return the params of an answer: the task's settings before those of the model."""
         stops = asked.get("until") or ()
-        settings = {**self._settings, "stop": tuple(s for s in ([stops] if isinstance(stops, str) else stops) if s)}
+        settings = {
+            **self._settings,
+            "stop": tuple(s for s in ([stops] if isinstance(stops, str) else stops) if s),
+        }
         lengths = [asked[name] for name in LENGTHS if asked.get(name) is not None]
         if lengths:
             settings["max_tokens"] = lengths[0]
@@ -241,25 +303,35 @@ class DiseLM(LM):  # type: ignore[misc]
 
 
 def _in_our_names(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings, those of LLaDA's evaluation by our names. Raises InputError where both names are given."""
+    """Return the settings, those of LLaDA's evaluation by our names. Raises InputError where both
+    names are given.
+    """
     found = dict(settings)
     for theirs, ours in LLADA_NAMES.items():
         if theirs in found and ours in found:
-            raise InputError(f"{theirs} and {ours} are two names of one setting; give one of them", theirs)
+            raise InputError(
+                f"{theirs} and {ours} are two names of one setting; give one of them", theirs
+            )
         if theirs in found:
             found[ours] = found.pop(theirs)
     return found
 
 
-def _engine_options(settings: Mapping[str, Any], device: str, batch_size: int | str | None) -> dict[str, Any]:
-    """Return the arguments of LLM: those among the settings, and what the harness's own options mean."""
+def _engine_options(
+    settings: Mapping[str, Any], device: str, batch_size: int | str | None
+) -> dict[str, Any]:
+    """Return the arguments of LLM: those among the settings, and what the harness's own options
+    mean.
+    """
     options: dict[str, Any] = {"device": device}
     if device.startswith("cuda") and not torch.cuda.is_available():
         log.warning("there is no GPU for device %s; the model runs on the CPU", device)
         options["device"] = "auto"
     if (num_seqs := _num_seqs(batch_size)) is not None:
         options["max_num_seqs"] = num_seqs
-    return options | {name: settings[name] for name in EngineConfig.model_fields if name in settings}
+    return options | {
+        name: settings[name] for name in EngineConfig.model_fields if name in settings
+    }
 
 
 def _num_seqs(batch_size: int | str | None) -> int | None:
@@ -268,7 +340,9 @@ def _num_seqs(batch_size: int | str | None) -> int | None:
     if batch_size is None or text.startswith("auto"):
         return None
     if not text.isdecimal() or int(text) == 0:
-        raise InputError(f"batch_size={batch_size!r}: it is a number from 1 on, or auto", "batch_size")
+        raise InputError(
+            f"batch_size={batch_size!r}: it is a number from 1 on, or auto", "batch_size"
+        )
     return int(text)
 
 
@@ -277,7 +351,9 @@ def _takes_guidance(scorer: type[Scorer]) -> bool:
 
 
 def _guided(sampling: SamplingParams, catalog: Catalog) -> ScoringParams:
-    """Return how likelihoods are scored: with the guidance of generation where the scorer takes it and names none itself."""
+    """Return how likelihoods are scored: with the guidance of generation where the scorer takes it
+    and names none itself.
+    """
     settings = dict(sampling.scorer_settings)
     entry = catalog.scorers.get(sampling.scorer)
     if sampling.cfg_scale and entry is not None and _takes_guidance(entry.cls):

@@ -1,4 +1,6 @@
-"""What clients get: the library's answers in OpenAI's shapes, with a `dise` object in the answer and in each choice."""
+"""What clients get: the library's answers in OpenAI's shapes, with a `dise` object in the answer
+and in each choice.
+"""
 
 from __future__ import annotations
 
@@ -46,13 +48,21 @@ class Envelope:
         return record | {"object": "chat.completion.chunk"} if self.is_chat else record
 
     def whole(self, answers: Sequence[RequestOutput], logprobs: int | None) -> dict[str, Any]:
-        """Return the answer to all prompts of a request; logprobs: how many likely tokens to show, None for no tokens."""
+        """Return the answer to all prompts of a request; logprobs: how many likely tokens to show,
+        None for no tokens.
+        """
         outputs = [(output, answer.seed) for answer in answers for output in answer.outputs]
         choices = [self._choice(index, *output, logprobs) for index, output in enumerate(outputs)]
         return self.of(choices, usage=usage(answers), dise=cost(answers))
 
-    def _choice(self, index: int, output: CompletionOutput, seed: int | None, logprobs: int | None) -> dict[str, Any]:
-        text = {"message": {"role": "assistant", "content": output.text}} if self.is_chat else {"text": output.text}
+    def _choice(
+        self, index: int, output: CompletionOutput, seed: int | None, logprobs: int | None
+    ) -> dict[str, Any]:
+        text = (
+            {"message": {"role": "assistant", "content": output.text}}
+            if self.is_chat
+            else {"text": output.text}
+        )
         shown = self.logprobs(output) if logprobs is not None else None
         return {
             "index": index,
@@ -67,9 +77,16 @@ class Envelope:
         if not self.is_chat:
             return {"index": index, "text": text, "finish_reason": None, "logprobs": None}
         role = {"role": "assistant"} if is_first else {}
-        return {"index": index, "delta": {**role, "content": text}, "finish_reason": None, "logprobs": None}
+        return {
+            "index": index,
+            "delta": {**role, "content": text},
+            "finish_reason": None,
+            "logprobs": None,
+        }
 
-    def last(self, index: int, output: CompletionOutput, seed: int | None, logprobs: int | None) -> dict[str, Any]:
+    def last(
+        self, index: int, output: CompletionOutput, seed: int | None, logprobs: int | None
+    ) -> dict[str, Any]:
         """Return the choice of the chunk that ends an output."""
         text: dict[str, Any] = {"delta": {}} if self.is_chat else {"text": ""}
         shown = self.logprobs(output) if logprobs is not None else None
@@ -82,18 +99,23 @@ class Envelope:
         }
 
     def logprobs(self, output: CompletionOutput) -> dict[str, Any]:
-        """Return the log-probabilities of the text's tokens, of writing each again given the whole text."""
+        """Return the log-probabilities of the text's tokens, of writing each again given the whole
+        text.
+        """
         tokens = [token for token in output.tokens if not token.is_end]
         return _chat_logprobs(tokens) if self.is_chat else _text_logprobs(tokens)
 
 
 def confidence(output: CompletionOutput, seed: int | None) -> dict[str, Any]:
-    """Return what no other server gives: the score, each token's log-probability, and the length controller's trace.
+    """Return what no other server gives: the score, each token's log-probability, and the length
+    controller's trace.
 
     With the seed that writes the answer again, and which of its samples it is.
     """
     record = output.to_dict() | {"seed": seed, "sample": output.index}
-    return {key: record[key] for key in ("score", "tokens", "length", "seed", "sample") if key in record}
+    return {
+        key: record[key] for key in ("score", "tokens", "length", "seed", "sample") if key in record
+    }
 
 
 def usage(answers: Sequence[RequestOutput]) -> dict[str, int]:
@@ -104,7 +126,9 @@ def usage(answers: Sequence[RequestOutput]) -> dict[str, int]:
 
 
 def cost(answers: Sequence[RequestOutput]) -> dict[str, Any]:
-    """Return the forward passes and the seconds of an answer, and whether a cache made it approximate."""
+    """Return the forward passes and the seconds of an answer, and whether a cache made it
+    approximate.
+    """
     record: dict[str, Any] = {
         "nfe": sum(answer.usage.nfe for answer in answers),
         "seconds": round(max(answer.usage.seconds for answer in answers), 4),
@@ -112,7 +136,11 @@ def cost(answers: Sequence[RequestOutput]) -> dict[str, Any]:
     if (cache := answers[0].cache) != "none":
         computed = sum(answer.usage.nfe_computed for answer in answers)
         is_approximate = any(answer.is_approximate for answer in answers)
-        record |= {"cache": cache, "is_approximate": is_approximate, "nfe_computed": round(computed, 2)}
+        record |= {
+            "cache": cache,
+            "is_approximate": is_approximate,
+            "nfe_computed": round(computed, 2),
+        }
     return record
 
 
@@ -122,7 +150,10 @@ def canvas(update: CanvasUpdate) -> dict[str, Any]:
         "index": update.index,
         "num_tokens": update.num_tokens,
         "is_fresh": update.is_fresh,
-        "committed": [{"position": place, "id": token_id, "text": text} for place, token_id, text in update.committed],
+        "committed": [
+            {"position": place, "id": token_id, "text": text}
+            for place, token_id, text in update.committed
+        ],
         "text": update.text,
     }
 
@@ -143,7 +174,8 @@ def _text_logprobs(tokens: Sequence[Token]) -> dict[str, Any]:
 def _chat_logprobs(tokens: Sequence[Token]) -> dict[str, Any]:
     return {
         "content": [
-            _entry(token.text, token.logprob) | {"top_logprobs": [_entry(text, p) for text, p in _named(token)]}
+            _entry(token.text, token.logprob)
+            | {"top_logprobs": [_entry(text, p) for text, p in _named(token)]}
             for token in tokens
         ]
     }
@@ -154,7 +186,10 @@ def _entry(text: str, logprob: float | None) -> dict[str, Any]:
 
 
 def _named(token: Token) -> list[tuple[str, float]]:
-    return [(text, logprob) for (_, logprob), text in zip(token.top_logprobs, token.top_texts, strict=True)]
+    return [
+        (text, logprob)
+        for (_, logprob), text in zip(token.top_logprobs, token.top_texts, strict=True)
+    ]
 
 
 def _finite(logprob: float | None) -> float:

@@ -23,7 +23,13 @@ from dise_app.server import answers, errors
 from dise_app.server.errors import ServerError
 from dise_app.server.guard import Guard
 from dise_app.server.metrics import Metrics
-from dise_app.server.schemas import ChatRequest, Completion, CompletionRequest, RankRequest, ScoreRequest
+from dise_app.server.schemas import (
+    ChatRequest,
+    Completion,
+    CompletionRequest,
+    RankRequest,
+    ScoreRequest,
+)
 from dise_app.server.streaming import stream
 from dise_core import AsyncLLM, RequestOutput, SamplingParams
 from dise_core.errors import DiseError
@@ -33,7 +39,10 @@ T = TypeVar("T")
 
 PAGE = Path(__file__).parent / "page"
 
-POLICY = "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
+POLICY = (
+    "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; "
+    "form-action 'self'"
+)
 """What the page may load: its own files only."""
 
 log = logging.getLogger("dise.server")
@@ -65,7 +74,9 @@ class Service:
     def check_model(self, name: str | None) -> None:
         """Raise ServerError 404 unless the name is that of the loaded model, or none."""
         if name not in (None, self.model):
-            raise ServerError(404, f"no model {name!r} here, only {self.model!r}", "model", "model_not_found")
+            raise ServerError(
+                404, f"no model {name!r} here, only {self.model!r}", "model", "model_not_found"
+            )
 
     def sampling(self, body: Completion, logprobs: int) -> SamplingParams:
         """Return the checked parameters of a completion."""
@@ -73,20 +84,30 @@ class Service:
         params = body.params(logprobs)
         if params.max_tokens > self.limits.max_tokens:
             raise ServerError(
-                400, f"max_tokens={params.max_tokens} is above the server's {self.limits.max_tokens}", "max_tokens"
+                400,
+                f"max_tokens={params.max_tokens} is above the server's {self.limits.max_tokens}",
+                "max_tokens",
             )
         return params
 
-    async def run(self, plans: Sequence[Plan[RequestOutput]], request: Request) -> list[RequestOutput]:
-        """Return the answers of the plans; end them if they take too long or the client goes away."""
-        results = await unless_gone(asyncio.gather(*map(self.llm.run, plans)), request, self.limits.timeout)
+    async def run(
+        self, plans: Sequence[Plan[RequestOutput]], request: Request
+    ) -> list[RequestOutput]:
+        """Return the answers of the plans; end them if they take too long or the client
+        goes away.
+        """
+        results = await unless_gone(
+            asyncio.gather(*map(self.llm.run, plans)), request, self.limits.timeout
+        )
         for answer in results:
             self.metrics.count(answer)
         return results
 
 
 async def unless_gone(work: Awaitable[T], request: Request, timeout: float) -> T:
-    """Return what is awaited; cancel it and raise ServerError 499 if the client goes away, TimeoutError if it is late."""
+    """Return what is awaited; cancel it and raise ServerError 499 if the client goes away,
+    TimeoutError if it is late.
+    """
     task = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_disconnected(request))
     try:
@@ -115,7 +136,9 @@ def create_app(llm: AsyncLLM, limits: Limits | None = None, api_key: str | None 
         await llm.close(0)
 
     app = FastAPI(title="DiSE", docs_url=None, redoc_url=None, lifespan=lifespan)
-    app.add_middleware(Guard, metrics=service.metrics, api_key=api_key, max_body_bytes=limits.max_body_bytes)
+    app.add_middleware(
+        Guard, metrics=service.metrics, api_key=api_key, max_body_bytes=limits.max_body_bytes
+    )
     _add_errors(app)
     _add_facts(app, service)
     _add_completions(app, service)
@@ -132,7 +155,14 @@ def _add_errors(app: FastAPI) -> None:
         log.error("a request failed", exc_info=error)
         return errors.answer(error)
 
-    known = (DiseError, ServerError, TimeoutError, ValidationError, RequestValidationError, HTTPException)
+    known = (
+        DiseError,
+        ServerError,
+        TimeoutError,
+        ValidationError,
+        RequestValidationError,
+        HTTPException,
+    )
     for kind in known:
         app.add_exception_handler(kind, handle)
     app.add_exception_handler(Exception, handle_bug)
@@ -146,15 +176,26 @@ def _add_facts(app: FastAPI, service: Service) -> None:
     @app.get("/health")
     async def health() -> dict[str, Any]:
         engine = service.llm.engine
-        return {"status": "ok", "model": service.model, "running": engine.num_running, "waiting": engine.num_waiting}
+        return {
+            "status": "ok",
+            "model": service.model,
+            "running": engine.num_running,
+            "waiting": engine.num_waiting,
+        }
 
     @app.get("/metrics", include_in_schema=False)
     async def metrics() -> Response:
-        return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        return Response(
+            service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8"
+        )
 
     @app.get("/v1/models")
     async def models() -> dict[str, Any]:
-        facts = {"owned_by": "dise", "created": service.started, "max_model_len": service.llm.predictor.max_length}
+        facts = {
+            "owned_by": "dise",
+            "created": service.started,
+            "max_model_len": service.llm.predictor.max_length,
+        }
         return {"object": "list", "data": [{"id": service.model, "object": "model", **facts}]}
 
 
@@ -190,10 +231,14 @@ def _add_completions(app: FastAPI, service: Service) -> None:
         limit, count = service.limits.timeout, service.metrics.count
         events = stream(service.llm, plans[0], envelope, params, body, logprobs, count, limit)
         lines = _lines(await anext(events), events)
-        return StreamingResponse(lines, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+        return StreamingResponse(
+            lines, media_type="text/event-stream", headers={"Cache-Control": "no-store"}
+        )
 
 
-async def _lines(first: dict[str, Any], rest: AsyncGenerator[dict[str, Any], None]) -> AsyncIterator[str]:
+async def _lines(
+    first: dict[str, Any], rest: AsyncGenerator[dict[str, Any], None]
+) -> AsyncIterator[str]:
     """Yield server-sent events. An error of a stream that has begun is its last event but one."""
     yield _line(first)
     async with aclosing(rest) as events:
@@ -215,15 +260,23 @@ def _add_scores(app: FastAPI, service: Service) -> None:
     @app.post("/v1/score")
     async def score(body: ScoreRequest, request: Request) -> dict[str, Any]:
         service.check_model(body.model)
-        plans = [planner.score(body.prompt, response, body.params, body.chat) for response in body.responses]
+        plans = [
+            planner.score(body.prompt, response, body.params, body.chat)
+            for response in body.responses
+        ]
         results = await service.run(plans, request)
-        data = [answer.to_dict()["outputs"][0] | {"index": index} for index, answer in enumerate(results)]
+        data = [
+            answer.to_dict()["outputs"][0] | {"index": index}
+            for index, answer in enumerate(results)
+        ]
         return _listed(data, results)
 
     @app.post("/v1/rank")
     async def rank(body: RankRequest, request: Request) -> dict[str, Any]:
         service.check_model(body.model)
-        [answer] = await service.run([planner.rank(body.prompt, body.candidates, body.params, body.chat)], request)
+        [answer] = await service.run(
+            [planner.rank(body.prompt, body.candidates, body.params, body.chat)], request
+        )
         return _listed(answer.to_dict()["outputs"], [answer])
 
     def _listed(data: list[dict[str, Any]], results: Sequence[RequestOutput]) -> dict[str, Any]:

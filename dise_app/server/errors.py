@@ -19,13 +19,17 @@ STATUSES: tuple[tuple[type[Exception], int, str | None], ...] = (
     (ClosedError, 503, "shutting_down"),
     (TimeoutError, 504, "timeout"),
 )
-"""The library's errors, their status and OpenAI's code; the first that fits holds, 500 if none does."""
+"""The library's errors, their status and OpenAI's code; the first that fits holds, 500 if none
+does.
+"""
 
 
 class ServerError(Exception):
     """A refusal of the server itself."""
 
-    def __init__(self, status: int, message: str, param: str | None = None, code: str | None = None) -> None:
+    def __init__(
+        self, status: int, message: str, param: str | None = None, code: str | None = None
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.param = param
@@ -91,5 +95,9 @@ def _problem(error: RequestValidationError) -> str:
 
 def _location(error: RequestValidationError | ValidationError) -> str | None:
     problem = error.errors()[0]
-    places = [str(place) for place in problem["loc"] if place != "body" and problem["type"] != "json_invalid"]
+    places = [
+        str(place)
+        for place in problem["loc"]
+        if place != "body" and problem["type"] != "json_invalid"
+    ]
     return ".".join(places) or None

@@ -28,9 +28,13 @@ REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 class Guard:
-    """ASGI middleware. Bodies are bounded while they arrive, so a wrong or missing Content-Length does not help."""
+    """ASGI middleware. Bodies are bounded while they arrive, so a wrong or missing Content-Length
+    does not help.
+    """
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, api_key: str | None, max_body_bytes: int) -> None:
+    def __init__(
+        self, app: ASGIApp, metrics: Metrics, api_key: str | None, max_body_bytes: int
+    ) -> None:
         self._app = app
         self._metrics = metrics
         self._api_key = api_key
@@ -41,7 +45,9 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        headers = {key.decode("latin-1"): value.decode("latin-1") for key, value in scope["headers"]}
+        headers = {
+            key.decode("latin-1"): value.decode("latin-1") for key, value in scope["headers"]
+        }
         given = headers.get("x-request-id", "")
         request_id = given if REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
         started = time.perf_counter()
@@ -61,12 +67,20 @@ class Guard:
         length = headers.get("content-length", "0")
         if length.isdigit() and int(length) > self._max_body_bytes:
             return _too_large(self._max_body_bytes)
-        if self._api_key is None or scope["path"] in OPEN_PATHS or scope["path"].startswith("/page/"):
+        if (
+            self._api_key is None
+            or scope["path"] in OPEN_PATHS
+            or scope["path"].startswith("/page/")
+        ):
             return None
         key = headers.get("authorization", "").removeprefix("Bearer ")
         if hmac.compare_digest(key.encode(), self._api_key.encode()):
             return None
-        return ServerError(401, "a valid key is needed: send the header 'Authorization: Bearer KEY'", code="invalid_api_key")
+        return ServerError(
+            401,
+            "a valid key is needed: send the header 'Authorization: Bearer KEY'",
+            code="invalid_api_key",
+        )
 
     def _note(self, scope: Scope, request_id: str, status: int, seconds: float) -> None:
         route = scope.get("route")
@@ -103,16 +117,23 @@ class _Exchange:
         return message
 
     async def send(self, message: Message) -> None:
-        """Pass on the application's answer, unless the body was too large: then the refusal takes its place."""
+        """Pass on the application's answer, unless the body was too large: then the refusal takes
+        its place.
+        """
         if not self.is_too_large:
             await self.send_refusal(message)
 
     async def send_refusal(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            message["headers"] = [*message.get("headers", []), (b"x-request-id", self._request_id.encode())]
+            message["headers"] = [
+                *message.get("headers", []),
+                (b"x-request-id", self._request_id.encode()),
+            ]
         await self._send(message)
 
 
 def _too_large(limit: int) -> ServerError:
-    return ServerError(413, f"the request's body is larger than {limit} bytes", code="request_too_large")
+    return ServerError(
+        413, f"the request's body is larger than {limit} bytes", code="request_too_large"
+    )

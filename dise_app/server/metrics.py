@@ -19,19 +19,38 @@ class Metrics:
     def __init__(self, engine: AsyncEngine) -> None:
         self._registry = CollectorRegistry()
         self.requests = Counter(
-            "dise_requests", "Requests answered, by path and status", ["path", "status"], registry=self._registry
+            "dise_requests",
+            "Requests answered, by path and status",
+            ["path", "status"],
+            registry=self._registry,
         )
         self.latency = Histogram(
-            "dise_request_seconds", "Time to the end of the answer", ["path"], buckets=LATENCIES, registry=self._registry
+            "dise_request_seconds",
+            "Time to the end of the answer",
+            ["path"],
+            buckets=LATENCIES,
+            registry=self._registry,
         )
-        self._nfe = Counter("dise_nfe", "Sequences sent through a forward pass", registry=self._registry)
+        self._nfe = Counter(
+            "dise_nfe", "Sequences sent through a forward pass", registry=self._registry
+        )
         self._tokens = Counter("dise_tokens", "Tokens, by kind", ["kind"], registry=self._registry)
         self._scores = Histogram(
-            "dise_score", "Scores of outputs, by scorer", ["scorer"], buckets=SCORES, registry=self._registry
+            "dise_score",
+            "Scores of outputs, by scorer",
+            ["scorer"],
+            buckets=SCORES,
+            registry=self._registry,
         )
-        running = Gauge("dise_requests_running", "Requests that have a place in the engine", registry=self._registry)
+        running = Gauge(
+            "dise_requests_running",
+            "Requests that have a place in the engine",
+            registry=self._registry,
+        )
         running.set_function(lambda: engine.num_running)
-        waiting = Gauge("dise_requests_waiting", "Requests that wait for a place", registry=self._registry)
+        waiting = Gauge(
+            "dise_requests_waiting", "Requests that wait for a place", registry=self._registry
+        )
         waiting.set_function(lambda: engine.num_waiting)
 
     def count(self, answer: RequestOutput) -> None:

@@ -1,4 +1,6 @@
-"""The server as a process: from SIGTERM on it takes no more requests and answers or fails every one that it has."""
+"""The server as a process: from SIGTERM on it takes no more requests and answers or fails every one
+that it has.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ MARGIN = 5
 
 
 class GracefulServer(uvicorn.Server):
-    """uvicorn, whose shutdown first closes the model, so that requests end with an answer and not with their connection."""
+    """uvicorn, whose shutdown first closes the model, so that requests end with an answer and not
+    with their connection.
+    """
 
     def __init__(self, app: FastAPI, llm: AsyncLLM, host: str, port: int, grace: float) -> None:
         config = uvicorn.Config(
@@ -47,7 +51,9 @@ class GracefulServer(uvicorn.Server):
         return 128 + signal.SIGINT if self._signal == signal.SIGINT else 0
 
     def listen(self) -> socket.socket:
-        """Return a socket that already takes connections, so that a client told of its address need not wait."""
+        """Return a socket that already takes connections, so that a client told of its address need
+        not wait.
+        """
         listening = self.config.bind_socket()
         listening.listen(self.config.backlog)
         return listening

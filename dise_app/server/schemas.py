@@ -1,4 +1,6 @@
-"""What clients send: OpenAI's requests, with our settings in a `dise` object. Unknown fields are refused by name."""
+"""What clients send: OpenAI's requests, with our settings in a `dise` object. Unknown fields are
+refused by name.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ class StreamOptions(_Body):
 
 
 class Completion(_Body):
-    """What both completion endpoints share. Fields that a diffusion model cannot honour must have their neutral value."""
+    """What both completion endpoints share. Fields that a diffusion model cannot honour must have
+    their neutral value.
+    """
 
     model: str | None = None
     max_tokens: int | None = Field(None, ge=1)
@@ -60,7 +64,10 @@ class Completion(_Body):
     def _is_possible(self) -> Completion:
         for name in ("frequency_penalty", "presence_penalty", "logit_bias"):
             if getattr(self, name):
-                raise ValueError(f"{name} is not supported: a diffusion model writes in no fixed order; leave it out")
+                raise ValueError(
+                    f"{name} is not supported: a diffusion model writes in no fixed order; leave "
+                    "it out"
+                )
         if isinstance(self.stop, list) and len(self.stop) > MAX_STOPS:
             raise ValueError(f"at most {MAX_STOPS} stop texts, not {len(self.stop)}")
         return self
@@ -76,11 +83,15 @@ class Completion(_Body):
         names = ("max_tokens", "temperature", "top_p", "best_of", "seed")
         given = {name: value for name in names if (value := getattr(self, name)) is not None}
         ours = self.dise.model_dump(exclude={"stream"}, exclude_unset=True)
-        return SamplingParams.model_validate({**given, **ours, "n": self.n, "stop": self.stops, "logprobs": logprobs})
+        return SamplingParams.model_validate(
+            {**given, **ours, "n": self.n, "stop": self.stops, "logprobs": logprobs}
+        )
 
 
 class CompletionRequest(Completion):
-    """POST /v1/completions. A prompt is a text, taken as it is, or token ids; or a list of either."""
+    """POST /v1/completions. A prompt is a text, taken as it is, or token ids; or a list
+    of either.
+    """
 
     prompt: str | TokenIds | list[str] | list[TokenIds]
     logprobs: int | None = Field(None, ge=0, le=20)
@@ -115,7 +126,11 @@ class ChatMessage(_Body):
 
     def plain(self) -> dict[str, str]:
         """Return the turn as the chat template takes it."""
-        content = self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
+        content = (
+            self.content
+            if isinstance(self.content, str)
+            else "".join(part.text for part in self.content)
+        )
         return {"role": self.role, "content": content}
 
 
@@ -134,7 +149,9 @@ class ChatRequest(Completion):
 
 
 class Scored(ScoringParams):
-    """What POST /v1/score and /v1/rank share. Texts share the prompt; without one they are texts of their own."""
+    """What POST /v1/score and /v1/rank share. Texts share the prompt; without one they are texts of
+    their own.
+    """
 
     model: str | None = None
     prompt: Texts = ""
@@ -159,7 +176,9 @@ class ScoreRequest(Scored):
     @model_validator(mode="after")
     def _is_bounded(self) -> ScoreRequest:
         if not 1 <= len(self.responses) <= MAX_CANDIDATES:
-            raise ValueError(f"response: 1 to {MAX_CANDIDATES} responses, not {len(self.responses)}")
+            raise ValueError(
+                f"response: 1 to {MAX_CANDIDATES} responses, not {len(self.responses)}"
+            )
         return self
 
 

@@ -1,4 +1,6 @@
-"""A completion as a stream of chunks: text as soon as it can no longer change, and on wish every step of the canvas."""
+"""A completion as a stream of chunks: text as soon as it can no longer change, and on wish every
+step of the canvas.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ BROKEN = "\N{REPLACEMENT CHARACTER}"
 
 
 class SettledText:
-    """The part of one answer's text that is final: what stands before the first mask, as committed tokens never change.
+    """The part of one answer's text that is final: what stands before the first mask, as committed
+    tokens never change.
 
     A text that may still turn out to begin a stop text is held back.
     """
@@ -33,7 +36,13 @@ class SettledText:
         """Return what can be sent of the text before the first mask and has not been."""
         text = text.rstrip(BROKEN)
         held = max(
-            (length for stop in self._stops for length in range(1, len(stop)) if text.endswith(stop[:length])), default=0
+            (
+                length
+                for stop in self._stops
+                for length in range(1, len(stop))
+                if text.endswith(stop[:length])
+            ),
+            default=0,
         )
         ends = [place for stop in self._stops if (place := text.find(stop)) >= 0]
         return self._send(text[: min([*ends, len(text) - held])])
@@ -58,7 +67,9 @@ async def stream(
     count: Callable[[RequestOutput], None],
     timeout: float,
 ) -> AsyncGenerator[dict[str, Any], None]:
-    """Yield the chunks of one completion; several answers, or one whose length is searched for, send text at the end."""
+    """Yield the chunks of one completion; several answers, or one whose length is searched for,
+    send text at the end.
+    """
     settled = SettledText(params.stop)
     is_final = params.num_samples == 1 and params.length == "fixed"
     is_shown = body.dise.stream == "canvas"
@@ -66,7 +77,9 @@ async def stream(
     async with aclosing(llm.stream(plan)) as events:
         async for event in _until(asyncio.get_running_loop().time() + timeout, events):
             if is_first:
-                yield envelope.chunk([envelope.delta(index, "", is_first=True) for index in range(params.n)])
+                yield envelope.chunk(
+                    [envelope.delta(index, "", is_first=True) for index in range(params.n)]
+                )
                 is_first = False
             if isinstance(event, CanvasUpdate):
                 text = settled.new(event.text) if is_final else ""
@@ -97,11 +110,17 @@ async def _until(deadline: float, events: AsyncIterator[T]) -> AsyncIterator[T]:
 def _ending(
     envelope: Envelope, answer: RequestOutput, settled: SettledText | None, logprobs: int | None
 ) -> list[dict[str, Any]]:
-    """Return the chunks that end a stream: the text that is left of each output, then its confidence."""
+    """Return the chunks that end a stream: the text that is left of each output, then its
+    confidence.
+    """
     chunks = []
     for index, output in enumerate(answer.outputs):
         text = output.text if settled is None else settled.rest(output.text)
         if text:
             chunks.append(envelope.chunk([envelope.delta(index, text)]))
-        chunks.append(envelope.chunk([envelope.last(index, output, answer.seed, logprobs)], dise=answers.cost([answer])))
+        chunks.append(
+            envelope.chunk(
+                [envelope.last(index, output, answer.seed, logprobs)], dise=answers.cost([answer])
+            )
+        )
     return chunks

@@ -1,4 +1,6 @@
-"""The engine in a background thread: plans join from any thread while others run, and leave when their caller gives up."""
+"""The engine in a background thread: plans join from any thread while others run, and leave when
+their caller gives up.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ class _Ticket:
     seen: Sequence[Read] = field(default=())
 
     def show(self) -> None:
-        """Show the watcher what the plan asks, once for each time. A watcher that fails is shown no more."""
+        """Show the watcher what the plan asks, once for each time. A watcher that fails is shown no
+        more.
+        """
         if self.watch is None or self.request.reads is self.seen:
             return
         self.seen = self.request.reads
@@ -58,15 +62,15 @@ class _Ticket:
 class AsyncEngine:
     """Runs plans in one thread, first come first served; at most `max_waiting` wait for a place.
 
-    A future that is cancelled frees its request's place before the next forward pass. All methods may be called from any
-    thread.
+    A future that is cancelled frees its request's place before the next forward pass. All methods
+    may be called from any thread.
     """
 
     def __init__(self, load: Callable[[], Engine], max_waiting: int = 1024) -> None:
         """Call `load` in the engine's thread and start serving; what it raises is raised here.
 
-        The models are loaded where they will run: OpenMP keeps its workers by calling thread, and those that a first thread
-        leaves behind slow every later one.
+        The models are loaded where they will run: OpenMP keeps its workers by calling thread, and
+        those that a first thread leaves behind slow every later one.
         """
         self._max_waiting = max_waiting
         self._waiting: deque[_Ticket] = deque()
@@ -76,7 +80,9 @@ class AsyncEngine:
         self._is_aborting = False
         self._num_cut_off = 0
         loaded: Future[Engine] = Future()
-        self._thread = threading.Thread(target=self._run, args=(load, loaded), name="dise-engine", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, args=(load, loaded), name="dise-engine", daemon=True
+        )
         self._thread.start()
         loaded.result()
 
@@ -93,20 +99,24 @@ class AsyncEngine:
     def submit(self, plan: Plan[T], watch: Watch | None = None) -> Future[tuple[T, float]]:
         """Return the future of the plan's result and the seconds from its admission to its end.
 
-        Raises OverloadedError if max_waiting requests wait already, ClosedError once the engine is closing.
+        Raises OverloadedError if max_waiting requests wait already, ClosedError once the engine is
+        closing.
         """
         future: Future[tuple[T, float]] = Future()
         with self._changed:
             if self._is_closing:
                 raise ClosedError("the engine is shutting down and takes no more requests")
             if len(self._waiting) >= self._max_waiting:
-                raise OverloadedError(f"{self._max_waiting} requests are waiting already; try again later")
+                raise OverloadedError(
+                    f"{self._max_waiting} requests are waiting already; try again later"
+                )
             self._waiting.append(_Ticket(Request(0, plan), future, watch))
             self._changed.notify()
         return future
 
     def close(self, grace: float = 30.0) -> int:
-        """Take no more requests, let those under way end, and fail what is left after `grace` seconds with ClosedError.
+        """Take no more requests, let those under way end, and fail what is left after `grace`
+        seconds with ClosedError.
 
         Returns how many were left.
         """
@@ -139,7 +149,9 @@ class AsyncEngine:
             self._leave()
 
     def _admit(self, max_running: int) -> bool:
-        """Wait for work and give places to those that wait; return False once there is none and will be none."""
+        """Wait for work and give places to those that wait; return False once there is none and
+        will be none.
+        """
         with self._changed:
             while not self._running and not self._waiting:
                 if self._is_closing:

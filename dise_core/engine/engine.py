@@ -11,7 +11,14 @@ import numpy as np
 
 from dise_core.engine.request import Request
 from dise_core.engine.scheduler import Scheduler
-from dise_core.errors import DiseError, InputError, ModelError, ModelOutputError, PlanError, TooLongError
+from dise_core.errors import (
+    DiseError,
+    InputError,
+    ModelError,
+    ModelOutputError,
+    PlanError,
+    TooLongError,
+)
 from dise_core.interfaces import MaskPredictor
 from dise_core.params import EngineConfig
 from dise_core.reading import Plan, Read, Reading, Row
@@ -26,7 +33,9 @@ Answer = Sequence[Reading] | Exception
 
 @dataclass(frozen=True, slots=True)
 class Outcome(Generic[T]):
-    """How one plan ended: its place in the caller's order, its result or its error, and the seconds it took."""
+    """How one plan ended: its place in the caller's order, its result or its error, and the seconds
+    it took.
+    """
 
     index: int
     result: T | None
@@ -41,20 +50,27 @@ class Outcome(Generic[T]):
 
 
 class Engine:
-    """Runs any number of plans on the loaded predictors; a plan alone and in a crowd gets the same answers."""
+    """Runs any number of plans on the loaded predictors; a plan alone and in a crowd gets the same
+    answers.
+    """
 
     def __init__(self, predictors: Mapping[str, MaskPredictor], config: EngineConfig) -> None:
         self._predictors = predictors
-        rooms = {name: predictor.room for name, predictor in predictors.items() if predictor.room is not None}
+        rooms = {
+            name: predictor.room
+            for name, predictor in predictors.items()
+            if predictor.room is not None
+        }
         self._scheduler = Scheduler(config.max_num_seqs, config.max_batch_tokens, rooms)
         self.max_running = config.max_num_seqs
         """The most requests under way at one time."""
 
     def run(self, plans: Iterable[Plan[T]]) -> Iterator[Outcome[T]]:
-        """Yield the outcome of every plan, as they end. Plans are taken from the iterable as room appears.
+        """Yield the outcome of every plan, as they end. Plans are taken from the iterable as room
+        appears.
 
-        A plan that raises, or whose reads are bad, ends with its error and disturbs no other. Closing this iterator
-        closes the plans that are under way.
+        A plan that raises, or whose reads are bad, ends with its error and disturbs no other.
+        Closing this iterator closes the plans that are under way.
         """
         arriving = enumerate(plans)
         running: list[Request] = []
@@ -88,7 +104,9 @@ class Engine:
             running.append(request)
 
     def _sound(self, batch: Batch) -> Batch:
-        """Return the rows that may go to their predictor; a bad row fails its request, with all its other rows."""
+        """Return the rows that may go to their predictor; a bad row fails its request, with all its
+        other rows.
+        """
         for request, row in batch:
             try:
                 self._check(row)
@@ -98,25 +116,33 @@ class Engine:
 
     def _check(self, row: Row) -> None:
         if row.predictor not in self._predictors:
-            raise PlanError(f"no predictor {row.predictor!r} is loaded. Loaded: {', '.join(sorted(self._predictors))}")
+            raise PlanError(
+                f"no predictor {row.predictor!r} is loaded. Loaded: "
+                f"{', '.join(sorted(self._predictors))}"
+            )
         predictor = self._predictors[row.predictor]
         if len(row.token_ids) == 0:
             raise InputError("the text is empty: it needs at least one token")
         if len(row.token_ids) > predictor.max_length:
             raise TooLongError(
-                f"a text of {len(row.token_ids)} tokens is longer than the model's limit of {predictor.max_length}"
+                f"a text of {len(row.token_ids)} tokens is longer than the model's limit of "
+                f"{predictor.max_length}"
             )
         check_token_ids(row.token_ids, predictor.vocab_size)
         if row.guidance is not None:
             check_token_ids(row.guidance.token_ids, predictor.vocab_size)
 
     def _answers(self, batch: Batch) -> list[Answer]:
-        """Return the answers to each row. If the predictor fails on the batch, each row is tried alone to find whose."""
+        """Return the answers to each row. If the predictor fails on the batch, each row is tried
+        alone to find whose.
+        """
         if not batch:
             return []
         questions = [request.reads_of(row) for request, row in batch]
         try:
-            readings = iter(self._read(batch[0][1].predictor, [read for reads in questions for read in reads]))
+            readings = iter(
+                self._read(batch[0][1].predictor, [read for reads in questions for read in reads])
+            )
         except Exception as error:
             if len(batch) == 1:
                 return [error]
@@ -126,7 +152,9 @@ class Engine:
     def _read(self, predictor: str, reads: Sequence[Read]) -> Sequence[Reading]:
         readings = self._predictors[predictor].read(reads)
         if len(readings) != len(reads):
-            raise ModelError(f"predictor {predictor!r} answered {len(readings)} of {len(reads)} reads")
+            raise ModelError(
+                f"predictor {predictor!r} answered {len(readings)} of {len(reads)} reads"
+            )
         return readings
 
 
@@ -137,7 +165,8 @@ def _checked(reads: Sequence[Read], readings: Sequence[Reading]) -> Answer:
         if is_nan.any():
             row = int(np.argmax(is_nan.reshape(len(read.positions), -1).any(axis=1)))
             return ModelOutputError(
-                f"the model's logits at position {int(read.positions[row])} hold NaN or infinity; check its weights, or "
+                f"the model's logits at position {int(read.positions[row])} hold NaN or infinity; "
+                "check its weights, or "
                 "load it with dtype float32"
             )
     return readings

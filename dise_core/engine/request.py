@@ -65,10 +65,11 @@ class Request:
         return [self._reads[index] for index in row.reads]
 
     def settle(self, row: Row, answer: Sequence[Reading] | Exception) -> None:
-        """Take what came of one row: its Readings, or an error, which is raised inside the plan where it waits.
+        """Take what came of one row: its Readings, or an error, which is raised inside the plan
+        where it waits.
 
-        Once all rows are answered the plan runs up to its next question. A row that the plan no longer waits for, because
-        another one failed, is dropped.
+        Once all rows are answered the plan runs up to its next question. A row that the plan no
+        longer waits for, because another one failed, is dropped.
         """
         if row not in self.rows:
             return
@@ -86,7 +87,9 @@ class Request:
         self._plan.close()
 
     def _advance(self, step: Callable[[], object]) -> None:
-        """Run the plan to its next question. Whatever it raises is this request's end, and nobody else's."""
+        """Run the plan to its next question. Whatever it raises is this request's end, and nobody
+        else's.
+        """
         self.rows = []
         self._readings = {}
         try:
@@ -114,7 +117,9 @@ def _checked(reads: object) -> Sequence[Read]:
 
 
 def _explained(error: Exception) -> DiseError:
-    """Return the error, one that is not ours as a PlanError that names it and keeps it as its cause."""
+    """Return the error, one that is not ours as a PlanError that names it and keeps it as its
+    cause.
+    """
     if isinstance(error, DiseError):
         return error
     explained = PlanError(f"{type(error).__name__}: {error}")

@@ -15,7 +15,9 @@ Turn = tuple[Request, Row]
 
 @dataclass(frozen=True, slots=True)
 class Scheduler:
-    """Fills batches within `max_num_seqs` sequences and `max_batch_tokens` tokens, and within each predictor's cache."""
+    """Fills batches within `max_num_seqs` sequences and `max_batch_tokens` tokens, and within each
+    predictor's cache.
+    """
 
     max_num_seqs: int
     max_batch_tokens: int
@@ -24,9 +26,9 @@ class Scheduler:
     def schedule(self, running: list[Request]) -> list[Turn]:
         """Return the rows of the next batch, oldest request first.
 
-        The batch holds rows of one predictor: that of the oldest row that finds room. A row that no batch could hold fails
-        its request. Rows are passed over only for another predictor's turn or for room in a cache, so each is served after
-        finitely many batches.
+        The batch holds rows of one predictor: that of the oldest row that finds room. A row that no
+        batch could hold fails its request. Rows are passed over only for another predictor's turn
+        or for room in a cache, so each is served after finitely many batches.
         """
         batch: list[Turn] = []
         num_seqs = num_tokens = 0
@@ -43,8 +45,8 @@ class Scheduler:
     def _with_room(self, waiting: Iterator[Turn]) -> Iterator[Turn]:
         """Yield the rows that can be kept, or need not be.
 
-        One that finds no room waits, and after it all that need any, until a request ends. If nothing else could run, the
-        oldest runs without.
+        One that finds no room waits, and after it all that need any, until a request ends. If
+        nothing else could run, the oldest runs without.
         """
         free = {name: room.num_free for name, room in self.rooms.items()}
         oldest, is_idle = None, True
@@ -72,7 +74,8 @@ class Scheduler:
 
     def _too_long(self, row: Row) -> TooLongError:
         return TooLongError(
-            f"a text of {len(row.token_ids)} tokens takes {row.num_tokens} tokens of a batch, more than "
+            f"a text of {len(row.token_ids)} tokens takes {row.num_tokens} tokens of a batch, "
+            "more than "
             f"max_batch_tokens={self.max_batch_tokens}; raise that limit or shorten the text",
             "max_batch_tokens",
         )

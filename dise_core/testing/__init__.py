@@ -1,4 +1,5 @@
-"""For plugin authors: conformance kits for each interface, and a small model in numpy to try a strategy on.
+"""For plugin authors: conformance kits for each interface, and a small model in numpy to try a
+strategy on.
 
     from dise_core.testing import check_scorer
 

@@ -1,4 +1,6 @@
-"""What every strategy and adapter must keep to, as one call each. A broken promise raises AssertionError and says which."""
+"""What every strategy and adapter must keep to, as one call each. A broken promise raises
+AssertionError and says which.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,14 @@ import numpy as np
 
 from dise_core.arrays import Ids, Mask
 from dise_core.denoise import Denoiser
-from dise_core.interfaces import LengthController, MaskPredictor, Scorer, Selector, UnmaskingPolicy, UnmaskingStep
+from dise_core.interfaces import (
+    LengthController,
+    MaskPredictor,
+    Scorer,
+    Selector,
+    UnmaskingPolicy,
+    UnmaskingStep,
+)
 from dise_core.noise import Noise
 from dise_core.outputs import Generation, Score
 from dise_core.reading import (
@@ -42,23 +51,35 @@ STRANGE_NAMES = (
 
 
 def check_selector(selector: Selector) -> None:
-    """Check that the selector gives bool [N], the same each time, for texts with and without prompt, response and end."""
+    """Check that the selector gives bool [N], the same each time, for texts with and without
+    prompt, response and end.
+    """
     for text in _texts(SPECIAL):
         before = text.ids.copy()
         mask = selector.select(text)
         _expect(
-            mask.dtype == np.bool_ and mask.shape == (len(text),), f"select must return bool [{len(text)}], not {mask!r}"
+            mask.dtype == np.bool_ and mask.shape == (len(text),),
+            f"select must return bool [{len(text)}], not {mask!r}",
         )
-        _expect(np.array_equal(mask, selector.select(text)), "select must return the same mask for the same text")
+        _expect(
+            np.array_equal(mask, selector.select(text)),
+            "select must return the same mask for the same text",
+        )
         _expect(np.array_equal(before, text.ids), "select must leave the text unchanged")
 
 
-def check_scorer(scorer: Scorer, predictor: MaskPredictor | None = None, tolerance: float = 0.0) -> None:
-    """Check that the scorer's plans run, and give the same finite score alone, again and in a crowd; -inf over nothing.
+def check_scorer(
+    scorer: Scorer, predictor: MaskPredictor | None = None, tolerance: float = 0.0
+) -> None:
+    """Check that the scorer's plans run, and give the same finite score alone, again and in a
+    crowd; -inf over nothing.
 
-    predictor: the model that answers, a toy model if not given. tolerance: how far scores of one text may differ, in nats.
+    predictor: the model that answers, a toy model if not given. tolerance: how far scores of one
+    text may differ, in nats.
     """
-    read: Callable[[Sequence[Read]], Sequence[Reading]] = _read_both if predictor is None else predictor.read
+    read: Callable[[Sequence[Read]], Sequence[Reading]] = (
+        _read_both if predictor is None else predictor.read
+    )
     texts = list(_texts(SPECIAL if predictor is None else predictor.special))
     for text in texts:
         score, nfe = drive(count_nfe(scorer.score(text, _Everything())), read)
@@ -69,8 +90,13 @@ def check_scorer(scorer: Scorer, predictor: MaskPredictor | None = None, toleran
             f"the same text must get the same score, not {score.value} and {again.value}",
         )
         crowd = drive(gather(*(scorer.score(each, _Everything()) for each in (*texts, text))), read)
-        _expect(_is_close(crowd[-1].value, score.value, tolerance), "a text must get the same score alone and beside others")
-        _expect(score.num_positions == 0 or nfe > 0, "a score over some position must ask the model")
+        _expect(
+            _is_close(crowd[-1].value, score.value, tolerance),
+            "a text must get the same score alone and beside others",
+        )
+        _expect(
+            score.num_positions == 0 or nfe > 0, "a score over some position must ask the model"
+        )
     if scorer.asks == "target":
         nothing = drive(scorer.score(texts[0], _Nothing()), read)
         _expect(nothing.value == -math.inf, f"no selected position must give -inf, not {nothing!r}")
@@ -79,7 +105,8 @@ def check_scorer(scorer: Scorer, predictor: MaskPredictor | None = None, toleran
 def check_length_controller(
     controller: LengthController, predictor: MaskPredictor | None = None, tolerance: float = 0.0
 ) -> None:
-    """Check that the controller keeps the prompt, leaves no mask, fits the model, and reports the score of its text.
+    """Check that the controller keeps the prompt, leaves no mask, fits the model, and reports the
+    score of its text.
 
     predictor and tolerance: as check_scorer's.
     """
@@ -90,32 +117,58 @@ def check_length_controller(
         special = predictor.special
         prompt = np.array([3, 1, 4])
         denoiser = Denoiser(special, _Surest(), Noise(0), num_tokens, limit, block_length=4)
-        result, nfe = drive(count_nfe(controller.generate(prompt, denoiser, scorer)), predictor.read)
+        result, nfe = drive(
+            count_nfe(controller.generate(prompt, denoiser, scorer)), predictor.read
+        )
         _check_generation(result, prompt, limit, special)
         again = drive(scorer.evaluate(result.sequence), predictor.read)
         _expect(
             _is_close(again.score.value, result.evaluation.score.value, tolerance),
             "the evaluation must be that of the text that is returned",
         )
-        _expect(sum(step.nfe for step in result.trace) <= nfe, f"the trace must not count more than the {nfe} passes made")
+        _expect(
+            sum(step.nfe for step in result.trace) <= nfe,
+            f"the trace must not count more than the {nfe} passes made",
+        )
         repeated = drive(controller.generate(prompt, denoiser, scorer), predictor.read)
-        _expect(np.array_equal(repeated.sequence.ids, result.sequence.ids), "the same request must give the same text")
+        _expect(
+            np.array_equal(repeated.sequence.ids, result.sequence.ids),
+            "the same request must give the same text",
+        )
 
 
 def check_unmasking_policy(policy: UnmaskingPolicy) -> None:
-    """Check that the policy's choices are distinct indices within the quota, and that denoising with it ends."""
+    """Check that the policy's choices are distinct indices within the quota, and that denoising
+    with it ends.
+    """
     random = np.random.default_rng(0)
     for num_masked in (1, 2, 7):
         for quota in range(1, num_masked + 1):
             confidences = random.random(num_masked)
-            step = UnmaskingStep(np.arange(num_masked) * 2, confidences, quota, quota / num_masked, Noise(quota))
+            step = UnmaskingStep(
+                np.arange(num_masked) * 2, confidences, quota, quota / num_masked, Noise(quota)
+            )
             chosen = policy.choose(step)
-            _expect(np.issubdtype(chosen.dtype, np.integer), f"choose must return integers, not {chosen!r}")
-            _expect(len(set(chosen.tolist())) == len(chosen), f"each index at most once, not {chosen!r}")
-            _expect(all(0 <= index < num_masked for index in chosen), f"indices must be below {num_masked}: {chosen!r}")
+            _expect(
+                np.issubdtype(chosen.dtype, np.integer),
+                f"choose must return integers, not {chosen!r}",
+            )
+            _expect(
+                len(set(chosen.tolist())) == len(chosen), f"each index at most once, not {chosen!r}"
+            )
+            _expect(
+                all(0 <= index < num_masked for index in chosen),
+                f"indices must be below {num_masked}: {chosen!r}",
+            )
             if policy.uses_quota:
-                _expect(1 <= len(chosen) <= quota, f"a policy that uses the quota commits 1..{quota}, not {len(chosen)}")
-            _expect(np.array_equal(confidences, step.confidences), "choose must leave the step unchanged")
+                _expect(
+                    1 <= len(chosen) <= quota,
+                    f"a policy that uses the quota commits 1..{quota}, not {len(chosen)}",
+                )
+            _expect(
+                np.array_equal(confidences, step.confidences),
+                "choose must leave the step unchanged",
+            )
     for settings in ({"tokens_per_step": 2}, {"steps": 4}, {"steps": 4, "eps": 1e-3}):
         denoiser = Denoiser(SPECIAL, policy, Noise(0), 9, 40, block_length=5, **settings)
         text = drive(denoiser.write(np.array([1, 2]), 9), ToyPredictor().read)
@@ -123,45 +176,70 @@ def check_unmasking_policy(policy: UnmaskingPolicy) -> None:
 
 
 def check_mask_predictor(predictor: MaskPredictor, tolerance: float = 1e-4) -> None:
-    """Check that the predictor's readouts agree with each other, alone and in a batch of texts of other lengths.
+    """Check that the predictor's readouts agree with each other, alone and in a batch of texts of
+    other lengths.
 
     tolerance: how far log-probabilities of one text may differ between batches, in nats.
     """
-    _expect(all(0 <= i < predictor.vocab_size for i in predictor.special.eos_ids), "end tokens must be in the vocabulary")
+    _expect(
+        all(0 <= i < predictor.vocab_size for i in predictor.special.eos_ids),
+        "end tokens must be in the vocabulary",
+    )
     texts = _texts_of(predictor)
     reads = [read for ids in texts for read in _questions(ids, predictor)]
     together = predictor.read(reads)
-    _expect(len(together) == len(reads), f"read must answer all {len(reads)} reads, not {len(together)}")
+    _expect(
+        len(together) == len(reads), f"read must answer all {len(reads)} reads, not {len(together)}"
+    )
     for read, reading in zip(reads, together, strict=True):
         [alone] = predictor.read([read])
-        _expect(np.array_equal(alone.token_ids, reading.token_ids), "a read must get the same tokens alone and in a batch")
+        _expect(
+            np.array_equal(alone.token_ids, reading.token_ids),
+            "a read must get the same tokens alone and in a batch",
+        )
         difference = np.abs(alone.logprobs - reading.logprobs).max(initial=0)
-        _expect(difference <= tolerance, f"log-probabilities alone and in a batch differ by {difference}")
-        _expect(bool((reading.logprobs <= tolerance).all()), "log-probabilities must not be above 0")
+        _expect(
+            difference <= tolerance,
+            f"log-probabilities alone and in a batch differ by {difference}",
+        )
+        _expect(
+            bool((reading.logprobs <= tolerance).all()), "log-probabilities must not be above 0"
+        )
     for start in range(0, len(reads), 5):
         _check_readouts(reads[start : start + 5], together[start : start + 5], tolerance)
 
 
-def check_claims(adapter: type[MaskPredictor], claimed: Sequence[str], not_claimed: Sequence[str] = ()) -> None:
-    """Check that the adapter claims the models that are its own, and neither claims others nor fails over them.
+def check_claims(
+    adapter: type[MaskPredictor], claimed: Sequence[str], not_claimed: Sequence[str] = ()
+) -> None:
+    """Check that the adapter claims the models that are its own, and neither claims others nor
+    fails over them.
 
-    claimed: names, folders or hub ids of models that it loads. not_claimed: those of other families, beside the names that
-    are tried here: nonsense, paths of nothing, a hub id, and folders that are empty or hold a config.json that is broken or
-    a stranger's. An adapter that asks the hub asks for that id too: set HF_HUB_OFFLINE=1 to keep tests off the network.
+    claimed: names, folders or hub ids of models that it loads. not_claimed: those of other
+    families, beside the names that are tried here: nonsense, paths of nothing, a hub id, and
+    folders that are empty or hold a config.json that is broken or a stranger's. An adapter that
+    asks the hub asks for that id too: set HF_HUB_OFFLINE=1 to keep tests off the network.
     """
     for model in claimed:
         _expect(_claim(adapter, model), f"claims({model!r}) must be True: the model is its own")
     with TemporaryDirectory() as folder:
         for model in (*not_claimed, *STRANGE_NAMES, *_strange_folders(Path(folder))):
-            _expect(not _claim(adapter, model), f"claims({model!r}) must be False: the model is none of its own")
+            _expect(
+                not _claim(adapter, model),
+                f"claims({model!r}) must be False: the model is none of its own",
+            )
 
 
 def _claim(adapter: type[MaskPredictor], model: str) -> bool:
     try:
         is_claimed = adapter.claims(model)
     except Exception as error:
-        raise AssertionError(f"claims({model!r}) must not raise, whatever the name: {error!r}") from error
-    _expect(isinstance(is_claimed, bool), f"claims({model!r}) must return a bool, not {is_claimed!r}")
+        raise AssertionError(
+            f"claims({model!r}) must not raise, whatever the name: {error!r}"
+        ) from error
+    _expect(
+        isinstance(is_claimed, bool), f"claims({model!r}) must return a bool, not {is_claimed!r}"
+    )
     return is_claimed
 
 
@@ -186,15 +264,25 @@ def _is_close(one: float, other: float, tolerance: float) -> bool:
 
 def _check_score(score: Score, text: TokenSequence) -> None:
     _expect(not math.isnan(score.value), "a score must not be NaN")
-    _expect((score.value == -math.inf) == (score.num_positions == 0), f"-inf if and only if nothing is scored: {score!r}")
-    inside = score.num_positions == 0 or (score.positions.min() >= 0 and score.positions.max() < len(text))
+    _expect(
+        (score.value == -math.inf) == (score.num_positions == 0),
+        f"-inf if and only if nothing is scored: {score!r}",
+    )
+    inside = score.num_positions == 0 or (
+        score.positions.min() >= 0 and score.positions.max() < len(text)
+    )
     _expect(bool(inside), f"a score's positions must lie in the text: {score.positions!r}")
-    _expect(score.standard_error is None or score.standard_error >= 0, f"a standard error is at least 0: {score!r}")
+    _expect(
+        score.standard_error is None or score.standard_error >= 0,
+        f"a standard error is at least 0: {score!r}",
+    )
 
 
 def _check_generation(result: Generation, prompt: Ids, limit: int, special: SpecialTokens) -> None:
     text = result.sequence
-    _expect(np.array_equal(text.prompt, prompt), f"the prompt must stay {prompt!r}, not {text.prompt!r}")
+    _expect(
+        np.array_equal(text.prompt, prompt), f"the prompt must stay {prompt!r}, not {text.prompt!r}"
+    )
     _expect(not (text.ids == special.mask_id).any(), f"no mask may be left: {text.ids!r}")
     _expect(len(text) <= limit, f"a text of {len(text)} tokens does not fit a model of {limit}")
 
@@ -214,10 +302,19 @@ def _check_readouts(reads: Sequence[Read], readings: Sequence[Reading], toleranc
         difference = np.abs(everything.logprobs[rows, tokens] - logprobs).max(initial=0)
         _expect(difference <= tolerance, f"{name} differs from the distribution by {difference}")
     best = everything.logprobs.max(axis=1)
-    _expect(bool((top.logprobs[:, 0] >= best - tolerance).all()), "TopLogProbs must start with the likeliest token")
+    _expect(
+        bool((top.logprobs[:, 0] >= best - tolerance).all()),
+        "TopLogProbs must start with the likeliest token",
+    )
     forbidden = reads[2].readout.forbidden if isinstance(reads[2].readout, Candidates) else ()
-    _expect(not np.isin(greedy.token_ids, forbidden).any(), "a forbidden token must never be a candidate")
-    _expect(bool(np.allclose(greedy.confidences, np.exp(greedy.logprobs), atol=1e-3)), "confidence is the probability")
+    _expect(
+        not np.isin(greedy.token_ids, forbidden).any(),
+        "a forbidden token must never be a candidate",
+    )
+    _expect(
+        bool(np.allclose(greedy.confidences, np.exp(greedy.logprobs), atol=1e-3)),
+        "confidence is the probability",
+    )
 
 
 def _texts_of(predictor: MaskPredictor) -> list[Ids]:

@@ -1,4 +1,6 @@
-"""A mask predictor in numpy, naive and in float64: every logit depends on every token of the text."""
+"""A mask predictor in numpy, naive and in float64: every logit depends on every token of
+the text.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,15 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from dise_core import Candidates, Distribution, MaskPredictor, Read, Reading, TokenLogProbs, TopLogProbs
+from dise_core import (
+    Candidates,
+    Distribution,
+    MaskPredictor,
+    Read,
+    Reading,
+    TokenLogProbs,
+    TopLogProbs,
+)
 from dise_core.arrays import Ids
 from dise_core.interfaces import Tokenizer
 from dise_core.params import EngineConfig
@@ -33,7 +43,9 @@ class LetterTokenizer(Tokenizer):
     def encode(self, text: str) -> Ids:
         return np.array([LETTERS.index(letter) for letter in text], dtype=np.int64)
 
-    def chat_text(self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True) -> str:
+    def chat_text(
+        self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True
+    ) -> str:
         raise NotImplementedError
 
     @property
@@ -49,7 +61,9 @@ class LetterTokenizer(Tokenizer):
 
 
 class ToyPredictor(MaskPredictor):
-    """Logits from a fixed random network. `batches` records the token ids of every row of every call."""
+    """Logits from a fixed random network. `batches` records the token ids of every row of every
+    call.
+    """
 
     def __init__(self, max_length: int = 40, seed: int = 0) -> None:
         generator = np.random.default_rng(seed)
@@ -92,7 +106,9 @@ class ToyPredictor(MaskPredictor):
 
 def naive_readout(logits: Logits, read: Read) -> Reading:
     """Return the answer to a read from logits [M, V], one row and one token at a time."""
-    logprobs = np.array([row - math.log(sum(math.exp(x - row.max()) for x in row)) - row.max() for row in logits])
+    logprobs = np.array(
+        [row - math.log(sum(math.exp(x - row.max()) for x in row)) - row.max() for row in logits]
+    )
     match readout := read.readout:
         case TokenLogProbs():
             values = [row[target] for row, target in zip(logprobs, readout.targets, strict=True)]
@@ -101,26 +117,36 @@ def naive_readout(logits: Logits, read: Read) -> Reading:
             order = np.argsort(-logprobs, axis=1, kind="stable")[:, : readout.k]
             return Reading(order, np.take_along_axis(logprobs, order, 1).astype(np.float32))
         case Distribution():
-            return Reading(np.tile(np.arange(logits.shape[1]), (len(logits), 1)), logprobs.astype(np.float32))
+            return Reading(
+                np.tile(np.arange(logits.shape[1]), (len(logits), 1)), logprobs.astype(np.float32)
+            )
         case Candidates():
             return _naive_candidates(logits, logprobs, readout, read.positions)
 
 
-def _naive_candidates(logits: Logits, logprobs: Logits, readout: Candidates, positions: Ids) -> Reading:
+def _naive_candidates(
+    logits: Logits, logprobs: Logits, readout: Candidates, positions: Ids
+) -> Reading:
     tokens, confidences = [], []
     for row, (position, row_logprobs) in enumerate(zip(positions, logprobs, strict=True)):
         allowed = {i: x for i, x in enumerate(logits[row]) if i not in readout.forbidden}
         best_first = sorted(allowed, key=lambda i: -allowed[i])
         token = best_first[0]
-        drawn_from = _naive_filter({i: allowed[i] / (readout.temperature or 1.0) for i in best_first}, readout)
+        drawn_from = _naive_filter(
+            {i: allowed[i] / (readout.temperature or 1.0) for i in best_first}, readout
+        )
         if readout.temperature > 0:
             assert readout.noise is not None
             token = _naive_draw(drawn_from, float(readout.noise.uniforms(np.array([position]))[0]))
         untempered = dict(enumerate(np.exp(row_logprobs).tolist()))
         tokens.append(token)
-        confidences.append(_naive_confidence(drawn_from if readout.is_tempered else untempered, token, readout))
+        confidences.append(
+            _naive_confidence(drawn_from if readout.is_tempered else untempered, token, readout)
+        )
     chosen = np.array(tokens, dtype=np.int64)
-    return Reading(chosen, logprobs[np.arange(len(chosen)), chosen].astype(np.float32), np.array(confidences))
+    return Reading(
+        chosen, logprobs[np.arange(len(chosen)), chosen].astype(np.float32), np.array(confidences)
+    )
 
 
 def _naive_confidence(probabilities: dict[int, float], token: int, readout: Candidates) -> float:

@@ -14,9 +14,13 @@ from safetensors.torch import load_file, save_file
 
 
 def average(folders: list[Path], output: Path) -> None:
-    """Write the mean of the checkpoints' weights, in bfloat16, with the other files of the first one."""
+    """Write the mean of the checkpoints' weights, in bfloat16, with the other files of the first
+    one.
+    """
     weights = [load_file(folder / "model.safetensors") for folder in folders]
-    mean = {name: torch.stack([each[name].float() for each in weights]).mean(0) for name in weights[0]}
+    mean = {
+        name: torch.stack([each[name].float() for each in weights]).mean(0) for name in weights[0]
+    }
     output.mkdir(parents=True, exist_ok=True)
     for file in folders[0].iterdir():
         if file.suffix != ".safetensors":
@@ -27,7 +31,9 @@ def average(folders: list[Path], output: Path) -> None:
 
 def main() -> None:
     """Average the named folders."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("checkpoints", type=Path, nargs="+")
     args = parser.parse_args()

@@ -1,4 +1,5 @@
-"""Compare length controllers on the embedded model, for base lengths in which the answer does not always fit.
+"""Compare length controllers on the embedded model, for base lengths in which the answer does not
+always fit.
 
 python examples/countdown_model/compare_lengths.py --problems countdown_cd3_test.jsonl
 """
@@ -27,7 +28,12 @@ def controllers(base: int) -> list[tuple[str, int, str, dict[str, Any]]]:
         (f"fixed, {base}", base, "fixed", {}),
         (f"fixed, {base + MAX_ITERATIONS}", base + MAX_ITERATIONS, "fixed", {}),
         *(
-            (f"dise-flexible from {base}, K = {k}", base, "dise-flexible", {"patience": k, "max_iterations": MAX_ITERATIONS})
+            (
+                f"dise-flexible from {base}, K = {k}",
+                base,
+                "dise-flexible",
+                {"patience": k, "max_iterations": MAX_ITERATIONS},
+            )
             for k in (2, 3, 4)
         ),
         (f"daedal from {base}", base, "daedal", {}),
@@ -42,23 +48,32 @@ def compare(llm: LLM, problems: Sequence[Problem], selector: str) -> None:
     for base in BASE_LENGTHS:
         for label, max_tokens, controller, settings in controllers(base):
             params = SamplingParams(
-                max_tokens=max_tokens, block_length=16, length=controller, length_settings=settings, selector=selector
+                max_tokens=max_tokens,
+                block_length=16,
+                length=controller,
+                length_settings=settings,
+                selector=selector,
             )
             started = time.perf_counter()
             answers = llm.generate([problem.prompt for problem in problems], params)
             seconds = time.perf_counter() - started
-            solved = np.mean([is_correct(a.outputs[0].text, p) for a, p in zip(answers, problems, strict=True)])
+            solved = np.mean(
+                [is_correct(a.outputs[0].text, p) for a, p in zip(answers, problems, strict=True)]
+            )
             nfe = np.mean([answer.usage.nfe for answer in answers])
             tokens = np.mean([len(answer.outputs[0].token_ids) for answer in answers])
             print(
-                f"| {label} | {solved:.1%} | {nfe:.1f} | {seconds / len(problems) * 1e3:.0f} | {tokens:.1f} |",
+                f"| {label} | {solved:.1%} | {nfe:.1f} | {seconds / len(problems) * 1e3:.0f} | "
+                f"{tokens:.1f} |",
                 flush=True,
             )
 
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--problems", type=Path)
     parser.add_argument("--model", default="countdown")
     parser.add_argument("--selector", default="last-10")

@@ -1,4 +1,5 @@
-"""Compare scorers on the same answers of the embedded model: what they cost, and whether they know right from wrong.
+"""Compare scorers on the same answers of the embedded model: what they cost, and whether they know
+right from wrong.
 
 python examples/countdown_model/compare_scorers.py --problems countdown_cd3_test.jsonl
 """
@@ -36,13 +37,23 @@ SCORERS: tuple[tuple[str, dict[str, Any], str], ...] = (
 )
 
 
-def answers(llm: LLM, problems: Sequence[Problem], temperature: float) -> tuple[list[TokenSequence], np.ndarray]:
+def answers(
+    llm: LLM, problems: Sequence[Problem], temperature: float
+) -> tuple[list[TokenSequence], np.ndarray]:
     """Return five answers to each problem as texts, and which are right, bool [problems, 5]."""
-    params = SamplingParams(max_tokens=48, block_length=16, temperature=temperature, n=NUM_ANSWERS, seed=0)
+    params = SamplingParams(
+        max_tokens=48, block_length=16, temperature=temperature, n=NUM_ANSWERS, seed=0
+    )
     texts, is_right = [], []
-    for answer, problem in zip(llm.generate([problem.prompt for problem in problems], params), problems, strict=True):
+    for answer, problem in zip(
+        llm.generate([problem.prompt for problem in problems], params), problems, strict=True
+    ):
         for output in sorted(answer.outputs, key=lambda output: output.index):
-            texts.append(TokenSequence.of(answer.prompt_token_ids, output.token_ids, llm.predictor.special, 16))
+            texts.append(
+                TokenSequence.of(
+                    answer.prompt_token_ids, output.token_ids, llm.predictor.special, 16
+                )
+            )
             is_right.append(is_correct(output.text, problem))
     return texts, np.array(is_right).reshape(-1, NUM_ANSWERS)
 
@@ -50,24 +61,38 @@ def answers(llm: LLM, problems: Sequence[Problem], temperature: float) -> tuple[
 def compare(llm: LLM, texts: Sequence[TokenSequence], is_right: np.ndarray) -> None:
     """Print a row of the table for each scorer."""
     mixed = is_right.any(axis=1) & ~is_right.all(axis=1)
-    print(f"{len(is_right)} problems, {is_right.mean():.1%} of the answers right, {mixed.sum()} problems with both kinds")
-    print(f"best of {NUM_ANSWERS} at best {is_right.any(axis=1).mean():.1%}, by chance {is_right.mean():.1%}\n")
-    print(f"| scorer | over | NFE | ms per answer | ROC-AUC pooled | per question | best of {NUM_ANSWERS} |")
+    print(
+        f"{len(is_right)} problems, {is_right.mean():.1%} of the answers right, {mixed.sum()} "
+        "problems with both kinds"
+    )
+    print(
+        f"best of {NUM_ANSWERS} at best {is_right.any(axis=1).mean():.1%}, by chance "
+        f"{is_right.mean():.1%}\n"
+    )
+    print(
+        "| scorer | over | NFE | ms per answer | ROC-AUC pooled | per question | best of "
+        f"{NUM_ANSWERS} |"
+    )
     print("| --- | --- | ---: | ---: | ---: | ---: | ---: |")
     for name, settings, selector_name in SCORERS:
         scorer, selector = llm.catalog.scorer(name, settings), llm.catalog.selector(selector_name)
         started = time.perf_counter()
         outcomes = list(llm.engine.run(count_nfe(scorer.score(text, selector)) for text in texts))
         seconds = time.perf_counter() - started
-        results = [outcome.unwrap() for outcome in sorted(outcomes, key=lambda outcome: outcome.index)]
+        results = [
+            outcome.unwrap() for outcome in sorted(outcomes, key=lambda outcome: outcome.index)
+        ]
         scores = np.array([score.value for score, _ in results]).reshape(is_right.shape)
         pooled = roc_auc(scores.ravel().tolist(), is_right.ravel().tolist())
-        each = [roc_auc(scores[row].tolist(), is_right[row].tolist()) for row in np.flatnonzero(mixed)]
+        each = [
+            roc_auc(scores[row].tolist(), is_right[row].tolist()) for row in np.flatnonzero(mixed)
+        ]
         best = is_right[np.arange(len(scores)), scores.argmax(axis=1)].mean()
         label = " ".join([name, *(f"{key}={value}" for key, value in settings.items())])
         nfe = np.mean([nfe for _, nfe in results])
         print(
-            f"| {label} | {selector_name} | {nfe:.1f} | {seconds / len(texts) * 1e3:.2f} | {pooled:.3f} | "
+            f"| {label} | {selector_name} | {nfe:.1f} | {seconds / len(texts) * 1e3:.2f} | "
+            f"{pooled:.3f} | "
             f"{np.mean(each):.3f} | {best:.1%} |",
             flush=True,
         )
@@ -75,7 +100,9 @@ def compare(llm: LLM, texts: Sequence[TokenSequence], is_right: np.ndarray) -> N
 
 def main() -> None:
     """Write the answers and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--problems", type=Path)
     parser.add_argument("--model", default="countdown")
     parser.add_argument("--temperature", type=float, default=0.7)

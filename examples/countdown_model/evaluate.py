@@ -2,7 +2,8 @@
 
 python examples/countdown_model/evaluate.py --problems countdown_cd3_test.jsonl
 
-Each line of the file is {"input": "83,18,75", "output": "10"}. Without a file, 256 held-out problems are drawn, seeded.
+Each line of the file is {"input": "83,18,75", "output": "10"}. Without a file, 256 held-out
+problems are drawn, seeded.
 """
 
 from __future__ import annotations
@@ -42,21 +43,35 @@ def roc_auc(scores: Sequence[float], is_right: Sequence[bool]) -> float:
 def greedy(llm: LLM, problems: Sequence[Problem]) -> None:
     """Print the share solved at temperature 0, by schedule."""
     for tokens_per_step, block_length in ((2, 16), (1, 16), (1, 48)):
-        params = SamplingParams(max_tokens=48, block_length=block_length, tokens_per_step=tokens_per_step)
+        params = SamplingParams(
+            max_tokens=48, block_length=block_length, tokens_per_step=tokens_per_step
+        )
         started = time.perf_counter()
         answers = llm.generate([problem.prompt for problem in problems], params)
-        solved = sum(is_correct(answer.outputs[0].text, problem) for answer, problem in zip(answers, problems, strict=True))
+        solved = sum(
+            is_correct(answer.outputs[0].text, problem)
+            for answer, problem in zip(answers, problems, strict=True)
+        )
         print(
-            f"greedy, {tokens_per_step} a step, blocks of {block_length}: {solved} of {len(problems)} solved, "
+            f"greedy, {tokens_per_step} a step, blocks of {block_length}: {solved} of "
+            f"{len(problems)} solved, "
             f"{solved / len(problems):.1%}, {time.perf_counter() - started:.1f} s",
             flush=True,
         )
 
 
 def sampled(llm: LLM, problems: Sequence[Problem], temperature: float) -> None:
-    """Print, for 5 answers a problem, the shares solved and the ROC-AUC of DiSE by selector, pooled and per question."""
+    """Print, for 5 answers a problem, the shares solved and the ROC-AUC of DiSE by selector, pooled
+    and per question.
+    """
     params = SamplingParams(
-        max_tokens=48, block_length=16, tokens_per_step=2, temperature=temperature, n=NUM_ANSWERS, selector="full", seed=0
+        max_tokens=48,
+        block_length=16,
+        tokens_per_step=2,
+        temperature=temperature,
+        n=NUM_ANSWERS,
+        selector="full",
+        seed=0,
     )
     answers = llm.generate([problem.prompt for problem in problems], params)
     is_right = [
@@ -73,11 +88,14 @@ def sampled(llm: LLM, problems: Sequence[Problem], temperature: float) -> None:
         scores = rescored(llm, answers, selector)
         table = np.array(scores).reshape(-1, NUM_ANSWERS)
         mixed = [row for row in range(len(table)) if 0 < by_question[row].sum() < NUM_ANSWERS]
-        per_question = np.mean([roc_auc(table[row].tolist(), by_question[row].tolist()) for row in mixed])
+        per_question = np.mean(
+            [roc_auc(table[row].tolist(), by_question[row].tolist()) for row in mixed]
+        )
         best = by_question[np.arange(len(table)), table.argmax(axis=1)].mean()
         print(
             f"  DiSE over {selector:14s} ROC-AUC pooled {roc_auc(scores, is_right):.3f}, "
-            f"per question {per_question:.3f} ({len(mixed)} questions), best of {NUM_ANSWERS} {best:.1%}",
+            f"per question {per_question:.3f} ({len(mixed)} questions), best of {NUM_ANSWERS} "
+            f"{best:.1%}",
             flush=True,
         )
 
@@ -92,7 +110,9 @@ def rescored(llm: LLM, answers: Sequence[RequestOutput], selector: str) -> list[
 
 def main() -> None:
     """Print the figures of the model card."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--problems", type=Path)
     parser.add_argument("--model", default="countdown")
     parser.add_argument("--temperature", type=float, default=0.7)

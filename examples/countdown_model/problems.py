@@ -40,7 +40,9 @@ class Problem:
 
     @property
     def is_held_out(self) -> bool:
-        """True for the problems of held_out.txt, and for one in 256 of all others: none of them is trained on."""
+        """True for the problems of held_out.txt, and for one in 256 of all others: none of them is
+        trained on.
+        """
         return self.digest in held_out() or self.digest.startswith("00")
 
 
@@ -51,13 +53,17 @@ def held_out() -> frozenset[str]:
 
 
 def parse_prompt(prompt: str) -> Problem:
-    """Return the problem of a prompt such as "83,18,75 -> 10". Raises ValueError for anything else."""
+    """Return the problem of a prompt such as "83,18,75 -> 10". Raises ValueError for
+    anything else.
+    """
     numbers, _, target = prompt.partition("->")
     return Problem(tuple(int(number) for number in numbers.split(",")), int(target))
 
 
 def draw_problem(random: Random, num_numbers: int) -> Problem:
-    """Return a solvable problem that is not held out; about one in 16 of three numbers needs * or /."""
+    """Return a solvable problem that is not held out; about one in 16 of three numbers needs * or
+    /.
+    """
     needs_product = num_numbers == 3 and random.random() < 1 / 16
     while (problem := _draw(random, num_numbers, needs_product)) is None or problem.is_held_out:
         pass
@@ -65,22 +71,29 @@ def draw_problem(random: Random, num_numbers: int) -> Problem:
 
 
 def held_out_problems(random: Random, count: int) -> list[Problem]:
-    """Return problems of three numbers that are held out from training and can be solved with + and -."""
+    """Return problems of three numbers that are held out from training and can be solved with + and
+    -.
+    """
     drawn = iter(lambda: _draw(random, 3, needs_product=False), object())
-    return list(islice((problem for problem in drawn if problem is not None and problem.is_held_out), count))
+    return list(
+        islice((problem for problem in drawn if problem is not None and problem.is_held_out), count)
+    )
 
 
 def solution(problem: Problem) -> str | None:
     """Return the one solution that the model is taught, None if there is none of its kind.
 
-    A signed sum where one exists, first what is added and then what is subtracted, each in the problem's order; else
-    one operation after the other with a * or /. One step per operation, then the expression in answer marks.
+    A signed sum where one exists, first what is added and then what is subtracted, each in the
+    problem's order; else one operation after the other with a * or /. One step per operation, then
+    the expression in answer marks.
     """
     return next(_signed_sums(problem), None) or next(_chains(problem), None)
 
 
 def is_correct(answer: str, problem: Problem) -> bool:
-    """Return whether the text holds, in answer marks, an expression of the numbers, each once, that makes the target."""
+    """Return whether the text holds, in answer marks, an expression of the numbers, each once, that
+    makes the target.
+    """
     found = re.search(r"<answer>([0-9+\-*/()]{1,200})</answer>", answer)
     if found is None or sorted(map(int, re.findall(r"\d+", found[1]))) != sorted(problem.numbers):
         return False
@@ -91,7 +104,9 @@ def is_correct(answer: str, problem: Problem) -> bool:
 
 
 def _draw(random: Random, num_numbers: int, needs_product: bool) -> Problem | None:
-    """Return a problem that is solvable with + and - if and only if it needs no product, or None."""
+    """Return a problem that is solvable with + and - if and only if it needs no product,
+    or None.
+    """
     numbers = [random.randint(1, 100) for _ in range(num_numbers)]
     kinds = random.choices("+-*/" if needs_product else "+-", k=num_numbers - 1)
     if needs_product and not {"*", "/"} & set(kinds):
@@ -109,7 +124,10 @@ def _draw(random: Random, num_numbers: int, needs_product: bool) -> Problem | No
 def _signed_sums(problem: Problem) -> Iterator[str]:
     for signs in product("+-", repeat=len(problem.numbers)):
         ordered = sorted(zip(signs, problem.numbers, strict=True), key=lambda term: term[0] == "-")
-        if ordered[0][0] == "+" and sum(n if sign == "+" else -n for sign, n in ordered) == problem.target:
+        if (
+            ordered[0][0] == "+"
+            and sum(n if sign == "+" else -n for sign, n in ordered) == problem.target
+        ):
             yield written([number for _, number in ordered], [sign for sign, _ in ordered[1:]])
 
 
@@ -119,7 +137,9 @@ def _chains(problem: Problem) -> Iterator[str]:
             values = [Fraction(numbers[0])]
             for kind, number in zip(kinds, numbers[1:], strict=True):
                 values.append(_apply(values[-1], kind, number))
-            if values[-1] == problem.target and all(v.denominator == 1 and 0 <= v <= LARGEST for v in values):
+            if values[-1] == problem.target and all(
+                v.denominator == 1 and 0 <= v <= LARGEST for v in values
+            ):
                 yield written(list(numbers), list(kinds))
 
 
@@ -142,7 +162,9 @@ def _apply(value: Fraction, kind: str, number: int) -> Fraction:
 
 
 def value_of(node: ast.expr) -> Fraction:
-    """Return the exact value of an expression of whole numbers and + - * /; ValueError for anything else."""
+    """Return the exact value of an expression of whole numbers and + - * /; ValueError for anything
+    else.
+    """
     match node:
         case ast.Constant(value=int() as number):
             return Fraction(number)

@@ -23,7 +23,8 @@ CHAT_TEMPLATE = (
     "{% for message in messages %}"
     "{% if message['role'] == 'user' %}<|user|>{{ message['content'] }}"
     "{% elif message['role'] == 'assistant' %}<|assistant|>{{ message['content'] }}<|endoftext|>"
-    "{% else %}{{ raise_exception('this model knows the roles user and assistant, not ' + message['role']) }}{% endif %}"
+    "{% else %}{{ raise_exception('this model knows the roles user and assistant, not '"
+    " + message['role']) }}{% endif %}"
     "{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
 

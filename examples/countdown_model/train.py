@@ -56,16 +56,21 @@ CONFIG = {
 }
 
 WIDTHS = "48:12,64:5,144:1"
-"""Tokens in a row, and how often a batch is that wide. End tokens fill a row, as in LLaDA's fine-tuning."""
+"""Tokens in a row, and how often a batch is that wide. End tokens fill a row, as in LLaDA's
+fine-tuning.
+"""
 
 FINISHED_WEIGHT = 1.0
-"""How much a token of a finished text counts beside the tokens of a masked one, whose expected weight is 1."""
+"""How much a token of a finished text counts beside the tokens of a masked one, whose expected
+weight is 1.
+"""
 
 TOKENIZER = countdown_tokenizer.build()
 
 NUM_NUMBERS = {2: 1, 3: 26, 4: 3}
-"""Numbers in a problem, and how often one is drawn. A text that is longer than its row is drawn again, so that four numbers
-and bracketed products appear in the wider rows only."""
+"""Numbers in a problem, and how often one is drawn. A text that is longer than its row is drawn
+again, so that four numbers and bracketed products appear in the wider rows only.
+"""
 
 BLOCK_NAMES = {
     "input_layernorm": "attn_norm",
@@ -102,9 +107,11 @@ def build_model() -> LlamaForCausalLM:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Rows to learn from: true ids [B, W], which of them are the response (with its end tokens), and what is shown.
+    """Rows to learn from: true ids [B, W], which of them are the response (with its end tokens),
+    and what is shown.
 
-    `shown` differs from `ids` in the last rows only, the finished texts with mistakes, whose number is `num_finished`.
+    `shown` differs from `ids` in the last rows only, the finished texts with mistakes, whose number
+    is `num_finished`.
     """
 
     ids: Tensor
@@ -122,20 +129,27 @@ def draw_batch(random: Random, size: int, widths: dict[int, int], num_finished: 
     row = 0
     while row < size:
         problem = draw_problem(random, random.choices(list(NUM_NUMBERS), NUM_NUMBERS.values())[0])
-        prompt, response = tokens(f"{USER}{problem.prompt}{ASSISTANT}"), tokens(str(solution(problem)))
+        prompt, response = (
+            tokens(f"{USER}{problem.prompt}{ASSISTANT}"),
+            tokens(str(solution(problem))),
+        )
         if len(prompt) + len(response) <= width:
             end = len(prompt) + len(response)
             ids[row, :end] = torch.tensor(prompt + response)
             is_response[row, : len(prompt)] = False
             shown[row] = ids[row]
             if row >= size - num_finished:
-                shown[row, len(prompt) : end] = torch.tensor(with_mistakes(random, problem, response))
+                shown[row, len(prompt) : end] = torch.tensor(
+                    with_mistakes(random, problem, response)
+                )
             row += 1
     return Batch(ids, is_response, shown, num_finished)
 
 
 def with_mistakes(random: Random, problem: Problem, response: list[int]) -> list[int]:
-    """Return a response of the same length: as it is, with random tokens, or the answer to a problem that was misread."""
+    """Return a response of the same length: as it is, with random tokens, or the answer to a
+    problem that was misread.
+    """
     kind = random.choice(("right", "random", "random", "misread"))
     if kind == "misread":
         for _ in range(20):
@@ -154,7 +168,9 @@ def another(random: Random, token: int) -> int:
 
 
 def misread(random: Random, problem: Problem) -> str:
-    """Return an answer with one digit misread or other signs: consistent in itself, and not what was asked."""
+    """Return an answer with one digit misread or other signs: consistent in itself, and not what
+    was asked.
+    """
     numbers = list(problem.numbers)
     random.shuffle(numbers)
     if random.random() < 0.5:
@@ -173,21 +189,30 @@ def tokens(text: str) -> list[int]:
 
 
 def loss_of(model: LlamaForCausalLM, batch: Batch, device: str) -> Tensor:
-    """Return LLaDA's fine-tuning loss: response tokens masked with probability t, cross-entropy weighted by 1/t.
+    """Return LLaDA's fine-tuning loss: response tokens masked with probability t, cross-entropy
+    weighted by 1/t.
 
-    t is uniform; a batch takes evenly spaced values with one random offset, which lowers the variance. In the finished
-    texts nothing is masked and each response token has the weight FINISHED_WEIGHT: what should stand here, given a text
-    that may be wrong?
+    t is uniform; a batch takes evenly spaced values with one random offset, which lowers the
+    variance. In the finished texts nothing is masked and each response token has the weight
+    FINISHED_WEIGHT: what should stand here, given a text that may be wrong?
     """
     size, is_response = len(batch.ids), batch.is_response.to(device)
     is_finished = torch.arange(size, device=device)[:, None] >= size - batch.num_finished
-    t = ((torch.arange(size) + torch.rand(1)) / size)[torch.randperm(size), None].clamp(min=1e-3).to(device)
+    t = (
+        ((torch.arange(size) + torch.rand(1)) / size)[torch.randperm(size), None]
+        .clamp(min=1e-3)
+        .to(device)
+    )
     is_masked = (torch.rand(is_response.shape, device=device) < t) & is_response & ~is_finished
     weights = torch.where(is_finished, FINISHED_WEIGHT * is_response, is_masked / t)
     ids = batch.ids.to(device)
     with torch.autocast(device, dtype=torch.bfloat16):
-        logits = model(torch.where(is_masked, CONFIG["mask_token_id"], batch.shown.to(device))).logits
-    losses = functional.cross_entropy(logits.float().flatten(0, 1), ids.flatten(), reduction="none").view_as(ids)
+        logits = model(
+            torch.where(is_masked, CONFIG["mask_token_id"], batch.shown.to(device))
+        ).logits
+    losses = functional.cross_entropy(
+        logits.float().flatten(0, 1), ids.flatten(), reduction="none"
+    ).view_as(ids)
     return (losses * weights / is_response.sum(1, keepdim=True)).sum() / size
 
 
@@ -200,7 +225,9 @@ def make_optimizers(model: LlamaForCausalLM) -> list[torch.optim.Optimizer]:
 
 
 def learning_rate_factor(step: int, num_steps: int) -> float:
-    """Return the share of the peak rate: 50 steps up, then the peak, then straight down to 0 over the last 70 %."""
+    """Return the share of the peak rate: 50 steps up, then the peak, then straight down to 0 over
+    the last 70 %.
+    """
     return min(1.0, (step + 1) / 50, (num_steps - step) / (0.7 * num_steps))
 
 
@@ -218,7 +245,9 @@ class Settings:
 
 
 def train(model: LlamaForCausalLM, settings: Settings) -> Iterator[tuple[int, float]]:
-    """Train the model in place; yield (step, mean loss since the last) every 50 steps and at the end."""
+    """Train the model in place; yield (step, mean loss since the last) every 50 steps and at the
+    end.
+    """
     random = Random(settings.seed)
     compiled = torch.compile(model, dynamic=False)
     optimizers = make_optimizers(model)
@@ -253,7 +282,9 @@ def named_weights(model: LlamaForCausalLM) -> dict[str, Tensor]:
     }
     for index, layer in enumerate(model.model.layers):
         for ours, official in BLOCK_NAMES.items():
-            weights[f"model.transformer.blocks.{index}.{official}.weight"] = layer.get_submodule(ours).weight
+            weights[f"model.transformer.blocks.{index}.{official}.weight"] = layer.get_submodule(
+                ours
+            ).weight
     return weights
 
 
@@ -267,7 +298,10 @@ def load(model: LlamaForCausalLM, folder: Path) -> None:
 
 def save(model: LlamaForCausalLM, folder: Path) -> None:
     """Write the model in LLaDA's checkpoint format: bfloat16, official weight names."""
-    rounded = {name: weight.detach().to("cpu", torch.bfloat16).contiguous() for name, weight in named_weights(model).items()}
+    rounded = {
+        name: weight.detach().to("cpu", torch.bfloat16).contiguous()
+        for name, weight in named_weights(model).items()
+    }
     folder.mkdir(parents=True, exist_ok=True)
     save_file(rounded, folder / "model.safetensors.part", metadata={"format": "pt"})
     os.replace(folder / "model.safetensors.part", folder / "model.safetensors")
@@ -277,20 +311,36 @@ def save(model: LlamaForCausalLM, folder: Path) -> None:
 
 def main() -> None:
     """Train, log a JSON line every 50 steps, and save every 250 steps and at the end."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--start", type=Path, help="a checkpoint to go on from, instead of random weights")
+    parser.add_argument(
+        "--start", type=Path, help="a checkpoint to go on from, instead of random weights"
+    )
     parser.add_argument("--log", type=Path, default=Path("train_log.jsonl"))
     parser.add_argument("--steps", type=int, default=4500)
     parser.add_argument("--peak", type=float, default=1.0, help="share of the full learning rate")
-    parser.add_argument("--widths", default=WIDTHS, help="tokens in a row, and how often a batch is that wide")
-    parser.add_argument("--finished", type=int, default=0, help="rows of a batch that are finished texts with mistakes")
+    parser.add_argument(
+        "--widths", default=WIDTHS, help="tokens in a row, and how often a batch is that wide"
+    )
+    parser.add_argument(
+        "--finished",
+        type=int,
+        default=0,
+        help="rows of a batch that are finished texts with mistakes",
+    )
     parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cpu")
     args = parser.parse_args()
-    widths = {int(width): int(weight) for width, weight in (pair.split(":") for pair in args.widths.split(","))}
-    settings = Settings(args.steps, args.batch_size, args.peak, widths, args.finished, args.seed, args.device)
+    widths = {
+        int(width): int(weight)
+        for width, weight in (pair.split(":") for pair in args.widths.split(","))
+    }
+    settings = Settings(
+        args.steps, args.batch_size, args.peak, widths, args.finished, args.seed, args.device
+    )
     torch.manual_seed(args.seed)
     model = build_model()
     if args.start is not None:
@@ -299,7 +349,11 @@ def main() -> None:
     started = time.perf_counter()
     with args.log.open("w") as log:
         for step, loss in train(model, settings):
-            record = {"step": step, "loss": round(loss, 4), "seconds": round(time.perf_counter() - started)}
+            record = {
+                "step": step,
+                "loss": round(loss, 4),
+                "seconds": round(time.perf_counter() - started),
+            }
             print(json.dumps(record), file=log, flush=True)
             print(json.dumps(record), flush=True)
             if step % 250 == 0 or step == args.steps:

@@ -1,7 +1,8 @@
 """The smallest door: our plans in a loop that is not ours, on a plain transformers model.
 
-A plan yields Reads, "what do you say at these positions of this text?", and is sent their Readings. So a framework with a
-model and a loop of its own needs one function that answers Reads, and no engine of ours.
+A plan yields Reads, "what do you say at these positions of this text?", and is sent their Readings.
+So a framework with a model and a loop of its own needs one function that answers Reads, and no
+engine of ours.
 
 python examples/embedding/own_loop.py
 """
@@ -20,7 +21,9 @@ from dise_strategies.selectors.whole import Response
 
 
 def reads_of(model: Any) -> Callable[[Sequence[Read]], list[Reading]]:
-    """Return a function that answers Reads of log-probabilities with a bidirectional transformers model, one by one."""
+    """Return a function that answers Reads of log-probabilities with a bidirectional transformers
+    model, one by one.
+    """
 
     @torch.inference_mode()
     def read(reads: Sequence[Read]) -> list[Reading]:
@@ -47,7 +50,12 @@ def main() -> None:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
-    shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    shape = {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 64,
+    }
     model = LlamaForCausalLM(LlamaConfig(vocab_size=100, is_causal=False, **shape)).eval()
     print(f"{confidence(model, [1, 2, 3], [4, 5, 6]):.4f}")
 

@@ -1,4 +1,5 @@
-"""A service of one's own around AsyncLLM: many callers, one model, each answer only if the model is sure enough.
+"""A service of one's own around AsyncLLM: many callers, one model, each answer only if the model is
+sure enough.
 
 python examples/embedding/service.py
 """
@@ -9,11 +10,15 @@ import asyncio
 
 from dise_core import AsyncLLM, SamplingParams
 
-PARAMS = SamplingParams(max_tokens=48, block_length=16, temperature=0.8, n=3, selector="response-text", seed=0)
+PARAMS = SamplingParams(
+    max_tokens=48, block_length=16, temperature=0.8, n=3, selector="response-text", seed=0
+)
 
 
 async def answer(llm: AsyncLLM, question: str, least: float, seconds: float = 30.0) -> str | None:
-    """Return the surest of three answers, None if its score is below `least`. Raises TimeoutError after `seconds`."""
+    """Return the surest of three answers, None if its score is below `least`. Raises TimeoutError
+    after `seconds`.
+    """
     async with asyncio.timeout(seconds):
         [result] = await llm.generate(question, PARAMS)
     best = result.outputs[0]

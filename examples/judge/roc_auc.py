@@ -1,9 +1,12 @@
-"""How well does an auto-regressive judge's perplexity tell a diffusion model's right answers from its wrong ones?
+"""How well does an auto-regressive judge's perplexity tell a diffusion model's right answers from
+its wrong ones?
 
-python examples/judge/roc_auc.py --answers llada_8b_instruct_countdown.jsonl --judge SmolLM2-135M-Instruct.Q4_1.gguf
+python examples/judge/roc_auc.py --answers llada_8b_instruct_countdown.jsonl --judge
+SmolLM2-135M-Instruct.Q4_1.gguf
 
-Each line of the file holds "question", "response", "gen_length" and "ground_truth": [[numbers], target]. The judge reads the
-question as the user's message and the response, without its special tokens, as the answer.
+Each line of the file holds "question", "response", "gen_length" and "ground_truth": [[numbers],
+target]. The judge reads the question as the user's message and the response, without its special
+tokens, as the answer.
 """
 
 from __future__ import annotations
@@ -59,7 +62,9 @@ def is_correct(response: str, numbers: Sequence[int], target: int) -> bool:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--answers", type=Path, required=True)
     parser.add_argument("--judge", required=True)
     args = parser.parse_args()
@@ -79,13 +84,18 @@ def main() -> None:
     totals = np.array([scores[index].log_likelihood for index in range(len(rows))])
     is_right = np.array([is_correct(row["response"], *row["ground_truth"]) for row in rows])
     lengths = np.array([row["gen_length"] for row in rows])
-    print("| tokens | answers | right | ROC-AUC of the mean log p | of the sum | median perplexity |")
+    print(
+        "| tokens | answers | right | ROC-AUC of the mean log p | of the sum | median perplexity |"
+    )
     print("| ---: | ---: | ---: | ---: | ---: | ---: |")
     for length in sorted(set(lengths.tolist())):
         here = lengths == length
         mean, total = (roc_auc(v[here].tolist(), is_right[here].tolist()) for v in (values, totals))
         perplexity = np.median(np.exp(-values[here]))
-        print(f"| {length} | {here.sum()} | {is_right[here].sum()} | {mean:.3f} | {total:.3f} | {perplexity:.2f} |")
+        print(
+            f"| {length} | {here.sum()} | {is_right[here].sum()} | {mean:.3f} | {total:.3f} | "
+            f"{perplexity:.2f} |"
+        )
 
 
 if __name__ == "__main__":

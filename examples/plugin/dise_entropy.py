@@ -10,9 +10,11 @@ from dise_core.arrays import Mask
 
 
 class MeanEntropy(Scorer):
-    """Feeds the finished text back and averages minus the entropy of the model's distribution at the selected positions.
+    """Feeds the finished text back and averages minus the entropy of the model's distribution at
+    the selected positions.
 
-    In nats, 0 at best: how sure the model is of some token there, whether or not it is the token that stands there.
+    In nats, 0 at best: how sure the model is of some token there, whether or not it is the token
+    that stands there.
     """
 
     def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:

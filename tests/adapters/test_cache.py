@@ -1,4 +1,6 @@
-"""Kept keys and values: what Fast-dLLM's loops write, whatever runs beside it, within a bound, and gone with its request."""
+"""Kept keys and values: what Fast-dLLM's loops write, whatever runs beside it, within a bound, and
+gone with its request.
+"""
 
 import gc
 from pathlib import Path
@@ -57,13 +59,18 @@ def test_algorithm_1_keeps_what_stands_before_its_tail(
     for prompt, answer in zip(PROMPTS, LLM(str(folder)).generate(PROMPTS, params), strict=True):
         expected = naive_flexible(reference, prompt, 16, block_length, 2, cache, mask_size)
         [output] = answer.outputs
-        np.testing.assert_allclose([step.score for step in output.trace], [value for _, value in expected], atol=1e-4)
+        np.testing.assert_allclose(
+            [step.score for step in output.trace], [value for _, value in expected], atol=1e-4
+        )
         assert [*prompt, *output.token_ids] == max(expected, key=lambda text: text[1])[0]
 
 
 def test_an_extension_costs_its_scoring_pass_and_its_tail(tmp_path: Path) -> None:
     params = SamplingParams(
-        max_tokens=30, cache="dual", length="dise-flexible", length_settings={"mask_size": 5, "max_iterations": 3}
+        max_tokens=30,
+        cache="dual",
+        length="dise-flexible",
+        length_settings={"mask_size": 5, "max_iterations": 3},
     )
     [prompt] = [p for p in PROMPTS if len(p) == 30]
     [answer] = LLM(str(checkpoint(tmp_path))).generate([prompt], params)
@@ -77,16 +84,24 @@ def test_an_extension_costs_its_scoring_pass_and_its_tail(tmp_path: Path) -> Non
     assert answer.is_approximate
 
 
-def read_twice(llm: LLM, ids: np.ndarray, changed: np.ndarray, window: tuple[int, int]) -> np.ndarray:
-    """Read one text whole, then another that differs in a window, against what was kept; return log-probabilities there."""
+def read_twice(
+    llm: LLM, ids: np.ndarray, changed: np.ndarray, window: tuple[int, int]
+) -> np.ndarray:
+    """Read one text whole, then another that differs in a window, against what was kept; return
+    log-probabilities there.
+    """
     slot, positions = CacheSlot(), np.arange(*window)
     llm.predictor.read([Read(ids, positions, Candidates(), cache=CacheHint(slot))])
-    [reading] = llm.predictor.read([Read(changed, positions, Distribution(), cache=CacheHint(slot, window))])
+    [reading] = llm.predictor.read(
+        [Read(changed, positions, Distribution(), cache=CacheHint(slot, window))]
+    )
     return reading.logprobs
 
 
 @pytest.mark.parametrize("kind", ["llada", "dream"])
-def test_a_window_of_the_whole_text_and_one_that_changed_nothing_are_exact(tmp_path: Path, kind: str) -> None:
+def test_a_window_of_the_whole_text_and_one_that_changed_nothing_are_exact(
+    tmp_path: Path, kind: str
+) -> None:
     if kind == "llada":
         folder = checkpoint(tmp_path)
     else:
@@ -105,8 +120,15 @@ def test_a_window_of_the_whole_text_and_one_that_changed_nothing_are_exact(tmp_p
 def test_a_request_alone_and_in_a_crowd_writes_the_same(tmp_path: Path) -> None:
     llm = LLM(str(checkpoint(tmp_path)))
     params = [
-        SamplingParams(max_tokens=n, block_length=b, tokens_per_step=2, cache=cache, temperature=t, seed=0)  # type: ignore[arg-type]
-        for n, b, cache, t in ((20, 8, "dual", 0.0), (24, 5, "prefix", 1.0), (16, 16, "none", 0.0), (30, 7, "dual", 1.0))
+        SamplingParams(
+            max_tokens=n, block_length=b, tokens_per_step=2, cache=cache, temperature=t, seed=0
+        )  # type: ignore[arg-type]
+        for n, b, cache, t in (
+            (20, 8, "dual", 0.0),
+            (24, 5, "prefix", 1.0),
+            (16, 16, "none", 0.0),
+            (30, 7, "dual", 1.0),
+        )
     ]
     together = llm.generate(PROMPTS, params)
     for prompt, its, answer in zip(PROMPTS, params, together, strict=True):
@@ -117,8 +139,13 @@ def test_a_request_alone_and_in_a_crowd_writes_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize("room", [66, 90, 130])
 def test_texts_that_find_no_room_wait_and_write_the_same(tmp_path: Path, room: int) -> None:
     folder = str(checkpoint(tmp_path))
-    params = SamplingParams(max_tokens=20, block_length=8, cache="dual", temperature=1.0, seed=0, length="dise-flexible")
-    ample, tight = (LLM(folder, max_cache_tokens=tokens).generate(PROMPTS * 3, params) for tokens in (10_000, room))
+    params = SamplingParams(
+        max_tokens=20, block_length=8, cache="dual", temperature=1.0, seed=0, length="dise-flexible"
+    )
+    ample, tight = (
+        LLM(folder, max_cache_tokens=tokens).generate(PROMPTS * 3, params)
+        for tokens in (10_000, room)
+    )
     for one, other in zip(ample, tight, strict=True):
         assert one.outputs[0].token_ids == other.outputs[0].token_ids
         assert other.is_approximate
@@ -163,7 +190,11 @@ def test_a_slot_whose_text_grows_takes_new_places_and_gives_the_old_ones_back_on
 
 
 def test_a_text_that_could_not_be_kept_leaves_nothing_of_the_one_before() -> None:
-    kept, slot, other = KeptKeys((1, 1, 2), 60, torch.device("cpu"), torch.float32), CacheSlot(), CacheSlot()
+    kept, slot, other = (
+        KeptKeys((1, 1, 2), 60, torch.device("cpu"), torch.float32),
+        CacheSlot(),
+        CacheSlot(),
+    )
     assert kept.take(slot, 20)
     assert kept.take(other, 40 - 2 * GROWTH)
     assert not kept.take(slot, 21 + GROWTH)
@@ -179,7 +210,9 @@ def test_a_guided_read_keeps_nothing_and_is_exact(tmp_path: Path) -> None:
     [exact] = llm.predictor.read([Read(ids, positions, Distribution(), guidance=guidance)])
     for hint in (CacheHint(slot), CacheHint(slot, (4, 8))):
         llm.predictor.read([Read(ids, positions, Distribution(), cache=CacheHint(slot))])
-        [reading] = llm.predictor.read([Read(ids, positions, Distribution(), guidance=guidance, cache=hint)])
+        [reading] = llm.predictor.read(
+            [Read(ids, positions, Distribution(), guidance=guidance, cache=hint)]
+        )
         np.testing.assert_allclose(reading.logprobs, exact.logprobs, atol=1e-5)
         assert reading.share == 1
 
@@ -216,7 +249,9 @@ def test_an_answer_written_with_a_cache_says_so(tmp_path: Path) -> None:
 
 def test_a_predictor_without_a_cache_stays_exact() -> None:
     answers = [
-        LLM(ToyPredictor()).generate("abc", SamplingParams(max_tokens=8, block_length=4, cache=cache))[0]  # type: ignore[arg-type]
+        LLM(ToyPredictor()).generate(
+            "abc", SamplingParams(max_tokens=8, block_length=4, cache=cache)
+        )[0]  # type: ignore[arg-type]
         for cache in ("none", "dual")
     ]
     assert answers[0].outputs[0].token_ids == answers[1].outputs[0].token_ids
@@ -226,7 +261,9 @@ def test_a_predictor_without_a_cache_stays_exact() -> None:
 def test_guidance_keeps_nothing(tmp_path: Path) -> None:
     llm = LLM(str(checkpoint(tmp_path)))
     texts = [
-        llm.generate(PROMPTS, SamplingParams(max_tokens=16, block_length=8, cfg_scale=1.0, cache=cache))  # type: ignore[arg-type]
+        llm.generate(
+            PROMPTS, SamplingParams(max_tokens=16, block_length=8, cfg_scale=1.0, cache=cache)
+        )  # type: ignore[arg-type]
         for cache in ("none", "dual")
     ]
     assert [a.outputs[0].token_ids for a in texts[0]] == [a.outputs[0].token_ids for a in texts[1]]

@@ -1,4 +1,6 @@
-"""Which adapter loads what: ours conform, a folder never asks the hub, and a hub that fails is asked once."""
+"""Which adapter loads what: ours conform, a folder never asks the hub, and a hub that fails is
+asked once.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +34,11 @@ from dise_adapters.llada import LLaDAPredictor
 from dise_adapters.llama import LlamaPredictor
 from dise_core.testing import check_claims
 folders = dict(zip(("llada", "dream", "llama", "bert"), sys.argv[1:], strict=True))
-for name, adapter in (("llada", LLaDAPredictor), ("dream", DreamPredictor), ("llama", LlamaPredictor)):
+adapters = {"llada": LLaDAPredictor, "dream": DreamPredictor, "llama": LlamaPredictor}
+for name, adapter in adapters.items():
     others = [folder for other, folder in folders.items() if other != name]
-    check_claims(adapter, [folders[name]], [*others, "countdown", "http://127.0.0.1:8000", "x" * 5000, "x\\0y"])
+    strange = ["countdown", "http://127.0.0.1:8000", "x" * 5000, "x\\0y"]
+    check_claims(adapter, [folders[name]], [*others, *strange])
 check_claims(LlamaPredictor, ["/some/model.gguf"])
 print("all conform")
 """
@@ -61,7 +65,12 @@ def folders(tmp_path: Path) -> list[str]:
 def test_the_adapters_of_folders_and_hub_ids_conform(folders: list[str], tmp_path: Path) -> None:
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
     done = subprocess.run(
-        [sys.executable, "-c", KIT, *folders], env=environment, capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, "-c", KIT, *folders],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
     )
     assert done.stdout.strip() == "all conform", done.stderr
 
@@ -69,12 +78,18 @@ def test_the_adapters_of_folders_and_hub_ids_conform(folders: list[str], tmp_pat
 def test_the_adapters_of_names_and_addresses_conform(folders: list[str]) -> None:
     addresses = ["http://127.0.0.1:8000", "https://gpu7#some/model"]
     check_claims(CountdownPredictor, ["countdown"], [*folders, *addresses])
-    check_claims(VllmServerPredictor, addresses, [*folders, "countdown", "canvas+http://127.0.0.1:8000"])
-    check_claims(VllmCanvasPredictor, ["canvas+http://127.0.0.1:8000"], [*folders, "countdown", *addresses])
+    check_claims(
+        VllmServerPredictor, addresses, [*folders, "countdown", "canvas+http://127.0.0.1:8000"]
+    )
+    check_claims(
+        VllmCanvasPredictor, ["canvas+http://127.0.0.1:8000"], [*folders, "countdown", *addresses]
+    )
 
 
 @pytest.mark.parametrize("adapter", ["countdown", "vllm-server", "vllm-canvas"])
-def test_an_adapter_of_names_or_addresses_refuses_another_model_when_it_is_named(adapter: str) -> None:
+def test_an_adapter_of_names_or_addresses_refuses_another_model_when_it_is_named(
+    adapter: str,
+) -> None:
     with pytest.raises(InputError, match=rf"adapter '{adapter}' .* not '/some/folder'"):
         LLM("/some/folder", adapter=adapter)
 
@@ -99,7 +114,8 @@ def test_a_hub_that_refuses_is_asked_once_for_all_adapters(tmp_path: Path) -> No
     with serving(hub) as endpoint:
         answer = ask(endpoint, tmp_path, script=LOAD)
     assert answer == (
-        "ModelError: the hub has no model 'someone/some-model' that you may read; check the name, or log in with "
+        "ModelError: the hub has no model 'someone/some-model' that you may read; check the name, "
+        "or log in with "
         "`hf auth login`"
     )
     assert hub.num_failed == 1

@@ -23,27 +23,43 @@ def test_its_files_are_small_enough_to_ship() -> None:
 def test_it_solves_most_problems_that_it_was_not_trained_on(llm: LLM) -> None:
     problems = held_out_problems(Random(3), 24)
     answers = llm.generate([problem.prompt for problem in problems], ONE_A_STEP)
-    solved = [is_correct(answer.outputs[0].text, problem) for answer, problem in zip(answers, problems, strict=True)]
+    solved = [
+        is_correct(answer.outputs[0].text, problem)
+        for answer, problem in zip(answers, problems, strict=True)
+    ]
     assert sum(solved) >= len(problems) / 2
 
 
 @pytest.mark.parametrize("selector", ["response", "last-10"])
-def test_it_is_surer_of_a_solution_than_of_its_tokens_in_another_order(llm: LLM, selector: str) -> None:
+def test_it_is_surer_of_a_solution_than_of_its_tokens_in_another_order(
+    llm: LLM, selector: str
+) -> None:
     problems = held_out_problems(Random(3), 12)
-    solutions = [llm.predictor.tokenizer.encode(str(solution(problem))).tolist() for problem in problems]
+    solutions = [
+        llm.predictor.tokenizer.encode(str(solution(problem))).tolist() for problem in problems
+    ]
     shuffled = [Random(0).sample(tokens, len(tokens)) for tokens in solutions]
     prompts = [problem.prompt for problem in problems]
-    natural, random = (llm.score(prompts, texts, ScoringParams(selector=selector)) for texts in (solutions, shuffled))
+    natural, random = (
+        llm.score(prompts, texts, ScoringParams(selector=selector))
+        for texts in (solutions, shuffled)
+    )
     for one, other in zip(natural, random, strict=True):
         assert one.outputs[0].score.value > other.outputs[0].score.value
 
 
 def test_dise_tells_its_right_answers_from_its_wrong_ones(llm: LLM) -> None:
-    """The chance that a right answer scores above a wrong one, over 60 problems it was not trained on."""
+    """The chance that a right answer scores above a wrong one, over 60 problems it was not trained
+    on.
+    """
     problems = held_out_problems(Random(5), 60)
-    params = SamplingParams(max_tokens=48, block_length=16, temperature=1.0, n=3, selector="response-text", seed=0)
+    params = SamplingParams(
+        max_tokens=48, block_length=16, temperature=1.0, n=3, selector="response-text", seed=0
+    )
     right, wrong = [], []
-    for answer, problem in zip(llm.generate([problem.prompt for problem in problems], params), problems, strict=True):
+    for answer, problem in zip(
+        llm.generate([problem.prompt for problem in problems], params), problems, strict=True
+    ):
         for output in answer.outputs:
             (right if is_correct(output.text, problem) else wrong).append(output.score.value)
     assert min(len(right), len(wrong)) > 10
@@ -61,7 +77,11 @@ def test_a_chat_is_a_prompt_in_the_template(llm: LLM) -> None:
     [chatted] = llm.chat([turn], ONE_A_STEP)
     [several] = llm.chat([[turn]], ONE_A_STEP)
     [generated] = llm.generate("83,18,75 -> 10", ONE_A_STEP)
-    assert chatted.outputs[0].token_ids == generated.outputs[0].token_ids == several.outputs[0].token_ids
+    assert (
+        chatted.outputs[0].token_ids
+        == generated.outputs[0].token_ids
+        == several.outputs[0].token_ids
+    )
     assert chatted.prompt == "83,18,75 -> 10"
     past = [turn, {"role": "assistant", "content": "18+75=93"}, turn]
     assert len(llm.chat(past, ONE_A_STEP)[0].prompt_token_ids) > 2 * len(generated.prompt_token_ids)

@@ -1,4 +1,6 @@
-"""The Dream adapter against an independent Dream: logits, the sampler, the tokenizer without remote code."""
+"""The Dream adapter against an independent Dream: logits, the sampler, the tokenizer without remote
+code.
+"""
 
 import json
 from pathlib import Path
@@ -12,7 +14,15 @@ from dise_core import LLM, Distribution, Read, SamplingParams, ScoringParams
 from dise_core.errors import CheckpointError
 from dise_core.noise import Noise
 from dise_core.testing import check_mask_predictor
-from tests.reference_dream import IM_END, MASK, PAD, ReferenceDream, default_config, naive_sample, write_checkpoint
+from tests.reference_dream import (
+    IM_END,
+    MASK,
+    PAD,
+    ReferenceDream,
+    default_config,
+    naive_sample,
+    write_checkpoint,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -20,13 +30,17 @@ def _fresh_configs() -> None:
     read_config.cache_clear()
 
 
-@pytest.mark.parametrize("changes", [{}, {"num_key_value_heads": 4}, {"rope_theta": 10000.0, "num_hidden_layers": 3}])
+@pytest.mark.parametrize(
+    "changes", [{}, {"num_key_value_heads": 4}, {"rope_theta": 10000.0, "num_hidden_layers": 3}]
+)
 def test_logits_agree_with_an_independent_dream(tmp_path: Path, changes: dict[str, object]) -> None:
     folder = write_checkpoint(tmp_path, default_config(**changes), gain=0.7)
     reference = ReferenceDream(folder)
     random = np.random.default_rng(0)
     texts = [random.integers(0, 60, length) for length in (1, 2, 9, 40, 96)]
-    readings = LLM(str(folder)).predictor.read([Read(ids, np.arange(len(ids)), Distribution()) for ids in texts])
+    readings = LLM(str(folder)).predictor.read(
+        [Read(ids, np.arange(len(ids)), Distribution()) for ids in texts]
+    )
     for ids, reading in zip(texts, readings, strict=True):
         expected = torch.log_softmax(reference.logits(ids.tolist()), dim=-1).numpy()
         assert np.abs(reading.logprobs - expected).max() < 1e-5
@@ -34,7 +48,8 @@ def test_logits_agree_with_an_independent_dream(tmp_path: Path, changes: dict[st
 
 @pytest.mark.parametrize("steps", [5, 12, 16, 24])
 @pytest.mark.parametrize(
-    ("alg", "unmasking"), [("maskgit_plus", "low-confidence"), ("topk_margin", "margin"), ("entropy", "entropy")]
+    ("alg", "unmasking"),
+    [("maskgit_plus", "low-confidence"), ("topk_margin", "margin"), ("entropy", "entropy")],
 )
 def test_greedy_sampling_writes_what_the_published_sampler_writes(
     tmp_path: Path, alg: str, unmasking: str, steps: int
@@ -43,14 +58,21 @@ def test_greedy_sampling_writes_what_the_published_sampler_writes(
     reference = ReferenceDream(folder)
     random = np.random.default_rng(2)
     prompts = [random.integers(0, 60, length).tolist() for length in (3, 17)]
-    params = SamplingParams(max_tokens=16, block_length=16, steps=steps, eps=1e-3, unmasking=unmasking)
+    params = SamplingParams(
+        max_tokens=16, block_length=16, steps=steps, eps=1e-3, unmasking=unmasking
+    )
     for prompt, answer in zip(prompts, LLM(str(folder)).generate(prompts, params), strict=True):
-        assert [*prompt, *answer.outputs[0].token_ids] == naive_sample(reference, prompt, 16, steps, alg)
+        assert [*prompt, *answer.outputs[0].token_ids] == naive_sample(
+            reference, prompt, 16, steps, alg
+        )
 
 
-@pytest.mark.parametrize(("temperature", "top_p"), [(0.2, 0.95), (0.2, 0.7), (1.0, 0.9), (1.0, 1.0), (0.0, 0.9)])
 @pytest.mark.parametrize(
-    ("alg", "unmasking"), [("maskgit_plus", "low-confidence"), ("topk_margin", "margin"), ("entropy", "entropy")]
+    ("temperature", "top_p"), [(0.2, 0.95), (0.2, 0.7), (1.0, 0.9), (1.0, 1.0), (0.0, 0.9)]
+)
+@pytest.mark.parametrize(
+    ("alg", "unmasking"),
+    [("maskgit_plus", "low-confidence"), ("topk_margin", "margin"), ("entropy", "entropy")],
 )
 def test_sampling_writes_what_the_published_sampler_writes_of_the_same_uniform_numbers(
     tmp_path: Path, alg: str, unmasking: str, temperature: float, top_p: float
@@ -60,12 +82,27 @@ def test_sampling_writes_what_the_published_sampler_writes_of_the_same_uniform_n
     random = np.random.default_rng(4)
     prompts = [random.integers(0, 60, length).tolist() for length in (3, 5, 8, 17)]
     params = SamplingParams(
-        max_tokens=16, block_length=16, steps=12, eps=1e-3, unmasking=unmasking, temperature=temperature, top_p=top_p, seed=6
+        max_tokens=16,
+        block_length=16,
+        steps=12,
+        eps=1e-3,
+        unmasking=unmasking,
+        temperature=temperature,
+        top_p=top_p,
+        seed=6,
     )
     for prompt, answer in zip(prompts, LLM(str(folder)).generate(prompts, params), strict=True):
         noise = Noise.for_request(6, np.array(prompt), 0)
         expected = naive_sample(
-            reference, prompt, 16, 12, alg, 1e-3, temperature, top_p, lambda step, at, n=noise: n.at_step(step).uniforms(at)
+            reference,
+            prompt,
+            16,
+            12,
+            alg,
+            1e-3,
+            temperature,
+            top_p,
+            lambda step, at, n=noise: n.at_step(step).uniforms(at),
         )
         assert [*prompt, *answer.outputs[0].token_ids] == expected
 
@@ -78,7 +115,8 @@ def test_the_order_before_temperature_and_top_p_is_another_one(tmp_path: Path) -
     texts = []
     for tempered in (None, True, False):
         params = SamplingParams(
-            max_tokens=16, block_length=16, steps=12, eps=1e-3, unmasking="entropy", temperature=0.2, top_p=0.95, seed=6,
+            max_tokens=16, block_length=16, steps=12, eps=1e-3, unmasking="entropy",
+            temperature=0.2, top_p=0.95, seed=6,
             tempered_confidence=tempered,
         )  # fmt: skip
         texts.append([answer.outputs[0].token_ids for answer in llm.generate(prompts, params)])
@@ -118,10 +156,16 @@ def test_the_adapter_conforms(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"use_sliding_window": True}, "use_sliding_window=True is not covered, only False or None"),
+        (
+            {"use_sliding_window": True},
+            "use_sliding_window=True is not covered, only False or None",
+        ),
         ({"rope_scaling": {"type": "yarn"}}, "rope_scaling={'type': 'yarn'} is not covered"),
         ({"mask_token_id": None}, "has no mask_token_id"),
-        ({"mask_token_id": 63}, r"mask_token_id=63 is not <\|mask\|>, which is 64 in the tokenizer's files"),
+        (
+            {"mask_token_id": 63},
+            r"mask_token_id=63 is not <\|mask\|>, which is 64 in the tokenizer's files",
+        ),
     ],
 )
 def test_variants_that_are_not_covered_are_refused_by_field_and_value(
@@ -134,12 +178,19 @@ def test_variants_that_are_not_covered_are_refused_by_field_and_value(
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [*((name, None) for name in ("hidden_size", "vocab_size", "rope_theta", "rms_norm_eps")), ("rms_norm_eps", "small")],
+    [
+        *((name, None) for name in ("hidden_size", "vocab_size", "rope_theta", "rms_norm_eps")),
+        ("rms_norm_eps", "small"),
+    ],
 )
-def test_a_field_that_is_no_number_is_named_with_its_value(tmp_path: Path, field: str, value: object) -> None:
+def test_a_field_that_is_no_number_is_named_with_its_value(
+    tmp_path: Path, field: str, value: object
+) -> None:
     folder = write_checkpoint(tmp_path, default_config())
     (folder / "config.json").write_text(json.dumps(default_config() | {field: value}))
-    with pytest.raises(CheckpointError, match=f"config.json: {field}={json.dumps(value)} must be a number above 0"):
+    with pytest.raises(
+        CheckpointError, match=f"config.json: {field}={json.dumps(value)} must be a number above 0"
+    ):
         LLM(str(folder))
 
 

@@ -1,4 +1,6 @@
-"""Downloads from a hub that really answers, on loopback: what is tried again, what is not, and what is said."""
+"""Downloads from a hub that really answers, on loopback: what is tried again, what is not, and what
+is said.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,11 @@ class Handler(BaseHTTPRequestHandler):
             self._answer(hub.failures.pop(0), b"{}", {"X-Error-Code": "RepoNotFound"})
         elif self.path.startswith("/api/"):
             tree = [{"type": "file", "path": "config.json", "size": len(hub.config), "oid": "a"}]
-            info = {"id": "someone/some-model", "sha": COMMIT, "siblings": [{"rfilename": "config.json"}]}
+            info = {
+                "id": "someone/some-model",
+                "sha": COMMIT,
+                "siblings": [{"rfilename": "config.json"}],
+            }
             self._answer(200, json.dumps(tree if "/tree/" in self.path else info).encode(), {})
         else:
             hub.num_fetched += self.command == "GET"
@@ -86,11 +92,21 @@ def serving(hub: Hub) -> Iterator[str]:
 
 
 def ask(endpoint: str, home: Path, script: str = SCRIPT, **environment: str) -> str:
-    variables = {"HF_ENDPOINT": endpoint, "HF_HOME": str(home), "PATH": "/usr/bin", "HF_HUB_DISABLE_TELEMETRY": "1"}
+    variables = {
+        "HF_ENDPOINT": endpoint,
+        "HF_HOME": str(home),
+        "PATH": "/usr/bin",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+    }
     if "PYTHONPATH" in os.environ:  # the tree under test, where it is not the installed one
         variables["PYTHONPATH"] = os.environ["PYTHONPATH"]
     done = subprocess.run(
-        [sys.executable, "-c", script], env=variables | environment, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", script],
+        env=variables | environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip().splitlines()[-1]
@@ -104,7 +120,8 @@ def test_a_busy_hub_is_asked_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "text"), [(404, "the hub has no model 'someone/some-model'"), (401, "someone/some-model")]
+    ("status", "text"),
+    [(404, "the hub has no model 'someone/some-model'"), (401, "someone/some-model")],
 )
 def test_a_refusal_is_final(tmp_path: Path, status: int, text: str) -> None:
     hub = Hub(failures=[status] * 50)
@@ -117,7 +134,10 @@ def test_a_refusal_is_final(tmp_path: Path, status: int, text: str) -> None:
 
 def test_a_hub_that_cannot_be_reached_says_what_to_do(tmp_path: Path) -> None:
     answer = ask("http://127.0.0.1:9", tmp_path)
-    assert answer.startswith("ModelError: model 'someone/some-model' is not on this machine and the hub cannot be reached")
+    assert answer.startswith(
+        "ModelError: model 'someone/some-model' is not on this machine and the hub cannot be "
+        "reached"
+    )
     assert "give the folder of a checkpoint" in answer
 
 

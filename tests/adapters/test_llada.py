@@ -14,7 +14,13 @@ from dise_adapters.hub import read_config
 from dise_core import LLM, Candidates, Distribution, InputError, Read, SamplingParams
 from dise_core.errors import CheckpointError, ModelError, UnknownNameError
 from dise_core.reading import Guidance
-from tests.reference_llada import ReferenceLLaDA, default_config, naive_decode, random_weights, write_checkpoint
+from tests.reference_llada import (
+    ReferenceLLaDA,
+    default_config,
+    naive_decode,
+    random_weights,
+    write_checkpoint,
+)
 
 LENGTHS = (1, 2, 7, 33, 64, 96)
 
@@ -35,7 +41,9 @@ def _fresh_configs() -> None:
 
 def checkpoint(folder: Path, shards: int = 1, gain: float = 1.6, **changes: object) -> Path:
     config = default_config(**changes)
-    weights = random_weights(config | {"n_kv_heads": config["n_kv_heads"] or config["n_heads"]}, gain)
+    weights = random_weights(
+        config | {"n_kv_heads": config["n_kv_heads"] or config["n_heads"]}, gain
+    )
     if config["weight_tying"]:
         del weights["model.transformer.ff_out.weight"]
     return write_checkpoint(folder, config, weights, shards)
@@ -47,7 +55,9 @@ def test_logits_agree_with_an_independent_llada(tmp_path: Path, variant: str) ->
     reference = ReferenceLLaDA(folder, torch.float64)
     generator = np.random.default_rng(0)
     texts = [generator.integers(0, 50, length) for length in LENGTHS]
-    readings = LLM(str(folder)).predictor.read([Read(ids, np.arange(len(ids)), Distribution()) for ids in texts])
+    readings = LLM(str(folder)).predictor.read(
+        [Read(ids, np.arange(len(ids)), Distribution()) for ids in texts]
+    )
     for ids, reading in zip(texts, readings, strict=True):
         expected = torch.log_softmax(reference.logits(ids.tolist()), dim=-1).numpy()
         assert np.abs(reading.logprobs - expected).max() < 1e-5
@@ -64,12 +74,16 @@ def test_logits_agree_with_an_independent_llada(tmp_path: Path, variant: str) ->
         {"tokens_per_step": 2, "cfg_scale": 1.5},
     ],
 )
-def test_greedy_decoding_writes_what_the_published_loop_writes(tmp_path: Path, schedule: dict[str, float]) -> None:
+def test_greedy_decoding_writes_what_the_published_loop_writes(
+    tmp_path: Path, schedule: dict[str, float]
+) -> None:
     folder = checkpoint(tmp_path)
     reference = ReferenceLLaDA(folder, torch.float64)
     generator = np.random.default_rng(1)
     prompts = [generator.integers(0, 48, length).tolist() for length in (1, 5, 12, 30)]
-    answers = LLM(str(folder)).generate(prompts, SamplingParams(max_tokens=20, block_length=8, **schedule))  # type: ignore[arg-type]
+    answers = LLM(str(folder)).generate(
+        prompts, SamplingParams(max_tokens=20, block_length=8, **schedule)
+    )  # type: ignore[arg-type]
     for prompt, answer in zip(prompts, answers, strict=True):
         expected = naive_decode(reference, prompt, 20, 8, **schedule)  # type: ignore[arg-type]
         assert [*prompt, *answer.outputs[0].token_ids] == expected
@@ -77,17 +91,25 @@ def test_greedy_decoding_writes_what_the_published_loop_writes(tmp_path: Path, s
 
 @pytest.mark.parametrize("option", ["logits_eos_inf", "confidence_eos_eot_inf"])
 @pytest.mark.parametrize("seed", [3, 4])
-def test_end_tokens_are_held_back_as_in_the_published_loop(tmp_path: Path, option: str, seed: int) -> None:
+def test_end_tokens_are_held_back_as_in_the_published_loop(
+    tmp_path: Path, option: str, seed: int
+) -> None:
     reference = ReferenceLLaDA(checkpoint(tmp_path), torch.float64)
-    prompts = [np.random.default_rng(seed).integers(0, 48, length).tolist() for length in (2, 9, 21)]
+    prompts = [
+        np.random.default_rng(seed).integers(0, 48, length).tolist() for length in (2, 9, 21)
+    ]
     plain = [naive_decode(reference, prompt, 20, 10, 2)[len(prompt) :] for prompt in prompts]
     [(end, _)] = Counter(token for text in plain for token in text).most_common(1)
     reference.config["eos_token_id"] = end
     held_back = [naive_decode(reference, prompt, 20, 10, 2, **{option: True}) for prompt in prompts]  # type: ignore[arg-type]
-    assert any(one != prompt + other for one, prompt, other in zip(held_back, prompts, plain, strict=True))
+    assert any(
+        one != prompt + other for one, prompt, other in zip(held_back, prompts, plain, strict=True)
+    )
     folder = checkpoint(tmp_path / "ended", eos_token_id=int(end))
     params = SamplingParams(max_tokens=20, block_length=10, tokens_per_step=2, **{option: True})  # type: ignore[arg-type]
-    for prompt, expected, answer in zip(prompts, held_back, LLM(str(folder)).generate(prompts, params), strict=True):
+    for prompt, expected, answer in zip(
+        prompts, held_back, LLM(str(folder)).generate(prompts, params), strict=True
+    ):
         assert [*prompt, *answer.outputs[0].token_ids] == expected
         assert option == "confidence_eos_eot_inf" or end not in answer.outputs[0].token_ids
 
@@ -114,15 +136,25 @@ def test_the_special_tokens_come_from_the_checkpoint(tmp_path: Path) -> None:
 def test_bfloat16_is_close_to_float32(tmp_path: Path) -> None:
     folder = checkpoint(tmp_path)
     read = Read(np.arange(30), np.arange(30), Distribution())
-    [exact], [rounded] = (LLM(str(folder), dtype=dtype).predictor.read([read]) for dtype in ("float32", "bfloat16"))  # type: ignore[arg-type]
+    [exact], [rounded] = (
+        LLM(str(folder), dtype=dtype).predictor.read([read]) for dtype in ("float32", "bfloat16")
+    )  # type: ignore[arg-type]
     assert 0 < np.abs(np.exp(exact.logprobs) - np.exp(rounded.logprobs)).max() < 0.1
 
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("alibi", True), ("include_bias", True), ("scale_logits", True), ("attention_layer_norm", True), ("block_type", "x")],
+    [
+        ("alibi", True),
+        ("include_bias", True),
+        ("scale_logits", True),
+        ("attention_layer_norm", True),
+        ("block_type", "x"),
+    ],
 )
-def test_a_variant_that_is_not_covered_is_refused_by_field_and_value(tmp_path: Path, field: str, value: object) -> None:
+def test_a_variant_that_is_not_covered_is_refused_by_field_and_value(
+    tmp_path: Path, field: str, value: object
+) -> None:
     folder = checkpoint(tmp_path, **{field: value})
     with pytest.raises(CheckpointError, match=rf"config.json: {field}={value!r} is not covered"):
         LLM(str(folder))
@@ -139,7 +171,9 @@ def test_a_missing_field_is_named(tmp_path: Path, field: str) -> None:
 
 
 @pytest.mark.parametrize(("ratio", "size"), [({}, 4 * 64), ({"mlp_ratio": 3}, 3 * 64)])
-def test_without_mlp_hidden_size_it_is_mlp_ratio_times_d_model(tmp_path: Path, ratio: dict[str, int], size: int) -> None:
+def test_without_mlp_hidden_size_it_is_mlp_ratio_times_d_model(
+    tmp_path: Path, ratio: dict[str, int], size: int
+) -> None:
     written = default_config(mlp_hidden_size=size)
     write_checkpoint(tmp_path, written, random_weights(written, 0.7))
     reference = ReferenceLLaDA(tmp_path, torch.float64)
@@ -161,7 +195,17 @@ def test_a_config_with_neither_mlp_hidden_size_nor_mlp_ratio_is_refused(tmp_path
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        *((name, None) for name in ("d_model", "n_layers", "n_heads", "max_sequence_length", "rope_theta", "rms_norm_eps")),
+        *(
+            (name, None)
+            for name in (
+                "d_model",
+                "n_layers",
+                "n_heads",
+                "max_sequence_length",
+                "rope_theta",
+                "rms_norm_eps",
+            )
+        ),
         ("d_model", "64"),
         ("n_layers", 2.5),
         ("n_heads", True),
@@ -171,7 +215,9 @@ def test_a_config_with_neither_mlp_hidden_size_nor_mlp_ratio_is_refused(tmp_path
         ("eos_token_id", [48]),
     ],
 )
-def test_a_field_that_is_no_number_is_named_with_its_value(tmp_path: Path, field: str, value: object) -> None:
+def test_a_field_that_is_no_number_is_named_with_its_value(
+    tmp_path: Path, field: str, value: object
+) -> None:
     folder = checkpoint(tmp_path)
     (folder / "config.json").write_text(json.dumps(default_config() | {field: value}))
     with pytest.raises(CheckpointError, match=re.escape(f"{field}={json.dumps(value)} must be")):
@@ -186,7 +232,9 @@ def test_null_sizes_of_vocabulary_and_ratio_are_named(tmp_path: Path) -> None:
     ):
         read_config.cache_clear()
         (folder / "config.json").write_text(json.dumps(default_config() | changes))
-        with pytest.raises(CheckpointError, match=f"config.json: {field}=null must be a number above 0"):
+        with pytest.raises(
+            CheckpointError, match=f"config.json: {field}=null must be a number above 0"
+        ):
             LLM(str(folder))
 
 
@@ -202,13 +250,24 @@ def edit_weights(folder: Path, **changes: torch.Tensor | None) -> None:
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"model.transformer.blocks.1.q_proj.weight": None}, "lacks weights: model.layers.1.self_attn.q_proj.weight"),
+        (
+            {"model.transformer.blocks.1.q_proj.weight": None},
+            "lacks weights: model.layers.1.self_attn.q_proj.weight",
+        ),
         ({"model.transformer.ff_out.weight": None}, "lacks weights: lm_head.weight"),
-        ({"model.transformer.extra.weight": torch.zeros(2)}, "has extra weights: model.transformer.extra.weight"),
-        ({"model.transformer.ln_f.weight": torch.zeros(7)}, "has misshapen weights: model.norm.weight"),
+        (
+            {"model.transformer.extra.weight": torch.zeros(2)},
+            "has extra weights: model.transformer.extra.weight",
+        ),
+        (
+            {"model.transformer.ln_f.weight": torch.zeros(7)},
+            "has misshapen weights: model.norm.weight",
+        ),
     ],
 )
-def test_weights_that_do_not_fit_are_named(tmp_path: Path, changes: dict[str, torch.Tensor | None], text: str) -> None:
+def test_weights_that_do_not_fit_are_named(
+    tmp_path: Path, changes: dict[str, torch.Tensor | None], text: str
+) -> None:
     folder = checkpoint(tmp_path)
     edit_weights(folder, **changes)
     with pytest.raises(CheckpointError, match=text):
@@ -239,7 +298,9 @@ def test_a_folder_of_another_kind_is_no_known_model(tmp_path: Path) -> None:
         LLM(str(tmp_path))
 
 
-@pytest.mark.parametrize(("text", "problem"), [("{", "cannot read"), ("[]", "holds no JSON object")])
+@pytest.mark.parametrize(
+    ("text", "problem"), [("{", "cannot read"), ("[]", "holds no JSON object")]
+)
 def test_a_broken_config_is_named(tmp_path: Path, text: str, problem: str) -> None:
     (tmp_path / "config.json").write_text(text)
     with pytest.raises(CheckpointError, match=problem):
@@ -251,13 +312,17 @@ def test_nan_weights_fail_the_request_with_the_position(tmp_path: Path, temperat
     folder = checkpoint(tmp_path)
     edit_weights(folder, **{"model.transformer.ln_f.weight": torch.full((64,), torch.nan)})
     with pytest.raises(ModelError, match="logits at position 3 hold NaN or infinity"):
-        LLM(str(folder)).generate([[1, 2, 3]], SamplingParams(max_tokens=4, temperature=temperature))
+        LLM(str(folder)).generate(
+            [[1, 2, 3]], SamplingParams(max_tokens=4, temperature=temperature)
+        )
 
 
 def test_the_lowest_temperature_writes_the_likeliest_tokens(tmp_path: Path) -> None:
     llm = LLM(str(checkpoint(tmp_path)))
     greedy, cold = (
-        llm.generate([[1, 2, 3]], SamplingParams(max_tokens=12, temperature=temperature))[0].outputs[0].token_ids
+        llm.generate([[1, 2, 3]], SamplingParams(max_tokens=12, temperature=temperature))[0]
+        .outputs[0]
+        .token_ids
         for temperature in (0.0, 5e-324)
     )
     assert greedy == cold

@@ -31,7 +31,13 @@ SHAPE = {"vocab_size": 50, "eos_token_id": 48, "bos_token_id": 40}
 
 def llama() -> PreTrainedModel:
     return LlamaForCausalLM(
-        LlamaConfig(**SHAPE, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=48)
+        LlamaConfig(
+            **SHAPE,
+            hidden_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            intermediate_size=48,
+        )
     )
 
 
@@ -42,7 +48,8 @@ def gpt2() -> PreTrainedModel:
 def gemma2() -> PreTrainedModel:
     """A model that caps its logits after the head."""
     config = Gemma2Config(
-        **SHAPE, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1, head_dim=16,
+        **SHAPE, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=1, head_dim=16,
         intermediate_size=48, final_logit_softcapping=1.0,
     )  # fmt: skip
     return Gemma2ForCausalLM(config)
@@ -89,7 +96,9 @@ def test_position_0_has_no_answer(tmp_path: Path) -> None:
         predictor.read([Read(ids, np.array([0, 1]), TokenLogProbs(ids[:2]))])
 
 
-def test_an_auto_regressive_model_scores_by_its_own_perplexity_and_cannot_denoise(tmp_path: Path) -> None:
+def test_an_auto_regressive_model_scores_by_its_own_perplexity_and_cannot_denoise(
+    tmp_path: Path,
+) -> None:
     folder = checkpoint(tmp_path, llama())
     llm = LLM(folder)
     [answer] = llm.score("abc", "def", ScoringParams(scorer="ar-perplexity"))
@@ -98,8 +107,13 @@ def test_an_auto_regressive_model_scores_by_its_own_perplexity_and_cannot_denois
     assert score.value == pytest.approx(expected.mean(), abs=1e-4)
     assert score.log_likelihood == pytest.approx(expected.sum(), abs=3e-4)
     assert score.perplexity == pytest.approx(np.exp(-expected.mean()), rel=1e-4)
-    assert [token.logprob for token in answer.outputs[0].tokens] == pytest.approx(expected.tolist(), abs=1e-4)
-    with pytest.raises(InputError, match=r"scorer 'dise' needs a diffusion language model, and .* is auto-regressive"):
+    assert [token.logprob for token in answer.outputs[0].tokens] == pytest.approx(
+        expected.tolist(), abs=1e-4
+    )
+    with pytest.raises(
+        InputError,
+        match=r"scorer 'dise' needs a diffusion language model, and .* is auto-regressive",
+    ):
         llm.score("abc", "def")
     with pytest.raises(InputError, match="has no mask token"):
         llm.generate("abc", SamplingParams(scorer="ar-perplexity"))
@@ -123,20 +137,34 @@ def test_a_broken_gguf_file_is_one_line(tmp_path: Path) -> None:
 
 
 def sees_later_tokens(model: PreTrainedModel) -> bool:
-    """Return whether the logits of the first tokens change with the last one, in transformers' own model."""
+    """Return whether the logits of the first tokens change with the last one, in transformers' own
+    model.
+    """
     for weight in model.parameters():
         torch.nn.init.normal_(weight, std=0.3)
     with torch.inference_mode():
-        one, other = (model.eval()(torch.tensor([[5, 6, 7, last]])).logits[0, :3] for last in (8, 9))
+        one, other = (
+            model.eval()(torch.tensor([[5, 6, 7, last]])).logits[0, :3] for last in (8, 9)
+        )
     return not torch.allclose(one, other, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["bert", "roberta", "electra", "roformer", "gpt2", "llama", "opt"])
 @pytest.mark.parametrize("is_decoder", [None, False, True])
-def test_no_model_is_claimed_that_sees_the_tokens_to_come(tmp_path: Path, kind: str, is_decoder: bool | None) -> None:
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48, "ffn_dim": 48}
+def test_no_model_is_claimed_that_sees_the_tokens_to_come(
+    tmp_path: Path, kind: str, is_decoder: bool | None
+) -> None:
+    sizes = {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 48,
+        "ffn_dim": 48,
+    }
     flag = {} if is_decoder is None else {"is_decoder": is_decoder}
-    config = AutoConfig.for_model(kind, vocab_size=50, max_position_embeddings=64, pad_token_id=0, **sizes, **flag)
+    config = AutoConfig.for_model(
+        kind, vocab_size=50, max_position_embeddings=64, pad_token_id=0, **sizes, **flag
+    )
     model = AutoModelForCausalLM.from_config(config)
     model.save_pretrained(tmp_path)
     said = json.loads((tmp_path / "config.json").read_text())
@@ -147,7 +175,10 @@ def test_no_model_is_claimed_that_sees_the_tokens_to_come(tmp_path: Path, kind: 
     assert LlamaPredictor.claims(str(tmp_path)) is not sees_later_tokens(model)
 
 
-OWN = {"AutoConfig": "configuration_x.LlamaConfig", "AutoModelForCausalLM": "modeling_x.LlamaForCausalLM"}
+OWN = {
+    "AutoConfig": "configuration_x.LlamaConfig",
+    "AutoModelForCausalLM": "modeling_x.LlamaForCausalLM",
+}
 
 TAKEN = {
     "of old, of other capitals": {"architectures": ["LLaMAForCausalLM"]},
@@ -156,19 +187,38 @@ TAKEN = {
 }
 
 NO_JUDGES: dict[str, tuple[dict[str, object], str]] = {
-    "bert": ({"model_type": "bert", "architectures": ["BertForMaskedLM"]}, "a bert model attends in both directions"),
-    "a bare bert": ({"model_type": "bert", "architectures": ["BertModel"], "is_decoder": True}, "architectures BertModel"),
-    "roberta": ({"model_type": "roberta", "architectures": ["RobertaForCausalLM"]}, "as is_decoder is not true"),
-    "xlnet": ({"model_type": "xlnet", "architectures": ["XLNetLMHeadModel"]}, "a xlnet model attends in both directions"),
+    "bert": (
+        {"model_type": "bert", "architectures": ["BertForMaskedLM"]},
+        "a bert model attends in both directions",
+    ),
+    "a bare bert": (
+        {"model_type": "bert", "architectures": ["BertModel"], "is_decoder": True},
+        "architectures BertModel",
+    ),
+    "roberta": (
+        {"model_type": "roberta", "architectures": ["RobertaForCausalLM"]},
+        "as is_decoder is not true",
+    ),
+    "xlnet": (
+        {"model_type": "xlnet", "architectures": ["XLNetLMHeadModel"]},
+        "a xlnet model attends in both directions",
+    ),
     "no architectures": ({"architectures": None}, "model_type 'llama' and architectures none"),
     "architectures that are no list": ({"architectures": "LlamaForCausalLM"}, "architectures none"),
     "a body": ({"architectures": ["LlamaModel"]}, "architectures LlamaModel"),
-    "a classifier": ({"architectures": ["LlamaForSequenceClassification"]}, "LlamaForSequenceClassification"),
+    "a classifier": (
+        {"architectures": ["LlamaForSequenceClassification"]},
+        "LlamaForSequenceClassification",
+    ),
     "another type's class": ({"architectures": ["OPTForCausalLM"]}, "architectures OPTForCausalLM"),
     "no type": ({"model_type": ["llama"]}, "model_type ['llama']"),
     "both directions": ({"is_causal": False}, "it attends in both directions (is_causal is false)"),
     "a Gemma that embeds": (
-        {"model_type": "gemma3_text", "architectures": ["Gemma3ForCausalLM"], "use_bidirectional_attention": True},
+        {
+            "model_type": "gemma3_text",
+            "architectures": ["Gemma3ForCausalLM"],
+            "use_bidirectional_attention": True,
+        },
         "it attends in both directions (use_bidirectional_attention is true)",
     ),
     "Stable-DiffCoder": (
@@ -191,7 +241,9 @@ NO_JUDGES: dict[str, tuple[dict[str, object], str]] = {
 
 
 def described(folder: Path, fields: dict[str, object]) -> str:
-    """Return a folder that holds the config.json of a llama with these changes, and nothing else."""
+    """Return a folder that holds the config.json of a llama with these changes, and
+    nothing else.
+    """
     read_config.cache_clear()
     folder.mkdir(exist_ok=True)
     config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], **fields}
@@ -205,7 +257,9 @@ def test_an_auto_regressive_checkpoint_is_claimed(tmp_path: Path, name: str) -> 
 
 
 @pytest.mark.parametrize("name", NO_JUDGES)
-def test_what_is_no_auto_regressive_model_is_refused_as_a_judge_and_says_what_it_is(tmp_path: Path, name: str) -> None:
+def test_what_is_no_auto_regressive_model_is_refused_as_a_judge_and_says_what_it_is(
+    tmp_path: Path, name: str
+) -> None:
     fields, text = NO_JUDGES[name]
     folder = described(tmp_path, fields)
     assert LlamaPredictor.claims(folder) is False
@@ -217,20 +271,26 @@ def test_what_is_no_auto_regressive_model_is_refused_as_a_judge_and_says_what_it
 
 
 def test_a_diffusion_model_is_known_by_its_folders_name(tmp_path: Path) -> None:
-    with pytest.raises(UnknownNameError, match=r"it is a diffusion model by its name \(DiffuLLaMA-7B\)"):
+    with pytest.raises(
+        UnknownNameError, match=r"it is a diffusion model by its name \(DiffuLLaMA-7B\)"
+    ):
         LLM(described(tmp_path / "DiffuLLaMA-7B", {}))
     assert LlamaPredictor.claims(described(tmp_path / "llama-7b", {}))
 
 
 @pytest.mark.parametrize("name", ["roberta", "both directions", "older", "code"])
-def test_the_adapter_refuses_what_is_not_auto_regressive_even_when_it_is_named(tmp_path: Path, name: str) -> None:
+def test_the_adapter_refuses_what_is_not_auto_regressive_even_when_it_is_named(
+    tmp_path: Path, name: str
+) -> None:
     [(fields, text)] = [case for known, case in NO_JUDGES.items() if name in known]
     with pytest.raises(CheckpointError) as caught:
         LLM(described(tmp_path, fields), adapter="llama")
     assert text in str(caught.value)
 
 
-def test_a_checkpoint_without_architectures_loads_where_its_adapter_is_named(tmp_path: Path) -> None:
+def test_a_checkpoint_without_architectures_loads_where_its_adapter_is_named(
+    tmp_path: Path,
+) -> None:
     folder = checkpoint(tmp_path, llama())
     config = json.loads((tmp_path / "config.json").read_text())
     del config["architectures"]
@@ -238,7 +298,9 @@ def test_a_checkpoint_without_architectures_loads_where_its_adapter_is_named(tmp
     with pytest.raises(UnknownNameError, match="unknown model"):
         LLM(folder)
     ids = np.arange(9)
-    [reading] = LLM(folder, adapter="llama").predictor.read([Read(ids, ids[1:], TokenLogProbs(ids[1:]))])
+    [reading] = LLM(folder, adapter="llama").predictor.read(
+        [Read(ids, ids[1:], TokenLogProbs(ids[1:]))]
+    )
     assert np.abs(reading.logprobs - naive_logprobs(folder, ids.tolist())).max() < 1e-4
 
 

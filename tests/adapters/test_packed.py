@@ -1,4 +1,6 @@
-"""Linear layers joined and packed: the same numbers as torch's own, whichever way they are computed."""
+"""Linear layers joined and packed: the same numbers as torch's own, whichever way they are
+computed.
+"""
 
 from pathlib import Path
 
@@ -33,7 +35,9 @@ def test_layers_that_are_joined_give_what_each_gives(is_packed: bool, bias: bool
     layers = [nn.Linear(24, count, bias=bias) for count in (8, 16, 40)]
     together, states = linear(*layers), torch.randn(3, 5, 24)
     assert isinstance(together, PackedLinear) == is_packed
-    torch.testing.assert_close(together(states), torch.cat([layer(states) for layer in layers], dim=-1), rtol=0, atol=2e-6)
+    torch.testing.assert_close(
+        together(states), torch.cat([layer(states) for layer in layers], dim=-1), rtol=0, atol=2e-6
+    )
     [alone] = linear(layers[0])(states[:1, :1]).flatten(0, 1)
     torch.testing.assert_close(alone, layers[0](states[0, 0]), rtol=0, atol=2e-6)
 
@@ -50,12 +54,16 @@ def test_rows_are_filled_up_to_few_numbers() -> None:
 
 
 @pytest.mark.parametrize("kind", ["llada", "grouped", "dream"])
-def test_a_model_answers_the_same_packed_and_plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+def test_a_model_answers_the_same_packed_and_plain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
     read_config.cache_clear()
     if kind == "dream":
         folder = write_checkpoint(tmp_path, default_config())
     else:
-        folder = checkpoint(tmp_path, **({"n_heads": 4, "n_kv_heads": 2} if kind == "grouped" else {}))  # type: ignore[arg-type]
+        folder = checkpoint(
+            tmp_path, **({"n_heads": 4, "n_kv_heads": 2} if kind == "grouped" else {})
+        )  # type: ignore[arg-type]
     reads = [Read(np.arange(n), np.arange(n), Distribution()) for n in (3, 20)]
     answers = LLM(str(folder)).predictor.read(reads)
     monkeypatch.setattr(packed, "can_pack", lambda _: False)

@@ -1,4 +1,6 @@
-"""Batches of unequal length: the same answers with padding, without it, and from each text alone."""
+"""Batches of unequal length: the same answers with padding, without it, and from each
+text alone.
+"""
 
 from pathlib import Path
 
@@ -30,7 +32,9 @@ def test_padding_goes_and_comes_back(lengths: list[int]) -> None:
     num_tokens = int(is_real.sum() if has_gone else is_real.size)
     assert num_tokens <= len(packed) < num_tokens + STEP
     assert len(packed) % STEP == 0
-    assert torch.equal(lines.padded(packed)[torch.from_numpy(is_real)], padded[torch.from_numpy(is_real)])
+    assert torch.equal(
+        lines.padded(packed)[torch.from_numpy(is_real)], padded[torch.from_numpy(is_real)]
+    )
     places = np.flatnonzero(is_real)
     assert torch.equal(packed[lines.which(places)], padded.flatten(0, 1)[places])
 
@@ -48,7 +52,9 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return checkpoint(tmp_path)
 
 
-def test_answers_do_not_depend_on_the_padding(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_do_not_depend_on_the_padding(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     predictor = LLM(str(folder)).predictor
     reads = [Read(np.arange(n) % 40, np.arange(1, n, 2), Distribution()) for n in LENGTHS]
     alone = [predictor.read([read])[0].logprobs for read in reads]
@@ -59,7 +65,9 @@ def test_answers_do_not_depend_on_the_padding(folder: Path, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("cache", ["none", "prefix", "dual"])
-def test_texts_do_not_depend_on_the_padding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: str) -> None:
+def test_texts_do_not_depend_on_the_padding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: str
+) -> None:
     read_config.cache_clear()
     llm = LLM(str(checkpoint(tmp_path)))
     prompts = [np.random.default_rng(n).integers(0, 48, n).tolist() for n in (1, 5, 12, 30)]

@@ -1,7 +1,8 @@
 """Batches: padding is bounded, rows are shared, memory is bounded, and out-of-memory halves.
 
-A matmul may sum in another order when it has other rows beside it, on some processors and with some libraries: a row's
-answer is then the same only up to rounding, which grows with the logits. A mix-up moves it by whole nats.
+A matmul may sum in another order when it has other rows beside it, on some processors and with some
+libraries: a row's answer is then the same only up to rounding, which grows with the logits. A
+mix-up moves it by whole nats.
 """
 
 from itertools import combinations
@@ -31,7 +32,9 @@ def assert_same(one: np.ndarray, other: np.ndarray) -> None:
 
 
 class TinyBody:
-    """A bidirectional body without weights; records the shape of every batch, fails above `fits` rows."""
+    """A bidirectional body without weights; records the shape of every batch, fails above `fits`
+    rows.
+    """
 
     kept_shape = None
     max_padding = 0.25
@@ -40,7 +43,9 @@ class TinyBody:
         self.shapes: list[tuple[int, ...]] = []
         self.fits, self.multiple = fits, multiple
 
-    def __call__(self, input_ids: Ids, is_real: Mask | None, places: Ids, kept: object = None) -> torch.Tensor:
+    def __call__(
+        self, input_ids: Ids, is_real: Mask | None, places: Ids, kept: object = None
+    ) -> torch.Tensor:
         if len(input_ids) > self.fits:
             raise torch.OutOfMemoryError("too much")
         self.shapes.append(input_ids.shape)
@@ -61,8 +66,12 @@ def reads_of(*lengths: int) -> list[Read]:
 
 
 @given(st.lists(st.integers(1, 200), min_size=1, max_size=40), st.sampled_from([0.1, 0.25, 0.5]))
-def test_every_row_is_in_one_batch_and_padding_is_bounded(lengths: list[int], max_padding: float) -> None:
-    rows = distinct_rows([Read(np.arange(n), np.zeros(1, np.int64), Distribution()) for n in lengths])
+def test_every_row_is_in_one_batch_and_padding_is_bounded(
+    lengths: list[int], max_padding: float
+) -> None:
+    rows = distinct_rows(
+        [Read(np.arange(n), np.zeros(1, np.int64), Distribution()) for n in lengths]
+    )
     batches = list(padded_batches(rows, max_padding))
     assert sorted(len(row.token_ids) for batch in batches for row in batch) == sorted(set(lengths))
     for batch in batches:
@@ -71,11 +80,15 @@ def test_every_row_is_in_one_batch_and_padding_is_bounded(lengths: list[int], ma
 
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=12), st.integers(1, 8))
-def test_a_row_alone_and_among_others_gets_the_same_answer(lengths: list[int], multiple: int) -> None:
+def test_a_row_alone_and_among_others_gets_the_same_answer(
+    lengths: list[int], multiple: int
+) -> None:
     reads = reads_of(*lengths)
     body = TinyBody(multiple=multiple)
     together = make_reader(body).read(reads)
-    assert all(length % multiple == 0 and length - max(lengths) < multiple for _, length in body.shapes)
+    assert all(
+        length % multiple == 0 and length - max(lengths) < multiple for _, length in body.shapes
+    )
     for read, reading in zip(reads, together, strict=True):
         [alone] = make_reader(TinyBody()).read([read])
         assert_same(reading.logprobs, alone.logprobs)
@@ -96,7 +109,10 @@ def test_a_mix_up_of_rows_is_more_than_rounding() -> None:
 
 def windows(*sizes: tuple[int, int]) -> list[Row]:
     """Windows of so many tokens in texts of so many."""
-    return [Window(np.arange(n), "target", None, (i,), None, 0, keys) for i, (n, keys) in enumerate(sizes)]
+    return [
+        Window(np.arange(n), "target", None, (i,), None, 0, keys)
+        for i, (n, keys) in enumerate(sizes)
+    ]
 
 
 def test_one_very_long_text_does_not_make_the_keys_of_all_windows_as_long() -> None:
@@ -108,10 +124,14 @@ def test_one_very_long_text_does_not_make_the_keys_of_all_windows_as_long() -> N
 
 
 @given(st.lists(st.tuples(st.integers(1, 40), st.integers(40, 900)), min_size=1, max_size=30))
-def test_every_window_is_in_one_batch_whose_tokens_and_keys_are_mostly_real(sizes: list[tuple[int, int]]) -> None:
+def test_every_window_is_in_one_batch_whose_tokens_and_keys_are_mostly_real(
+    sizes: list[tuple[int, int]],
+) -> None:
     rows = windows(*sizes)
     batches = list(padded_batches(rows, 1 / 3))
-    assert sorted(row.reads for batch in batches for row in batch) == sorted(row.reads for row in rows)
+    assert sorted(row.reads for batch in batches for row in batch) == sorted(
+        row.reads for row in rows
+    )
     for batch in batches:
         keys = [row.num_keys for row in batch]  # type: ignore[attr-defined]
         lengths = [len(row.token_ids) for row in batch]
@@ -160,11 +180,16 @@ def test_other_failures_are_not_mistaken_for_memory() -> None:
 
 def test_guided_rows_keep_their_places_in_a_mixed_batch() -> None:
     plain, guided = reads_of(5, 5)
-    guided = Read(guided.token_ids, guided.positions, Distribution(), guidance=Guidance(np.full(5, 8), 1.0))
+    guided = Read(
+        guided.token_ids, guided.positions, Distribution(), guidance=Guidance(np.full(5, 8), 1.0)
+    )
     body = TinyBody()
     both = make_reader(body).read([plain, guided, plain])
     assert body.shapes == [(3, 5)]
-    [alone], [with_guidance] = make_reader(TinyBody()).read([plain]), make_reader(TinyBody()).read([guided])
+    [alone], [with_guidance] = (
+        make_reader(TinyBody()).read([plain]),
+        make_reader(TinyBody()).read([guided]),
+    )
     assert_same(both[0].logprobs, alone.logprobs)
     assert_same(both[1].logprobs, with_guidance.logprobs)
 
@@ -182,7 +207,10 @@ def test_chunks_of_the_head_change_nothing(tmp_path: Path, monkeypatch: pytest.M
 def test_padding_changes_nothing_in_a_real_model(tmp_path: Path) -> None:
     config = default_config()
     predictor = LLM(str(write_checkpoint(tmp_path, config, random_weights(config)))).predictor
-    reads = [Read(np.arange(n) % 50, np.arange(n), TokenLogProbs(np.arange(n) % 50)) for n in (40, 36, 33)]
+    reads = [
+        Read(np.arange(n) % 50, np.arange(n), TokenLogProbs(np.arange(n) % 50))
+        for n in (40, 36, 33)
+    ]
     for read, reading in zip(reads, predictor.read(reads), strict=True):
         [alone] = predictor.read([read])
         np.testing.assert_allclose(reading.logprobs, alone.logprobs, atol=1e-5)

@@ -23,13 +23,21 @@ from tests.laws.generators import logits as logits_strategy
 def read_all(logits: Logits, readouts: list[Readout]) -> list[tuple[Read, Reading]]:
     """Answer several readouts at all rows at once, as one batch does."""
     num_rows = len(logits)
-    reads = [Read(np.zeros(num_rows, np.int64), np.arange(num_rows), readout) for readout in readouts]
+    reads = [
+        Read(np.zeros(num_rows, np.int64), np.arange(num_rows), readout) for readout in readouts
+    ]
     answered: dict[int, Reading] = {}
     for group in group_reads(reads):
         rows = torch.tensor(np.tile(logits, (len(group.indices), 1)), dtype=torch.float32)
         half = group.num_rows // 2
-        chunks = [slice(0, half), slice(half, group.num_rows)] if half else [slice(0, group.num_rows)]
-        answered |= dict(split_answers(group, [answer_rows(rows[chunk], group, chunk) for chunk in chunks], reads))
+        chunks = (
+            [slice(0, half), slice(half, group.num_rows)] if half else [slice(0, group.num_rows)]
+        )
+        answered |= dict(
+            split_answers(
+                group, [answer_rows(rows[chunk], group, chunk) for chunk in chunks], reads
+            )
+        )
     return [(read, answered[index]) for index, read in enumerate(reads)]
 
 
@@ -52,7 +60,9 @@ class Nudged(Noise):
 
 
 def assert_drawn(logits: Logits, read: Read, reading: Reading) -> None:
-    """The same uniform number gives the same token, but where rounding decides: within 1e-5 of a step, or of top-p."""
+    """The same uniform number gives the same token, but where rounding decides: within 1e-5 of a
+    step, or of top-p.
+    """
     readout = read.readout
     assert isinstance(readout, Candidates)
     assert readout.noise is not None
@@ -69,14 +79,24 @@ kinds = st.sampled_from(["probability", "entropy", "margin"])
 
 
 @given(logits_strategy, st.lists(st.integers(0, 11), min_size=5, max_size=5), st.integers(1, 12))
-def test_token_and_top_logprobs_agree_with_the_naive_ones(logits: Logits, targets: list[int], k: int) -> None:
+def test_token_and_top_logprobs_agree_with_the_naive_ones(
+    logits: Logits, targets: list[int], k: int
+) -> None:
     assert_close(
-        logits, [TokenLogProbs(np.array(targets)), TopLogProbs(k), Distribution(), TokenLogProbs(np.array(targets))]
+        logits,
+        [
+            TokenLogProbs(np.array(targets)),
+            TopLogProbs(k),
+            Distribution(),
+            TokenLogProbs(np.array(targets)),
+        ],
     )
 
 
 @given(logits_strategy, kinds, st.lists(st.integers(0, 11), max_size=6))
-def test_greedy_candidates_agree_with_the_naive_ones(logits: Logits, kind: Confidence, forbidden: list[int]) -> None:
+def test_greedy_candidates_agree_with_the_naive_ones(
+    logits: Logits, kind: Confidence, forbidden: list[int]
+) -> None:
     assert_close(logits, [Candidates(confidence=kind, forbidden=tuple(forbidden))])
 
 
@@ -91,7 +111,8 @@ def test_drawn_candidates_agree_with_the_naive_ones(
     logits: Logits, temperature: float, top_p: float, top_k: int, seed: int
 ) -> None:
     readouts: list[Readout] = [
-        Candidates(temperature, top_p, top_k, Noise(seed, stream), forbidden=(2, 11)) for stream in range(3)
+        Candidates(temperature, top_p, top_k, Noise(seed, stream), forbidden=(2, 11))
+        for stream in range(3)
     ]
     for read, reading in read_all(logits, readouts):
         assert_drawn(logits, read, reading)
@@ -120,20 +141,26 @@ def test_confidences_after_temperature_and_without_unranked_ids_agree_with_the_n
     expected = naive_readout(logits, read)
     assert_drawn(logits, read, reading)
     is_same = reading.token_ids == expected.token_ids
-    np.testing.assert_allclose(reading.confidences[is_same], expected.confidences[is_same], atol=1e-5)
+    np.testing.assert_allclose(
+        reading.confidences[is_same], expected.confidences[is_same], atol=1e-5
+    )
     np.testing.assert_allclose(travelled.confidences, reading.confidences, atol=1e-6)
 
 
 @given(logits_strategy, st.floats(-50, 50))
 def test_a_constant_added_to_the_logits_changes_nothing(logits: Logits, constant: float) -> None:
     readouts: list[Readout] = [TokenLogProbs(np.arange(5)), Candidates(0.7, noise=Noise(1))]
-    for (_, one), (_, other) in zip(read_all(logits, readouts), read_all(logits + constant, readouts), strict=True):
+    for (_, one), (_, other) in zip(
+        read_all(logits, readouts), read_all(logits + constant, readouts), strict=True
+    ):
         np.testing.assert_allclose(one.logprobs, other.logprobs, atol=1e-4)
 
 
 @given(logits_strategy)
 def test_logprobs_are_never_positive(logits: Logits) -> None:
-    for _, reading in read_all(20 * logits, [TokenLogProbs(np.arange(5)), TopLogProbs(12), Candidates()]):
+    for _, reading in read_all(
+        20 * logits, [TokenLogProbs(np.arange(5)), TopLogProbs(12), Candidates()]
+    ):
         assert (reading.logprobs <= 1e-6).all()
 
 
@@ -160,13 +187,22 @@ def test_greedy_ties_go_to_the_lower_id() -> None:
 
 @pytest.mark.parametrize(("vocabulary", "bound"), [(12, 50), (300, 435)])
 def test_draws_follow_the_distribution(vocabulary: int, bound: float) -> None:
-    """Chi-square of a million draws: above the bound, with vocabulary - 2 degrees of freedom, in one seed of a million."""
+    """Chi-square of a million draws: above the bound, with vocabulary - 2 degrees of freedom, in
+    one seed of a million.
+    """
     num_draws, chunk = 1_000_000, 20_000
     row = np.random.default_rng(0).normal(size=vocabulary) * 1.5
-    read = Read(np.zeros(num_draws, np.int64), np.arange(num_draws), Candidates(0.8, noise=Noise(7), forbidden=(4,)))
+    read = Read(
+        np.zeros(num_draws, np.int64),
+        np.arange(num_draws),
+        Candidates(0.8, noise=Noise(7), forbidden=(4,)),
+    )
     [group] = group_reads([read])
     rows = torch.tensor(row, dtype=torch.float32).expand(chunk, vocabulary)
-    chunks = [answer_rows(rows, group, slice(first, first + chunk)) for first in range(0, num_draws, chunk)]
+    chunks = [
+        answer_rows(rows, group, slice(first, first + chunk))
+        for first in range(0, num_draws, chunk)
+    ]
     [(_, reading)] = split_answers(group, chunks, [read])
     weights = np.exp(row / 0.8)
     weights[4] = 0

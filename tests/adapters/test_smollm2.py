@@ -1,4 +1,6 @@
-"""The real judge: SmolLM2-135M-Instruct from a GGUF file, against a plain transformers loop on real LLaDA-like answers."""
+"""The real judge: SmolLM2-135M-Instruct from a GGUF file, against a plain transformers loop on real
+LLaDA-like answers.
+"""
 
 import importlib.util
 from pathlib import Path
@@ -36,9 +38,13 @@ def plain_loop() -> list[list[float]]:
     """Return log p of each response token, one answer at a time."""
     path = gguf_file()
     tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
-    model = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32).eval()
+    model = AutoModelForCausalLM.from_pretrained(
+        path.parent, gguf_file=path.name, dtype=torch.float32
+    ).eval()
     chat = [{"role": "user", "content": QUESTION}]
-    prompt = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=True)["input_ids"]
+    prompt = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=True)[
+        "input_ids"
+    ]
     result = []
     for answer in ANSWERS:
         response = tokenizer(answer, add_special_tokens=False)["input_ids"]

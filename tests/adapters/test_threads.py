@@ -53,8 +53,14 @@ def test_a_thread_for_each_300_000_parameters(parameters: int, most: int, thread
 def test_the_largest_model_decides_and_a_later_choice_of_the_users_stands(
     sizes: list[int | None], expected: list[int]
 ) -> None:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "MKL_"))}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "MKL_"))
+    }
     done = subprocess.run(
-        [sys.executable, "-c", PROCESS.format(sizes=sizes)], env=environment, capture_output=True, text=True, check=True
+        [sys.executable, "-c", PROCESS.format(sizes=sizes)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert done.stdout.strip() == str(expected)

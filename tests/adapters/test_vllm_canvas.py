@@ -1,4 +1,6 @@
-"""DiSE of a block-diffusion model: the exact requests that a vLLM server gets, and what is made of its answers."""
+"""DiSE of a block-diffusion model: the exact requests that a vLLM server gets, and what is made of
+its answers.
+"""
 
 import json
 import shutil
@@ -29,7 +31,9 @@ class Handler(BaseHTTPRequestHandler):
     server: Any
 
     def do_GET(self) -> None:
-        self._send({"data": [{"id": "gemma", "root": str(self.server.folder), "max_model_len": 100}]})
+        self._send(
+            {"data": [{"id": "gemma", "root": str(self.server.folder), "max_model_len": 100}]}
+        )
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -82,7 +86,9 @@ def address(server: Any) -> str:
 
 
 def test_the_request_seeds_a_read_only_canvas(server: Any) -> None:
-    [answer] = LLM(address(server)).score([[1, 2, 3]], [[5, 6, 5]], ScoringParams(selector="response"))
+    [answer] = LLM(address(server)).score(
+        [[1, 2, 3]], [[5, 6, 5]], ScoringParams(selector="response")
+    )
     path, body = server.asked[0]
     assert path == "/inference/v1/generate"
     assert body == {
@@ -111,12 +117,19 @@ def test_the_request_seeds_a_read_only_canvas(server: Any) -> None:
 def test_a_long_response_takes_a_canvas_after_the_other(server: Any) -> None:
     ids = np.arange(1, 22)
     positions = np.arange(4, 21)
-    [reading] = LLM(address(server)).predictor.read([Read(ids, positions, TokenLogProbs(ids[positions]))])
-    seeds = sorted(body["sampling_params"]["extra_args"]["diffusion_seed_canvas"] for _, body in server.asked)
+    [reading] = LLM(address(server)).predictor.read(
+        [Read(ids, positions, TokenLogProbs(ids[positions]))]
+    )
+    seeds = sorted(
+        body["sampling_params"]["extra_args"]["diffusion_seed_canvas"] for _, body in server.asked
+    )
     assert seeds == [list(range(5, 13)), list(range(13, 21)), [21]]
     assert sorted(len(body["token_ids"]) for _, body in server.asked) == [4, 12, 20]
     places = (positions - 4) % 8
-    expected = [logprob(place, token) for place, token in zip(places.tolist(), ids[positions].tolist(), strict=True)]
+    expected = [
+        logprob(place, token)
+        for place, token in zip(places.tolist(), ids[positions].tolist(), strict=True)
+    ]
     np.testing.assert_allclose(reading.logprobs, expected, atol=1e-6)
 
 
@@ -136,11 +149,19 @@ def test_a_score_and_its_report_ask_for_each_canvas_once(server: Any) -> None:
     server.asked.clear()
     [reported] = llm.score(*texts, ScoringParams(selector="response"))
     order = itemgetter("token_ids")
-    assert sorted((body for _, body in server.asked), key=order) == sorted((body for _, body in alone), key=order)
+    assert sorted((body for _, body in server.asked), key=order) == sorted(
+        (body for _, body in alone), key=order
+    )
     assert len(alone) == 3  # 20 tokens in canvases of 8
     expected = [logprob(n % 8, n + 4) for n in range(20)]
-    assert bare.outputs[0].score.value == reported.outputs[0].score.value == pytest.approx(np.mean(expected), abs=1e-6)
-    assert [token.logprob for token in reported.outputs[0].tokens] == pytest.approx(expected, abs=1e-6)
+    assert (
+        bare.outputs[0].score.value
+        == reported.outputs[0].score.value
+        == pytest.approx(np.mean(expected), abs=1e-6)
+    )
+    assert [token.logprob for token in reported.outputs[0].tokens] == pytest.approx(
+        expected, abs=1e-6
+    )
 
 
 def test_reads_share_a_canvas_only_where_it_is_the_same(server: Any) -> None:
@@ -150,13 +171,23 @@ def test_reads_share_a_canvas_only_where_it_is_the_same(server: Any) -> None:
         (ids, [4, 5, 13], [7, 8, 9]),  # the first one's canvas, and the next
         (ids, [5, 6], [7, 8]),  # begins elsewhere
         (other, [4, 6], [150, 151]),  # another text
-        (np.append(ids[:12], 99), [11, 4], [3, 4]),  # the first one's canvas: what follows it is not seen
+        (
+            np.append(ids[:12], 99),
+            [11, 4],
+            [3, 4],
+        ),  # the first one's canvas: what follows it is not seen
         (ids, [], []),
     ]
-    reads = [Read(text, np.array(at, np.int64), TokenLogProbs(np.array(targets, np.int64))) for text, at, targets in asked]
+    reads = [
+        Read(text, np.array(at, np.int64), TokenLogProbs(np.array(targets, np.int64)))
+        for text, at, targets in asked
+    ]
     readings = LLM(address(server)).predictor.read(reads)
     seeds = sorted(
-        (body["sampling_params"]["extra_args"]["diffusion_seed_canvas"], body["sampling_params"]["logprob_token_ids"][:-1])
+        (
+            body["sampling_params"]["extra_args"]["diffusion_seed_canvas"],
+            body["sampling_params"]["logprob_token_ids"][:-1],
+        )
         for _, body in server.asked
     )
     assert seeds == [
@@ -168,7 +199,9 @@ def test_reads_share_a_canvas_only_where_it_is_the_same(server: Any) -> None:
     places = [[0, 2], [0, 1, 1], [0, 1], [0, 2], [7, 0], []]
     for reading, (_, _, targets), where in zip(readings, asked, places, strict=True):
         assert reading.token_ids.tolist() == targets
-        assert reading.logprobs.tolist() == pytest.approx(list(map(logprob, where, targets)), abs=1e-6)
+        assert reading.logprobs.tolist() == pytest.approx(
+            list(map(logprob, where, targets)), abs=1e-6
+        )
 
 
 def test_what_it_cannot_answer_is_refused_before_any_request(server: Any) -> None:

@@ -1,4 +1,6 @@
-"""The client of vLLM servers against a server that answers as ours does on vLLM, and fails as servers do."""
+"""The client of vLLM servers against a server that answers as ours does on vLLM, and fails as
+servers do.
+"""
 
 import base64
 import json
@@ -14,7 +16,16 @@ from pydantic import ValidationError
 
 from dise_adapters.vllm import http
 from dise_adapters.vllm.wire import from_wire, pack, to_wire, unpack
-from dise_core import LLM, Candidates, InputError, Read, SamplingParams, ScoringParams, TokenLogProbs, TopLogProbs
+from dise_core import (
+    LLM,
+    Candidates,
+    InputError,
+    Read,
+    SamplingParams,
+    ScoringParams,
+    TokenLogProbs,
+    TopLogProbs,
+)
 from dise_core.errors import ModelError
 from dise_core.noise import Noise
 from dise_core.reading import Distribution, Guidance
@@ -42,7 +53,9 @@ class Handler(BaseHTTPRequestHandler):
     server: Server
 
     def do_GET(self) -> None:
-        self._send(200, {"data": [{"id": "countdown", "root": self.server.root, "max_model_len": 200}]})
+        self._send(
+            200, {"data": [{"id": "countdown", "root": self.server.root, "max_model_len": 200}]}
+        )
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -80,16 +93,24 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     server.server_close()
 
 
-PARAMS = SamplingParams(max_tokens=16, block_length=16, tokens_per_step=8, temperature=0.9, n=2, logprobs=2, seed=0)
+PARAMS = SamplingParams(
+    max_tokens=16, block_length=16, tokens_per_step=8, temperature=0.9, n=2, logprobs=2, seed=0
+)
 
 
 def test_a_server_writes_and_scores_as_the_model_itself(server: Server) -> None:
-    ours, theirs = (LLM(name).generate("8,3,5 -> 10", PARAMS)[0] for name in (server.address, "countdown"))
-    assert [output.token_ids for output in ours.outputs] == [output.token_ids for output in theirs.outputs]
+    ours, theirs = (
+        LLM(name).generate("8,3,5 -> 10", PARAMS)[0] for name in (server.address, "countdown")
+    )
+    assert [output.token_ids for output in ours.outputs] == [
+        output.token_ids for output in theirs.outputs
+    ]
     for one, other in zip(ours.outputs, theirs.outputs, strict=True):
         assert one.score.value == pytest.approx(other.score.value, abs=1e-6)
         for ours_token, theirs_token in zip(one.tokens, other.tokens, strict=True):
-            assert [token for token, _ in ours_token.top_logprobs] == [token for token, _ in theirs_token.top_logprobs]
+            assert [token for token, _ in ours_token.top_logprobs] == [
+                token for token, _ in theirs_token.top_logprobs
+            ]
     assert {path for path, _ in server.asked} == {"/v1/dise/read"}
     assert LLM(server.address).predictor.max_length == 200
 
@@ -112,7 +133,8 @@ def test_a_refusal_is_not_tried_again(server: Server) -> None:
 
 
 @pytest.mark.parametrize(
-    ("failures", "message"), [([500] * 9, "answered 500: failure 500"), ([404], "VLLM_PLUGINS=dise,dise_http")]
+    ("failures", "message"),
+    [([500] * 9, "answered 500: failure 500"), ([404], "VLLM_PLUGINS=dise,dise_http")],
 )
 def test_failures_that_stay_are_one_line(server: Server, failures: list[int], message: str) -> None:
     llm = LLM(server.address)
@@ -135,7 +157,9 @@ def test_no_server_no_json_and_no_tokenizer_are_told_apart(server: Server) -> No
 
 def test_answers_of_another_shape_are_refused(server: Server) -> None:
     llm = LLM(server.address)
-    server.answer = json.dumps({"rows": [base64.b64encode(np.zeros(3, np.float32).tobytes()).decode()]}).encode()
+    server.answer = json.dumps(
+        {"rows": [base64.b64encode(np.zeros(3, np.float32).tobytes()).decode()]}
+    ).encode()
     with pytest.raises(ModelError, match="same version of dise"):
         llm.score("8,3,5 -> 10", "5+8-3=10", ScoringParams(selector="full"))
 
@@ -154,7 +178,9 @@ def reads() -> list[Read]:
 
 def test_reads_and_readings_survive_the_wire() -> None:
     predictor = LLM("countdown").predictor
-    travelled = [from_wire(json.loads(json.dumps(to_wire(read))), read.token_ids, 32) for read in reads()]
+    travelled = [
+        from_wire(json.loads(json.dumps(to_wire(read))), read.token_ids, 32) for read in reads()
+    ]
     expected = predictor.read(reads())
     for one, other in zip(predictor.read(travelled), expected, strict=True):
         np.testing.assert_array_equal(one.token_ids, other.token_ids)
@@ -171,12 +197,24 @@ def test_reads_and_readings_survive_the_wire() -> None:
         ({"positions": [9], "readout": "top_logprobs", "k": 1}, r"positions must be in 0\.\.8"),
         ({"positions": [-1], "readout": "top_logprobs", "k": 1}, r"positions must be in 0\.\.8"),
         ({"positions": [1], "readout": "top_logprobs", "k": 0}, r"k must be in 1\.\.1000"),
-        ({"positions": [1], "readout": "token_logprobs", "targets": [32]}, r"targets must be in 0\.\.31"),
-        ({"positions": [1], "readout": "token_logprobs", "targets": []}, "1 positions do not pair up with 0 targets"),
+        (
+            {"positions": [1], "readout": "token_logprobs", "targets": [32]},
+            r"targets must be in 0\.\.31",
+        ),
+        (
+            {"positions": [1], "readout": "token_logprobs", "targets": []},
+            "1 positions do not pair up with 0 targets",
+        ),
         ({"positions": [1], "readout": "candidates", "temperature": 1.0}, "need noise"),
-        ({"positions": [1], "readout": "candidates", "temperature": float("nan")}, "temperature a number from 0"),
+        (
+            {"positions": [1], "readout": "candidates", "temperature": float("nan")},
+            "temperature a number from 0",
+        ),
         ({"positions": [1], "readout": "candidates", "noise": [1, 2, -3]}, "noise is"),
-        ({"positions": [1], "readout": "candidates", "forbidden": [99]}, r"forbidden must be in 0\.\.31"),
+        (
+            {"positions": [1], "readout": "candidates", "forbidden": [99]},
+            r"forbidden must be in 0\.\.31",
+        ),
         ({"positions": [1], "readout": "candidates", "top_p": 0}, "top_p must be above 0"),
         ({"positions": [1], "readout": "everything"}, "unknown readout 'everything'"),
         ({"positions": ["x"], "readout": "distribution"}, "this is no read|must be"),

@@ -33,7 +33,8 @@ def dise(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
         except SystemExit as leaving:
             code = int(leaving.code or 0)
         finally:
-            gc.unfreeze()  # the command leaves what it loaded out of garbage collection; other tests do not
+            # The command leaves what it loaded out of garbage collection; other tests do not.
+            gc.unfreeze()
         captured = capsys.readouterr()
         return Run(code, captured.out, captured.err)
 

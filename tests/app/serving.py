@@ -1,4 +1,6 @@
-"""Servers for tests: the command in a process of its own, and any model behind the real server in this one."""
+"""Servers for tests: the command in a process of its own, and any model behind the real server in
+this one.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,23 @@ class ServeProcess:
     """`dise serve` on a free port of loopback; its log is read to the end when it is stopped."""
 
     def __init__(self, *args: str, environment: Mapping[str, str] | None = None) -> None:
-        command = [sys.executable, "-c", "from dise_app.cli.main import main; main()", "serve", "--port", "0", *args]
+        command = [
+            sys.executable,
+            "-c",
+            "from dise_app.cli.main import main; main()",
+            "serve",
+            "--port",
+            "0",
+            *args,
+        ]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        self.process = subprocess.Popen(command, text=True, env=dict(os.environ) | dict(environment or {}), **pipes)  # type: ignore[call-overload]
+        self.process = subprocess.Popen(
+            command, text=True, env=dict(os.environ) | dict(environment or {}), **pipes
+        )  # type: ignore[call-overload]
         self.log: list[str] = []
-        self._reader = threading.Thread(target=lambda: self.log.extend(self.process.stderr), daemon=True)
+        self._reader = threading.Thread(
+            target=lambda: self.log.extend(self.process.stderr), daemon=True
+        )
         self._reader.start()
         line = self.process.stdout.readline()
         found = re.search(r"http://\S+", line)
@@ -44,7 +58,9 @@ class ServeProcess:
 
 
 @contextmanager
-def serving(llm: AsyncLLM, limits: Limits | None = None, api_key: str | None = None) -> Iterator[str]:
+def serving(
+    llm: AsyncLLM, limits: Limits | None = None, api_key: str | None = None
+) -> Iterator[str]:
     """Serve a model from a thread of this process; yield its address."""
     app = create_app(llm, limits, api_key)
     server = GracefulServer(app, llm, "127.0.0.1", 0, 5)

@@ -25,9 +25,12 @@ def test_plugins_lists_every_name_with_its_plugin(dise: Dise) -> None:
 
 
 def test_models_tells_names_from_adapters(dise: Dise) -> None:
-    rows = {row["name"]: row["by_name"] for row in json.loads(dise("models", "--json").out)["models"]}
+    rows = {
+        row["name"]: row["by_name"] for row in json.loads(dise("models", "--json").out)["models"]
+    }
     assert rows == {
-        name: name == "countdown" for name in ("countdown", "dream", "llada", "llama", "vllm-canvas", "vllm-server")
+        name: name == "countdown"
+        for name in ("countdown", "dream", "llada", "llama", "vllm-canvas", "vllm-server")
     }
     assert "countdown" in dise("models").out
 
@@ -47,16 +50,25 @@ DATA = ("--dataset", "countdown", "--output", "OUT", "--limit", "1")
         ("analyze", "ranks", *DATA),
     ],
 )
-def test_every_verb_with_a_model_takes_an_adapter_by_name(dise: Dise, tmp_path: Path, verb: tuple[str, ...]) -> None:
-    done = dise(*(tmp_path / "out" if part == "OUT" else part for part in verb), "--adapter", "lama")
+def test_every_verb_with_a_model_takes_an_adapter_by_name(
+    dise: Dise, tmp_path: Path, verb: tuple[str, ...]
+) -> None:
+    done = dise(
+        *(tmp_path / "out" if part == "OUT" else part for part in verb), "--adapter", "lama"
+    )
     assert done.code == 2
-    assert "dise: unknown adapter 'lama'. Did you mean 'llama'? Known: countdown, dream, llada, llama" in done.err
+    assert (
+        "dise: unknown adapter 'lama'. Did you mean 'llama'? Known: countdown, dream, llada, llama"
+        in done.err
+    )
 
 
 def test_an_adapter_by_name_loads_the_model(dise: Dise) -> None:
     folder = Path(dise_adapters.__file__).parent / "countdown"
     scores = [
-        json.loads(dise("score", "--response", "1+2=3", "--no-chat", "--json", *model).out)["outputs"][0]["score"]["value"]
+        json.loads(dise("score", "--response", "1+2=3", "--no-chat", "--json", *model).out)[
+            "outputs"
+        ][0]["score"]["value"]
         for model in (("--model", folder, "--adapter", "llada"), ())
     ]
     assert scores[0] == scores[1]
@@ -65,7 +77,10 @@ def test_an_adapter_by_name_loads_the_model(dise: Dise) -> None:
 def test_neither_the_library_nor_the_help_imports_a_heavy_package() -> None:
     script = (
         "import sys, dise_core, dise_strategies.plugin, dise_adapters.plugin, dise_app.cli.main\n"
-        "print([name for name in ('torch', 'transformers', 'fastapi', 'matplotlib') if name in sys.modules])"
+        "print([name for name in ('torch', 'transformers', 'fastapi', 'matplotlib') if name in "
+        "sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+    )
     assert done.stdout.strip() == "[]"

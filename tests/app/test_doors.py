@@ -1,4 +1,6 @@
-"""Every option of params.py is at every door, or stands in the list of those left out with its reason."""
+"""Every option of params.py is at every door, or stands in the list of those left out with its
+reason.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ EXPECTED: Mapping[str, tuple[type[Params], ...]] = {
 
 
 def expected(door: str) -> set[str]:
-    return {name for params in EXPECTED.get(door, GENERATE) for name in params.model_fields} - set(LEFT_OUT[door])
+    return {name for params in EXPECTED.get(door, GENERATE) for name in params.model_fields} - set(
+        LEFT_OUT[door]
+    )
 
 
 def commands() -> dict[str, Any]:
@@ -41,7 +45,11 @@ def commands() -> dict[str, Any]:
     found = {}
     for name, command in root.commands.items():
         nested = getattr(command, "commands", None)
-        found |= {f"dise {name} {n}": c for n, c in nested.items()} if nested else {f"dise {name}": command}
+        found |= (
+            {f"dise {name} {n}": c for n, c in nested.items()}
+            if nested
+            else {f"dise {name}": command}
+        )
     return found
 
 
@@ -52,9 +60,13 @@ def flags(command: Any) -> set[str]:
 @pytest.mark.parametrize("door", [door for door in LEFT_OUT if door.startswith("dise ")])
 def test_a_verb_has_every_option_under_its_own_name(door: str) -> None:
     given = flags(commands()[door])
-    asked = {"--" + name.replace("_settings", "_setting").replace("_", "-") for name in expected(door)}
+    asked = {
+        "--" + name.replace("_settings", "_setting").replace("_", "-") for name in expected(door)
+    }
     assert asked <= given
-    left_out = {"--" + name.replace("_settings", "_setting").replace("_", "-") for name in LEFT_OUT[door]}
+    left_out = {
+        "--" + name.replace("_settings", "_setting").replace("_", "-") for name in LEFT_OUT[door]
+    }
     assert not left_out & given, "what is left out is not there after all"
 
 
@@ -75,7 +87,9 @@ def test_every_verb_that_loads_a_model_is_a_door() -> None:
 )
 def test_a_route_takes_every_option(door: str, request_body: Any) -> None:
     schema = request_body.model_json_schema()
-    fields = set(schema["properties"]) | set(schema.get("$defs", {}).get("Extensions", {}).get("properties", {}))
+    fields = set(schema["properties"]) | set(
+        schema.get("$defs", {}).get("Extensions", {}).get("properties", {})
+    )
     assert expected(door) <= fields
 
 

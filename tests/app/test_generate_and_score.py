@@ -38,7 +38,20 @@ def test_generate_prints_text_score_and_cost(dise: Dise) -> None:
 
 
 def test_generate_json_is_one_object_and_nothing_else(dise: Dise) -> None:
-    run = dise("generate", PROBLEM, *FAST, "--json", "--temperature", 0.8, "--n", 2, "--best-of", 3, "--logprobs", 2)
+    run = dise(
+        "generate",
+        PROBLEM,
+        *FAST,
+        "--json",
+        "--temperature",
+        0.8,
+        "--n",
+        2,
+        "--best-of",
+        3,
+        "--logprobs",
+        2,
+    )
     record = json.loads(run.out)
     assert (run.code, run.err) == (0, "")
     assert record["prompt"] == PROBLEM
@@ -64,7 +77,9 @@ def test_two_runs_without_a_seed_differ_and_the_seed_that_is_told_repeats_each(d
 def test_score_prefers_sense_to_nonsense(dise: Dise) -> None:
     values = []
     for response in (ANSWER, "83<answer>=+18,75-93=10+93</answer>18+75-83,"):
-        run = dise("score", "--prompt", PROBLEM, "--response", response, "--selector", "response", "--json")
+        run = dise(
+            "score", "--prompt", PROBLEM, "--response", response, "--selector", "response", "--json"
+        )
         [output] = json.loads(run.out)["outputs"]
         assert output["text"] == response
         assert output["finish_reason"] is None
@@ -74,7 +89,10 @@ def test_score_prefers_sense_to_nonsense(dise: Dise) -> None:
 
 def test_the_score_alone_is_the_score_beside_a_report(dise: Dise) -> None:
     asked = ("score", "--prompt", PROBLEM, "--response", ANSWER)
-    records = [json.loads(dise(*asked, "--logprobs", each, "--json").out)["outputs"][0] for each in ("none", "0")]
+    records = [
+        json.loads(dise(*asked, "--logprobs", each, "--json").out)["outputs"][0]
+        for each in ("none", "0")
+    ]
     assert records[0]["score"]["value"] == pytest.approx(records[1]["score"]["value"], abs=1e-5)
     assert [each["tokens"][0]["logprob"] is None for each in records] == [True, False]
     run = dise(*asked, "--logprobs", "none")
@@ -96,7 +114,9 @@ def test_score_without_a_prompt_and_with_colours(dise: Dise) -> None:
 
 
 def test_a_file_keeps_order_ids_and_other_keys(dise: Dise, tmp_path: Path) -> None:
-    problems = write_jsonl(tmp_path / "in", {"prompt": PROBLEM, "id": 7}, "", {"prompt_ids": [22, 3, 23], "note": "x"})
+    problems = write_jsonl(
+        tmp_path / "in", {"prompt": PROBLEM, "id": 7}, "", {"prompt_ids": [22, 3, 23], "note": "x"}
+    )
     run = dise("generate", "--input", problems, "--output", tmp_path / "out", *FAST)
     assert (run.code, run.out, run.err) == (0, "", "")
     first, second = read_jsonl(tmp_path / "out")
@@ -105,14 +125,28 @@ def test_a_file_keeps_order_ids_and_other_keys(dise: Dise, tmp_path: Path) -> No
     assert second["prompt_ids"] == [22, 3, 23]
 
 
-def test_standard_input_and_output_stand_for_files(dise: Dise, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps({"prompt": PROBLEM}) + "\n" + json.dumps({"prompt": "1 -> 1"})))
+def test_standard_input_and_output_stand_for_files(
+    dise: Dise, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "sys.stdin",
+        io.StringIO(json.dumps({"prompt": PROBLEM}) + "\n" + json.dumps({"prompt": "1 -> 1"})),
+    )
     run = dise("generate", "--input", "-", *FAST)
     assert [json.loads(line)["line"] for line in run.out.splitlines()] == [1, 2]
 
 
-def test_generated_answers_can_be_scored_from_the_file_with_the_same_result(dise: Dise, tmp_path: Path) -> None:
-    dise("generate", "--input", write_jsonl(tmp_path / "in", {"prompt": PROBLEM}), "--output", tmp_path / "out", *FAST)
+def test_generated_answers_can_be_scored_from_the_file_with_the_same_result(
+    dise: Dise, tmp_path: Path
+) -> None:
+    dise(
+        "generate",
+        "--input",
+        write_jsonl(tmp_path / "in", {"prompt": PROBLEM}),
+        "--output",
+        tmp_path / "out",
+        *FAST,
+    )
     [answer] = read_jsonl(tmp_path / "out")
     pair = {"prompt": PROBLEM, "response_ids": answer["outputs"][0]["token_ids"]}
     run = dise("score", "--input", write_jsonl(tmp_path / "pairs", pair), "--output", "-")
@@ -160,13 +194,20 @@ def test_resume_goes_on_after_the_last_whole_line(dise: Dise, tmp_path: Path) ->
     lines = write_jsonl(tmp_path / "in", *({"prompt": f"{n},2 -> {n + 2}"} for n in range(1, 6)))
     dise("generate", "--input", lines, "--output", tmp_path / "whole", *FAST)
     whole = (tmp_path / "whole").read_bytes()
-    (tmp_path / "torn").write_bytes(b"".join(whole.splitlines(keepends=True)[:2]) + b'{"prompt": "3,')
+    (tmp_path / "torn").write_bytes(
+        b"".join(whole.splitlines(keepends=True)[:2]) + b'{"prompt": "3,'
+    )
     run = dise("generate", "--input", lines, "--output", tmp_path / "torn", "--resume", *FAST)
     assert run.code == 0
     assert [record["line"] for record in read_jsonl(tmp_path / "torn")] == [1, 2, 3, 4, 5]
-    for resumed, straight in zip(read_jsonl(tmp_path / "torn"), read_jsonl(tmp_path / "whole"), strict=True):
+    for resumed, straight in zip(
+        read_jsonl(tmp_path / "torn"), read_jsonl(tmp_path / "whole"), strict=True
+    ):
         assert resumed["outputs"][0]["token_ids"] == straight["outputs"][0]["token_ids"]
-    assert dise("generate", "--input", lines, "--output", tmp_path / "torn", "--resume", *FAST).code == 0
+    assert (
+        dise("generate", "--input", lines, "--output", tmp_path / "torn", "--resume", *FAST).code
+        == 0
+    )
     assert len(read_jsonl(tmp_path / "torn")) == 5
 
 
@@ -180,12 +221,18 @@ def test_resume_of_a_foreign_file_is_refused(dise: Dise, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("limit", [1, 7, 64])
-def test_the_batch_limit_changes_neither_tokens_nor_scores(dise: Dise, tmp_path: Path, limit: int) -> None:
+def test_the_batch_limit_changes_neither_tokens_nor_scores(
+    dise: Dise, tmp_path: Path, limit: int
+) -> None:
     prompts = [f"{n},{n + 3},{2 * n} -> {n + 1}" for n in range(1, 12)]
     lines = write_jsonl(tmp_path / "in", *({"prompt": prompt} for prompt in prompts))
     for name, num in (("one", 64), ("other", limit)):
-        dise("generate", "--input", lines, "--output", tmp_path / name, *FAST, "--max-num-seqs", num)
-    for one, other in zip(read_jsonl(tmp_path / "one"), read_jsonl(tmp_path / "other"), strict=True):
+        dise(
+            "generate", "--input", lines, "--output", tmp_path / name, *FAST, "--max-num-seqs", num
+        )
+    for one, other in zip(
+        read_jsonl(tmp_path / "one"), read_jsonl(tmp_path / "other"), strict=True
+    ):
         [first], [second] = one["outputs"], other["outputs"]
         assert first["token_ids"] == second["token_ids"]
         assert first["score"]["value"] == pytest.approx(second["score"]["value"], abs=1e-5)
@@ -197,21 +244,39 @@ def test_the_batch_limit_changes_neither_tokens_nor_scores(dise: Dise, tmp_path:
         (("generate",), "give either prompts or --input FILE"),
         (("generate", PROBLEM, "--input", "x"), "give either prompts or --input FILE"),
         (("generate", ""), "the prompt is empty"),
-        (("generate", PROBLEM, "--max-tokens", 0), "dise: max_tokens=0: Input should be greater than or equal"),
+        (
+            ("generate", PROBLEM, "--max-tokens", 0),
+            "dise: max_tokens=0: Input should be greater than or equal",
+        ),
         (("generate", PROBLEM, "--max-tokens", -5), "max_tokens=-5"),
-        (("generate", PROBLEM, "--max-tokens", 600), "with max_tokens=600 is longer than the model's limit of 512 tokens"),
-        (("generate", PROBLEM, "--steps", 4, "--tokens-per-step", 2), "give either --steps or --tokens-per-step"),
-        (("generate", PROBLEM, "--steps", 2), "steps=2 is less than one step for each of the 4 blocks"),
+        (
+            ("generate", PROBLEM, "--max-tokens", 600),
+            "with max_tokens=600 is longer than the model's limit of 512 tokens",
+        ),
+        (
+            ("generate", PROBLEM, "--steps", 4, "--tokens-per-step", 2),
+            "give either --steps or --tokens-per-step",
+        ),
+        (
+            ("generate", PROBLEM, "--steps", 2),
+            "steps=2 is less than one step for each of the 4 blocks",
+        ),
         (("generate", PROBLEM, "--selector", "last_10"), "Did you mean 'last-K'?"),
         (
             ("generate", PROBLEM, "--scorer", "dize"),
             "unknown scorer 'dize'. Did you mean 'dise'? Known: ar-perplexity, dise,",
         ),
-        (("generate", PROBLEM, "--model", "countdwn"), "unknown model 'countdwn'. Did you mean 'countdown'?"),
+        (
+            ("generate", PROBLEM, "--model", "countdwn"),
+            "unknown model 'countdwn'. Did you mean 'countdown'?",
+        ),
         (("generate", PROBLEM, "--model", "./nowhere"), "there is no folder './nowhere'"),
         (("generate", PROBLEM, "--n", 3), "3 responses at temperature 0 would all be the same"),
         (("generate", PROBLEM, "--device", "abacus"), "device 'abacus' cannot be used"),
-        (("generate", "--input", "/no/such/file"), "cannot read --input /no/such/file: No such file or directory"),
+        (
+            ("generate", "--input", "/no/such/file"),
+            "cannot read --input /no/such/file: No such file or directory",
+        ),
         (("generate", "--input", "-", "--resume"), "--resume needs --output FILE"),
         (("generate", "<|mdm_mask|>1"), "the text holds the mask token <|mdm_mask|> at position 1"),
         (("score",), "give either --response TEXT (with --prompt) or --input FILE"),
@@ -220,7 +285,9 @@ def test_the_batch_limit_changes_neither_tokens_nor_scores(dise: Dise, tmp_path:
         (("score", "--response", "1", "--max-num-seqs", 0), "max_num_seqs=0"),
     ],
 )
-def test_bad_usage_is_one_line_and_exit_code_2(dise: Dise, args: tuple[object, ...], text: str) -> None:
+def test_bad_usage_is_one_line_and_exit_code_2(
+    dise: Dise, args: tuple[object, ...], text: str
+) -> None:
     run = dise(*args)
     assert run.code == 2
     assert run.out == ""
@@ -238,7 +305,10 @@ def test_an_empty_or_same_file_is_refused(dise: Dise, tmp_path: Path) -> None:
     empty = write_jsonl(tmp_path / "in", "")
     assert "holds no line" in dise("score", "--input", empty).err
     assert "are the same file" in dise("score", "--input", empty, "--output", empty).err
-    assert "cannot write --output" in dise("generate", "--input", write_jsonl(empty, "{}"), "--output", tmp_path).err
+    assert (
+        "cannot write --output"
+        in dise("generate", "--input", write_jsonl(empty, "{}"), "--output", tmp_path).err
+    )
 
 
 def test_debug_shows_the_traceback(dise: Dise) -> None:

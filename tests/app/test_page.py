@@ -1,4 +1,6 @@
-"""The page in a real browser: a prompt is typed, tokens appear, the score is shown. Needs chromium and chromedriver."""
+"""The page in a real browser: a prompt is typed, tokens appear, the score is shown. Needs chromium
+and chromedriver.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,13 @@ from tests.app.serving import ServeProcess
 
 webdriver = pytest.importorskip("selenium.webdriver")
 
-pytestmark = pytest.mark.skipif(shutil.which("chromedriver") is None, reason="needs chromium and chromedriver")
+pytestmark = pytest.mark.skipif(
+    shutil.which("chromedriver") is None, reason="needs chromium and chromedriver"
+)
 
 FLAGS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--window-size=900,900",
 )  # fmt: skip
 
@@ -71,7 +76,10 @@ def test_a_prompt_is_typed_tokens_appear_and_the_score_is_shown(browser: Any) ->
     until(lambda: "forward passes" in find(browser, "#status")[0].text)
     answers = until(lambda: find(browser, "#answers li"))
     assert len(answers) == 3
-    scores = [float(answer.find_element("css selector", "strong").text.removeprefix("score ")) for answer in answers]
+    scores = [
+        float(answer.find_element("css selector", "strong").text.removeprefix("score "))
+        for answer in answers
+    ]
     assert scores == sorted(scores, reverse=True)
     assert all("<answer>" in answer.text for answer in answers)
     assert len(find(browser, "#answers .selected")) == 30
@@ -86,7 +94,9 @@ def test_the_seed_that_is_told_writes_the_same_again(browser: Any) -> None:
         fill(browser, prompt="76,41,59 -> 24", max_tokens=32, temperature=5, **fields)
         find(browser, "#write")[0].click()
         until(lambda: "seed" in find(browser, "#status")[0].text)
-        return find(browser, "#answers li")[0].text, find(browser, "#status")[0].text.rpartition("seed ")[2]
+        return find(browser, "#answers li")[0].text, find(browser, "#status")[0].text.rpartition(
+            "seed "
+        )[2]
 
     first, seed = write()
     second, _ = write()
@@ -99,7 +109,9 @@ def test_a_bad_request_is_told_on_the_page(browser: Any) -> None:
     find(browser, "#write")[0].click()
     until(
         lambda: (
-            "vocabulary has no 'h'" in find(browser, "#status.error")[0].text if find(browser, "#status.error") else False
+            "vocabulary has no 'h'" in find(browser, "#status.error")[0].text
+            if find(browser, "#status.error")
+            else False
         )
     )
     assert find(browser, "#write")[0].is_enabled()
@@ -114,5 +126,7 @@ def test_text_in_a_prompt_never_becomes_markup(browser: Any) -> None:
 
 def test_the_page_fits_a_phone(browser: Any) -> None:
     browser.set_window_size(390, 800)
-    widths = browser.execute_script("return [document.documentElement.scrollWidth, window.innerWidth]")
+    widths = browser.execute_script(
+        "return [document.documentElement.scrollWidth, window.innerWidth]"
+    )
     assert widths[0] <= widths[1]

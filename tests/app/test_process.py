@@ -8,12 +8,21 @@ import sys
 
 import pytest
 
-GENERATE = "import sys; sys.argv[1:] = ['generate', '83,18,75 -> 10', '--max-tokens', '16', '--block-length', '16']"
+GENERATE = (
+    "import sys; sys.argv[1:] = "
+    "['generate', '83,18,75 -> 10', '--max-tokens', '16', '--block-length', '16']"
+)
 COMMAND = "from dise_app.cli.main import main; main()"
 
 
 def run(*lines: str) -> tuple[str, str]:
-    done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
     return done.stdout, done.stderr
 
 
@@ -25,9 +34,14 @@ def test_nothing_is_left_out_of_the_interpreters_last_collection() -> None:
     assert err == ""
 
 
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs triton, which torch's CUDA wheels bring")
+@pytest.mark.skipif(
+    importlib.util.find_spec("triton") is None,
+    reason="needs triton, which torch's CUDA wheels bring",
+)
 def test_the_command_is_silent_where_triton_has_made_objects() -> None:
-    """Triton's bindings count at the interpreter's end what they have made, and report on standard error what is left."""
+    """Triton's bindings count at the interpreter's end what they have made, and report on standard
+    error what is left.
+    """
     out, err = run("from triton._C import libtriton; import triton.language", GENERATE, COMMAND)
     assert out
     assert err == ""

@@ -19,7 +19,18 @@ FAST = ("--max-tokens", 12, "--block-length", 12, "--tokens-per-step", 6)
 
 @pytest.mark.parametrize("scorer", ["dise", "interleaved", "mc", "mc-llada", "mc-dream"])
 def test_rank_puts_sense_before_nonsense(dise: Dise, scorer: str) -> None:
-    run = dise("rank", "--prompt", PROBLEM, NONSENSE, ANSWER, "--scorer", scorer, "--selector", "response", "--json")
+    run = dise(
+        "rank",
+        "--prompt",
+        PROBLEM,
+        NONSENSE,
+        ANSWER,
+        "--scorer",
+        scorer,
+        "--selector",
+        "response",
+        "--json",
+    )
     assert (run.code, run.err) == (0, "")
     outputs = json.loads(run.out)["outputs"]
     assert [(output["index"], output["text"]) for output in outputs] == [(1, ANSWER), (0, NONSENSE)]
@@ -55,22 +66,47 @@ def test_rank_takes_a_file_of_texts_and_ids(dise: Dise, tmp_path: Path) -> None:
     ("args", "message"),
     [
         (["rank"], "give either candidates (with --prompt) or --input FILE"),
-        (["score", "--response", "1", "--scorer", "mc", "--samples", "0"], "scorer 'mc': num_samples=0: Input should be"),
-        (["score", "--response", "1", "--scorer-setting", "k"], "a setting is written KEY=VALUE, not 'k'"),
-        (["score", "--response", "1", "--scorer-setting", "k=2"], "scorer 'dise': there is no setting 'k'"),
+        (
+            ["score", "--response", "1", "--scorer", "mc", "--samples", "0"],
+            "scorer 'mc': num_samples=0: Input should be",
+        ),
+        (
+            ["score", "--response", "1", "--scorer-setting", "k"],
+            "a setting is written KEY=VALUE, not 'k'",
+        ),
+        (
+            ["score", "--response", "1", "--scorer-setting", "k=2"],
+            "scorer 'dise': there is no setting 'k'",
+        ),
         (
             ["score", "--response", "1", "--samples", "2", "--scorer-setting", "num_samples=3"],
             "setting 'num_samples' is given twice",
         ),
-        (["score", "--response", "1", "--scorer", "ar-perplexity"], "needs an auto-regressive judge; name one with --judge"),
-        (["score", "--response", "1", "--judge", "countdown"], "judge 'countdown' is no auto-regressive model"),
-        (["score", "--response", "1", "--judge", "no/such.gguf"], "there is no file 'no/such.gguf'"),
+        (
+            ["score", "--response", "1", "--scorer", "ar-perplexity"],
+            "needs an auto-regressive judge; name one with --judge",
+        ),
+        (
+            ["score", "--response", "1", "--judge", "countdown"],
+            "judge 'countdown' is no auto-regressive model",
+        ),
+        (
+            ["score", "--response", "1", "--judge", "no/such.gguf"],
+            "there is no file 'no/such.gguf'",
+        ),
         (
             ["generate", PROBLEM, "--length", "dise-flexible", "--length-setting", "patience=0"],
             "length controller 'dise-flexible': patience=0: Input should be greater than 0",
         ),
         (
-            ["generate", PROBLEM, "--length", "dise-flexible", "--length-setting", "max_iterations=0"],
+            [
+                "generate",
+                PROBLEM,
+                "--length",
+                "dise-flexible",
+                "--length-setting",
+                "max_iterations=0",
+            ],
             "max_iterations=0: Input should be greater than 0",
         ),
         (
@@ -84,7 +120,9 @@ def test_rank_takes_a_file_of_texts_and_ids(dise: Dise, tmp_path: Path) -> None:
         (["generate", PROBLEM, "--eps", "2"], "eps=2.0: Input should be less than 1"),
     ],
 )
-def test_bad_settings_are_one_line_and_exit_code_2(dise: Dise, args: list[str], message: str) -> None:
+def test_bad_settings_are_one_line_and_exit_code_2(
+    dise: Dise, args: list[str], message: str
+) -> None:
     run = dise(*args)
     assert (run.code, run.out) == (2, "")
     assert message in run.err
@@ -125,17 +163,30 @@ def test_every_unmasking_policy_writes_a_text(dise: Dise, options: tuple[str, ..
 
 
 def test_monte_carlo_shows_its_standard_error(dise: Dise) -> None:
-    run = dise("score", "--prompt", PROBLEM, "--response", ANSWER, "--scorer", "mc", "--samples", "4")
+    run = dise(
+        "score", "--prompt", PROBLEM, "--response", ANSWER, "--scorer", "mc", "--samples", "4"
+    )
     assert " ± " in run.out
     assert "(mc, response," in run.out
 
 
 def test_stop_texts_and_forbidden_tokens_reach_the_answer(dise: Dise) -> None:
     plain = json.loads(dise("generate", PROBLEM, *FAST, "--json").out)["outputs"][0]
-    stopped = json.loads(dise("generate", PROBLEM, *FAST, "--json", "--stop", "=", "--stop", ",").out)["outputs"][0]
+    stopped = json.loads(
+        dise("generate", PROBLEM, *FAST, "--json", "--stop", "=", "--stop", ",").out
+    )["outputs"][0]
     assert stopped["text"] == re.split("[=,]", plain["text"])[0] != plain["text"]
     forbidden = plain["token_ids"][0]
-    run = dise("generate", PROBLEM, *FAST, "--json", "--forbidden-token-ids", forbidden, "--forbidden-token-ids", 3)
+    run = dise(
+        "generate",
+        PROBLEM,
+        *FAST,
+        "--json",
+        "--forbidden-token-ids",
+        forbidden,
+        "--forbidden-token-ids",
+        3,
+    )
     assert not {forbidden, 3} & set(json.loads(run.out)["outputs"][0]["token_ids"])
 
 

@@ -13,7 +13,9 @@ from dise_core import CompletionOutput, RequestOutput, Score, Token, Usage
 
 def output_of(*tokens: Token, value: float = -0.5, error: float | None = None) -> CompletionOutput:
     score = Score(value, np.arange(2), error)
-    return CompletionOutput("", tuple(token.id for token in tokens), "stop", score, "dise", "last-10", tokens)
+    return CompletionOutput(
+        "", tuple(token.id for token in tokens), "stop", score, "dise", "last-10", tokens
+    )
 
 
 def token(text: str, logprob: float = 0.0, selected: bool = False, is_end: bool = False) -> Token:
@@ -22,14 +24,23 @@ def token(text: str, logprob: float = 0.0, selected: bool = False, is_end: bool 
 
 @pytest.mark.parametrize(
     ("probability", "colour"),
-    [(1.0, "green"), (0.91, "green"), (0.5, "yellow"), (0.2, "dark_orange"), (0.01, "red"), (0.0, "red")],
+    [
+        (1.0, "green"),
+        (0.91, "green"),
+        (0.5, "yellow"),
+        (0.2, "dark_orange"),
+        (0.01, "red"),
+        (0.0, "red"),
+    ],
 )
 def test_a_colour_tells_the_probability(probability: float, colour: str) -> None:
     assert shade(math.log(probability) if probability else -math.inf) == colour
 
 
 def test_selected_tokens_are_underlined_and_end_tokens_left_out() -> None:
-    text = coloured(output_of(token("a"), token("b", -5.0, selected=True), token("<end>", is_end=True)))
+    text = coloured(
+        output_of(token("a"), token("b", -5.0, selected=True), token("<end>", is_end=True))
+    )
     assert text.plain == "ab"
     assert [span.style for span in text.spans] == ["green", "red underline"]
 
@@ -37,7 +48,11 @@ def test_selected_tokens_are_underlined_and_end_tokens_left_out() -> None:
 def test_control_characters_and_markup_do_not_reach_the_terminal() -> None:
     stream = io.StringIO()
     answer = RequestOutput(
-        "[red]\x1b[2J", (1,), "toy", (output_of(token("x\x1b]0;hi\x07[bold]\n")),), Usage(1, 1, 1, 1.0, 0.5)
+        "[red]\x1b[2J",
+        (1,),
+        "toy",
+        (output_of(token("x\x1b]0;hi\x07[bold]\n")),),
+        Usage(1, 1, 1, 1.0, 0.5),
     )
     show_answer(Console(file=stream, width=120), answer, verdict="  well")
     shown = stream.getvalue()
@@ -56,4 +71,6 @@ def test_a_score_says_its_standard_error_or_that_there_is_none() -> None:
 
 
 def test_the_legend_names_every_colour() -> None:
-    assert legend().plain.startswith("probability of writing the token again: ≥ 90% ≥ 50% ≥ 10% less")
+    assert legend().plain.startswith(
+        "probability of writing the token again: ≥ 90% ≥ 50% ≥ 10% less"
+    )

@@ -17,7 +17,17 @@ import numpy as np
 import pytest
 
 from dise_app.server.app import Limits
-from dise_core import LLM, AsyncLLM, Plan, Read, Score, Scorer, Selector, TokenLogProbs, TokenSequence
+from dise_core import (
+    LLM,
+    AsyncLLM,
+    Plan,
+    Read,
+    Score,
+    Scorer,
+    Selector,
+    TokenLogProbs,
+    TokenSequence,
+)
 from dise_core.catalog import Catalog, Entry
 from dise_core.plugins import installed_catalog
 from dise_core.testing import ToyPredictor
@@ -94,9 +104,10 @@ def test_a_fault_fails_its_own_request_alone(
     with ThreadPoolExecutor(4) as pool:
         bad = pool.submit(httpx.post, f"{url}/v1/score", json={**BODY, **body}, timeout=20)
         values = list(pool.map(good, [url] * 12))
-    assert (bad.result().status_code, message in bad.result().json()["error"]["message"]) == (status, True), (
-        bad.result().text
-    )
+    assert (bad.result().status_code, message in bad.result().json()["error"]["message"]) == (
+        status,
+        True,
+    ), bad.result().text
     assert values == pytest.approx([alone.outputs[0].score.value] * 12)
     eventually(lambda: llm.engine.num_running == 0)
 
@@ -105,7 +116,10 @@ def test_a_stream_that_fails_midway_says_so_and_ends(server: tuple[str, AsyncLLM
     url, _ = server
     body = {"prompt": [1, 2], "max_tokens": 4, "stream": True, "dise": {"scorer": "raising"}}
     events = httpx.post(f"{url}/v1/completions", json=body, timeout=20).text.strip().split("\n\n")
-    assert json.loads(events[-2].removeprefix("data: "))["error"]["message"] == "ZeroDivisionError: as planned"
+    assert (
+        json.loads(events[-2].removeprefix("data: "))["error"]["message"]
+        == "ZeroDivisionError: as planned"
+    )
     assert events[-1] == "data: [DONE]"
 
 
@@ -113,11 +127,12 @@ def test_a_client_that_goes_away_frees_its_place(server: tuple[str, AsyncLLM]) -
     url, llm = server
     host, port = url.removeprefix("http://").split(":")
     for stream in (False, True):
-        body = json.dumps({"prompt": [1, 2], "max_tokens": 4, "stream": stream, "dise": {"scorer": "endless"}})
+        body = json.dumps(
+            {"prompt": [1, 2], "max_tokens": 4, "stream": stream, "dise": {"scorer": "endless"}}
+        )
         with socket.create_connection((host, int(port))) as connection:
-            head = (
-                f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
-            )
+            head = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            head += f"Content-Length: {len(body)}"
             connection.sendall(f"{head}\r\n\r\n{body}".encode())
             eventually(lambda: llm.engine.num_running == 1)
         eventually(lambda: llm.engine.num_running == 0)
@@ -128,7 +143,9 @@ def test_a_full_queue_answers_429_and_later_goes_on(server: tuple[str, AsyncLLM]
     url, llm = server
     body = {**BODY, "scorer": "endless"}
     with ThreadPoolExecutor(20) as pool:
-        waiting = [pool.submit(httpx.post, f"{url}/v1/score", json=body, timeout=20) for _ in range(16)]
+        waiting = [
+            pool.submit(httpx.post, f"{url}/v1/score", json=body, timeout=20) for _ in range(16)
+        ]
         statuses = [each.result().status_code for each in waiting]
     assert set(statuses) == {429, 504}
     refused = next(each.result() for each in waiting if each.result().status_code == 429)
@@ -139,24 +156,32 @@ def test_a_full_queue_answers_429_and_later_goes_on(server: tuple[str, AsyncLLM]
 
 
 @pytest.mark.parametrize("declared", [True, False])
-def test_a_body_that_is_too_large_is_refused_while_it_arrives(server: tuple[str, AsyncLLM], declared: bool) -> None:
+def test_a_body_that_is_too_large_is_refused_while_it_arrives(
+    server: tuple[str, AsyncLLM], declared: bool
+) -> None:
     url, _ = server
     content = b'{"prompt": "' + b"a" * 20_000
     pieces = content if declared else iter([content[:5_000], content[5_000:]])
-    answer = httpx.post(f"{url}/v1/score", content=pieces, headers={"Content-Type": "application/json"})
+    answer = httpx.post(
+        f"{url}/v1/score", content=pieces, headers={"Content-Type": "application/json"}
+    )
     assert answer.status_code == 413
     assert answer.json()["error"]["code"] == "request_too_large"
 
 
 def test_sigterm_under_load_answers_or_fails_every_request() -> None:
-    """30 requests are sent, a third of them endless in practice; SIGTERM comes while they run; each gets an HTTP answer."""
+    """30 requests are sent, a third of them endless in practice; SIGTERM comes while they run; each
+    gets an HTTP answer.
+    """
     process = ServeProcess("--grace", "2", "--max-num-seqs", "4")
     quick = {"prompt": PROBLEM, "response": "1+2=3"}
     slow = {**quick, "scorer": "mc", "scorer_settings": {"num_samples": 1_000_000}}
     statuses: list[int] = []
 
     def ask(number: int) -> None:
-        answer = httpx.post(f"{process.url}/v1/score", json=slow if number % 3 == 0 else quick, timeout=60)
+        answer = httpx.post(
+            f"{process.url}/v1/score", json=slow if number % 3 == 0 else quick, timeout=60
+        )
         statuses.append(answer.status_code)
         assert answer.status_code == 200 or answer.json()["error"]["code"] == "shutting_down"
 
@@ -183,7 +208,12 @@ def test_sigterm_under_load_answers_or_fails_every_request() -> None:
 
 def test_sigterm_while_a_request_runs_lets_it_end_and_exits_with_0() -> None:
     process = ServeProcess("--grace", "200")
-    body = {"prompt": PROBLEM, "response": "1+2=3", "scorer": "mc", "scorer_settings": {"num_samples": 2000}}
+    body = {
+        "prompt": PROBLEM,
+        "response": "1+2=3",
+        "scorer": "mc",
+        "scorer_settings": {"num_samples": 2000},
+    }
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(httpx.post, f"{process.url}/v1/score", json=body, timeout=120)
         eventually(lambda: bool(httpx.get(f"{process.url}/health").json()["running"]))
@@ -197,12 +227,31 @@ def test_two_hundred_mixed_requests_at_once_get_the_answers_they_get_alone() -> 
     process = ServeProcess("--max-num-seqs", "16")
 
     def body(number: int) -> tuple[str, dict[str, Any]]:
-        sampling = {"max_tokens": 4 + number % 9, "temperature": 0.5, "seed": number, "dise": {"block_length": 4}}
+        sampling = {
+            "max_tokens": 4 + number % 9,
+            "temperature": 0.5,
+            "seed": number,
+            "dise": {"block_length": 4},
+        }
         bodies: list[tuple[str, dict[str, Any]]] = [
-            ("chat/completions", {"messages": [{"role": "user", "content": f"{number},2 -> 3"}], **sampling}),
+            (
+                "chat/completions",
+                {"messages": [{"role": "user", "content": f"{number},2 -> 3"}], **sampling},
+            ),
             ("score", {"prompt": PROBLEM, "response": f"{number}+1=2"}),
-            ("rank", {"prompt": PROBLEM, "candidates": [f"{number}", "2+2"], "scorer": "interleaved"}),
-            ("score", {"prompt": f"{number}", "response": "1+1", "scorer": "mc", "scorer_settings": {"num_samples": 4}}),
+            (
+                "rank",
+                {"prompt": PROBLEM, "candidates": [f"{number}", "2+2"], "scorer": "interleaved"},
+            ),
+            (
+                "score",
+                {
+                    "prompt": f"{number}",
+                    "response": "1+1",
+                    "scorer": "mc",
+                    "scorer_settings": {"num_samples": 4},
+                },
+            ),
         ]
         return bodies[number % 4]
 
@@ -227,7 +276,9 @@ def test_two_hundred_mixed_requests_at_once_get_the_answers_they_get_alone() -> 
             alone = [await ask(number) for number in range(0, 200, 7)]
             for crowded, single in zip(together[::7], alone, strict=True):
                 assert [text for text, _ in crowded] == [text for text, _ in single]
-                assert [score for _, score in crowded] == pytest.approx([score for _, score in single], abs=1e-4)
+                assert [score for _, score in crowded] == pytest.approx(
+                    [score for _, score in single], abs=1e-4
+                )
             return list(together)
 
     try:

@@ -1,4 +1,6 @@
-"""docs/serving.md as it stands: every curl and every Python example runs against a really started server."""
+"""docs/serving.md as it stands: every curl and every Python example runs against a really started
+server.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def test_every_curl_gets_an_answer(server: ServeProcess, block: str) -> None:
         assert json.loads(done.stdout)
 
 
-def test_every_python_example_prints_what_it_promises(server: ServeProcess, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_python_example_prints_what_it_promises(
+    server: ServeProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
     names: dict[str, Any] = {}
     for block in PYTHON:
         capsys.readouterr()
@@ -45,7 +49,21 @@ def test_every_python_example_prints_what_it_promises(server: ServeProcess, caps
 
 
 def test_every_endpoint_has_both_examples() -> None:
-    for path in ("/v1/chat/completions", "/v1/completions", "/v1/score", "/v1/rank", "/v1/models", "/health", "/metrics"):
+    for path in (
+        "/v1/chat/completions",
+        "/v1/completions",
+        "/v1/score",
+        "/v1/rank",
+        "/v1/models",
+        "/health",
+        "/metrics",
+    ):
         assert any(path in block for block in CURLS), path
-    for call in ("chat.completions.create", "client.completions.create", '"/score"', '"/rank"', "models.list"):
+    for call in (
+        "chat.completions.create",
+        "client.completions.create",
+        '"/score"',
+        '"/rank"',
+        "models.list",
+    ):
         assert any(call in block for block in PYTHON), call

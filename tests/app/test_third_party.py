@@ -1,4 +1,6 @@
-"""Distributions as users get them: our wheel, and third-party plugins installed into an environment of their own."""
+"""Distributions as users get them: our wheel, and third-party plugins installed into an environment
+of their own.
+"""
 
 from __future__ import annotations
 
@@ -122,7 +124,9 @@ class Environment:
         self._sources = folder / "sources"
 
     def run(self, script: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([self.python, "-c", script], capture_output=True, text=True, check=True)
+        return subprocess.run(
+            [self.python, "-c", script], capture_output=True, text=True, check=True
+        )
 
     def install(self, name: str, code: str) -> None:
         source = self._sources / name
@@ -142,7 +146,11 @@ class Environment:
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
     def _pip(self, *args: str) -> None:
-        subprocess.run([self.python, "-m", "pip", "--disable-pip-version-check", *args], check=True, capture_output=True)
+        subprocess.run(
+            [self.python, "-m", "pip", "--disable-pip-version-check", *args],
+            check=True,
+            capture_output=True,
+        )
 
 
 @pytest.fixture(scope="module")
@@ -153,23 +161,40 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
 def test_a_third_party_selector_works_by_name(environment: Environment) -> None:
     environment.install("every_other", SELECTOR)
     try:
-        done = environment.dise("score", "--response", "1+2=3", "--no-chat", "--selector", "every-other", "--json")
+        done = environment.dise(
+            "score", "--response", "1+2=3", "--no-chat", "--selector", "every-other", "--json"
+        )
         assert done.returncode == 0, done.stderr
         [output] = json.loads(done.stdout)["outputs"]
         assert output["score"]["num_positions"] == 3
         assert [token["selected"] for token in output["tokens"]] == [True, False, True, False, True]
         listed = json.loads(environment.dise("plugins", "--json").stdout)["plugins"]
         about = "Selects every other token of the response."
-        assert {"kind": "selector", "name": "every-other", "plugin": "every_other", "about": about} in listed
+        assert {
+            "kind": "selector",
+            "name": "every-other",
+            "plugin": "every_other",
+            "about": about,
+        } in listed
     finally:
         environment.uninstall("every_other")
 
 
-def test_the_example_plugin_works_by_name_and_its_own_tests_pass(environment: Environment, tmp_path: Path) -> None:
+def test_the_example_plugin_works_by_name_and_its_own_tests_pass(
+    environment: Environment, tmp_path: Path
+) -> None:
     shutil.copytree(ROOT / "examples" / "plugin", source := tmp_path / "plugin")
     environment.install_folder(source)
     try:
-        tests = [environment.python, "-m", "pytest", "-q", "-p", "no:cacheprovider", source / "tests"]
+        tests = [
+            environment.python,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            source / "tests",
+        ]
         own = subprocess.run(tests, capture_output=True, text=True, check=False, cwd=source)
         assert own.returncode == 0, own.stdout
         assert "3 passed" in own.stdout
@@ -177,7 +202,10 @@ def test_the_example_plugin_works_by_name_and_its_own_tests_pass(environment: En
         scored = environment.dise("score", "--response", "1+2=3,3+4=7", "--no-chat", *names)
         assert scored.returncode == 0, scored.stderr
         [output] = json.loads(scored.stdout)["outputs"]
-        assert (output["score"]["scorer"], output["score"]["selector"]) == ("mean-entropy", "every-3")
+        assert (output["score"]["scorer"], output["score"]["selector"]) == (
+            "mean-entropy",
+            "every-3",
+        )
         assert output["score"]["value"] < 0
         assert output["score"]["num_positions"] == 4
         written = environment.dise("generate", "83,18,75 -> 10", "--max-tokens", "8", *names)
@@ -197,12 +225,29 @@ def test_the_example_plugin_works_by_name_and_its_own_tests_pass(environment: En
 @pytest.mark.parametrize(
     ("name", "code", "texts"),
     [
-        ("duplicate", DUPLICATE, ["both claim 'full' in dise_selectors()", "'duplicate'", "'strategies'"]),
-        ("misspelt", MISSPELT, ["plugin 'misspelt'", "dise_selektors", "Hooks: dise_length_controllers"]),
-        ("broken", BROKEN, ["plugin 'broken' (distribution 'broken') cannot be imported", "a_package_that_nobody_has"]),
+        (
+            "duplicate",
+            DUPLICATE,
+            ["both claim 'full' in dise_selectors()", "'duplicate'", "'strategies'"],
+        ),
+        (
+            "misspelt",
+            MISSPELT,
+            ["plugin 'misspelt'", "dise_selektors", "Hooks: dise_length_controllers"],
+        ),
+        (
+            "broken",
+            BROKEN,
+            [
+                "plugin 'broken' (distribution 'broken') cannot be imported",
+                "a_package_that_nobody_has",
+            ],
+        ),
     ],
 )
-def test_a_broken_plugin_is_one_line_that_names_it(environment: Environment, name: str, code: str, texts: list[str]) -> None:
+def test_a_broken_plugin_is_one_line_that_names_it(
+    environment: Environment, name: str, code: str, texts: list[str]
+) -> None:
     environment.install(name, code)
     try:
         done = environment.dise("score", "--response", "1+2=3")
@@ -234,8 +279,15 @@ def bert(folder: Path) -> float:
     from transformers import BertConfig, BertForMaskedLM
 
     torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
-    model = BertForMaskedLM(BertConfig(vocab_size=50, max_position_embeddings=64, initializer_range=0.3, **sizes)).eval()
+    sizes = {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 48,
+    }
+    model = BertForMaskedLM(
+        BertConfig(vocab_size=50, max_position_embeddings=64, initializer_range=0.3, **sizes)
+    ).eval()
     model.save_pretrained(folder)
     write_tokenizer(folder, 50)
     with torch.inference_mode():
@@ -243,9 +295,21 @@ def bert(folder: Path) -> float:
     return float(logprobs[[0, 1, 2], [0, 1, 2]].mean())
 
 
-def test_a_third_partys_bert_is_loaded_by_its_own_adapter_beside_ours(environment: Environment, tmp_path: Path) -> None:
+def test_a_third_partys_bert_is_loaded_by_its_own_adapter_beside_ours(
+    environment: Environment, tmp_path: Path
+) -> None:
     expected = bert(tmp_path)
-    text = ("score", "--response", "abc", "--no-chat", "--selector", "full", "--json", "--model", tmp_path)
+    text = (
+        "score",
+        "--response",
+        "abc",
+        "--no-chat",
+        "--selector",
+        "full",
+        "--json",
+        "--model",
+        tmp_path,
+    )
     unclaimed = environment.dise(*text)
     assert unclaimed.returncode == 2
     assert "model_type 'bert' and architectures BertForMaskedLM" in unclaimed.stderr
@@ -253,11 +317,17 @@ def test_a_third_partys_bert_is_loaded_by_its_own_adapter_beside_ours(environmen
     try:
         alone = environment.dise(*text)
         assert alone.returncode == 0, alone.stderr
-        assert json.loads(alone.stdout)["outputs"][0]["score"]["value"] == pytest.approx(expected, abs=1e-4)
+        assert json.loads(alone.stdout)["outputs"][0]["score"]["value"] == pytest.approx(
+            expected, abs=1e-4
+        )
         environment.install("bert_two", BERT.format(name="bert-two"))
         both = environment.dise(*text)
         assert both.returncode == 2
-        for name in ("'bert-one' of plugin 'bert_one'", "'bert-two' of plugin 'bert_two'", "--adapter NAME"):
+        for name in (
+            "'bert-one' of plugin 'bert_one'",
+            "'bert-two' of plugin 'bert_two'",
+            "--adapter NAME",
+        ):
             assert name in both.stderr
         assert "uninstall" not in both.stderr
         named = environment.dise(*text, "--adapter", "bert-two")
@@ -268,7 +338,9 @@ def test_a_third_partys_bert_is_loaded_by_its_own_adapter_beside_ours(environmen
         environment.uninstall("bert_two")
 
 
-def test_an_adapter_that_fails_is_named_and_stops_nobody(environment: Environment, tmp_path: Path) -> None:
+def test_an_adapter_that_fails_is_named_and_stops_nobody(
+    environment: Environment, tmp_path: Path
+) -> None:
     environment.install("failing", FAILING)
     try:
         listed = environment.dise("models", "--json")
@@ -276,7 +348,10 @@ def test_an_adapter_that_fails_is_named_and_stops_nobody(environment: Environmen
         assert {"countdown": True, "failing": False}.items() <= {
             row["name"]: row["by_name"] for row in json.loads(listed.stdout)["models"]
         }.items()
-        assert "Adapter 'failing' of plugin 'failing' fails in claims(): OSError: no route to the hub" in listed.stderr
+        assert (
+            "Adapter 'failing' of plugin 'failing' fails in claims(): OSError: no route to the hub"
+            in listed.stderr
+        )
         folder = Path(dise_adapters.__file__).parent / "countdown"
         scored = environment.dise("score", "--response", "1+2=3", "--model", folder)
         assert scored.returncode == 0, scored.stderr
@@ -289,12 +364,18 @@ def test_an_adapter_that_fails_is_named_and_stops_nobody(environment: Environmen
 
 
 def test_the_wheel_holds_four_packages_and_the_model(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path], cwd=ROOT, check=True)
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path],
+        cwd=ROOT,
+        check=True,
+    )
     [wheel] = tmp_path.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     tops = {name.split("/")[0] for name in names if ".dist-info" not in name}
     assert tops == {"dise_core", "dise_strategies", "dise_adapters", "dise_app"}
-    countdown = {name.rsplit("/", 1)[1] for name in names if name.startswith("dise_adapters/countdown/")}
+    countdown = {
+        name.rsplit("/", 1)[1] for name in names if name.startswith("dise_adapters/countdown/")
+    }
     assert {
         "config.json",
         "model.safetensors",

@@ -9,7 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dise_core import LLM, AsyncLLM, CanvasUpdate, InputError, Read, Reading, RequestOutput, SamplingParams, ScoringParams
+from dise_core import (
+    LLM,
+    AsyncLLM,
+    CanvasUpdate,
+    InputError,
+    Read,
+    Reading,
+    RequestOutput,
+    SamplingParams,
+    ScoringParams,
+)
 from dise_core.errors import ClosedError, ModelOutputError, OverloadedError, PlanError
 from dise_core.reading import Plan, TokenLogProbs
 from dise_core.testing.toy_model import END, MASK, ToyPredictor
@@ -68,7 +78,9 @@ def test_every_method_gives_what_llm_gives() -> None:
         plain = LLM(ToyPredictor())
         async with AsyncLLM(ToyPredictor()) as llm:
             generated = await llm.generate(["abc", "de"], PARAMS)
-            assert [shown(a) for a in generated] == [shown(a) for a in plain.generate(["abc", "de"], PARAMS)]
+            assert [shown(a) for a in generated] == [
+                shown(a) for a in plain.generate(["abc", "de"], PARAMS)
+            ]
             scored = await llm.score("abc", "def")
             assert [shown(a) for a in scored] == [shown(a) for a in plain.score("abc", "def")]
             assert shown(await llm.rank("abc", ["d", "e"])) == shown(plain.rank("abc", ["d", "e"]))
@@ -86,7 +98,9 @@ def test_two_hundred_mixed_requests_at_once_get_the_answers_they_get_alone() -> 
             kinds = [
                 lambda m, p: m.generate([p], PARAMS),
                 lambda m, p: m.score([p], [[1, 2, 3]]),
-                lambda m, p: m.score([p], [[1, 2, 3]], ScoringParams(scorer="mc", scorer_settings={"num_samples": 3})),
+                lambda m, p: m.score(
+                    [p], [[1, 2, 3]], ScoringParams(scorer="mc", scorer_settings={"num_samples": 3})
+                ),
             ]
             waiting = [kinds[i % 3](llm, prompt) for i, prompt in enumerate(prompts)]
             for i, [answer] in enumerate(await asyncio.gather(*waiting)):
@@ -99,7 +113,9 @@ def test_two_hundred_mixed_requests_at_once_get_the_answers_they_get_alone() -> 
 def test_a_stream_shows_every_token_once_and_ends_with_the_answer() -> None:
     async def test() -> None:
         async with AsyncLLM(ToyPredictor()) as llm:
-            plan = llm.planner.generate([1, 2], SamplingParams(max_tokens=8, block_length=4, temperature=1.0, n=2, seed=0))
+            plan = llm.planner.generate(
+                [1, 2], SamplingParams(max_tokens=8, block_length=4, temperature=1.0, n=2, seed=0)
+            )
             *updates, answer = [event async for event in llm.stream(plan)]
             assert isinstance(answer, RequestOutput)
             for sample in (0, 1):
@@ -125,9 +141,15 @@ def test_a_stream_shows_every_token_once_and_ends_with_the_answer() -> None:
 def test_a_length_controller_begins_its_canvas_anew() -> None:
     async def test() -> None:
         async with AsyncLLM(ToyPredictor()) as llm:
-            params = SamplingParams(max_tokens=6, length="dise-flexible", length_settings={"max_iterations": 3})
-            updates = [event async for event in llm.stream(llm.planner.generate([1, 2], params))][:-1]
-            fresh = [update for update in updates if isinstance(update, CanvasUpdate) and update.is_fresh]
+            params = SamplingParams(
+                max_tokens=6, length="dise-flexible", length_settings={"max_iterations": 3}
+            )
+            updates = [event async for event in llm.stream(llm.planner.generate([1, 2], params))][
+                :-1
+            ]
+            fresh = [
+                update for update in updates if isinstance(update, CanvasUpdate) and update.is_fresh
+            ]
             assert 2 <= len(fresh) <= 3
 
     run(test)
@@ -137,7 +159,10 @@ def test_an_error_reaches_its_caller_alone() -> None:
     async def test() -> None:
         async with AsyncLLM(Poisoned()) as llm:
             good, bad, wrong = await asyncio.gather(
-                llm.score([[1]], [[2]]), llm.score([[9]], [[2]]), llm.score([[1]], [[99]]), return_exceptions=True
+                llm.score([[1]], [[2]]),
+                llm.score([[9]], [[2]]),
+                llm.score([[1]], [[99]]),
+                return_exceptions=True,
             )
             assert isinstance(good, list)
             assert isinstance(bad, ModelOutputError)
@@ -192,7 +217,9 @@ def test_a_plan_that_asks_for_nothing_for_ever_is_refused() -> None:
 def test_leaving_a_stream_ends_the_request() -> None:
     async def test() -> None:
         async with AsyncLLM(ToyPredictor()) as llm:
-            stream = llm.stream(llm.planner.generate([1, 2], SamplingParams(max_tokens=30, tokens_per_step=1)))
+            stream = llm.stream(
+                llm.planner.generate([1, 2], SamplingParams(max_tokens=30, tokens_per_step=1))
+            )
             async for _ in stream:
                 break
             await stream.aclose()
@@ -209,7 +236,9 @@ def test_a_full_queue_refuses_at_once() -> None:
             await eventually(lambda: model.calls == 1)
             waiting = [asyncio.ensure_future(llm.score("a", "b")) for _ in range(2)]
             await eventually(lambda: llm.engine.num_waiting == 2)
-            with pytest.raises(OverloadedError, match="2 requests are waiting already; try again later"):
+            with pytest.raises(
+                OverloadedError, match="2 requests are waiting already; try again later"
+            ):
                 await llm.score("a", "b")
             model.gate.set()
             assert len(await asyncio.gather(running, *waiting)) == 3
@@ -240,7 +269,9 @@ def test_closing_lets_requests_end_and_then_fails_what_is_left() -> None:
 def test_stop_texts_end_the_text_and_nothing_else() -> None:
     [whole] = LLM(ToyPredictor()).generate("abc", PARAMS)
     text = whole.outputs[0].text
-    [cut] = LLM(ToyPredictor()).generate("abc", PARAMS.model_copy(update={"stop": ("zz", text[2:4], text[3])}))
+    [cut] = LLM(ToyPredictor()).generate(
+        "abc", PARAMS.model_copy(update={"stop": ("zz", text[2:4], text[3])})
+    )
     output = cut.outputs[0]
     assert output.text == text[: min(text.index(text[2:4]), text.index(text[3]))]
     assert output.finish_reason == "stop"

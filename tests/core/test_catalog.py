@@ -55,7 +55,10 @@ def test_a_bad_selector_is_refused(text: str, problem: str) -> None:
 
 def test_an_unknown_name_lists_the_known_ones_and_suggests_the_nearest() -> None:
     catalog = installed_catalog()
-    with pytest.raises(UnknownNameError, match=r"unknown scorer 'dize'. Did you mean 'dise'\? Known: ar-perplexity, dise, "):
+    with pytest.raises(
+        UnknownNameError,
+        match=r"unknown scorer 'dize'. Did you mean 'dise'\? Known: ar-perplexity, dise, ",
+    ):
         catalog.scorer("dize")
     with pytest.raises(UnknownNameError, match="unknown unmasking policy 'lowest'"):
         catalog.unmasking_policy("lowest")
@@ -69,7 +72,9 @@ def test_unknown_settings_of_a_strategy_are_refused() -> None:
 
 
 def test_llada_writes_policies_with_an_underscore() -> None:
-    assert installed_catalog().unmasking_policy("low_confidence") == installed_catalog().unmasking_policy("low-confidence")
+    assert installed_catalog().unmasking_policy(
+        "low_confidence"
+    ) == installed_catalog().unmasking_policy("low-confidence")
 
 
 def models(**classes: type[ToyPredictor]) -> Catalog:
@@ -141,16 +146,23 @@ def test_a_model_goes_to_the_adapter_that_claims_it() -> None:
 
 
 def test_a_name_wins_over_other_claims() -> None:
-    assert type(models(toy=ToyPredictor, any=Rival).load_model("toy", EngineConfig())) is ToyPredictor
+    assert (
+        type(models(toy=ToyPredictor, any=Rival).load_model("toy", EngineConfig())) is ToyPredictor
+    )
 
 
 def test_two_claims_are_refused_by_the_plugins_names() -> None:
-    with pytest.raises(InputError, match="claimed by 'any' of plugin 'plugin-any' and 'other' of plugin 'plugin-other'"):
+    with pytest.raises(
+        InputError,
+        match="claimed by 'any' of plugin 'plugin-any' and 'other' of plugin 'plugin-other'",
+    ):
         models(any=Rival, other=Rival).load_model("x", EngineConfig())
 
 
 def test_an_unknown_model_is_refused() -> None:
-    with pytest.raises(UnknownNameError, match=r"unknown model 'countdwn'. Did you mean 'countdown'\?"):
+    with pytest.raises(
+        UnknownNameError, match=r"unknown model 'countdwn'. Did you mean 'countdown'\?"
+    ):
         installed_catalog().load_model("countdwn", EngineConfig())
 
 
@@ -179,7 +191,10 @@ def test_the_adapter_that_the_user_names_loads_the_model_whoever_claims_it() -> 
     catalog = beside_ours(Rival, one=Rival, two=Asked, shy=Shy)
     for name, cls in (("ours", Rival), ("two", Asked), ("shy", Shy)):
         assert type(catalog.load_model("x", EngineConfig(adapter=name))) is cls
-    with pytest.raises(UnknownNameError, match=r"unknown adapter 'tow'. Did you mean 'two'\? Known: one, ours, shy, two"):
+    with pytest.raises(
+        UnknownNameError,
+        match=r"unknown adapter 'tow'. Did you mean 'two'\? Known: one, ours, shy, two",
+    ):
         catalog.load_model("x", EngineConfig(adapter="tow"))
 
 
@@ -209,15 +224,22 @@ def test_an_adapter_that_fails_when_it_is_asked_stops_nobody() -> None:
 
 
 def test_what_failed_is_told_where_nobody_claims_the_model() -> None:
-    failure = r"Adapter 'fails' of plugin 'plugin-fails' fails in claims\(\): OSError: no route to the hub"
-    with pytest.raises(UnknownNameError, match=rf"unknown model 'x'\. Known: fails, ours\. {failure}\. Load it with"):
+    failure = r"Adapter 'fails' of plugin 'plugin-fails' fails in claims\(\): "
+    failure += "OSError: no route to the hub"
+    with pytest.raises(
+        UnknownNameError,
+        match=rf"unknown model 'x'\. Known: fails, ours\. {failure}\. Load it with",
+    ):
         beside_ours(Shy, fails=Failing).load_model("x", EngineConfig())
     with pytest.raises(InputError, match=rf"there is no folder 'x'; {failure}"):
         beside_ours(Blocked, fails=Failing).load_model("x", EngineConfig())
 
 
 def test_what_adapters_know_of_a_model_that_nobody_claims_is_told() -> None:
-    with pytest.raises(UnknownNameError, match=r"unknown model 'x'\. .* x is a spoon\. Load it with .*--adapter NAME"):
+    with pytest.raises(
+        UnknownNameError,
+        match=r"unknown model 'x'\. .* x is a spoon\. Load it with .*--adapter NAME",
+    ):
         models(one=Telling, two=Telling).load_model("x", EngineConfig())
     with pytest.raises(InputError, match=r"^there is no folder 'x'$"):
         models(one=Telling, two=Blocked).load_model("x", EngineConfig())

@@ -1,4 +1,6 @@
-"""Denoising: the schedule, the blocks, and what is never written. Token-for-token checks: tests/adapters/test_llada.py."""
+"""Denoising: the schedule, the blocks, and what is never written. Token-for-token checks:
+tests/adapters/test_llada.py.
+"""
 
 from typing import ClassVar
 
@@ -19,7 +21,13 @@ PROMPT = np.array([1, 2, 3])
 
 
 def denoiser(**settings: object) -> Denoiser:
-    defaults = {"special": SPECIAL, "policy": LowConfidence(), "noise": Noise(0), "max_tokens": 10, "max_length": 40}
+    defaults = {
+        "special": SPECIAL,
+        "policy": LowConfidence(),
+        "noise": Noise(0),
+        "max_tokens": 10,
+        "max_length": 40,
+    }
     return Denoiser(**(defaults | settings))  # type: ignore[arg-type]
 
 
@@ -48,8 +56,12 @@ def masks_per_step(plan: Plan[object]) -> list[int]:
         ({"steps": 100, "block_length": 5}, 3, [3, 2, 1]),
     ],
 )
-def test_the_schedule_commits_what_it_says(settings: dict[str, object], num_tokens: int, expected: list[int]) -> None:
-    """Steps take floor(n / steps) tokens, the first remainder steps one more, as in LLaDA's get_num_transfer_tokens."""
+def test_the_schedule_commits_what_it_says(
+    settings: dict[str, object], num_tokens: int, expected: list[int]
+) -> None:
+    """Steps take floor(n / steps) tokens, the first remainder steps one more, as in LLaDA's
+    get_num_transfer_tokens.
+    """
     assert masks_per_step(denoiser(**settings).write(PROMPT, num_tokens)) == expected
 
 
@@ -69,7 +81,9 @@ def test_blocks_are_filled_from_left_to_right() -> None:
 def test_only_masks_from_the_start_on_are_filled_and_the_canvas_stays() -> None:
     canvas = np.array([1, MASK, 2, MASK, 5, MASK, MASK])
     before = canvas.copy()
-    filled = drive(denoiser(block_length=2).denoise(canvas, start=3, prompt_length=1), ToyPredictor().read)
+    filled = drive(
+        denoiser(block_length=2).denoise(canvas, start=3, prompt_length=1), ToyPredictor().read
+    )
     assert canvas.tolist() == before.tolist()
     assert filled[[0, 1, 2, 4]].tolist() == [1, MASK, 2, 5]
     assert MASK not in filled[3:]
@@ -95,7 +109,9 @@ def test_guidance_masks_the_prompt_alone() -> None:
 def test_a_second_pass_draws_anew_only_from_another_first_step() -> None:
     canvas = np.array([1, *[MASK] * 12])
     one, again, later = (
-        drive(denoiser(temperature=1.5).denoise(canvas, 1, 1, first_step=step), ToyPredictor().read).tolist()
+        drive(
+            denoiser(temperature=1.5).denoise(canvas, 1, 1, first_step=step), ToyPredictor().read
+        ).tolist()
         for step in (0, 0, 6)
     )
     assert one == again
@@ -129,7 +145,13 @@ def test_a_policy_that_commits_nothing_is_refused() -> None:
 
 
 def test_a_policy_may_commit_fewer_than_its_quota() -> None:
-    assert masks_per_step(denoiser(policy=OneAtATime(), steps=2).write(PROMPT, 5)) == [5, 4, 3, 2, 1]
+    assert masks_per_step(denoiser(policy=OneAtATime(), steps=2).write(PROMPT, 5)) == [
+        5,
+        4,
+        3,
+        2,
+        1,
+    ]
 
 
 class NeverSure(UnmaskingPolicy):
@@ -148,15 +170,9 @@ def test_a_policy_that_decides_by_itself_may_wait_but_not_for_ever() -> None:
 
 def test_steps_of_dreams_schedule_that_commit_nothing_cost_no_pass() -> None:
     """8 masks in 8 steps: the first share is 1 - (1 - 0.999 / 8), just under one token."""
-    assert masks_per_step(denoiser(steps=8, eps=1e-3, block_length=8, max_tokens=8).write(PROMPT, 8)) == [
-        8,
-        7,
-        6,
-        5,
-        4,
-        3,
-        2,
-    ]
+    assert masks_per_step(
+        denoiser(steps=8, eps=1e-3, block_length=8, max_tokens=8).write(PROMPT, 8)
+    ) == [8, 7, 6, 5, 4, 3, 2]
 
 
 def test_the_tail_of_a_text_is_written_at_the_rate_of_the_whole() -> None:
@@ -167,13 +183,19 @@ def test_the_tail_of_a_text_is_written_at_the_rate_of_the_whole() -> None:
 
 def test_a_model_without_a_mask_token_cannot_denoise() -> None:
     with pytest.raises(InputError, match="has no mask token"):
-        drive(denoiser(special=SpecialTokens(None, frozenset())).write(PROMPT, 4), ToyPredictor().read)
+        drive(
+            denoiser(special=SpecialTokens(None, frozenset())).write(PROMPT, 4), ToyPredictor().read
+        )
 
 
 def written(early_exit: float | None, end_from: int, sureness: float) -> tuple[list[int], int]:
-    """Return what is written, in blocks of 4, and in how many passes, by a model that writes 1 and from `end_from` ends."""
+    """Return what is written, in blocks of 4, and in how many passes, by a model that writes 1 and
+    from `end_from` ends.
+    """
     end = next(iter(SPECIAL.eos_ids))
-    denoiser = Denoiser(SPECIAL, LowConfidence(), Noise(0), 16, 40, block_length=4, early_exit=early_exit)
+    denoiser = Denoiser(
+        SPECIAL, LowConfidence(), Noise(0), 16, 40, block_length=4, early_exit=early_exit
+    )
     plan, passes = denoiser.write(np.array([5, 5]), 16), 0
     reads = next(plan)
     try:
@@ -192,7 +214,10 @@ def test_an_answer_whose_rest_would_be_end_tokens_ends_there() -> None:
     end = next(iter(SPECIAL.eos_ids))
     whole = [1] * 6 + [end] * 10
     assert written(None, 8, 0.99) == (whole, 8)
-    assert written(0.95, 8, 0.99) == (whole, 5)  # two blocks of two steps, and the look at the third
+    assert written(0.95, 8, 0.99) == (
+        whole,
+        5,
+    )  # two blocks of two steps, and the look at the third
     assert written(0.95, 8, 0.90) == (whole, 8)
     assert written(0.95, 2, 0.99) == ([end] * 16, 1)
     assert written(1.0, 2, 0.99) == ([end] * 16, 8)
@@ -202,7 +227,14 @@ def test_a_look_ahead_changes_no_answer() -> None:
     texts = []
     for early_exit in (None, 0.999999):
         denoiser = Denoiser(
-            SPECIAL, LowConfidence(), Noise(3), 12, 40, block_length=5, temperature=1.0, early_exit=early_exit
+            SPECIAL,
+            LowConfidence(),
+            Noise(3),
+            12,
+            40,
+            block_length=5,
+            temperature=1.0,
+            early_exit=early_exit,
         )
         texts.append(drive(denoiser.write(np.array([1, 2]), 12), ToyPredictor().read).ids.tolist())
     assert texts[0] == texts[1]

@@ -24,8 +24,13 @@ def ask(*rounds: Sequence[Read]) -> Plan[list[float]]:
     return heard
 
 
-def engine_of(predictor: ToyPredictor, max_num_seqs: int = 64, max_batch_tokens: int = 1000) -> Engine:
-    return Engine({"target": predictor}, EngineConfig(max_num_seqs=max_num_seqs, max_batch_tokens=max_batch_tokens))
+def engine_of(
+    predictor: ToyPredictor, max_num_seqs: int = 64, max_batch_tokens: int = 1000
+) -> Engine:
+    return Engine(
+        {"target": predictor},
+        EngineConfig(max_num_seqs=max_num_seqs, max_batch_tokens=max_batch_tokens),
+    )
 
 
 def test_batches_keep_both_limits_and_the_order_of_arrival() -> None:
@@ -33,14 +38,23 @@ def test_batches_keep_both_limits_and_the_order_of_arrival() -> None:
     plans = [ask([read_of([i] * length)]) for i, length in enumerate([3, 4, 5, 1, 1, 1, 9])]
     outcomes = list(engine_of(predictor, max_num_seqs=3, max_batch_tokens=9).run(plans))
     assert [outcome.index for outcome in outcomes] == [0, 1, 2, 3, 4, 5, 6]
-    assert [[len(ids) for ids in batch] for batch in predictor.batches] == [[3, 4], [5, 1, 1], [1], [9]]
+    assert [[len(ids) for ids in batch] for batch in predictor.batches] == [
+        [3, 4],
+        [5, 1, 1],
+        [1],
+        [9],
+    ]
 
 
 def test_new_plans_join_and_finished_ones_leave_at_every_step() -> None:
     predictor = ToyPredictor()
     plans = [ask(*[[read_of([i])]] * rounds) for i, rounds in enumerate([1, 3, 1, 1])]
     list(engine_of(predictor, max_num_seqs=2).run(plans))
-    assert [[int(ids[0]) for ids in batch] for batch in predictor.batches] == [[0, 1], [1, 2], [1, 3]]
+    assert [[int(ids[0]) for ids in batch] for batch in predictor.batches] == [
+        [0, 1],
+        [1, 2],
+        [1, 3],
+    ]
 
 
 def test_plans_are_taken_only_as_room_appears() -> None:
@@ -66,7 +80,8 @@ def test_a_plan_that_fails_ends_alone() -> None:
 
     lonely = drive(ask([read_of([2])], [read_of([3])]), predictor.read)
     good, bad = sorted(
-        engine_of(predictor).run([ask([read_of([2])], [read_of([3])]), failing()]), key=lambda outcome: outcome.index
+        engine_of(predictor).run([ask([read_of([2])], [read_of([3])]), failing()]),
+        key=lambda outcome: outcome.index,
     )
     assert good.unwrap() == lonely
     with pytest.raises(PlanError, match="ZeroDivisionError: by zero") as caught:
@@ -83,16 +98,22 @@ def test_a_plan_that_fails_ends_alone() -> None:
         ([0] * 41, TooLongError, "41 tokens is longer than the model's limit of 40"),
     ],
 )
-def test_a_bad_read_fails_its_own_request(ids: list[int], error: type[Exception], text: str) -> None:
+def test_a_bad_read_fails_its_own_request(
+    ids: list[int], error: type[Exception], text: str
+) -> None:
     bad_read = Read(np.array(ids, dtype=np.int64), np.zeros(0, np.int64), TopLogProbs(1))
-    good, bad = sorted(engine_of(ToyPredictor()).run([ask([read_of([1])]), ask([bad_read])]), key=lambda o: o.index)
+    good, bad = sorted(
+        engine_of(ToyPredictor()).run([ask([read_of([1])]), ask([bad_read])]), key=lambda o: o.index
+    )
     assert good.error is None
     with pytest.raises(error, match=text):
         bad.unwrap()
 
 
 def test_a_bad_id_in_a_guiding_text_fails_its_request() -> None:
-    read = Read(np.array([1, 2]), np.array([0]), TopLogProbs(1), guidance=Guidance(np.array([1, 12]), 1.0))
+    read = Read(
+        np.array([1, 2]), np.array([0]), TopLogProbs(1), guidance=Guidance(np.array([1, 12]), 1.0)
+    )
     [outcome] = engine_of(ToyPredictor()).run([ask([read])])
     with pytest.raises(InputError, match="token id 12 at position 1"):
         outcome.unwrap()
@@ -100,7 +121,9 @@ def test_a_bad_id_in_a_guiding_text_fails_its_request() -> None:
 
 def test_a_text_that_no_batch_could_hold_fails_and_the_others_go_on() -> None:
     engine = engine_of(ToyPredictor(), max_batch_tokens=5)
-    long, short = sorted(engine.run([ask([read_of([1] * 6)]), ask([read_of([1] * 5)])]), key=lambda o: o.index)
+    long, short = sorted(
+        engine.run([ask([read_of([1] * 6)]), ask([read_of([1] * 5)])]), key=lambda o: o.index
+    )
     with pytest.raises(TooLongError, match="more than max_batch_tokens=5; raise that limit"):
         long.unwrap()
     assert short.error is None
@@ -141,7 +164,9 @@ class Faulty(ToyPredictor):
         readings = super().read(reads)
         for place, read in enumerate(reads):
             if read.token_ids[0] == 8:
-                readings[place] = Reading(readings[place].token_ids, np.full(len(read.positions), np.nan, np.float32))
+                readings[place] = Reading(
+                    readings[place].token_ids, np.full(len(read.positions), np.nan, np.float32)
+                )
         return readings[:-1] if any(read.token_ids[0] == 7 for read in reads) else readings
 
 
@@ -153,7 +178,9 @@ class Faulty(ToyPredictor):
         (7, ModelError, "answered 0 of 1 reads"),
     ],
 )
-def test_a_model_that_fails_on_one_text_fails_that_request_alone(first: int, error: type[Exception], text: str) -> None:
+def test_a_model_that_fails_on_one_text_fails_that_request_alone(
+    first: int, error: type[Exception], text: str
+) -> None:
     plans = [ask([read_of([i])]) for i in (1, first, 2)]
     outcomes = sorted(engine_of(Faulty()).run(plans), key=lambda outcome: outcome.index)
     assert [outcome.error is None for outcome in outcomes] == [True, False, True]
@@ -163,7 +190,9 @@ def test_a_model_that_fails_on_one_text_fails_that_request_alone(first: int, err
 
 @pytest.mark.parametrize("bad", [[9], [12], [0] * 41])
 @pytest.mark.parametrize("bad_comes_first", [True, False])
-def test_a_plan_may_handle_the_error_of_its_read_and_ask_again(bad: list[int], bad_comes_first: bool) -> None:
+def test_a_plan_may_handle_the_error_of_its_read_and_ask_again(
+    bad: list[int], bad_comes_first: bool
+) -> None:
     def careful() -> Plan[str]:
         reads = [read_of([1]), read_of([3]), read_of(bad)]
         try:

@@ -1,4 +1,6 @@
-"""An auto-regressive judge beside the diffusion model: the text in its own tokens, and what is refused before any pass."""
+"""An auto-regressive judge beside the diffusion model: the text in its own tokens, and what is
+refused before any pass.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -31,7 +33,9 @@ class PairTokenizer(LetterTokenizer):
     def encode(self, text: str) -> Ids:
         return super().encode(text) + 100
 
-    def chat_text(self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True) -> str:
+    def chat_text(
+        self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True
+    ) -> str:
         raise NotImplementedError
 
     def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> Ids:
@@ -93,7 +97,9 @@ def test_any_other_prompt_stands_before_the_response_as_text(
 
 def test_end_tokens_are_not_judged_and_a_response_of_them_alone_scores_nothing() -> None:
     judge = Judge()
-    first, second = LLM(ToyPredictor(), judge=judge).score([[0], [0]], [[2, END, 3, END], [END, END]], JUDGE)
+    first, second = LLM(ToyPredictor(), judge=judge).score(
+        [[0], [0]], [[2, END, 3, END], [END, END]], JUDGE
+    )
     assert [ids for ids, _ in judge.asked] == [[90, 100, 102, 103]]
     assert first.outputs[0].score.positions.tolist() == [1, 3]
     assert second.outputs[0].score.value == -np.inf
@@ -118,7 +124,11 @@ def test_generated_answers_are_judged_and_ranked_by_their_likelihood() -> None:
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        (JUDGE, r"scorer 'ar-perplexity' needs an auto-regressive judge; name one with --judge MODEL \(judge=\.\.\.\)"),
+        (
+            JUDGE,
+            r"scorer 'ar-perplexity' needs an auto-regressive judge; name one with --judge MODEL "
+            r"\(judge=\.\.\.\)",
+        ),
         (SamplingParams(scorer="ar-perplexity", max_tokens=4), "needs an auto-regressive judge"),
     ],
 )
@@ -126,14 +136,18 @@ def test_without_a_judge_nothing_is_run(params: ScoringParams, message: str) -> 
     toy = ToyPredictor()
     llm = LLM(toy)
     with pytest.raises(InputError, match=message):
-        llm.generate("ab", params) if isinstance(params, SamplingParams) else llm.score("ab", "c", params)
+        llm.generate("ab", params) if isinstance(params, SamplingParams) else llm.score(
+            "ab", "c", params
+        )
     assert toy.batches == []
 
 
 def test_a_selector_that_leaves_out_some_of_the_text_is_refused_before_any_pass() -> None:
     toy, judge = ToyPredictor(), Judge()
     with pytest.raises(InputError, match="takes the whole response: its selector is response-text"):
-        LLM(toy, judge=judge).score("ab", "cde", ScoringParams(scorer="ar-perplexity", selector="last-2"))
+        LLM(toy, judge=judge).score(
+            "ab", "cde", ScoringParams(scorer="ar-perplexity", selector="last-2")
+        )
     assert (toy.batches, judge.asked) == ([], [])
 
 
@@ -147,13 +161,17 @@ class Deaf(PairTokenizer):
 def test_a_judge_that_makes_no_token_of_the_response_is_refused_before_any_pass() -> None:
     toy, judge = ToyPredictor(), Judge()
     judge.tokenizer = Deaf(has_template=True)
-    with pytest.raises(InputError, match="the tokenizer of 'the judge' makes no token of the response"):
+    with pytest.raises(
+        InputError, match="the tokenizer of 'the judge' makes no token of the response"
+    ):
         LLM(toy, judge=judge).score("ab", "cde", JUDGE)
     assert (toy.batches, judge.asked) == ([], [])
 
 
 def test_a_text_longer_than_the_judge_takes_is_refused() -> None:
-    with pytest.raises(TooLongError, match="a text of 7 tokens is longer than the limit of 'the judge': 6"):
+    with pytest.raises(
+        TooLongError, match="a text of 7 tokens is longer than the limit of 'the judge': 6"
+    ):
         LLM(ToyPredictor(), judge=Judge(max_length=6)).score("ab", "cde", JUDGE)
 
 
@@ -167,7 +185,10 @@ def test_candidates_are_ranked_by_log_likelihood_not_by_its_mean() -> None:
 
     class Fair(Judge):
         def read(self, reads: Sequence[Read]) -> list[Reading]:
-            values = [np.full(len(r.positions), -3.0 if len(r.positions) == 1 else -2.0, np.float32) for r in reads]
+            values = [
+                np.full(len(r.positions), -3.0 if len(r.positions) == 1 else -2.0, np.float32)
+                for r in reads
+            ]
             return [Reading(r.readout.targets, v) for r, v in zip(reads, values, strict=True)]  # type: ignore[union-attr]
 
     answer = LLM(ToyPredictor(), judge=Fair()).rank("ab", ["cd", "e"], JUDGE)

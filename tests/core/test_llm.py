@@ -6,7 +6,15 @@ import math
 import numpy as np
 import pytest
 
-from dise_core import LLM, InputError, RequestOutput, SamplingParams, Scorer, ScoringParams, Selector
+from dise_core import (
+    LLM,
+    InputError,
+    RequestOutput,
+    SamplingParams,
+    Scorer,
+    ScoringParams,
+    Selector,
+)
 from dise_core.catalog import Catalog
 from dise_core.errors import PlanError, TooLongError, UnknownNameError
 from dise_core.outputs import Score
@@ -23,7 +31,9 @@ def llm() -> LLM:
 
 def naive_dise(predictor: ToyPredictor, ids: list[int], positions: list[int]) -> float:
     logits = predictor.logits(np.array(ids))
-    logprobs = [logits[i, ids[i]] - math.log(sum(math.exp(x) for x in logits[i])) for i in positions]
+    logprobs = [
+        logits[i, ids[i]] - math.log(sum(math.exp(x) for x in logits[i])) for i in positions
+    ]
     return sum(logprobs) / len(logprobs)
 
 
@@ -31,7 +41,9 @@ def test_the_score_is_the_papers_equation(llm: LLM) -> None:
     assert isinstance(llm.predictor, ToyPredictor)
     [answer] = llm.score([[1, 2, 3]], [[4, 5, END, 6, END]], ScoringParams(selector="last-2"))
     [output] = answer.outputs
-    assert output.score.value == pytest.approx(naive_dise(llm.predictor, [1, 2, 3, 4, 5, END, 6, END], [4, 6]), abs=1e-6)
+    assert output.score.value == pytest.approx(
+        naive_dise(llm.predictor, [1, 2, 3, 4, 5, END, 6, END], [4, 6]), abs=1e-6
+    )
     assert output.score.positions.tolist() == [4, 6]
     assert [token.selected for token in output.tokens] == [False, True, False, True, False]
     assert [token.is_end for token in output.tokens] == [False, False, True, False, True]
@@ -60,7 +72,11 @@ def test_the_score_alone_reads_no_other_position(llm: LLM, scorer: str) -> None:
     assert [token.logprob for token in alone.outputs[0].tokens] == [None] * 4
     tokens = alone.to_dict()["outputs"][0]["tokens"]
     assert tokens[3] == {**reported.to_dict()["outputs"][0]["tokens"][3], "logprob": None}
-    reads = next(llm.planner.score([1, 2, 3], [4, 5, END, 6], ScoringParams(selector="last-1", logprobs=None)))
+    reads = next(
+        llm.planner.score(
+            [1, 2, 3], [4, 5, END, 6], ScoringParams(selector="last-1", logprobs=None)
+        )
+    )
     assert [read.positions.tolist() for read in reads] == [[6]]
 
 
@@ -69,7 +85,8 @@ def test_nothing_selected_scores_minus_infinity_and_null(llm: LLM) -> None:
     assert answer.outputs[0].score.value == -math.inf
     record = answer.to_dict()["outputs"][0]["score"]
     assert record == {
-        "scorer": "dise", "selector": "last-10", "value": None, "num_positions": 0, "standard_error": None,
+        "scorer": "dise", "selector": "last-10", "value": None, "num_positions": 0,
+        "standard_error": None,
     }  # fmt: skip
 
 
@@ -86,7 +103,13 @@ def test_a_generation_has_the_documented_json(llm: LLM) -> None:
     assert set(record["usage"]) == {"prompt_tokens", "completion_tokens", "nfe", "seconds"}
     [output] = record["outputs"]
     assert set(output) == {"index", "text", "token_ids", "finish_reason", "score", "tokens"}
-    assert set(output["score"]) == {"scorer", "selector", "value", "num_positions", "standard_error"}
+    assert set(output["score"]) == {
+        "scorer",
+        "selector",
+        "value",
+        "num_positions",
+        "standard_error",
+    }
     assert set(output["tokens"][0]) == {"id", "text", "logprob", "selected", "top_logprobs"}
     assert len(output["token_ids"]) == 6
     assert record["prompt"] == "abc"
@@ -135,14 +158,26 @@ def test_params_may_be_one_for_each_prompt(llm: LLM) -> None:
         ("", {}, "the prompt is empty"),
         ("  ", {}, "the prompt is empty"),
         ([[]], {}, "the prompt is empty: it needs at least one token"),
-        ("abc", {"max_tokens": 38}, "a prompt of 3 tokens with max_tokens=38 is longer than the model's limit of 40 tokens"),
+        (
+            "abc",
+            {"max_tokens": 38},
+            "a prompt of 3 tokens with max_tokens=38 is longer than the model's limit of 40 tokens",
+        ),
         ("abc", {"selector": "lost"}, "unknown selector 'lost'"),
         ("abc", {"scorer": "disco"}, "unknown scorer 'disco'. Did you mean 'dise'"),
         ("abc", {"unmasking": "x"}, "unknown unmasking policy 'x'"),
         ("abc", {"length": "x"}, "unknown length controller 'x'"),
-        ("abc", {"length_settings": {"k": 1}}, "length controller 'fixed': there is no setting 'k'"),
+        (
+            "abc",
+            {"length_settings": {"k": 1}},
+            "length controller 'fixed': there is no setting 'k'",
+        ),
         ("abc", {"n": 2}, "2 responses at temperature 0 would all be the same"),
-        ("abc", {"forbidden_token_ids": (12,)}, "token id 12 at position 0 is outside the vocabulary"),
+        (
+            "abc",
+            {"forbidden_token_ids": (12,)},
+            "token id 12 at position 0 is outside the vocabulary",
+        ),
         ("abc", {"forbidden_token_ids": tuple(range(12))}, "every token is forbidden"),
         ([[1, 12]], {}, "token id 12 at position 1 is outside the vocabulary: ids are 0 to 11"),
         ([[1, MASK]], {}, "the text holds the mask token <mask> at position 1"),
@@ -169,11 +204,17 @@ def test_two_samples_at_temperature_0_need_a_random_policy(llm: LLM) -> None:
     ("prompt", "response", "text"),
     [
         ("abc", "", "the response is empty"),
-        ([1], [MASK], "the text holds the mask token <mask> at position 1; it must be finished text"),
+        (
+            [1],
+            [MASK],
+            "the text holds the mask token <mask> at position 1; it must be finished text",
+        ),
         ([1] * 30, [2] * 11, "a text of 41 tokens is longer than the model's limit of 40 tokens"),
     ],
 )
-def test_a_text_that_cannot_be_scored_is_refused(llm: LLM, prompt: str, response: str, text: str) -> None:
+def test_a_text_that_cannot_be_scored_is_refused(
+    llm: LLM, prompt: str, response: str, text: str
+) -> None:
     with pytest.raises(InputError) as caught:
         llm.score([prompt], [response])
     assert text in str(caught.value)
@@ -185,7 +226,9 @@ def test_prompts_and_responses_pair_up(llm: LLM) -> None:
 
 
 def test_one_bad_prompt_does_not_stop_the_others(llm: LLM) -> None:
-    plans = [llm.planner.generate(prompt, SamplingParams(max_tokens=4)) for prompt in ("abc", [99], "ab")]
+    plans = [
+        llm.planner.generate(prompt, SamplingParams(max_tokens=4)) for prompt in ("abc", [99], "ab")
+    ]
     outcomes = {outcome.index: outcome for outcome in llm.run(plans)}
     assert isinstance(outcomes[0].result, RequestOutput)
     assert isinstance(outcomes[1].error, InputError)

@@ -26,12 +26,18 @@ def test_seed_stream_step_and_purpose_all_draw_anew() -> None:
 
 
 def test_another_prompt_or_sample_is_another_stream() -> None:
-    streams = {Noise.for_request(0, np.array(prompt), sample).stream for prompt in ([1], [2], [1, 2]) for sample in (0, 1)}
+    streams = {
+        Noise.for_request(0, np.array(prompt), sample).stream
+        for prompt in ([1], [2], [1, 2])
+        for sample in (0, 1)
+    }
     assert len(streams) == 6
 
 
 def test_the_numbers_are_uniform() -> None:
-    """Mean and variance of 100,000 draws, each within 6 standard errors: a false alarm in about 1 of 10^8 seeds."""
+    """Mean and variance of 100,000 draws, each within 6 standard errors: a false alarm in about 1
+    of 10^8 seeds.
+    """
     draws = np.concatenate([Noise(3, 1, step).uniforms(np.arange(1000)) for step in range(100)])
     assert abs(draws.mean() - 1 / 2) < 6 * np.sqrt(1 / 12 / draws.size)
     assert abs(draws.var() - 1 / 12) < 6 * np.sqrt(1 / 180 / draws.size)
@@ -40,7 +46,9 @@ def test_the_numbers_are_uniform() -> None:
 
 
 def test_steps_do_not_share_numbers() -> None:
-    assert not np.isin(Noise(0, 0, 0).uniforms(np.arange(500)), Noise(0, 0, 1).uniforms(np.arange(500))).any()
+    assert not np.isin(
+        Noise(0, 0, 0).uniforms(np.arange(500)), Noise(0, 0, 1).uniforms(np.arange(500))
+    ).any()
 
 
 def test_seeds_and_streams_of_64_bits_keep_all_their_bits() -> None:

@@ -10,7 +10,10 @@ from dise_core.params import EngineOptions, input_error
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({"max_tokens": 0}, "SamplingParams: max_tokens=0: Input should be greater than or equal to 1"),
+        (
+            {"max_tokens": 0},
+            "SamplingParams: max_tokens=0: Input should be greater than or equal to 1",
+        ),
         ({"max_tokens": -3}, "max_tokens=-3"),
         ({"temperature": float("nan")}, "temperature=nan"),
         ({"temperature": -0.1}, "temperature=-0.1"),
@@ -46,6 +49,16 @@ def test_engine_options_are_the_fields_of_engine_config() -> None:
 
 def test_the_defaults_are_the_documented_ones() -> None:
     params = SamplingParams()
-    assert (params.max_tokens, params.block_length, params.tokens_per_step, params.temperature) == (128, 32, 2, 0)
-    assert (params.unmasking, params.length, params.n, params.seed) == ("low-confidence", "fixed", 1, None)
+    assert (params.max_tokens, params.block_length, params.tokens_per_step, params.temperature) == (
+        128,
+        32,
+        2,
+        0,
+    )
+    assert (params.unmasking, params.length, params.n, params.seed) == (
+        "low-confidence",
+        "fixed",
+        1,
+        None,
+    )
     assert (ScoringParams().scorer, ScoringParams().selector) == ("dise", None)

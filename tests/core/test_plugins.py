@@ -1,4 +1,6 @@
-"""Discovery: every clash is refused by name. Installed distributions: tests/app/test_third_party.py."""
+"""Discovery: every clash is refused by name. Installed distributions:
+tests/app/test_third_party.py.
+"""
 
 import sys
 import types
@@ -25,7 +27,9 @@ class Unfinished(Selector):
     """Lacks its method."""
 
 
-def plugin(monkeypatch: pytest.MonkeyPatch, name: str, **functions: Callable[..., object]) -> EntryPoint:
+def plugin(
+    monkeypatch: pytest.MonkeyPatch, name: str, **functions: Callable[..., object]
+) -> EntryPoint:
     """Return the entry point of a module made of these functions."""
     module = types.ModuleType(f"plugin_{name}")
     vars(module).update(functions)
@@ -50,15 +54,23 @@ def test_the_built_ins_are_found_like_any_plugin() -> None:
 
 
 def test_a_plugin_adds_its_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    catalog = discover([plugin(monkeypatch, "mine", dise_selectors=selectors({"nothing": Nothing}))])
+    catalog = discover(
+        [plugin(monkeypatch, "mine", dise_selectors=selectors({"nothing": Nothing}))]
+    )
     assert catalog.selectors["nothing"].cls is Nothing
     assert catalog.selectors["nothing"].plugin == "mine"
     assert not catalog.selectors["nothing"].is_built_in
 
 
 def test_two_plugins_that_claim_one_name_are_both_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    points = [plugin(monkeypatch, name, dise_selectors=selectors({"same": Nothing})) for name in ("one", "two")]
-    with pytest.raises(PluginError, match=r"plugins '(one|two)' and '(two|one)' both claim 'same' in dise_selectors"):
+    points = [
+        plugin(monkeypatch, name, dise_selectors=selectors({"same": Nothing}))
+        for name in ("one", "two")
+    ]
+    with pytest.raises(
+        PluginError,
+        match=r"plugins '(one|two)' and '(two|one)' both claim 'same' in dise_selectors",
+    ):
         discover(points)
 
 
@@ -69,14 +81,19 @@ def test_two_plugins_of_one_name_are_refused(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_an_import_failure_names_the_plugin() -> None:
-    with pytest.raises(PluginError, match="plugin 'gone' cannot be imported from 'no_such_module': ModuleNotFoundError"):
+    with pytest.raises(
+        PluginError,
+        match="plugin 'gone' cannot be imported from 'no_such_module': ModuleNotFoundError",
+    ):
         discover([EntryPoint("gone", "no_such_module", "dise")])
 
 
 def test_a_misspelt_hook_names_the_plugin_and_the_hooks(monkeypatch: pytest.MonkeyPatch) -> None:
     hook = selectors({})
     point = plugin(monkeypatch, "typo", dise_selectors=selectors({}), dise_selector=hook)
-    with pytest.raises(PluginError, match=r"plugin 'typo'.*dise_selector.*Hooks: dise_length_controllers"):
+    with pytest.raises(
+        PluginError, match=r"plugin 'typo'.*dise_selector.*Hooks: dise_length_controllers"
+    ):
         discover([point])
 
 
@@ -109,7 +126,9 @@ def test_a_plugin_without_hooks_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
         ({3: Nothing}, "the name 3 may hold"),
     ],
 )
-def test_a_wrong_answer_of_a_hook_is_refused(monkeypatch: pytest.MonkeyPatch, classes: object, text: str) -> None:
+def test_a_wrong_answer_of_a_hook_is_refused(
+    monkeypatch: pytest.MonkeyPatch, classes: object, text: str
+) -> None:
     with pytest.raises(PluginError, match=text):
         discover([plugin(monkeypatch, "wrong", dise_selectors=selectors(classes))])
 
@@ -119,11 +138,15 @@ def test_a_hook_that_raises_names_the_plugin(monkeypatch: pytest.MonkeyPatch) ->
     def dise_scorers() -> dict[str, object]:
         raise KeyError("lost")
 
-    with pytest.raises(PluginError, match=r"plugin 'broken' fails in dise_scorers\(\): KeyError: 'lost'"):
+    with pytest.raises(
+        PluginError, match=r"plugin 'broken' fails in dise_scorers\(\): KeyError: 'lost'"
+    ):
         discover([plugin(monkeypatch, "broken", dise_scorers=dise_scorers)])
 
 
-def test_broken_plugins_are_each_named_and_the_others_still_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broken_plugins_are_each_named_and_the_others_still_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     half = {"taken": Nothing, "left-out": Nothing}
     catalog, problems = survey(
         [
@@ -134,30 +157,46 @@ def test_broken_plugins_are_each_named_and_the_others_still_found(monkeypatch: p
             plugin(monkeypatch, "sound", dise_selectors=selectors({"nothing": Nothing})),
         ]
     )
-    assert {name: entry.plugin for name, entry in catalog.selectors.items()} == {"taken": "mine", "nothing": "sound"}
+    assert {name: entry.plugin for name, entry in catalog.selectors.items()} == {
+        "taken": "mine",
+        "nothing": "sound",
+    }
     assert [problem.plugin for problem in problems] == ["gone", "second", "wrong"]
     assert "plugins 'mine' and 'second' both claim 'taken'" in str(problems[1])
 
 
 def test_all_that_is_broken_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     points = [EntryPoint(name, "no_such_module", "dise") for name in ("gone", "lost")]
-    with pytest.raises(PluginError, match=r"plugin 'gone' .*; plugin 'lost' .* \(`dise plugins` lists what works\)"):
+    with pytest.raises(
+        PluginError, match=r"plugin 'gone' .*; plugin 'lost' .* \(`dise plugins` lists what works\)"
+    ):
         discover(points)
 
 
-def test_a_plugin_that_ends_the_process_when_imported_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_plugin_that_ends_the_process_when_imported_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     (tmp_path / "leaves_at_once.py").write_text("import sys; sys.exit('bye')")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(PluginError, match="plugin 'leaver' cannot be imported from 'leaves_at_once': SystemExit: bye"):
+    with pytest.raises(
+        PluginError,
+        match="plugin 'leaver' cannot be imported from 'leaves_at_once': SystemExit: bye",
+    ):
         discover([EntryPoint("leaver", "leaves_at_once", "dise")])
 
 
-def test_whoever_takes_a_built_in_name_is_at_fault_and_not_dise(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whoever_takes_a_built_in_name_is_at_fault_and_not_dise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     ours = list(entry_points(group="dise", name="strategies"))
-    catalog, [problem] = survey([plugin(monkeypatch, "a", dise_selectors=selectors({"full": Nothing})), *ours])
+    catalog, [problem] = survey(
+        [plugin(monkeypatch, "a", dise_selectors=selectors({"full": Nothing})), *ours]
+    )
     assert catalog.selectors["full"].is_built_in
     assert str(problem) == "plugins 'strategies' and 'a' both claim 'full' in dise_selectors()"
     twin = plugin(monkeypatch, "strategies", dise_selectors=selectors({"x": Nothing}))
     catalog, [problem] = survey([twin, *ours])
     assert catalog.selectors["full"].is_built_in
-    assert str(problem).endswith("rename or uninstall the plugin 'strategies' at 'plugin_strategies'")
+    assert str(problem).endswith(
+        "rename or uninstall the plugin 'strategies' at 'plugin_strategies'"
+    )

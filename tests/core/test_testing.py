@@ -100,7 +100,9 @@ class Overlong(LengthController):
 class Stale(LengthController):
     def generate(self, prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer) -> Plan[Generation]:
         text = yield from denoiser.write(prompt, 2)
-        evaluation = yield from scorer.evaluate(denoiser.text(np.append(prompt, [1, 2, 3]), len(prompt)))
+        evaluation = yield from scorer.evaluate(
+            denoiser.text(np.append(prompt, [1, 2, 3]), len(prompt))
+        )
         return Generation(text, evaluation)
 
 
@@ -109,7 +111,9 @@ class Crowded(ToyPredictor):
 
     def read(self, reads: Sequence[Read]) -> list[Reading]:
         readings = super().read(reads)
-        return [Reading(r.token_ids, r.logprobs - 0.01 * len(reads), r.confidences) for r in readings]
+        return [
+            Reading(r.token_ids, r.logprobs - 0.01 * len(reads), r.confidences) for r in readings
+        ]
 
 
 class Positive(ToyPredictor):
@@ -146,7 +150,9 @@ def test_each_broken_promise_is_named(check, broken: object, promise: str) -> No
         check(broken)
 
 
-@pytest.mark.parametrize("name", ["full", "prompt", "response-text", "first-block", "last-3", "prompt-last-2+first-2"])
+@pytest.mark.parametrize(
+    "name", ["full", "prompt", "response-text", "first-block", "last-3", "prompt-last-2+first-2"]
+)
 def test_our_own_selectors_conform(name: str) -> None:
     check_selector(installed_catalog().selector(name))
 
@@ -170,7 +176,10 @@ class ClaimsAll(ToyPredictor):
 class ClaimsByFolder(ToyPredictor):
     @classmethod
     def claims(cls, model: str) -> bool:
-        return model == "toy" or json.loads(Path(model, "config.json").read_text())["model_type"] == "toy"
+        return (
+            model == "toy"
+            or json.loads(Path(model, "config.json").read_text())["model_type"] == "toy"
+        )
 
 
 class ClaimsLoosely(ToyPredictor):
@@ -195,7 +204,10 @@ class ClaimsFolders(ToyPredictor):
     ("adapter", "text"),
     [
         (ClaimsAll, r"claims\('of-nobody'\) must be False"),
-        (ClaimsByFolder, r"claims\('of-nobody'\) must not raise, whatever the name: FileNotFoundError"),
+        (
+            ClaimsByFolder,
+            r"claims\('of-nobody'\) must not raise, whatever the name: FileNotFoundError",
+        ),
         (ClaimsLoosely, r"claims\('toy'\) must return a bool, not <re.Match"),
         (ClaimsHubIds, r"claims\('./of-nobody'\) must be False"),
         (ClaimsFolders, r"claims\('.*/empty'\) must be False"),

@@ -22,13 +22,18 @@ def test_a_users_way_to_wait_stands_whichever_variable_says_it(variable: str) ->
 def test_without_one_threads_wait_briefly() -> None:
     settings = thread_settings({}, 8, None)
     assert set(settings) == {"GOMP_SPINCOUNT", "KMP_BLOCKTIME"}
-    assert 0 < int(settings["GOMP_SPINCOUNT"]) < 300_000  # libgomp's own, for threads that have a core each
+    assert (
+        0 < int(settings["GOMP_SPINCOUNT"]) < 300_000
+    )  # libgomp's own, for threads that have a core each
 
 
 @pytest.mark.parametrize(
-    ("quota", "expected"), [(None, None), (0.5, "1"), (1.0, "1"), (1.5, "2"), (7.0, "7"), (7.5, None), (16.0, None)]
+    ("quota", "expected"),
+    [(None, None), (0.5, "1"), (1.0, "1"), (1.5, "2"), (7.0, "7"), (7.5, None), (16.0, None)],
 )
-def test_a_quota_below_the_cores_bounds_the_threads(quota: float | None, expected: str | None) -> None:
+def test_a_quota_below_the_cores_bounds_the_threads(
+    quota: float | None, expected: str | None
+) -> None:
     assert thread_settings({}, 8, quota).get("OMP_NUM_THREADS") == expected
 
 
@@ -52,13 +57,28 @@ def groups(tmp_path: Path, own: str, files: Mapping[str, str]) -> float | None:
         ("0::/\n", {}, None),
         ("0::/\n", {"cpu.max": "max 100000\n"}, None),
         ("0::/\n", {"cpu.max": "150000 100000\n"}, 1.5),
-        ("0::/a/b\n", {"cpu.max": "400000 100000\n", "a/cpu.max": "50000 100000\n", "a/b/cpu.max": "max 100000\n"}, 0.5),
+        (
+            "0::/a/b\n",
+            {
+                "cpu.max": "400000 100000\n",
+                "a/cpu.max": "50000 100000\n",
+                "a/b/cpu.max": "max 100000\n",
+            },
+            0.5,
+        ),
         ("0::/docker/of-the-host\n", {"cpu.max": "200000 100000\n"}, 2.0),
         ("0::/../elsewhere\n", {"cpu.max": "200000 100000\n"}, 2.0),
-        ("3:cpuset:/\n1:cpu:/\n", {"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, None),
+        (
+            "3:cpuset:/\n1:cpu:/\n",
+            {"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"},
+            None,
+        ),
         (
             "5:cpu,cpuacct:/a\n0::/\n",
-            {"cpu,cpuacct/a/cpu.cfs_quota_us": "300000\n", "cpu,cpuacct/a/cpu.cfs_period_us": "200000\n"},
+            {
+                "cpu,cpuacct/a/cpu.cfs_quota_us": "300000\n",
+                "cpu,cpuacct/a/cpu.cfs_period_us": "200000\n",
+            },
             1.5,
         ),
     ],
@@ -74,10 +94,21 @@ def test_where_there_are_no_control_groups_there_is_no_quota(tmp_path: Path) -> 
 
 
 def in_a_process(code: str, **environment: str) -> dict[str, object]:
-    """Run code that prints JSON, in an environment that says nothing of threads but what is given."""
-    silent = {name: value for name, value in os.environ.items() if name not in (*WAIT_VARIABLES, *COUNT_VARIABLES)}
+    """Run code that prints JSON, in an environment that says nothing of threads but what
+    is given.
+    """
+    silent = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in (*WAIT_VARIABLES, *COUNT_VARIABLES)
+    }
     done = subprocess.run(
-        [sys.executable, "-c", code], env=silent | environment, capture_output=True, text=True, check=True, timeout=120
+        [sys.executable, "-c", code],
+        env=silent | environment,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
     )
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
@@ -88,7 +119,8 @@ def report():
     import torch
     get = ctypes.CDLL(None).getenv
     get.restype = ctypes.c_char_p
-    seen = {name: (get(name.encode()) or b"").decode() for name in ("GOMP_SPINCOUNT", "OMP_NUM_THREADS")}
+    names = ("GOMP_SPINCOUNT", "OMP_NUM_THREADS")
+    seen = {name: (get(name.encode()) or b"").decode() for name in names}
     print(json.dumps(seen | {"threads": torch.get_num_threads()}))
 """
 
@@ -99,12 +131,20 @@ def test_llm_chooses_before_it_loads_a_model() -> None:
 
 
 def test_a_program_that_has_imported_torch_keeps_its_environment_and_its_threads() -> None:
-    code = OPENMP + "import torch; torch.set_num_threads(7); from dise_core import LLM; LLM('countdown'); report()"
+    code = (
+        OPENMP
+        + "import torch; torch.set_num_threads(7); from dise_core import LLM; LLM('countdown'); "
+        + "report()"
+    )
     assert in_a_process(code) == {"GOMP_SPINCOUNT": "", "OMP_NUM_THREADS": "", "threads": 7}
 
 
 def test_a_users_settings_reach_torch_unchanged() -> None:
-    code = OPENMP + "from dise_core import LLM; from dise_core.testing import ToyPredictor; LLM(ToyPredictor()); report()"
+    code = (
+        OPENMP
+        + "from dise_core import LLM; from dise_core.testing import ToyPredictor; "
+        + "LLM(ToyPredictor()); report()"
+    )
     seen = in_a_process(code, OMP_WAIT_POLICY="ACTIVE", OMP_NUM_THREADS="1")
     assert seen == {"GOMP_SPINCOUNT": "", "OMP_NUM_THREADS": "1", "threads": 1}
 
@@ -118,7 +158,11 @@ from dise_core.threads import choose_threads
 choose_threads()
 import torch
 """
-    silent = {name: value for name, value in os.environ.items() if name not in (*WAIT_VARIABLES, *COUNT_VARIABLES)}
+    silent = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in (*WAIT_VARIABLES, *COUNT_VARIABLES)
+    }
     done = subprocess.run(
         [sys.executable, "-c", code],
         env=silent | {"OMP_DISPLAY_ENV": "VERBOSE"},

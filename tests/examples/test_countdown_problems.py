@@ -3,7 +3,15 @@
 from random import Random
 
 import pytest
-from countdown_model.problems import Problem, draw_problem, held_out, held_out_problems, is_correct, parse_prompt, solution
+from countdown_model.problems import (
+    Problem,
+    draw_problem,
+    held_out,
+    held_out_problems,
+    is_correct,
+    parse_prompt,
+    solution,
+)
 
 
 @pytest.mark.parametrize("num_numbers", [2, 3, 4])

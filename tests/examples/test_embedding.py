@@ -12,9 +12,16 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from dise_core import AsyncLLM
 
 
-def test_a_loop_that_is_not_ours_gets_the_mean_log_probability(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_loop_that_is_not_ours_gets_the_mean_log_probability(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     torch.manual_seed(1)
-    shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    shape = {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 64,
+    }
     model = LlamaForCausalLM(LlamaConfig(vocab_size=50, is_causal=False, **shape)).eval()
     with torch.inference_mode():
         logprobs = torch.log_softmax(model(torch.tensor([[1, 2, 3, 4, 5]])).logits[0], dim=-1)

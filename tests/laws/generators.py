@@ -10,7 +10,9 @@ from dise_core.testing.toy_model import END, SPECIAL
 token_ids = st.integers(0, END)
 
 sequences = st.builds(
-    lambda prompt, response, block_length: TokenSequence.of(prompt, response, SPECIAL, block_length),
+    lambda prompt, response, block_length: TokenSequence.of(
+        prompt, response, SPECIAL, block_length
+    ),
     st.lists(token_ids, max_size=12),
     st.lists(token_ids, max_size=20),
     st.integers(1, 9),
@@ -37,4 +39,6 @@ sampling_params = st.builds(
     selector=st.sampled_from(["full", "last-3", "response-text"]),
 )
 
-logits = st.integers(0, 2**32 - 1).map(lambda seed: 4 * np.random.default_rng(seed).normal(size=(5, 12)))
+logits = st.integers(0, 2**32 - 1).map(
+    lambda seed: 4 * np.random.default_rng(seed).normal(size=(5, 12))
+)

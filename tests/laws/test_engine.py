@@ -13,23 +13,36 @@ from dise_core.reading import drive
 from dise_core.testing.toy_model import MASK, VOCAB_SIZE, ToyPredictor
 from tests.laws.generators import prompts, sampling_params
 
-rounds = st.lists(st.lists(st.lists(st.integers(0, VOCAB_SIZE - 1), min_size=1, max_size=9), max_size=6), max_size=4)
-limits = st.builds(EngineConfig, max_num_seqs=st.integers(1, 6), max_batch_tokens=st.integers(10, 40))
+rounds = st.lists(
+    st.lists(st.lists(st.integers(0, VOCAB_SIZE - 1), min_size=1, max_size=9), max_size=6),
+    max_size=4,
+)
+limits = st.builds(
+    EngineConfig, max_num_seqs=st.integers(1, 6), max_batch_tokens=st.integers(10, 40)
+)
 
 
 def asking(questions: list[list[list[int]]], fails_after: int | None = None) -> Plan[list[float]]:
     heard: list[float] = []
     for number, texts in enumerate(questions):
         reads = [Read(np.array(ids), np.array([len(ids) - 1]), TopLogProbs(2)) for ids in texts]
-        heard.extend(float(value) for reading in (yield reads) for value in reading.logprobs.ravel())
+        heard.extend(
+            float(value) for reading in (yield reads) for value in reading.logprobs.ravel()
+        )
         if number == fails_after:
             raise RuntimeError("as planned")
     return heard
 
 
 @given(st.lists(rounds, max_size=8), limits)
-def test_alone_equals_in_a_crowd(all_questions: list[list[list[list[int]]]], config: EngineConfig) -> None:
-    outcomes = list(Engine({"target": ToyPredictor()}, config).run(asking(questions) for questions in all_questions))
+def test_alone_equals_in_a_crowd(
+    all_questions: list[list[list[list[int]]]], config: EngineConfig
+) -> None:
+    outcomes = list(
+        Engine({"target": ToyPredictor()}, config).run(
+            asking(questions) for questions in all_questions
+        )
+    )
     assert sorted(outcome.index for outcome in outcomes) == list(range(len(all_questions)))
     for outcome in outcomes:
         assert outcome.unwrap() == drive(asking(all_questions[outcome.index]), ToyPredictor().read)
@@ -40,8 +53,12 @@ def test_every_read_is_answered_once_within_the_limits(
     all_questions: list[list[list[list[int]]]], config: EngineConfig
 ) -> None:
     predictor = ToyPredictor()
-    list(Engine({"target": predictor}, config).run(asking(questions) for questions in all_questions))
-    asked = Counter(tuple(ids) for questions in all_questions for texts in questions for ids in texts)
+    list(
+        Engine({"target": predictor}, config).run(asking(questions) for questions in all_questions)
+    )
+    asked = Counter(
+        tuple(ids) for questions in all_questions for texts in questions for ids in texts
+    )
     answered = Counter(tuple(ids.tolist()) for batch in predictor.batches for ids in batch)
     assert answered == asked
     for batch in predictor.batches:
@@ -56,29 +73,48 @@ def test_a_failing_plan_hurts_nobody(
 ) -> None:
     bad = data.draw(st.integers(0, len(all_questions) - 1))
     fails_after = data.draw(st.integers(0, 3))
-    plans = [asking(questions, fails_after if i == bad else None) for i, questions in enumerate(all_questions)]
+    plans = [
+        asking(questions, fails_after if i == bad else None)
+        for i, questions in enumerate(all_questions)
+    ]
     for outcome in Engine({"target": ToyPredictor()}, config).run(plans):
         if outcome.index == bad and fails_after < len(all_questions[bad]):
             assert str(outcome.error) == "RuntimeError: as planned"
         else:
-            assert outcome.unwrap() == drive(asking(all_questions[outcome.index]), ToyPredictor().read)
+            assert outcome.unwrap() == drive(
+                asking(all_questions[outcome.index]), ToyPredictor().read
+            )
 
 
 @given(st.integers(1, 5), st.integers(1, 30), limits)
-def test_no_request_waits_for_those_that_came_later(num_before: int, num_after: int, config: EngineConfig) -> None:
-    """A request is done no later than if all the batches before it were spent on those that came earlier."""
-    work = [[[[1, 2]]] * 2 for _ in range(num_before)] + [[[[3, 4]]]] + [[[[5, 6]]] * 3 for _ in range(num_after)]
+def test_no_request_waits_for_those_that_came_later(
+    num_before: int, num_after: int, config: EngineConfig
+) -> None:
+    """A request is done no later than if all the batches before it were spent on those that came
+    earlier.
+    """
+    work = (
+        [[[[1, 2]]] * 2 for _ in range(num_before)]
+        + [[[[3, 4]]]]
+        + [[[[5, 6]]] * 3 for _ in range(num_after)]
+    )
     predictor = ToyPredictor()
-    for outcome in Engine({"target": predictor}, config).run(asking(questions) for questions in work):
+    for outcome in Engine({"target": predictor}, config).run(
+        asking(questions) for questions in work
+    ):
         if outcome.index == num_before:
             assert len(predictor.batches) <= 2 * num_before + 1
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(prompts, sampling_params), min_size=1, max_size=6), st.integers(1, 5))
-def test_a_generation_does_not_depend_on_its_company(requests: list[tuple[list[int], SamplingParams]], limit: int) -> None:
+def test_a_generation_does_not_depend_on_its_company(
+    requests: list[tuple[list[int], SamplingParams]], limit: int
+) -> None:
     crowd = LLM(ToyPredictor(), max_num_seqs=limit)
-    outcomes = list(crowd.run(crowd.planner.generate(prompt, params) for prompt, params in requests))
+    outcomes = list(
+        crowd.run(crowd.planner.generate(prompt, params) for prompt, params in requests)
+    )
     for outcome in outcomes:
         prompt, params = requests[outcome.index]
         [alone] = LLM(ToyPredictor()).generate([prompt], params)
@@ -89,7 +125,9 @@ def test_a_generation_does_not_depend_on_its_company(requests: list[tuple[list[i
 
 
 @given(prompts, sampling_params)
-def test_committed_tokens_never_change_and_no_mask_stays(prompt: list[int], params: SamplingParams) -> None:
+def test_committed_tokens_never_change_and_no_mask_stays(
+    prompt: list[int], params: SamplingParams
+) -> None:
     predictor = ToyPredictor()
     params = params.model_copy(update={"length": "fixed", "scorer": "dise"})
     policy = LLM(predictor).catalog.unmasking_policy(params.unmasking)

@@ -13,7 +13,12 @@ from dise_core.testing import check_scorer
 from dise_strategies.scorers.ar_perplexity import ARPerplexity
 from dise_strategies.scorers.dise import DiSE
 from dise_strategies.scorers.interleaved import InterleavedRegeneration
-from dise_strategies.scorers.monte_carlo import DreamMonteCarlo, MonteCarlo, MonteCarloScorer, StratifiedMonteCarlo
+from dise_strategies.scorers.monte_carlo import (
+    DreamMonteCarlo,
+    MonteCarlo,
+    MonteCarloScorer,
+    StratifiedMonteCarlo,
+)
 from dise_strategies.selectors.counted import LastK
 from dise_strategies.selectors.whole import Full, Response
 from tests.laws.generators import sequences
@@ -32,7 +37,9 @@ def reads_of(scorer: Scorer, sequence: TokenSequence, selector: object) -> tuple
 
     def read(reads: Sequence[Read]) -> list[Reading]:
         seen.extend(reads)
-        return [Reading(r.readout.targets, np.full(len(r.positions), -1.0, np.float32)) for r in reads]  # type: ignore[union-attr]
+        return [
+            Reading(r.readout.targets, np.full(len(r.positions), -1.0, np.float32)) for r in reads
+        ]  # type: ignore[union-attr]
 
     return seen, drive(scorer.score(sequence, selector), read)  # type: ignore[arg-type]
 
@@ -53,10 +60,17 @@ def test_masks_stand_where_the_read_asks_only_in_the_response_and_hide_its_own_t
 
 
 @given(st.integers(1, 12), seeds, sequences)
-def test_a_sample_of_l_masks_weighs_n_over_l(num_samples: int, seed: int, sequence: TokenSequence) -> None:
-    """With -1 nat a token each sample is n / l times -l: every estimate is exactly -n, whatever l was."""
+def test_a_sample_of_l_masks_weighs_n_over_l(
+    num_samples: int, seed: int, sequence: TokenSequence
+) -> None:
+    """With -1 nat a token each sample is n / l times -l: every estimate is exactly -n, whatever l
+    was.
+    """
     assume(len(sequence.response))
-    for scorer in (MonteCarlo(num_samples=num_samples, seed=seed), StratifiedMonteCarlo(num_samples=num_samples, seed=seed)):
+    for scorer in (
+        MonteCarlo(num_samples=num_samples, seed=seed),
+        StratifiedMonteCarlo(num_samples=num_samples, seed=seed),
+    ):
         seen, score = reads_of(scorer, sequence, Response())
         assert len(seen) == num_samples
         assert score.value == pytest.approx(-len(sequence.response))
@@ -70,20 +84,28 @@ def test_every_length_and_every_position_can_be_masked(num_tokens: int, seed: in
     for sample in StratifiedMonteCarlo(num_samples=num_tokens).samples(num_tokens, random):
         assert 1 <= sample.is_masked.sum() <= num_tokens
     lengths = sorted(
-        int(s.is_masked.sum()) for s in StratifiedMonteCarlo(num_samples=num_tokens).samples(num_tokens, random)
+        int(s.is_masked.sum())
+        for s in StratifiedMonteCarlo(num_samples=num_tokens).samples(num_tokens, random)
     )
     assert lengths == list(range(1, num_tokens + 1))
 
 
 @given(st.integers(1, 6), sequences)
-def test_interleaved_passes_score_each_selected_token_once_while_it_is_masked(k: int, sequence: TokenSequence) -> None:
+def test_interleaved_passes_score_each_selected_token_once_while_it_is_masked(
+    k: int, sequence: TokenSequence
+) -> None:
     for selector in (Response(), LastK(k=3), Full()):
         seen, score = reads_of(InterleavedRegeneration(k=k), sequence, selector)
-        chosen = np.flatnonzero(selector.select(sequence)[sequence.prompt_length :]) + sequence.prompt_length
+        chosen = (
+            np.flatnonzero(selector.select(sequence)[sequence.prompt_length :])
+            + sequence.prompt_length
+        )
         assert sorted(position for read in seen for position in read.positions) == chosen.tolist()
         assert len(seen) == len({(position - sequence.prompt_length) % k for position in chosen})
         for read in seen:
-            masked = np.flatnonzero(read.token_ids == sequence.special.mask_id) - sequence.prompt_length
+            masked = (
+                np.flatnonzero(read.token_ids == sequence.special.mask_id) - sequence.prompt_length
+            )
             [j] = {(position - sequence.prompt_length) % k for position in read.positions.tolist()}
             assert masked.tolist() == list(range(j, len(sequence.response), k))
         assert score.num_positions == len(chosen)

@@ -23,7 +23,9 @@ limits = st.integers(1, 6)
 
 
 @given(scores, limits)
-def test_patience_ends_after_exactly_its_limit_of_failures_in_a_row(values: list[float], limit: int) -> None:
+def test_patience_ends_after_exactly_its_limit_of_failures_in_a_row(
+    values: list[float], limit: int
+) -> None:
     patience, best, failures = Patience(limit), -np.inf, 0
     for value in values:
         patience = patience.after(value)
@@ -34,7 +36,9 @@ def test_patience_ends_after_exactly_its_limit_of_failures_in_a_row(values: list
 
 
 @given(scores, limits)
-def test_a_strict_improvement_resets_patience_and_an_equal_value_does_not(values: list[float], limit: int) -> None:
+def test_a_strict_improvement_resets_patience_and_an_equal_value_does_not(
+    values: list[float], limit: int
+) -> None:
     patience = Patience(limit)
     for value in values:
         patience = patience.after(value)
@@ -60,22 +64,32 @@ class Scored:
         assert isinstance(read.readout, Candidates)
         self.num_masked.append(int((read.token_ids == MASK).sum()))
         return Reading(
-            np.full(len(read.positions), 5), np.zeros(len(read.positions), np.float32), np.ones(len(read.positions))
+            np.full(len(read.positions), 5),
+            np.zeros(len(read.positions), np.float32),
+            np.ones(len(read.positions)),
         )
 
 
 def _reading(read: Read, value: float) -> Reading:
-    return Reading(np.zeros(len(read.positions), np.int64), np.full(len(read.positions), value, np.float32))
+    return Reading(
+        np.zeros(len(read.positions), np.int64), np.full(len(read.positions), value, np.float32)
+    )
 
 
-def run(values: list[float], controller: DiSEFlexible, max_length: int) -> tuple[Generation, Scored]:
+def run(
+    values: list[float], controller: DiSEFlexible, max_length: int
+) -> tuple[Generation, Scored]:
     model = Scored(values)
-    denoiser = Denoiser(SPECIAL, LowConfidence(), Noise(0), 5, max_length, block_length=64, tokens_per_step=64)
+    denoiser = Denoiser(
+        SPECIAL, LowConfidence(), Noise(0), 5, max_length, block_length=64, tokens_per_step=64
+    )
     plan = controller.generate(np.array([1, 2]), denoiser, SequenceScorer(DiSE(), Full()))
     return drive(plan, model.read), model
 
 
-controllers = st.builds(DiSEFlexible, max_iterations=st.integers(1, 12), patience=limits, mask_size=st.integers(1, 9))
+controllers = st.builds(
+    DiSEFlexible, max_iterations=st.integers(1, 12), patience=limits, mask_size=st.integers(1, 9)
+)
 
 
 @given(scores, controllers, st.integers(7, 25))

@@ -11,10 +11,22 @@ from tests.laws.generators import counts, sequences
 
 NAMES = [name for name in installed_catalog().selectors if not name.endswith("-K")]
 NUMBERED = [name.removesuffix("K") for name in installed_catalog().selectors if name.endswith("-K")]
-OF_THE_RESPONSE = {"response", "response-text", "first-block", "last-block", "first-", "mid-", "last-", "response-first-"}
+OF_THE_RESPONSE = {
+    "response",
+    "response-text",
+    "first-block",
+    "last-block",
+    "first-",
+    "mid-",
+    "last-",
+    "response-first-",
+}
 OF_THE_PROMPT = {"prompt", "prompt-last-"}
 
-single_names = st.one_of(st.sampled_from(NAMES), st.builds(lambda name, k: f"{name}{k}", st.sampled_from(NUMBERED), counts))
+single_names = st.one_of(
+    st.sampled_from(NAMES),
+    st.builds(lambda name, k: f"{name}{k}", st.sampled_from(NUMBERED), counts),
+)
 
 
 def select(name: str, sequence: TokenSequence) -> Mask:
@@ -28,7 +40,9 @@ def available(name: str, sequence: TokenSequence) -> int:
 
 
 @given(single_names, sequences)
-def test_a_selection_is_a_mask_of_the_text_and_leaves_it_unchanged(name: str, sequence: TokenSequence) -> None:
+def test_a_selection_is_a_mask_of_the_text_and_leaves_it_unchanged(
+    name: str, sequence: TokenSequence
+) -> None:
     before = sequence.ids.copy()
     mask = select(name, sequence)
     assert mask.dtype == np.bool_
@@ -47,7 +61,9 @@ def test_a_selector_stays_in_its_part(name: str, sequence: TokenSequence) -> Non
 
 
 @given(st.sampled_from(NUMBERED), counts, sequences)
-def test_a_counted_selector_takes_exactly_k_or_all_there_is(name: str, k: int, sequence: TokenSequence) -> None:
+def test_a_counted_selector_takes_exactly_k_or_all_there_is(
+    name: str, k: int, sequence: TokenSequence
+) -> None:
     assert select(f"{name}{k}", sequence).sum() == min(k, available(name, sequence))
 
 

@@ -37,7 +37,9 @@ class Model(ToyPredictor):
         return logits
 
 
-def naive_daedal(model: Model, length: int, block_length: int, settings: dict[str, Any]) -> list[int]:
+def naive_daedal(
+    model: Model, length: int, block_length: int, settings: dict[str, Any]
+) -> list[int]:
     """Return the response: one sequence, lists and loops, as the published code does it."""
     limit = min(settings["max_gen_length"], model.max_length - len(PROMPT))
     window, grow = settings["eos_check_tokens"], settings["expansion_factor"]
@@ -52,12 +54,17 @@ def naive_daedal(model: Model, length: int, block_length: int, settings: dict[st
         found = [float(row[END]) for row in p[::-1] if int(np.argmax(row)) == END][:window]
         return sum(found) / window
 
-    while end_confidence(probabilities()) < settings["eos_confidence_threshold"] and len(response) < limit:
+    while (
+        end_confidence(probabilities()) < settings["eos_confidence_threshold"]
+        and len(response) < limit
+    ):
         response += [MASK] * min(grow, limit - len(response))
     response += [END] * min(window // 2, limit - len(response))
     start = 0
     while start < len(response):
-        inside = [i for i in range(start, min(start + block_length, len(response))) if response[i] == MASK]
+        inside = [
+            i for i in range(start, min(start + block_length, len(response))) if response[i] == MASK
+        ]
         if not inside:
             start += block_length
             continue
@@ -67,7 +74,9 @@ def naive_daedal(model: Model, length: int, block_length: int, settings: dict[st
         best = {i: (float(p[i].max()), int(np.argmax(p[i]))) for i in inside}
         filled = [i for i in inside if best[i][0] > settings["high_conf_threshold"]]
         filled = filled or [max(inside, key=lambda i: best[i][0])]
-        rest = [i for i in inside if i not in filled and best[i][0] < settings["low_conf_threshold"]]
+        rest = [
+            i for i in inside if i not in filled and best[i][0] < settings["low_conf_threshold"]
+        ]
         for i in filled:
             response[i] = best[i][1]
         if sure < settings["expand_eos_confidence_threshold"] and len(response) < limit and rest:
@@ -79,8 +88,10 @@ def naive_daedal(model: Model, length: int, block_length: int, settings: dict[st
 
 def settings(**changes: Any) -> dict[str, Any]:
     defaults = {
-        "max_gen_length": 40, "high_conf_threshold": 0.5, "low_conf_threshold": 0.2, "expansion_factor": 3,
-        "eos_confidence_threshold": 0.5, "expand_eos_confidence_threshold": 0.9, "eos_check_tokens": 6,
+        "max_gen_length": 40, "high_conf_threshold": 0.5, "low_conf_threshold": 0.2,
+        "expansion_factor": 3,
+        "eos_confidence_threshold": 0.5, "expand_eos_confidence_threshold": 0.9,
+        "eos_check_tokens": 6,
     }  # fmt: skip
     return defaults | changes
 
@@ -93,14 +104,32 @@ def settings(**changes: Any) -> dict[str, Any]:
         (3.0, {}),
         (6.0, {}),
         (0.0, {"max_gen_length": 12}),
-        (2.0, {"max_gen_length": 19, "expansion_factor": 8, "high_conf_threshold": 0.9, "low_conf_threshold": 0.9}),
-        (4.0, {"max_gen_length": 15, "expansion_factor": 6, "low_conf_threshold": 0.8, "eos_check_tokens": 2}),
+        (
+            2.0,
+            {
+                "max_gen_length": 19,
+                "expansion_factor": 8,
+                "high_conf_threshold": 0.9,
+                "low_conf_threshold": 0.9,
+            },
+        ),
+        (
+            4.0,
+            {
+                "max_gen_length": 15,
+                "expansion_factor": 6,
+                "low_conf_threshold": 0.8,
+                "eos_check_tokens": 2,
+            },
+        ),
         (2.0, {"low_conf_threshold": 0.6}),
         (2.0, {"high_conf_threshold": 0.99, "low_conf_threshold": 0.9, "expansion_factor": 8}),
         (4.0, {"eos_check_tokens": 1}),
     ],
 )
-def test_it_writes_what_the_published_loop_writes(end_bonus: float, seed: int, changes: dict[str, Any]) -> None:
+def test_it_writes_what_the_published_loop_writes(
+    end_bonus: float, seed: int, changes: dict[str, Any]
+) -> None:
     chosen = settings(**changes)
     model = Model(end_bonus, seed)
     params = SamplingParams(max_tokens=8, block_length=5, length="daedal", length_settings=chosen)
@@ -113,7 +142,9 @@ def test_the_cases_grow_in_both_stages_and_stop_for_both_reasons() -> None:
     reasons, lengths = set(), set()
     for end_bonus in (0.0, 3.0, 6.0):
         for seed in range(4):
-            params = SamplingParams(max_tokens=8, block_length=5, length="daedal", length_settings=settings())
+            params = SamplingParams(
+                max_tokens=8, block_length=5, length="daedal", length_settings=settings()
+            )
             [answer] = LLM(Model(end_bonus, seed)).generate([PROMPT], params)
             [output] = answer.outputs
             reasons.add(output.stopped_by)
@@ -125,7 +156,9 @@ def test_the_cases_grow_in_both_stages_and_stop_for_both_reasons() -> None:
 
 
 def test_requests_of_different_length_run_side_by_side() -> None:
-    params = SamplingParams(max_tokens=8, block_length=5, length="daedal", length_settings=settings())
+    params = SamplingParams(
+        max_tokens=8, block_length=5, length="daedal", length_settings=settings()
+    )
     prompts = [[1, 2, 3], [4, 5, 6, 7, 8], [9]]
     together = LLM(Model(3.0, 1)).generate(prompts, params)
     alone = [LLM(Model(3.0, 1)).generate([prompt], params)[0] for prompt in prompts]
@@ -134,7 +167,9 @@ def test_requests_of_different_length_run_side_by_side() -> None:
 
 def test_the_model_ends_the_growth_where_its_context_is_full() -> None:
     denoiser = Denoiser(SPECIAL, LowConfidence(), Noise(0), 8, 20, block_length=5)
-    plan = DAEDAL(eos_check_tokens=6).generate(np.array(PROMPT), denoiser, SequenceScorer(DiSE(), Full()))
+    plan = DAEDAL(eos_check_tokens=6).generate(
+        np.array(PROMPT), denoiser, SequenceScorer(DiSE(), Full())
+    )
     result = drive(plan, Model(0.0, 0).read)
     assert (len(result.sequence), result.stopped_by) == (20, "context")
     assert isinstance(result.sequence, TokenSequence)
@@ -146,7 +181,9 @@ def test_the_controller_conforms() -> None:
 
 def test_a_base_length_above_the_largest_is_refused() -> None:
     params = SamplingParams(max_tokens=9, length="daedal", length_settings={"max_gen_length": 8})
-    with pytest.raises(InputError, match="max_tokens=9, the length to start from, is above max_gen_length=8"):
+    with pytest.raises(
+        InputError, match="max_tokens=9, the length to start from, is above max_gen_length=8"
+    ):
         LLM(ToyPredictor()).generate([PROMPT], params)
 
 
@@ -160,7 +197,9 @@ def test_a_model_without_an_end_token_is_refused() -> None:
 
 def test_all_settings_carry_the_published_names_and_values() -> None:
     assert DAEDAL().model_dump() == {
-        "max_gen_length": 2048, "high_conf_threshold": 0.9, "low_conf_threshold": 0.1, "expansion_factor": 8,
-        "eos_confidence_threshold": 0.5, "expand_eos_confidence_threshold": 0.9, "eos_check_tokens": 32,
+        "max_gen_length": 2048, "high_conf_threshold": 0.9, "low_conf_threshold": 0.1,
+        "expansion_factor": 8,
+        "eos_confidence_threshold": 0.5, "expand_eos_confidence_threshold": 0.9,
+        "eos_check_tokens": 32,
     }  # fmt: skip
     assert math.isclose(DAEDAL().eos_check_tokens / 2, 16)

@@ -1,4 +1,6 @@
-"""Algorithm 1 on a scripted model, against traces written by hand from the paper's lines 1 to 20."""
+"""Algorithm 1 on a scripted model, against traces written by hand from the paper's lines
+1 to 20.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +26,9 @@ A, B, C, D, E = 3, 4, 5, 6, 7
 
 
 class ScriptedModel:
-    """Fills each masked text with the next line of its script, and regenerates each finished one with the next score."""
+    """Fills each masked text with the next line of its script, and regenerates each finished one
+    with the next score.
+    """
 
     def __init__(self, fills: Sequence[Sequence[int]], scores: Sequence[float]) -> None:
         self._fills = iter(fills)
@@ -44,12 +48,17 @@ class ScriptedModel:
             return [Reading(tokens, np.zeros(len(tokens), np.float32), np.ones(len(tokens)))]
         self.scored.append(reads[0].token_ids[len(PROMPT) :].tolist())
         value = next(self._scores)
-        return [Reading(read.readout.targets, np.full(len(read.positions), value, np.float32)) for read in reads]  # type: ignore[union-attr]
+        return [
+            Reading(read.readout.targets, np.full(len(read.positions), value, np.float32))
+            for read in reads
+        ]  # type: ignore[union-attr]
 
 
 @dataclass(frozen=True)
 class Case:
-    """A run: settings, what the model does, and what Algorithm 1 must make of it. D is the number of masks less one."""
+    """A run: settings, what the model does, and what Algorithm 1 must make of it. D is the number
+    of masks less one.
+    """
 
     settings: dict[str, int]
     fills: list[list[int]]
@@ -80,7 +89,13 @@ CASES = {
         masked=[2, 2, 3, 4, 5],
         scored=[[A, B], [A, C, C], [A, D, D, D], [A, E, E, E, E], [A, A, A, A, A, A]],
         answer=[A, D, D, D],
-        trace=[(1, 2, -1.0, 2), (2, 3, -2.0, 2), (3, 4, -0.5, 2), (4, 5, -0.625, 2), (5, 6, -0.75, 2)],
+        trace=[
+            (1, 2, -1.0, 2),
+            (2, 3, -2.0, 2),
+            (3, 4, -0.5, 2),
+            (4, 5, -0.625, 2),
+            (5, 6, -0.75, 2),
+        ],
         stopped_by="patience",
     ),
     "runs to M_max": Case(
@@ -147,8 +162,12 @@ CASES = {
 }
 
 
-def run(controller: DiSEFlexible, model: ScriptedModel, base_length: int, max_length: int) -> tuple[Generation, int]:
-    denoiser = Denoiser(SPECIAL, LowConfidence(), Noise(0), base_length, max_length, tokens_per_step=99)
+def run(
+    controller: DiSEFlexible, model: ScriptedModel, base_length: int, max_length: int
+) -> tuple[Generation, int]:
+    denoiser = Denoiser(
+        SPECIAL, LowConfidence(), Noise(0), base_length, max_length, tokens_per_step=99
+    )
     plan = controller.generate(np.array(PROMPT), denoiser, SequenceScorer(DiSE(), ResponseText()))
     return drive(count_nfe(plan), model.read)
 
@@ -172,9 +191,14 @@ def test_the_controller_conforms() -> None:
 
 def test_a_tail_longer_than_a_block_is_written_in_blocks() -> None:
     toy = ToyPredictor()
-    denoiser = Denoiser(SPECIAL, LowConfidence(), Noise(0), 7, 40, block_length=4, tokens_per_step=99)
+    denoiser = Denoiser(
+        SPECIAL, LowConfidence(), Noise(0), 7, 40, block_length=4, tokens_per_step=99
+    )
     controller = DiSEFlexible(max_iterations=2, mask_size=6)
-    drive(controller.generate(np.array(PROMPT), denoiser, SequenceScorer(DiSE(), ResponseText())), toy.read)
+    drive(
+        controller.generate(np.array(PROMPT), denoiser, SequenceScorer(DiSE(), ResponseText())),
+        toy.read,
+    )
     masks = [int((ids == MASK).sum()) for [ids, *_] in toy.batches if (ids == MASK).any()]
     length = len(toy.batches[-1][0]) - len(PROMPT) - 1
     tail = min(6, length) + 1
@@ -182,21 +206,29 @@ def test_a_tail_longer_than_a_block_is_written_in_blocks() -> None:
 
 
 def test_the_output_of_the_library_shows_the_trace() -> None:
-    [answer] = LLM(ToyPredictor()).generate([PROMPT], SamplingParams(max_tokens=6, length="dise-flexible"))
+    [answer] = LLM(ToyPredictor()).generate(
+        [PROMPT], SamplingParams(max_tokens=6, length="dise-flexible")
+    )
     [output] = answer.outputs
     record = output.to_dict()["length"]
     assert record["controller"] == "dise-flexible"
     assert record["stopped_by"] == output.stopped_by
     assert [step["iteration"] for step in record["trace"]] == list(range(1, len(output.trace) + 1))
     assert sum(step["nfe"] for step in record["trace"]) == answer.usage.nfe
-    assert output.score.value == max(step["score"] for step in record["trace"] if step["score"] is not None)
+    assert output.score.value == max(
+        step["score"] for step in record["trace"] if step["score"] is not None
+    )
     assert output.finish_reason == ("stop" if output.stopped_by == "patience" else "length")
 
 
 def test_sampled_extensions_draw_anew_in_each_iteration() -> None:
-    """At a very high temperature a tail of 8 random letters comes out the same twice about once in 10^8 runs."""
+    """At a very high temperature a tail of 8 random letters comes out the same twice about once in
+    10^8 runs.
+    """
     toy = ToyPredictor()
-    denoiser = Denoiser(SPECIAL, LowConfidence(), Noise(0), 8, 40, tokens_per_step=99, temperature=1e6)
+    denoiser = Denoiser(
+        SPECIAL, LowConfidence(), Noise(0), 8, 40, tokens_per_step=99, temperature=1e6
+    )
     controller = DiSEFlexible(max_iterations=3, patience=9, mask_size=8)
     texts: list[TokenSequence] = []
 
@@ -205,5 +237,8 @@ def test_sampled_extensions_draw_anew_in_each_iteration() -> None:
             texts.append(sequence)
             return (yield from super().score(sequence, selector))
 
-    drive(controller.generate(np.array(PROMPT), denoiser, SequenceScorer(Watching(), ResponseText())), toy.read)
+    drive(
+        controller.generate(np.array(PROMPT), denoiser, SequenceScorer(Watching(), ResponseText())),
+        toy.read,
+    )
     assert texts[1].response[:7].tolist() != texts[2].response[:7].tolist()

@@ -1,4 +1,6 @@
-"""The Monte Carlo scorers on a model whose likelihood is known in closed form, and against the published code's recipes."""
+"""The Monte Carlo scorers on a model whose likelihood is known in closed form, and against the
+published code's recipes.
+"""
 
 import itertools
 import math
@@ -28,7 +30,9 @@ LENGTH = 5
 
 
 class ExactJoint:
-    """A distribution over all texts of five tokens out of three, asked for its exact conditionals."""
+    """A distribution over all texts of five tokens out of three, asked for its exact
+    conditionals.
+    """
 
     def __init__(self, sharpness: float = 1.5) -> None:
         random = np.random.default_rng(3)
@@ -70,7 +74,9 @@ def score(scorer: Scorer, prompt_length: int = 0, selector: object = None) -> Sc
 
 @pytest.mark.parametrize("prompt_length", [0, 2])
 @pytest.mark.parametrize("scorer", [MonteCarlo, StratifiedMonteCarlo])
-def test_20_000_samples_find_the_exact_likelihood(scorer: type[MonteCarloScorer], prompt_length: int) -> None:
+def test_20_000_samples_find_the_exact_likelihood(
+    scorer: type[MonteCarloScorer], prompt_length: int
+) -> None:
     """Within 3 standard errors; the seed is fixed, a new one would fail once in 370 times."""
     result = score(scorer(num_samples=20_000, seed=1), prompt_length)
     assert result.standard_error is not None
@@ -104,7 +110,9 @@ def test_the_standard_error_is_the_spread_over_200_repetitions(settings: dict[st
 
 def test_stratified_samples_spread_less_than_independent_ones() -> None:
     independent = np.std([score(MonteCarlo(num_samples=20, seed=seed)).value for seed in range(60)])
-    stratified = np.std([score(StratifiedMonteCarlo(num_samples=20, seed=seed)).value for seed in range(60)])
+    stratified = np.std(
+        [score(StratifiedMonteCarlo(num_samples=20, seed=seed)).value for seed in range(60)]
+    )
     assert stratified < independent
 
 
@@ -115,7 +123,9 @@ def test_one_stratified_batch_reports_more_than_its_true_error() -> None:
 
 
 def test_the_stratified_lengths_are_those_of_llada() -> None:
-    """LLaDA's forward process, written as it publishes it: a random first length, then evenly on, around the corner."""
+    """LLaDA's forward process, written as it publishes it: a random first length, then evenly on,
+    around the corner.
+    """
     random = np.random.default_rng(0)
     first = int(np.random.default_rng(0).integers(1, 8))
     expected = [(round(first + i * 7 / 4) - 1) % 7 + 1 for i in range(4)]
@@ -128,7 +138,9 @@ def test_dream_puts_an_end_token_behind_and_never_masks_the_first_or_last_token(
 
     def read(reads: Sequence[Read]) -> list[Reading]:
         seen.extend(reads)
-        return [Reading(r.readout.targets, np.full(len(r.positions), -1.0, np.float32)) for r in reads]  # type: ignore[union-attr]
+        return [
+            Reading(r.readout.targets, np.full(len(r.positions), -1.0, np.float32)) for r in reads
+        ]  # type: ignore[union-attr]
 
     sequence = TokenSequence(np.array([0, 1, 1, 0]), 0, ENDED)
     drive(DreamMonteCarlo(num_samples=200).score(sequence, Response()), read)
@@ -143,7 +155,9 @@ def test_dream_puts_an_end_token_behind_and_never_masks_the_first_or_last_token(
 
 
 def test_dreams_weights_make_the_expected_number_of_tokens_whole() -> None:
-    """E[sum over masked tokens of 1 / t] is the number of tokens; each is masked with probability t."""
+    """E[sum over masked tokens of 1 / t] is the number of tokens; each is masked with probability
+    t.
+    """
     random = np.random.default_rng(0)
     samples = list(DreamMonteCarlo(num_samples=50_000).samples(6, random))
     sums = [sample.is_masked.sum() * sample.weight for sample in samples]
@@ -153,7 +167,9 @@ def test_dreams_weights_make_the_expected_number_of_tokens_whole() -> None:
 @pytest.mark.parametrize("name", ["mc", "mc-llada", "mc-dream"])
 def test_the_same_seed_gives_the_same_value_and_another_seed_another(name: str) -> None:
     catalog = installed_catalog()
-    first, again, other = (score(catalog.scorer(name, {"seed": seed, "num_samples": 8})).value for seed in (1, 1, 2))
+    first, again, other = (
+        score(catalog.scorer(name, {"seed": seed, "num_samples": 8})).value for seed in (1, 1, 2)
+    )
     assert first == again != other
 
 
@@ -189,7 +205,9 @@ def test_bad_settings_are_refused_by_name(settings: dict[str, float], message: s
 def test_guidance_masks_the_whole_prompt_and_costs_twice_the_passes_where_there_is_one(
     prompt_length: int, num_passes: int
 ) -> None:
-    """With "full" the prompt is masked at random in the text and wholly in the one that guides it."""
+    """With "full" the prompt is masked at random in the text and wholly in the one that
+    guides it.
+    """
     seen: list[Read] = []
 
     def read(reads: Sequence[Read]) -> list[Reading]:
@@ -197,7 +215,9 @@ def test_guidance_masks_the_whole_prompt_and_costs_twice_the_passes_where_there_
         return JOINT.read(reads)
 
     sequence = TokenSequence(np.array(TEXT), prompt_length, SPECIAL)
-    guided, nfe = drive(count_nfe(MonteCarlo(num_samples=4, cfg_scale=0.5).score(sequence, Full())), read)
+    guided, nfe = drive(
+        count_nfe(MonteCarlo(num_samples=4, cfg_scale=0.5).score(sequence, Full())), read
+    )
     assert nfe == num_passes
     for each in seen:
         if prompt_length == 0:
@@ -205,7 +225,10 @@ def test_guidance_masks_the_whole_prompt_and_costs_twice_the_passes_where_there_
         else:
             assert each.guidance is not None
             assert each.guidance.scale == 0.5
-            assert each.guidance.token_ids.tolist() == [MASK] * prompt_length + each.token_ids[prompt_length:].tolist()
+            assert (
+                each.guidance.token_ids.tolist()
+                == [MASK] * prompt_length + each.token_ids[prompt_length:].tolist()
+            )
     if prompt_length == 0:
         assert guided.value == score(MonteCarlo(num_samples=4), selector=Full()).value
 
@@ -222,5 +245,7 @@ def test_many_samples_never_exist_all_at_once() -> None:
         except StopIteration:
             pass
 
-    counted(MonteCarlo(num_samples=600).score(TokenSequence(np.array(TEXT), 0, SPECIAL), Response()))
+    counted(
+        MonteCarlo(num_samples=600).score(TokenSequence(np.array(TEXT), 0, SPECIAL), Response())
+    )
     assert sizes == [256, 256, 88]

@@ -42,10 +42,16 @@ def test_selected_positions(name: str, positions: list[int]) -> None:
 
 def test_a_response_that_fills_its_blocks_has_a_full_last_block() -> None:
     sequence = TokenSequence.of([1], [2, 3, 4, 5], SPECIAL, block_length=2)
-    assert np.flatnonzero(installed_catalog().selector("last-block").select(sequence)).tolist() == [3, 4]
+    assert np.flatnonzero(installed_catalog().selector("last-block").select(sequence)).tolist() == [
+        3,
+        4,
+    ]
 
 
-@pytest.mark.parametrize("name", ["response", "last-3", "first-3", "mid-3", "first-block", "last-block", "response-first-3"])
+@pytest.mark.parametrize(
+    "name",
+    ["response", "last-3", "first-3", "mid-3", "first-block", "last-block", "response-first-3"],
+)
 def test_an_empty_response_selects_nothing(name: str) -> None:
     sequence = TokenSequence.of([1, 2], [], SPECIAL, block_length=2)
     assert not installed_catalog().selector(name).select(sequence).any()

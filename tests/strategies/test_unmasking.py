@@ -16,7 +16,13 @@ from dise_strategies.unmasking.ranked import Entropy, LowConfidence, Margin
 
 
 def step(confidences: list[float], quota: int = 1, seed: int = 0) -> UnmaskingStep:
-    return UnmaskingStep(np.arange(len(confidences)), np.array(confidences), quota, quota / len(confidences), Noise(seed))
+    return UnmaskingStep(
+        np.arange(len(confidences)),
+        np.array(confidences),
+        quota,
+        quota / len(confidences),
+        Noise(seed),
+    )
 
 
 @pytest.mark.parametrize("name", sorted(installed_catalog().unmasking_policies))
@@ -39,7 +45,11 @@ def test_low_confidence_prefers_the_left_of_equals() -> None:
 
 
 def test_each_ranked_policy_asks_for_its_own_confidence() -> None:
-    assert (LowConfidence.confidence, Entropy.confidence, Margin.confidence) == ("probability", "entropy", "margin")
+    assert (LowConfidence.confidence, Entropy.confidence, Margin.confidence) == (
+        "probability",
+        "entropy",
+        "margin",
+    )
 
 
 @pytest.mark.parametrize("policy", ["low-confidence", "entropy", "margin"])
@@ -55,19 +65,25 @@ def test_a_ranked_policy_writes_the_positions_its_confidence_puts_first(policy: 
         "entropy": (probabilities * np.log(probabilities)).sum(axis=1),
         "margin": ordered[:, 0] - ordered[:, 1],
     }[policy]
-    LLM(toy).generate([[1, 2, 3]], SamplingParams(max_tokens=5, tokens_per_step=1, unmasking=policy))
+    LLM(toy).generate(
+        [[1, 2, 3]], SamplingParams(max_tokens=5, tokens_per_step=1, unmasking=policy)
+    )
     [second] = toy.batches[1]
     assert np.flatnonzero(second != ids).tolist() == [3 + int(np.argmax(measure))]
 
 
 def test_alg_temp_draws_positions_by_the_softmax_of_their_confidence() -> None:
-    """20,000 draws of one of three; each share within 4 standard errors (a false alarm in about 5,000 runs)."""
+    """20,000 draws of one of three; each share within 4 standard errors (a false alarm in about
+    5,000 runs).
+    """
     policy = LowConfidence(alg_temp=0.5)
     confidences = [0.9, 0.5, 0.1]
     draws = [int(policy.choose(step(confidences, seed=seed))[0]) for seed in range(20_000)]
     weights = np.exp(np.array(confidences) / 0.5)
     for index, expected in enumerate(weights / weights.sum()):
-        assert abs(draws.count(index) / 20_000 - expected) < 4 * math.sqrt(expected * (1 - expected) / 20_000)
+        assert abs(draws.count(index) / 20_000 - expected) < 4 * math.sqrt(
+            expected * (1 - expected) / 20_000
+        )
 
 
 def test_origin_commits_each_position_with_the_share_of_the_schedule() -> None:
@@ -81,7 +97,9 @@ def test_origin_commits_each_position_with_the_share_of_the_schedule() -> None:
     ("confidences", "expected"),
     [([0.95, 0.2, 0.9], [0, 2]), ([0.3, 0.5, 0.4], [1]), ([0.99, 0.91, 0.9], [0, 1, 2])],
 )
-def test_threshold_commits_all_that_are_sure_and_always_the_best(confidences: list[float], expected: list[int]) -> None:
+def test_threshold_commits_all_that_are_sure_and_always_the_best(
+    confidences: list[float], expected: list[int]
+) -> None:
     assert Threshold(threshold=0.9).choose(step(confidences)).tolist() == expected
 
 
@@ -96,13 +114,17 @@ def test_threshold_commits_all_that_are_sure_and_always_the_best(confidences: li
         ([0.99, 0.8, 0.76], [0, 1, 2]),
     ],
 )
-def test_factor_asks_more_of_each_further_token(confidences: list[float], expected: list[int]) -> None:
+def test_factor_asks_more_of_each_further_token(
+    confidences: list[float], expected: list[int]
+) -> None:
     """With the factor 1: the second needs 2/3, the third 3/4."""
     assert Factor(factor=1.0).choose(step(confidences)).tolist() == expected
 
 
 def naive_factor(confidences: list[float], factor: float) -> int:
-    """Return how many are committed: scan from the top, and stop at the first that is not sure enough."""
+    """Return how many are committed: scan from the top, and stop at the first that is not sure
+    enough.
+    """
     count = 0
     for rank, confidence in enumerate(sorted(confidences, reverse=True), start=1):
         if rank > 1 and confidence < 1 - factor / (rank + 1):
@@ -116,4 +138,6 @@ def test_factor_agrees_with_a_scan_from_the_top(seed: int) -> None:
     random = np.random.default_rng(seed)
     confidences = (1 - random.random(8) ** 3 / 2).tolist()
     for factor in (0.3, 1.0, 2.5):
-        assert len(Factor(factor=factor).choose(step(confidences))) == naive_factor(confidences, factor)
+        assert len(Factor(factor=factor).choose(step(confidences))) == naive_factor(
+            confidences, factor
+        )

@@ -1,4 +1,6 @@
-"""Engines that start once: a real vLLM in this process for each tiny checkpoint. Skipped where vLLM is not installed."""
+"""Engines that start once: a real vLLM in this process for each tiny checkpoint. Skipped where vLLM
+is not installed.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -16,12 +18,16 @@ BATCH = 2048
 def llada_folder(folder: Path) -> Path:
     """Write a tiny LLaDA."""
     config = reference_llada.default_config()
-    return reference_llada.write_checkpoint(folder, config, reference_llada.random_weights(config, 0.7))
+    return reference_llada.write_checkpoint(
+        folder, config, reference_llada.random_weights(config, 0.7)
+    )
 
 
 def dream_folder(folder: Path) -> Path:
     """Write a tiny Dream."""
-    return reference_dream.write_checkpoint(folder, reference_dream.default_config(num_attention_heads=2), gain=0.7)
+    return reference_dream.write_checkpoint(
+        folder, reference_dream.default_config(num_attention_heads=2), gain=0.7
+    )
 
 
 KEPT: list[LLM] = []
@@ -31,7 +37,9 @@ FOLDERS: dict[str, Callable[[Path], Path]] = {"llada": llada_folder, "dream": dr
 
 
 @pytest.fixture(scope="session", params=list(FOLDERS))
-def engines(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[LLM, LLM]:
+def engines(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[LLM, LLM]:
     """The same checkpoint on vLLM and on transformers."""
     folder = str(FOLDERS[request.param](tmp_path_factory.mktemp(request.param)))
     KEPT.append(LLM(folder, engine="vllm", max_batch_tokens=BATCH))

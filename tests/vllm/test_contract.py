@@ -1,4 +1,6 @@
-"""What we use of vLLM's insides is where it was. If this fails, read docs/vllm.md before changing the pinned range."""
+"""What we use of vLLM's insides is where it was. If this fails, read docs/vllm.md before changing
+the pinned range.
+"""
 
 import importlib
 import inspect
@@ -25,7 +27,9 @@ PLACES = {
 
 
 def test_the_version_is_the_tested_one() -> None:
-    assert vllm.__version__.startswith(MINOR), f"tested with vLLM {MINOR}, this is {vllm.__version__}"
+    assert vllm.__version__.startswith(MINOR), (
+        f"tested with vLLM {MINOR}, this is {vllm.__version__}"
+    )
 
 
 @pytest.mark.parametrize("module", PLACES)
@@ -42,13 +46,23 @@ def test_signatures_take_what_we_give() -> None:
     from vllm.v1.pool.metadata import PoolingMetadata
 
     assert "extra_kwargs" in inspect.signature(vllm.PoolingParams).parameters
-    assert {"prompts", "pooling_params", "pooling_task", "use_tqdm"} <= set(inspect.signature(vllm.LLM.encode).parameters)
-    assert list(inspect.signature(LLMEngine.add_request).parameters)[1:4] == ["request_id", "prompt", "params"]
+    assert {"prompts", "pooling_params", "pooling_task", "use_tqdm"} <= set(
+        inspect.signature(vllm.LLM.encode).parameters
+    )
+    assert list(inspect.signature(LLMEngine.add_request).parameters)[1:4] == [
+        "request_id",
+        "prompt",
+        "params",
+    ]
     assert list(inspect.signature(LLMEngine.abort_request).parameters)[1:2] == ["request_ids"]
     assert hasattr(LLMEngine, "step")
     assert hasattr(LLMEngine, "has_unfinished_requests")
     assert "skip_gather" in inspect.signature(LogitsProcessor._get_logits).parameters
-    assert list(inspect.signature(AsyncLLM.encode).parameters)[1:4] == ["prompt", "pooling_params", "request_id"]
+    assert list(inspect.signature(AsyncLLM.encode).parameters)[1:4] == [
+        "prompt",
+        "pooling_params",
+        "request_id",
+    ]
     assert hasattr(PoolingMetadata, "get_prompt_token_ids_cpu")
     assert hasattr(PoolingMetadata, "get_pooling_cursor")
 

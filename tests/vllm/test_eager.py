@@ -1,4 +1,6 @@
-"""The layers for models that vLLM does not compile: what vLLM's own compute, and in the place of those."""
+"""The layers for models that vLLM does not compile: what vLLM's own compute, and in the place of
+those.
+"""
 
 import pytest
 
@@ -10,7 +12,9 @@ from torch import Tensor, nn
 from dise_adapters.vllm.eager import OnePassNorm, SiluTimesUp
 from dise_core import LLM
 
-DTYPES = pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 2e-2)])
+DTYPES = pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 2e-2)]
+)
 
 
 class Norm(nn.Module):
@@ -28,13 +32,23 @@ def normalized(states: Tensor, weight: Tensor) -> Tensor:
 
 
 @DTYPES
-def test_the_norm_is_rms_norm_of_the_sum(engines: tuple[LLM, LLM], dtype: torch.dtype, tolerance: float) -> None:
+def test_the_norm_is_rms_norm_of_the_sum(
+    engines: tuple[LLM, LLM], dtype: torch.dtype, tolerance: float
+) -> None:
     torch.manual_seed(0)
-    states, residual, weight = torch.randn(5, 96).to(dtype), torch.randn(5, 96).to(dtype), torch.randn(96).to(dtype)
+    states, residual, weight = (
+        torch.randn(5, 96).to(dtype),
+        torch.randn(5, 96).to(dtype),
+        torch.randn(96).to(dtype),
+    )
     norm, total = OnePassNorm(Norm(weight)), states + residual
-    torch.testing.assert_close(norm(states).double(), normalized(states, weight), atol=tolerance, rtol=tolerance)
+    torch.testing.assert_close(
+        norm(states).double(), normalized(states, weight), atol=tolerance, rtol=tolerance
+    )
     result, kept = norm(states, residual)
-    torch.testing.assert_close(result.double(), normalized(total, weight), atol=2 * tolerance, rtol=tolerance)
+    torch.testing.assert_close(
+        result.double(), normalized(total, weight), atol=2 * tolerance, rtol=tolerance
+    )
     torch.testing.assert_close(kept, total)
 
 
@@ -44,7 +58,9 @@ def test_the_activation_is_silu_of_the_gate_times_up(dtype: torch.dtype, toleran
     states = torch.randn(5, 64).to(dtype)
     gate, up = states[:, :32].double(), states[:, 32:].double()
     expected = gate / (1 + (-gate).exp()) * up
-    torch.testing.assert_close(SiluTimesUp()(states).double(), expected, atol=tolerance, rtol=tolerance)
+    torch.testing.assert_close(
+        SiluTimesUp()(states).double(), expected, atol=tolerance, rtol=tolerance
+    )
 
 
 def test_a_model_on_a_cpu_runs_on_them(engines: tuple[LLM, LLM]) -> None:

@@ -1,10 +1,21 @@
-"""LLaDA and Dream inside a real vLLM: the numbers and texts of the transformers engine, and an engine that lives on."""
+"""LLaDA and Dream inside a real vLLM: the numbers and texts of the transformers engine, and an
+engine that lives on.
+"""
 
 import numpy as np
 import pytest
 
 from dise_adapters.vllm.wire import to_wire
-from dise_core import LLM, Candidates, InputError, Read, SamplingParams, ScoringParams, TokenLogProbs, TopLogProbs
+from dise_core import (
+    LLM,
+    Candidates,
+    InputError,
+    Read,
+    SamplingParams,
+    ScoringParams,
+    TokenLogProbs,
+    TopLogProbs,
+)
 from dise_core.errors import DiseError, ModelError, PlanError, TooLongError
 from dise_core.noise import Noise
 from dise_core.reading import Guidance
@@ -45,23 +56,32 @@ def test_every_readout_agrees_with_transformers(engines: tuple[LLM, LLM]) -> Non
 def test_a_whole_decode_writes_the_same_tokens(engines: tuple[LLM, LLM]) -> None:
     prompts = [np.random.default_rng(n).integers(0, 45, n).tolist() for n in (1, 5, 12, 30)]
     for temperature in (0.0, 1.0):
-        params = SamplingParams(max_tokens=32, block_length=8, tokens_per_step=2, temperature=temperature, seed=0)
+        params = SamplingParams(
+            max_tokens=32, block_length=8, tokens_per_step=2, temperature=temperature, seed=0
+        )
         ours, theirs = (llm.generate(prompts, params) for llm in engines)
         for one, other in zip(ours, theirs, strict=True):
             assert one.outputs[0].token_ids == other.outputs[0].token_ids
-            assert one.outputs[0].score.value == pytest.approx(other.outputs[0].score.value, abs=TOLERANCE)
+            assert one.outputs[0].score.value == pytest.approx(
+                other.outputs[0].score.value, abs=TOLERANCE
+            )
 
 
 def test_the_predictor_algorithm_1_and_monte_carlo_conform(engines: tuple[LLM, LLM]) -> None:
     predictor = engines[0].predictor
     check_mask_predictor(predictor)
-    check_length_controller(DiSEFlexible(mask_size=3, patience=2, max_iterations=3), predictor, TOLERANCE)
+    check_length_controller(
+        DiSEFlexible(mask_size=3, patience=2, max_iterations=3), predictor, TOLERANCE
+    )
     check_scorer(MonteCarlo(num_samples=4), predictor, TOLERANCE)
 
 
 def test_candidates_are_ranked_alike(countdown: tuple[LLM, LLM]) -> None:
     params = ScoringParams(scorer="mc", selector="response", scorer_settings={"num_samples": 4})
-    ours, theirs = (llm.rank("83,18,75 -> 10", ["75+18-83=10", "83-75+18=26", "1"], params).outputs for llm in countdown)
+    ours, theirs = (
+        llm.rank("83,18,75 -> 10", ["75+18-83=10", "83-75+18=26", "1"], params).outputs
+        for llm in countdown
+    )
     assert [output.index for output in ours] == [output.index for output in theirs]
     for one, other in zip(ours, theirs, strict=True):
         assert one.score.log_likelihood == pytest.approx(other.score.log_likelihood, abs=1e-3)
@@ -69,17 +89,28 @@ def test_candidates_are_ranked_alike(countdown: tuple[LLM, LLM]) -> None:
 
 def test_the_embedded_model_solves_the_same_problems(countdown: tuple[LLM, LLM]) -> None:
     prompts = [f"{n + 40},{n + 7},{n + 11} -> {n + 36}" for n in range(16)]
-    params = SamplingParams(max_tokens=48, block_length=16, length="dise-flexible", length_settings={"max_iterations": 2})
+    params = SamplingParams(
+        max_tokens=48,
+        block_length=16,
+        length="dise-flexible",
+        length_settings={"max_iterations": 2},
+    )
     ours, theirs = (llm.generate(prompts, params) for llm in countdown)
     for one, other in zip(ours, theirs, strict=True):
         assert one.outputs[0].text == other.outputs[0].text
-        assert one.outputs[0].score.value == pytest.approx(other.outputs[0].score.value, abs=TOLERANCE)
+        assert one.outputs[0].score.value == pytest.approx(
+            other.outputs[0].score.value, abs=TOLERANCE
+        )
 
 
 @pytest.mark.parametrize(
     ("read", "error", "message"),
     [
-        (lambda: Read(np.array([1, 2]), np.array([5]), TokenLogProbs(np.array([1]))), PlanError, "positions outside 0..1"),
+        (
+            lambda: Read(np.array([1, 2]), np.array([5]), TokenLogProbs(np.array([1]))),
+            PlanError,
+            "positions outside 0..1",
+        ),
         (lambda: Read(np.array([1, 9999]), np.array([0]), TopLogProbs(1)), InputError, "9999"),
         (
             lambda: Read(np.arange(200) % 40, np.array([0]), TopLogProbs(1)),
@@ -87,7 +118,9 @@ def test_the_embedded_model_solves_the_same_problems(countdown: tuple[LLM, LLM])
             "longer than the model's limit of 96",
         ),
         (
-            lambda: Read(np.arange(5), np.array([0]), TopLogProbs(1), guidance=Guidance(np.arange(5), 1.0)),
+            lambda: Read(
+                np.arange(5), np.array([0]), TopLogProbs(1), guidance=Guidance(np.arange(5), 1.0)
+            ),
             InputError,
             "guidance needs the transformers engine",
         ),
@@ -116,10 +149,19 @@ def test_bad_reads_that_reach_the_pooler_fail_alone(engines: tuple[LLM, LLM]) ->
 
     reader = engines[0].predictor._reader  # type: ignore[attr-defined]
     good = {"positions": [1], "readout": "top_logprobs", "k": 2}
-    bad = [{"positions": [99], "readout": "top_logprobs", "k": 2}, {"readout": "?", "positions": []}, {}, 7]
-    params = [PoolingParams(task=TASK, extra_kwargs={"reads": [asked]}) for asked in (good, *bad, good)]
+    bad = [
+        {"positions": [99], "readout": "top_logprobs", "k": 2},
+        {"readout": "?", "positions": []},
+        {},
+        7,
+    ]
+    params = [
+        PoolingParams(task=TASK, extra_kwargs={"reads": [asked]}) for asked in (good, *bad, good)
+    ]
     prompts = [{"prompt_token_ids": [1, 2, 3]}] * len(params)
-    outputs = reader._engine.encode(prompts, pooling_params=params, pooling_task=TASK, use_tqdm=False)
+    outputs = reader._engine.encode(
+        prompts, pooling_params=params, pooling_task=TASK, use_tqdm=False
+    )
     first, *broken, last = (output.outputs.data.numpy() for output in outputs)
     np.testing.assert_allclose(first, last, atol=1e-6)
     assert all(np.isnan(vector).all() and len(vector) == 1 for vector in broken)
@@ -129,7 +171,9 @@ def test_what_is_asked_travels_whole_and_is_not_copied_number_by_number() -> Non
     from dise_adapters.vllm.asked import asked_in, pooling_params
 
     noise = Noise(2**64 - 1, 0, 2**63)
-    asked = [to_wire(Read(np.arange(9), np.arange(9), Candidates(0.7, 0.9, 5, noise, forbidden=(2,))))]
+    asked = [
+        to_wire(Read(np.arange(9), np.arange(9), Candidates(0.7, 0.9, 5, noise, forbidden=(2,))))
+    ]
     params = pooling_params(asked)
     copied = params.clone().extra_kwargs
     assert asked_in(copied) == asked
@@ -154,7 +198,11 @@ def test_a_request_without_reads_is_told_of_every_token(engines: tuple[LLM, LLM]
     vllm, transformers = (llm.predictor for llm in engines)
     ids = np.array([5, 6, 7, 8])
     reader = vllm._reader  # type: ignore[attr-defined]
-    [output] = reader._engine.encode([{"prompt_token_ids": ids.tolist()}], pooling_task=TASK, use_tqdm=False)
-    [own, best] = transformers.read([Read(ids, np.arange(4), TokenLogProbs(ids)), Read(ids, np.arange(4), Candidates())])
+    [output] = reader._engine.encode(
+        [{"prompt_token_ids": ids.tolist()}], pooling_task=TASK, use_tqdm=False
+    )
+    [own, best] = transformers.read(
+        [Read(ids, np.arange(4), TokenLogProbs(ids)), Read(ids, np.arange(4), Candidates())]
+    )
     expected = np.stack([own.logprobs, best.token_ids, best.logprobs], axis=1)
     np.testing.assert_allclose(output.outputs.data.numpy(), expected, atol=TOLERANCE)

@@ -25,8 +25,15 @@ pytestmark = pytest.mark.timeout(600)
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("judge")
     torch.manual_seed(0)
-    shape = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 96}
-    config = LlamaConfig(vocab_size=50, eos_token_id=48, bos_token_id=40, max_position_embeddings=128, **shape)
+    shape = {
+        "hidden_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 96,
+    }
+    config = LlamaConfig(
+        vocab_size=50, eos_token_id=48, bos_token_id=40, max_position_embeddings=128, **shape
+    )
     model = LlamaForCausalLM(config)
     for weight in model.parameters():
         torch.nn.init.normal_(weight, std=0.3)
@@ -40,7 +47,10 @@ def perplexities(model: str, **options: object) -> list[float]:
     if options:
         KEPT.append(llm)
     prompts, responses = zip(*TEXTS, strict=True)
-    return [answer.outputs[0].score.value for answer in llm.score(list(prompts), list(responses), PARAMS)]
+    return [
+        answer.outputs[0].score.value
+        for answer in llm.score(list(prompts), list(responses), PARAMS)
+    ]
 
 
 def test_in_process(folder: Path) -> None:
@@ -52,4 +62,6 @@ def test_in_process(folder: Path) -> None:
 
 def test_on_a_stock_server(folder: Path, tmp_path: Path) -> None:
     with server(folder, tmp_path / "log") as started:
-        assert perplexities(started.address) == pytest.approx(perplexities(str(folder)), abs=TOLERANCE)
+        assert perplexities(started.address) == pytest.approx(
+            perplexities(str(folder)), abs=TOLERANCE
+        )

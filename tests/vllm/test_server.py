@@ -1,4 +1,6 @@
-"""A real vLLM server with our plugin: the same answers over HTTP, refusals that harm nobody, and a server that dies."""
+"""A real vLLM server with our plugin: the same answers over HTTP, refusals that harm nobody, and a
+server that dies.
+"""
 
 from collections.abc import Iterator
 
@@ -21,7 +23,9 @@ pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module", params=list(FOLDERS))
-def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def running(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("served")
     with server(FOLDERS[request.param](folder / "model"), folder / "log", *READING) as started:
         yield started
@@ -29,20 +33,29 @@ def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_server_writes_what_the_model_writes(running: Server, temperature: float) -> None:
-    params = SamplingParams(max_tokens=32, block_length=8, tokens_per_step=2, temperature=temperature, seed=0)
-    ours, theirs = (LLM(model).generate(PROMPTS, params) for model in (running.address, running.folder))
+    params = SamplingParams(
+        max_tokens=32, block_length=8, tokens_per_step=2, temperature=temperature, seed=0
+    )
+    ours, theirs = (
+        LLM(model).generate(PROMPTS, params) for model in (running.address, running.folder)
+    )
     for one, other in zip(ours, theirs, strict=True):
         assert one.outputs[0].token_ids == other.outputs[0].token_ids
-        assert one.outputs[0].score.value == pytest.approx(other.outputs[0].score.value, abs=TOLERANCE)
+        assert one.outputs[0].score.value == pytest.approx(
+            other.outputs[0].score.value, abs=TOLERANCE
+        )
 
 
 def test_a_server_scores_as_the_model_scores(running: Server) -> None:
     for scorer, settings in (("dise", {}), ("mc", {"num_samples": 4}), ("interleaved", {})):
         params = ScoringParams(scorer=scorer, selector="response", scorer_settings=settings)
         [one], [other] = (
-            LLM(model).score([[1, 2, 3]], [[4, 5, 6, 7]], params) for model in (running.address, running.folder)
+            LLM(model).score([[1, 2, 3]], [[4, 5, 6, 7]], params)
+            for model in (running.address, running.folder)
         )
-        assert one.outputs[0].score.value == pytest.approx(other.outputs[0].score.value, abs=TOLERANCE)
+        assert one.outputs[0].score.value == pytest.approx(
+            other.outputs[0].score.value, abs=TOLERANCE
+        )
 
 
 def top(position: int) -> dict[str, object]:
@@ -56,12 +69,17 @@ def top(position: int) -> dict[str, object]:
         ({"token_ids": [1, 999], "reads": [top(1)]}, "token ids must be in 0.."),
         ({"token_ids": [1, -1], "reads": [top(1)]}, "token ids must be in 0.."),
         ({"token_ids": [1] * 600, "reads": [top(1)]}, "longer than the model's limit of 96"),
-        ({"token_ids": [1], "reads": [{"positions": [0], "readout": "distribution"}]}, "do not travel over HTTP"),
+        (
+            {"token_ids": [1], "reads": [{"positions": [0], "readout": "distribution"}]},
+            "do not travel over HTTP",
+        ),
         ({"token_ids": [1], "reads": []}, "at least 1 item"),
         ({"token_ids": [1], "reads": [top(0)], "colour": "red"}, "colour"),
     ],
 )
-def test_refusals_leave_the_engine_as_it_was(running: Server, row: dict[str, object], message: str) -> None:
+def test_refusals_leave_the_engine_as_it_was(
+    running: Server, row: dict[str, object], message: str
+) -> None:
     answer = httpx.post(f"{running.address}/v1/dise/read", json={"rows": [row]})
     assert answer.status_code == 400
     assert message in answer.json()["error"]["message"]
@@ -78,7 +96,9 @@ def test_stock_pooling_tells_of_every_token(running: Server) -> None:
     answer = httpx.post(f"{running.address}/pooling", json={"input": [5, 6, 7, 8]})
     [row] = answer.json()["data"]
     [scored] = LLM(running.folder).score([[]], [[5, 6, 7, 8]], ScoringParams(selector="full"))
-    assert sum(token[0] for token in row["data"]) / 4 == pytest.approx(scored.outputs[0].score.value, abs=TOLERANCE)
+    assert sum(token[0] for token in row["data"]) / 4 == pytest.approx(
+        scored.outputs[0].score.value, abs=TOLERANCE
+    )
 
 
 def test_a_killed_server_is_a_clear_error(running: Server, monkeypatch: pytest.MonkeyPatch) -> None:

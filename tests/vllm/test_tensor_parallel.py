@@ -23,7 +23,8 @@ def main():
     llm = LLM(sys.argv[1], engine="vllm", tensor_parallel_size=2, max_batch_tokens=2048)
     params = SamplingParams(max_tokens=32, block_length=8, tokens_per_step=2)
     answers = llm.generate([[1, 2, 3], [4] * 9], params)
-    print("ANSWERS" + json.dumps([[a.outputs[0].token_ids, a.outputs[0].score.value] for a in answers]))
+    found = [[a.outputs[0].token_ids, a.outputs[0].score.value] for a in answers]
+    print("ANSWERS" + json.dumps(found))
 
 if __name__ == "__main__":
     main()
@@ -37,13 +38,20 @@ def test_two_ranks_write_what_one_writes(kind: str, tmp_path: Path) -> None:
     (tmp_path / "run.py").write_text(SCRIPT)
     command = [sys.executable, str(tmp_path / "run.py"), str(folder)]
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=280, check=False, env=os.environ | {"OMP_NUM_THREADS": "1"}
+        command,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
     assert done.returncode == 0, done.stderr[-3000:]
     [line] = [line for line in done.stdout.splitlines() if "ANSWERS" in line]
     answers = json.loads(line.partition("ANSWERS")[2])
     params = SamplingParams(max_tokens=32, block_length=8, tokens_per_step=2)
-    for (token_ids, score), expected in zip(answers, LLM(str(folder)).generate([[1, 2, 3], [4] * 9], params), strict=True):
+    for (token_ids, score), expected in zip(
+        answers, LLM(str(folder)).generate([[1, 2, 3], [4] * 9], params), strict=True
+    ):
         assert token_ids == list(expected.outputs[0].token_ids)
         assert score == pytest.approx(expected.outputs[0].score.value, abs=1e-4)
 
@@ -52,8 +60,14 @@ def test_two_ranks_write_what_one_writes(kind: str, tmp_path: Path) -> None:
 def test_two_ranks_behind_a_server_answer_as_one(tmp_path: Path) -> None:
     folder = FOLDERS["llada"](tmp_path / "model")
     ids = np.random.default_rng(0).integers(0, 45, 30)
-    reads = [Read(ids, np.arange(30), TokenLogProbs(ids)), Read(ids, np.arange(5, 20), TopLogProbs(4))]
-    prompts, params = [[1, 2, 3], [4] * 9], SamplingParams(max_tokens=32, block_length=8, tokens_per_step=2)
+    reads = [
+        Read(ids, np.arange(30), TokenLogProbs(ids)),
+        Read(ids, np.arange(5, 20), TopLogProbs(4)),
+    ]
+    prompts, params = (
+        [[1, 2, 3], [4] * 9],
+        SamplingParams(max_tokens=32, block_length=8, tokens_per_step=2),
+    )
     with server(folder, tmp_path / "log", *READING, "--tensor-parallel-size", "2") as running:
         theirs = LLM(running.address)
         answers, readings = theirs.generate(prompts, params), theirs.predictor.read(reads)

@@ -1,4 +1,5 @@
-"""The embedded model: a small LLaDA that solves Countdown problems, so that everything runs without a download.
+"""The embedded model: a small LLaDA that solves Countdown problems, so that everything runs without
+a download.
 
 Its README.md is the model card; examples/countdown_model trains it.
 """
@@ -27,5 +28,7 @@ class CountdownPredictor(LLaDAPredictor):
     def load(cls, model: str, config: EngineConfig) -> Self:
         """Load the files that ship with the package. Raises InputError for any other model."""
         if not cls.claims(model):
-            raise InputError(f"adapter 'countdown' loads the model 'countdown' alone, not {model!r}", "adapter")
+            raise InputError(
+                f"adapter 'countdown' loads the model 'countdown' alone, not {model!r}", "adapter"
+            )
         return cls(FOLDER, model, config)

@@ -1,1 +1,3 @@
-"""vLLM as the engine: LLaDA and Dream as pooling models whose pooler answers Reads, in process and over HTTP."""
+"""vLLM as the engine: LLaDA and Dream as pooling models whose pooler answers Reads, in process and
+over HTTP.
+"""

@@ -1,7 +1,8 @@
 """Reads in a request's pooling parameters, as one JSON text.
 
-vLLM copies the parameters of each request, and copies every number of a list by itself: for lists of positions and targets
-that took longer than all else that is done for a request. A text it hands on as it is.
+vLLM copies the parameters of each request, and copies every number of a list by itself: for lists
+of positions and targets that took longer than all else that is done for a request. A text it hands
+on as it is.
 """
 
 from __future__ import annotations

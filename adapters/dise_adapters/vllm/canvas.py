@@ -1,11 +1,14 @@
-"""Block-diffusion models that vLLM itself runs (DiffusionGemma): DiSE of a finished text through read-only seeded canvases.
+"""Block-diffusion models that vLLM itself runs (DiffusionGemma): DiSE of a finished text through
+read-only seeded canvases.
 
-Name the server as canvas+http://127.0.0.1:8000. Started with `vllm serve MODEL --max-logprobs 128`. Not yet run on a GPU.
+Name the server as canvas+http://127.0.0.1:8000. Started with `vllm serve MODEL --max-logprobs 128`.
+Not yet run on a GPU.
 
-Such a model reads what stands before a canvas once, causally, and the canvas in both directions. A Read is answered in
-canvases that begin at the first position asked: each is one request with the canvas seeded with the text's own tokens, one
-denoising step, nothing committed. Its log-probabilities are DiSE's, at every place of the canvas. Reads that need the same
-canvas share its request, as a score does and the report on its tokens.
+Such a model reads what stands before a canvas once, causally, and the canvas in both directions. A
+Read is answered in canvases that begin at the first position asked: each is one request with the
+canvas seeded with the text's own tokens, one denoising step, nothing committed. Its
+log-probabilities are DiSE's, at every place of the canvas. Reads that need the same canvas share
+its request, as a score does and the report on its tokens.
 """
 
 from __future__ import annotations
@@ -33,7 +36,9 @@ if TYPE_CHECKING:
 SCHEME = "canvas+"
 
 MAX_IDS = 127
-"""Distinct tokens in one request: vLLM takes 128, and the last is cut off where the likeliest token is none of them."""
+"""Distinct tokens in one request: vLLM takes 128, and the last is cut off where the likeliest token
+is none of them.
+"""
 
 IN_FLIGHT = 32
 """Requests on their way at one time."""
@@ -43,8 +48,9 @@ IN_FLIGHT = 32
 class Canvas:
     """One canvas and who asks about it.
 
-    token_ids: the text up to the canvas's end, int64; start: where the canvas begins. wanted: the tokens whose
-    log-probabilities are asked. asked: reads by their index, and which of the positions of each the canvas holds.
+    token_ids: the text up to the canvas's end, int64; start: where the canvas begins. wanted: the
+    tokens whose log-probabilities are asked. asked: reads by their index, and which of the
+    positions of each the canvas holds.
     """
 
     token_ids: Ids
@@ -54,7 +60,9 @@ class Canvas:
 
 
 class VllmCanvasPredictor(MaskPredictor):
-    """A block-diffusion model on a vLLM server. It scores finished texts; its server writes by itself."""
+    """A block-diffusion model on a vLLM server. It scores finished texts; its server writes by
+    itself.
+    """
 
     @classmethod
     def claims(cls, model: str) -> bool:
@@ -63,23 +71,36 @@ class VllmCanvasPredictor(MaskPredictor):
 
     @classmethod
     def load(cls, model: str, config: EngineConfig) -> Self:
-        """Ask the server what it runs, and read that model's tokenizer. Raises ModelError if it cannot be reached."""
+        """Ask the server what it runs, and read that model's tokenizer. Raises ModelError if it
+        cannot be reached.
+        """
         from dise_adapters.vllm.http import Connection
 
         if not cls.claims(model):
-            raise InputError(f"adapter 'vllm-canvas' takes canvas+ and an address, not {model!r}", "adapter")
+            raise InputError(
+                f"adapter 'vllm-canvas' takes canvas+ and an address, not {model!r}", "adapter"
+            )
         refuse_local_options(config)
         address, _, source = model.removeprefix(SCHEME).partition("#")
         connection = Connection(address.rstrip("/"))
         served = connection.model()
-        folder = model_folder(source or str(served.get("root") or served["id"]), config.revision, TOKENIZER_FILES)
+        folder = model_folder(
+            source or str(served.get("root") or served["id"]), config.revision, TOKENIZER_FILES
+        )
         fields = read_config(str(folder)) or {}
         if "canvas_length" not in fields:
-            raise CheckpointError(f"{folder}/config.json has no canvas_length: this is no block-diffusion model")
+            raise CheckpointError(
+                f"{folder}/config.json has no canvas_length: this is no block-diffusion model"
+            )
         return cls(model, connection, served, fields, FastTokenizer.from_folder(folder))
 
     def __init__(
-        self, name: str, connection: Connection, served: dict[str, Any], fields: dict[str, Any], tokenizer: FastTokenizer
+        self,
+        name: str,
+        connection: Connection,
+        served: dict[str, Any],
+        fields: dict[str, Any],
+        tokenizer: FastTokenizer,
     ) -> None:
         """fields: the model's config.json."""
         text = fields.get("text_config", fields)
@@ -95,7 +116,9 @@ class VllmCanvasPredictor(MaskPredictor):
         self._served = str(served["id"])
 
     def read(self, reads: Sequence[Read]) -> Sequence[Reading]:
-        """Answer the reads in their order, each canvas one request. Raises InputError for anything but TokenLogProbs."""
+        """Answer the reads in their order, each canvas one request. Raises InputError for anything
+        but TokenLogProbs.
+        """
         for read in reads:
             _check(read)
         canvases = self._canvases(reads)
@@ -104,9 +127,13 @@ class VllmCanvasPredictor(MaskPredictor):
             answers = list(pool.map(self._logprobs, canvases))
         for canvas, found in zip(canvases, answers, strict=True):
             for index, rows in canvas.asked:
-                places, targets = reads[index].positions[rows] - canvas.start, _targets(reads[index])[rows]
+                places, targets = (
+                    reads[index].positions[rows] - canvas.start,
+                    _targets(reads[index])[rows],
+                )
                 logprobs[index][rows] = [
-                    found[place][target] for place, target in zip(places.tolist(), targets.tolist(), strict=True)
+                    found[place][target]
+                    for place, target in zip(places.tolist(), targets.tolist(), strict=True)
                 ]
         return [Reading(_targets(read), each) for read, each in zip(reads, logprobs, strict=True)]
 
@@ -140,9 +167,14 @@ class VllmCanvasPredictor(MaskPredictor):
             [choice] = self._connection.post("/inference/v1/generate", body)["choices"]
             content = choice["logprobs"]["content"]
             if len(content) != len(seed):
-                raise ModelError(f"{self._connection.address} answered {len(content)} places of a canvas of {len(seed)}")
+                raise ModelError(
+                    f"{self._connection.address} answered {len(content)} places of a canvas of "
+                    f"{len(seed)}"
+                )
             for place, entry in zip(found, content, strict=True):
-                place.update((top["token_id"], top["logprob"]) for top in (entry, *entry["top_logprobs"]))
+                place.update(
+                    (top["token_id"], top["logprob"]) for top in (entry, *entry["top_logprobs"])
+                )
         return found
 
     def _body(self, prompt: list[int], canvas: list[int], wanted: list[int]) -> dict[str, Any]:
@@ -177,8 +209,11 @@ def _targets(read: Read) -> Ids:
 def _check(read: Read) -> None:
     if not isinstance(read.readout, TokenLogProbs) or read.guidance is not None:
         raise InputError(
-            "a block-diffusion model on vLLM tells the log-probabilities of given tokens, nothing else: score with it, and "
+            "a block-diffusion model on vLLM tells the log-probabilities of given tokens, nothing "
+            "else: score with it, and "
             "leave out logprobs; its server writes by itself"
         )
     if len(read.positions) and read.positions.min() == 0:
-        raise InputError("a block-diffusion model on vLLM needs a prompt before its canvas", "prompt")
+        raise InputError(
+            "a block-diffusion model on vLLM needs a prompt before its canvas", "prompt"
+        )

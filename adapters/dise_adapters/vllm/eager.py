@@ -1,7 +1,7 @@
 """Norms and activations for a CPU on which vLLM does not compile the model.
 
-vLLM leaves both to its compiler there: uncompiled they are several passes over memory that is taken anew each time, and
-took a fifth of a small model's time.
+vLLM leaves both to its compiler there: uncompiled they are several passes over memory that is taken
+anew each time, and took a fifth of a small model's time.
 """
 
 from __future__ import annotations
@@ -23,8 +23,12 @@ class OnePassNorm(nn.Module):
         self.weight = norm.weight
         self._eps = norm.variance_epsilon
 
-    def forward(self, states: Tensor, residual: Tensor | None = None) -> Tensor | tuple[Tensor, Tensor]:
-        """Return the states [T, d] normalized; with a residual [T, d] that of their sum, and the sum, both in place."""
+    def forward(
+        self, states: Tensor, residual: Tensor | None = None
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """Return the states [T, d] normalized; with a residual [T, d] that of their sum, and the
+        sum, both in place.
+        """
         if residual is None:
             result = torch.empty_like(states)
             torch.ops._C.rms_norm(result, states, self.weight, self._eps)
@@ -43,7 +47,9 @@ class SiluTimesUp(nn.Module):
 
 
 def spare_memory(model: nn.Module, config: VllmConfig) -> None:
-    """Put these layers in place of vLLM's, before the weights are loaded, where the model runs on a CPU as it is."""
+    """Put these layers in place of vLLM's, before the weights are loaded, where the model runs on a
+    CPU as it is.
+    """
     if config.device_config.device_type != "cpu" or not config.model_config.enforce_eager:
         return
     for parent in list(model.modules()):

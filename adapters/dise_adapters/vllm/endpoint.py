@@ -1,6 +1,7 @@
 """The entry point of the group vllm.endpoint_plugins: POST /v1/dise/read on a stock vLLM server.
 
-Every bound is checked here, in front: a bad position or token id that reached the engine would end it for everybody.
+Every bound is checked here, in front: a bad position or token id that reached the engine would end
+it for everybody.
 """
 
 from __future__ import annotations
@@ -83,7 +84,9 @@ class ReadService:
         self._max_length = int(config.max_model_len)
 
     async def body_of(self, request: Request) -> ReadBody:
-        """Return the request's body. Raises InputError if it is too large, ValidationError if it is none."""
+        """Return the request's body. Raises InputError if it is too large, ValidationError if it is
+        none.
+        """
         received = bytearray()
         async for chunk in request.stream():
             received += chunk
@@ -91,7 +94,10 @@ class ReadService:
                 raise InputError(f"the body is larger than {MAX_BODY_BYTES} bytes; send fewer rows")
         body = ReadBody.model_validate_json(bytes(received))
         if body.model is not None and body.model not in self._names:
-            raise InputError(f"there is no model {body.model!r}; this server has {', '.join(self._names)}", "model")
+            raise InputError(
+                f"there is no model {body.model!r}; this server has {', '.join(self._names)}",
+                "model",
+            )
         for number, row in enumerate(body.rows):
             try:
                 self._check(row)
@@ -111,7 +117,9 @@ class ReadService:
     async def _answer(self, row: RowBody) -> str:
         prompt = {"prompt_token_ids": row.token_ids}
         data = np.zeros(0, np.float32)
-        async for output in self._client.encode(prompt, pooling_params(row.reads), f"dise-{uuid.uuid4().hex}"):
+        async for output in self._client.encode(
+            prompt, pooling_params(row.reads), f"dise-{uuid.uuid4().hex}"
+        ):
             data = output.outputs.data.numpy()
         return base64.b64encode(np.ascontiguousarray(data, dtype="<f4").tobytes()).decode()
 
@@ -121,7 +129,9 @@ class ReadService:
             raise InputError(f"token ids must be in 0..{self._vocab_size - 1}", "token_ids")
         if len(ids) > self._max_length:
             raise InputError(
-                f"a text of {len(ids)} tokens is longer than the model's limit of {self._max_length}", "token_ids"
+                f"a text of {len(ids)} tokens is longer than the model's limit of "
+                f"{self._max_length}",
+                "token_ids",
             )
         text = ids.astype(np.int64)
         for asked in row.reads:
@@ -131,8 +141,13 @@ class ReadService:
 
 def _refuse_whole_vocabulary(asked: Mapping[str, Any]) -> None:
     if asked.get("readout") == WHOLE_VOCABULARY:
-        raise InputError("whole distributions do not travel over HTTP; analyze with the engine in process", "readout")
+        raise InputError(
+            "whole distributions do not travel over HTTP; analyze with the engine in process",
+            "readout",
+        )
 
 
 def _refusal(status: int, message: str) -> JSONResponse:
-    return JSONResponse({"error": {"message": message, "type": "invalid_request_error", "code": status}}, status)
+    return JSONResponse(
+        {"error": {"message": message, "type": "invalid_request_error", "code": status}}, status
+    )

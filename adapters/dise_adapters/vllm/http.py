@@ -48,7 +48,9 @@ class Connection:
         return dict(models[0])
 
     def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Return the answer to a request. Raises InputError for a refusal (4xx), ModelError for any other failure."""
+        """Return the answer to a request. Raises InputError for a refusal (4xx), ModelError for any
+        other failure.
+        """
         return self._ask("POST", path, body)
 
     def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -57,9 +59,13 @@ class Connection:
         except httpx.HTTPStatusError as error:
             raise self._refused(path, error.response) from error
         except httpx.HTTPError as error:
-            raise ModelError(f"{self.address} cannot be reached: {str(error) or type(error).__name__}") from error
+            raise ModelError(
+                f"{self.address} cannot be reached: {str(error) or type(error).__name__}"
+            ) from error
         except ValueError as error:
-            raise ModelError(f"{self.address}{path} answered no JSON; is it a vLLM server?") from error
+            raise ModelError(
+                f"{self.address}{path} answered no JSON; is it a vLLM server?"
+            ) from error
         return answer
 
     def _once(self, method: str, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
@@ -80,7 +86,9 @@ class Connection:
 
 
 def is_transient(error: BaseException) -> bool:
-    """Return whether trying again may help: no connection, a connection lost, a time-out, or a 5xx."""
+    """Return whether trying again may help: no connection, a connection lost, a time-out,
+    or a 5xx.
+    """
     if isinstance(error, httpx.HTTPStatusError):
         return error.response.status_code >= 500
     return isinstance(error, httpx.TransportError)
@@ -102,12 +110,16 @@ class ServerReader(Reader):
         packed: list[str] = []
         for some in _portions(questions):
             rows = [{"token_ids": token_ids, "reads": asked} for token_ids, asked in some]
-            packed += self._connection.post("/v1/dise/read", {"model": self._model, "rows": rows})["rows"]
+            packed += self._connection.post("/v1/dise/read", {"model": self._model, "rows": rows})[
+                "rows"
+            ]
         return [np.frombuffer(base64.b64decode(row), dtype="<f4") for row in packed]
 
 
 class ServerJudgeReader(Reader):
-    """Answers for an auto-regressive model through stock POST /v1/completions with prompt_logprobs."""
+    """Answers for an auto-regressive model through stock POST /v1/completions with
+    prompt_logprobs.
+    """
 
     def __init__(self, connection: Connection, model: str) -> None:
         self._connection = connection
@@ -119,8 +131,17 @@ class ServerJudgeReader(Reader):
 
     def _ask(self, texts: list[list[int]]) -> Iterator[OwnLogProbs]:
         for some in _portions(texts):
-            body = {"model": self._model, "prompt": some, "max_tokens": 1, "temperature": 0, "prompt_logprobs": 0}
-            choices = sorted(self._connection.post("/v1/completions", body)["choices"], key=lambda choice: choice["index"])
+            body = {
+                "model": self._model,
+                "prompt": some,
+                "max_tokens": 1,
+                "temperature": 0,
+                "prompt_logprobs": 0,
+            }
+            choices = sorted(
+                self._connection.post("/v1/completions", body)["choices"],
+                key=lambda choice: choice["index"],
+            )
             for token_ids, choice in zip(some, choices, strict=True):
                 rest = zip(token_ids[1:], choice["prompt_logprobs"][1:], strict=True)
                 yield [entries[str(token_id)]["logprob"] for token_id, entries in rest]

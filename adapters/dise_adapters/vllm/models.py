@@ -1,4 +1,6 @@
-"""LLaDA and Dream on vLLM's own Llama and Qwen2, as pooling models: what they return is what the pooler reads."""
+"""LLaDA and Dream on vLLM's own Llama and Qwen2, as pooling models: what they return is what the
+pooler reads.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ class LLaDAModelLM(LlamaForCausalLM):  # type: ignore[misc]
     """LLaDA."""
 
     is_pooling_model = True
-    hf_to_vllm_mapper = WeightsMapper(orig_to_new_regex={re.compile(pattern): name for pattern, name in KEY_MAPPING.items()})
+    hf_to_vllm_mapper = WeightsMapper(
+        orig_to_new_regex={re.compile(pattern): name for pattern, name in KEY_MAPPING.items()}
+    )
 
     def __init__(self, *, vllm_config: VllmConfig, prefix: str = "") -> None:
         super().__init__(vllm_config=vllm_config, prefix=prefix)
@@ -32,7 +36,9 @@ class LLaDAModelLM(LlamaForCausalLM):  # type: ignore[misc]
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> set[str]:
         """Load the checkpoint's weights under Llama's names."""
-        loaded: set[str] = AutoWeightsLoader(self).load_weights(weights, mapper=self.hf_to_vllm_mapper)
+        loaded: set[str] = AutoWeightsLoader(self).load_weights(
+            weights, mapper=self.hf_to_vllm_mapper
+        )
         return loaded
 
 

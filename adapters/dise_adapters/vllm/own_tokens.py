@@ -1,4 +1,6 @@
-"""What may be asked of an auto-regressive model on vLLM: the log-probabilities of a text's own tokens."""
+"""What may be asked of an auto-regressive model on vLLM: the log-probabilities of a text's own
+tokens.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,12 @@ OwnLogProbs = Sequence[float]
 """For each token of a text but the first, its log-probability given those before it."""
 
 
-def read_own_tokens(reads: Sequence[Read], ask: Callable[[list[list[int]]], Iterable[OwnLogProbs]]) -> list[Reading]:
-    """Return the answers to the reads; `ask` answers each text. Raises InputError for a Read of anything else."""
+def read_own_tokens(
+    reads: Sequence[Read], ask: Callable[[list[list[int]]], Iterable[OwnLogProbs]]
+) -> list[Reading]:
+    """Return the answers to the reads; `ask` answers each text. Raises InputError for a Read of
+    anything else.
+    """
     for read in reads:
         _check(read)
     rows = distinct_rows(reads)
@@ -28,7 +34,16 @@ def read_own_tokens(reads: Sequence[Read], ask: Callable[[list[list[int]]], Iter
 
 
 def _check(read: Read) -> None:
-    if not isinstance(read.readout, TokenLogProbs) or (read.readout.targets != read.token_ids[read.positions]).any():
-        raise InputError("a judge on vLLM tells the log-probabilities of a text's own tokens, nothing else", "logprobs")
+    if (
+        not isinstance(read.readout, TokenLogProbs)
+        or (read.readout.targets != read.token_ids[read.positions]).any()
+    ):
+        raise InputError(
+            "a judge on vLLM tells the log-probabilities of a text's own tokens, nothing else",
+            "logprobs",
+        )
     if len(read.positions) and read.positions.min() == 0:
-        raise InputError("an auto-regressive model has no answer for the first token of a text; give a prompt", "prompt")
+        raise InputError(
+            "an auto-regressive model has no answer for the first token of a text; give a prompt",
+            "prompt",
+        )

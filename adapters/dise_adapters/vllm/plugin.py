@@ -1,4 +1,6 @@
-"""The entry point of the group vllm.general_plugins: vLLM calls it in every process that it starts."""
+"""The entry point of the group vllm.general_plugins: vLLM calls it in every process that
+it starts.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The pooler that answers Reads inside vLLM: the head at the positions asked for, and the readouts of every engine.
+"""The pooler that answers Reads inside vLLM: the head at the positions asked for, and the readouts
+of every engine.
 
-Every tensor-parallel rank runs it. Each holds a part of the vocabulary; the logits of the rows asked for are gathered, as
-many at a time as rows_at_once allows.
+Every tensor-parallel rank runs it. Each holds a part of the vocabulary; the logits of the rows
+asked for are gathered, as many at a time as rows_at_once allows.
 """
 
 from __future__ import annotations
@@ -28,12 +29,15 @@ from dise_core.reading import Candidates, Read, Reading, TokenLogProbs
 class ReadingPooler(Pooler):  # type: ignore[misc]
     """Answers the reads that a request carries in `PoolingParams.extra_kwargs["reads"]`.
 
-    A request without any is told of each token: its log-probability, the likeliest token there and that one's, [N, 3].
-    A request whose reads cannot be answered gets one NaN, and the others what they asked for.
+    A request without any is told of each token: its log-probability, the likeliest token there and
+    that one's, [N, 3]. A request whose reads cannot be answered gets one NaN, and the others what
+    they asked for.
     """
 
     def __init__(self, model: Any, shift: int) -> None:
-        """model: has lm_head and logits_processor. shift: row i - shift answers position i; row 0 answers position 0."""
+        """model: has lm_head and logits_processor. shift: row i - shift answers position i; row 0
+        answers position 0.
+        """
         super().__init__()
         self._model = (model,)  # not a child, or its weights would be registered twice
         self._shift = shift
@@ -48,7 +52,9 @@ class ReadingPooler(Pooler):  # type: ignore[misc]
 
     def forward(self, hidden_states: Tensor, pooling_metadata: PoolingMetadata) -> list[Tensor]:
         """Return one float32 tensor a request. hidden_states: [tokens of all requests, d]."""
-        texts = [ids.numpy().astype(np.int64) for ids in pooling_metadata.get_prompt_token_ids_cpu()]
+        texts = [
+            ids.numpy().astype(np.int64) for ids in pooling_metadata.get_prompt_token_ids_cpu()
+        ]
         lengths = pooling_metadata.get_pooling_cursor().num_scheduled_tokens_cpu.tolist()
         starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         asked = [
@@ -70,7 +76,10 @@ class ReadingPooler(Pooler):  # type: ignore[misc]
         """Return what a request asks; nothing where it cannot be answered."""
         if extra is None:
             everywhere = np.arange(len(text))
-            return [Read(text, everywhere, TokenLogProbs(text)), Read(text, everywhere, Candidates())]
+            return [
+                Read(text, everywhere, TokenLogProbs(text)),
+                Read(text, everywhere, Candidates()),
+            ]
         try:
             return [from_wire(asked, text, self._vocab_size) for asked in asked_in(extra)]
         except Exception:  # whatever it is, it must not end the engine for the others
@@ -81,7 +90,9 @@ class ReadingPooler(Pooler):  # type: ignore[misc]
         reads = [read for read, _ in rows]
         readings: dict[int, Reading] = {}
         for group in (group.to(states.device) for group in group_reads(reads)):
-            places = torch.from_numpy(np.concatenate([rows[index][1] for index in group.indices])).to(states.device)
+            places = torch.from_numpy(
+                np.concatenate([rows[index][1] for index in group.indices])
+            ).to(states.device)
             readings.update(split_answers(group, self._chunks(states, places, group), reads))
         return [readings[index] for index in range(len(reads))]
 
@@ -104,11 +115,17 @@ class ReadingPooler(Pooler):  # type: ignore[misc]
         return int(self._model[0].config.vocab_size)
 
 
-def _tensor(extra: Mapping[str, Any] | None, reads: Sequence[Read], readings: Sequence[Reading]) -> Tensor:
-    """Return a request's answer; its memory is its own, as vLLM sends the whole storage of what it gets."""
+def _tensor(
+    extra: Mapping[str, Any] | None, reads: Sequence[Read], readings: Sequence[Reading]
+) -> Tensor:
+    """Return a request's answer; its memory is its own, as vLLM sends the whole storage of what it
+    gets.
+    """
     if extra is None:
         tokens, best = readings
-        columns = np.stack([tokens.logprobs, best.token_ids.astype(np.float32), best.logprobs], axis=1)
+        columns = np.stack(
+            [tokens.logprobs, best.token_ids.astype(np.float32), best.logprobs], axis=1
+        )
         return torch.from_numpy(np.ascontiguousarray(columns))
     if not reads:
         return torch.full((1,), torch.nan)

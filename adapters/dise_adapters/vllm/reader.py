@@ -1,4 +1,6 @@
-"""A vLLM engine in this process, or in child processes where the model is spread over several devices."""
+"""A vLLM engine in this process, or in child processes where the model is spread over several
+devices.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ CPU_DEFAULTS = {"VLLM_CPU_KVCACHE_SPACE": "1"}
 def open_vllm_reader(
     folder: Path, config: EngineConfig, alignment: Alignment, gguf_file: str | None = None
 ) -> VllmReader | VllmJudgeReader:
-    """Start a vLLM engine on the checkpoint. Raises InputError without vLLM or for GGUF, ModelError if it cannot start."""
+    """Start a vLLM engine on the checkpoint. Raises InputError without vLLM or for GGUF, ModelError
+    if it cannot start.
+    """
     if gguf_file is not None:
         raise InputError("GGUF files need the transformers engine", "engine")
     kind = VllmJudgeReader if alignment == "causal" else VllmReader
@@ -50,20 +54,25 @@ class VllmReader(Reader):
         self._vocab_size = int(engine.model_config.get_vocab_size())
 
     def read(self, reads: Sequence[Read]) -> list[Reading]:
-        """Answer the reads in their order. Raises InputError for guidance, ModelError if the engine fails."""
+        """Answer the reads in their order. Raises InputError for guidance, ModelError if the engine
+        fails.
+        """
         return read_texts(reads, self._vocab_size, self._ask)
 
     def _ask(self, questions: list[Question]) -> list[Vector]:
         """Return each text's answer.
 
-        LLM.encode would do the same, but passes each request through another thread and copies its parameters once more.
+        LLM.encode would do the same, but passes each request through another thread and copies its
+        parameters once more.
         """
         names = [f"dise{next(self._numbers)}" for _ in questions]
         with _failures():
             try:
                 return self._run(names, questions)
             except BaseException:
-                self._engine.llm_engine.abort_request(names)  # or the next read would hear their answers
+                self._engine.llm_engine.abort_request(
+                    names
+                )  # or the next read would hear their answers
                 raise
 
     def _run(self, names: list[str], questions: list[Question]) -> list[Vector]:
@@ -71,25 +80,35 @@ class VllmReader(Reader):
 
         engine = self._engine.llm_engine
         for name, (token_ids, asked) in zip(names, questions, strict=True):
-            engine.add_request(name, {"type": "token", "prompt_token_ids": token_ids}, pooling_params(asked))
+            engine.add_request(
+                name, {"type": "token", "prompt_token_ids": token_ids}, pooling_params(asked)
+            )
         vectors: dict[str, Vector] = {}
         while engine.has_unfinished_requests():
-            vectors.update((output.request_id, output.outputs.data.numpy()) for output in engine.step())
+            vectors.update(
+                (output.request_id, output.outputs.data.numpy()) for output in engine.step()
+            )
         return [vectors[name] for name in names]
 
 
 class VllmJudgeReader(Reader):
-    """Answers for an auto-regressive model: the log-probabilities of a text's own tokens, by vLLM's prompt_logprobs."""
+    """Answers for an auto-regressive model: the log-probabilities of a text's own tokens, by vLLM's
+    prompt_logprobs.
+    """
 
     def __init__(self, engine: Any) -> None:
         """engine: a vllm.LLM."""
         from vllm import SamplingParams
 
         self._engine = engine
-        self._params = SamplingParams(max_tokens=1, temperature=0.0, prompt_logprobs=0, detokenize=False)
+        self._params = SamplingParams(
+            max_tokens=1, temperature=0.0, prompt_logprobs=0, detokenize=False
+        )
 
     def read(self, reads: Sequence[Read]) -> list[Reading]:
-        """Answer the reads in their order. Raises InputError for anything but a text's own tokens."""
+        """Answer the reads in their order. Raises InputError for anything but a text's
+        own tokens.
+        """
         return read_own_tokens(reads, self._ask)
 
     def _ask(self, texts: list[list[int]]) -> Iterator[OwnLogProbs]:

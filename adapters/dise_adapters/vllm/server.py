@@ -1,8 +1,8 @@
 """vLLM servers as models: name one by its address, http://127.0.0.1:8000.
 
-A server of LLaDA or Dream needs our plugin (docs/vllm.md); a server of an auto-regressive model, a judge, is a stock one.
-Its model's tokenizer is read here, from the folder or hub id that the server names, or from what stands behind a #:
-http://gpu7:8000#GSAI-ML/LLaDA-8B-Instruct.
+A server of LLaDA or Dream needs our plugin (docs/vllm.md); a server of an auto-regressive model, a
+judge, is a stock one. Its model's tokenizer is read here, from the folder or hub id that the server
+names, or from what stands behind a #: http://gpu7:8000#GSAI-ML/LLaDA-8B-Instruct.
 """
 
 from __future__ import annotations
@@ -37,11 +37,16 @@ class VllmServerPredictor(MaskPredictor):
 
     @classmethod
     def load(cls, model: str, config: EngineConfig) -> Self:
-        """Ask the server what it runs, and read that model's tokenizer. Raises ModelError if it cannot be reached."""
+        """Ask the server what it runs, and read that model's tokenizer. Raises ModelError if it
+        cannot be reached.
+        """
         from dise_adapters.vllm.http import Connection
 
         if not cls.claims(model):
-            raise InputError(f"adapter 'vllm-server' takes an address, http://HOST:PORT, not {model!r}", "adapter")
+            raise InputError(
+                f"adapter 'vllm-server' takes an address, http://HOST:PORT, not {model!r}",
+                "adapter",
+            )
         refuse_local_options(config)
         address, _, source = model.partition("#")
         connection = Connection(address.rstrip("/"))
@@ -50,7 +55,9 @@ class VllmServerPredictor(MaskPredictor):
         try:
             folder = model_folder(source, config.revision, TOKENIZER_FILES)
         except (InputError, ModelError) as error:
-            raise ModelError(f"{address} runs {source!r}, whose tokenizer is not here; name it: {address}#FOLDER") from error
+            raise ModelError(
+                f"{address} runs {source!r}, whose tokenizer is not here; name it: {address}#FOLDER"
+            ) from error
         return cls(_described(folder, model, config, connection, str(served["id"])), served)
 
     def __init__(self, described: MaskPredictor, served: dict[str, Any]) -> None:
@@ -60,7 +67,9 @@ class VllmServerPredictor(MaskPredictor):
         self.tokenizer = described.tokenizer
         self.special = described.special
         self.vocab_size = described.vocab_size
-        self.max_length = min(described.max_length, int(served.get("max_model_len") or described.max_length))
+        self.max_length = min(
+            described.max_length, int(served.get("max_model_len") or described.max_length)
+        )
         self.is_causal = described.is_causal
         self.tempered_confidence = described.tempered_confidence
 
@@ -73,16 +82,28 @@ def refuse_local_options(config: EngineConfig) -> None:
     """Raise InputError for options that the server has decided already."""
     for name in ("engine", "device", "dtype", "attn_implementation"):
         if getattr(config, name) != EngineConfig.model_fields[name].default:
-            raise InputError(f"{name} is the server's to choose where the model is an address; leave it out", name)
+            raise InputError(
+                f"{name} is the server's to choose where the model is an address; leave it out",
+                name,
+            )
 
 
-def _described(folder: Path, name: str, config: EngineConfig, connection: Connection, served: str) -> MaskPredictor:
+def _described(
+    folder: Path, name: str, config: EngineConfig, connection: Connection, served: str
+) -> MaskPredictor:
     from dise_adapters.vllm.http import ServerJudgeReader, ServerReader
 
     fields = read_config(str(folder)) or {}
     kind = str(fields.get("model_type")).lower()
     if kind == "llada":
-        return LLaDAPredictor(folder, name, config, ServerReader(connection, served, vocabulary(fields, folder)))
+        return LLaDAPredictor(
+            folder, name, config, ServerReader(connection, served, vocabulary(fields, folder))
+        )
     if kind == "dream":
-        return DreamPredictor(folder, name, config, ServerReader(connection, served, whole(fields, "vocab_size", folder)))
+        return DreamPredictor(
+            folder,
+            name,
+            config,
+            ServerReader(connection, served, whole(fields, "vocab_size", folder)),
+        )
     return LlamaPredictor(folder, None, name, config, ServerJudgeReader(connection, served))

@@ -1,4 +1,6 @@
-"""How Reads travel to a vLLM engine, as plain JSON, and their Readings back, as one float32 vector a text."""
+"""How Reads travel to a vLLM engine, as plain JSON, and their Readings back, as one float32 vector
+a text.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,15 @@ from dise_adapters.odds import log_odds, probabilities
 from dise_core.arrays import Ids
 from dise_core.errors import InputError, ModelError, PlanError
 from dise_core.noise import Noise
-from dise_core.reading import Candidates, Distribution, Read, Reading, TokenLogProbs, TopLogProbs, distinct_rows
+from dise_core.reading import (
+    Candidates,
+    Distribution,
+    Read,
+    Reading,
+    TokenLogProbs,
+    TopLogProbs,
+    distinct_rows,
+)
 from dise_core.sequence import as_ids
 
 Vector = npt.NDArray[np.float32]
@@ -23,7 +33,9 @@ Question = tuple[list[int], list[dict[str, Any]]]
 """A text and what is asked of it, as JSON."""
 
 TASK = "token_classify"
-"""The pooling task of a Read: the one that both of vLLM's model runners know and that fits, numbers for tokens."""
+"""The pooling task of a Read: the one that both of vLLM's model runners know and that fits, numbers
+for tokens.
+"""
 
 MAX_READS = 64
 """Reads of one text in one request."""
@@ -34,10 +46,20 @@ MAX_TOP = 1000
 WHOLE_VOCABULARY = "distribution"
 
 
-def read_texts(reads: Sequence[Read], vocab_size: int, ask: Callable[[list[Question]], Sequence[Vector]]) -> list[Reading]:
-    """Return the answers to the reads; `ask` answers each text with one vector. Reads of one text travel together."""
-    rows = [row for row in distinct_rows(reads) if any(len(reads[index].positions) for index in row.reads)]
-    questions = [(row.token_ids.tolist(), [to_wire(reads[index]) for index in row.reads]) for row in rows]
+def read_texts(
+    reads: Sequence[Read], vocab_size: int, ask: Callable[[list[Question]], Sequence[Vector]]
+) -> list[Reading]:
+    """Return the answers to the reads; `ask` answers each text with one vector. Reads of one text
+    travel together.
+    """
+    rows = [
+        row
+        for row in distinct_rows(reads)
+        if any(len(reads[index].positions) for index in row.reads)
+    ]
+    questions = [
+        (row.token_ids.tolist(), [to_wire(reads[index]) for index in row.reads]) for row in rows
+    ]
     readings: dict[int, Reading] = {}
     for row, vector in zip(rows, ask(questions) if rows else (), strict=True):
         answers = unpack(vector, [reads[index] for index in row.reads], vocab_size)
@@ -46,9 +68,14 @@ def read_texts(reads: Sequence[Read], vocab_size: int, ask: Callable[[list[Quest
 
 
 def to_wire(read: Read) -> dict[str, Any]:
-    """Return what a Read asks, without its text. Raises InputError for guidance, which asks two texts at once."""
+    """Return what a Read asks, without its text. Raises InputError for guidance, which asks two
+    texts at once.
+    """
     if read.guidance is not None:
-        raise InputError("classifier-free guidance needs the transformers engine; leave out cfg_scale", "cfg_scale")
+        raise InputError(
+            "classifier-free guidance needs the transformers engine; leave out cfg_scale",
+            "cfg_scale",
+        )
     asked: dict[str, Any] = {"positions": read.positions.tolist()}
     match read.readout:
         case TokenLogProbs(targets):
@@ -73,7 +100,9 @@ def to_wire(read: Read) -> dict[str, Any]:
 
 
 def from_wire(asked: Mapping[str, Any], token_ids: Ids, vocab_size: int) -> Read:
-    """Return the Read of a text int64 [N]. Raises InputError for anything that no model could answer."""
+    """Return the Read of a text int64 [N]. Raises InputError for anything that no model could
+    answer.
+    """
     try:
         positions = as_ids(asked["positions"])
         if len(positions) and not 0 <= positions.min() <= positions.max() < len(token_ids):
@@ -90,17 +119,30 @@ def _readout(asked: Mapping[str, Any], num_positions: int, vocab_size: int) -> A
         case "token_logprobs":
             targets = _within(as_ids(asked["targets"]), vocab_size, "targets")
             if len(targets) != num_positions:
-                raise InputError(f"{num_positions} positions do not pair up with {len(targets)} targets", "targets")
+                raise InputError(
+                    f"{num_positions} positions do not pair up with {len(targets)} targets",
+                    "targets",
+                )
             return TokenLogProbs(targets)
         case "candidates":
             noise, temperature = asked.get("noise"), float(asked.get("temperature", 0.0))
             top_p, top_k = float(asked.get("top_p", 1.0)), int(asked.get("top_k", 0))
             if not 0 < top_p <= 1 or top_k < 0:
-                raise InputError("top_p must be above 0 and at most 1, and top_k at least 0", "top_p")
+                raise InputError(
+                    "top_p must be above 0 and at most 1, and top_k at least 0", "top_p"
+                )
             confidence = asked.get("confidence", "probability")
-            if confidence not in ("probability", "entropy", "margin") or not 0 <= temperature < np.inf:
-                raise InputError("confidence is probability, entropy or margin, and temperature a number from 0", "reads")
-            if noise is not None and (len(noise) != 3 or not all(0 <= int(number) < 2**64 for number in noise)):
+            if (
+                confidence not in ("probability", "entropy", "margin")
+                or not 0 <= temperature < np.inf
+            ):
+                raise InputError(
+                    "confidence is probability, entropy or margin, and temperature a number from 0",
+                    "reads",
+                )
+            if noise is not None and (
+                len(noise) != 3 or not all(0 <= int(number) < 2**64 for number in noise)
+            ):
                 raise InputError("noise is [seed, stream, step], each below 2**64", "noise")
             return Candidates(
                 temperature,
@@ -108,7 +150,9 @@ def _readout(asked: Mapping[str, Any], num_positions: int, vocab_size: int) -> A
                 top_k,
                 None if noise is None else Noise(*map(int, noise)),
                 confidence,
-                tuple(_within(as_ids(asked.get("forbidden", [])), vocab_size, "forbidden").tolist()),
+                tuple(
+                    _within(as_ids(asked.get("forbidden", [])), vocab_size, "forbidden").tolist()
+                ),
                 bool(asked.get("is_tempered", False)),
                 tuple(_within(as_ids(asked.get("unranked", [])), vocab_size, "unranked").tolist()),
             )
@@ -128,33 +172,45 @@ def _within(ids: Ids, vocab_size: int, name: str) -> Ids:
 
 
 def pack(reads: Sequence[Read], readings: Sequence[Reading]) -> Vector:
-    """Return the answers to the reads of one text as one vector. Token ids are exact below 2**24."""
+    """Return the answers to the reads of one text as one vector. Token ids are exact
+    below 2**24.
+    """
     parts: list[Any] = [np.zeros(0, np.float32)]
     for read, reading in zip(reads, readings, strict=True):
         if not isinstance(read.readout, TokenLogProbs | Distribution):
             parts.append(reading.token_ids.ravel())
-        parts += [reading.logprobs.ravel(), log_odds(reading.confidences) if _is_probability(read) else reading.confidences]
+        parts += [
+            reading.logprobs.ravel(),
+            log_odds(reading.confidences) if _is_probability(read) else reading.confidences,
+        ]
     return np.concatenate([np.asarray(part, dtype=np.float32) for part in parts])
 
 
 def unpack(vector: Vector, reads: Sequence[Read], vocab_size: int) -> list[Reading]:
-    """Return the Readings that `pack` packed. Raises ModelError if the vector is not the answer to these reads."""
+    """Return the Readings that `pack` packed. Raises ModelError if the vector is not the answer to
+    these reads.
+    """
     readings, start = [], 0
     for read in reads:
         shape, has_ids, has_confidences = _layout(read, vocab_size)
         count = math.prod(shape)
         sizes = [count * has_ids, count, len(read.positions) * has_confidences]
         *bounds, end = accumulate(sizes, initial=start)
-        ids, logprobs, confidences = (vector[first : first + size] for first, size in zip(bounds, sizes, strict=True))
+        ids, logprobs, confidences = (
+            vector[first : first + size] for first, size in zip(bounds, sizes, strict=True)
+        )
         start = end
         if len(confidences) != sizes[2] or len(logprobs) != count:
             break
         token_ids = ids.astype(np.int64) if has_ids else _implied_ids(read, shape)
-        sure = probabilities(confidences) if _is_probability(read) else confidences.astype(np.float64)
+        sure = (
+            probabilities(confidences) if _is_probability(read) else confidences.astype(np.float64)
+        )
         readings.append(Reading(token_ids.reshape(shape), logprobs.reshape(shape), sure))
     if len(readings) < len(reads) or start != len(vector):
         raise ModelError(
-            "the vLLM engine refused a read or answered another one; do both sides run the same version of dise?"
+            "the vLLM engine refused a read or answered another one; do both sides run the same "
+            "version of dise?"
         )
     return readings
 
@@ -165,7 +221,9 @@ def _is_probability(read: Read) -> bool:
 
 
 def _layout(read: Read, vocab_size: int) -> tuple[tuple[int, ...], bool, bool]:
-    """Return the shape of the log-probabilities, whether token ids travel with them, and whether confidences do."""
+    """Return the shape of the log-probabilities, whether token ids travel with them, and whether
+    confidences do.
+    """
     rows = len(read.positions)
     match read.readout:
         case TokenLogProbs():

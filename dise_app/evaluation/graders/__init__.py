@@ -1,4 +1,6 @@
-"""Is an answer right? Each grader has the mode "d1", which counts as the field's common harness does, and "robust"."""
+"""Is an answer right? Each grader has the mode "d1", which counts as the field's common harness
+does, and "robust".
+"""
 
 from dise_app.evaluation.graders.countdown import CountdownGrader
 from dise_app.evaluation.graders.math import MathGrader

@@ -1,4 +1,6 @@
-"""The value of an arithmetic expression from an untrusted text: a walk over its syntax tree, bounded in size."""
+"""The value of an arithmetic expression from an untrusted text: a walk over its syntax tree,
+bounded in size.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +30,13 @@ class ExpressionError(ValueError):
 def value_of(text: str, python: bool = False) -> Fraction:
     """Return the exact value of an expression of numbers, + - * / and brackets.
 
-    python: allow ** and // as well, as Python's own eval does. Raises ExpressionError for anything else, for a division by
-    zero, and where a number would be larger than MAX_BITS.
+    python: allow ** and // as well, as Python's own eval does. Raises ExpressionError for anything
+    else, for a division by zero, and where a number would be larger than MAX_BITS.
     """
     if len(text) > MAX_LENGTH:
-        raise ExpressionError(f"an expression of {len(text)} characters is longer than {MAX_LENGTH}")
+        raise ExpressionError(
+            f"an expression of {len(text)} characters is longer than {MAX_LENGTH}"
+        )
     try:
         return _value(ast.parse(text.strip(), mode="eval").body, python)
     except ZeroDivisionError:

@@ -22,7 +22,8 @@ TYPOGRAPHY = (
 
 
 class CountdownGrader(Grader):
-    """d1: the last box; the answer marks if it is not closed; all of the text without one; Python's operators; within 1e-5.
+    """d1: the last box; the answer marks if it is not closed; all of the text without one; Python's
+    operators; within 1e-5.
 
     robust: the last box, else the answer marks; + - * / and brackets only; exact.
     """
@@ -37,7 +38,9 @@ class CountdownGrader(Grader):
         """Return the verdict."""
         text = response[-MAX_TEXT:]
         has_box = "\\boxed" in text or "\\fbox" in text
-        extracted = last_box(text) or (answer_marks(text) if has_box or self._mode == "robust" else None)
+        extracted = last_box(text) or (
+            answer_marks(text) if has_box or self._mode == "robust" else None
+        )
         if extracted is None and self._mode == "robust":
             return Verdict(False, None, "no box and no answer marks")
         expression = self._expression(text if extracted is None else extracted)
@@ -53,7 +56,9 @@ class CountdownGrader(Grader):
             return Verdict(False, expression[:200], str(error))
         tolerance = Fraction(1, 100_000) if self._mode == "d1" else Fraction(0)
         is_correct = value == self._target or abs(value - self._target) < tolerance
-        return Verdict(is_correct, expression[:200], f"makes {float(value):g}, the target is {self._target}")
+        return Verdict(
+            is_correct, expression[:200], f"makes {float(value):g}, the target is {self._target}"
+        )
 
     def _expression(self, text: str) -> str:
         for mark, plain in LATEX if self._mode == "d1" else TYPOGRAPHY:

@@ -18,7 +18,9 @@ def answer_marks(text: str) -> str | None:
 
 
 def last_box(text: str) -> str | None:
-    """Return what stands in the last \\boxed{...} or \\fbox{...}, braces inside it balanced; None without a closed one."""
+    """Return what stands in the last \\boxed{...} or \\fbox{...}, braces inside it balanced; None
+    without a closed one.
+    """
     start = max(text.rfind("\\boxed{"), -1)
     if start < 0:
         start = text.rfind("\\fbox{")
@@ -26,12 +28,16 @@ def last_box(text: str) -> str | None:
 
 
 def all_boxes(text: str) -> list[str]:
-    """Return what stands in each \\boxed{...} up to its first closing brace, in order: nested braces cut it short."""
+    """Return what stands in each \\boxed{...} up to its first closing brace, in order: nested
+    braces cut it short.
+    """
     return re.findall(r"\\boxed\{([^}\n]*)\}", text)
 
 
 def balanced(text: str, start: int) -> str | None:
-    """Return what stands between the brace at `start` and the one that closes it; None if none does."""
+    """Return what stands between the brace at `start` and the one that closes it; None if none
+    does.
+    """
     depth = 0
     for place in range(start, len(text)):
         if text[place] == "{":

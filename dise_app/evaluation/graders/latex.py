@@ -1,4 +1,6 @@
-"""Bringing LaTeX answers into one form, as the Hendrycks MATH grader does; its steps and their order are kept."""
+"""Bringing LaTeX answers into one form, as the Hendrycks MATH grader does; its steps and their
+order are kept.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ _REMOVED = ("\\left", "\\right", "^{\\circ}", "^\\circ", "\\$")
 
 
 def normalized(text: str) -> str:
-    """Return the text in the common form. Raises ValueError where the original raises, on half a fraction."""
+    """Return the text in the common form. Raises ValueError where the original raises, on half a
+    fraction.
+    """
     for mark in _DROPPED:
         text = text.replace(mark, "")
     for mark, plain in _RENAMED:
@@ -44,7 +48,9 @@ def _fixed_roots(text: str) -> str:
         return text
     if any(not part for part in rest):
         raise ValueError("a root of nothing")
-    return first + "".join("\\sqrt" + (part if part[0] == "{" else f"{{{part[0]}}}{part[1:]}") for part in rest)
+    return first + "".join(
+        "\\sqrt" + (part if part[0] == "{" else f"{{{part[0]}}}{part[1:]}") for part in rest
+    )
 
 
 def _fixed_fractions(text: str) -> str:
@@ -66,4 +72,8 @@ def _fixed_fractions(text: str) -> str:
 def _fixed_slash(text: str) -> str:
     """Write 3/4 as \\frac{3}{4}."""
     found = re.fullmatch(r"(-?\d+)/(-?\d+)", text)
-    return f"\\frac{{{int(found[1])}}}{{{int(found[2])}}}" if found and text == f"{int(found[1])}/{int(found[2])}" else text
+    return (
+        f"\\frac{{{int(found[1])}}}{{{int(found[2])}}}"
+        if found and text == f"{int(found[1])}/{int(found[2])}"
+        else text
+    )

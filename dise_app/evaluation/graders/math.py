@@ -9,10 +9,11 @@ from dise_app.evaluation.graders.verdict import Grader, Mode, Verdict
 
 
 class MathGrader(Grader):
-    """d1: the last box, else all of the text, against the truth as the Hendrycks grader compares them.
+    """d1: the last box, else all of the text, against the truth as the Hendrycks grader compares
+    them.
 
-    robust: the last box, else the answer marks; equal as text, or as mathematics by a computer algebra system in a process
-    of its own, with a time limit.
+    robust: the last box, else the answer marks; equal as text, or as mathematics by a computer
+    algebra system in a process of its own, with a time limit.
     """
 
     def __init__(self, truth: str, mode: Mode = "robust") -> None:
@@ -35,7 +36,9 @@ class MathGrader(Grader):
 
 
 def _d1_answer(text: str) -> str | None:
-    """Return what d1 takes for the answer: a box after "\\boxed " up to the next $, the last box, or all of the text."""
+    """Return what d1 takes for the answer: a box after "\\boxed " up to the next $, the last box,
+    or all of the text.
+    """
     if "\\boxed " in text:
         return text.rpartition("\\boxed ")[2].partition("$")[0]
     start = max(text.rfind("\\boxed"), -1)

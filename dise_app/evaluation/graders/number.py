@@ -13,10 +13,11 @@ _FRACTION = re.compile(r"(-?)\\[dt]?frac\{(-?\d+)\}\{(-?\d+)\}")
 
 
 class NumberGrader(Grader):
-    """d1: the first number of the first usable box, cut at its first closing brace; else the last in the answer marks.
+    """d1: the first number of the first usable box, cut at its first closing brace; else the last
+    in the answer marks.
 
-    robust: the last box, else the answer marks, else the last number of the text; commas between thousands are read, and
-    fractions.
+    robust: the last box, else the answer marks, else the last number of the text; commas between
+    thousands are read, and fractions.
     """
 
     def __init__(self, truth: float | None, mode: Mode = "robust") -> None:

@@ -1,4 +1,6 @@
-"""Whether two LaTeX answers are equal as mathematics: asked of sympy in a process of its own, killed when it is late."""
+"""Whether two LaTeX answers are equal as mathematics: asked of sympy in a process of its own,
+killed when it is late.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ START_SECONDS = 60.0
 
 
 def are_equal(one: str, other: str) -> bool:
-    """Return whether sympy finds them equal; False if it cannot read one of them or takes longer than SECONDS."""
+    """Return whether sympy finds them equal; False if it cannot read one of them or takes longer
+    than SECONDS.
+    """
     if max(len(one), len(other)) > MAX_LENGTH:
         return False
     return _worker.ask(one, other)

@@ -1,4 +1,6 @@
-"""DAEDAL: finds a length before denoising, and makes room where the model is unsure. Source: Li et al., 2025."""
+"""DAEDAL: finds a length before denoising, and makes room where the model is unsure. Source: Li et
+al., 2025.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from dise_core.scoring import SequenceScorer
 
 @dataclass(slots=True)
 class _Canvas:
-    """The text under way. `trace` holds its lengths, each with the confidence in the end tokens that led there."""
+    """The text under way. `trace` holds its lengths, each with the confidence in the end tokens
+    that led there.
+    """
 
     ids: Ids
     prompt_length: int
@@ -29,22 +33,29 @@ class _Canvas:
         return self.max_length - len(self.ids)
 
     def insert(self, place: int, ids: Ids) -> None:
-        """Put ids in front of the token at `place`; what is then beyond max_length falls off the end."""
+        """Put ids in front of the token at `place`; what is then beyond max_length falls off the
+        end.
+        """
         self.ids = np.insert(self.ids, place, ids)[: self.max_length]
 
     def note(self, confidence: float, nfe: int) -> None:
         """Add to the trace that the text now has its length."""
-        self.trace.append(LengthStep(len(self.trace) + 1, len(self.ids) - self.prompt_length, confidence, nfe))
+        self.trace.append(
+            LengthStep(len(self.trace) + 1, len(self.ids) - self.prompt_length, confidence, nfe)
+        )
 
 
 class DAEDAL(LengthController):
-    """Starts at max_tokens and grows to max_gen_length at most; the settings are those of the published code.
+    """Starts at max_tokens and grows to max_gen_length at most; the settings are those of the
+    published code.
 
-    First the canvas of masks grows by `expansion_factor` tokens until the model is sure enough that it ends inside it.
-    Then half of `eos_check_tokens` end tokens are put behind it, and it is denoised block by block: every candidate with a
-    probability above `high_conf_threshold` is committed, or else the best. While the model is not sure of the end, the least
-    sure mask below `low_conf_threshold` of each step gives way to `expansion_factor` new ones. The schedule and the
-    unmasking policy of the request are not used. In the trace, `score` is the confidence in the end tokens, 0 to 1.
+    First the canvas of masks grows by `expansion_factor` tokens until the model is sure enough that
+    it ends inside it. Then half of `eos_check_tokens` end tokens are put behind it, and it is
+    denoised block by block: every candidate with a probability above `high_conf_threshold` is
+    committed, or else the best. While the model is not sure of the end, the least sure mask below
+    `low_conf_threshold` of each step gives way to `expansion_factor` new ones. The schedule and the
+    unmasking policy of the request are not used. In the trace, `score` is the confidence in the end
+    tokens, 0 to 1.
     """
 
     max_gen_length: PositiveInt = 2048
@@ -58,15 +69,20 @@ class DAEDAL(LengthController):
     def generate(self, prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer) -> Plan[Generation]:
         """Return a plan of the response and its evaluation.
 
-        Raises InputError if the base length is above max_gen_length, or if the model has no end token.
+        Raises InputError if the base length is above max_gen_length, or if the model has no end
+        token.
         """
         if denoiser.max_tokens > self.max_gen_length:
             raise InputError(
-                f"max_tokens={denoiser.max_tokens}, the length to start from, is above max_gen_length={self.max_gen_length}",
+                f"max_tokens={denoiser.max_tokens}, the length to start from, is above "
+                f"max_gen_length={self.max_gen_length}",
                 "max_tokens",
             )
         if denoiser.special.eos_id is None:
-            raise InputError("this model has no end token, so its length cannot be found this way; use 'fixed'", "length")
+            raise InputError(
+                "this model has no end token, so its length cannot be found this way; use 'fixed'",
+                "length",
+            )
         ids = np.concatenate([prompt, denoiser.masks(denoiser.max_tokens)])
         limit = min(denoiser.max_length, len(prompt) + self.max_gen_length)
         canvas = _Canvas(ids, len(prompt), limit)
@@ -99,7 +115,10 @@ class DAEDAL(LengthController):
                 start += denoiser.block_length
                 continue
             readout = denoiser.candidates(denoiser.noise.at_step(step))
-            asking = [denoiser.ask(canvas.ids, masked, readout, canvas.prompt_length), _likeliest(canvas, denoiser)]
+            asking = [
+                denoiser.ask(canvas.ids, masked, readout, canvas.prompt_length),
+                _likeliest(canvas, denoiser),
+            ]
             candidates, likeliest = yield asking
             step, nfe = step + 1, nfe + 1
             confidence = self._end_confidence(likeliest, denoiser)
@@ -113,16 +132,20 @@ class DAEDAL(LengthController):
                 nfe = 0
 
     def _is_filled(self, candidates: Reading) -> Mask:
-        """Return which candidates are committed, bool [M]: all that are sure enough, or the best one."""
+        """Return which candidates are committed, bool [M]: all that are sure enough, or the best
+        one.
+        """
         is_sure: Mask = candidates.confidences > self.high_conf_threshold
         if not is_sure.any():
             is_sure[np.argmax(candidates.confidences)] = True
         return is_sure
 
     def _end_confidence(self, reading: Reading, denoiser: Denoiser) -> float:
-        """Return the mean probability of the end token at the last W positions where it is the likeliest, 0 where it is not.
+        """Return the mean probability of the end token at the last W positions where it is the
+        likeliest, 0 where it is not.
 
-        reading: the likeliest token at each response position. Fewer than W such positions count as zeros.
+        reading: the likeliest token at each response position. Fewer than W such positions count as
+        zeros.
         """
         is_end = reading.token_ids == denoiser.special.eos_id
         last = reading.logprobs[is_end][-self.eos_check_tokens :]
@@ -130,6 +153,8 @@ class DAEDAL(LengthController):
 
 
 def _likeliest(canvas: _Canvas, denoiser: Denoiser) -> Read:
-    """Return the Read that asks for the likeliest token, the mask among them, at every position of the response."""
+    """Return the Read that asks for the likeliest token, the mask among them, at every position of
+    the response.
+    """
     response = np.arange(canvas.prompt_length, len(canvas.ids))
     return denoiser.ask(canvas.ids, response, Candidates(), canvas.prompt_length)

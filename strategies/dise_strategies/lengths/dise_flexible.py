@@ -25,10 +25,11 @@ Iterate = tuple[TokenSequence, Evaluation]
 class DiSEFlexible(LengthController):
     """Extends a response by one token at a time as long as its score gets better.
 
-    Each iteration masks the last min(D, response length) tokens of the text before it, appends one mask, writes that tail
-    anew and scores the text; D grows by one each time. The best text is the answer. Stops by "patience" after K iterations
-    in a row without improvement, by "max_iterations" after M_max texts in all, by "context" where one more token would not
-    fit the model. End tokens are removed from the first text; those that come back stay in the text that is extended.
+    Each iteration masks the last min(D, response length) tokens of the text before it, appends one
+    mask, writes that tail anew and scores the text; D grows by one each time. The best text is the
+    answer. Stops by "patience" after K iterations in a row without improvement, by "max_iterations"
+    after M_max texts in all, by "context" where one more token would not fit the model. End tokens
+    are removed from the first text; those that come back stay in the text that is extended.
     """
 
     max_iterations: PositiveInt = 10
@@ -64,11 +65,15 @@ class DiSEFlexible(LengthController):
         kept = np.concatenate([prompt, written.ids[written.text_positions]])
         return (yield from _scored(denoiser.text(kept, len(prompt)), scorer))
 
-    def _extend(self, text: TokenSequence, t: int, denoiser: Denoiser, scorer: SequenceScorer) -> Plan[Iterate]:
+    def _extend(
+        self, text: TokenSequence, t: int, denoiser: Denoiser, scorer: SequenceScorer
+    ) -> Plan[Iterate]:
         num_masked = min(self.mask_size + t - 2, len(text.response))
         start = len(text) - num_masked
         canvas = np.concatenate([text.ids[:start], denoiser.masks(num_masked + 1)])
-        ids = yield from denoiser.denoise(canvas, start, text.prompt_length, first_step=t * STEPS_APART)
+        ids = yield from denoiser.denoise(
+            canvas, start, text.prompt_length, first_step=t * STEPS_APART
+        )
         return (yield from _scored(denoiser.text(ids, text.prompt_length), scorer))
 
 

@@ -1,4 +1,6 @@
-"""DiSE: the mean log-probability of regenerating the text's own tokens. Source: the paper, Eq. (2)."""
+"""DiSE: the mean log-probability of regenerating the text's own tokens. Source: the
+paper, Eq. (2).
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,8 @@ from dise_core import Plan, Read, Score, Scorer, Selector, TokenLogProbs, TokenS
 
 
 class DiSE(Scorer):
-    """Feeds the finished text back, unmasked, and averages log p(x_i | X) over the selected positions, in nats.
+    """Feeds the finished text back, unmasked, and averages log p(x_i | X) over the selected
+    positions, in nats.
 
     One forward pass; none if no position is selected.
     """

@@ -1,4 +1,5 @@
-"""The likelihood of the selected tokens given all others, estimated by masking some of them at random, many times over.
+"""The likelihood of the selected tokens given all others, estimated by masking some of them at
+random, many times over.
 
 Three published estimators of one quantity; they differ in how many tokens a sample masks.
 """
@@ -26,22 +27,27 @@ READS_AT_ONCE = 256
 
 @dataclass(frozen=True, slots=True)
 class MaskingSample:
-    """One random masking of the n selected tokens, bool [n], and the weight of the masked tokens' log-probabilities."""
+    """One random masking of the n selected tokens, bool [n], and the weight of the masked tokens'
+    log-probabilities.
+    """
 
     is_masked: Mask
     weight: float
 
 
 class MonteCarloScorer(Scorer):
-    """Estimates log p(selected tokens | all others), in nats and summed over the tokens, with its standard error.
+    """Estimates log p(selected tokens | all others), in nats and summed over the tokens, with its
+    standard error.
 
-    The mean over samples of weight · Σ log p(masked token | partly masked text). With the selector "response" this is the
-    conditional likelihood of the response, with "full" the unconditional one of the whole text. The same seed and text
-    give the same samples, whatever runs beside them. NFE: num_samples, less those that mask nothing.
+    The mean over samples of weight · Σ log p(masked token | partly masked text). With the selector
+    "response" this is the conditional likelihood of the response, with "full" the unconditional one
+    of the whole text. The same seed and text give the same samples, whatever runs beside them. NFE:
+    num_samples, less those that mask nothing.
 
-    `cfg_scale` > 0 guides every sample against the same partly masked text with its whole prompt masked, as LLaDA's
-    evaluation does with `cfg`: logits u + (cfg_scale + 1)(c - u), twice the NFE. A text without a prompt has nothing to be
-    guided by: its estimate and its NFE are those of cfg_scale 0.
+    `cfg_scale` > 0 guides every sample against the same partly masked text with its whole prompt
+    masked, as LLaDA's evaluation does with `cfg`: logits u + (cfg_scale + 1)(c - u), twice the NFE.
+    A text without a prompt has nothing to be guided by: its estimate and its NFE are those of
+    cfg_scale 0.
     """
 
     default_selector: ClassVar[str] = "response"
@@ -65,9 +71,13 @@ class MonteCarloScorer(Scorer):
         for start in range(0, self.num_samples, READS_AT_ONCE):
             several = list(islice(samples, READS_AT_ONCE))
             asked = [index for index, sample in enumerate(several) if sample.is_masked.any()]
-            readings = yield [self._read(sequence, positions[several[index].is_masked]) for index in asked]
+            readings = yield [
+                self._read(sequence, positions[several[index].is_masked]) for index in asked
+            ]
             for index, reading in zip(asked, readings, strict=True):
-                estimates[start + index] = several[index].weight * reading.logprobs.sum(dtype=np.float64)
+                estimates[start + index] = several[index].weight * reading.logprobs.sum(
+                    dtype=np.float64
+                )
         value = float(estimates.mean())
         return Score(value, positions, self.standard_error(estimates), log_likelihood=value)
 
@@ -83,11 +93,18 @@ class MonteCarloScorer(Scorer):
 
     def _read(self, sequence: TokenSequence, masked: Ids) -> Read:
         guidance = Guidance.without_prompt(sequence, masked, self.cfg_scale)
-        return Read(sequence.with_masks(masked), masked, TokenLogProbs(sequence.ids[masked]), guidance=guidance)
+        return Read(
+            sequence.with_masks(masked),
+            masked,
+            TokenLogProbs(sequence.ids[masked]),
+            guidance=guidance,
+        )
 
 
 class MonteCarlo(MonteCarloScorer):
-    """The paper's estimator, Eq. (1): l uniform in 1..n, l tokens masked without replacement, weight n / l."""
+    """The paper's estimator, Eq. (1): l uniform in 1..n, l tokens masked without replacement,
+    weight n / l.
+    """
 
     def samples(self, num_tokens: int, random: np.random.Generator) -> Iterator[MaskingSample]:
         """Yield the samples, independent of each other."""
@@ -96,11 +113,13 @@ class MonteCarlo(MonteCarloScorer):
 
 
 class StratifiedMonteCarlo(MonteCarloScorer):
-    """LLaDA's own likelihood: as "mc", but the l of a batch are spread evenly over 1..n from a random first one.
+    """LLaDA's own likelihood: as "mc", but the l of a batch are spread evenly over 1..n from a
+    random first one.
 
-    A batch of b samples then covers short and long masks alike, which lowers the variance. `batch_size` must divide
-    num_samples; None makes one batch of all. The standard error comes from the spread of the batches; with one batch alone
-    from that of its samples, which is more than the true one.
+    A batch of b samples then covers short and long masks alike, which lowers the variance.
+    `batch_size` must divide num_samples; None makes one batch of all. The standard error comes from
+    the spread of the batches; with one batch alone from that of its samples, which is more than the
+    true one.
     """
 
     batch_size: PositiveInt | None = None
@@ -108,7 +127,9 @@ class StratifiedMonteCarlo(MonteCarloScorer):
     @model_validator(mode="after")
     def _divides(self) -> Self:
         if self.num_samples % self._batch_size:
-            raise ValueError(f"batch_size={self.batch_size} does not divide num_samples={self.num_samples}")
+            raise ValueError(
+                f"batch_size={self.batch_size} does not divide num_samples={self.num_samples}"
+            )
         return self
 
     @property
@@ -120,7 +141,9 @@ class StratifiedMonteCarlo(MonteCarloScorer):
         b = self._batch_size
         for _ in range(self.num_samples // b):
             first = int(random.integers(1, num_tokens + 1))
-            spread = np.round(np.linspace(first, first + (b - 1) * (num_tokens / b), b)).astype(np.int64)
+            spread = np.round(np.linspace(first, first + (b - 1) * (num_tokens / b), b)).astype(
+                np.int64
+            )
             for num_masked in (spread - 1) % num_tokens + 1:
                 yield _masking_exactly(int(num_masked), num_tokens, random)
 
@@ -133,9 +156,9 @@ class StratifiedMonteCarlo(MonteCarloScorer):
 class DreamMonteCarlo(MonteCarloScorer):
     """Dream's own likelihood: each token is masked with probability t, weight 1 / t.
 
-    An end token is put behind a response that has none, where the model has room for it. The first and last token of the
-    whole text are never masked. The t of a batch are spread evenly over (0, 1) from a random first one, `eps` at least; the
-    standard error is as for "mc-llada".
+    An end token is put behind a response that has none, where the model has room for it. The first
+    and last token of the whole text are never masked. The t of a batch are spread evenly over (0,
+    1) from a random first one, `eps` at least; the standard error is as for "mc-llada".
     """
 
     eps: float = Field(1e-3, gt=0, lt=1)
@@ -156,14 +179,18 @@ class DreamMonteCarlo(MonteCarloScorer):
             yield MaskingSample(random.random(num_tokens) < t, 1 / t)
 
 
-def _masking_exactly(num_masked: int, num_tokens: int, random: np.random.Generator) -> MaskingSample:
+def _masking_exactly(
+    num_masked: int, num_tokens: int, random: np.random.Generator
+) -> MaskingSample:
     is_masked = np.zeros(num_tokens, dtype=np.bool_)
     is_masked[random.permutation(num_tokens)[:num_masked]] = True
     return MaskingSample(is_masked, num_tokens / num_masked)
 
 
 def _ended(sequence: TokenSequence) -> TokenSequence:
-    """Return the text with an end token behind it; itself if it has one, or the model has none or no room for it."""
+    """Return the text with an end token behind it; itself if it has one, or the model has none or
+    no room for it.
+    """
     special = sequence.special
     has_end = len(sequence) > 0 and bool(special.is_end(sequence.ids[-1:])[0])
     is_full = sequence.max_length is not None and len(sequence) >= sequence.max_length

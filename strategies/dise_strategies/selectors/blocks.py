@@ -1,4 +1,6 @@
-"""Selectors of one block of the response, end tokens included. Blocks count from the start of the response."""
+"""Selectors of one block of the response, end tokens included. Blocks count from the start of the
+response.
+"""
 
 from __future__ import annotations
 

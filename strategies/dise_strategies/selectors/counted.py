@@ -1,4 +1,6 @@
-"""Selectors of K tokens. Where there are fewer than K they take what there is, and never spill into another part."""
+"""Selectors of K tokens. Where there are fewer than K they take what there is, and never spill into
+another part.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ class FirstK(Selector):
 
 
 class MidK(Selector):
-    """Selects K tokens from the middle of the response, end tokens left out; of two middles the left one."""
+    """Selects K tokens from the middle of the response, end tokens left out; of two middles the
+    left one.
+    """
 
     k: PositiveInt
 

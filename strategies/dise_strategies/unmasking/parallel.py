@@ -1,4 +1,6 @@
-"""Policies that commit as many candidates as the model is sure of, whatever the schedule says. Source: Fast-dLLM."""
+"""Policies that commit as many candidates as the model is sure of, whatever the schedule says.
+Source: Fast-dLLM.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +27,11 @@ class Threshold(UnmaskingPolicy):
 
 
 class Factor(UnmaskingPolicy):
-    """Commits the r most probable candidates for the largest r up to which (r + 1)(1 - p) stays within the factor.
+    """Commits the r most probable candidates for the largest r up to which (r + 1)(1 - p) stays
+    within the factor.
 
-    The best one is always committed. Tokens written together may be wrong together: the more there are, the surer each
-    must be.
+    The best one is always committed. Tokens written together may be wrong together: the more there
+    are, the surer each must be.
     """
 
     uses_quota: ClassVar[bool] = False

@@ -24,7 +24,9 @@ class RandomUnmasking(UnmaskingPolicy):
 
 
 class Origin(UnmaskingPolicy):
-    """Commits each masked position by itself with the probability that the schedule gives; at times none. Source: Dream."""
+    """Commits each masked position by itself with the probability that the schedule gives; at times
+    none. Source: Dream.
+    """
 
     uses_quota: ClassVar[bool] = False
 

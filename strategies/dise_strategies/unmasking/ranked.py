@@ -15,7 +15,8 @@ from dise_core.reading import Confidence
 class RankedPolicy(UnmaskingPolicy):
     """Commits the quota's candidates of highest confidence; of equals the one further left.
 
-    With `alg_temp` above 0 they are drawn without replacement from softmax(confidence / alg_temp) instead. Source: Dream.
+    With `alg_temp` above 0 they are drawn without replacement from softmax(confidence / alg_temp)
+    instead. Source: Dream.
     """
 
     alg_temp: float = Field(0.0, ge=0, allow_inf_nan=False)
@@ -29,12 +30,16 @@ class RankedPolicy(UnmaskingPolicy):
         """Return the indices of the quota's candidates, the first-ranked first."""
         keys = step.confidences
         if self.alg_temp > 0:
-            keys = keys / self.alg_temp - np.log(-np.log(np.clip(step.random(), 1e-300, 1 - 2**-53)))
+            keys = keys / self.alg_temp - np.log(
+                -np.log(np.clip(step.random(), 1e-300, 1 - 2**-53))
+            )
         return np.argsort(-keys, kind="stable")[: step.quota]
 
 
 class LowConfidence(RankedPolicy):
-    """Ranks by the candidate's probability: LLaDA's low-confidence remasking, and Dream's maskgit_plus."""
+    """Ranks by the candidate's probability: LLaDA's low-confidence remasking, and Dream's
+    maskgit_plus.
+    """
 
     confidence: ClassVar[Confidence] = "probability"
 
@@ -46,6 +51,8 @@ class Entropy(RankedPolicy):
 
 
 class Margin(RankedPolicy):
-    """Ranks by the probability of the likeliest token minus that of the second: Dream's topk_margin."""
+    """Ranks by the probability of the likeliest token minus that of the second: Dream's
+    topk_margin.
+    """
 
     confidence: ClassVar[Confidence] = "margin"

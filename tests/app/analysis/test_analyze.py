@@ -18,7 +18,18 @@ from tests.app.conftest import Run
 
 Dise = Callable[..., Run]
 
-SHORT = ("--dataset", "countdown-short", "--limit", 6, "--max-tokens", 36, "--block-length", 12, "--tokens-per-step", 6)
+SHORT = (
+    "--dataset",
+    "countdown-short",
+    "--limit",
+    6,
+    "--max-tokens",
+    36,
+    "--block-length",
+    12,
+    "--tokens-per-step",
+    6,
+)
 PARAMS = SamplingParams(max_tokens=36, block_length=12, tokens_per_step=6)
 
 
@@ -78,7 +89,9 @@ def test_coherence_scores_the_tokens_that_are_replaced() -> None:
     llm = LLM("countdown")
     loaded = questions.load("countdown-short", limit=1)
     [question] = loaded.items
-    probe = Coherence(llm, loaded, PARAMS, {question.id: "18+75=93,93-83=10<answer>18+75-83</answer>"})
+    probe = Coherence(
+        llm, loaded, PARAMS, {question.id: "18+75=93,93-83=10<answer>18+75-83</answer>"}
+    )
     [outcome] = llm.engine.run([probe.plan(question)])
     scores = outcome.unwrap()["scores"]
     assert set(scores) == {"full", "first-10", "mid-10", "last-10"}

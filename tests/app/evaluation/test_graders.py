@@ -51,7 +51,10 @@ def test_d1_countdown_keeps_the_harness_traps() -> None:
 def test_what_was_read_and_why_is_told() -> None:
     verdict = CountdownGrader([83, 18, 75], 10).grade("\\boxed{75+18}")
     assert (verdict.extracted, verdict.reason) == ("75+18", "uses [18, 75] instead of [18, 75, 83]")
-    assert CountdownGrader([83, 18, 75], 10).grade("\\boxed{83-75+18}").reason == "makes 26, the target is 10"
+    assert (
+        CountdownGrader([83, 18, 75], 10).grade("\\boxed{83-75+18}").reason
+        == "makes 26, the target is 10"
+    )
 
 
 @pytest.mark.parametrize(
@@ -104,7 +107,9 @@ def test_latex_answers_that_are_the_same_text(answer: str, truth: str, mode: Mod
     assert MathGrader(truth, mode).grade(f"so \\boxed{{{answer}}}").is_correct
 
 
-@pytest.mark.parametrize(("answer", "truth"), [("2\\sqrt{3}", "\\sqrt{12}"), ("x+1", "1+x"), ("\\frac{2}{4}", "0.5")])
+@pytest.mark.parametrize(
+    ("answer", "truth"), [("2\\sqrt{3}", "\\sqrt{12}"), ("x+1", "1+x"), ("\\frac{2}{4}", "0.5")]
+)
 def test_robust_sees_what_is_equal_as_mathematics(answer: str, truth: str) -> None:
     assert MathGrader(truth, "robust").grade(f"\\boxed{{{answer}}}").is_correct
     assert not MathGrader(truth, "d1").grade(f"\\boxed{{{answer}}}").is_correct
@@ -133,7 +138,8 @@ def test_half_a_fraction_is_compared_as_it_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "value"), [("1+2*3", 7), ("(1+2)*3", 9), ("-4/2", -2), ("7//2", 3), ("2**-1", 0.5), ("1.5*2", 3)]
+    ("text", "value"),
+    [("1+2*3", 7), ("(1+2)*3", 9), ("-4/2", -2), ("7//2", 3), ("2**-1", 0.5), ("1.5*2", 3)],
 )
 def test_expressions_have_pythons_value(text: str, value: float) -> None:
     assert value_of(text, python=True) == value
@@ -143,7 +149,18 @@ def test_expressions_have_pythons_value(text: str, value: float) -> None:
     "text",
     [
         *("98**97**96", "2**99999", "2**4000*2**4000", "1e999", "9" * 1001, "1/0", "1//0", "0**-1"),
-        *("(" * 10_000, "((1)", "", "True", "'a'", "x", "[1]", "1 if 1 else 2", "(lambda: 1)()", "__import__('os')"),
+        *(
+            "(" * 10_000,
+            "((1)",
+            "",
+            "True",
+            "'a'",
+            "x",
+            "[1]",
+            "1 if 1 else 2",
+            "(lambda: 1)()",
+            "__import__('os')",
+        ),
     ],
 )
 def test_all_else_is_refused_at_once(text: str) -> None:

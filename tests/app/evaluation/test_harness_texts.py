@@ -1,4 +1,6 @@
-"""Candidates of ARC and GPQA against lm-evaluation-harness's own tasks: the joined text, and where its tokens part."""
+"""Candidates of ARC and GPQA against lm-evaluation-harness's own tasks: the joined text, and where
+its tokens part.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,12 @@ ARC = [
         "choices": {"text": ["iron", "rain water", "a cat"], "label": ["A", "B", "C"]},
         "answerKey": "A",
     },
-    {"id": "y", "question": "2 + 2?", "choices": {"text": ["5", "4"], "label": ["1", "2"]}, "answerKey": "2"},
+    {
+        "id": "y",
+        "question": "2 + 2?",
+        "choices": {"text": ["5", "4"], "label": ["1", "2"]},
+        "answerKey": "2",
+    },
 ]
 GPQA = {
     "Question": "What is heavier?",
@@ -47,16 +54,24 @@ def arc_pairs(folder: Path, chat_template: Callable[..., str] | None) -> list[tu
     file = folder / "arc.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in ARC))
     config: dict[str, Any] = yaml.safe_load((TASKS / "arc" / "arc_easy.yaml").read_text())
-    config |= {"dataset_path": "json", "dataset_name": None, "dataset_kwargs": {"data_files": {"test": str(file)}}}
+    config |= {
+        "dataset_path": "json",
+        "dataset_name": None,
+        "dataset_kwargs": {"data_files": {"test": str(file)}},
+    }
     config |= {"training_split": None, "validation_split": None}
     task = ConfigurableTask(config=config)
-    asked: dict[str, Any] = {"apply_chat_template": True, "chat_template": chat_template} if chat_template else {}
+    asked: dict[str, Any] = (
+        {"apply_chat_template": True, "chat_template": chat_template} if chat_template else {}
+    )
     task.build_all_requests(rank=0, world_size=1, cache_requests=False, **asked)
     return [instance.args for instance in task.instances]
 
 
 def likelihood(llm: LLM, name: str, *items: Question) -> Likelihood:
-    return Likelihood(llm, Questions(DATASETS[name], "here", items), Contenders.of(["dise:full"], llm.catalog))
+    return Likelihood(
+        llm, Questions(DATASETS[name], "here", items), Contenders.of(["dise:full"], llm.catalog)
+    )
 
 
 def plain_model() -> LLM:
@@ -64,7 +79,9 @@ def plain_model() -> LLM:
 
 
 @pytest.mark.filterwarnings("default")
-def test_arcs_texts_are_those_of_the_harness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arcs_texts_are_those_of_the_harness(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HF_HOME", str(tmp_path))
     items = [DATASETS["arc-challenge"].question(row, number) for number, row in enumerate(ARC)]
     experiment = likelihood(plain_model(), "arc-challenge", *items)
@@ -84,7 +101,9 @@ def test_in_a_conversation_a_candidate_opens_the_answer_as_in_the_harness(
     chat = llm.predictor.tokenizer.chat_text
     ours = [(item.prompt, candidate) for item in items for candidate in experiment.candidates(item)]
     theirs = arc_pairs(tmp_path, lambda messages, **_: chat(messages))
-    assert [(chat([{"role": "user", "content": prompt}]), candidate) for prompt, candidate in ours] == theirs
+    assert [
+        (chat([{"role": "user", "content": prompt}]), candidate) for prompt, candidate in ours
+    ] == theirs
 
 
 def test_gpqas_texts_are_those_of_the_harness_in_our_order() -> None:
@@ -92,7 +111,9 @@ def test_gpqas_texts_are_those_of_the_harness_in_our_order() -> None:
     from lm_eval.tasks.gpqa.zeroshot.utils import preprocess
     from lm_eval.utils import apply_template
 
-    template = yaml.safe_load((TASKS / "gpqa" / "zeroshot" / "_gpqa_zeroshot_yaml").read_text().replace("!function ", ""))
+    template = yaml.safe_load(
+        (TASKS / "gpqa" / "zeroshot" / "_gpqa_zeroshot_yaml").read_text().replace("!function ", "")
+    )
     texts = [GPQA["Correct Answer"], *(GPQA[f"Incorrect Answer {i}"] for i in (1, 2, 3))]
     seen = set()
     for number in range(30):
@@ -108,7 +129,9 @@ def test_gpqas_texts_are_those_of_the_harness_in_our_order() -> None:
 
 
 def test_prompt_and_candidate_part_where_the_harness_parts_their_tokens() -> None:
-    """A byte-level BPE as LLaDA's and Dream's, trained here, under which a word takes the space before it."""
+    """A byte-level BPE as LLaDA's and Dream's, trained here, under which a word takes the space
+    before it.
+    """
     from lm_eval.api.model import TemplateLM
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -117,17 +140,24 @@ def test_prompt_and_candidate_part_where_the_harness_parts_their_tokens() -> Non
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     text = "Question: Answer: iron rain water (A) (B) (C) (D)\nAnswer: iron"
-    tokenizer.train_from_iterator([text] * 50, trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet))
+    tokenizer.train_from_iterator(
+        [text] * 50, trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet)
+    )
 
     def encode(text: str, **_: Any) -> list[int]:
         ids: list[int] = tokenizer.encode(text).ids
         return ids
 
     harness = SimpleNamespace(backend="causal", tok_encode=encode)
-    items = [DATASETS["arc-challenge"].question(row, 0) for row in ARC] + [DATASETS["gpqa"].question(GPQA, 0)]
+    items = [DATASETS["arc-challenge"].question(row, 0) for row in ARC] + [
+        DATASETS["gpqa"].question(GPQA, 0)
+    ]
     for item in items:
         for candidate in item.candidates:
-            assert TemplateLM._encode_pair(harness, item.prompt, candidate) == (encode(item.prompt), encode(candidate))
+            assert TemplateLM._encode_pair(harness, item.prompt, candidate) == (
+                encode(item.prompt),
+                encode(candidate),
+            )
     assert len(encode(" iron")) == 1
 
 

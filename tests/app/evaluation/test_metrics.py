@@ -1,4 +1,6 @@
-"""The metrics against scikit-learn and naive loops, on random data with ties, and what must hold whatever the data."""
+"""The metrics against scikit-learn and naive loops, on random data with ties, and what must hold
+whatever the data.
+"""
 
 import numpy as np
 import pytest
@@ -31,7 +33,9 @@ def test_auroc_per_question_agrees_with_a_loop(seed: int) -> None:
     scores, is_right = table(seed)
     each = []
     for its_scores, its_rights in zip(scores, is_right, strict=True):
-        pairs = [(a > b) + (a == b) / 2 for a in its_scores[its_rights] for b in its_scores[~its_rights]]
+        pairs = [
+            (a > b) + (a == b) / 2 for a in its_scores[its_rights] for b in its_scores[~its_rights]
+        ]
         if pairs:
             each.append(np.mean(pairs))
     assert metrics.auroc_per_question(scores, is_right) == pytest.approx(np.mean(each))
@@ -47,7 +51,10 @@ def test_aurc_agrees_with_a_mean_over_all_orders_of_equals(seed: int) -> None:
         order = np.lexsort((random.random(scores.size), -scores.ravel()))
         wrong = ~is_right.ravel()[order]
         areas.append(np.mean(np.cumsum(wrong) / np.arange(1, wrong.size + 1)))
-    assert abs(metrics.aurc(scores, is_right) - np.mean(areas)) < 4 * np.std(areas) / np.sqrt(3000) + 1e-12
+    assert (
+        abs(metrics.aurc(scores, is_right) - np.mean(areas))
+        < 4 * np.std(areas) / np.sqrt(3000) + 1e-12
+    )
 
 
 def test_prr_is_1_for_an_oracle_and_0_for_a_constant() -> None:
@@ -73,11 +80,15 @@ def test_ece_and_brier_agree_with_a_loop_and_scikit_learn(seed: int) -> None:
             gap = abs(np.mean([p for p, _ in chosen]) - np.mean([r for _, r in chosen]))
             expected += gap * len(chosen) / is_right.size
     assert metrics.ece(probabilities, is_right) == pytest.approx(expected)
-    assert metrics.brier(probabilities, is_right) == pytest.approx(brier_score_loss(is_right.ravel(), probabilities.ravel()))
+    assert metrics.brier(probabilities, is_right) == pytest.approx(
+        brier_score_loss(is_right.ravel(), probabilities.ravel())
+    )
 
 
 @given(tables)
-def test_auroc_turns_over_with_the_sign_and_ignores_any_growing_change(data: tuple[Scores, Rights]) -> None:
+def test_auroc_turns_over_with_the_sign_and_ignores_any_growing_change(
+    data: tuple[Scores, Rights],
+) -> None:
     scores, is_right = data
     value = metrics.auroc(scores, is_right)
     if np.isnan(value):
@@ -98,12 +109,18 @@ def test_per_question_ignores_what_differs_between_questions(data: tuple[Scores,
 @given(tables)
 def test_the_best_choice_lies_between_the_worst_and_the_oracle(data: tuple[Scores, Rights]) -> None:
     scores, is_right = data
-    assert is_right.all(axis=1).mean() <= metrics.best_of(scores, is_right) <= is_right.any(axis=1).mean()
+    assert (
+        is_right.all(axis=1).mean()
+        <= metrics.best_of(scores, is_right)
+        <= is_right.any(axis=1).mean()
+    )
     assert metrics.best_of(is_right.astype(float), is_right) == is_right.any(axis=1).mean()
 
 
 @given(tables)
-def test_calibrated_scores_are_probabilities_and_never_use_an_answers_own_outcome(data: tuple[Scores, Rights]) -> None:
+def test_calibrated_scores_are_probabilities_and_never_use_an_answers_own_outcome(
+    data: tuple[Scores, Rights],
+) -> None:
     scores, is_right = data
     before = metrics.calibrated(scores, is_right)
     assert ((before >= 0) & (before <= 1)).all()
@@ -115,10 +132,15 @@ def test_calibrated_scores_are_probabilities_and_never_use_an_answers_own_outcom
 def test_the_bootstrap_is_over_questions_and_keeps_their_answers_together() -> None:
     """40 questions of five equal answers: the interval is that of 40 values, not of 200."""
     is_right = np.repeat(np.arange(40)[:, None] % 2 == 0, 5, axis=1)
-    estimate = metrics.bootstrap(lambda _, rights: float(rights.mean()), np.zeros((40, 5)), is_right)
+    estimate = metrics.bootstrap(
+        lambda _, rights: float(rights.mean()), np.zeros((40, 5)), is_right
+    )
     assert (estimate.value, estimate.num_questions) == (0.5, 40)
     assert estimate.high - estimate.low == pytest.approx(2 * 1.96 * np.sqrt(0.25 / 40), rel=0.15)
-    assert metrics.bootstrap(lambda _, rights: float(rights.mean()), np.zeros((40, 5)), is_right) == estimate
+    assert (
+        metrics.bootstrap(lambda _, rights: float(rights.mean()), np.zeros((40, 5)), is_right)
+        == estimate
+    )
 
 
 def test_what_is_undefined_is_nan() -> None:
@@ -131,4 +153,6 @@ def test_what_is_undefined_is_nan() -> None:
 def test_a_score_of_minus_infinity_ranks_last() -> None:
     scores = np.array([[-np.inf, -1.0]])
     assert metrics.auroc(scores, np.array([[False, True]])) == 1
-    assert np.isfinite(metrics.calibrated(np.repeat(scores, 6, 0), np.repeat([[False, True]], 6, 0))).all()
+    assert np.isfinite(
+        metrics.calibrated(np.repeat(scores, 6, 0), np.repeat([[False, True]], 6, 0))
+    ).all()

@@ -26,18 +26,42 @@ from tests.app.conftest import Run
 
 Dise = Callable[..., Run]
 
-SHORT = ("--dataset", "countdown-short", "--max-tokens", 24, "--block-length", 12, "--tokens-per-step", 6)
+SHORT = (
+    "--dataset",
+    "countdown-short",
+    "--max-tokens",
+    24,
+    "--block-length",
+    12,
+    "--tokens-per-step",
+    6,
+)
 SCORES = ("--score", "dise:full", "--score", "mc:response:num_samples=2")
 
 
-def test_uncertainty_writes_a_journal_results_a_report_and_pictures(dise: Dise, tmp_path: Path) -> None:
-    run = dise("eval", "uncertainty", *SHORT, *SCORES, "--limit", 8, "--output", tmp_path, "--temperature", 1.0)
+def test_uncertainty_writes_a_journal_results_a_report_and_pictures(
+    dise: Dise, tmp_path: Path
+) -> None:
+    run = dise(
+        "eval",
+        "uncertainty",
+        *SHORT,
+        *SCORES,
+        "--limit",
+        8,
+        "--output",
+        tmp_path,
+        "--temperature",
+        1.0,
+    )
     assert run.code == 0, run.err
     assert run.out == (tmp_path / "report.md").read_text()
     figures = json.loads((tmp_path / "results.json").read_text())["figures"]
     assert set(figures) == {"dise:full", "mc:response:num_samples=2"}
     assert figures["dise:full"]["nfe"] == 1
-    records = [json.loads(line) for line in (tmp_path / "journal.jsonl").read_text().splitlines()][1:]
+    records = [json.loads(line) for line in (tmp_path / "journal.jsonl").read_text().splitlines()][
+        1:
+    ]
     assert len(records) == 8
     assert all(len(record["answers"]) == 5 for record in records)
     for name in ("auroc_pooled", "auroc_per_question", "curves", "scores"):
@@ -47,14 +71,30 @@ def test_uncertainty_writes_a_journal_results_a_report_and_pictures(dise: Dise, 
     assert manifest["versions"]["torch"]
 
 
-def test_a_second_run_computes_nothing_and_another_run_is_refused(dise: Dise, tmp_path: Path) -> None:
-    args = ("eval", "best-of-n", *SHORT, *SCORES, "--limit", 3, "--n", 2, "--output", tmp_path, "--json")
+def test_a_second_run_computes_nothing_and_another_run_is_refused(
+    dise: Dise, tmp_path: Path
+) -> None:
+    args = (
+        "eval",
+        "best-of-n",
+        *SHORT,
+        *SCORES,
+        "--limit",
+        3,
+        "--n",
+        2,
+        "--output",
+        tmp_path,
+        "--json",
+    )
     first = dise(*args)
     journal = (tmp_path / "journal.jsonl").read_bytes()
     again = dise(*args)
     assert (again.code, again.out) == (0, first.out)
     assert (tmp_path / "journal.jsonl").read_bytes() == journal
-    assert {"greedy", "mean of N", "majority vote", "oracle", "dise:full"} <= set(json.loads(first.out)["figures"])
+    assert {"greedy", "mean of N", "majority vote", "oracle", "dise:full"} <= set(
+        json.loads(first.out)["figures"]
+    )
     other = dise(*args, "--seed", 1)
     assert other.code == 2
     assert "holds another run" in other.err
@@ -62,7 +102,18 @@ def test_a_second_run_computes_nothing_and_another_run_is_refused(dise: Dise, tm
 
 def test_likelihood_finds_the_right_one_of_four_choices(dise: Dise, tmp_path: Path) -> None:
     scores = ("--score", "interleaved:response", "--score", "mc:response:num_samples=4")
-    run = dise("eval", "likelihood", "--dataset", "countdown-choice", "--limit", 12, *scores, "--output", tmp_path, "--json")
+    run = dise(
+        "eval",
+        "likelihood",
+        "--dataset",
+        "countdown-choice",
+        "--limit",
+        12,
+        *scores,
+        "--output",
+        tmp_path,
+        "--json",
+    )
     figures = json.loads(run.out)["figures"]
     assert figures["interleaved:response"]["nfe"] == 2
     assert figures["mc:response:num_samples=4"]["accuracy"]["value"] > 0.4
@@ -70,24 +121,51 @@ def test_likelihood_finds_the_right_one_of_four_choices(dise: Dise, tmp_path: Pa
 
 def test_likelihood_agrees_with_rank(tmp_path: Path, dise: Dise) -> None:
     dise(
-        "eval", "likelihood", "--dataset", "countdown-choice", "--limit", 2, "--score", "dise:response", "--output", tmp_path
+        "eval",
+        "likelihood",
+        "--dataset",
+        "countdown-choice",
+        "--limit",
+        2,
+        "--score",
+        "dise:response",
+        "--output",
+        tmp_path,
     )
     loaded = questions.load("countdown-choice", limit=2)
     lines = [json.loads(line) for line in (tmp_path / "journal.jsonl").read_text().splitlines()]
     records = {record["id"]: record for record in lines[1:]}
     for question in loaded.items:
-        ranked = LLM("countdown").rank(question.prompt, question.candidates, ScoringParams(selector="response"))
+        ranked = LLM("countdown").rank(
+            question.prompt, question.candidates, ScoringParams(selector="response")
+        )
         expected = {output.index: output.score.value for output in ranked.outputs}
         for index, candidate in enumerate(records[question.id]["candidates"]):
             assert candidate["dise:response"]["value"] == pytest.approx(expected[index], abs=1e-5)
 
 
 def test_length_compares_controllers(dise: Dise, tmp_path: Path) -> None:
-    args = ("--dataset", "countdown-short", "--limit", 4, "--base-length", 12, "--patience", 1, "--max-iterations", 3)
+    args = (
+        "--dataset",
+        "countdown-short",
+        "--limit",
+        4,
+        "--base-length",
+        12,
+        "--patience",
+        1,
+        "--max-iterations",
+        3,
+    )
     run = dise("eval", "length", *args, "--block-length", 12, "--output", tmp_path, "--json")
     assert run.code == 0, run.err
     figures = json.loads(run.out)["figures"]
-    assert list(figures) == ["fixed, 12", "fixed, 15", "dise-flexible from 12, K = 1, D = 20", "daedal from 12"]
+    assert list(figures) == [
+        "fixed, 12",
+        "fixed, 15",
+        "dise-flexible from 12, K = 1, D = 20",
+        "daedal from 12",
+    ]
     assert figures["fixed, 15"]["num_tokens"] == 15
     assert all(row["seconds"] > 0 for row in figures.values())
     assert (tmp_path / "length.png").exists()
@@ -96,16 +174,30 @@ def test_length_compares_controllers(dise: Dise, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (("uncertainty", "--dataset", "countdwn"), "unknown data set 'countdwn'. Known: arc-challenge"),
-        (("uncertainty", "--dataset", "countdown-short", "--data", "/no/file.jsonl"), "cannot read --data /no/file.jsonl"),
+        (
+            ("uncertainty", "--dataset", "countdwn"),
+            "unknown data set 'countdwn'. Known: arc-challenge",
+        ),
+        (
+            ("uncertainty", "--dataset", "countdown-short", "--data", "/no/file.jsonl"),
+            "cannot read --data /no/file.jsonl",
+        ),
         (("uncertainty", *SHORT, "--score", "dize"), "unknown scorer 'dize'"),
-        (("uncertainty", *SHORT, "--score", "dise:full:k"), "a scorer is written SCORER:SELECTOR:KEY=VALUE"),
+        (
+            ("uncertainty", *SHORT, "--score", "dise:full:k"),
+            "a scorer is written SCORER:SELECTOR:KEY=VALUE",
+        ),
         (("uncertainty", *SHORT, "--score", "dise", "--score", "dise"), "a scorer is named twice"),
-        (("uncertainty", "--dataset", "countdown-choice", "--limit", "1"), "its answers are ranked, not graded"),
+        (
+            ("uncertainty", "--dataset", "countdown-choice", "--limit", "1"),
+            "its answers are ranked, not graded",
+        ),
         (("likelihood", "--dataset", "countdown-short"), "has no candidates"),
     ],
 )
-def test_bad_input_is_one_line(dise: Dise, tmp_path: Path, args: tuple[object, ...], message: str) -> None:
+def test_bad_input_is_one_line(
+    dise: Dise, tmp_path: Path, args: tuple[object, ...], message: str
+) -> None:
     run = dise("eval", *args, "--output", tmp_path)
     assert (run.code, run.out) == (2, "")
     assert message in run.err
@@ -113,7 +205,15 @@ def test_bad_input_is_one_line(dise: Dise, tmp_path: Path, args: tuple[object, .
 
 def test_data_of_another_shape_is_named_by_row(dise: Dise, tmp_path: Path) -> None:
     (tmp_path / "data.jsonl").write_text('{"input": "1,2", "output": "3"}\n{"question": 1}\n')
-    run = dise("eval", "uncertainty", *SHORT, "--data", tmp_path / "data.jsonl", "--output", tmp_path / "out")
+    run = dise(
+        "eval",
+        "uncertainty",
+        *SHORT,
+        "--data",
+        tmp_path / "data.jsonl",
+        "--output",
+        tmp_path / "out",
+    )
     assert run.code == 2
     assert "row 2 of data.jsonl" in run.err
 
@@ -125,7 +225,9 @@ def test_a_hub_that_cannot_be_read_says_what_to_do(monkeypatch: pytest.MonkeyPat
         raise ConnectionError("no route")
 
     monkeypatch.setattr(HfApi, "dataset_info", refused)
-    with pytest.raises(ModelError, match=r"cannot read openai/gsm8k from the hub: no route. Or give --data FILE"):
+    with pytest.raises(
+        ModelError, match=r"cannot read openai/gsm8k from the hub: no route. Or give --data FILE"
+    ):
         questions.load("gsm8k")
     with pytest.raises(ModelError, match="It is gated: accept its terms"):
         questions.load("gpqa")
@@ -137,23 +239,38 @@ def test_a_hub_that_cannot_be_read_says_what_to_do(monkeypatch: pytest.MonkeyPat
         ("gsm8k", {"question": "Q?", "answer": "work #### 1,234"}, "Q?", 1234, -1),
         ("svamp", {"Body": "B.", "Question": "Q?", "Answer": 51.0}, "B. Q?", 51, -1),
         ("math500", {"problem": "P", "answer": "\\frac{1}{2}"}, "P", "\\frac{1}{2}", -1),
-        ("countdown", {"input": "83,18,75", "output": "10"}, "[83, 18, 75]", [[83, 18, 75], 10], -1),
+        (
+            "countdown",
+            {"input": "83,18,75", "output": "10"},
+            "[83, 18, 75]",
+            [[83, 18, 75], 10],
+            -1,
+        ),
         (
             "arc-challenge",
-            {"id": "x", "question": "Q?", "choices": {"text": ["a", "b"], "label": ["1", "2"]}, "answerKey": "2"},
+            {
+                "id": "x",
+                "question": "Q?",
+                "choices": {"text": ["a", "b"], "label": ["1", "2"]},
+                "answerKey": "2",
+            },
             "Question: Q?\nAnswer:",
             "2",
             1,
         ),
     ],
 )
-def test_rows_become_questions(name: str, row: dict[str, Any], prompt: str, truth: object, right: int) -> None:
+def test_rows_become_questions(
+    name: str, row: dict[str, Any], prompt: str, truth: object, right: int
+) -> None:
     question = DATASETS[name].question(row, 0)
     assert prompt in question.prompt
     assert (question.truth, question.right) == (truth, right)
 
 
-def test_rows_of_the_hub_are_those_of_a_commit_that_the_source_names(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_of_the_hub_are_those_of_a_commit_that_the_source_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     import datasets
     from huggingface_hub import HfApi
 
@@ -163,18 +280,28 @@ def test_rows_of_the_hub_are_those_of_a_commit_that_the_source_names(monkeypatch
         asked.append((*args, options["split"], options["revision"]))
         return [{"question": "Q?", "answer": "2 + 3 = <<2+3=5>>5\n#### 5"}]
 
-    monkeypatch.setattr(HfApi, "dataset_info", lambda *_, revision: SimpleNamespace(sha=f"commit-of-{revision}"))
+    monkeypatch.setattr(
+        HfApi, "dataset_info", lambda *_, revision: SimpleNamespace(sha=f"commit-of-{revision}")
+    )
     monkeypatch.setattr(datasets, "load_dataset", rows)
     loaded = questions.load("gsm8k", revision="v1", shots=questions.Shots(1))
     assert asked == [("openai/gsm8k", "main", split, "commit-of-v1") for split in ("test", "train")]
-    assert loaded.source == "openai/gsm8k main test commit-of-v1; 1 shots of openai/gsm8k main train commit-of-v1"
+    assert (
+        loaded.source
+        == "openai/gsm8k main test commit-of-v1; 1 shots of openai/gsm8k main train commit-of-v1"
+    )
     [question] = loaded.items
     assert question.prompt.count("Q?") == 2
     assert "2 + 3 = 5\n\\boxed{5}\n\n" in question.prompt
 
 
 def test_worked_examples_come_from_a_file(tmp_path: Path) -> None:
-    arc = {"id": "x", "question": "Q?", "choices": {"text": ["a", "b"], "label": ["1", "2"]}, "answerKey": "2"}
+    arc = {
+        "id": "x",
+        "question": "Q?",
+        "choices": {"text": ["a", "b"], "label": ["1", "2"]},
+        "answerKey": "2",
+    }
     svamp = {"Body": "B.", "Question": "Q?", "Answer": 51.0, "Equation": "( 50.0 + 1.0 )"}
     for name, row, example in (
         ("arc-challenge", arc, "Answer: b\n\n"),
@@ -199,7 +326,9 @@ def test_the_papers_figures_stand_beside_its_own_cells() -> None:
 
 
 def test_gpqa_choices_are_shuffled_and_the_right_one_is_known() -> None:
-    row = {"Question": "Q?", "Correct Answer": "yes"} | {f"Incorrect Answer {i}": f"no {i}" for i in (1, 2, 3)}
+    row = {"Question": "Q?", "Correct Answer": "yes"} | {
+        f"Incorrect Answer {i}": f"no {i}" for i in (1, 2, 3)
+    }
     places = set()
     for number in range(20):
         question = DATASETS["gpqa"].question(row, number)
@@ -213,7 +342,10 @@ def test_scorers_of_an_experiment_share_forward_passes() -> None:
     contenders = Contenders.of(["dise:full", "dise:last-10", "dise:response"], llm.catalog)
     calls: list[int] = []
     read = llm.predictor.read
-    llm.predictor.read = lambda reads: (calls.append(len({r.token_ids.tobytes() for r in reads})), read(reads))[1]  # type: ignore[method-assign]
+    llm.predictor.read = lambda reads: (
+        calls.append(len({r.token_ids.tobytes() for r in reads})),
+        read(reads),
+    )[1]  # type: ignore[method-assign]
     [text] = llm.planner.texts("1,2 -> 3", ["1+2=3"], ScoringParams())
     [outcome] = llm.engine.run([contenders.score(text)])
     assert calls == [1]
@@ -225,7 +357,11 @@ def test_a_majority_vote_shares_ties() -> None:
         return {
             "greedy": {"is_correct": True},
             "answers": [
-                {"extracted": text, "is_correct": right, "scores": {"s": {"value": -1.0 - place, "nfe": 1}}}
+                {
+                    "extracted": text,
+                    "is_correct": right,
+                    "scores": {"s": {"value": -1.0 - place, "nfe": 1}},
+                }
                 for place, (text, right) in enumerate(answers)
             ],
         }
@@ -279,13 +415,16 @@ class Slow(ToyPredictor):
 llm = LLM(Slow(), max_num_seqs=4)
 params = SamplingParams(max_tokens=6, temperature=1.0, n=3, block_length=6, seed=0)
 loaded = questions.load("countdown-short", limit=30)
-experiment = Sampled(llm, loaded, Contenders.of(["dise:full", "mc:response:num_samples=2"], llm.catalog), params, "robust")
+contenders = Contenders.of(["dise:full", "mc:response:num_samples=2"], llm.catalog)
+experiment = Sampled(llm, loaded, contenders, params, "robust")
 records = run(experiment, Path(sys.argv[1]), lambda count: None)
 report.uncertainty(experiment, records, Path(sys.argv[1]))
 """
 
 
-def test_killed_at_twenty_random_points_a_run_ends_with_the_same_bytes_and_computes_nothing_twice(tmp_path: Path) -> None:
+def test_killed_at_twenty_random_points_a_run_ends_with_the_same_bytes_and_computes_nothing_twice(
+    tmp_path: Path,
+) -> None:
     straight, killed = tmp_path / "straight", tmp_path / "killed"
     subprocess.run([sys.executable, "-c", RUN, straight], check=True)
     chance = random.Random(0)
@@ -323,12 +462,25 @@ def test_the_catalog_names_every_default_contender() -> None:
 
 
 def test_an_experiment_runs_dreams_sampler(dise: Dise, tmp_path: Path) -> None:
-    sampler = ("--unmasking", "entropy", "--unmasking-setting", "alg_temp=0.1", "--steps", 6, "--eps", 0.001)
+    sampler = (
+        "--unmasking",
+        "entropy",
+        "--unmasking-setting",
+        "alg_temp=0.1",
+        "--steps",
+        6,
+        "--eps",
+        0.001,
+    )
     drawing = ("--temperature", 0.2, "--top-p", 0.95, "--tempered-confidence", "--no-chat")
     asked = ("--dataset", "countdown-short", "--max-tokens", 24, "--block-length", 24, "--limit", 4)
     run = dise("eval", "uncertainty", *asked, *sampler, *drawing, *SCORES, "--output", tmp_path)
     assert run.code == 0, run.err
     params = json.loads((tmp_path / "manifest.json").read_text())["settings"]["params"]
-    assert (params["unmasking"], params["unmasking_settings"], params["steps"]) == ("entropy", {"alg_temp": 0.1}, 6)
+    assert (params["unmasking"], params["unmasking_settings"], params["steps"]) == (
+        "entropy",
+        {"alg_temp": 0.1},
+        6,
+    )
     assert (params["eps"], params["top_p"], params["tempered_confidence"]) == (0.001, 0.95, True)
     assert json.loads((tmp_path / "manifest.json").read_text())["chat"] is False

@@ -1,4 +1,6 @@
-"""The harness's greedy flag and its guided likelihoods, against LLaDA's evaluation written out in float64."""
+"""The harness's greedy flag and its guided likelihoods, against LLaDA's evaluation written out in
+float64.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,13 @@ from lm_eval.api.instance import Instance
 from dise_adapters.hub import read_config
 from dise_app.harness.model import DiseLM
 from dise_core import InputError, Read, Reading
-from tests.reference_llada import ReferenceLLaDA, default_config, random_weights, write_checkpoint, write_tokenizer
+from tests.reference_llada import (
+    ReferenceLLaDA,
+    default_config,
+    random_weights,
+    write_checkpoint,
+    write_tokenizer,
+)
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz "
 MASK = 49
@@ -28,10 +36,14 @@ SCORING = {"scorer": "mc", "selector": "response", "samples": 2}
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     read_config.cache_clear()
     config = default_config()
-    return write_checkpoint(tmp_path_factory.mktemp("llada"), config, random_weights(config, gain=1.3, seed=1))
+    return write_checkpoint(
+        tmp_path_factory.mktemp("llada"), config, random_weights(config, gain=1.3, seed=1)
+    )
 
 
-def guided_logits(model: ReferenceLLaDA, ids: list[int], prompt_length: int, scale: float) -> Tensor:
+def guided_logits(
+    model: ReferenceLLaDA, ids: list[int], prompt_length: int, scale: float
+) -> Tensor:
     """Return LLaDA's guided logits [N, rows] of one text."""
     logits = model.logits(ids)
     if scale > 0:
@@ -41,7 +53,9 @@ def guided_logits(model: ReferenceLLaDA, ids: list[int], prompt_length: int, sca
 
 
 def naive_fill(model: ReferenceLLaDA, prompt: list[int], length: int, scale: float) -> list[int]:
-    """Return what LLaDA's suffix_greedy_prediction compares a target with: one token a pass, the surest one."""
+    """Return what LLaDA's suffix_greedy_prediction compares a target with: one token a pass, the
+    surest one.
+    """
     ids = prompt + [MASK] * length
     for _ in range(length):
         logits = guided_logits(model, ids, len(prompt), scale)
@@ -62,7 +76,9 @@ def encode(text: str) -> list[int]:
 
 
 def cases(model: ReferenceLLaDA, scale: float) -> list[tuple[str, str, bool]]:
-    """Return (context, continuation, is greedy): what the naive loop writes, and the same with one letter changed."""
+    """Return (context, continuation, is greedy): what the naive loop writes, and the same with one
+    letter changed.
+    """
     found = []
     for context in CONTEXTS + [first + second for first in CONTEXTS for second in CONTEXTS]:
         for length in (1, 2, 3):
@@ -81,12 +97,18 @@ def test_the_greedy_flag_is_that_of_lladas_evaluation(folder: Path, scale: float
     wanted = cases(ReferenceLLaDA(folder, torch.float64), scale)
     assert sum(len(text) >= 2 for _, text, is_greedy in wanted if is_greedy) >= 5
     model = DiseLM(str(folder), cfg_scale=scale, **SCORING)  # type: ignore[arg-type]
-    answers = model.loglikelihood([request(context, text) for context, text, _ in wanted], disable_tqdm=True)
+    answers = model.loglikelihood(
+        [request(context, text) for context, text, _ in wanted], disable_tqdm=True
+    )
     assert [is_greedy for _, is_greedy in answers] == [is_greedy for _, _, is_greedy in wanted]
 
 
 def test_a_continuation_that_is_greedy_unguided_need_not_be_so_guided(folder: Path) -> None:
-    unguided = [(context, text) for context, text, is_greedy in cases(ReferenceLLaDA(folder, torch.float64), 0) if is_greedy]
+    unguided = [
+        (context, text)
+        for context, text, is_greedy in cases(ReferenceLLaDA(folder, torch.float64), 0)
+        if is_greedy
+    ]
     model = DiseLM(str(folder), cfg=1.5, **SCORING)  # type: ignore[arg-type]
     answers = model.loglikelihood([request(*pair) for pair in unguided], disable_tqdm=True)
     assert not all(is_greedy for _, is_greedy in answers)
@@ -95,9 +117,13 @@ def test_a_continuation_that_is_greedy_unguided_need_not_be_so_guided(folder: Pa
 def test_the_first_wrong_token_ends_the_check_and_the_flag_can_be_left_out(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """DiSE reads the text once; a right continuation of n tokens adds n passes, one that is wrong at once adds one."""
+    """DiSE reads the text once; a right continuation of n tokens adds n passes, one that is wrong
+    at once adds one.
+    """
     reference = ReferenceLLaDA(folder, torch.float64)
-    context, right = next((it, text) for it, text, is_greedy in cases(reference, 0) if is_greedy and len(text) == 3)
+    context, right = next(
+        (it, text) for it, text, is_greedy in cases(reference, 0) if is_greedy and len(text) == 3
+    )
     wrong = LETTERS[(naive_fill(reference, encode(context), 1, 0)[0] + 1) % 26]
     for settings, text, num_passes, flag in (
         ({}, right, 4, True),
@@ -127,9 +153,13 @@ def watch(model: DiseLM) -> list[bytes]:
 
 @pytest.mark.parametrize("scorer", ["mc", "mc-llada", "mc-dream"])
 def test_guided_likelihoods_are_lladas_for_the_same_maskings(folder: Path, scorer: str) -> None:
-    """The maskings are those that the scorer draws; log-probabilities, weights and mean are taken here, in float64."""
+    """The maskings are those that the scorer draws; log-probabilities, weights and mean are taken
+    here, in float64.
+    """
     scale, prompt, response = 0.8, encode("to be or"), encode(" not to be")
-    model = DiseLM(str(folder), scorer=scorer, selector="response", mc_num=16, cfg=scale, is_check_greedy=False)
+    model = DiseLM(
+        str(folder), scorer=scorer, selector="response", mc_num=16, cfg=scale, is_check_greedy=False
+    )
     maskings: list[Read] = []
     read = model._llm.predictor.read
 
@@ -153,16 +183,22 @@ def test_guided_likelihoods_are_lladas_for_the_same_maskings(folder: Path, score
 
 
 def weights_of(model: DiseLM, maskings: list[Read], ids: list[int], num_tokens: int) -> list[float]:
-    """Return the weight of each sample: tokens / masked tokens, or for Dream 1 / t by its own random numbers."""
+    """Return the weight of each sample: tokens / masked tokens, or for Dream 1 / t by its own
+    random numbers.
+    """
     if model._scoring.scorer != "mc-dream":
         return [num_tokens / len(masking.positions) for masking in maskings]
     from dise_core.noise import Noise
 
-    drawn = list(model._scorer.samples(num_tokens, Noise.for_request(0, np.array(ids), 0).generator()))  # type: ignore[attr-defined]
+    drawn = list(
+        model._scorer.samples(num_tokens, Noise.for_request(0, np.array(ids), 0).generator())
+    )  # type: ignore[attr-defined]
     return [sample.weight for sample in drawn if sample.is_masked.any()]
 
 
-def test_guidance_changes_the_likelihood_and_a_scorer_without_it_is_refused_at_the_first_request(folder: Path) -> None:
+def test_guidance_changes_the_likelihood_and_a_scorer_without_it_is_refused_at_the_first_request(
+    folder: Path,
+) -> None:
     plain, guided = (
         DiseLM(str(folder), is_check_greedy=False, cfg_scale=scale, **SCORING).loglikelihood(  # type: ignore[arg-type]
             [request("to be or", " not")], disable_tqdm=True
@@ -192,12 +228,20 @@ def test_lladas_names_are_ours_and_two_names_of_one_setting_are_refused(folder: 
         DiseLM(str(folder), is_check_greedy="no")  # type: ignore[arg-type]
 
 
-def test_a_causal_models_flag_is_that_of_its_own_likeliest_tokens_in_the_pass_that_scores(tmp_path: Path) -> None:
+def test_a_causal_models_flag_is_that_of_its_own_likeliest_tokens_in_the_pass_that_scores(
+    tmp_path: Path,
+) -> None:
     from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
     read_config.cache_clear()
     torch.manual_seed(0)
-    config = LlamaConfig(vocab_size=50, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=48)
+    config = LlamaConfig(
+        vocab_size=50,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=48,
+    )
     model = LlamaForCausalLM(config)
     for weight in model.parameters():
         torch.nn.init.normal_(weight, std=0.3)
@@ -218,6 +262,8 @@ def test_a_causal_models_flag_is_that_of_its_own_likeliest_tokens_in_the_pass_th
     assert {is_greedy for _, _, is_greedy in wanted} == {True, False}
     lm = DiseLM(str(tmp_path), scorer="ar-perplexity")
     seen = watch(lm)
-    answers = lm.loglikelihood([request(context, text) for context, text, _ in wanted], disable_tqdm=True)
+    answers = lm.loglikelihood(
+        [request(context, text) for context, text, _ in wanted], disable_tqdm=True
+    )
     assert [is_greedy for _, is_greedy in answers] == [is_greedy for _, _, is_greedy in wanted]
     assert len(seen) == len(wanted)
