@@ -49,7 +49,7 @@ class Naive:
         with patch("dise_adapters.loading.LlamaForward.covers", return_value=False):
             predictor: Any = LLM(model).predictor
         self.body, self.head = predictor._reader._forward._model, predictor._reader._head
-        self._mask_id = predictor.special.mask_id
+        self._mask_id = predictor.info.special.mask_id
 
     def logits(self, ids: list[int]) -> torch.Tensor:
         """Return all logits of a text, float32 [N, V]."""

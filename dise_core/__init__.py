@@ -3,15 +3,17 @@
 from dise_core.async_llm import AsyncLLM, CanvasUpdate
 from dise_core.errors import DiseError, InputError, ModelError, PluginError
 from dise_core.hookspecs import hookimpl
-from dise_core.interfaces import (
-    LengthController,
-    MaskPredictor,
-    Scorer,
-    Selector,
-    UnmaskingPolicy,
-    UnmaskingStep,
-)
+from dise_core.interfaces import LengthController, Scorer, Selector, UnmaskingPolicy, UnmaskingStep
 from dise_core.llm import LLM
+from dise_core.model import (
+    Attention,
+    Bidirectional,
+    BlockCausal,
+    Causal,
+    MaskPredictor,
+    ModelInfo,
+    Tokenizer,
+)
 from dise_core.outputs import CompletionOutput, RequestOutput, Score, Token, Usage
 from dise_core.params import EngineConfig, SamplingParams, ScoringParams
 from dise_core.reading import (
@@ -25,21 +27,26 @@ from dise_core.reading import (
     drive,
     gather,
 )
-from dise_core.sequence import TokenSequence
+from dise_core.sequence import SpecialTokens, TokenSequence
 
 __all__ = [
     "AsyncLLM",
-    "CanvasUpdate",
-    "LLM",
+    "Attention",
+    "Bidirectional",
+    "BlockCausal",
     "Candidates",
+    "CanvasUpdate",
+    "Causal",
     "CompletionOutput",
     "DiseError",
     "Distribution",
     "EngineConfig",
     "InputError",
+    "LLM",
     "LengthController",
     "MaskPredictor",
     "ModelError",
+    "ModelInfo",
     "Plan",
     "PluginError",
     "Read",
@@ -50,9 +57,11 @@ __all__ = [
     "Scorer",
     "ScoringParams",
     "Selector",
+    "SpecialTokens",
     "Token",
     "TokenLogProbs",
     "TokenSequence",
+    "Tokenizer",
     "TopLogProbs",
     "UnmaskingPolicy",
     "UnmaskingStep",

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
 
-from dise_core.interfaces import MaskPredictor
+from dise_core.model import MaskPredictor
 from dise_core.outputs import CompletionOutput, Generation, RequestOutput, Token, Usage
 from dise_core.params import SamplingParams, ScoringParams
 from dise_core.prompts import GivenPrompt
@@ -62,7 +62,7 @@ class Answers:
         num_written = sum(len(generation.sequence.text_positions) for generation in generations)
         usage = Usage(len(prompt.ids), num_written, cost.nfe, cost.computed, seconds=0.0)
         return RequestOutput(
-            prompt.text, tuple(prompt.ids.tolist()), self.predictor.name, tuple(outputs), usage
+            prompt.text, tuple(prompt.ids.tolist()), self.predictor.info.name, tuple(outputs), usage
         )
 
     def _output(

@@ -14,8 +14,8 @@ from dise_core.answers import with_seconds
 from dise_core.arrays import Ids
 from dise_core.catalog import Catalog
 from dise_core.engine import AsyncEngine, Engine
-from dise_core.interfaces import MaskPredictor
 from dise_core.llm import LLM
+from dise_core.model import MaskPredictor
 from dise_core.outputs import RequestOutput
 from dise_core.params import EngineOptions, SamplingParams, ScoringParams
 from dise_core.planner import Planner
@@ -198,7 +198,7 @@ class _Canvases:
 
     def update(self, read: Read, canvas: Canvas) -> CanvasUpdate | None:
         """Return what a read's canvas shows that the one before did not; None if nothing."""
-        mask_id, tokenizer = self._predictor.special.mask_id, self._predictor.tokenizer
+        mask_id, tokenizer = self._predictor.info.special.mask_id, self._predictor.tokenizer
         now = read.token_ids[canvas.start :]
         before = self._last.get(canvas.sample)
         self._last[canvas.sample] = now

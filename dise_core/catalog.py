@@ -11,14 +11,8 @@ from pydantic import ValidationError
 
 from dise_core.claims import choose
 from dise_core.errors import InputError, UnknownNameError
-from dise_core.interfaces import (
-    LengthController,
-    MaskPredictor,
-    Scorer,
-    Selector,
-    Strategy,
-    UnmaskingPolicy,
-)
+from dise_core.interfaces import LengthController, Scorer, Selector, Strategy, UnmaskingPolicy
+from dise_core.model import MaskPredictor
 from dise_core.params import EngineConfig, input_error
 from dise_core.selection import Union
 

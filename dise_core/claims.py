@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from dise_core.errors import DiseError, InputError, ModelError, UnknownNameError
-from dise_core.interfaces import MaskPredictor
+from dise_core.model import MaskPredictor
 
 if TYPE_CHECKING:
     from dise_core.catalog import Entry

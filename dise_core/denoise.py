@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dise_core.arrays import Ids
+from dise_core.blocks import BlockGrid
 from dise_core.errors import InputError, PlanError
 from dise_core.interfaces import UnmaskingPolicy, UnmaskingStep
 from dise_core.noise import Noise
@@ -27,7 +28,7 @@ from dise_core.reading import (
     Readout,
 )
 from dise_core.schedule import Schedule, at_rate, in_steps, in_time, share
-from dise_core.sequence import SpecialTokens, TokenSequence, Translate
+from dise_core.sequence import BlockOrigin, SpecialTokens, TokenSequence, Translate
 
 MAX_IDLE_STEPS = 100
 """Steps in a row in which a policy may commit nothing. One that draws at random may, now and then.
@@ -74,6 +75,7 @@ class Denoiser:
     slot: CacheSlot = field(default_factory=CacheSlot)
     is_tempered: bool = False
     unranked: tuple[int, ...] = ()
+    origin: BlockOrigin = "response"
 
     @property
     def mask_id(self) -> int:
@@ -95,9 +97,8 @@ class Denoiser:
 
     def text(self, ids: Ids, prompt_length: int) -> TokenSequence:
         """Return ids [N] as a text whose first prompt_length tokens are the prompt."""
-        return TokenSequence(
-            ids, prompt_length, self.special, self.block_length, self.translate, self.max_length
-        )
+        settings = (self.block_length, self.translate, self.max_length, self.origin)
+        return TokenSequence(ids, prompt_length, self.special, *settings)
 
     def masks(self, count: int) -> Ids:
         """Return `count` mask ids, int64 [count]."""
@@ -121,7 +122,8 @@ class Denoiser:
         """Return a plan of canvas, int64 [N], with every mask from `start` on filled; the argument
         stays unchanged.
 
-        Blocks of block_length count from `start`; the last may be shorter. `steps` are spread over
+        Blocks of block_length count from `start`, or from the text's own where `origin` says so;
+        the first and the last may be shorter. `steps` are spread over
         the blocks that hold a mask; None takes `rate` tokens a step. Denoising steps count from
         `first_step`, which keys the sampling noise, so a second pass over one request must begin
         where it draws anew.
@@ -220,10 +222,9 @@ class Denoiser:
 
     def _blocks(self, canvas: Ids, start: int) -> Iterator[Ids]:
         """Yield the masked positions of each block that has any."""
-        for first in range(start, len(canvas), self.block_length):
-            masked = first + np.flatnonzero(
-                canvas[first : first + self.block_length] == self.mask_id
-            )
+        grid = BlockGrid(self.block_length, start if self.origin == "response" else 0)
+        for first, last in grid.spans(start, len(canvas)):
+            masked = first + np.flatnonzero(canvas[first:last] == self.mask_id)
             if len(masked):
                 yield masked
 

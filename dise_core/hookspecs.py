@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 import pluggy
 
-from dise_core.interfaces import LengthController, MaskPredictor, Scorer, Selector, UnmaskingPolicy
+from dise_core.interfaces import LengthController, Scorer, Selector, UnmaskingPolicy
+from dise_core.model import MaskPredictor
 
 PROJECT = "dise"
 

@@ -1,7 +1,7 @@
-"""The five things that can be replaced: selectors, scorers, length controllers, unmasking policies,
-mask predictors.
+"""What can be replaced beside the model: selectors, scorers, length controllers, unmasking
+policies.
 
-The first four are strategies: frozen pydantic models whose fields are their settings, so unknown
+All are strategies: frozen pydantic models whose fields are their settings, so unknown
 settings fail and no request's state can live in them. Override the abstract methods, nothing else,
 and register the class in a plugin.
 """
@@ -9,21 +9,19 @@ and register the class in a plugin.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from dise_core.arrays import Floats, Ids, Mask
 from dise_core.noise import Noise
 from dise_core.outputs import Generation, Score
-from dise_core.reading import CacheHint, Confidence, Plan, Read, Reading
-from dise_core.sequence import SpecialTokens, TokenSequence
+from dise_core.reading import Confidence, Plan
+from dise_core.sequence import TokenSequence
 
 if TYPE_CHECKING:
     from dise_core.denoise import Denoiser
-    from dise_core.params import EngineConfig
     from dise_core.scoring import SequenceScorer
 
 
@@ -110,123 +108,4 @@ class UnmaskingPolicy(Strategy):
     def choose(self, step: UnmaskingStep) -> Ids:
         """Return indices into step.positions, int64, each at most once; at least one where the
         policy uses the quota.
-        """
-
-
-class Tokenizer(ABC):
-    """Turns text into ids and back."""
-
-    @property
-    @abstractmethod
-    def has_chat_template(self) -> bool:
-        """True if `chat_text` works."""
-
-    @abstractmethod
-    def encode(self, text: str) -> Ids:
-        """Return the ids of a text as it is, without special tokens around it, int64 [N].
-
-        Raises InputError for characters that the vocabulary lacks.
-        """
-
-    @abstractmethod
-    def chat_text(
-        self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True
-    ) -> str:
-        """Return a conversation as the model's chat template writes it, up to where the model
-        answers.
-
-        Raises InputError for messages that the template refuses.
-        """
-
-    def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> Ids:
-        """Return the ids of a conversation up to where the model answers, int64 [N]."""
-        return self.encode(self.chat_text(messages))
-
-    @property
-    @abstractmethod
-    def start_ids(self) -> Ids:
-        """The ids that stand before a text without a chat template, int64 [0] or [1]: the
-        begin-of-text token.
-        """
-
-    @abstractmethod
-    def decode(self, ids: Ids) -> str:
-        """Return the text of ids, special tokens left out."""
-
-    @abstractmethod
-    def token_text(self, token_id: int) -> str:
-        """Return one token as text, special tokens by their name."""
-
-
-class CacheRoom(Protocol):
-    """Where a predictor keeps keys and values, as the engine sees it: texts that find no room wait
-    for some.
-    """
-
-    @property
-    def num_free(self) -> int:
-        """Tokens for which there is room."""
-
-    def missing(self, hint: CacheHint, length: int) -> int:
-        """Return for how many more tokens there must be room to keep a text of that length; 0 where
-        it never could be.
-        """
-
-
-class MaskPredictor(ABC):
-    """A loaded model that answers Reads."""
-
-    name: str
-    """How the user named the model."""
-
-    tokenizer: Tokenizer
-    special: SpecialTokens
-
-    vocab_size: int
-    """Token ids are below this."""
-
-    max_length: int
-    """The longest sequence that the model takes, in tokens."""
-
-    is_causal: bool = False
-    """True for an auto-regressive model: it answers position i from the tokens before it, and
-    position 0 never.
-    """
-
-    tempered_confidence: bool = False
-    """Whether its published sampler ranks candidates by the distribution that they are drawn from.
-    """
-
-    room: CacheRoom | None = None
-    """Where it keeps what a Read's cache hint allows; None for a predictor without a cache."""
-
-    @classmethod
-    @abstractmethod
-    def claims(cls, model: str) -> bool:
-        """Return whether this adapter can load the model (a name, folder or hub id): False for one
-        that it cannot know.
-
-        Reads no weights, and asks the hub for nothing but a hub id's config.json.
-        """
-
-    @classmethod
-    def explain(cls, model: str) -> str | None:  # noqa: ARG003
-        """Return, in one sentence, what this adapter knows of a model that no adapter claims; None
-        knows nothing.
-
-        Raises the InputError or ModelError that keeps it from knowing: there is no such folder, the
-        hub does not answer.
-        """
-        return None
-
-    @classmethod
-    @abstractmethod
-    def load(cls, model: str, config: EngineConfig) -> Self:
-        """Load the model. Raises ModelError with one line that says what to do."""
-
-    @abstractmethod
-    def read(self, reads: Sequence[Read]) -> Sequence[Reading]:
-        """Answer the reads, in their order; a read alone and among others gets the same answer.
-
-        Token ids are in [0, vocab_size) and rows no longer than max_length: the engine has checked.
         """

@@ -9,7 +9,7 @@ from dise_core.answers import with_seconds
 from dise_core.catalog import Catalog
 from dise_core.engine import Engine, Outcome
 from dise_core.errors import InputError
-from dise_core.interfaces import MaskPredictor
+from dise_core.model import MaskPredictor
 from dise_core.outputs import RequestOutput
 from dise_core.params import EngineConfig, EngineOptions, SamplingParams, ScoringParams
 from dise_core.planner import Planner
@@ -50,7 +50,7 @@ class LLM:
         self.catalog = catalog or installed_catalog()
         self.predictor = self._loaded(model, self.config)
         predictors = {"target": self.predictor}
-        if judge is not None or self.predictor.is_causal:
+        if judge is not None or self.predictor.info.is_autoregressive:
             predictors["judge"] = self.predictor if judge is None else self._loaded_judge(judge)
         self.planner = Planner(predictors, self.catalog)
         self.engine = Engine(predictors, self.config)
@@ -129,8 +129,8 @@ class LLM:
         judge = self._loaded(
             model, self.config.model_copy(update={"revision": None, "adapter": None})
         )
-        if not judge.is_causal:
-            raise InputError(f"judge {judge.name!r} is no auto-regressive model", "judge")
+        if not judge.info.is_autoregressive:
+            raise InputError(f"judge {judge.info.name!r} is no auto-regressive model", "judge")
         return judge
 
     def _loaded(self, model: str | MaskPredictor, config: EngineConfig) -> MaskPredictor:

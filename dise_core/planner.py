@@ -11,7 +11,8 @@ from dise_core.arrays import Ids
 from dise_core.catalog import Catalog
 from dise_core.denoise import Denoiser
 from dise_core.errors import InputError
-from dise_core.interfaces import MaskPredictor, Scorer, UnmaskingPolicy
+from dise_core.interfaces import Scorer, UnmaskingPolicy
+from dise_core.model import MaskPredictor
 from dise_core.noise import Noise, drawn_seed
 from dise_core.outputs import Generation, RequestOutput
 from dise_core.params import SamplingParams, ScoringParams
@@ -164,10 +165,11 @@ class Planner:
                 "(judge=...)",
                 "judge",
             )
-        if scorer.asks == "target" and self.predictor.is_causal:
+        if scorer.asks == "target" and self.predictor.info.is_autoregressive:
             raise InputError(
-                f"scorer {name!r} needs a diffusion language model, and {self.predictor.name!r} is "
-                "auto-regressive; score with 'ar-perplexity', or use another model",
+                f"scorer {name!r} needs a diffusion language model, and "
+                f"{self.predictor.info.name!r} is auto-regressive; score with 'ar-perplexity', "
+                "or use another model",
                 "scorer",
             )
 
@@ -220,14 +222,15 @@ class Planner:
     def _denoiser(
         self, prompt: GivenPrompt, params: SamplingParams, policy: UnmaskingPolicy, sample: int
     ) -> Denoiser:
-        forbidden = self._forbidden(params)
+        info, forbidden = self.predictor.info, self._forbidden(params)
         is_tempered = params.tempered_confidence
         return Denoiser(
-            special=self.predictor.special,
+            special=info.special,
             policy=policy,
             noise=Noise.for_request(params.seed or 0, prompt.ids, sample),
             max_tokens=params.max_tokens,
-            max_length=self.predictor.max_length,
+            max_length=info.max_length,
+            origin=info.block_origin,
             block_length=params.block_length,
             tokens_per_step=params.tokens_per_step,
             steps=params.steps,
@@ -241,7 +244,7 @@ class Planner:
             sample=sample,
             cache=params.cache,
             early_exit=params.early_exit,
-            is_tempered=self.predictor.tempered_confidence if is_tempered is None else is_tempered,
+            is_tempered=info.tempered_confidence if is_tempered is None else is_tempered,
             unranked=self._unranked(params),
         )
 
@@ -249,12 +252,17 @@ class Planner:
         """Return the ids that are never written, beside the mask. Raises InputError if none is
         left.
         """
-        special = self.predictor.special
+        special = self.predictor.info.special
         check_token_ids(
-            as_ids(params.forbidden_token_ids), self.predictor.vocab_size, "forbidden_token_ids"
+            as_ids(params.forbidden_token_ids),
+            self.predictor.info.vocab_size,
+            "forbidden_token_ids",
         )
         end = () if special.eos_id is None or not params.logits_eos_inf else (special.eos_id,)
-        if len({special.mask_id, *params.forbidden_token_ids, *end}) == self.predictor.vocab_size:
+        if (
+            len({special.mask_id, *params.forbidden_token_ids, *end})
+            == self.predictor.info.vocab_size
+        ):
             raise InputError(
                 "every token is forbidden, so none could be written", "forbidden_token_ids"
             )
@@ -264,11 +272,11 @@ class Planner:
         """Return the end tokens that count for nothing in the confidences. Raises InputError for a
         model without any.
         """
-        special = self.predictor.special
+        special = self.predictor.info.special
         for name in ("logits_eos_inf", "confidence_eos_eot_inf"):
             if getattr(params, name) and special.eos_id is None:
                 raise InputError(
-                    f"{name} needs an end token, and {self.predictor.name!r} has none", name
+                    f"{name} needs an end token, and {self.predictor.info.name!r} has none", name
                 )
         if params.confidence_eos_eot_inf:
             return tuple(sorted(special.eos_ids))

@@ -15,7 +15,8 @@ import pluggy
 from dise_core import hookspecs
 from dise_core.catalog import OWN_DISTRIBUTION, Catalog, Entry
 from dise_core.errors import PluginError
-from dise_core.interfaces import LengthController, MaskPredictor, Scorer, Selector, UnmaskingPolicy
+from dise_core.interfaces import LengthController, Scorer, Selector, UnmaskingPolicy
+from dise_core.model import MaskPredictor
 
 HOOKS: Mapping[str, type[object]] = {
     "dise_selectors": Selector,

@@ -12,7 +12,7 @@ import numpy as np
 
 from dise_core.arrays import Ids
 from dise_core.errors import InputError, TooLongError
-from dise_core.interfaces import MaskPredictor
+from dise_core.model import MaskPredictor
 from dise_core.sequence import TokenSequence, Translate, as_ids, check_token_ids
 
 Prompt = str | Sequence[int]
@@ -56,7 +56,8 @@ class Prompts:
             return GivenPrompt(self.encode(prompt))
         if chat and not tokenizer.has_chat_template:
             raise InputError(
-                f"model {self.predictor.name!r} has no chat template; use --no-chat (chat=False)",
+                f"model {self.predictor.info.name!r} has no chat template; use --no-chat "
+                "(chat=False)",
                 "chat",
             )
         if not prompt.strip():
@@ -73,7 +74,10 @@ class Prompts:
         if len(prompt):
             return self.read(prompt, chat)
         return GivenPrompt(
-            self.predictor.tokenizer.start_ids if self.predictor.is_causal else as_ids([]), ""
+            self.predictor.tokenizer.start_ids
+            if self.predictor.info.is_autoregressive
+            else as_ids([]),
+            "",
         )
 
     def conversation(self, messages: Sequence[Message]) -> GivenPrompt:
@@ -92,7 +96,7 @@ class Prompts:
         if isinstance(text, str):
             return self.predictor.tokenizer.encode(text)
         ids = as_ids(text)
-        check_token_ids(ids, self.predictor.vocab_size)
+        check_token_ids(ids, self.predictor.info.vocab_size)
         return ids
 
     def finished(self, prompt: GivenPrompt, response: Prompt, block_length: int) -> TokenSequence:
@@ -102,11 +106,10 @@ class Prompts:
         response_ids = self.encode(response)
         if len(response_ids) == 0:
             raise InputError("the response is empty: it needs at least one token", "response")
-        special, limit = self.predictor.special, self.predictor.max_length
+        special, limit = self.predictor.info.special, self.predictor.info.max_length
         translate = self.translation(prompt)
-        sequence = TokenSequence.of(
-            prompt.ids, response_ids, special, block_length, translate, limit
-        )
+        settings = (special, block_length, translate, limit, self.predictor.info.block_origin)
+        sequence = TokenSequence.of(prompt.ids, response_ids, *settings)
         self._refuse_masks(sequence.ids)
         self._refuse_longer(len(sequence), f"a text of {len(sequence)} tokens")
         return sequence
@@ -142,19 +145,22 @@ class Prompts:
             response_ids = its.encode(mine.decode(sequence.ids[sequence.text_positions]))
             if len(response_ids) == 0:
                 raise InputError(
-                    f"the tokenizer of {other.name!r} makes no token of the response", "response"
+                    f"the tokenizer of {other.info.name!r} makes no token of the response",
+                    "response",
                 )
-            if (num_tokens := len(prompt_ids) + len(response_ids)) > other.max_length:
+            if (num_tokens := len(prompt_ids) + len(response_ids)) > other.info.max_length:
                 raise TooLongError(
-                    f"a text of {num_tokens} tokens is longer than the limit of {other.name!r}: "
-                    f"{other.max_length}"
+                    f"a text of {num_tokens} tokens is longer than the limit of "
+                    f"{other.info.name!r}: {other.info.max_length}"
                 )
-            return TokenSequence.of(prompt_ids, response_ids, other.special, sequence.block_length)
+            return TokenSequence.of(
+                prompt_ids, response_ids, other.info.special, sequence.block_length
+            )
 
         return translate
 
     def _refuse_masks(self, ids: Ids) -> None:
-        masks = np.flatnonzero(ids == self.predictor.special.mask_id)
+        masks = np.flatnonzero(ids == self.predictor.info.special.mask_id)
         if len(masks):
             name = self.predictor.tokenizer.token_text(int(ids[masks[0]]))
             raise InputError(
@@ -163,10 +169,8 @@ class Prompts:
             )
 
     def _refuse_longer(self, num_tokens: int, what: str) -> None:
-        if num_tokens > self.predictor.max_length:
-            raise TooLongError(
-                f"{what} is longer than the model's limit of {self.predictor.max_length} tokens"
-            )
+        if num_tokens > (limit := self.predictor.info.max_length):
+            raise TooLongError(f"{what} is longer than the model's limit of {limit} tokens")
 
 
 def several(prompts: Prompt | Sequence[Prompt], parameter: str) -> list[Prompt]:

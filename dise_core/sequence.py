@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 
 from dise_core.arrays import Ids, Mask
+from dise_core.blocks import BlockGrid
 from dise_core.errors import InputError
+
+BlockOrigin = Literal["response", "text"]
+"""Where blocks begin to count: at the response's start, or at the text's, prompt included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +40,8 @@ class TokenSequence:
     """The text X = [P; R] of the paper.
 
     ids: int64 [N]; the first `prompt_length` of them are the prompt, the rest the response.
-    `block_length` is the length of the blocks in which the response was written; blocks count from
-    the start of the response. `translate` puts the text into another model's tokens, where another
+    `block_length` is the length of the blocks in which the response was written; `origin` says
+    where they begin to count. `translate` puts the text into another model's tokens, where another
     model is loaded. `max_length`: the longest text that the model takes, where it is known.
     """
 
@@ -46,6 +51,7 @@ class TokenSequence:
     block_length: int = 32
     translate: Translate | None = None
     max_length: int | None = None
+    origin: BlockOrigin = "response"
 
     def __post_init__(self) -> None:
         if not 0 <= self.prompt_length <= len(self.ids):
@@ -62,10 +68,11 @@ class TokenSequence:
         block_length: int,
         translate: Translate | None = None,
         max_length: int | None = None,
+        origin: BlockOrigin = "response",
     ) -> TokenSequence:
         """Return [P; R]."""
         ids = np.concatenate([as_ids(prompt_ids), as_ids(response_ids)])
-        return cls(ids, len(prompt_ids), special, block_length, translate, max_length)
+        return cls(ids, len(prompt_ids), special, block_length, translate, max_length, origin)
 
     def in_tokens_of(self, predictor: str) -> TokenSequence:
         """Return the same text in the tokens, and the chat template, of another loaded model such
@@ -83,6 +90,11 @@ class TokenSequence:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    @property
+    def blocks(self) -> BlockGrid:
+        """The grid of blocks over the text's positions."""
+        return BlockGrid(self.block_length, self.prompt_length if self.origin == "response" else 0)
 
     @property
     def prompt(self) -> Ids:

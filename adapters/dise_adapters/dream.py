@@ -15,7 +15,7 @@ from dise_adapters.engines import Reader, open_reader
 from dise_adapters.hub import config_if_any, model_folder, read_config
 from dise_adapters.tokenizer import FastTokenizer
 from dise_core.errors import CheckpointError
-from dise_core.interfaces import MaskPredictor
+from dise_core.model import MaskPredictor, ModelInfo
 from dise_core.params import EngineConfig
 from dise_core.reading import Read, Reading
 
@@ -42,8 +42,6 @@ QWEN2_FIELDS = (
 class DreamPredictor(MaskPredictor):
     """A loaded checkpoint in Dream's format."""
 
-    tempered_confidence = True
-
     @classmethod
     def claims(cls, model: str) -> bool:
         """Return whether `model` is a folder or hub id whose config.json says model_type
@@ -69,17 +67,16 @@ class DreamPredictor(MaskPredictor):
 
         fields = read_config(str(folder)) or {}
         qwen2 = qwen2_config(fields, folder)
-        self.name = name
         self.tokenizer = _tokenizer(folder)
-        self.special = special_tokens(fields, self.tokenizer, END_TOKENS)
-        if self.tokenizer.id_of(MASK_TOKEN) not in (None, self.special.mask_id):
+        special = special_tokens(fields, self.tokenizer, END_TOKENS)
+        if self.tokenizer.id_of(MASK_TOKEN) not in (None, special.mask_id):
             raise CheckpointError(
-                f"{folder}/config.json: mask_token_id={self.special.mask_id} is not {MASK_TOKEN}, "
+                f"{folder}/config.json: mask_token_id={special.mask_id} is not {MASK_TOKEN}, "
                 "which is "
                 f"{self.tokenizer.id_of(MASK_TOKEN)} in the tokenizer's files"
             )
-        self.vocab_size = qwen2["vocab_size"]
-        self.max_length = qwen2["max_position_embeddings"]
+        sizes = qwen2["vocab_size"], qwen2["max_position_embeddings"]
+        self.info = ModelInfo(name, *sizes, special, tempered_confidence=True)
         self._reader = reader or open_reader(
             Qwen2ForCausalLM, folder, config, "previous", model_config=Qwen2Config(**qwen2)
         )

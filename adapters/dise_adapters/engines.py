@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from dise_core.interfaces import CacheRoom
+from dise_core.model import CacheRoom
 from dise_core.params import EngineConfig
 from dise_core.reading import Read, Reading
 

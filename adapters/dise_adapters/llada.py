@@ -14,7 +14,7 @@ from dise_adapters.checkpoint import number, refuse_variants, special_tokens, wh
 from dise_adapters.engines import Reader, open_reader
 from dise_adapters.hub import config_if_any, model_folder, read_config
 from dise_adapters.tokenizer import FastTokenizer
-from dise_core.interfaces import MaskPredictor
+from dise_core.model import MaskPredictor, ModelInfo
 from dise_core.params import EngineConfig
 from dise_core.reading import Read, Reading
 
@@ -86,11 +86,9 @@ class LLaDAPredictor(MaskPredictor):
 
         fields = read_config(str(folder)) or {}
         llama = llama_config(fields, folder)
-        self.name = name
         self.tokenizer = FastTokenizer.from_folder(folder)
-        self.special = special_tokens(fields, self.tokenizer, END_TOKENS)
-        self.vocab_size = llama["vocab_size"]
-        self.max_length = llama["max_position_embeddings"]
+        special = special_tokens(fields, self.tokenizer, END_TOKENS)
+        self.info = ModelInfo(name, llama["vocab_size"], llama["max_position_embeddings"], special)
         self._reader = reader or open_reader(
             LlamaForCausalLM,
             folder,

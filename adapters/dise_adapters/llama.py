@@ -15,7 +15,7 @@ from dise_adapters.engines import Reader, open_reader
 from dise_adapters.hub import config_if_any, is_gguf, model_folder, read_config
 from dise_adapters.tokenizer import FastTokenizer
 from dise_core.errors import CheckpointError, InputError, ModelError
-from dise_core.interfaces import MaskPredictor
+from dise_core.model import Causal, MaskPredictor, ModelInfo
 from dise_core.params import EngineConfig
 from dise_core.reading import Read, Reading
 from dise_core.sequence import SpecialTokens
@@ -23,8 +23,6 @@ from dise_core.sequence import SpecialTokens
 
 class LlamaPredictor(MaskPredictor):
     """A loaded auto-regressive model: position i is answered from the tokens before it."""
-
-    is_causal = True
 
     @classmethod
     def claims(cls, model: str) -> bool:
@@ -93,12 +91,10 @@ class LlamaPredictor(MaskPredictor):
             except (OSError, ValueError, ImportError, KeyError) as error:
                 raise ModelError(f"cannot load {name}: {' '.join(str(error).split())}") from error
             self.tokenizer = FastTokenizer(_tokenizer(folder, source))
-        self.name = name
-        self.vocab_size = _number(fields, "vocab_size", name)
-        self.max_length = _number(fields, "max_position_embeddings", name)
-        self.special = SpecialTokens(
-            None, frozenset(_end_ids(getattr(fields, "eos_token_id", None)))
-        )
+        special = SpecialTokens(None, frozenset(_end_ids(getattr(fields, "eos_token_id", None))))
+        vocab_size = _number(fields, "vocab_size", name)
+        max_length = _number(fields, "max_position_embeddings", name)
+        self.info = ModelInfo(name, vocab_size, max_length, special, Causal())
         self._reader = reader or open_reader(
             AutoModelForCausalLM, folder, config, "causal", gguf_file=gguf_file
         )

@@ -11,7 +11,7 @@ import numpy as np
 
 from dise_core.arrays import Ids
 from dise_core.errors import CheckpointError, InputError
-from dise_core.interfaces import Tokenizer
+from dise_core.model import Tokenizer
 from dise_core.sequence import as_ids
 
 

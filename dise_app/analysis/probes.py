@@ -79,9 +79,9 @@ class Probe(Experiment):
         """Return random ids of the vocabulary that are neither the mask nor end tokens, int64
         [count].
         """
-        special = self.llm.predictor.special
+        special = self.llm.predictor.info.special
         allowed = np.setdiff1d(
-            np.arange(self.llm.predictor.vocab_size), [*special.eos_ids, special.mask_id]
+            np.arange(self.llm.predictor.info.vocab_size), [*special.eos_ids, special.mask_id]
         )
         return random.choice(allowed, count)
 

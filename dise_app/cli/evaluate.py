@@ -276,7 +276,7 @@ def fitting_bases(llm: Any, loaded: Any, max_iterations: int) -> tuple[int, ...]
 
     longest = max(prompt_lengths(llm, loaded).values())
     fitting = tuple(
-        base for base in BASES if longest + base + max_iterations <= llm.predictor.max_length
+        base for base in BASES if longest + base + max_iterations <= llm.predictor.info.max_length
     )
     left_out = [str(base) for base in BASES if base not in fitting]
     if fitting and left_out:
@@ -284,7 +284,7 @@ def fitting_bases(llm: Any, loaded: Any, max_iterations: int) -> tuple[int, ...]
             f"dise: base length {' and '.join(left_out)} left out: with the longest prompt, "
             f"{longest} tokens, and "
             f"--max-iterations {max_iterations} it is longer than the model's limit of "
-            f"{llm.predictor.max_length} tokens",
+            f"{llm.predictor.info.max_length} tokens",
             file=sys.stderr,
         )
     return fitting or BASES

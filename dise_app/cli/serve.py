@@ -59,7 +59,9 @@ def serve(
     _log_to_stderr()
     server = GracefulServer(app, llm, host, port, grace)
     listening = server.listen()
-    print(f"dise: {llm.predictor.name} at http://{host}:{listening.getsockname()[1]}", flush=True)
+    print(
+        f"dise: {llm.predictor.info.name} at http://{host}:{listening.getsockname()[1]}", flush=True
+    )
     server.run(sockets=[listening])
     raise typer.Exit(server.exit_code)
 

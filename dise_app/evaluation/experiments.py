@@ -79,7 +79,7 @@ class Experiment(ABC):
 
     def room(self, question: Question) -> int:
         """Return for how many tokens the model has room behind a question's prompt."""
-        return max(0, self.llm.predictor.max_length - self.prompt_lengths[question.id])
+        return max(0, self.llm.predictor.info.max_length - self.prompt_lengths[question.id])
 
 
 def prompt_lengths(llm: LLM, questions: Questions) -> dict[str, int]:

@@ -48,7 +48,7 @@ def key_of(experiment: Experiment) -> dict[str, Any]:
     questions, llm = experiment.questions, experiment.llm
     return {
         "experiment": experiment.kind,
-        "model": llm.predictor.name,
+        "model": llm.predictor.info.name,
         "tokenizer": fingerprint(llm.predictor),
         "dataset": questions.dataset.name,
         "prompts": questions.dataset.version,
@@ -60,9 +60,9 @@ def key_of(experiment: Experiment) -> dict[str, Any]:
 
 def fingerprint(predictor: Any) -> str:
     """Return a digest of how the model's tokenizer names its tokens."""
-    sample = range(0, predictor.vocab_size, max(1, predictor.vocab_size // 512))
+    sample = range(0, predictor.info.vocab_size, max(1, predictor.info.vocab_size // 512))
     names = "\n".join(predictor.tokenizer.token_text(token_id) for token_id in sample)
-    return hashlib.sha256(f"{predictor.vocab_size}\n{names}".encode()).hexdigest()[:16]
+    return hashlib.sha256(f"{predictor.info.vocab_size}\n{names}".encode()).hexdigest()[:16]
 
 
 def versions() -> Iterator[tuple[str, str]]:

@@ -106,7 +106,7 @@ class DiseLM(LM):  # type: ignore[misc]
     @property
     def tokenizer_name(self) -> str:
         """The model's name, by which the harness keys what it caches."""
-        return self._llm.predictor.name.replace("/", "__")
+        return self._llm.predictor.info.name.replace("/", "__")
 
     def apply_chat_template(
         self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
@@ -114,7 +114,7 @@ class DiseLM(LM):  # type: ignore[misc]
         """Return the conversation as the model's chat template writes it."""
         if not self._tokenizer.has_chat_template:
             raise InputError(
-                f"model {self._llm.predictor.name!r} has no chat template; leave out "
+                f"model {self._llm.predictor.info.name!r} has no chat template; leave out "
                 "--apply_chat_template",
                 "chat",
             )
@@ -269,11 +269,11 @@ class DiseLM(LM):  # type: ignore[misc]
         """Return the prompt's ids, its beginning cut off where it leaves no room for `num_more`
         tokens.
         """
-        limit = self._llm.predictor.max_length - num_more
+        limit = self._llm.predictor.info.max_length - num_more
         if limit < 0:
             raise TooLongError(
                 f"{num_more} tokens are more than the model's limit of "
-                f"{self._llm.predictor.max_length}"
+                f"{self._llm.predictor.info.max_length}"
             )
         if len(prompt) > limit:
             log.warning(

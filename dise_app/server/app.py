@@ -69,7 +69,7 @@ class Service:
     @property
     def model(self) -> str:
         """The name that clients call the model by."""
-        return self.llm.predictor.name
+        return self.llm.predictor.info.name
 
     def check_model(self, name: str | None) -> None:
         """Raise ServerError 404 unless the name is that of the loaded model, or none."""
@@ -194,7 +194,7 @@ def _add_facts(app: FastAPI, service: Service) -> None:
         facts = {
             "owned_by": "dise",
             "created": service.started,
-            "max_model_len": service.llm.predictor.max_length,
+            "max_model_len": service.llm.predictor.info.max_length,
         }
         return {"object": "list", "data": [{"id": service.model, "object": "model", **facts}]}
 

@@ -19,7 +19,7 @@ from dise_core.errors import (
     PlanError,
     TooLongError,
 )
-from dise_core.interfaces import MaskPredictor
+from dise_core.model import MaskPredictor
 from dise_core.params import EngineConfig
 from dise_core.reading import Plan, Read, Reading, Row
 from dise_core.sequence import check_token_ids
@@ -123,14 +123,14 @@ class Engine:
         predictor = self._predictors[row.predictor]
         if len(row.token_ids) == 0:
             raise InputError("the text is empty: it needs at least one token")
-        if len(row.token_ids) > predictor.max_length:
+        if len(row.token_ids) > predictor.info.max_length:
             raise TooLongError(
                 f"a text of {len(row.token_ids)} tokens is longer than the model's limit of "
-                f"{predictor.max_length}"
+                f"{predictor.info.max_length}"
             )
-        check_token_ids(row.token_ids, predictor.vocab_size)
+        check_token_ids(row.token_ids, predictor.info.vocab_size)
         if row.guidance is not None:
-            check_token_ids(row.guidance.token_ids, predictor.vocab_size)
+            check_token_ids(row.guidance.token_ids, predictor.info.vocab_size)
 
     def _answers(self, batch: Batch) -> list[Answer]:
         """Return the answers to each row. If the predictor fails on the batch, each row is tried

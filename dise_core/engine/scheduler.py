@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from dise_core.engine.request import Request
 from dise_core.errors import TooLongError
-from dise_core.interfaces import CacheRoom
+from dise_core.model import CacheRoom
 from dise_core.reading import Row
 
 Turn = tuple[Request, Row]

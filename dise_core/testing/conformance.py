@@ -13,14 +13,8 @@ import numpy as np
 
 from dise_core.arrays import Ids, Mask
 from dise_core.denoise import Denoiser
-from dise_core.interfaces import (
-    LengthController,
-    MaskPredictor,
-    Scorer,
-    Selector,
-    UnmaskingPolicy,
-    UnmaskingStep,
-)
+from dise_core.interfaces import LengthController, Scorer, Selector, UnmaskingPolicy, UnmaskingStep
+from dise_core.model import MaskPredictor
 from dise_core.noise import Noise
 from dise_core.outputs import Generation, Score
 from dise_core.reading import (
@@ -80,7 +74,7 @@ def check_scorer(
     read: Callable[[Sequence[Read]], Sequence[Reading]] = (
         _read_both if predictor is None else predictor.read
     )
-    texts = list(_texts(SPECIAL if predictor is None else predictor.special))
+    texts = list(_texts(SPECIAL if predictor is None else predictor.info.special))
     for text in texts:
         score, nfe = drive(count_nfe(scorer.score(text, _Everything())), read)
         _check_score(score, text)
@@ -114,7 +108,7 @@ def check_length_controller(
     given = predictor
     for num_tokens, limit in ((1, 12), (6, 12), (9, 40)):
         predictor = given or ToyPredictor(max_length=limit)
-        special = predictor.special
+        special = predictor.info.special
         prompt = np.array([3, 1, 4])
         denoiser = Denoiser(special, _Surest(), Noise(0), num_tokens, limit, block_length=4)
         result, nfe = drive(
@@ -182,7 +176,7 @@ def check_mask_predictor(predictor: MaskPredictor, tolerance: float = 1e-4) -> N
     tolerance: how far log-probabilities of one text may differ between batches, in nats.
     """
     _expect(
-        all(0 <= i < predictor.vocab_size for i in predictor.special.eos_ids),
+        all(0 <= i < predictor.info.vocab_size for i in predictor.info.special.eos_ids),
         "end tokens must be in the vocabulary",
     )
     texts = _texts_of(predictor)
@@ -319,18 +313,18 @@ def _check_readouts(reads: Sequence[Read], readings: Sequence[Reading], toleranc
 
 def _texts_of(predictor: MaskPredictor) -> list[Ids]:
     random = np.random.default_rng(0)
-    allowed = np.setdiff1d(np.arange(predictor.vocab_size), [predictor.special.mask_id])
-    lengths = [length for length in (3, 7, 8, 20) if length <= predictor.max_length]
+    allowed = np.setdiff1d(np.arange(predictor.info.vocab_size), [predictor.info.special.mask_id])
+    lengths = [length for length in (3, 7, 8, 20) if length <= predictor.info.max_length]
     return [random.choice(allowed, length) for length in lengths]
 
 
 def _questions(ids: Ids, predictor: MaskPredictor) -> list[Read]:
     """Return the five readouts of one text, at every other position that the model can answer."""
     positions = np.arange(1, len(ids), 2)
-    if predictor.special.mask_id is not None:
+    if predictor.info.special.mask_id is not None:
         ids = ids.copy()
-        ids[positions[-1]] = predictor.special.mask_id
-    forbidden = () if predictor.special.mask_id is None else (predictor.special.mask_id,)
+        ids[positions[-1]] = predictor.info.special.mask_id
+    forbidden = () if predictor.info.special.mask_id is None else (predictor.info.special.mask_id,)
     readouts = (
         TokenLogProbs(ids[positions]),
         TopLogProbs(3),

@@ -1,6 +1,4 @@
-"""A mask predictor in numpy, naive and in float64: every logit depends on every token of
-the text.
-"""
+"""A mask predictor in numpy, naive and in float64."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ from dise_core import (
     TopLogProbs,
 )
 from dise_core.arrays import Ids
-from dise_core.interfaces import Tokenizer
+from dise_core.model import BIDIRECTIONAL, Attention, ModelInfo, Tokenizer
 from dise_core.params import EngineConfig
 from dise_core.sequence import SpecialTokens
 
@@ -61,17 +59,17 @@ class LetterTokenizer(Tokenizer):
 
 
 class ToyPredictor(MaskPredictor):
-    """Logits from a fixed random network. `batches` records the token ids of every row of every
-    call.
+    """Logits from a fixed random network with one layer of any attention.
+
+    `batches` records the token ids of every row of every call.
     """
 
-    def __init__(self, max_length: int = 40, seed: int = 0) -> None:
+    def __init__(
+        self, max_length: int = 40, seed: int = 0, attention: Attention = BIDIRECTIONAL
+    ) -> None:
         generator = np.random.default_rng(seed)
-        self.name = "toy"
+        self.info = ModelInfo("toy", VOCAB_SIZE, max_length, SPECIAL, attention)
         self.tokenizer = LetterTokenizer()
-        self.special = SPECIAL
-        self.vocab_size = VOCAB_SIZE
-        self.max_length = max_length
         self.batches: list[list[Ids]] = []
         self._embedding = generator.normal(size=(VOCAB_SIZE, 16))
         self._place = generator.normal(size=(max_length + 1, 16))
@@ -86,9 +84,12 @@ class ToyPredictor(MaskPredictor):
         return cls()
 
     def logits(self, ids: Ids) -> Logits:
-        """Return float64 logits [N, V]."""
+        """Return float64 logits [N, V]; each depends on all tokens its position attends to."""
         places = self._place[: len(ids)]
-        context = np.tanh(self._embedding[ids] * places).mean(axis=0)
+        positions = np.arange(len(ids))
+        allowed = self.info.attention.allows(positions, positions)
+        heard = np.tanh(self._embedding[ids] * places)
+        context = allowed @ heard / allowed.sum(axis=1, keepdims=True)
         logits: Logits = np.tanh(self._embedding[ids] + places + 3 * context) @ self._head
         return logits
 

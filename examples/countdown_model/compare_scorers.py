@@ -51,7 +51,7 @@ def answers(
         for output in sorted(answer.outputs, key=lambda output: output.index):
             texts.append(
                 TokenSequence.of(
-                    answer.prompt_token_ids, output.token_ids, llm.predictor.special, 16
+                    answer.prompt_token_ids, output.token_ids, llm.predictor.info.special, 16
                 )
             )
             is_right.append(is_correct(output.text, problem))

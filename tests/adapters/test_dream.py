@@ -125,7 +125,7 @@ def test_the_order_before_temperature_and_top_p_is_another_one(tmp_path: Path) -
 
 
 def test_special_tokens_come_from_the_checkpoint(tmp_path: Path) -> None:
-    special = LLM(str(write_checkpoint(tmp_path, default_config()))).predictor.special
+    special = LLM(str(write_checkpoint(tmp_path, default_config()))).predictor.info.special
     assert (special.mask_id, special.eos_ids, special.eos_id) == (MASK, {PAD, IM_END}, PAD)
 
 

@@ -128,9 +128,9 @@ def test_guidance_combines_the_logits_before_the_readout(tmp_path: Path) -> None
 
 def test_the_special_tokens_come_from_the_checkpoint(tmp_path: Path) -> None:
     predictor = LLM(str(checkpoint(tmp_path))).predictor
-    assert predictor.special.mask_id == 49
-    assert predictor.special.eos_ids == {48}
-    assert (predictor.vocab_size, predictor.max_length) == (52, 96)
+    assert predictor.info.special.mask_id == 49
+    assert predictor.info.special.eos_ids == {48}
+    assert (predictor.info.vocab_size, predictor.info.max_length) == (52, 96)
 
 
 def test_bfloat16_is_close_to_float32(tmp_path: Path) -> None:

@@ -210,7 +210,7 @@ def test_what_it_cannot_answer_is_refused_before_any_request(server: Any) -> Non
         predictor.read([Read(np.arange(5), np.array([1]), TopLogProbs(1))])
     with pytest.raises(InputError, match="needs a prompt before its canvas"):
         predictor.read([Read(np.arange(5), np.array([0]), TokenLogProbs(np.array([0])))])
-    assert (server.asked, predictor.special.eos_ids) == ([], {24, 25})
+    assert (server.asked, predictor.info.special.eos_ids) == ([], {24, 25})
 
 
 def test_another_kind_of_model_is_refused(server: Any) -> None:

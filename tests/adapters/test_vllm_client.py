@@ -112,7 +112,7 @@ def test_a_server_writes_and_scores_as_the_model_itself(server: Server) -> None:
                 token for token, _ in theirs_token.top_logprobs
             ]
     assert {path for path, _ in server.asked} == {"/v1/dise/read"}
-    assert LLM(server.address).predictor.max_length == 200
+    assert LLM(server.address).predictor.info.max_length == 200
 
 
 def test_two_failures_and_then_an_answer_is_an_answer(server: Server) -> None:
@@ -149,7 +149,7 @@ def test_no_server_no_json_and_no_tokenizer_are_told_apart(server: Server) -> No
     server.root = "/no/such/folder"
     with pytest.raises(ModelError, match="whose tokenizer is not here; name it"):
         LLM(server.address)
-    assert LLM(f"{server.address}#{FOLDER}").predictor.vocab_size == 32
+    assert LLM(f"{server.address}#{FOLDER}").predictor.info.vocab_size == 32
     server.answer = b"<html>"
     with pytest.raises(ModelError, match="is it a vLLM server"):
         LLM(server.address)

@@ -55,8 +55,7 @@ import json
 from pathlib import Path
 
 import numpy as np
-from dise_core import MaskPredictor, hookimpl
-from dise_core.sequence import SpecialTokens
+from dise_core import MaskPredictor, ModelInfo, SpecialTokens, hookimpl
 from dise_adapters.loading import load_reader
 
 class Bert(MaskPredictor):
@@ -75,10 +74,9 @@ class Bert(MaskPredictor):
         from dise_adapters.tokenizer import FastTokenizer
         from transformers import BertForMaskedLM
 
-        self.name = "{name}"
         self.tokenizer = FastTokenizer.from_folder(Path(model))
-        self.special = SpecialTokens(49, frozenset({{48}}), 48)
-        self.vocab_size, self.max_length = 50, 64
+        special = SpecialTokens(49, frozenset({{48}}), 48)
+        self.info = ModelInfo("{name}", 50, 64, special)
         self._reader = load_reader(BertForMaskedLM, Path(model), config, "own")
 
     def read(self, reads):

@@ -9,6 +9,7 @@ import pytest
 from dise_core import LLM, AsyncLLM, EngineConfig, InputError
 from dise_core.catalog import Catalog, Entry
 from dise_core.errors import UnknownNameError
+from dise_core.model import Causal
 from dise_core.plugins import installed_catalog
 from dise_core.sequence import TokenSequence
 from dise_core.testing.toy_model import END, SPECIAL, ToyPredictor
@@ -199,15 +200,16 @@ def test_the_adapter_that_the_user_names_loads_the_model_whoever_claims_it() -> 
 
 
 def test_an_adapter_is_the_models_and_a_judge_finds_its_own() -> None:
-    class Causal(ToyPredictor):
-        is_causal = True
+    class Judge(ToyPredictor):
+        def __init__(self) -> None:
+            super().__init__(attention=Causal())
 
         @classmethod
         def claims(cls, model: str) -> bool:
             return model == "judge"
 
-    llm = LLM("x", judge="judge", adapter="shy", catalog=models(shy=Shy, judge=Causal))
-    assert (type(llm.predictor), type(llm.planner.predictors["judge"])) == (Shy, Causal)
+    llm = LLM("x", judge="judge", adapter="shy", catalog=models(shy=Shy, judge=Judge))
+    assert (type(llm.predictor), type(llm.planner.predictors["judge"])) == (Shy, Judge)
 
 
 def test_an_async_engine_takes_the_adapter_too() -> None:

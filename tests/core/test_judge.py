@@ -10,6 +10,7 @@ import pytest
 from dise_core import LLM, InputError, Read, Reading, SamplingParams, ScoringParams, TokenSequence
 from dise_core.arrays import Ids
 from dise_core.errors import TooLongError
+from dise_core.model import Causal, ModelInfo
 from dise_core.sequence import SpecialTokens
 from dise_core.testing.toy_model import END, LetterTokenizer, ToyPredictor
 
@@ -45,14 +46,11 @@ class PairTokenizer(LetterTokenizer):
 class Judge(ToyPredictor):
     """Answers log p = -position, and records what it was asked."""
 
-    is_causal = True
-
     def __init__(self, has_template: bool = True, max_length: int = 40) -> None:
         super().__init__(max_length=max_length)
-        self.name = "the judge"
+        special = SpecialTokens(None, frozenset())
+        self.info = ModelInfo("the judge", 200, max_length, special, Causal())
         self.tokenizer = PairTokenizer(has_template)
-        self.special = SpecialTokens(None, frozenset())
-        self.vocab_size = 200
         self.asked: list[tuple[list[int], list[int]]] = []
 
     def read(self, reads: Sequence[Read]) -> list[Reading]:

@@ -1,6 +1,7 @@
 """DAEDAL against its published loop, written naively on the toy model's logits."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,7 @@ def naive_daedal(
     model: Model, length: int, block_length: int, settings: dict[str, Any]
 ) -> list[int]:
     """Return the response: one sequence, lists and loops, as the published code does it."""
-    limit = min(settings["max_gen_length"], model.max_length - len(PROMPT))
+    limit = min(settings["max_gen_length"], model.info.max_length - len(PROMPT))
     window, grow = settings["eos_check_tokens"], settings["expansion_factor"]
     response = [MASK] * length
 
@@ -189,7 +190,7 @@ def test_a_base_length_above_the_largest_is_refused() -> None:
 
 def test_a_model_without_an_end_token_is_refused() -> None:
     model = ToyPredictor()
-    model.special = SpecialTokens(MASK, frozenset())
+    model.info = replace(model.info, special=SpecialTokens(MASK, frozenset()))
     with pytest.raises(InputError, match="has no end token"):
         LLM(model).generate([PROMPT], SamplingParams(max_tokens=8, length="daedal"))
     assert model.batches == []

@@ -25,7 +25,7 @@ from dise_adapters.tokenizer import FastTokenizer
 from dise_adapters.vllm.server import TOKENIZER_FILES, refuse_local_options
 from dise_core.arrays import Ids
 from dise_core.errors import CheckpointError, InputError, ModelError
-from dise_core.interfaces import MaskPredictor
+from dise_core.model import MaskPredictor, ModelInfo
 from dise_core.params import EngineConfig
 from dise_core.reading import Read, Reading, TokenLogProbs
 from dise_core.sequence import SpecialTokens
@@ -106,11 +106,10 @@ class VllmCanvasPredictor(MaskPredictor):
         text = fields.get("text_config", fields)
         ends = text.get("eos_token_id", fields.get("eos_token_id"))
         eos_ids = [] if ends is None else [ends] if isinstance(ends, int) else list(ends)
-        self.name = name
         self.tokenizer = tokenizer
-        self.special = SpecialTokens(None, frozenset(eos_ids), eos_ids[0] if eos_ids else None)
-        self.vocab_size = int(text["vocab_size"])
-        self.max_length = int(served.get("max_model_len") or text["max_position_embeddings"])
+        special = SpecialTokens(None, frozenset(eos_ids), eos_ids[0] if eos_ids else None)
+        max_length = int(served.get("max_model_len") or text["max_position_embeddings"])
+        self.info = ModelInfo(name, int(text["vocab_size"]), max_length, special)
         self._canvas_length = int(fields["canvas_length"])
         self._connection = connection
         self._served = str(served["id"])
@@ -178,7 +177,9 @@ class VllmCanvasPredictor(MaskPredictor):
         return found
 
     def _body(self, prompt: list[int], canvas: list[int], wanted: list[int]) -> dict[str, Any]:
-        spare = next(token_id for token_id in range(self.vocab_size) if token_id not in set(wanted))
+        spare = next(
+            token_id for token_id in range(self.info.vocab_size) if token_id not in set(wanted)
+        )
         ids = [*wanted, spare]
         return {
             "model": self._served,

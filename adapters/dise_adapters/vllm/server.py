@@ -8,6 +8,7 @@ names, or from what stands behind a #: http://gpu7:8000#GSAI-ML/LLaDA-8B-Instruc
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -17,7 +18,7 @@ from dise_adapters.hub import model_folder, read_config
 from dise_adapters.llada import LLaDAPredictor, vocabulary
 from dise_adapters.llama import LlamaPredictor
 from dise_core.errors import InputError, ModelError
-from dise_core.interfaces import MaskPredictor
+from dise_core.model import MaskPredictor
 from dise_core.params import EngineConfig
 from dise_core.reading import Read, Reading
 
@@ -63,15 +64,9 @@ class VllmServerPredictor(MaskPredictor):
     def __init__(self, described: MaskPredictor, served: dict[str, Any]) -> None:
         """described: the model's adapter, its reader that of the server."""
         self._described = described
-        self.name = described.name
-        self.tokenizer = described.tokenizer
-        self.special = described.special
-        self.vocab_size = described.vocab_size
-        self.max_length = min(
-            described.max_length, int(served.get("max_model_len") or described.max_length)
-        )
-        self.is_causal = described.is_causal
-        self.tempered_confidence = described.tempered_confidence
+        self.tokenizer, longest = described.tokenizer, described.info.max_length
+        longest = min(longest, int(served.get("max_model_len") or longest))
+        self.info = replace(described.info, max_length=longest)
 
     def read(self, reads: Sequence[Read]) -> Sequence[Reading]:
         """Answer the reads in their order."""

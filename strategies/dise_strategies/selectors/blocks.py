@@ -1,6 +1,4 @@
-"""Selectors of one block of the response, end tokens included. Blocks count from the start of the
-response.
-"""
+"""Selectors of the response's share of one block, end tokens included."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ class FirstBlock(Selector):
 
     def select(self, sequence: TokenSequence) -> Mask:
         """Return M, bool [N]."""
-        return sequence.mask_of(sequence.response_positions[: sequence.block_length])
+        return _spans(sequence, slice(1))
 
 
 class LastBlock(Selector):
@@ -21,5 +19,10 @@ class LastBlock(Selector):
 
     def select(self, sequence: TokenSequence) -> Mask:
         """Return M, bool [N]."""
-        num_before = (len(sequence.response) - 1) // sequence.block_length * sequence.block_length
-        return sequence.mask_of(sequence.response_positions[max(num_before, 0) :])
+        return _spans(sequence, slice(-1, None))
+
+
+def _spans(sequence: TokenSequence, which: slice) -> Mask:
+    """Return the response's positions in some of the blocks that it takes up, bool [N]."""
+    spans = list(sequence.blocks.spans(sequence.prompt_length, len(sequence)))[which]
+    return sequence.mask_of(slice(spans[0][0], spans[-1][1]) if spans else [])

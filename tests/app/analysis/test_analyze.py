@@ -82,7 +82,10 @@ def test_a_rank_is_the_number_of_likelier_tokens() -> None:
         [reading] = llm.predictor.read([Read(ids, np.array([position]), Distribution())])
         order = np.argsort(-reading.logprobs[0], kind="stable").tolist()
         assert order.index(int(text.ids[position])) == rank
-        assert token not in {llm.predictor.special.mask_id, *llm.predictor.special.eos_ids}
+        assert token not in {
+            llm.predictor.info.special.mask_id,
+            *llm.predictor.info.special.eos_ids,
+        }
 
 
 def test_coherence_scores_the_tokens_that_are_replaced() -> None:

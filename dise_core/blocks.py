@@ -1,0 +1,25 @@
+"""A grid of blocks over a text's positions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class BlockGrid:
+    """Blocks of `length` positions, one of which begins at position `origin`."""
+
+    length: int
+    origin: int = 0
+
+    def start_of(self, position: int) -> int:
+        """Return where the block of a position begins."""
+        return position - (position - self.origin) % self.length
+
+    def spans(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Yield (first, last + 1) of each block in [start, stop), cut off at both ends."""
+        while start < stop:
+            end = min(self.start_of(start) + self.length, stop)
+            yield start, end
+            start = end
