@@ -145,7 +145,7 @@ class EngineOptions(TypedDict, total=False):
     attn_implementation: str
     revision: str | None
     adapter: str | None
-    engine: Literal["transformers", "vllm"]
+    engine: str
     tensor_parallel_size: int
     vllm_options: Settings
     max_cache_tokens: int
@@ -170,8 +170,8 @@ class EngineConfig(Params):
     """Name of the adapter that loads the model, whichever claim it; None asks them. A judge finds
     its own.
     """
-    engine: Literal["transformers", "vllm"] = "transformers"
-    """What runs the model's forward passes."""
+    engine: str = "transformers"
+    """What runs the model's forward passes; see `dise plugins`."""
     tensor_parallel_size: int = Field(1, ge=1)
     """GPUs, or CPU ranks, over which vLLM spreads the model."""
     vllm_options: Settings = Field(default_factory=dict)

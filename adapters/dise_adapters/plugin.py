@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from dise_adapters.countdown import CountdownPredictor
 from dise_adapters.dream import DreamPredictor
+from dise_adapters.engines import TransformersBackend, VllmBackend
 from dise_adapters.llada import LLaDAPredictor
 from dise_adapters.llama import LlamaPredictor
 from dise_adapters.vllm.canvas import VllmCanvasPredictor
 from dise_adapters.vllm.server import VllmServerPredictor
 from dise_core import MaskPredictor, hookimpl
+from dise_core.backend import Backend
 
 
 @hookimpl
@@ -22,3 +26,9 @@ def dise_mask_predictors() -> dict[str, type[MaskPredictor]]:
         "vllm-server": VllmServerPredictor,
         "vllm-canvas": VllmCanvasPredictor,
     }
+
+
+@hookimpl
+def dise_engines() -> dict[str, type[Backend[Any]]]:
+    """Return the built-in engines."""
+    return {"transformers": TransformersBackend, "vllm": VllmBackend}

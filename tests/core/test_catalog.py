@@ -1,6 +1,7 @@
 """Names: the selector grammar, unknown names, settings."""
 
 import asyncio
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -81,13 +82,13 @@ def test_llada_writes_policies_with_an_underscore() -> None:
 def models(**classes: type[ToyPredictor]) -> Catalog:
     """Return a catalog of these adapters, each of a plugin and a distribution of its own."""
     entries = {name: Entry(cls, f"plugin-{name}", f"dist-{name}") for name, cls in classes.items()}
-    return Catalog({}, {}, {}, {}, entries)
+    return Catalog({}, {}, {}, {}, entries, installed_catalog().engines)
 
 
 def beside_ours(ours: type[ToyPredictor], **classes: type[ToyPredictor]) -> Catalog:
     """Return a catalog of these adapters and one that is built in."""
     entries = dict(models(**classes).mask_predictors) | {"ours": Entry(ours, "adapters", "dise")}
-    return Catalog({}, {}, {}, {}, dict(sorted(entries.items())))
+    return replace(models(), mask_predictors=dict(sorted(entries.items())))
 
 
 class Rival(ToyPredictor):

@@ -92,7 +92,8 @@ def test_a_misspelt_hook_names_the_plugin_and_the_hooks(monkeypatch: pytest.Monk
     hook = selectors({})
     point = plugin(monkeypatch, "typo", dise_selectors=selectors({}), dise_selector=hook)
     with pytest.raises(
-        PluginError, match=r"plugin 'typo'.*dise_selector.*Hooks: dise_length_controllers"
+        PluginError,
+        match=r"plugin 'typo'.*dise_selector.*Hooks: dise_engines, dise_length_controllers",
     ):
         discover([point])
 
