@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Unpack
 
-from dise_core.answers import with_seconds
 from dise_core.catalog import Catalog
 from dise_core.engine import Engine, Outcome
 from dise_core.errors import InputError
@@ -118,12 +117,7 @@ class LLM:
         """Yield the outcome of each of the planner's plans as it ends; a failure is one outcome,
         not an exception.
         """
-        for outcome in self.engine.run(plans):
-            if outcome.result is None:
-                yield outcome
-            else:
-                answer = with_seconds(outcome.result, outcome.seconds)
-                yield Outcome(outcome.index, answer, None, outcome.seconds)
+        return self.engine.run(plans)
 
     def _loaded_judge(self, model: str | MaskPredictor) -> MaskPredictor:
         judge = self._loaded(

@@ -18,7 +18,8 @@ from dise_adapters.kept import KeptKeys, Pass, padded
 from dise_adapters.readouts import ReadoutGroup, RowAnswers, answer_rows, group_reads, split_answers
 from dise_core.arrays import Ids, LogProbs, Mask
 from dise_core.errors import InputError, ModelError
-from dise_core.reading import Read, Reading, Row, distinct_rows
+from dise_core.reading import Read, Reading
+from dise_core.rows import Row, distinct_rows
 
 CPU_TOKENS = 2048
 """Tokens of a batch on a CPU: its matrix products are at full speed by then, and what they make
@@ -181,7 +182,9 @@ class TransformerReader:
             )
         windows = [row for row in batch if isinstance(row, Window)]
         return readings | {
-            i: replace(readings[i], share=row.share) for row in windows for i in row.reads
+            i: replace(readings[i], share=row.share, is_exact=row.share == 1)
+            for row in windows
+            for i in row.reads
         }
 
     def _pass(self, batch: list[Row], is_real: Mask) -> Pass | None:

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from dise_core import Candidates, Plan, Read, Reading, TokenLogProbs, TopLogProbs, drive, gather
+from dise_core.cost import count_nfe
 from dise_core.errors import PlanError
-from dise_core.reading import Guidance, count_nfe, distinct_rows
+from dise_core.reading import Guidance
+from dise_core.rows import distinct_rows
 
 
 def read_of(*ids: int, guidance: Guidance | None = None) -> Read:
