@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +16,6 @@ from dise_core import (
     ScoringParams,
     Selector,
 )
-from dise_core.catalog import Catalog
 from dise_core.errors import PlanError, TooLongError, UnknownNameError
 from dise_core.outputs import Score
 from dise_core.plugins import installed_catalog
@@ -262,13 +262,7 @@ def test_a_scorer_that_raises_is_named_in_one_line() -> None:
     from dise_core.catalog import Entry
 
     known = installed_catalog()
-    catalog = Catalog(
-        known.selectors,
-        {"careless": Entry(Careless, "theirs")},
-        known.length_controllers,
-        known.unmasking_policies,
-        known.mask_predictors,
-    )
+    catalog = replace(known, scorers={"careless": Entry(Careless, "theirs")})
     with pytest.raises(PlanError, match="ZeroDivisionError: division by zero"):
         LLM(ToyPredictor(), catalog=catalog).score("a", "b", ScoringParams(scorer="careless"))
     with pytest.raises(UnknownNameError):
