@@ -9,12 +9,12 @@ from dise_core.reading import CacheHint, CacheKind, CacheSlot
 
 
 class Caching:
-    """The hints of the steps that write one response, and of those that write its tail again.
+    """The cache hints of the steps that write one response, and of those that rewrite its tail.
 
     A block's first step runs the text; each later one what follows the block's start ("prefix") or
     the block alone ("dual"). What stands before a tail runs once, while the whole tail is masked:
-    for this tail, and for all that are written behind the same context with the same Caching. It
-    changes from step to step, so it belongs to the plan that writes.
+    for this tail, and for all later ones behind the same context. It changes from step to step, so
+    it belongs to the plan that writes.
     """
 
     def __init__(self, kind: CacheKind) -> None:
@@ -34,15 +34,12 @@ class Caching:
         """
         if self._kind == "none":
             return None
-        stop = length if is_first or self._kind == "prefix" else int(block[-1]) + 1
-        start = self._num_cached if is_first else int(block[0])
-        return CacheHint(self._slot, (start, stop) if start or not is_first else None)
+        if is_first:
+            num_cached = len(self._context) if self._is_cached else 0
+            return CacheHint(self._slot, (num_cached, length) if num_cached else None)
+        stop = length if self._kind == "prefix" else int(block[-1]) + 1
+        return CacheHint(self._slot, (int(block[0]), stop))
 
     def end_block(self) -> None:
         """Take note that a block is written, its first step with it."""
         self._is_cached = True
-
-    @property
-    def _num_cached(self) -> int:
-        """How many tokens before the tail are cached."""
-        return len(self._context) if self._is_cached else 0

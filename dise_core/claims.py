@@ -24,8 +24,9 @@ def choose(model: str, adapter: str | None, adapters: Adapters) -> Entry[MaskPre
 
     A model that an adapter is named after is asked of that adapter alone, if it claims it. Else an
     adapter of another distribution wins over the built-in ones, which are then not asked. An
-    adapter that fails when it is asked stops nobody. Raises InputError if none claims the model,
-    which tells what is known of it, or two of the same standing.
+    adapter that fails when it is asked stops nobody. Raises UnknownNameError for an unknown adapter
+    and for a model that none claims, with what is known of it; InputError if two of the same
+    standing claim it; and the error that an adapter's `explain` raises.
     """
     if adapter is not None:
         if adapter not in adapters:

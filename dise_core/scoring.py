@@ -37,7 +37,7 @@ class SequenceScorer:
         """Return a plan of the score of a finished text.
 
         A scorer that asks the judge is handed the text in the judge's tokens and takes the whole
-        response; its positions are then those of the response's own tokens that are no end tokens.
+        response; its positions are then those of the response's own tokens that are not end tokens.
         Raises InputError for a selector that leaves out some of those, and where no judge is
         loaded or it cannot read the text.
         """

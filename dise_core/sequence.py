@@ -97,7 +97,7 @@ class TokenSequence:
 
     @property
     def text_positions(self) -> Ids:
-        """The positions of the response's tokens that are no end tokens, ascending, int64
+        """The positions of the response's tokens that are not end tokens, ascending, int64
         [<= R].
         """
         return self.response_positions[~self.special.is_end(self.response)]

@@ -34,7 +34,7 @@ Answer = Sequence[Reading] | Exception
 
 @dataclass(frozen=True, slots=True)
 class Outcome(Generic[T]):
-    """How one plan ended: its rank in the caller's order, its result or its error, and the seconds
+    """How one plan ended: its index in the caller's order, its result or its error, and the seconds
     it took.
     """
 

@@ -17,7 +17,7 @@ MAX_EMPTY_QUESTIONS = 1000
 
 
 class Request:
-    """One plan under way. All its state lives here; `index` is its rank in the caller's order."""
+    """One plan under way. All its state lives here; `index` is its index in the caller's order."""
 
     __slots__ = (
         "_plan",

@@ -43,7 +43,7 @@ STRANGE_NAMES = (
     "of-nobody/some-model",
     "ftp://of-nobody.invalid/some-model",
 )
-"""Names that are no model of anybody's."""
+"""Names that belong to no model."""
 
 
 def check_selector(selector: Selector) -> None:
@@ -226,7 +226,7 @@ def check_claims(
         for model in (*not_claimed, *STRANGE_NAMES, *_strange_folders(Path(folder))):
             _expect(
                 not _claim(adapter, model),
-                f"claims({model!r}) must be False: the model is none of its own",
+                f"claims({model!r}) must be False: the model is not its own",
             )
 
 

@@ -68,6 +68,14 @@ def test_an_unknown_name_lists_the_known_ones_and_suggests_the_nearest() -> None
         catalog.length_controller("fix")
 
 
+def test_an_unknown_engine_is_named_before_anything_is_loaded() -> None:
+    with pytest.raises(
+        UnknownNameError,
+        match=r"unknown engine 'vlm'. Did you mean 'vllm'\? Known: transformers, vllm",
+    ):
+        LLM("countdown", engine="vlm")
+
+
 def test_unknown_settings_of_a_strategy_are_refused() -> None:
     with pytest.raises(InputError, match="scorer 'dise': there is no setting 'samples'"):
         installed_catalog().scorer("dise", {"samples": 3})
