@@ -73,7 +73,7 @@ def test_an_unknown_engine_is_named_before_anything_is_loaded() -> None:
         UnknownNameError,
         match=r"unknown engine 'vlm'. Did you mean 'vllm'\? Known: transformers, vllm",
     ):
-        LLM("countdown", engine="vlm")
+        LLM("toy", catalog=models(toy=ToyPredictor), engine="vlm")
 
 
 def test_unknown_settings_of_a_strategy_are_refused() -> None:
