@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, Generic, Protocol, TypeVar
 
 from dise_core.model import CacheRoom
 from dise_core.params import EngineConfig
@@ -35,3 +35,9 @@ class Backend(ABC, Generic[C]):
         """Return a reader of the checkpoint. Raises InputError for options or checkpoints that this
         backend does not take, ModelError for one that cannot be loaded.
         """
+
+
+Backends = Mapping[str, type[Backend[Any]]]
+"""Backends by the name that the option `engine` gives them. What their checkpoints are is between
+them and the adapters.
+"""

@@ -191,8 +191,8 @@ class Denoiser:
         caching: Caching,
     ) -> Plan[int]:
         """Fill the block in place and return the step after the last."""
-        num_idle, is_first = 0, True
-        while len(masked := block[canvas[block] == self.mask_id]):
+        num_idle, is_first, mask_id = 0, True, self.mask_id
+        while len(masked := block[canvas[block] == mask_id]):
             commit = schedule.next(len(masked))
             if commit.quota == 0 and self.policy.uses_quota:
                 continue

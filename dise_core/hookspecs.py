@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import pluggy
 
-from dise_core.backend import Backend
+from dise_core.backend import Backends
 from dise_core.interfaces import LengthController, Scorer, Selector, UnmaskingPolicy
 from dise_core.model import MaskPredictor
 
@@ -47,5 +46,5 @@ def dise_mask_predictors() -> Mapping[str, type[MaskPredictor]]:  # type: ignore
 
 
 @hookspec
-def dise_engines() -> Mapping[str, type[Backend[Any]]]:  # type: ignore[empty-body]
+def dise_engines() -> Backends:  # type: ignore[empty-body]
     """Return backends by the name that the option `engine` gives them."""

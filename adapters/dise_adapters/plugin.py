@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from dise_adapters.countdown import CountdownPredictor
 from dise_adapters.dream import DreamPredictor
 from dise_adapters.engines import TransformersBackend, VllmBackend
@@ -12,7 +10,7 @@ from dise_adapters.llama import LlamaPredictor
 from dise_adapters.vllm.canvas import VllmCanvasPredictor
 from dise_adapters.vllm.server import VllmServerPredictor
 from dise_core import MaskPredictor, hookimpl
-from dise_core.backend import Backend
+from dise_core.backend import Backends
 
 
 @hookimpl
@@ -29,6 +27,6 @@ def dise_mask_predictors() -> dict[str, type[MaskPredictor]]:
 
 
 @hookimpl
-def dise_engines() -> dict[str, type[Backend[Any]]]:
+def dise_engines() -> Backends:
     """Return the built-in engines."""
     return {"transformers": TransformersBackend, "vllm": VllmBackend}

@@ -31,7 +31,7 @@ from dise_core.reading import (
     drive,
     gather,
 )
-from dise_core.scoring import SequenceScorer
+from dise_core.scoring import SequenceScorer, regenerate
 from dise_core.sequence import BlockOrigin, SpecialTokens, TokenSequence
 from dise_core.testing.toy_model import SPECIAL, ToyPredictor
 
@@ -106,7 +106,7 @@ def check_length_controller(
 
     predictor and tolerance: as check_scorer's.
     """
-    scorer = SequenceScorer(_MeanLogProb(), _Everything())
+    scorer = SequenceScorer(_Regenerated(), _Everything())
     given = predictor
     for num_tokens, limit in ((1, 12), (6, 12), (9, 40)):
         predictor = given or ToyPredictor(max_length=limit)
@@ -374,15 +374,14 @@ class _Nothing(Selector):
         return sequence.mask_of([])
 
 
-class _MeanLogProb(Scorer):
-    """The mean log-probability of the selected tokens given the whole text."""
+class _Regenerated(Scorer):
+    """The mean log-probability of the response's tokens given the whole text."""
 
-    def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
-        positions = np.flatnonzero(selector.select(sequence))
-        if len(positions) == 0:
+    def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:  # noqa: ARG002
+        if len(sequence.response) == 0:
             return Score.of_nothing()
-        [reading] = yield [Read(sequence.ids, positions, TokenLogProbs(sequence.ids[positions]))]
-        return Score.mean_of(reading.logprobs, positions)
+        report = yield from regenerate(sequence)
+        return Score.mean_of(report.logprobs, sequence.response_positions)
 
 
 class _Surest(UnmaskingPolicy):
