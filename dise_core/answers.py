@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
 
+from dise_core.cost import Cost
 from dise_core.model import MaskPredictor
 from dise_core.outputs import CompletionOutput, Generation, RequestOutput, Token, Usage
 from dise_core.params import SamplingParams, ScoringParams
 from dise_core.prompts import GivenPrompt
-from dise_core.reading import Cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,17 +27,17 @@ class Answers:
         cost: Cost,
     ) -> RequestOutput:
         """Return the n responses with the best score of those that were written, best first."""
-        kept = _best_first(generations)[: params.n]
+        best = _best_first(generations)[: params.n]
         outputs = [
             replace(
                 self._output(index, generation, params),
                 finish_reason=_finish_reason(generation),
                 length_controller=params.length,
             )
-            for index, generation in kept
+            for index, generation in best
         ]
         stopped = [_stopped(output, params.stop) for output in outputs]
-        answer = self._answer(prompt, stopped, [generation for _, generation in kept], cost)
+        answer = self._answer(prompt, stopped, [generation for _, generation in best], cost)
         return replace(answer, cache=params.cache, seed=params.seed)
 
     def given(
@@ -62,7 +62,12 @@ class Answers:
         num_written = sum(len(generation.sequence.text_positions) for generation in generations)
         usage = Usage(len(prompt.ids), num_written, cost.nfe, cost.computed, seconds=0.0)
         return RequestOutput(
-            prompt.text, tuple(prompt.ids.tolist()), self.predictor.info.name, tuple(outputs), usage
+            prompt.text,
+            tuple(prompt.ids.tolist()),
+            self.predictor.info.name,
+            tuple(outputs),
+            usage,
+            is_approximate=not cost.is_exact,
         )
 
     def _output(
@@ -111,7 +116,7 @@ class Answers:
 
 
 def _best_first(generations: Sequence[Generation]) -> list[tuple[int, Generation]]:
-    """Return the generations with their places, best first; of equals the earlier one."""
+    """Return the generations with their indices, best first; of equals the earlier one."""
     return sorted(enumerate(generations), key=lambda pair: -pair[1].evaluation.score.rank_value)
 
 
@@ -126,12 +131,7 @@ def _stopped(output: CompletionOutput, stops: Sequence[str]) -> CompletionOutput
     """Return the output with its text up to the first of the stop texts; itself where it holds
     none.
     """
-    found = [place for stop in stops if (place := output.text.find(stop)) >= 0]
+    found = [start for stop in stops if (start := output.text.find(stop)) >= 0]
     return (
         replace(output, text=output.text[: min(found)], finish_reason="stop") if found else output
     )
-
-
-def with_seconds(output: RequestOutput, seconds: float) -> RequestOutput:
-    """Return the output with the time that its request took."""
-    return replace(output, usage=replace(output.usage, seconds=seconds))

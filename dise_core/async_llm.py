@@ -10,7 +10,6 @@ from typing import Self, Unpack
 
 import numpy as np
 
-from dise_core.answers import with_seconds
 from dise_core.arrays import Ids
 from dise_core.catalog import Catalog
 from dise_core.engine import AsyncEngine, Engine
@@ -124,8 +123,8 @@ class AsyncLLM:
 
     async def run(self, plan: Plan[RequestOutput]) -> RequestOutput:
         """Return what comes of one of the planner's plans."""
-        answer, seconds = await asyncio.wrap_future(self.engine.submit(plan))
-        return with_seconds(answer, seconds)
+        answer, _ = await asyncio.wrap_future(self.engine.submit(plan))
+        return answer
 
     async def stream(
         self, plan: Plan[RequestOutput]
@@ -152,8 +151,8 @@ class AsyncLLM:
                         and (update := canvases.update(read, read.canvas)) is not None
                     ):
                         yield update
-            answer, seconds = await future
-            yield with_seconds(answer, seconds)
+            answer, _ = await future
+            yield answer
         finally:
             future.cancel()
 

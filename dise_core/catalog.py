@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import ValidationError
 
+from dise_core.backend import Backend
 from dise_core.claims import choose
 from dise_core.errors import InputError, UnknownNameError
 from dise_core.interfaces import LengthController, Scorer, Selector, Strategy, UnmaskingPolicy
@@ -50,27 +51,32 @@ class Catalog:
     length_controllers: Mapping[str, Entry[LengthController]]
     unmasking_policies: Mapping[str, Entry[UnmaskingPolicy]]
     mask_predictors: Mapping[str, Entry[MaskPredictor]]
+    engines: Mapping[str, Entry[Backend[Any]]]
 
     def selector(self, text: str) -> Selector:
-        """Return the selector that the text names: one name, or a union of several joined by +."""
+        """Return the selector that the text names: one name, or a union of several joined by +.
+        Raises InputError for an unknown one, or one that lacks its number.
+        """
         parts = tuple(self._selector(name.strip()) for name in text.split("+"))
         return parts[0] if len(parts) == 1 else Union(parts=parts)
 
     def scorer(self, name: str, settings: Mapping[str, Any] | None = None) -> Scorer:
-        """Return the scorer of that name with its settings."""
+        """Return the scorer of that name with its settings. Raises InputError for either."""
         return _build("scorer", name, self.scorers, settings or {})
 
     def length_controller(
         self, name: str, settings: Mapping[str, Any] | None = None
     ) -> LengthController:
-        """Return the length controller of that name with its settings."""
+        """Return the length controller of that name with its settings. Raises InputError for
+        either.
+        """
         return _build("length controller", name, self.length_controllers, settings or {})
 
     def unmasking_policy(
         self, name: str, settings: Mapping[str, Any] | None = None
     ) -> UnmaskingPolicy:
         """Return the unmasking policy of that name with its settings; _ may stand for -, as LLaDA
-        writes it.
+        writes it. Raises InputError for either.
         """
         return _build(
             "unmasking policy", name.replace("_", "-"), self.unmasking_policies, settings or {}
@@ -81,9 +87,19 @@ class Catalog:
         else that which claims it.
 
         Adapters of other distributions come before the built-in ones. Raises InputError if none or
-        several claim it, ModelError if it cannot be loaded.
+        several claim it, or if there is no such engine, ModelError if it cannot be loaded.
         """
-        return choose(model, config.adapter, self.mask_predictors).cls.load(model, config)
+        self.backend(config.engine)
+        entry = choose(model, config.adapter, self.mask_predictors, config.revision)
+        return entry.cls.load(model, config)
+
+    def backend(self, name: str) -> type[Backend[Any]]:
+        """Return the backend that the option `engine` names. Raises UnknownNameError, which lists
+        the known ones.
+        """
+        if name not in self.engines:
+            raise UnknownNameError("engine", name, self.engines)
+        return self.engines[name].cls
 
     def _selector(self, name: str) -> Selector:
         numbered = re.fullmatch(r"(.+)-(\d+)", name)

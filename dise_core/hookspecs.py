@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import pluggy
 
+from dise_core.backend import Backend
 from dise_core.interfaces import LengthController, Scorer, Selector, UnmaskingPolicy
 from dise_core.model import MaskPredictor
 
@@ -42,3 +44,8 @@ def dise_mask_predictors() -> Mapping[str, type[MaskPredictor]]:  # type: ignore
     """Return mask predictors by name: an adapter for a family of checkpoints, or one model that
     goes by this name.
     """
+
+
+@hookspec
+def dise_engines() -> Mapping[str, type[Backend[Any]]]:  # type: ignore[empty-body]
+    """Return backends by the name that the option `engine` gives them."""

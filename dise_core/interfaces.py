@@ -46,7 +46,8 @@ class Scorer(Strategy):
     """The positions that it scores where the user names none."""
 
     asks: ClassVar[Literal["target", "judge"]] = "target"
-    """Whom it asks: the diffusion model itself, or an auto-regressive judge."""
+    """Whom it asks: the diffusion model itself, or an auto-regressive judge, in whose tokens it is
+    then handed the text, with a selector of the whole response."""
 
     @abstractmethod
     def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Unpack
 
-from dise_core.answers import with_seconds
 from dise_core.catalog import Catalog
 from dise_core.engine import Engine, Outcome
 from dise_core.errors import InputError
@@ -17,6 +16,9 @@ from dise_core.plugins import installed_catalog
 from dise_core.prompts import Message, Prompt
 from dise_core.reading import Plan
 from dise_core.threads import choose_threads
+
+THE_MODELS_OWN = ("revision", "adapter", "mask_token_id", "block_size")
+"""Options that describe the model, and not its judge."""
 
 
 class LLM:
@@ -39,8 +41,8 @@ class LLM:
         EngineConfig's fields.
 
         judge: an auto-regressive model for the scorers that ask one; an auto-regressive `model`
-        judges for itself. The options `revision` and `adapter` are the model's: a judge is of the
-        hub's main branch and finds its own adapter.
+        judges for itself. The options THE_MODELS_OWN are the model's: a judge is of the hub's main
+        branch and finds its own adapter.
 
         Raises InputError for an unknown model, ModelError for one that cannot be loaded,
         PluginError for a bad plugin.
@@ -118,17 +120,10 @@ class LLM:
         """Yield the outcome of each of the planner's plans as it ends; a failure is one outcome,
         not an exception.
         """
-        for outcome in self.engine.run(plans):
-            if outcome.result is None:
-                yield outcome
-            else:
-                answer = with_seconds(outcome.result, outcome.seconds)
-                yield Outcome(outcome.index, answer, None, outcome.seconds)
+        return self.engine.run(plans)
 
     def _loaded_judge(self, model: str | MaskPredictor) -> MaskPredictor:
-        judge = self._loaded(
-            model, self.config.model_copy(update={"revision": None, "adapter": None})
-        )
+        judge = self._loaded(model, self.config.model_copy(update=dict.fromkeys(THE_MODELS_OWN)))
         if not judge.info.is_autoregressive:
             raise InputError(f"judge {judge.info.name!r} is no auto-regressive model", "judge")
         return judge

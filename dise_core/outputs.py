@@ -194,7 +194,7 @@ class Usage:
     to the end.
 
     `nfe_computed`: the same with each pass counted by the share of its positions that were
-    computed; a cache keeps the rest. `completion_tokens` counts the tokens of all outputs that are
+    computed; the rest was cached. `completion_tokens` counts the tokens of all outputs that are
     no end tokens.
     """
 
@@ -218,11 +218,8 @@ class RequestOutput:
     """Which cache the texts were to be written with. Scores are exact with any."""
     seed: int | None = None
     """The seed that writes these outputs again, given or drawn; None for texts that were given."""
-
-    @property
-    def is_approximate(self) -> bool:
-        """Whether some pass of the writing ran against kept keys and values."""
-        return self.usage.nfe_computed < self.usage.nfe
+    is_approximate: bool = False
+    """Whether some answer that the writing asked for was not that of a pass over the whole text."""
 
     @property
     def approximation(self) -> dict[str, Any]:

@@ -147,7 +147,7 @@ class EngineOptions(TypedDict, total=False):
     adapter: str | None
     mask_token_id: int | None
     block_size: int | None
-    engine: Literal["transformers", "vllm"]
+    engine: str
     tensor_parallel_size: int
     vllm_options: Settings
     max_cache_tokens: int
@@ -176,8 +176,8 @@ class EngineConfig(Params):
     """The id of the mask token, for a checkpoint that does not name it."""
     block_size: int | None = Field(None, ge=1)
     """Tokens in a block of a block-diffusion model, for a checkpoint that does not say."""
-    engine: Literal["transformers", "vllm"] = "transformers"
-    """What runs the model's forward passes."""
+    engine: str = "transformers"
+    """What runs the model's forward passes; see `dise plugins`."""
     tensor_parallel_size: int = Field(1, ge=1)
     """GPUs, or CPU ranks, over which vLLM spreads the model."""
     vllm_options: Settings = Field(default_factory=dict)

@@ -9,6 +9,7 @@ from typing import TypeVar, cast
 from dise_core.answers import Answers
 from dise_core.arrays import Ids
 from dise_core.catalog import Catalog
+from dise_core.cost import count_cost
 from dise_core.denoise import Denoiser
 from dise_core.errors import InputError
 from dise_core.interfaces import Scorer, UnmaskingPolicy
@@ -16,8 +17,8 @@ from dise_core.model import MaskPredictor
 from dise_core.noise import Noise, drawn_seed
 from dise_core.outputs import Generation, RequestOutput
 from dise_core.params import SamplingParams, ScoringParams
-from dise_core.prompts import GivenPrompt, Message, Prompt, Prompts, several
-from dise_core.reading import Plan, count_cost, gather
+from dise_core.prompts import GivenPrompt, Message, Prompt, Prompts, Translation, several
+from dise_core.reading import Plan, gather
 from dise_core.scoring import SequenceScorer
 from dise_core.sequence import TokenSequence, as_ids, check_token_ids
 
@@ -142,12 +143,16 @@ class Planner:
         chat: bool | None = None,
     ) -> list[TokenSequence]:
         """Return the checked texts that `score` would score, for those who score them with several
-        scorers.
+        scorers. Raises InputError for a text that `score` would refuse.
         """
         given = self._prompts.read_or_none(prompt, chat)
         return [
             self._prompts.finished(given, response, params.block_length) for response in responses
         ]
+
+    def translation(self, prompt: Prompt, chat: bool | None = None) -> Translation | None:
+        """Return how the judge reads the texts of that prompt; None where no judge is loaded."""
+        return self._prompts.translation(self._prompts.read_or_none(prompt, chat))
 
     def prompt_ids(self, prompt: Prompt, chat: bool | None = None) -> Ids:
         """Return the prompt as the model reads it, int64 [P], for those who look at lengths before
@@ -176,7 +181,7 @@ class Planner:
     def _evaluate(
         self, prompt: GivenPrompt, responses: Sequence[Prompt], params: ScoringParams
     ) -> Plan[RequestOutput]:
-        scorer, params = self._scorer(params)
+        scorer, params = self._scorer(prompt, params)
         sequences = [
             self._prompts.finished(prompt, response, params.block_length) for response in responses
         ]
@@ -192,7 +197,7 @@ class Planner:
             params = params.model_copy(update={"seed": drawn_seed()})
         controller = self.catalog.length_controller(params.length, params.length_settings)
         policy = self._policy(params)
-        scorer, params = self._scorer(params)
+        scorer, params = self._scorer(prompt, params)
         samples = (
             controller.generate(prompt.ids, self._denoiser(prompt, params, policy, sample), scorer)
             for sample in range(params.num_samples)
@@ -211,73 +216,41 @@ class Planner:
             )
         return policy
 
-    def _scorer(self, params: P) -> tuple[SequenceScorer, P]:
-        """Return the scorer, and the params with the name of the selector that it scores over."""
+    def _scorer(self, prompt: GivenPrompt, params: P) -> tuple[SequenceScorer, P]:
+        """Return the scorer of texts with this prompt, and the params with the name of the selector
+        that it scores over. Raises InputError for unknown names and for a model that is not loaded.
+        """
         scorer = self.catalog.scorer(params.scorer, params.scorer_settings)
         self.check_scorer(params.scorer, scorer)
         selector = params.selector or scorer.default_selector
-        bound = SequenceScorer(scorer, self.catalog.selector(selector), params.logprobs)
+        bound = SequenceScorer(
+            scorer,
+            self.catalog.selector(selector),
+            params.logprobs,
+            self._prompts.translation(prompt),
+            params.scorer,
+        )
         return bound, params.model_copy(update={"selector": selector})
 
     def _denoiser(
         self, prompt: GivenPrompt, params: SamplingParams, policy: UnmaskingPolicy, sample: int
     ) -> Denoiser:
-        info, forbidden = self.predictor.info, self._forbidden(params)
-        is_tempered = params.tempered_confidence
-        return Denoiser(
-            special=info.special,
-            policy=policy,
-            noise=Noise.for_request(params.seed or 0, prompt.ids, sample),
-            max_tokens=params.max_tokens,
-            max_length=info.max_length,
-            origin=info.block_origin,
-            block_length=params.block_length,
-            tokens_per_step=params.tokens_per_step,
-            steps=params.steps,
-            eps=params.eps,
-            temperature=params.temperature,
-            top_p=params.top_p,
-            top_k=params.top_k,
-            cfg_scale=params.cfg_scale,
-            forbidden=forbidden,
-            translate=self._prompts.translation(prompt),
-            sample=sample,
-            cache=params.cache,
-            early_exit=params.early_exit,
-            is_tempered=info.tempered_confidence if is_tempered is None else is_tempered,
-            unranked=self._unranked(params),
-        )
+        self._check_tokens(params)
+        noise = Noise.for_request(params.seed or 0, prompt.ids, sample)
+        return Denoiser(self.predictor.info, policy, noise, params, sample)
 
-    def _forbidden(self, params: SamplingParams) -> tuple[int, ...]:
-        """Return the ids that are never written, beside the mask. Raises InputError if none is
-        left.
+    def _check_tokens(self, params: SamplingParams) -> None:
+        """Raise InputError for ids that are none, for options of an end token where the model has
+        none, and where no token is left to write.
         """
-        special = self.predictor.info.special
-        check_token_ids(
-            as_ids(params.forbidden_token_ids),
-            self.predictor.info.vocab_size,
-            "forbidden_token_ids",
-        )
-        end = () if special.eos_id is None or not params.logits_eos_inf else (special.eos_id,)
-        if (
-            len({special.mask_id, *params.forbidden_token_ids, *end})
-            == self.predictor.info.vocab_size
-        ):
+        info = self.predictor.info
+        given = params.forbidden_token_ids
+        check_token_ids(as_ids(given), info.vocab_size, "forbidden_token_ids")
+        end = (info.special.eos_id,) if params.logits_eos_inf else ()
+        if len({info.special.mask_id, *given, *end} - {None}) == info.vocab_size:
             raise InputError(
                 "every token is forbidden, so none could be written", "forbidden_token_ids"
             )
-        return (*params.forbidden_token_ids, *end)
-
-    def _unranked(self, params: SamplingParams) -> tuple[int, ...]:
-        """Return the end tokens that count for nothing in the confidences. Raises InputError for a
-        model without any.
-        """
-        special = self.predictor.info.special
         for name in ("logits_eos_inf", "confidence_eos_eot_inf"):
-            if getattr(params, name) and special.eos_id is None:
-                raise InputError(
-                    f"{name} needs an end token, and {self.predictor.info.name!r} has none", name
-                )
-        if params.confidence_eos_eot_inf:
-            return tuple(sorted(special.eos_ids))
-        return (special.eos_id,) if params.logits_eos_inf and special.eos_id is not None else ()
+            if getattr(params, name) and info.special.eos_id is None:
+                raise InputError(f"{name} needs an end token, and {info.name!r} has none", name)

@@ -13,6 +13,7 @@ from typing import Any
 import pluggy
 
 from dise_core import hookspecs
+from dise_core.backend import Backend
 from dise_core.catalog import OWN_DISTRIBUTION, Catalog, Entry
 from dise_core.errors import PluginError
 from dise_core.interfaces import LengthController, Scorer, Selector, UnmaskingPolicy
@@ -24,6 +25,7 @@ HOOKS: Mapping[str, type[object]] = {
     "dise_length_controllers": LengthController,
     "dise_unmasking_policies": UnmaskingPolicy,
     "dise_mask_predictors": MaskPredictor,
+    "dise_engines": Backend,
 }
 """The hooks, and what the classes that they return must be. A hook's name is that of the catalog's
 field.

@@ -12,8 +12,8 @@ import numpy as np
 
 from dise_core.arrays import Ids
 from dise_core.errors import InputError, TooLongError
-from dise_core.model import MaskPredictor
-from dise_core.sequence import TokenSequence, Translate, as_ids, check_token_ids
+from dise_core.model import MaskPredictor, Tokenizer
+from dise_core.sequence import TokenSequence, as_ids, check_token_ids
 
 Prompt = str | Sequence[int]
 """A text, or token ids that are taken as they are."""
@@ -31,6 +31,46 @@ class GivenPrompt:
     ids: Ids
     text: str | None = None
     messages: tuple[Message, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """Puts texts with one prompt into the tokens of a judge.
+
+    A conversation goes through the judge's chat template where it has one. Any other prompt, and
+    token ids as the text that they stand for, goes in front of the response after the begin-of-text
+    token. The response is tokenized by itself, its end tokens left out. tokenizer: that of the
+    texts.
+    """
+
+    prompt: GivenPrompt
+    tokenizer: Tokenizer
+    judge: MaskPredictor
+
+    def of(self, sequence: TokenSequence) -> TokenSequence:
+        """Return the text in the judge's tokens. Raises InputError if they make no token of the
+        response, TooLongError if they are more than the judge takes.
+        """
+        prompt_ids, info = self._prompt_ids(sequence), self.judge.info
+        response = self.tokenizer.decode(sequence.ids[sequence.text_positions])
+        response_ids = self.judge.tokenizer.encode(response)
+        if len(response_ids) == 0:
+            raise InputError(
+                f"the tokenizer of {info.name!r} makes no token of the response", "response"
+            )
+        if (num_tokens := len(prompt_ids) + len(response_ids)) > info.max_length:
+            raise TooLongError(
+                f"a text of {num_tokens} tokens is longer than the limit of {info.name!r}: "
+                f"{info.max_length}"
+            )
+        return TokenSequence.of(prompt_ids, response_ids, info.special, sequence.block_length)
+
+    def _prompt_ids(self, sequence: TokenSequence) -> Ids:
+        prompt, its = self.prompt, self.judge.tokenizer
+        if prompt.messages and its.has_chat_template:
+            return its.encode_chat(prompt.messages)
+        text = self.tokenizer.decode(sequence.prompt) if prompt.text is None else prompt.text
+        return np.concatenate([its.start_ids, its.encode(text)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +147,7 @@ class Prompts:
         if len(response_ids) == 0:
             raise InputError("the response is empty: it needs at least one token", "response")
         special, limit = self.predictor.info.special, self.predictor.info.max_length
-        translate = self.translation(prompt)
-        settings = (special, block_length, translate, limit, self.predictor.info.block_origin)
+        settings = (special, block_length, limit, self.predictor.info.block_origin)
         sequence = TokenSequence.of(prompt.ids, response_ids, *settings)
         self._refuse_masks(sequence.ids)
         self._refuse_longer(len(sequence), f"a text of {len(sequence)} tokens")
@@ -126,38 +165,10 @@ class Prompts:
             num_tokens, f"a prompt of {len(prompt.ids)} tokens with max_tokens={max_tokens}"
         )
 
-    def translation(self, prompt: GivenPrompt) -> Translate:
-        """Return how a text with this prompt is put into another loaded model's tokens.
-
-        A conversation goes through that model's chat template where it has one. Any other prompt,
-        and token ids as the text that they stand for, goes in front of the response after the
-        begin-of-text token.
-        """
-
-        def translate(sequence: TokenSequence, name: str) -> TokenSequence:
-            other = self.predictors[name]
-            mine, its = self.predictor.tokenizer, other.tokenizer
-            if prompt.messages and its.has_chat_template:
-                prompt_ids = its.encode_chat(prompt.messages)
-            else:
-                text = prompt.text if prompt.text is not None else mine.decode(sequence.prompt)
-                prompt_ids = np.concatenate([its.start_ids, its.encode(text)])
-            response_ids = its.encode(mine.decode(sequence.ids[sequence.text_positions]))
-            if len(response_ids) == 0:
-                raise InputError(
-                    f"the tokenizer of {other.info.name!r} makes no token of the response",
-                    "response",
-                )
-            if (num_tokens := len(prompt_ids) + len(response_ids)) > other.info.max_length:
-                raise TooLongError(
-                    f"a text of {num_tokens} tokens is longer than the limit of "
-                    f"{other.info.name!r}: {other.info.max_length}"
-                )
-            return TokenSequence.of(
-                prompt_ids, response_ids, other.info.special, sequence.block_length
-            )
-
-        return translate
+    def translation(self, prompt: GivenPrompt) -> Translation | None:
+        """Return how a judge reads texts with this prompt; None where no judge is loaded."""
+        judge = self.predictors.get("judge")
+        return None if judge is None else Translation(prompt, self.predictor.tokenizer, judge)
 
     def _refuse_masks(self, ids: Ids) -> None:
         masks = np.flatnonzero(ids == self.predictor.info.special.mask_id)

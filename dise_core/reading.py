@@ -12,7 +12,7 @@ framework with a loop of its own may drive one itself:
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import methodcaller
 from typing import Literal, TypeVar
 
@@ -28,8 +28,8 @@ T = TypeVar("T")
 Confidence = Literal["probability", "entropy", "margin"]
 
 CacheKind = Literal["none", "prefix", "dual"]
-"""What denoising keeps within a block: nothing, what stands before the block, or all but the block.
-Source: Fast-dLLM.
+"""What denoising caches within a block: nothing, what stands before the block, or all but the
+block. Source: Fast-dLLM.
 """
 
 
@@ -129,28 +129,22 @@ class Canvas:
 
 
 class CacheSlot:
-    """Names what a predictor may keep of one text from read to read. What it keeps goes when the
+    """Names what a predictor may cache of one text from read to read. What it caches goes when the
     last reference goes.
-
-    context: the tokens before the tail that was last written under this slot, int64 [N]; kept from
-    a pass in which all of that tail was masked.
     """
 
-    __slots__ = ("__weakref__", "context")
-
-    def __init__(self) -> None:
-        self.context: Ids = np.zeros(0, np.int64)
+    __slots__ = ("__weakref__",)
 
 
 @dataclass(frozen=True, slots=True)
 class CacheHint:
-    """Leave to keep keys and values, which makes the answers approximate. A predictor without a
+    """Leave to cache keys and values, which may make the answers approximate. A predictor without a
     cache ignores it.
 
-    window None: run the text whole and keep what comes; the answers are exact. window (start,
+    window None: run the text whole and cache what comes; the answers are exact. window (start,
     stop): outside it the text is that of the slot's last read, so run these tokens against what is
-    kept of the others. A window up to the end of the text may make it longer or shorter. A guided
-    Read keeps nothing.
+    cached of the others. A window up to the end of the text may make it longer or shorter. A guided
+    Read caches nothing.
     """
 
     slot: CacheSlot
@@ -202,14 +196,15 @@ class Reading:
     says.
 
     token_ids and logprobs: [M] or [M, k]; confidences: float64 [M] for Candidates, else empty.
-    share: of the text's positions that were computed for it; below 1 the rest was kept from an
-    earlier read, and the answer is approximate.
+    share: of the text's positions that were computed for it; below 1 the rest was cached by an
+    earlier read. is_exact: whether the answer is that of a pass over the whole text.
     """
 
     token_ids: Ids
     logprobs: LogProbs
     confidences: Floats = field(default_factory=lambda: np.zeros(0))
     share: float = 1.0
+    is_exact: bool = True
 
     @classmethod
     def of_nothing(cls) -> Reading:
@@ -218,8 +213,11 @@ class Reading:
 
     def at(self, rows: Mask) -> Reading:
         """Return the answers to some of the positions; rows: bool [M]. For Candidates."""
-        return Reading(
-            self.token_ids[rows], self.logprobs[rows], self.confidences[rows], self.share
+        return replace(
+            self,
+            token_ids=self.token_ids[rows],
+            logprobs=self.logprobs[rows],
+            confidences=self.confidences[rows],
         )
 
 
@@ -227,56 +225,6 @@ Plan = Generator[Sequence[Read], Sequence[Reading], T]
 """An algorithm: yields Reads, is sent one Reading for each in the same order, returns T. Reads
 yielded together may share a batch, and Reads of the same text share one row of it.
 """
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Row:
-    """One sequence that goes through the model, and the Reads that it answers, by their index."""
-
-    token_ids: Ids
-    predictor: str
-    guidance: Guidance | None
-    reads: tuple[int, ...]
-    cache: CacheHint | None = None
-
-    @property
-    def num_sequences(self) -> int:
-        """Forward passes of one sequence that this row costs (NFE): 2 with guidance, else 1."""
-        return 1 if self.guidance is None else 2
-
-    @property
-    def num_tokens(self) -> int:
-        """Tokens that this row puts into a batch."""
-        return len(self.token_ids) * self.num_sequences
-
-
-def distinct_rows(reads: Sequence[Read]) -> list[Row]:
-    """Return the rows that answer the reads, in the order of first use; reads of the same text
-    share one row.
-    """
-    if len(reads) == 1:
-        return [_row(reads[0], (0,))]
-    groups: dict[tuple[object, ...], list[int]] = {}
-    for index, read in enumerate(reads):
-        groups.setdefault(_row_key(read), []).append(index)
-    return [_row(reads[indices[0]], tuple(indices)) for indices in groups.values()]
-
-
-def _row(read: Read, indices: tuple[int, ...]) -> Row:
-    return Row(
-        read.token_ids,
-        read.predictor,
-        read.guidance,
-        indices,
-        None if read.guidance else read.cache,
-    )
-
-
-def _row_key(read: Read) -> tuple[object, ...]:
-    guidance = (
-        None if read.guidance is None else (read.guidance.token_ids.tobytes(), read.guidance.scale)
-    )
-    return read.predictor, read.token_ids.tobytes(), guidance, read.cache
 
 
 def gather(*plans: Plan[T]) -> Plan[list[T]]:
@@ -314,48 +262,6 @@ def gather(*plans: Plan[T]) -> Plan[list[T]]:
         for plan in plans:
             plan.close()
     return [results[index] for index in range(len(plans))]
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """What a plan cost. nfe: sequences sent through a forward pass; computed: the sum of the shares
-    computed of each.
-    """
-
-    nfe: int = 0
-    computed: float = 0.0
-
-
-def count_cost(plan: Plan[T]) -> Plan[tuple[T, Cost]]:
-    """Run a plan and return its result with its cost. A pass that failed counts as one, computed
-    whole.
-    """
-    nfe, computed = 0, 0.0
-    try:
-        reads = next(plan)
-        while True:
-            rows = distinct_rows(reads)
-            nfe += sum(row.num_sequences for row in rows)
-            try:
-                readings = yield reads
-            except Exception as error:
-                computed += sum(row.num_sequences for row in rows)
-                reads = plan.throw(error)
-            else:
-                computed += sum(row.num_sequences * readings[row.reads[0]].share for row in rows)
-                reads = plan.send(readings)
-    except StopIteration as stop:
-        return stop.value, Cost(nfe, computed)
-    finally:
-        plan.close()
-
-
-def count_nfe(plan: Plan[T]) -> Plan[tuple[T, int]]:
-    """Run a plan and return its result with its NFE: the sequences it sent through a
-    forward pass.
-    """
-    result, cost = yield from count_cost(plan)
-    return result, cost.nfe
 
 
 def drive(plan: Plan[T], read: Callable[[Sequence[Read]], Sequence[Reading]]) -> T:

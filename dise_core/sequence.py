@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -20,7 +20,7 @@ BlockOrigin = Literal["response", "text"]
 class SpecialTokens:
     """The ids that a model treats specially; `mask_id` is None for a model that has no mask token.
 
-    eos_ids: all end tokens. eos_id: the one that fills up a response, None for a model without any.
+    eos_ids: all end tokens. eos_id: the one that pads a response, None for a model without any.
     """
 
     mask_id: int | None
@@ -41,15 +41,14 @@ class TokenSequence:
 
     ids: int64 [N]; the first `prompt_length` of them are the prompt, the rest the response.
     `block_length` is the length of the blocks in which the response was written; `origin` says
-    where they begin to count. `translate` puts the text into another model's tokens, where another
-    model is loaded. `max_length`: the longest text that the model takes, where it is known.
+    where they begin to count. `max_length`: the longest text that the model takes, where it is
+    known.
     """
 
     ids: Ids
     prompt_length: int
     special: SpecialTokens = field(default_factory=lambda: SpecialTokens(None, frozenset()))
     block_length: int = 32
-    translate: Translate | None = None
     max_length: int | None = None
     origin: BlockOrigin = "response"
 
@@ -66,27 +65,12 @@ class TokenSequence:
         response_ids: Sequence[int] | Ids,
         special: SpecialTokens,
         block_length: int,
-        translate: Translate | None = None,
         max_length: int | None = None,
         origin: BlockOrigin = "response",
     ) -> TokenSequence:
-        """Return [P; R]."""
+        """Return [P; R]. Raises InputError for anything but token ids."""
         ids = np.concatenate([as_ids(prompt_ids), as_ids(response_ids)])
-        return cls(ids, len(prompt_ids), special, block_length, translate, max_length, origin)
-
-    def in_tokens_of(self, predictor: str) -> TokenSequence:
-        """Return the same text in the tokens, and the chat template, of another loaded model such
-        as the "judge".
-
-        Raises InputError if no such model is loaded, or if its tokenizer makes no token of the
-        response.
-        """
-        if self.translate is None:
-            raise InputError(
-                f"no model {predictor!r} is loaded that could read the text in its own tokens",
-                predictor,
-            )
-        return self.translate(self, predictor)
+        return cls(ids, len(prompt_ids), special, block_length, max_length, origin)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -113,7 +97,7 @@ class TokenSequence:
 
     @property
     def text_positions(self) -> Ids:
-        """The positions of the response's tokens that are no end tokens, ascending, int64
+        """The positions of the response's tokens that are not end tokens, ascending, int64
         [<= R].
         """
         return self.response_positions[~self.special.is_end(self.response)]
@@ -135,10 +119,6 @@ class TokenSequence:
         mask = np.zeros(len(self.ids), dtype=np.bool_)
         mask[positions] = True
         return mask
-
-
-Translate = Callable[[TokenSequence, str], TokenSequence]
-"""Puts a text into the tokens of the loaded model of that name."""
 
 
 def as_ids(ids: Sequence[int] | Ids) -> Ids:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from dise_adapters.engines import TransformersBackend, VllmBackend
 from dise_adapters.families.a2d import A2D_QWEN3
 from dise_adapters.families.causal import CAUSAL
 from dise_adapters.families.countdown import CountdownPredictor
@@ -11,6 +14,7 @@ from dise_adapters.predictor import predictor_of
 from dise_adapters.vllm.canvas import VllmCanvasPredictor
 from dise_adapters.vllm.server import VllmServerPredictor
 from dise_core import MaskPredictor, hookimpl
+from dise_core.backend import Backend
 
 FAMILIES = {"llada": LLADA, "dream": DREAM, "a2d-qwen3": A2D_QWEN3, "llama": CAUSAL}
 
@@ -24,3 +28,9 @@ def dise_mask_predictors() -> dict[str, type[MaskPredictor]]:
         "vllm-server": VllmServerPredictor,
         "vllm-canvas": VllmCanvasPredictor,
     }
+
+
+@hookimpl
+def dise_engines() -> dict[str, type[Backend[Any]]]:
+    """Return the built-in engines."""
+    return {"transformers": TransformersBackend, "vllm": VllmBackend}

@@ -2,50 +2,24 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 from dise_adapters.checkpoint.config import token_ids
 from dise_adapters.checkpoint.hub import config_if_any, is_gguf, model_folder, read_config
 from dise_adapters.checkpoint.special import special_tokens
 from dise_adapters.checkpoint.tokenizer import FastTokenizer
-from dise_adapters.families.family import Family, Fields, Settings, architectures
+from dise_adapters.engines import Checkpoint
+from dise_adapters.families.family import Family, Fields, architectures
 from dise_adapters.families.not_covered import not_covered
+from dise_core.backend import Reader
 from dise_core.errors import CheckpointError, InputError, ModelError
-from dise_core.model import CacheRoom, Causal, MaskPredictor, ModelInfo
+from dise_core.model import Causal, MaskPredictor, ModelInfo
 from dise_core.params import EngineConfig
+from dise_core.plugins import installed_catalog
 from dise_core.reading import Read, Reading
 from dise_core.sequence import SpecialTokens
-
-
-class Reader(Protocol):
-    """Answers Reads with a loaded model."""
-
-    @property
-    def room(self) -> CacheRoom | None:
-        """Its KV cache; None for a reader without one."""
-        return None
-
-    @abstractmethod
-    def read(self, reads: Sequence[Read]) -> list[Reading]:
-        """Answer the reads in their order."""
-
-
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """What an engine opens.
-
-    folder: with config.json and weights in safetensors, or the GGUF file of that name. settings:
-    the fields of the model class's configuration; None where transformers reads config.json.
-    """
-
-    family: Family
-    folder: Path
-    settings: Settings | None = None
-    gguf_file: str | None = None
 
 
 class CheckpointPredictor(MaskPredictor):
@@ -111,7 +85,8 @@ class CheckpointPredictor(MaskPredictor):
         self.tokenizer = FastTokenizer.from_folder(folder, family.tokenizer_class, gguf_file)
         self.info = _info(family, fields | (settings or {}), self.tokenizer, name, config)
         checkpoint = Checkpoint(family, folder, settings, gguf_file)
-        self._reader = reader or open_reader(checkpoint, config)
+        backend = installed_catalog().backend(config.engine)
+        self._reader = reader or backend.open(checkpoint, config)
         self.room = self._reader.room
 
     def read(self, reads: Sequence[Read]) -> Sequence[Reading]:
@@ -125,17 +100,6 @@ def predictor_of(family: Family) -> type[CheckpointPredictor]:
     """Return the predictor class of a family, as the hook dise_mask_predictors takes it."""
     members = {"family": family, "__doc__": family.about, "__module__": __name__}
     return type(CheckpointPredictor.__name__, (CheckpointPredictor,), members)
-
-
-def open_reader(checkpoint: Checkpoint, config: EngineConfig) -> Reader:
-    """Return a reader of the checkpoint on the engine that `config` names."""
-    if config.engine == "vllm":
-        from dise_adapters.vllm.reader import open_vllm_reader
-
-        return open_vllm_reader(checkpoint, config)
-    from dise_adapters.local.loading import load_reader
-
-    return load_reader(checkpoint, config)
 
 
 def _info(

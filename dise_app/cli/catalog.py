@@ -14,6 +14,7 @@ KINDS = {
     "length controller": "length_controllers",
     "unmasking policy": "unmasking_policies",
     "mask predictor": "mask_predictors",
+    "engine": "engines",
 }
 
 Rows = list[dict[str, Any]]

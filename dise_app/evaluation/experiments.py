@@ -153,7 +153,8 @@ class Sampled(Experiment):
         texts = planner.texts(
             item.prompt, [output.token_ids for output in outputs], self.params, chat
         )
-        scores = yield from gather(*(self.contenders.score(text) for text in texts))
+        judge = planner.translation(item.prompt, chat)
+        scores = yield from gather(*(self.contenders.score(text, judge) for text in texts))
         return {
             "id": item.id,
             "greedy": self._graded(item, single.outputs[0]),
@@ -215,7 +216,8 @@ class Likelihood(Experiment):
         """Return a plan of the record."""
         planner, params = self.llm.planner, ScoringParams(block_length=self.block_length)
         texts = planner.texts(item.prompt, self.candidates(item), params, self.questions.chat)
-        scores = yield from gather(*(self.contenders.score(text) for text in texts))
+        judge = planner.translation(item.prompt, self.questions.chat)
+        scores = yield from gather(*(self.contenders.score(text, judge) for text in texts))
         return {"id": item.id, "right": item.right, "candidates": scores}
 
 

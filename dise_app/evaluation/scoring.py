@@ -9,9 +9,11 @@ from typing import Any
 
 from dise_core import Plan, Score, Scorer, Selector, TokenSequence, gather
 from dise_core.catalog import Catalog
+from dise_core.cost import count_nfe
 from dise_core.errors import InputError
 from dise_core.planner import Planner
-from dise_core.reading import count_nfe
+from dise_core.prompts import Translation
+from dise_core.scoring import SequenceScorer
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +24,16 @@ class Contender:
     scorer: Scorer
     selector: Selector
 
-    def score(self, text: TokenSequence) -> Plan[tuple[Score, int]]:
-        """Return a plan of the text's score and what it would cost alone, in forward passes."""
-        return count_nfe(self.scorer.score(text, self.selector))
+    def score(
+        self, text: TokenSequence, translation: Translation | None = None
+    ) -> Plan[tuple[Score, int]]:
+        """Return a plan of the text's score and what it would cost alone, in forward passes.
+
+        translation: how the judge reads the text, for a scorer that asks it.
+        """
+        name = self.label.partition(":")[0]
+        bound = SequenceScorer(self.scorer, self.selector, None, translation, name)
+        return count_nfe(bound.score(text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +66,14 @@ class Contenders:
         for contender in self.each:
             planner.check_scorer(contender.label, contender.scorer)
 
-    def score(self, text: TokenSequence) -> Plan[dict[str, dict[str, Any]]]:
+    def score(
+        self, text: TokenSequence, translation: Translation | None = None
+    ) -> Plan[dict[str, dict[str, Any]]]:
         """Return a plan of the scores by label, as JSON holds them. Scorers that read the same text
         share its pass.
         """
-        results = yield from gather(*(contender.score(text) for contender in self.each))
+        plans = (contender.score(text, translation) for contender in self.each)
+        results = yield from gather(*plans)
         return {
             contender.label: {
                 **score.to_dict(),

@@ -32,15 +32,14 @@ def is_denoised_greedily(text: TokenSequence, cfg_scale: float = 0.0) -> Plan[bo
     return True
 
 
-def is_continued_greedily(text: TokenSequence) -> Plan[bool]:
-    """Return a plan of whether each token of the response, as the judge reads it, is its likeliest
-    after those before it.
+def is_continued_greedily(judged: TokenSequence) -> Plan[bool]:
+    """Return a plan of whether each token of the response is the judge's likeliest after those
+    before it. judged: the text in the judge's tokens.
 
     One Read of the text that ar-perplexity reads, so both share a forward pass. Of equally likely
     tokens the lower id counts. The first token of a text that has neither prompt nor begin-of-text
     token is left out: nothing precedes it.
     """
-    judged = text.in_tokens_of("judge")
     positions = judged.response_positions[judged.response_positions > 0]
     if len(positions) == 0:
         return True

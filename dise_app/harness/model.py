@@ -215,8 +215,9 @@ class DiseLM(LM):  # type: ignore[misc]
 
     def _is_greedy(self, prompt: list[int], response: list[int]) -> Plan[bool]:
         [text] = self._llm.planner.texts(prompt, [response], self._scoring, False)
-        if self._scorer.asks == "judge":
-            return (yield from is_continued_greedily(text))
+        judge = self._llm.planner.translation(prompt, False)
+        if self._scorer.asks == "judge" and judge is not None:
+            return (yield from is_continued_greedily(judge.of(text)))
         return (
             yield from is_denoised_greedily(text, self._scorer.model_dump().get("cfg_scale", 0.0))
         )

@@ -60,9 +60,9 @@ class _Ticket:
 
 
 class AsyncEngine:
-    """Runs plans in one thread, first come first served; at most `max_waiting` wait for a place.
+    """Runs plans in one thread, first come first served; at most `max_waiting` wait to join.
 
-    A future that is cancelled frees its request's place before the next forward pass. All methods
+    A future that is cancelled ends its request before the next forward pass. All methods
     may be called from any thread.
     """
 
@@ -88,12 +88,12 @@ class AsyncEngine:
 
     @property
     def num_running(self) -> int:
-        """Requests that have a place."""
+        """Requests under way."""
         return len(self._running)
 
     @property
     def num_waiting(self) -> int:
-        """Requests that wait for one."""
+        """Requests that wait to join them."""
         return len(self._waiting)
 
     def submit(self, plan: Plan[T], watch: Watch | None = None) -> Future[tuple[T, float]]:
@@ -149,8 +149,8 @@ class AsyncEngine:
             self._leave()
 
     def _admit(self, max_running: int) -> bool:
-        """Wait for work and give places to those that wait; return False once there is none and
-        will be none.
+        """Wait for work and start it as room allows; return False once there is none and will be
+        none.
         """
         with self._changed:
             while not self._running and not self._waiting:

@@ -21,7 +21,8 @@ from dise_core.errors import (
 )
 from dise_core.model import MaskPredictor
 from dise_core.params import EngineConfig
-from dise_core.reading import Plan, Read, Reading, Row
+from dise_core.reading import Plan, Read, Reading
+from dise_core.rows import Row
 from dise_core.sequence import check_token_ids
 
 T = TypeVar("T")
@@ -33,7 +34,7 @@ Answer = Sequence[Reading] | Exception
 
 @dataclass(frozen=True, slots=True)
 class Outcome(Generic[T]):
-    """How one plan ended: its place in the caller's order, its result or its error, and the seconds
+    """How one plan ended: its index in the caller's order, its result or its error, and the seconds
     it took.
     """
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from dise_core.errors import DiseError, PlanError
-from dise_core.reading import Plan, Read, Reading, Row, distinct_rows
+from dise_core.outputs import RequestOutput
+from dise_core.reading import Plan, Read, Reading
+from dise_core.rows import Row, distinct_rows
 
 MAX_EMPTY_QUESTIONS = 1000
 """Lists of no Read at all that a plan may yield in a row."""
 
 
 class Request:
-    """One plan under way. All its state lives here; `index` is its place in the caller's order."""
+    """One plan under way. All its state lives here; `index` is its index in the caller's order."""
 
     __slots__ = (
         "_plan",
@@ -102,12 +105,19 @@ class Request:
             self._reads = reads
             self.rows = distinct_rows(reads)
         except StopIteration as stop:
-            self.result = stop.value
             self.finished_at = time.perf_counter()
+            self.result = _timed(stop.value, self.seconds)
         except Exception as error:
             self.error = _explained(error)
             self.finished_at = time.perf_counter()
             self._plan.close()
+
+
+def _timed(result: object, seconds: float) -> object:
+    """Return the result; an answer to a user says how long it took."""
+    if not isinstance(result, RequestOutput):
+        return result
+    return replace(result, usage=replace(result.usage, seconds=seconds))
 
 
 def _checked(reads: object) -> Sequence[Read]:

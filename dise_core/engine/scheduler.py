@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from dise_core.engine.request import Request
 from dise_core.errors import TooLongError
 from dise_core.model import CacheRoom
-from dise_core.reading import Row
+from dise_core.rows import Row
 
 Turn = tuple[Request, Row]
 
@@ -43,7 +43,7 @@ class Scheduler:
         return batch
 
     def _with_room(self, waiting: Iterator[Turn]) -> Iterator[Turn]:
-        """Yield the rows that can be kept, or need not be.
+        """Yield the rows that can be cached, or need not be.
 
         One that finds no room waits, and after it all that need any, until a request ends. If
         nothing else could run, the oldest runs without.

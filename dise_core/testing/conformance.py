@@ -6,17 +6,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 
 from dise_core.arrays import Ids, Mask
+from dise_core.cost import count_nfe
 from dise_core.denoise import Denoiser
 from dise_core.interfaces import LengthController, Scorer, Selector, UnmaskingPolicy, UnmaskingStep
 from dise_core.model import MaskPredictor
 from dise_core.noise import Noise
 from dise_core.outputs import Generation, Score
+from dise_core.params import SamplingParams
 from dise_core.reading import (
     Candidates,
     Distribution,
@@ -25,12 +28,11 @@ from dise_core.reading import (
     Reading,
     TokenLogProbs,
     TopLogProbs,
-    count_nfe,
     drive,
     gather,
 )
 from dise_core.scoring import SequenceScorer
-from dise_core.sequence import SpecialTokens, TokenSequence
+from dise_core.sequence import BlockOrigin, SpecialTokens, TokenSequence
 from dise_core.testing.toy_model import SPECIAL, ToyPredictor
 
 STRANGE_NAMES = (
@@ -41,7 +43,7 @@ STRANGE_NAMES = (
     "of-nobody/some-model",
     "ftp://of-nobody.invalid/some-model",
 )
-"""Names that are no model of anybody's."""
+"""Names that belong to no model."""
 
 
 def check_selector(selector: Selector) -> None:
@@ -74,7 +76,8 @@ def check_scorer(
     read: Callable[[Sequence[Read]], Sequence[Reading]] = (
         _read_both if predictor is None else predictor.read
     )
-    texts = list(_texts(SPECIAL if predictor is None else predictor.info.special))
+    info = ToyPredictor().info if predictor is None else predictor.info
+    texts = list(_texts(info.special, info.block_origin))
     for text in texts:
         score, nfe = drive(count_nfe(scorer.score(text, _Everything())), read)
         _check_score(score, text)
@@ -91,9 +94,8 @@ def check_scorer(
         _expect(
             score.num_positions == 0 or nfe > 0, "a score over some position must ask the model"
         )
-    if scorer.asks == "target":
-        nothing = drive(scorer.score(texts[0], _Nothing()), read)
-        _expect(nothing.value == -math.inf, f"no selected position must give -inf, not {nothing!r}")
+    nothing = drive(scorer.score(texts[0], _Nothing()), read)
+    _expect(nothing.value == -math.inf, f"no selected position must give -inf, not {nothing!r}")
 
 
 def check_length_controller(
@@ -108,13 +110,14 @@ def check_length_controller(
     given = predictor
     for num_tokens, limit in ((1, 12), (6, 12), (9, 40)):
         predictor = given or ToyPredictor(max_length=limit)
-        special = predictor.info.special
+        info = replace(predictor.info, max_length=limit)
         prompt = np.array([3, 1, 4])
-        denoiser = Denoiser(special, _Surest(), Noise(0), num_tokens, limit, block_length=4)
+        params = SamplingParams(max_tokens=num_tokens, block_length=4)
+        denoiser = Denoiser(info, _Surest(), Noise(0), params)
         result, nfe = drive(
             count_nfe(controller.generate(prompt, denoiser, scorer)), predictor.read
         )
-        _check_generation(result, prompt, limit, special)
+        _check_generation(result, prompt, limit, info.special)
         again = drive(scorer.evaluate(result.sequence), predictor.read)
         _expect(
             _is_close(again.score.value, result.evaluation.score.value, tolerance),
@@ -163,9 +166,12 @@ def check_unmasking_policy(policy: UnmaskingPolicy) -> None:
                 np.array_equal(confidences, step.confidences),
                 "choose must leave the step unchanged",
             )
+    toy = ToyPredictor()
     for settings in ({"tokens_per_step": 2}, {"steps": 4}, {"steps": 4, "eps": 1e-3}):
-        denoiser = Denoiser(SPECIAL, policy, Noise(0), 9, 40, block_length=5, **settings)
-        text = drive(denoiser.write(np.array([1, 2]), 9), ToyPredictor().read)
+        params = SamplingParams(max_tokens=9, block_length=5).model_copy(update=settings)
+        text = drive(
+            Denoiser(toy.info, policy, Noise(0), params).write(np.array([1, 2]), 9), toy.read
+        )
         _expect(not (text.ids == SPECIAL.mask_id).any(), "denoising must fill every mask")
 
 
@@ -220,7 +226,7 @@ def check_claims(
         for model in (*not_claimed, *STRANGE_NAMES, *_strange_folders(Path(folder))):
             _expect(
                 not _claim(adapter, model),
-                f"claims({model!r}) must be False: the model is none of its own",
+                f"claims({model!r}) must be False: the model is not its own",
             )
 
 
@@ -335,7 +341,7 @@ def _questions(ids: Ids, predictor: MaskPredictor) -> list[Read]:
     return [Read(ids, positions, readout) for readout in readouts]
 
 
-def _texts(special: SpecialTokens) -> Iterator[TokenSequence]:
+def _texts(special: SpecialTokens, origin: BlockOrigin = "response") -> Iterator[TokenSequence]:
     """Yield texts: with and without a prompt, ended, all end tokens."""
     end = 9 if special.eos_id is None else special.eos_id
     for prompt, response in (
@@ -345,7 +351,7 @@ def _texts(special: SpecialTokens) -> Iterator[TokenSequence]:
         ([1], [2, end, 3, 4]),
         ([1, 2], [end, end]),
     ):
-        yield TokenSequence.of(prompt, response, special, 4, lambda sequence, _: sequence)
+        yield TokenSequence.of(prompt, response, special, 4, origin=origin)
 
 
 def _read_both(reads: Sequence[Read]) -> list[Reading]:

@@ -72,7 +72,7 @@ class ToyPredictor(MaskPredictor):
         self.tokenizer = LetterTokenizer()
         self.batches: list[list[Ids]] = []
         self._embedding = generator.normal(size=(VOCAB_SIZE, 16))
-        self._place = generator.normal(size=(max_length + 1, 16))
+        self._positions = generator.normal(size=(max_length + 1, 16))
         self._head = generator.normal(size=(16, VOCAB_SIZE))
 
     @classmethod
@@ -85,12 +85,12 @@ class ToyPredictor(MaskPredictor):
 
     def logits(self, ids: Ids) -> Logits:
         """Return float64 logits [N, V]; each depends on all tokens its position attends to."""
-        places = self._place[: len(ids)]
+        embedded = self._positions[: len(ids)]
         positions = np.arange(len(ids))
         allowed = self.info.attention.allows(positions, positions)
-        heard = np.tanh(self._embedding[ids] * places)
+        heard = np.tanh(self._embedding[ids] * embedded)
         context = allowed @ heard / allowed.sum(axis=1, keepdims=True)
-        logits: Logits = np.tanh(self._embedding[ids] + places + 3 * context) @ self._head
+        logits: Logits = np.tanh(self._embedding[ids] + embedded + 3 * context) @ self._head
         return logits
 
     def read(self, reads: Sequence[Read]) -> list[Reading]:
@@ -165,11 +165,11 @@ def _naive_confidence(probabilities: dict[int, float], token: int, readout: Cand
 
 def _naive_filter(best_first: dict[int, float], readout: Candidates) -> dict[int, float]:
     """Return the probabilities of the tokens that top-k and then top-p leave, likeliest first."""
-    kept = list(best_first)[: readout.top_k or None]
-    weights = {i: math.exp(best_first[i] - best_first[kept[0]]) for i in kept}
+    left = list(best_first)[: readout.top_k or None]
+    weights = {i: math.exp(best_first[i] - best_first[left[0]]) for i in left}
     total = sum(weights.values())
     nucleus, before = [], 0.0
-    for i in kept:
+    for i in left:
         if before / total < readout.top_p:
             nucleus.append(i)
         before += weights[i]

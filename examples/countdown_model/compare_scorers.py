@@ -17,7 +17,7 @@ from evaluate import read_problems, roc_auc
 from problems import Problem, is_correct
 
 from dise_core import LLM, SamplingParams, TokenSequence
-from dise_core.reading import count_nfe
+from dise_core.cost import count_nfe
 
 NUM_ANSWERS = 5
 

@@ -20,7 +20,8 @@ from dise_adapters.local.reader import TransformerReader, Window, padded_batches
 from dise_core import LLM, Candidates, Distribution, Read, TokenLogProbs
 from dise_core.arrays import Ids, Mask
 from dise_core.errors import ModelError
-from dise_core.reading import Guidance, Row, distinct_rows
+from dise_core.reading import Guidance
+from dise_core.rows import Row, distinct_rows
 from tests.reference_llada import default_config, random_weights, write_checkpoint
 
 ROUNDING = 1e-5

@@ -228,7 +228,7 @@ def test_the_example_plugin_works_by_name_and_its_own_tests_pass(
         (
             "misspelt",
             MISSPELT,
-            ["plugin 'misspelt'", "dise_selektors", "Hooks: dise_length_controllers"],
+            ["plugin 'misspelt'", "dise_selektors", "Hooks: dise_engines, dise_length_controllers"],
         ),
         (
             "broken",

@@ -1,6 +1,7 @@
 """Names: the selector grammar, unknown names, settings."""
 
 import asyncio
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -67,6 +68,14 @@ def test_an_unknown_name_lists_the_known_ones_and_suggests_the_nearest() -> None
         catalog.length_controller("fix")
 
 
+def test_an_unknown_engine_is_named_before_anything_is_loaded() -> None:
+    with pytest.raises(
+        UnknownNameError,
+        match=r"unknown engine 'vlm'. Did you mean 'vllm'\? Known: transformers, vllm",
+    ):
+        LLM("toy", catalog=models(toy=ToyPredictor), engine="vlm")
+
+
 def test_unknown_settings_of_a_strategy_are_refused() -> None:
     with pytest.raises(InputError, match="scorer 'dise': there is no setting 'samples'"):
         installed_catalog().scorer("dise", {"samples": 3})
@@ -81,13 +90,13 @@ def test_llada_writes_policies_with_an_underscore() -> None:
 def models(**classes: type[ToyPredictor]) -> Catalog:
     """Return a catalog of these adapters, each of a plugin and a distribution of its own."""
     entries = {name: Entry(cls, f"plugin-{name}", f"dist-{name}") for name, cls in classes.items()}
-    return Catalog({}, {}, {}, {}, entries)
+    return Catalog({}, {}, {}, {}, entries, installed_catalog().engines)
 
 
 def beside_ours(ours: type[ToyPredictor], **classes: type[ToyPredictor]) -> Catalog:
     """Return a catalog of these adapters and one that is built in."""
     entries = dict(models(**classes).mask_predictors) | {"ours": Entry(ours, "adapters", "dise")}
-    return Catalog({}, {}, {}, {}, dict(sorted(entries.items())))
+    return replace(models(), mask_predictors=dict(sorted(entries.items())))
 
 
 class Rival(ToyPredictor):

@@ -2,12 +2,21 @@
 tests/adapters/test_llada.py.
 """
 
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 import pytest
 
-from dise_core import Candidates, InputError, Plan, UnmaskingPolicy, UnmaskingStep, drive
+from dise_core import (
+    Candidates,
+    InputError,
+    Plan,
+    SamplingParams,
+    UnmaskingPolicy,
+    UnmaskingStep,
+    drive,
+)
 from dise_core.arrays import Ids
 from dise_core.denoise import Denoiser
 from dise_core.errors import PlanError
@@ -21,14 +30,11 @@ PROMPT = np.array([1, 2, 3])
 
 
 def denoiser(**settings: object) -> Denoiser:
-    defaults = {
-        "special": SPECIAL,
-        "policy": LowConfidence(),
-        "noise": Noise(0),
-        "max_tokens": 10,
-        "max_length": 40,
-    }
-    return Denoiser(**(defaults | settings))  # type: ignore[arg-type]
+    """Return a denoiser of the toy model; other settings than its own fields are params."""
+    own = {"info": ToyPredictor().info, "policy": LowConfidence(), "noise": Noise(0)}
+    own |= {name: settings.pop(name) for name in list(settings) if name in own}
+    params = SamplingParams(**({"max_tokens": 10} | settings))  # type: ignore[arg-type]
+    return Denoiser(**own, params=params)  # type: ignore[arg-type]
 
 
 def masks_per_step(plan: Plan[object]) -> list[int]:
@@ -91,7 +97,7 @@ def test_only_masks_from_the_start_on_are_filled_and_the_canvas_stays() -> None:
 
 def test_the_mask_and_forbidden_ids_are_never_written() -> None:
     for seed in range(20):
-        settings = {"temperature": 2.0, "forbidden": (0, 4, 10), "noise": Noise(seed)}
+        settings = {"temperature": 2.0, "forbidden_token_ids": (0, 4, 10), "noise": Noise(seed)}
         sequence = drive(denoiser(**settings).write(PROMPT, 20), ToyPredictor().read)
         assert not np.isin(sequence.response, [MASK, 0, 4, 10]).any()
 
@@ -119,7 +125,7 @@ def test_a_second_pass_draws_anew_only_from_another_first_step() -> None:
 
 
 def test_the_readout_carries_the_sampling_settings() -> None:
-    plan = denoiser(temperature=0.7, top_p=0.9, top_k=5, forbidden=(3,)).write(PROMPT, 4)
+    plan = denoiser(temperature=0.7, top_p=0.9, top_k=5, forbidden_token_ids=(3,)).write(PROMPT, 4)
     [read] = next(plan)
     assert read.readout == Candidates(0.7, 0.9, 5, Noise(0), "probability", (MASK, 3))
     plan.close()
@@ -182,10 +188,9 @@ def test_the_tail_of_a_text_is_written_at_the_rate_of_the_whole() -> None:
 
 
 def test_a_model_without_a_mask_token_cannot_denoise() -> None:
+    info = replace(ToyPredictor().info, special=SpecialTokens(None, frozenset()))
     with pytest.raises(InputError, match="has no mask token"):
-        drive(
-            denoiser(special=SpecialTokens(None, frozenset())).write(PROMPT, 4), ToyPredictor().read
-        )
+        drive(denoiser(info=info).write(PROMPT, 4), ToyPredictor().read)
 
 
 def written(early_exit: float | None, end_from: int, sureness: float) -> tuple[list[int], int]:
@@ -193,10 +198,8 @@ def written(early_exit: float | None, end_from: int, sureness: float) -> tuple[l
     from `end_from` ends.
     """
     end = next(iter(SPECIAL.eos_ids))
-    denoiser = Denoiser(
-        SPECIAL, LowConfidence(), Noise(0), 16, 40, block_length=4, early_exit=early_exit
-    )
-    plan, passes = denoiser.write(np.array([5, 5]), 16), 0
+    settings = {"max_tokens": 16, "block_length": 4, "early_exit": early_exit}
+    plan, passes = denoiser(**settings).write(np.array([5, 5]), 16), 0
     reads = next(plan)
     try:
         while True:
@@ -226,15 +229,7 @@ def test_an_answer_whose_rest_would_be_end_tokens_ends_there() -> None:
 def test_a_look_ahead_changes_no_answer() -> None:
     texts = []
     for early_exit in (None, 0.999999):
-        denoiser = Denoiser(
-            SPECIAL,
-            LowConfidence(),
-            Noise(3),
-            12,
-            40,
-            block_length=5,
-            temperature=1.0,
-            early_exit=early_exit,
-        )
-        texts.append(drive(denoiser.write(np.array([1, 2]), 12), ToyPredictor().read).ids.tolist())
+        settings = {"block_length": 5, "temperature": 1.0, "early_exit": early_exit}
+        plan = denoiser(noise=Noise(3), max_tokens=12, **settings).write(np.array([1, 2]), 12)
+        texts.append(drive(plan, ToyPredictor().read).ids.tolist())
     assert texts[0] == texts[1]

@@ -7,12 +7,24 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 
-from dise_core import LLM, InputError, Read, Reading, SamplingParams, ScoringParams, TokenSequence
+from dise_core import (
+    LLM,
+    InputError,
+    Read,
+    Reading,
+    SamplingParams,
+    ScoringParams,
+    TokenSequence,
+    drive,
+)
 from dise_core.arrays import Ids
 from dise_core.errors import TooLongError
 from dise_core.model import Causal, ModelInfo
+from dise_core.scoring import SequenceScorer
 from dise_core.sequence import SpecialTokens
 from dise_core.testing.toy_model import END, LetterTokenizer, ToyPredictor
+from dise_strategies.scorers.ar_perplexity import ARPerplexity
+from dise_strategies.selectors.whole import ResponseText
 
 JUDGE = ScoringParams(scorer="ar-perplexity")
 
@@ -174,8 +186,9 @@ def test_a_text_longer_than_the_judge_takes_is_refused() -> None:
 
 
 def test_a_text_on_its_own_has_no_other_reader() -> None:
+    alone = SequenceScorer(ARPerplexity(), ResponseText())
     with pytest.raises(InputError, match="no model 'judge' is loaded"):
-        TokenSequence(np.array([1]), 0).in_tokens_of("judge")
+        drive(alone.score(TokenSequence(np.array([1]), 0)), ToyPredictor().read)
 
 
 def test_candidates_are_ranked_by_log_likelihood_not_by_its_mean() -> None:

@@ -2,6 +2,8 @@
 
 import json
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,13 +11,14 @@ import pytest
 from dise_core import (
     LLM,
     InputError,
+    Read,
+    Reading,
     RequestOutput,
     SamplingParams,
     Scorer,
     ScoringParams,
     Selector,
 )
-from dise_core.catalog import Catalog
 from dise_core.errors import PlanError, TooLongError, UnknownNameError
 from dise_core.outputs import Score
 from dise_core.plugins import installed_catalog
@@ -262,13 +265,7 @@ def test_a_scorer_that_raises_is_named_in_one_line() -> None:
     from dise_core.catalog import Entry
 
     known = installed_catalog()
-    catalog = Catalog(
-        known.selectors,
-        {"careless": Entry(Careless, "theirs")},
-        known.length_controllers,
-        known.unmasking_policies,
-        known.mask_predictors,
-    )
+    catalog = replace(known, scorers={"careless": Entry(Careless, "theirs")})
     with pytest.raises(PlanError, match="ZeroDivisionError: division by zero"):
         LLM(ToyPredictor(), catalog=catalog).score("a", "b", ScoringParams(scorer="careless"))
     with pytest.raises(UnknownNameError):
@@ -287,6 +284,36 @@ def test_without_a_seed_each_request_draws_one_and_tells_it(llm: LLM) -> None:
         [repeated] = llm.generate([list(answer.prompt_token_ids)], again)
         assert [output.token_ids for output in repeated.outputs] == text
         assert repeated.seed == answer.seed == answer.to_dict()["seed"]
+
+
+class Half(ToyPredictor):
+    """Says that half of each pass was computed, and whether its answers to texts with masks are
+    those of whole passes.
+    """
+
+    def __init__(self, is_exact: bool) -> None:
+        super().__init__()
+        self._is_exact = is_exact
+
+    def read(self, reads: Sequence[Read]) -> list[Reading]:
+        exact = [self._is_exact or MASK not in read.token_ids for read in reads]
+        answers = zip(super().read(reads), exact, strict=True)
+        return [replace(reading, share=0.5, is_exact=is_exact) for reading, is_exact in answers]
+
+
+@pytest.mark.parametrize("is_exact", [True, False])
+def test_an_answer_is_approximate_where_a_pass_of_its_writing_was(is_exact: bool) -> None:
+    [answer] = LLM(Half(is_exact)).generate([[1, 2]], SamplingParams(max_tokens=4, cache="dual"))
+    assert answer.is_approximate is not is_exact
+    assert answer.to_dict()["is_approximate"] is not is_exact
+    assert answer.usage.nfe_computed == answer.usage.nfe / 2
+
+
+def test_the_engine_says_how_long_a_request_took(llm: LLM) -> None:
+    plans = [llm.planner.score([1], [2], ScoringParams()) for _ in range(2)]
+    for outcome in llm.engine.run(plans):
+        assert outcome.unwrap().usage.seconds == pytest.approx(outcome.seconds, abs=1e-9)
+        assert outcome.seconds > 0
 
 
 def test_a_given_text_has_no_seed(llm: LLM) -> None:

@@ -8,12 +8,15 @@ from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from dise_core import Selector, TokenSequence, hookimpl
+from dise_core import EngineConfig, Read, Selector, TokenSequence, TopLogProbs, hookimpl
 from dise_core.arrays import Mask
-from dise_core.errors import PluginError
+from dise_core.backend import Backend, Reader
+from dise_core.errors import PluginError, UnknownNameError
 from dise_core.plugins import discover, installed_catalog, survey
+from dise_core.testing import ToyPredictor
 
 
 class Nothing(Selector):
@@ -62,6 +65,37 @@ def test_a_plugin_adds_its_names(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not catalog.selectors["nothing"].is_built_in
 
 
+class Abacus(Backend[str]):
+    """Opens models by their name."""
+
+    @classmethod
+    def open(cls, checkpoint: str, config: EngineConfig) -> Reader:
+        return {"toy": ToyPredictor()}[checkpoint]
+
+
+class WithoutOpen(Backend[str]):
+    """Lacks its method."""
+
+
+def engines(classes: object) -> Callable[[], object]:
+    @hookimpl
+    def dise_engines() -> object:
+        return classes
+
+    return dise_engines
+
+
+def test_a_plugin_adds_an_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    catalog = discover([plugin(monkeypatch, "mine", dise_engines=engines({"abacus": Abacus}))])
+    reader = catalog.backend("abacus").open("toy", EngineConfig(engine="abacus"))
+    [reading] = reader.read([Read(np.array([1, 2]), np.array([1]), TopLogProbs(1))])
+    assert reading.logprobs.shape == (1, 1)
+    with pytest.raises(UnknownNameError, match=r"unknown engine 'vllm'\. Known: abacus"):
+        catalog.backend("vllm")
+    with pytest.raises(PluginError, match="'half' does not implement open"):
+        discover([plugin(monkeypatch, "mine", dise_engines=engines({"half": WithoutOpen}))])
+
+
 def test_two_plugins_that_claim_one_name_are_both_named(monkeypatch: pytest.MonkeyPatch) -> None:
     points = [
         plugin(monkeypatch, name, dise_selectors=selectors({"same": Nothing}))
@@ -92,7 +126,8 @@ def test_a_misspelt_hook_names_the_plugin_and_the_hooks(monkeypatch: pytest.Monk
     hook = selectors({})
     point = plugin(monkeypatch, "typo", dise_selectors=selectors({}), dise_selector=hook)
     with pytest.raises(
-        PluginError, match=r"plugin 'typo'.*dise_selector.*Hooks: dise_length_controllers"
+        PluginError,
+        match=r"plugin 'typo'.*dise_selector.*Hooks: dise_engines, dise_length_controllers",
     ):
         discover([point])
 

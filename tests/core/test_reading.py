@@ -1,13 +1,16 @@
 """Plans: how they compose, and what they cost."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from dise_core import Candidates, Plan, Read, Reading, TokenLogProbs, TopLogProbs, drive, gather
+from dise_core.cost import Cost, count_cost, count_nfe
 from dise_core.errors import PlanError
-from dise_core.reading import Guidance, count_nfe, distinct_rows
+from dise_core.reading import Guidance
+from dise_core.rows import distinct_rows
 
 
 def read_of(*ids: int, guidance: Guidance | None = None) -> Read:
@@ -85,6 +88,31 @@ def test_nfe_counts_sequences_not_reads() -> None:
     result, nfe = drive(plan, echo)
     assert result == [[1, 1, 2], [1]]
     assert nfe == 4
+
+
+@pytest.mark.parametrize(
+    ("shares", "is_exact", "expected"),
+    [
+        ([1.0, 1.0], [True, True], Cost(4, 4.0, True)),
+        ([0.5, 0.25], [True, True], Cost(4, 2.75, True)),  # cached, and yet as a whole pass
+        ([0.5, 0.5], [True, False], Cost(4, 3.0, False)),
+        ([1.0, 1.0], [False, True], Cost(4, 4.0, False)),
+    ],
+)
+def test_what_was_computed_and_what_is_exact_are_two_things(
+    shares: list[float], is_exact: list[bool], expected: Cost
+) -> None:
+    """Two rounds: one text and a guided one, which counts twice, then the first text again."""
+    kinds = zip(shares, is_exact, strict=True)
+
+    def answer(reads: Sequence[Read]) -> list[Reading]:
+        share, exact = next(kinds)
+        plain = [replace(reading, share=share, is_exact=exact) for reading in echo(reads)]
+        return [plain[0], *echo(reads)[1:]]
+
+    guided = read_of(1, guidance=Guidance(np.array([2]), 1.0))
+    _, cost = drive(count_cost(ask([read_of(1), guided], [read_of(1)])), answer)
+    assert cost == expected
 
 
 @pytest.mark.parametrize("position", [-1, 3])

@@ -9,11 +9,16 @@ import numpy as np
 import pytest
 
 from dise_core import (
+    Attention,
+    Bidirectional,
+    BlockCausal,
+    Candidates,
     LengthController,
     MaskPredictor,
     Plan,
     Read,
     Reading,
+    SamplingParams,
     Score,
     Scorer,
     Selector,
@@ -21,9 +26,11 @@ from dise_core import (
     TokenSequence,
     UnmaskingPolicy,
     UnmaskingStep,
+    drive,
 )
 from dise_core.arrays import Ids, Mask
 from dise_core.denoise import Denoiser
+from dise_core.noise import Noise
 from dise_core.outputs import Generation
 from dise_core.plugins import installed_catalog
 from dise_core.scoring import SequenceScorer
@@ -36,6 +43,10 @@ from dise_core.testing import (
     check_selector,
     check_unmasking_policy,
 )
+from dise_core.testing.toy_model import MASK
+from dise_strategies.scorers.dise import DiSE
+from dise_strategies.selectors.whole import ResponseText
+from dise_strategies.unmasking.ranked import LowConfidence
 
 
 class Positions(Selector):
@@ -162,9 +173,44 @@ def test_our_own_length_controllers_conform(name: str) -> None:
     check_length_controller(installed_catalog().length_controller(name))
 
 
-def test_the_toy_model_conforms() -> None:
-    toy: MaskPredictor = ToyPredictor()
+@pytest.mark.parametrize("attention", [Bidirectional(), BlockCausal(4), BlockCausal(1)])
+def test_the_toy_model_conforms(attention: Attention) -> None:
+    toy: MaskPredictor = ToyPredictor(attention=attention)
     check_mask_predictor(toy)
+
+
+@pytest.mark.parametrize("name", sorted(installed_catalog().scorers))
+def test_every_scorer_conforms_on_a_block_causal_model(name: str) -> None:
+    settings = {"num_samples": 4} if name.startswith("mc") else {}
+    toy = ToyPredictor(attention=BlockCausal(4))
+    check_scorer(installed_catalog().scorer(name, settings), toy)
+
+
+@pytest.mark.parametrize("name", sorted(installed_catalog().length_controllers))
+def test_every_length_controller_conforms_on_a_block_causal_model(name: str) -> None:
+    toy = ToyPredictor(max_length=60, attention=BlockCausal(4))
+    check_length_controller(installed_catalog().length_controller(name), toy)
+
+
+@pytest.mark.parametrize("length", ["fixed", "daedal"])
+def test_a_block_causal_model_is_written_in_blocks_of_the_text(length: str) -> None:
+    """A prompt of 3 tokens leaves one position of the first block to the response."""
+    toy = ToyPredictor(attention=BlockCausal(4))
+    asked: list[list[int]] = []
+
+    def read(reads: Sequence[Read]) -> list[Reading]:
+        drawn = [read for read in reads if isinstance(read.readout, Candidates)]
+        asked.extend(read.positions.tolist() for read in drawn if MASK in read.readout.forbidden)
+        return toy.read(reads)
+
+    params = SamplingParams(max_tokens=6, block_length=4, tokens_per_step=9)
+    denoiser = Denoiser(toy.info, LowConfidence(), Noise(0), params)
+    controller = installed_catalog().length_controller(length)
+    scorer = SequenceScorer(DiSE(), ResponseText())
+    drive(controller.generate(np.array([1, 2, 3]), denoiser, scorer), read)
+    assert all(len({position // 4 for position in positions}) == 1 for positions in asked)
+    if length == "fixed":
+        assert asked == [[3], [4, 5, 6, 7], [8]]
 
 
 class ClaimsAll(ToyPredictor):

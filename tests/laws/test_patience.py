@@ -6,12 +6,12 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dise_core import Candidates, Read, Reading, drive
+from dise_core import Candidates, Read, Reading, SamplingParams, drive
 from dise_core.denoise import Denoiser
 from dise_core.noise import Noise
 from dise_core.outputs import Generation
 from dise_core.scoring import SequenceScorer
-from dise_core.testing.toy_model import MASK, SPECIAL
+from dise_core.testing.toy_model import MASK, ToyPredictor
 from dise_strategies.lengths.dise_flexible import DiSEFlexible
 from dise_strategies.lengths.patience import Patience
 from dise_strategies.scorers.dise import DiSE
@@ -80,9 +80,8 @@ def run(
     values: list[float], controller: DiSEFlexible, max_length: int
 ) -> tuple[Generation, Scored]:
     model = Scored(values)
-    denoiser = Denoiser(
-        SPECIAL, LowConfidence(), Noise(0), 5, max_length, block_length=64, tokens_per_step=64
-    )
+    params = SamplingParams(max_tokens=5, block_length=64, tokens_per_step=64)
+    denoiser = Denoiser(ToyPredictor(max_length).info, LowConfidence(), Noise(0), params)
     plan = controller.generate(np.array([1, 2]), denoiser, SequenceScorer(DiSE(), Full()))
     return drive(plan, model.read), model
 

@@ -15,7 +15,7 @@ from dise_core.reading import drive
 from dise_core.scoring import SequenceScorer
 from dise_core.sequence import SpecialTokens
 from dise_core.testing import ToyPredictor, check_length_controller
-from dise_core.testing.toy_model import END, MASK, SPECIAL
+from dise_core.testing.toy_model import END, MASK
 from dise_strategies.lengths.daedal import DAEDAL
 from dise_strategies.scorers.dise import DiSE
 from dise_strategies.selectors.whole import Full
@@ -167,7 +167,8 @@ def test_requests_of_different_length_run_side_by_side() -> None:
 
 
 def test_the_model_ends_the_growth_where_its_context_is_full() -> None:
-    denoiser = Denoiser(SPECIAL, LowConfidence(), Noise(0), 8, 20, block_length=5)
+    params = SamplingParams(max_tokens=8, block_length=5)
+    denoiser = Denoiser(ToyPredictor(max_length=20).info, LowConfidence(), Noise(0), params)
     plan = DAEDAL(eos_check_tokens=6).generate(
         np.array(PROMPT), denoiser, SequenceScorer(DiSE(), Full())
     )

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from dise_core import LLM, Candidates, Read, Reading, SamplingParams, TokenSequence, drive
+from dise_core.cost import count_nfe
 from dise_core.denoise import Denoiser
 from dise_core.noise import Noise
 from dise_core.outputs import Generation
-from dise_core.reading import count_nfe
 from dise_core.scoring import SequenceScorer
 from dise_core.testing import ToyPredictor, check_length_controller
-from dise_core.testing.toy_model import END, MASK, SPECIAL
+from dise_core.testing.toy_model import END, MASK
 from dise_strategies.lengths.dise_flexible import DiSEFlexible
 from dise_strategies.scorers.dise import DiSE
 from dise_strategies.selectors.whole import ResponseText
@@ -162,12 +162,15 @@ CASES = {
 }
 
 
+def denoiser_of(max_length: int, **settings: object) -> Denoiser:
+    params = SamplingParams(**settings)  # type: ignore[arg-type]
+    return Denoiser(ToyPredictor(max_length).info, LowConfidence(), Noise(0), params)
+
+
 def run(
     controller: DiSEFlexible, model: ScriptedModel, base_length: int, max_length: int
 ) -> tuple[Generation, int]:
-    denoiser = Denoiser(
-        SPECIAL, LowConfidence(), Noise(0), base_length, max_length, tokens_per_step=99
-    )
+    denoiser = denoiser_of(max_length, max_tokens=base_length, tokens_per_step=99)
     plan = controller.generate(np.array(PROMPT), denoiser, SequenceScorer(DiSE(), ResponseText()))
     return drive(count_nfe(plan), model.read)
 
@@ -191,9 +194,7 @@ def test_the_controller_conforms() -> None:
 
 def test_a_tail_longer_than_a_block_is_written_in_blocks() -> None:
     toy = ToyPredictor()
-    denoiser = Denoiser(
-        SPECIAL, LowConfidence(), Noise(0), 7, 40, block_length=4, tokens_per_step=99
-    )
+    denoiser = denoiser_of(40, max_tokens=7, block_length=4, tokens_per_step=99)
     controller = DiSEFlexible(max_iterations=2, mask_size=6)
     drive(
         controller.generate(np.array(PROMPT), denoiser, SequenceScorer(DiSE(), ResponseText())),
@@ -226,9 +227,7 @@ def test_sampled_extensions_draw_anew_in_each_iteration() -> None:
     10^8 runs.
     """
     toy = ToyPredictor()
-    denoiser = Denoiser(
-        SPECIAL, LowConfidence(), Noise(0), 8, 40, tokens_per_step=99, temperature=1e6
-    )
+    denoiser = denoiser_of(40, max_tokens=8, tokens_per_step=99, temperature=1e6)
     controller = DiSEFlexible(max_iterations=3, patience=9, mask_size=8)
     texts: list[TokenSequence] = []
 

@@ -11,8 +11,9 @@ import pytest
 
 from dise_core import InputError, Read, Reading, Score, Scorer, TokenLogProbs, TokenSequence, drive
 from dise_core.arrays import Floats
+from dise_core.cost import count_nfe
 from dise_core.plugins import installed_catalog
-from dise_core.reading import Plan, count_nfe
+from dise_core.reading import Plan
 from dise_core.sequence import SpecialTokens
 from dise_strategies.scorers.monte_carlo import (
     DreamMonteCarlo,

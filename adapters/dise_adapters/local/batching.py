@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from dise_core.reading import Row
+from dise_core.rows import Row
 
 MAX_KEY_PADDING = 0.5
 """The share of the keys of a cached batch that padding may take: less splits batches, more makes

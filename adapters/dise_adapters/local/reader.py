@@ -27,7 +27,8 @@ from dise_adapters.local.readouts import (
 )
 from dise_core.arrays import Ids, LogProbs, Mask
 from dise_core.errors import InputError, ModelError
-from dise_core.reading import Read, Reading, Row, distinct_rows
+from dise_core.reading import Read, Reading
+from dise_core.rows import Row, distinct_rows
 
 CPU_TOKENS = 2048
 """Tokens of a batch on a CPU: its matmuls are at full speed by then, and what they make
@@ -133,7 +134,9 @@ class TransformerReader:
                 readings[indices[member]] = reading
         for row in batch:
             if isinstance(row, Window):
-                readings |= {i: replace(readings[i], share=row.share) for i in row.reads}
+                for i in row.reads:
+                    is_exact = row.share == 1
+                    readings[i] = replace(readings[i], share=row.share, is_exact=is_exact)
         return readings
 
     def _questions(

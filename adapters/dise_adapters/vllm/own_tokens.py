@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from dise_core.errors import InputError
-from dise_core.reading import Read, Reading, TokenLogProbs, distinct_rows
+from dise_core.reading import Read, Reading, TokenLogProbs
+from dise_core.rows import distinct_rows
 
 OwnLogProbs = Sequence[float]
 """For each token of a text but the first, its log-probability given those before it."""

@@ -13,9 +13,10 @@ from typing import Any
 
 import torch
 
-from dise_adapters.predictor import Checkpoint, Reader
+from dise_adapters.engines import Checkpoint
 from dise_adapters.vllm.own_tokens import OwnLogProbs, read_own_tokens
 from dise_adapters.vllm.wire import Question, Vector, read_texts
+from dise_core.backend import Reader
 from dise_core.errors import InputError, ModelError
 from dise_core.model import Causal
 from dise_core.params import EngineConfig

@@ -32,11 +32,11 @@ class _Canvas:
         """Tokens by which it may still grow."""
         return self.max_length - len(self.ids)
 
-    def insert(self, place: int, ids: Ids) -> None:
-        """Put ids in front of the token at `place`; what is then beyond max_length falls off the
-        end.
+    def insert(self, position: int, ids: Ids) -> None:
+        """Put ids in front of the token at the position; what is then beyond max_length falls off
+        the end.
         """
-        self.ids = np.insert(self.ids, place, ids)[: self.max_length]
+        self.ids = np.insert(self.ids, position, ids)[: self.max_length]
 
     def note(self, confidence: float, nfe: int) -> None:
         """Add to the trace that the text now has its length."""
@@ -108,11 +108,12 @@ class DAEDAL(LengthController):
     def _fill(self, canvas: _Canvas, denoiser: Denoiser) -> Plan[None]:
         """Denoise the canvas block by block, making room where the model is unsure."""
         start, step, nfe = canvas.prompt_length, 0, 0
+        grid = denoiser.text(canvas.ids, start).blocks
         while start < len(canvas.ids):
-            block = np.arange(start, min(start + denoiser.block_length, len(canvas.ids)))
+            block = np.arange(*next(grid.spans(start, len(canvas.ids))))
             masked = block[canvas.ids[block] == denoiser.mask_id]
             if len(masked) == 0:
-                start += denoiser.block_length
+                start = int(block[-1]) + 1
                 continue
             readout = denoiser.candidates(denoiser.noise.at_step(step))
             asking = [

@@ -9,9 +9,10 @@ from pydantic import PositiveInt
 
 from dise_core import LengthController, Plan
 from dise_core.arrays import Ids
+from dise_core.cache import Caching
+from dise_core.cost import count_nfe
 from dise_core.denoise import Denoiser
 from dise_core.outputs import Evaluation, Generation, LengthStep
-from dise_core.reading import count_nfe
 from dise_core.scoring import SequenceScorer
 from dise_core.sequence import TokenSequence
 from dise_strategies.lengths.patience import Patience
@@ -41,7 +42,8 @@ class DiSEFlexible(LengthController):
 
     def generate(self, prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer) -> Plan[Generation]:
         """Return a plan of the best text; its trace holds every iteration."""
-        current, nfe = yield from count_nfe(self._first(prompt, denoiser, scorer))
+        caching = denoiser.caching()
+        current, nfe = yield from count_nfe(self._first(prompt, denoiser, scorer, caching))
         best, trace = current, [_step(1, current, nfe)]
         patience = Patience(self.patience, _value(current))
         stopped_by = "max_iterations"
@@ -49,7 +51,8 @@ class DiSEFlexible(LengthController):
             if len(current[0]) + 1 > denoiser.max_length:
                 stopped_by = "context"
                 break
-            current, nfe = yield from count_nfe(self._extend(current[0], t, denoiser, scorer))
+            extension = self._extend(current[0], t, denoiser, scorer, caching)
+            current, nfe = yield from count_nfe(extension)
             trace.append(_step(t, current, nfe))
             if _value(current) > patience.best:
                 best = current
@@ -60,19 +63,28 @@ class DiSEFlexible(LengthController):
         finish_reason: Literal["stop", "length"] = "stop" if stopped_by == "patience" else "length"
         return Generation(*best, tuple(trace), stopped_by, finish_reason)
 
-    def _first(self, prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer) -> Plan[Iterate]:
-        written = yield from denoiser.write(prompt, denoiser.max_tokens)
-        kept = np.concatenate([prompt, written.ids[written.text_positions]])
-        return (yield from _scored(denoiser.text(kept, len(prompt)), scorer))
+    def _first(
+        self, prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer, caching: Caching
+    ) -> Plan[Iterate]:
+        """Return a plan of the text of the base length, its end tokens removed."""
+        written = yield from denoiser.write(prompt, denoiser.max_tokens, caching)
+        ids = np.concatenate([prompt, written.ids[written.text_positions]])
+        return (yield from _scored(denoiser.text(ids, len(prompt)), scorer))
 
     def _extend(
-        self, text: TokenSequence, t: int, denoiser: Denoiser, scorer: SequenceScorer
+        self,
+        text: TokenSequence,
+        t: int,
+        denoiser: Denoiser,
+        scorer: SequenceScorer,
+        caching: Caching,
     ) -> Plan[Iterate]:
+        """Return a plan of the text of iteration t."""
         num_masked = min(self.mask_size + t - 2, len(text.response))
         start = len(text) - num_masked
         canvas = np.concatenate([text.ids[:start], denoiser.masks(num_masked + 1)])
         ids = yield from denoiser.denoise(
-            canvas, start, text.prompt_length, first_step=t * STEPS_APART
+            canvas, start, text.prompt_length, first_step=t * STEPS_APART, caching=caching
         )
         return (yield from _scored(denoiser.text(ids, text.prompt_length), scorer))
 

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from dise_core import InputError, Plan, Read, Score, Scorer, Selector, TokenLogProbs, TokenSequence
+from dise_core import Plan, Read, Score, Scorer, Selector, TokenLogProbs, TokenSequence
 
 
 class ARPerplexity(Scorer):
@@ -24,27 +24,16 @@ class ARPerplexity(Scorer):
     asks: ClassVar[Literal["target", "judge"]] = "judge"
 
     def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
-        """Return a plan of the mean, in nats. Raises InputError for a selector that leaves out some
-        of the text.
+        """Return a plan of the mean, in nats, over the selected tokens of a text in the judge's
+        tokens. The first token of a text is left out: nothing precedes it.
         """
-        chosen = np.flatnonzero(selector.select(sequence))
-        text = sequence.text_positions
-        if (
-            not np.array_equal(np.intersect1d(chosen, text), text)
-            or (chosen < sequence.prompt_length).any()
-        ):
-            raise InputError(
-                "ar-perplexity takes the whole response: its selector is response-text", "selector"
-            )
-        if len(text) == 0:
-            return Score.of_nothing()
-        judged = sequence.in_tokens_of("judge")
-        positions = judged.response_positions[judged.response_positions > 0]
+        positions = np.flatnonzero(selector.select(sequence))
+        positions = positions[positions > 0]
         if len(positions) == 0:
             return Score.of_nothing()
         [reading] = yield [
-            Read(judged.ids, positions, TokenLogProbs(judged.ids[positions]), predictor="judge")
+            Read(sequence.ids, positions, TokenLogProbs(sequence.ids[positions]), predictor="judge")
         ]
         total = float(reading.logprobs.sum(dtype=np.float64))
         mean = total / len(positions)
-        return Score(mean, text, log_likelihood=total, perplexity=math.exp(-mean))
+        return Score(mean, positions, log_likelihood=total, perplexity=math.exp(-mean))

@@ -11,7 +11,7 @@ from dise_core.arrays import Mask
 
 
 class FirstK(Selector):
-    """Selects the first K tokens of the response that are no end tokens."""
+    """Selects the first K tokens of the response that are not end tokens."""
 
     k: PositiveInt
 
@@ -35,7 +35,7 @@ class MidK(Selector):
 
 
 class LastK(Selector):
-    """Selects the last K tokens of the response that are no end tokens."""
+    """Selects the last K tokens of the response that are not end tokens."""
 
     k: PositiveInt
 

@@ -1,0 +1,56 @@
+"""What a plan costs, in forward passes of one sequence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+from dise_core.reading import Plan
+from dise_core.rows import distinct_rows
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a plan cost. nfe: sequences sent through a forward pass; computed: the sum of the shares
+    computed of each; is_exact: whether every answer was that of a pass over the whole text.
+    """
+
+    nfe: int = 0
+    computed: float = 0.0
+    is_exact: bool = True
+
+
+def count_cost(plan: Plan[T]) -> Plan[tuple[T, Cost]]:
+    """Run a plan and return its result with its cost. A pass that failed counts as one, computed
+    whole. Raises what the plan raises.
+    """
+    nfe, computed, is_exact = 0, 0.0, True
+    try:
+        reads = next(plan)
+        while True:
+            rows = distinct_rows(reads)
+            num_sequences = sum(row.num_sequences for row in rows)
+            nfe += num_sequences
+            try:
+                readings = yield reads
+            except Exception as error:
+                computed += num_sequences
+                reads = plan.throw(error)
+            else:
+                computed += sum(row.num_sequences * readings[row.reads[0]].share for row in rows)
+                is_exact = is_exact and all(reading.is_exact for reading in readings)
+                reads = plan.send(readings)
+    except StopIteration as stop:
+        return stop.value, Cost(nfe, computed, is_exact)
+    finally:
+        plan.close()
+
+
+def count_nfe(plan: Plan[T]) -> Plan[tuple[T, int]]:
+    """Run a plan and return its result with its NFE: the sequences it sent through a
+    forward pass. Raises what the plan raises.
+    """
+    result, cost = yield from count_cost(plan)
+    return result, cost.nfe
