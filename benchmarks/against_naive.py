@@ -46,9 +46,9 @@ class Naive:
     """The published loops on transformers' model as it comes."""
 
     def __init__(self, model: str) -> None:
-        with patch("dise_adapters.loading.LlamaForward.covers", return_value=False):
+        with patch("dise_adapters.local.loading.OwnBody.covers", return_value=False):
             predictor: Any = LLM(model).predictor
-        self.body, self.head = predictor._reader._forward._model, predictor._reader._head
+        self.body, self.head = predictor._reader._body._model, predictor._reader._head
         self._mask_id = predictor.info.special.mask_id
 
     def logits(self, ids: list[int]) -> torch.Tensor:

@@ -50,10 +50,10 @@ def main() -> None:
     llm = settled(LLM("countdown", max_num_seqs=AT_ONCE))
     predictor: Any = llm.predictor
     step, read = Stopwatch(llm.engine.step), Stopwatch(predictor.read)
-    body = Stopwatch(predictor._reader._forward)
+    body = Stopwatch(predictor._reader._body)
     answers = Stopwatch(predictor._reader._logits)
     llm.engine.step, predictor.read = step, read  # type: ignore[method-assign]
-    predictor._reader._forward, predictor._reader._logits = body, answers
+    predictor._reader._body, predictor._reader._logits = body, answers
     params = SamplingParams(max_tokens=48, block_length=16, tokens_per_step=1)
     prompts = [f"{n + 1},{n % 7 + 2},{n % 13 + 5} -> {n + 3}" for n in range(AT_ONCE)]
     llm.generate(prompts, params)

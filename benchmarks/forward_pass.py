@@ -50,11 +50,11 @@ def one_pass(count: int, tokens: int = TOKENS, whole: bool = False) -> Callable[
     from dise_core import LLM
 
     with (
-        patch("dise_adapters.loading.LlamaForward.covers", return_value=False)
+        patch("dise_adapters.local.loading.OwnBody.covers", return_value=False)
         if whole
         else nullcontext()
     ):
-        forward: Any = LLM("countdown").predictor._reader._forward  # type: ignore[attr-defined]
+        forward: Any = LLM("countdown").predictor._reader._body  # type: ignore[attr-defined]
     ids = np.random.default_rng(0).integers(0, 20, (count, tokens))
     places = np.flatnonzero(np.arange(count * tokens) % tokens >= tokens - READ)
     return torch.inference_mode()(lambda: forward(ids, None, places))
@@ -99,7 +99,7 @@ def products() -> dict[str, float]:
     """Return the GFLOP/s of a product of the model's shape, by type and by who computes it."""
     import torch
 
-    from dise_adapters.packed import linear
+    from dise_adapters.local.linear import linear
 
     found = {}
     for dtype in (torch.float32, torch.bfloat16):

@@ -90,7 +90,8 @@ class Catalog:
         several claim it, or if there is no such engine, ModelError if it cannot be loaded.
         """
         self.backend(config.engine)
-        return choose(model, config.adapter, self.mask_predictors).cls.load(model, config)
+        entry = choose(model, config.adapter, self.mask_predictors, config.revision)
+        return entry.cls.load(model, config)
 
     def backend(self, name: str) -> type[Backend[Any]]:
         """Return the backend that the option `engine` names. Raises UnknownNameError, which lists

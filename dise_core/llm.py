@@ -17,6 +17,9 @@ from dise_core.prompts import Message, Prompt
 from dise_core.reading import Plan
 from dise_core.threads import choose_threads
 
+THE_MODELS_OWN = ("revision", "adapter", "mask_token_id", "block_size")
+"""Options that describe the model, and not its judge."""
+
 
 class LLM:
     """A loaded diffusion language model that generates, and says how sure it is.
@@ -38,8 +41,8 @@ class LLM:
         EngineConfig's fields.
 
         judge: an auto-regressive model for the scorers that ask one; an auto-regressive `model`
-        judges for itself. The options `revision` and `adapter` are the model's: a judge is of the
-        hub's main branch and finds its own adapter.
+        judges for itself. The options THE_MODELS_OWN are the model's: a judge is of the hub's main
+        branch and finds its own adapter.
 
         Raises InputError for an unknown model, ModelError for one that cannot be loaded,
         PluginError for a bad plugin.
@@ -120,9 +123,7 @@ class LLM:
         return self.engine.run(plans)
 
     def _loaded_judge(self, model: str | MaskPredictor) -> MaskPredictor:
-        judge = self._loaded(
-            model, self.config.model_copy(update={"revision": None, "adapter": None})
-        )
+        judge = self._loaded(model, self.config.model_copy(update=dict.fromkeys(THE_MODELS_OWN)))
         if not judge.info.is_autoregressive:
             raise InputError(f"judge {judge.info.name!r} is no auto-regressive model", "judge")
         return judge

@@ -154,15 +154,15 @@ class MaskPredictor(ABC):
 
     @classmethod
     @abstractmethod
-    def claims(cls, model: str) -> bool:
+    def claims(cls, model: str, revision: str | None = None) -> bool:
         """Return whether this adapter can load the model (a name, folder or hub id): False for one
-        that it cannot know.
+        that it cannot know. revision: of a hub id, None for its main branch.
 
         Reads no weights, and asks the hub for nothing but a hub id's config.json.
         """
 
     @classmethod
-    def explain(cls, model: str) -> str | None:  # noqa: ARG003
+    def explain(cls, model: str, revision: str | None = None) -> str | None:  # noqa: ARG003
         """Return, in one sentence, what this adapter knows of a model that no adapter claims; None
         knows nothing.
 

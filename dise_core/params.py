@@ -145,6 +145,8 @@ class EngineOptions(TypedDict, total=False):
     attn_implementation: str
     revision: str | None
     adapter: str | None
+    mask_token_id: int | None
+    block_size: int | None
     engine: str
     tensor_parallel_size: int
     vllm_options: Settings
@@ -170,6 +172,10 @@ class EngineConfig(Params):
     """Name of the adapter that loads the model, whichever claim it; None asks them. A judge finds
     its own.
     """
+    mask_token_id: int | None = Field(None, ge=0)
+    """The id of the mask token, for a checkpoint that does not name it."""
+    block_size: int | None = Field(None, ge=1)
+    """Tokens in a block of a block-diffusion model, for a checkpoint that does not say."""
     engine: str = "transformers"
     """What runs the model's forward passes; see `dise plugins`."""
     tensor_parallel_size: int = Field(1, ge=1)

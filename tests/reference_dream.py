@@ -147,6 +147,11 @@ class ReferenceDream:
 
     def logits(self, ids: list[int]) -> Tensor:
         """Return logits [N, V]; row i is that of the model's row i - 1, and row 0 its own."""
+        logits = self.rows(ids)
+        return torch.cat([logits[:1], logits[:-1]])
+
+    def rows(self, ids: list[int]) -> Tensor:
+        """Return the logits of the model's own rows, [N, V]."""
         w = self.weights
         x = w["model.embed_tokens.weight"][torch.tensor(ids)]
         for layer in range(self.config["num_hidden_layers"]):
@@ -160,8 +165,8 @@ class ReferenceDream:
             h = self._norm(x, block["post_attention_layernorm.weight"])
             gate, up, down = (block[f"mlp.{name}_proj.weight"] for name in ("gate", "up", "down"))
             x = x + (functional.silu(h @ gate.T) * (h @ up.T)) @ down.T
-        logits = self._norm(x, w["model.norm.weight"]) @ w["lm_head.weight"].T
-        return torch.cat([logits[:1], logits[:-1]])
+        head = w.get("lm_head.weight", w["model.embed_tokens.weight"])
+        return self._norm(x, w["model.norm.weight"]) @ head.T
 
     def _norm(self, x: Tensor, scale: Tensor) -> Tensor:
         return x / torch.sqrt((x * x).mean(-1, keepdim=True) + self.config["rms_norm_eps"]) * scale

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from dise_adapters.countdown import CountdownPredictor
-from dise_adapters.dream import DreamPredictor
 from dise_adapters.engines import TransformersBackend, VllmBackend
-from dise_adapters.llada import LLaDAPredictor
-from dise_adapters.llama import LlamaPredictor
+from dise_adapters.families.a2d import A2D_QWEN3
+from dise_adapters.families.causal import CAUSAL
+from dise_adapters.families.countdown import CountdownPredictor
+from dise_adapters.families.dream import DREAM
+from dise_adapters.families.llada import LLADA
+from dise_adapters.predictor import predictor_of
 from dise_adapters.vllm.canvas import VllmCanvasPredictor
 from dise_adapters.vllm.server import VllmServerPredictor
 from dise_core import MaskPredictor, hookimpl
 from dise_core.backend import Backends
 
+FAMILIES = {"llada": LLADA, "dream": DREAM, "a2d-qwen3": A2D_QWEN3, "llama": CAUSAL}
+
 
 @hookimpl
 def dise_mask_predictors() -> dict[str, type[MaskPredictor]]:
-    """Return the built-in adapters and the embedded model."""
+    """Return the families of checkpoints, the embedded model, and servers."""
     return {
-        "llada": LLaDAPredictor,
-        "dream": DreamPredictor,
-        "llama": LlamaPredictor,
+        **{name: predictor_of(family) for name, family in FAMILIES.items()},
         "countdown": CountdownPredictor,
         "vllm-server": VllmServerPredictor,
         "vllm-canvas": VllmCanvasPredictor,

@@ -76,7 +76,7 @@ class ToyPredictor(MaskPredictor):
         self._head = generator.normal(size=(16, VOCAB_SIZE))
 
     @classmethod
-    def claims(cls, model: str) -> bool:
+    def claims(cls, model: str, revision: str | None = None) -> bool:
         return model == "toy"
 
     @classmethod

@@ -1,6 +1,6 @@
 """Train the embedded model on a CPU or GPU and write it as a LLaDA checkpoint.
 
-python examples/countdown_model/train.py --output adapters/dise_adapters/countdown
+python examples/countdown_model/train.py --output adapters/dise_adapters/families/countdown
 
 README.md has the two commands that made the model that ships.
 """

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from dise_adapters.hub import read_config
-from dise_adapters.kept import GROWTH, KeptKeys
+from dise_adapters.checkpoint.hub import read_config
+from dise_adapters.local.kv_cache import GROWTH, KVCache
 from dise_core import LLM, Candidates, Distribution, Read, SamplingParams
 from dise_core.errors import ModelError
 from dise_core.reading import CacheHint, CacheSlot, Guidance
@@ -170,7 +170,7 @@ def test_places_come_back_when_requests_end(tmp_path: Path) -> None:
 
 
 def test_a_slot_whose_text_grows_takes_new_places_and_gives_the_old_ones_back_once() -> None:
-    kept = KeptKeys((1, 1, 2), 100, torch.device("cpu"), torch.float32)
+    kept = KVCache((1, 1, 2), 100, torch.device("cpu"), torch.float32)
     slot, other = CacheSlot(), CacheSlot()
     assert kept.missing(CacheHint(slot), 40) == 40 + GROWTH
     assert kept.take(slot, 40)
@@ -182,7 +182,7 @@ def test_a_slot_whose_text_grows_takes_new_places_and_gives_the_old_ones_back_on
     assert not kept.take(other, 60 - GROWTH)
     assert kept.take(other, 60 - 2 * GROWTH)
     assert kept.num_free == 0
-    assert len({*kept.places(slot).tolist(), *kept.places(other).tolist()}) == 100 - GROWTH
+    assert len({*kept.rows(slot).tolist(), *kept.rows(other).tolist()}) == 100 - GROWTH
     del slot, other
     gc.collect()
     assert kept.num_free == 100
@@ -191,7 +191,7 @@ def test_a_slot_whose_text_grows_takes_new_places_and_gives_the_old_ones_back_on
 
 def test_a_text_that_could_not_be_kept_leaves_nothing_of_the_one_before() -> None:
     kept, slot, other = (
-        KeptKeys((1, 1, 2), 60, torch.device("cpu"), torch.float32),
+        KVCache((1, 1, 2), 60, torch.device("cpu"), torch.float32),
         CacheSlot(),
         CacheSlot(),
     )
@@ -218,13 +218,13 @@ def test_a_guided_read_keeps_nothing_and_is_exact(tmp_path: Path) -> None:
 
 
 def test_memory_that_cannot_be_had_says_what_to_lower() -> None:
-    kept = KeptKeys((1000, 1000, 1000), 10**6, torch.device("cpu"), torch.float32)
+    kept = KVCache((1000, 1000, 1000), 10**6, torch.device("cpu"), torch.float32)
     with pytest.raises(ModelError, match=r"1000000 tokens .* lower max_cache_tokens"):
         kept.memory()
 
 
 def test_a_window_runs_only_against_what_is_kept() -> None:
-    kept, slot = KeptKeys((1, 1, 2), 10, torch.device("cpu"), torch.float32), CacheSlot()
+    kept, slot = KVCache((1, 1, 2), 10, torch.device("cpu"), torch.float32), CacheSlot()
     assert not kept.holds(CacheHint(slot, (2, 4)), 6)
     assert kept.take(slot, 6)
     assert kept.holds(CacheHint(slot, (2, 4)), 6)

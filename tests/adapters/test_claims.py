@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from dise_adapters.countdown import CountdownPredictor
-from dise_adapters.hub import config_if_any, read_config
+from dise_adapters.checkpoint.hub import config_if_any, read_config
+from dise_adapters.families.countdown import CountdownPredictor
 from dise_adapters.vllm.canvas import VllmCanvasPredictor
 from dise_adapters.vllm.server import VllmServerPredictor
 from dise_core import LLM, InputError
@@ -23,23 +23,23 @@ from tests.adapters.test_hub import Hub, ask, serving
 CONFIGS = {
     "llada": '{"model_type": "llada", "architectures": ["LLaDAModelLM"]}',
     "dream": '{"model_type": "Dream", "architectures": ["DreamModel"]}',
+    "a2d-qwen3": '{"model_type": "a2d-qwen3", "architectures": ["A2DQwen3LMHeadModel"]}',
     "llama": '{"model_type": "llama", "architectures": ["LlamaForCausalLM"]}',
     "bert": '{"model_type": "bert", "architectures": ["BertForMaskedLM"]}',
 }
 
 KIT = """
 import sys
-from dise_adapters.dream import DreamPredictor
-from dise_adapters.llada import LLaDAPredictor
-from dise_adapters.llama import LlamaPredictor
+from dise_adapters.plugin import FAMILIES
+from dise_adapters.predictor import predictor_of
 from dise_core.testing import check_claims
-folders = dict(zip(("llada", "dream", "llama", "bert"), sys.argv[1:], strict=True))
-adapters = {"llada": LLaDAPredictor, "dream": DreamPredictor, "llama": LlamaPredictor}
+folders = dict(zip((*FAMILIES, "bert"), sys.argv[1:], strict=True))
+adapters = {name: predictor_of(family) for name, family in FAMILIES.items()}
 for name, adapter in adapters.items():
     others = [folder for other, folder in folders.items() if other != name]
     strange = ["countdown", "http://127.0.0.1:8000", "x" * 5000, "x\\0y"]
     check_claims(adapter, [folders[name]], [*others, *strange])
-check_claims(LlamaPredictor, ["/some/model.gguf"])
+check_claims(adapters["llama"], ["/some/model.gguf"])
 print("all conform")
 """
 
@@ -97,7 +97,7 @@ def test_an_adapter_of_names_or_addresses_refuses_another_model_when_it_is_named
 def test_an_adapter_that_is_named_says_what_it_misses(folders: list[str]) -> None:
     read_config.cache_clear()
     with pytest.raises(CheckpointError, match=r"config\.json has no field 'n_heads'"):
-        LLM(folders[2], adapter="llada")
+        LLM(folders[3], adapter="llada")
     with pytest.raises(ModelError, match=r"cannot load .*llada"):
         LLM(folders[0], adapter="llama")
 
@@ -132,7 +132,7 @@ def test_a_hub_ids_config_is_fetched_once_for_all_adapters_and_told(tmp_path: Pa
 
 def test_a_folder_never_asks_the_hub(folders: list[str], tmp_path: Path) -> None:
     hub = Hub(failures=[404] * 50)
-    script = LOAD.replace('"someone/some-model"', repr(folders[3]))
+    script = LOAD.replace('"someone/some-model"', repr(folders[4]))
     with serving(hub) as endpoint:
         answer = ask(endpoint, tmp_path / "home", script=script)
     assert answer.startswith("UnknownNameError")

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 from countdown_model.problems import held_out_problems, is_correct, solution
 
-from dise_adapters.countdown import FOLDER
+from dise_adapters.families.countdown import FOLDER
 from dise_core import LLM, InputError, SamplingParams, ScoringParams
 
 ONE_A_STEP = SamplingParams(max_tokens=48, block_length=16, tokens_per_step=1)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from dise_adapters.hub import read_config
+from dise_adapters.checkpoint.hub import read_config
 from dise_core import InputError
 
 CONFIG = b'{"model_type": "llada"}'
@@ -24,7 +24,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 SCRIPT = """
 import sys
-from dise_adapters.hub import read_config
+from dise_adapters.checkpoint.hub import read_config
 from dise_core import DiseError
 try:
     print(read_config("someone/some-model"))

@@ -15,8 +15,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dise_adapters import reader as reader_module
-from dise_adapters.reader import TransformerReader, Window, padded_batches
+from dise_adapters.local import reader as reader_module
+from dise_adapters.local.reader import TransformerReader, Window, padded_batches
 from dise_core import LLM, Candidates, Distribution, Read, TokenLogProbs
 from dise_core.arrays import Ids, Mask
 from dise_core.errors import ModelError

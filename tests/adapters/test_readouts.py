@@ -9,12 +9,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dise_adapters.odds import log_odds, probabilities
-from dise_adapters.readouts import answer_rows, group_reads, split_answers
+from dise_adapters.local.readouts import answer_rows, group_reads, split_answers
 from dise_adapters.vllm.wire import pack, unpack
 from dise_core import Candidates, Distribution, Read, Reading, TokenLogProbs, TopLogProbs
 from dise_core.arrays import Floats, Ids
 from dise_core.noise import Noise
+from dise_core.odds import log_odds, probabilities
 from dise_core.reading import Confidence, Readout
 from dise_core.testing.toy_model import Logits, naive_readout
 from tests.laws.generators import logits as logits_strategy

@@ -8,13 +8,13 @@ import sys
 
 import pytest
 
-from dise_adapters.threads import num_threads
+from dise_adapters.local.threads import num_threads
 
 PROCESS = """
 from dise_core.threads import choose_threads
 assert choose_threads()
 import torch
-from dise_adapters.threads import Threads
+from dise_adapters.local.threads import Threads
 threads, seen = Threads(), []
 torch.set_num_threads(6)  # this process has six cores, as far as torch knows
 for size in {sizes}:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dise_adapters.hub import read_config
+from dise_adapters.checkpoint.hub import read_config
 from dise_core import LLM, InputError, Read, ScoringParams, TokenLogProbs, TopLogProbs
 from dise_core.errors import CheckpointError
 from tests.adapters.test_vllm_client import FOLDER

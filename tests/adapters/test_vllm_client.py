@@ -30,7 +30,7 @@ from dise_core.errors import ModelError
 from dise_core.noise import Noise
 from dise_core.reading import Distribution, Guidance
 
-FOLDER = Path(__file__).parents[2] / "adapters" / "dise_adapters" / "countdown"
+FOLDER = Path(__file__).parents[2] / "adapters" / "dise_adapters" / "families" / "countdown"
 
 
 class Server(ThreadingHTTPServer):

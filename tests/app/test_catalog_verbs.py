@@ -58,13 +58,13 @@ def test_every_verb_with_a_model_takes_an_adapter_by_name(
     )
     assert done.code == 2
     assert (
-        "dise: unknown adapter 'lama'. Did you mean 'llama'? Known: countdown, dream, llada, llama"
+        "dise: unknown adapter 'lama'. Did you mean 'llama'? Known: a2d-qwen3, countdown, dream"
         in done.err
     )
 
 
 def test_an_adapter_by_name_loads_the_model(dise: Dise) -> None:
-    folder = Path(dise_adapters.__file__).parent / "countdown"
+    folder = Path(dise_adapters.__file__).parent / "families" / "countdown"
     scores = [
         json.loads(dise("score", "--response", "1+2=3", "--no-chat", "--json", *model).out)[
             "outputs"

@@ -51,40 +51,37 @@ MISSPELT = SELECTOR.replace("def dise_selectors", "def dise_selektors")
 BROKEN = "import a_package_that_nobody_has"
 
 BERT = """
-import json
-from pathlib import Path
+from dise_adapters.families.family import Family
+from dise_adapters.predictor import predictor_of
+from dise_core import hookimpl
 
-import numpy as np
-from dise_core import MaskPredictor, ModelInfo, SpecialTokens, hookimpl
-from dise_adapters.loading import load_reader
-
-class Bert(MaskPredictor):
-    'Reads a masked language model of the BERT family.'
-
-    @classmethod
-    def claims(cls, model):
-        path = Path(model, "config.json")
-        return path.is_file() and json.loads(path.read_text())["model_type"] == "bert"
-
-    @classmethod
-    def load(cls, model, config):
-        return cls(model, config)
-
-    def __init__(self, model, config):
-        from dise_adapters.tokenizer import FastTokenizer
-        from transformers import BertForMaskedLM
-
-        self.tokenizer = FastTokenizer.from_folder(Path(model))
-        special = SpecialTokens(49, frozenset({{48}}), 48)
-        self.info = ModelInfo("{name}", 50, 64, special)
-        self._reader = load_reader(BertForMaskedLM, Path(model), config, "own")
-
-    def read(self, reads):
-        return self._reader.read(reads)
+BERT = Family(
+    about="A masked language model of the BERT family.",
+    architectures=("BertForMaskedLM",),
+    model_class="BertForMaskedLM",
+)
 
 @hookimpl
 def dise_mask_predictors():
-    return {{"{name}": Bert}}
+    return {{"{name}": predictor_of(BERT)}}
+"""
+
+QWEN3 = """
+from dise_adapters.families.a2d import qwen3_settings
+from dise_adapters.families.family import Family
+from dise_adapters.predictor import predictor_of
+from dise_core import hookimpl
+
+FAMILY = Family(
+    about="A Qwen3 that somebody taught to denoise.",
+    architectures=("DenoisingQwen3",),
+    model_class="Qwen3ForCausalLM",
+    translate=qwen3_settings,
+)
+
+@hookimpl
+def dise_mask_predictors():
+    return {"denoising-qwen3": predictor_of(FAMILY)}
 """
 
 FAILING = """
@@ -278,13 +275,14 @@ def bert(folder: Path) -> float:
 
     torch.manual_seed(0)
     sizes = {
+        "max_position_embeddings": 64,
         "hidden_size": 32,
         "num_hidden_layers": 2,
         "num_attention_heads": 2,
         "intermediate_size": 48,
     }
     model = BertForMaskedLM(
-        BertConfig(vocab_size=50, max_position_embeddings=64, initializer_range=0.3, **sizes)
+        BertConfig(vocab_size=50, mask_token_id=49, initializer_range=0.3, **sizes)
     ).eval()
     model.save_pretrained(folder)
     write_tokenizer(folder, 50)
@@ -330,7 +328,8 @@ def test_a_third_partys_bert_is_loaded_by_its_own_adapter_beside_ours(
         assert "uninstall" not in both.stderr
         named = environment.dise(*text, "--adapter", "bert-two")
         assert named.returncode == 0, named.stderr
-        assert json.loads(named.stdout)["model"] == "bert-two"
+        value = json.loads(named.stdout)["outputs"][0]["score"]["value"]
+        assert value == pytest.approx(expected, abs=1e-4)
     finally:
         environment.uninstall("bert_one")
         environment.uninstall("bert_two")
@@ -350,7 +349,7 @@ def test_an_adapter_that_fails_is_named_and_stops_nobody(
             "Adapter 'failing' of plugin 'failing' fails in claims(): OSError: no route to the hub"
             in listed.stderr
         )
-        folder = Path(dise_adapters.__file__).parent / "countdown"
+        folder = Path(dise_adapters.__file__).parent / "families" / "countdown"
         scored = environment.dise("score", "--response", "1+2=3", "--model", folder)
         assert scored.returncode == 0, scored.stderr
         bert(tmp_path)
@@ -372,7 +371,9 @@ def test_the_wheel_holds_four_packages_and_the_model(tmp_path: Path) -> None:
     tops = {name.split("/")[0] for name in names if ".dist-info" not in name}
     assert tops == {"dise_core", "dise_strategies", "dise_adapters", "dise_app"}
     countdown = {
-        name.rsplit("/", 1)[1] for name in names if name.startswith("dise_adapters/countdown/")
+        name.rsplit("/", 1)[1]
+        for name in names
+        if name.startswith("dise_adapters/families/countdown/")
     }
     assert {
         "config.json",
@@ -384,3 +385,46 @@ def test_the_wheel_holds_four_packages_and_the_model(tmp_path: Path) -> None:
     assert wheel.stat().st_size < 12 * 2**20
     for package in tops:
         assert f"{package}/py.typed" in names
+
+
+def denoising_qwen3(folder: Path) -> float:
+    """Write a small Qwen3 under a name of its own, and return the mean of its own log-probabilities
+    of abc in "abc", by plain transformers with full attention.
+    """
+    import torch
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 48, "head_dim": 16}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1}
+    config = Qwen3Config(
+        vocab_size=50, max_position_embeddings=64, initializer_range=0.3, **sizes, **heads
+    )
+    config.is_causal = False
+    model = Qwen3ForCausalLM(config).eval()
+    for layer in model.model.layers:
+        torch.nn.init.uniform_(layer.self_attn.q_norm.weight, 0.5, 1.5)
+    model.save_pretrained(folder)
+    fields = json.loads((folder / "config.json").read_text())
+    names = {"architectures": ["DenoisingQwen3"], "model_type": "denoising-qwen3"}
+    (folder / "config.json").write_text(json.dumps(fields | names | {"mask_token_id": 49}))
+    write_tokenizer(folder, 50)
+    with torch.inference_mode():
+        logprobs = torch.log_softmax(model(torch.tensor([[0, 1, 2]])).logits[0].double(), dim=-1)
+    return float(logprobs[[0, 1, 2], [0, 1, 2]].mean())
+
+
+def test_a_third_partys_family_loads_a_qwen3_by_name(
+    environment: Environment, tmp_path: Path
+) -> None:
+    expected = denoising_qwen3(tmp_path)
+    environment.install("denoising_qwen3", QWEN3)
+    try:
+        text = ("score", "--response", "abc", "--no-chat", "--selector", "full", "--json")
+        scored = environment.dise(*text, "--model", tmp_path)
+        assert scored.returncode == 0, scored.stderr
+        value = json.loads(scored.stdout)["outputs"][0]["score"]["value"]
+        assert value == pytest.approx(expected, abs=1e-5)
+        assert "A Qwen3 that somebody taught to" in environment.dise("plugins").stdout
+    finally:
+        environment.uninstall("denoising_qwen3")

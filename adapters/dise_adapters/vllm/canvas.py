@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from dise_adapters.hub import model_folder, read_config
-from dise_adapters.tokenizer import FastTokenizer
+from dise_adapters.checkpoint.hub import model_folder, read_config
+from dise_adapters.checkpoint.tokenizer import FastTokenizer
 from dise_adapters.vllm.server import TOKENIZER_FILES, refuse_local_options
 from dise_core.arrays import Ids
 from dise_core.errors import CheckpointError, InputError, ModelError
@@ -65,7 +65,7 @@ class VllmCanvasPredictor(MaskPredictor):
     """
 
     @classmethod
-    def claims(cls, model: str) -> bool:
+    def claims(cls, model: str, revision: str | None = None) -> bool:  # noqa: ARG003
         """Return whether `model` is canvas+ and an address."""
         return model.startswith((f"{SCHEME}http://", f"{SCHEME}https://"))
 

@@ -1,43 +1,41 @@
-"""LLaDA's and Dream's config.json as configurations of transformers, so that vLLM reads them
-without remote code.
+"""The families' config.json as configurations of transformers, so that vLLM reads them without
+remote code.
+
+One class for each model_type, under its own name in this module: vLLM's processes find it there.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-from transformers import LlamaConfig, Qwen2Config
+import transformers
+from transformers import PretrainedConfig
 
-from dise_adapters.dream import qwen2_config
-from dise_adapters.llada import llama_config
+from dise_adapters.families.family import Family
+from dise_adapters.vllm.families import runnable
 
 
-class LLaDAConfig(LlamaConfig):  # type: ignore[no-untyped-call]
-    """LLaDA's fields as those of a bidirectional Llama. Refuses variants that Llama's computation
-    does not cover.
+def config_class(family: Family, model_type: str) -> type[PretrainedConfig]:
+    """Return a configuration made of the fields of the family's config.json. It raises
+    CheckpointError for variants that are not covered.
     """
+    base = getattr(transformers, family.model_class).config_class
 
-    model_type = "llada"
+    def translated(self: Any, **fields: Any) -> None:
+        # transformers makes one without fields too, for its own comparison.
+        settings = family.settings(fields, "the model") if "architectures" in fields else {}
+        base.__init__(self, **{**fields, **(settings or {})})
 
-    def __init__(self, **fields: Any) -> None:
-        """Translate the fields of config.json; with none, as transformers asks for its own
-        comparison, Llama's defaults.
-        """
-        translated = llama_config(fields, Path("the model")) if "d_model" in fields else {}
-        super().__init__(**{**fields, **translated})
+    name = "".join(part.title() for part in model_type.split("-")) + "Config"
+    members = {"model_type": model_type, "__init__": translated, "__module__": __name__}
+    return type(name, (base,), members)
 
 
-class DreamConfig(Qwen2Config):  # type: ignore[no-untyped-call]
-    """Dream's fields as those of a bidirectional Qwen2."""
+CONFIGS = {
+    model_type: config_class(family, model_type)
+    for family in runnable()
+    for model_type in family.model_types
+}
+"""By their model_type."""
 
-    model_type = "Dream"
-
-    def __init__(self, **fields: Any) -> None:
-        """Translate the fields of config.json, as LLaDAConfig."""
-        translated = (
-            qwen2_config(fields, Path("the model"))
-            if "hidden_size" in fields and "rope_theta" in fields
-            else {}
-        )
-        super().__init__(**{**fields, **translated})
+globals().update({each.__name__: each for each in CONFIGS.values()})

@@ -11,9 +11,9 @@ import httpx
 import numpy as np
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 
-from dise_adapters.engines import Reader
 from dise_adapters.vllm.own_tokens import OwnLogProbs, read_own_tokens
 from dise_adapters.vllm.wire import Question, Vector, read_texts
+from dise_core.backend import Reader
 from dise_core.errors import InputError, ModelError
 from dise_core.reading import Read, Reading
 

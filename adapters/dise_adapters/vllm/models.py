@@ -1,55 +1,53 @@
-"""LLaDA and Dream on vLLM's own Llama and Qwen2, as pooling models: what they return is what the
-pooler reads.
+"""The families on vLLM's own model classes, as pooling models: what they return is what the pooler
+reads.
+
+One class for each architecture, under its own name in this module: vLLM's processes find it there.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from importlib import import_module
+from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 from vllm.config import VllmConfig
 from vllm.model_executor.models.interfaces_base import attn_type, default_pooling_type
-from vllm.model_executor.models.llama import LlamaForCausalLM
-from vllm.model_executor.models.qwen2 import Qwen2ForCausalLM
 from vllm.model_executor.models.utils import AutoWeightsLoader, WeightsMapper
 
-from dise_adapters.llada import KEY_MAPPING
+from dise_adapters.families.family import Family
 from dise_adapters.vllm.eager import spare_memory
+from dise_adapters.vllm.families import MODELS, runnable
 from dise_adapters.vllm.pooler import ReadingPooler
 
 
-@attn_type("encoder_only")
-@default_pooling_type(tok_pooling_type="ALL")
-class LLaDAModelLM(LlamaForCausalLM):  # type: ignore[misc]
-    """LLaDA."""
+def model_class(family: Family, architecture: str) -> type[nn.Module]:
+    """Return vLLM's class of the family's model with bidirectional attention and a pooler that
+    answers Reads.
+    """
+    base: Any = getattr(import_module(MODELS[family.model_class]), family.model_class)
 
-    is_pooling_model = True
-    hf_to_vllm_mapper = WeightsMapper(
-        orig_to_new_regex={re.compile(pattern): name for pattern, name in KEY_MAPPING.items()}
-    )
-
-    def __init__(self, *, vllm_config: VllmConfig, prefix: str = "") -> None:
-        super().__init__(vllm_config=vllm_config, prefix=prefix)
+    def init(self: Any, *, vllm_config: VllmConfig, prefix: str = "") -> None:
+        base.__init__(self, vllm_config=vllm_config, prefix=prefix)
         spare_memory(self.model, vllm_config)
-        self.pooler = ReadingPooler(self, shift=0)
+        self.pooler = ReadingPooler(self, family.answers_for)
 
-    def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> set[str]:
-        """Load the checkpoint's weights under Llama's names."""
-        loaded: set[str] = AutoWeightsLoader(self).load_weights(
-            weights, mapper=self.hf_to_vllm_mapper
-        )
+    def load_weights(self: Any, weights: Iterable[tuple[str, Tensor]]) -> set[str]:
+        patterns = {re.compile(pattern): name for pattern, name in family.key_mapping.items()}
+        mapper = WeightsMapper(orig_to_new_regex=patterns)
+        loaded: set[str] = AutoWeightsLoader(self).load_weights(weights, mapper=mapper)
         return loaded
 
+    members = {"__init__": init, "__module__": __name__, "is_pooling_model": True}
+    members |= {"load_weights": load_weights} if family.key_mapping else {}
+    made = type(architecture, (base,), members)
+    kind: type[nn.Module] = attn_type("encoder_only")(
+        default_pooling_type(tok_pooling_type="ALL")(made)
+    )
+    return kind
 
-@attn_type("encoder_only")
-@default_pooling_type(tok_pooling_type="ALL")
-class DreamModel(Qwen2ForCausalLM):  # type: ignore[misc]
-    """Dream: its row i - 1 predicts token i."""
 
-    is_pooling_model = True
-
-    def __init__(self, *, vllm_config: VllmConfig, prefix: str = "") -> None:
-        super().__init__(vllm_config=vllm_config, prefix=prefix)
-        spare_memory(self.model, vllm_config)
-        self.pooler = ReadingPooler(self, shift=1)
+globals().update(
+    {name: model_class(family, name) for family in runnable() for name in family.architectures}
+)

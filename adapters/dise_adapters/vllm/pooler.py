@@ -18,8 +18,15 @@ from vllm.model_executor.layers.pooler import PoolingParamsUpdate
 from vllm.model_executor.layers.pooler.abstract import Pooler
 from vllm.v1.pool.metadata import PoolingMetadata
 
-from dise_adapters.reader import rows_at_once
-from dise_adapters.readouts import ReadoutGroup, RowAnswers, answer_rows, group_reads, split_answers
+from dise_adapters.families.family import AnswersFor
+from dise_adapters.local.reader import rows_at_once
+from dise_adapters.local.readouts import (
+    ReadoutGroup,
+    RowAnswers,
+    answer_rows,
+    group_reads,
+    split_answers,
+)
 from dise_adapters.vllm.asked import asked_in
 from dise_adapters.vllm.wire import TASK, from_wire, pack
 from dise_core.arrays import Ids
@@ -34,13 +41,11 @@ class ReadingPooler(Pooler):  # type: ignore[misc]
     they asked for.
     """
 
-    def __init__(self, model: Any, shift: int) -> None:
-        """model: has lm_head and logits_processor. shift: row i - shift answers position i; row 0
-        answers position 0.
-        """
+    def __init__(self, model: Any, answers_for: AnswersFor) -> None:
+        """model: has lm_head and logits_processor. answers_for: see Family."""
         super().__init__()
         self._model = (model,)  # not a child, or its weights would be registered twice
-        self._shift = shift
+        self._shift = 0 if answers_for == "own" else 1
 
     def get_supported_tasks(self) -> Set[Any]:
         """Return the task."""

@@ -13,11 +13,12 @@ from typing import Any
 
 import torch
 
-from dise_adapters.engines import Reader
-from dise_adapters.reader import Alignment
+from dise_adapters.engines import Checkpoint
 from dise_adapters.vllm.own_tokens import OwnLogProbs, read_own_tokens
 from dise_adapters.vllm.wire import Question, Vector, read_texts
+from dise_core.backend import Reader
 from dise_core.errors import InputError, ModelError
+from dise_core.model import Causal
 from dise_core.params import EngineConfig
 from dise_core.reading import Read, Reading
 
@@ -32,16 +33,15 @@ CPU_DEFAULTS = {"VLLM_CPU_KVCACHE_SPACE": "1"}
 """The same on a CPU: no key is ever cached for these models."""
 
 
-def open_vllm_reader(
-    folder: Path, config: EngineConfig, alignment: Alignment, gguf_file: str | None = None
-) -> VllmReader | VllmJudgeReader:
+def open_vllm_reader(checkpoint: Checkpoint, config: EngineConfig) -> VllmReader | VllmJudgeReader:
     """Start a vLLM engine on the checkpoint. Raises InputError without vLLM or for GGUF, ModelError
     if it cannot start.
     """
-    if gguf_file is not None:
+    if checkpoint.gguf_file is not None:
         raise InputError("GGUF files need the transformers engine", "engine")
-    kind = VllmJudgeReader if alignment == "causal" else VllmReader
-    return kind(_engine(folder, config, "generate" if alignment == "causal" else "pooling"))
+    if isinstance(checkpoint.family.attention, Causal):
+        return VllmJudgeReader(_engine(checkpoint.folder, config, "generate"))
+    return VllmReader(_engine(checkpoint.folder, config, "pooling"))
 
 
 class VllmReader(Reader):

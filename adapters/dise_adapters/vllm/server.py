@@ -12,11 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from dise_adapters.checkpoint import whole
-from dise_adapters.dream import DreamPredictor
-from dise_adapters.hub import model_folder, read_config
-from dise_adapters.llada import LLaDAPredictor, vocabulary
-from dise_adapters.llama import LlamaPredictor
+from dise_adapters.checkpoint.hub import model_folder, read_config
+from dise_adapters.families.causal import CAUSAL
+from dise_adapters.predictor import predictor_of
+from dise_adapters.vllm.families import predictor_for
 from dise_core.errors import InputError, ModelError
 from dise_core.model import MaskPredictor
 from dise_core.params import EngineConfig
@@ -32,7 +31,7 @@ class VllmServerPredictor(MaskPredictor):
     """A model that a vLLM server runs."""
 
     @classmethod
-    def claims(cls, model: str) -> bool:
+    def claims(cls, model: str, revision: str | None = None) -> bool:  # noqa: ARG003
         """Return whether `model` is an address."""
         return model.startswith(("http://", "https://"))
 
@@ -86,19 +85,13 @@ def refuse_local_options(config: EngineConfig) -> None:
 def _described(
     folder: Path, name: str, config: EngineConfig, connection: Connection, served: str
 ) -> MaskPredictor:
+    """Return the predictor of the model's family, its reads answered by the server."""
     from dise_adapters.vllm.http import ServerJudgeReader, ServerReader
 
     fields = read_config(str(folder)) or {}
-    kind = str(fields.get("model_type")).lower()
-    if kind == "llada":
-        return LLaDAPredictor(
-            folder, name, config, ServerReader(connection, served, vocabulary(fields, folder))
-        )
-    if kind == "dream":
-        return DreamPredictor(
-            folder,
-            name,
-            config,
-            ServerReader(connection, served, whole(fields, "vocab_size", folder)),
-        )
-    return LlamaPredictor(folder, None, name, config, ServerJudgeReader(connection, served))
+    kind = predictor_for(fields, str(folder))
+    settings = None if kind is None else kind.family.settings(fields, str(folder))
+    if kind is None or settings is None:
+        judge = kind or predictor_of(CAUSAL)
+        return judge(folder, name, config, ServerJudgeReader(connection, served))
+    return kind(folder, name, config, ServerReader(connection, served, settings["vocab_size"]))

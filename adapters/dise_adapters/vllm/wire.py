@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dise_adapters.odds import log_odds, probabilities
 from dise_core.arrays import Ids
 from dise_core.errors import InputError, ModelError, PlanError
 from dise_core.noise import Noise
+from dise_core.odds import log_odds, probabilities
 from dise_core.reading import Candidates, Distribution, Read, Reading, TokenLogProbs, TopLogProbs
 from dise_core.rows import distinct_rows
 from dise_core.sequence import as_ids

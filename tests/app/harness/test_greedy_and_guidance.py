@@ -15,7 +15,7 @@ from torch import Tensor
 pytest.importorskip("lm_eval")
 from lm_eval.api.instance import Instance
 
-from dise_adapters.hub import read_config
+from dise_adapters.checkpoint.hub import read_config
 from dise_app.harness.model import DiseLM
 from dise_core import InputError, Read, Reading
 from tests.reference_llada import (

@@ -1,13 +1,10 @@
-"""Keys and values that are kept from one pass to a later one, in one block of memory for
-all texts.
-"""
+"""The KV cache: keys and values from one pass to a later one, one block of memory for all texts."""
 
 from __future__ import annotations
 
 import math
 import weakref
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,12 +20,12 @@ GROWTH = 16
 """Tokens that a new text may grow by in the room that it is given."""
 
 
-class KeptKeys:
-    """Places for the keys and values of `max_tokens` tokens, allocated at the first use. Rotated
+class KVCache:
+    """Rows for the keys and values of `max_tokens` tokens, allocated at the first use. Rotated
     keys, [L, 2, T, H, D].
 
     A new text gets room to grow, so that texts that are written on need not wait for one another. A
-    slot holds its places until its last reference goes, from whatever thread that is; a text that
+    slot holds its rows until its last reference goes, from whatever thread that is; a text that
     gets shorter keeps them.
     """
 
@@ -45,14 +42,15 @@ class KeptKeys:
         self._returned: deque[_Text] = deque()
 
     def missing(self, hint: CacheHint, length: int) -> int:
-        """Return for how many more tokens there must be room to keep a text of that length; 0 where
-        it never could be.
+        """Return for how many more tokens there must be room to cache a text of that length.
+
+        0 for a text that could never be cached.
         """
         return 0 if length > self._shape[2] else self._missing(hint.slot, length)
 
     def holds(self, hint: CacheHint, length: int) -> bool:
-        """Return whether all outside the window is kept of a text of that length, and there is room
-        for the window.
+        """Return whether all of a text of that length is cached but the window, for which there is
+        room.
         """
         text = self._texts.get(hint.slot)
         if text is None or hint.window is None:
@@ -75,8 +73,8 @@ class KeptKeys:
             self._texts[slot] = _Text(self._free[:0])
             weakref.finalize(slot, self._returned.append, self._texts[slot])
         text = self._texts[slot]
-        text.places, self._free = (
-            np.concatenate([text.places, self._free[:missing]]),
+        text.rows, self._free = (
+            np.concatenate([text.rows, self._free[:missing]]),
             self._free[missing:],
         )
         text.length = length
@@ -84,19 +82,19 @@ class KeptKeys:
 
     def _missing(self, slot: CacheSlot, length: int) -> int:
         if slot in self._texts:
-            return max(0, length - len(self._texts[slot].places))
+            return max(0, length - len(self._texts[slot].rows))
         return min(length + GROWTH, self._shape[2])
 
-    def places(self, slot: CacheSlot) -> Ids:
-        """Return where the slot's tokens are kept, int64 [N]."""
+    def rows(self, slot: CacheSlot) -> Ids:
+        """Return where the slot's tokens are cached, int64 [N]."""
         text = self._texts[slot]
-        return text.places[: text.length]
+        return text.rows[: text.length]
 
     @property
     def num_free(self) -> int:
         """Tokens for which there is room."""
         while self._returned:
-            self._free = np.concatenate([self._free, self._returned.popleft().places])
+            self._free = np.concatenate([self._free, self._returned.popleft().rows])
         return len(self._free)
 
     def memory(self) -> Tensor:
@@ -107,7 +105,7 @@ class KeptKeys:
             except RuntimeError as error:
                 gib = math.prod(self._shape) * self._options["dtype"].itemsize / 2**30
                 raise ModelError(
-                    f"no memory to keep keys and values of {self._shape[2]} tokens ({gib:.1f} "
+                    f"no memory to cache keys and values of {self._shape[2]} tokens ({gib:.1f} "
                     "GiB): lower max_cache_tokens"
                 ) from error
         return self._memory
@@ -115,50 +113,37 @@ class KeptKeys:
 
 @dataclass(slots=True, eq=False)
 class _Text:
-    """A text that is kept: its places, int64 [>= length], and its tokens."""
+    """A text that is cached: its rows, int64 [>= length], and its tokens."""
 
-    places: Ids
+    rows: Ids
     length: int = 0
 
 
 @dataclass(slots=True)
-class Pass:
-    """One pass over a batch of texts that are kept.
+class CachedPass:
+    """One pass over a batch of texts that are cached.
 
-    positions: where each token of the batch stands in its text, int64 [B, W]. kept: which tokens of
-    the flattened batch are kept, int64 [T]; written: at which places, int64 [T]. read: places of
-    each text's tokens, [B, N], padded; None where the batch holds the whole texts. is_key: which of
-    these are real, bool [B, N]; None if all are.
+    positions: of each token of the batch in its text, int64 [B, W], on the host. fresh: which
+    tokens of the flattened batch are cached, int64 [T]; written: at which rows, int64 [T]. read:
+    rows of each text's tokens, [B, N], padded; None where the batch holds the whole texts. is_key:
+    which of these are real, bool [B, N]; None if all are.
     """
 
     memory: Tensor
-    positions: Tensor
-    kept: Tensor
+    positions: Ids
+    fresh: Tensor
     written: Tensor
     read: Tensor | None = None
     is_key: Mask | None = None
 
     def update(self, key: Tensor, value: Tensor, layer: int) -> tuple[Tensor, Tensor]:
-        """Keep the batch's keys and values [B, W, H, D]; return those to attend to: the same, or
-        all kept, [B, N, H, D].
+        """Cache the batch's keys and values [B, W, H, D]; return those to attend to: the same, or
+        all that are cached, [B, N, H, D].
         """
         memory = self.memory[layer]
-        for index, fresh in enumerate((key, value)):
-            memory[index, self.written] = fresh.flatten(0, 1)[self.kept].to(memory.dtype)
+        for index, part in enumerate((key, value)):
+            memory[index, self.written] = part.flatten(0, 1)[self.fresh].to(memory.dtype)
         if self.read is None:
             return key, value
         everything = memory[:, self.read]
         return everything[0].to(key.dtype), everything[1].to(value.dtype)
-
-
-def padded(rows: Sequence[Ids], multiple: int = 1) -> tuple[Ids, Mask | None]:
-    """Return rows of ids or places as one array, int64 [B, N], padded with 0, and which are real;
-    None if all are.
-
-    N: the least multiple of `multiple` that holds them.
-    """
-    width = -(-max(map(len, rows)) // multiple) * multiple
-    places, is_real = np.zeros((len(rows), width), np.int64), np.zeros((len(rows), width), np.bool_)
-    for index, row in enumerate(rows):
-        places[index, : len(row)], is_real[index, : len(row)] = row, True
-    return places, None if is_real.all() else is_real

@@ -1,7 +1,7 @@
 """Linear layers joined where they share their input, and on a CPU in oneDNN's own layout of
 weights.
 
-In float32 torch leaves such products to MKL, which on AMD's processors runs at half the speed; and
+In float32 torch leaves such matmuls to MKL, which on AMD's processors runs at half the speed; and
 a row's result there depends on how many rows there are, here it does not. Source: what
 torch.compile does to weights that it may freeze.
 """
@@ -10,30 +10,11 @@ from __future__ import annotations
 
 import platform
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from dise_core.arrays import Ids
-
 ROWS = 64
-"""Rows of a product for which the layout is chosen; it serves any number."""
-
-
-FEW_ROWS, STEP, LONG_STEP = 256, 16, 64
-"""Up to FEW_ROWS the rows of a product are a multiple of STEP, above of LONG_STEP."""
-
-
-def filled_up(places: Ids, device: torch.device) -> Ids:
-    """Return places int64 [R], on a CPU with zeros behind them up to one of few numbers of rows.
-
-    oneDNN compiles a product anew for each number of rows that it meets, and keeps it: that costs
-    time, and memory without end.
-    """
-    if device.type != "cpu":
-        return places
-    step = STEP if len(places) <= FEW_ROWS else LONG_STEP
-    return np.pad(places, (0, -len(places) % step))
+"""Rows of a matmul for which the layout is chosen; it serves any number."""
 
 
 class PackedLinear(nn.Module):

@@ -8,72 +8,76 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+import transformers
 from safetensors import SafetensorError
 from transformers.utils import logging as transformers_logging
 
-from dise_adapters.forward import Forward, LlamaForward, WholeForward
-from dise_adapters.kept import KeptKeys
-from dise_adapters.packed import linear
-from dise_adapters.reader import Alignment, TransformerReader
-from dise_adapters.threads import THREADS
+from dise_adapters.families.family import Family
+from dise_adapters.local.body import Body, OwnBody, WholeBody
+from dise_adapters.local.kv_cache import KVCache
+from dise_adapters.local.linear import linear
+from dise_adapters.local.reader import TransformerReader
+from dise_adapters.local.threads import THREADS
 from dise_core.errors import CheckpointError, InputError, ModelError
+from dise_core.model import Causal
 from dise_core.params import EngineConfig
+
+if TYPE_CHECKING:
+    from dise_adapters.engines import Checkpoint
 
 PROBE = (0, 1, 2, 3)
 """Token ids on which the two ways to a model's logits are compared."""
 
 
-def load_reader(
-    architecture: Any,
-    folder: Path,
-    config: EngineConfig,
-    alignment: Alignment,
-    *,
-    model_config: object = None,
-    key_mapping: Mapping[str, str] | None = None,
-    gguf_file: str | None = None,
-) -> TransformerReader:
-    """Return a reader of the safetensors checkpoint, or the GGUF file, in `folder`.
+def load_reader(checkpoint: Checkpoint, config: EngineConfig) -> TransformerReader:
+    """Return a reader of a checkpoint's safetensors, or of its GGUF file.
 
-    architecture: a model class of transformers with from_pretrained. key_mapping: patterns of the
-    checkpoint's weight names to the architecture's. Raises CheckpointError for missing, extra or
-    misshapen weights, InputError for a device or dtype that this machine lacks, ModelError
-    otherwise.
+    Raises CheckpointError for missing, extra or misshapen weights, InputError for a device or dtype
+    that this machine lacks, ModelError otherwise.
     """
     device = choose_device(config.device)
     dtype = choose_dtype(config.dtype, device)
-    if gguf_file is None and not list(folder.glob("*.safetensors")):
+    folder, family = checkpoint.folder, checkpoint.family
+    if checkpoint.gguf_file is None and not list(folder.glob("*.safetensors")):
         raise CheckpointError(f"{folder} holds no weights in safetensors (*.safetensors)")
-    options: dict[str, Any] = {
-        "config": model_config,
-        "key_mapping": key_mapping and dict(key_mapping),
-    }
-    if gguf_file is not None:
-        options["gguf_file"] = gguf_file
     with quiet():
         try:
-            model, report = architecture.from_pretrained(
+            model, report = getattr(transformers, family.model_class).from_pretrained(
                 folder,
-                **{name: option for name, option in options.items() if option is not None},
+                **_options(checkpoint),
                 dtype=dtype,
                 attn_implementation=config.attn_implementation,
                 use_safetensors=True,
                 local_files_only=True,
+                trust_remote_code=False,
                 ignore_mismatched_sizes=True,
                 output_loading_info=True,
             )
         except (OSError, ValueError, ImportError, RuntimeError, SafetensorError) as error:
             raise ModelError(f"cannot load {folder}: {' '.join(str(error).split())}") from error
     _refuse_misfits(folder, report)
-    return _reader(model.to(device).eval(), device, alignment, config.max_cache_tokens)
+    return _reader(model.to(device).eval(), device, family, config.max_cache_tokens)
+
+
+def _options(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return what transformers needs to know beside the folder."""
+    family, options = checkpoint.family, {}
+    if checkpoint.settings is not None:
+        config_class = getattr(transformers, family.model_class).config_class
+        options["config"] = config_class(**checkpoint.settings)
+    if family.key_mapping:
+        options["key_mapping"] = dict(family.key_mapping)
+    if checkpoint.gguf_file is not None:
+        options["gguf_file"] = checkpoint.gguf_file
+    return options
 
 
 @torch.inference_mode()
 def _reader(
-    model: Any, device: torch.device, alignment: Alignment, max_cache_tokens: int
+    model: Any, device: torch.device, family: Family, max_cache_tokens: int
 ) -> TransformerReader:
     """Return a reader that applies the model's head only where someone asks, if that is all there
     is to its logits.
@@ -86,18 +90,21 @@ def _reader(
     body, head = model.base_model, model.get_output_embeddings()
     probe = torch.tensor([PROBE], device=device)
     logits = model(probe, use_cache=False).logits
-    forward: Forward
+    own: Body
     if head is None or not torch.equal(
         head(body(probe, use_cache=False).last_hidden_state), logits
     ):
-        forward, head = WholeForward(model, "logits"), torch.nn.Identity()
-    elif LlamaForward.covers(body):
-        forward, head = LlamaForward(body), linear(head)
+        own, head = WholeBody(model, "logits"), torch.nn.Identity()
+    elif OwnBody.covers(body):
+        own, head = OwnBody(body, family.attention), linear(head)
     else:
-        forward = WholeForward(body)
-    shape = forward.kept_shape
-    kept = None if shape is None else KeptKeys(shape, max_cache_tokens, device, model.dtype)
-    return TransformerReader(forward, head, logits.shape[-1], device, alignment, kept)
+        own = WholeBody(body)
+    shape = own.cache_shape
+    room = None if shape is None else KVCache(shape, max_cache_tokens, device, model.dtype)
+    answers_first = not isinstance(family.attention, Causal)
+    return TransformerReader(
+        own, head, logits.shape[-1], device, family.answers_for, answers_first, room
+    )
 
 
 def choose_device(name: str) -> torch.device:

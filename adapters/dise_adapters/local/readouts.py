@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dise_adapters.odds import probabilities
 from dise_core.arrays import Ids
+from dise_core.odds import probabilities
 from dise_core.reading import (
     Candidates,
     Confidence,

@@ -1,4 +1,4 @@
-"""What a config.json tells about whether a checkpoint is auto-regressive: nothing else may judge.
+"""Auto-regressive models of transformers: nothing else may judge.
 
 A model that sees the tokens after a position would be scored as sure of everything, without a word.
 """
@@ -8,14 +8,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import PurePath
-from typing import Any
+
+from dise_adapters.families.family import Family, Fields, architectures
+from dise_adapters.families.not_covered import not_covered
+from dise_core.model import Causal
 
 ENCODERS = frozenset(
     (
         "bert", "bert-generation", "big_bird", "camembert", "data2vec-text", "electra", "ernie",
-        "megatron-bert", "rembert",
-        "roberta", "roberta-prelayernorm", "roc_bert", "roformer", "xlm-roberta",
-        "xlm-roberta-xl", "xmod",
+        "megatron-bert", "rembert", "roberta", "roberta-prelayernorm", "roc_bert", "roformer",
+        "xlm-roberta", "xlm-roberta-xl", "xmod",
     )
 )  # fmt: skip
 """Types whose causal class in transformers attends in both directions unless config.json says
@@ -27,23 +29,20 @@ BIDIRECTIONAL = frozenset(("cpmant", "xlm", "xlnet"))
 
 OTHER_NAMES = frozenset(
     (
-        "BertGenerationDecoder",
-        "BertLMHeadModel",
-        "CTRLLMHeadModel",
-        "GPT2LMHeadModel",
+        "BertGenerationDecoder", "BertLMHeadModel", "CTRLLMHeadModel", "GPT2LMHeadModel",
         "OpenAIGPTLMHeadModel",
     )
-)
+)  # fmt: skip
 """Auto-regressive classes of transformers that are not called ...ForCausalLM."""
 
-DIFFUSION_NAMES = ("diffcoder", "diffullama", "diffugpt")
+DIFFUSION_NAMES = ("diffcoder", "diffullama", "diffugpt", "bd3lm")
 """Parts of the names of diffusion models that call themselves llama or gpt2 in config.json."""
 
 MODEL_CLASSES = ("AutoModel", "AutoModelForCausalLM", "AutoModelForMaskedLM")
 """The entries of auto_map that say what the model computes."""
 
 
-def is_autoregressive(fields: Mapping[str, Any], model: str) -> bool:
+def is_autoregressive(fields: Fields, model: str) -> bool:
     """Return whether config.json names transformers' own causal class for its model_type, and
     nothing speaks against it.
     """
@@ -56,11 +55,13 @@ def is_autoregressive(fields: Mapping[str, Any], model: str) -> bool:
     return named and obstacle(fields, model) is None
 
 
-def obstacle(fields: Mapping[str, Any], model: str) -> str | None:
+def obstacle(fields: Fields, model: str) -> str | None:
     """Return why the model cannot be read as auto-regressive, as far as its name and its
     config.json tell; None: nothing.
     """
     kind = str(fields.get("model_type"))
+    if (known := not_covered(fields)) is not None:
+        return known
     for source, name in _names(fields, model):
         if any(part in name.casefold() for part in DIFFUSION_NAMES):
             return f"it is a diffusion model by {source} ({name}), and no adapter here covers it"
@@ -79,13 +80,7 @@ def obstacle(fields: Mapping[str, Any], model: str) -> str | None:
     return None
 
 
-def architectures(fields: Mapping[str, Any]) -> list[str]:
-    """Return the class names that config.json gives; none where it gives no list."""
-    names = fields.get("architectures")
-    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
-
-
-def _names(fields: Mapping[str, Any], model: str) -> Iterator[tuple[str, str]]:
+def _names(fields: Fields, model: str) -> Iterator[tuple[str, str]]:
     """Yield the names under which the model may say what it is, and where each stands."""
     yield "its name", PurePath(model).name
     yield "the _name_or_path of config.json", str(fields.get("_name_or_path") or "")
@@ -97,7 +92,7 @@ def _names(fields: Mapping[str, Any], model: str) -> Iterator[tuple[str, str]]:
             yield source, name
 
 
-def _remote_classes(fields: Mapping[str, Any]) -> list[str]:
+def _remote_classes(fields: Fields) -> list[str]:
     """Return the names of the model classes in auto_map, whose entries are "module.Class" or
     "repository--module.Class".
     """
@@ -108,7 +103,7 @@ def _remote_classes(fields: Mapping[str, Any]) -> list[str]:
     return [entry.rpartition(".")[2] for entry in entries if isinstance(entry, str)]
 
 
-def _foreign_classes(fields: Mapping[str, Any]) -> list[str]:
+def _foreign_classes(fields: Fields) -> list[str]:
     """Return the classes of auto_map whose names transformers does not have; those of others were
     taken into it since.
     """
@@ -119,3 +114,15 @@ def _foreign_classes(fields: Mapping[str, Any]) -> list[str]:
 
     own = {name.casefold() for name in dir(transformers)}
     return [name for name in remote if name.casefold() not in own]
+
+
+CAUSAL = Family(
+    about="An auto-regressive model of transformers, or a GGUF file of one: a judge.",
+    model_class="AutoModelForCausalLM",
+    answers_for="next",
+    attention=Causal(),
+    tokenizer_class="AutoTokenizer",
+    takes_gguf=True,
+    recognizes=is_autoregressive,
+    obstacle=obstacle,
+)

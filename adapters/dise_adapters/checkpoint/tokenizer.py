@@ -1,4 +1,4 @@
-"""A tokenizer from a checkpoint's tokenizer.json, without remote code."""
+"""A tokenizer from a checkpoint's files, without remote code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from dise_core.arrays import Ids
-from dise_core.errors import CheckpointError, InputError
+from dise_core.errors import CheckpointError, InputError, ModelError
 from dise_core.model import Tokenizer
 from dise_core.sequence import as_ids
 
@@ -22,13 +22,36 @@ class FastTokenizer(Tokenizer):
         self._tokenizer = tokenizer
 
     @classmethod
-    def from_folder(cls, folder: Path) -> Self:
-        """Load tokenizer.json, tokenizer_config.json and the chat template of a folder."""
-        from transformers import PreTrainedTokenizerFast
+    def from_folder(
+        cls,
+        folder: Path,
+        tokenizer_class: str = "PreTrainedTokenizerFast",
+        gguf_file: str | None = None,
+    ) -> Self:
+        """Load a folder's tokenizer and chat template with that class of transformers; without a
+        tokenizer.json, a byte-level vocabulary from vocab.json and merges.txt.
 
-        if not (folder / "tokenizer.json").is_file():
-            raise CheckpointError(f"{folder} has no tokenizer.json")
-        return cls(PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True))
+        Raises CheckpointError where neither is there, ModelError for one that cannot be read.
+        """
+        import transformers
+
+        if (
+            tokenizer_class == "PreTrainedTokenizerFast"
+            and not (folder / "tokenizer.json").is_file()
+        ):
+            for name in ("vocab.json", "merges.txt"):
+                if not (folder / name).is_file():
+                    raise CheckpointError(f"{folder} has neither tokenizer.json nor {name}")
+            tokenizer_class = "Qwen2Tokenizer"
+        source = {} if gguf_file is None else {"gguf_file": gguf_file}
+        try:
+            tokenizer = getattr(transformers, tokenizer_class).from_pretrained(
+                folder, local_files_only=True, trust_remote_code=False, **source
+            )
+        except (OSError, ValueError, ImportError) as error:
+            reason = " ".join(str(error).split())
+            raise ModelError(f"cannot load the tokenizer in {folder}: {reason}") from error
+        return cls(tokenizer)
 
     @property
     def has_chat_template(self) -> bool:
@@ -96,6 +119,17 @@ class FastTokenizer(Tokenizer):
         """Return the id of a token by its name, None if the vocabulary has none."""
         token_id = self._tokenizer.get_vocab().get(token)
         return None if token_id is None else int(token_id)
+
+    @property
+    def mask_id(self) -> int | None:
+        """The id of what the tokenizer's files call its mask token; None if they call none so."""
+        token_id = getattr(self._tokenizer, "mask_token_id", None)
+        return None if token_id is None else int(token_id)
+
+    @cached_property
+    def added_tokens(self) -> Mapping[str, int]:
+        """The tokens that were added to the vocabulary, special or not."""
+        return {name: int(token_id) for name, token_id in self._tokenizer.get_added_vocab().items()}
 
     @cached_property
     def _texts(self) -> dict[int, str]:

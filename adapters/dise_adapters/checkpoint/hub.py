@@ -39,12 +39,12 @@ def read_config(model: str, revision: str | None = None) -> dict[str, Any] | Non
     return config
 
 
-def config_if_any(model: str) -> dict[str, Any] | None:
+def config_if_any(model: str, revision: str | None = None) -> dict[str, Any] | None:
     """Return read_config's answer, and None where it raises: what cannot be read is nobody's to
     claim.
     """
     try:
-        return read_config(model)
+        return read_config(model, revision)
     except DiseError:
         return None
 

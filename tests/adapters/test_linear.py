@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from dise_adapters import packed
-from dise_adapters.hub import read_config
-from dise_adapters.packed import PackedLinear, can_pack, filled_up, linear
+from dise_adapters.checkpoint.hub import read_config
+from dise_adapters.local import linear as packed
+from dise_adapters.local.linear import PackedLinear, can_pack, linear
+from dise_adapters.local.padding import padded_rows
 from dise_core import LLM, Distribution, Read
 from tests.adapters.test_llada import checkpoint
 from tests.reference_dream import default_config, write_checkpoint
@@ -42,15 +43,15 @@ def test_layers_that_are_joined_give_what_each_gives(is_packed: bool, bias: bool
     torch.testing.assert_close(alone, layers[0](states[0, 0]), rtol=0, atol=2e-6)
 
 
-def test_rows_are_filled_up_to_few_numbers() -> None:
+def test_rows_are_padded_to_few_numbers() -> None:
     sizes = set()
     for count in range(1, 4097):
-        places = filled_up(np.arange(1, count + 1), torch.device("cpu"))
+        places = padded_rows(np.arange(1, count + 1), torch.device("cpu"))
         assert places[:count].tolist() == list(range(1, count + 1))
         assert not places[count:].any()
         sizes.add(len(places))
     assert len(sizes) == 256 / 16 + (4096 - 256) / 64
-    assert len(filled_up(np.arange(5), torch.device("meta"))) == 5
+    assert len(padded_rows(np.arange(5), torch.device("meta"))) == 5
 
 
 @pytest.mark.parametrize("kind", ["llada", "grouped", "dream"])

@@ -9,20 +9,28 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Self
 
-from dise_adapters.llada import LLaDAPredictor
+from dise_adapters.families.llada import LLADA
+from dise_adapters.predictor import CheckpointPredictor
 from dise_core.errors import InputError
 from dise_core.params import EngineConfig
 
 FOLDER = Path(__file__).parent
 
 
-class CountdownPredictor(LLaDAPredictor):
+class CountdownPredictor(CheckpointPredictor):
     """The embedded model, loaded as any other LLaDA checkpoint."""
 
+    family = LLADA
+
     @classmethod
-    def claims(cls, model: str) -> bool:
+    def claims(cls, model: str, revision: str | None = None) -> bool:  # noqa: ARG003
         """Return whether `model` is its name."""
         return model == "countdown"
+
+    @classmethod
+    def explain(cls, model: str, revision: str | None = None) -> str | None:  # noqa: ARG003
+        """Return nothing: it knows its own name alone."""
+        return None
 
     @classmethod
     def load(cls, model: str, config: EngineConfig) -> Self:

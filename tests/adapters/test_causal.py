@@ -19,8 +19,9 @@ from transformers import (
     PreTrainedModel,
 )
 
-from dise_adapters.hub import read_config
-from dise_adapters.llama import LlamaPredictor
+from dise_adapters.checkpoint.hub import read_config
+from dise_adapters.families.causal import CAUSAL
+from dise_adapters.predictor import predictor_of
 from dise_core import LLM, InputError, Read, SamplingParams, ScoringParams, TokenLogProbs
 from dise_core.errors import CheckpointError, ModelError, UnknownNameError
 from dise_core.testing import ToyPredictor, check_mask_predictor
@@ -172,7 +173,7 @@ def test_no_model_is_claimed_that_sees_the_tokens_to_come(
     said.pop("is_decoder", None)
     (tmp_path / "config.json").write_text(json.dumps(said | flag))
     read_config.cache_clear()
-    assert LlamaPredictor.claims(str(tmp_path)) is not sees_later_tokens(model)
+    assert predictor_of(CAUSAL).claims(str(tmp_path)) is not sees_later_tokens(model)
 
 
 OWN = {
@@ -223,7 +224,7 @@ NO_JUDGES: dict[str, tuple[dict[str, object], str]] = {
     ),
     "Stable-DiffCoder": (
         {"architectures": ["StableDiffcoderForCausalLM"]},
-        "it is a diffusion model by its architectures (StableDiffcoderForCausalLM)",
+        "it is a diffusion model that is not covered: Stable-DiffCoder, block diffusion",
     ),
     "an older Stable-DiffCoder": (
         {"auto_map": {"AutoModelForCausalLM": "modeling_x.SeedDiffcoderForCausalLM"}},
@@ -253,7 +254,7 @@ def described(folder: Path, fields: dict[str, object]) -> str:
 
 @pytest.mark.parametrize("name", TAKEN)
 def test_an_auto_regressive_checkpoint_is_claimed(tmp_path: Path, name: str) -> None:
-    assert LlamaPredictor.claims(described(tmp_path, TAKEN[name]))
+    assert predictor_of(CAUSAL).claims(described(tmp_path, TAKEN[name]))
 
 
 @pytest.mark.parametrize("name", NO_JUDGES)
@@ -262,7 +263,7 @@ def test_what_is_no_auto_regressive_model_is_refused_as_a_judge_and_says_what_it
 ) -> None:
     fields, text = NO_JUDGES[name]
     folder = described(tmp_path, fields)
-    assert LlamaPredictor.claims(folder) is False
+    assert predictor_of(CAUSAL).claims(folder) is False
     with pytest.raises(UnknownNameError) as caught:
         LLM("countdown", judge=folder)
     assert text in str(caught.value)
@@ -275,7 +276,7 @@ def test_a_diffusion_model_is_known_by_its_folders_name(tmp_path: Path) -> None:
         UnknownNameError, match=r"it is a diffusion model by its name \(DiffuLLaMA-7B\)"
     ):
         LLM(described(tmp_path / "DiffuLLaMA-7B", {}))
-    assert LlamaPredictor.claims(described(tmp_path / "llama-7b", {}))
+    assert predictor_of(CAUSAL).claims(described(tmp_path / "llama-7b", {}))
 
 
 @pytest.mark.parametrize("name", ["roberta", "both directions", "older", "code"])

@@ -1,0 +1,1 @@
+"""Where a checkpoint's files are, and what they say."""

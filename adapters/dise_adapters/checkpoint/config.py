@@ -1,0 +1,75 @@
+"""What a config.json says, read field by field; whatever is not covered is refused by name."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dise_core.errors import CheckpointError
+
+Fields = Mapping[str, Any]
+
+
+def refuse_variants(fields: Fields, covered: Mapping[str, Sequence[object]], where: str) -> None:
+    """Raise CheckpointError, naming the field and its value, unless each field is absent or has a
+    covered value. where: the checkpoint.
+    """
+    for field, values in covered.items():
+        value = fields.get(field, values[0])
+        if value not in values:
+            raise CheckpointError(
+                f"{where}/config.json: {field}={value!r} is not covered, only "
+                f"{' or '.join(map(repr, values))}"
+            )
+
+
+def whole(fields: Fields, name: str, where: str) -> int:
+    """Return the field's whole number. Raises CheckpointError, naming it, for anything else."""
+    value = number(fields, name, where)
+    if value != int(value):
+        raise CheckpointError(f"{where}/config.json: {name}={value!r} must be a whole number")
+    return int(value)
+
+
+def whole_or(default: int, fields: Fields, name: str, where: str) -> int:
+    """Return the field's whole number, or the default where it is missing or null."""
+    return default if fields.get(name) is None else whole(fields, name, where)
+
+
+def number(fields: Fields, name: str, where: str) -> float:
+    """Return the field's number, which is above 0. Raises CheckpointError, naming the field, for
+    anything else.
+    """
+    if name not in fields:
+        raise CheckpointError(f"{where}/config.json has no field {name!r}")
+    value = fields[name]
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise CheckpointError(
+            f"{where}/config.json: {name}={json.dumps(value)} must be a number above 0"
+        )
+    return value
+
+
+def rope(fields: Fields, where: str) -> dict[str, Any]:
+    """Return plain rotary embeddings with the checkpoint's base.
+
+    rope_theta stands alone, as it used to, or in rope_parameters, as transformers 5 writes it.
+    Raises CheckpointError for scaled ones.
+    """
+    parameters = fields.get("rope_parameters") or {}
+    refuse_variants({**parameters, **fields}, {"rope_type": ("default",)}, where)
+    theta = float(number({**parameters, **fields}, "rope_theta", where))
+    return {"rope_type": "default", "rope_theta": theta}
+
+
+def token_ids(fields: Fields, name: str, where: str) -> list[int]:
+    """Return the token id, or the list of them, that a field gives; none where it is missing or
+    null. Raises CheckpointError for anything else.
+    """
+    value = fields.get(name)
+    ids = [] if value is None else value if isinstance(value, list) else [value]
+    if not all(isinstance(each, int) and not isinstance(each, bool) and each >= 0 for each in ids):
+        raise CheckpointError(f"{where}/config.json: {name}={json.dumps(value)} must be a token id")
+    return ids

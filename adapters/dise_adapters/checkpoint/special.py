@@ -1,0 +1,71 @@
+"""The mask token and the end tokens of a checkpoint, from every file that names them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from dise_adapters.checkpoint.config import Fields, token_ids
+from dise_adapters.checkpoint.tokenizer import FastTokenizer
+from dise_core.errors import CheckpointError, InputError
+from dise_core.sequence import SpecialTokens
+
+MASK_NAMES = (
+    "<|mdm_mask|>",
+    "[MDM_MASK]",
+    "<|mask|>",
+    "<|MASK|>",
+    "<MASK>",
+    "|<MASK>|",
+    "<[MASK]>",
+    "<[MASK_TOKEN]>",
+    "[MASK]",
+)
+"""What diffusion models call their mask where it is an added token."""
+
+
+def special_tokens(
+    fields: Fields,
+    tokenizer: FastTokenizer,
+    end_tokens: Sequence[str],
+    where: str,
+    *,
+    mask_tokens: Sequence[str] = (),
+    mask_token_id: int | None = None,
+) -> SpecialTokens:
+    """Return the mask and the end tokens of a diffusion model.
+
+    fields: those of config.json. end_tokens, mask_tokens: names of them where the vocabulary has
+    them. mask_token_id: what the user says. Raises CheckpointError where no source names a mask
+    token, or two name different ones, and InputError where the user names another one.
+    """
+    found = dict(_masks(fields, tokenizer, mask_tokens, where))
+    named = ", ".join(f"{token_id} by {source}" for source, token_id in found.items())
+    if len(set(found.values())) > 1:
+        raise CheckpointError(f"the files of {where} name different mask tokens: {named}")
+    if not found and mask_token_id is None:
+        raise CheckpointError(
+            f"{where} names no mask token, so nothing can be denoised; give its id with "
+            "--mask-token-id (mask_token_id=...)"
+        )
+    mask_id = next(iter(found.values()), mask_token_id)
+    if mask_token_id not in (None, mask_id):
+        raise InputError(f"mask_token_id={mask_token_id} is not the mask: {named}", "mask_token_id")
+    ends = token_ids(fields, "eos_token_id", where)
+    others = [tokenizer.id_of(name) for name in end_tokens]
+    eos_ids = frozenset(token_id for token_id in (*ends, *others) if token_id is not None)
+    return SpecialTokens(mask_id, eos_ids, ends[0] if ends else None)
+
+
+def _masks(
+    fields: Fields, tokenizer: FastTokenizer, names: Sequence[str], where: str
+) -> Iterator[tuple[str, int]]:
+    """Yield each source that names the mask token, and the id that it gives."""
+    for token_id in token_ids(fields, "mask_token_id", where):
+        yield "config.json's mask_token_id", token_id
+    if tokenizer.mask_id is not None:
+        yield "the tokenizer's mask_token", tokenizer.mask_id
+    added = tokenizer.added_tokens
+    for name in dict.fromkeys((*names, *MASK_NAMES)):
+        named = tokenizer.id_of(name) if name in names else added.get(name)
+        if named is not None:
+            yield f"the vocabulary's {name}", named

@@ -1,0 +1,38 @@
+"""Tiny-A2D: Qwen3 made a diffusion model with full attention (dllm's `mdlm`).
+
+Its block-diffusion twins (`bd3lm`) have the same config.json; their names alone tell them apart.
+"""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+
+from dise_adapters.checkpoint.config import refuse_variants, whole
+from dise_adapters.families.dream import qwen_settings
+from dise_adapters.families.family import Family, Fields, Settings
+
+
+def qwen3_settings(fields: Fields, where: str) -> Settings:
+    """Return the configuration as that of a Qwen3. Raises CheckpointError, see Family."""
+    refuse_variants(fields, {"attention_bias": (False,)}, where)
+    return qwen_settings(fields, where) | {"head_dim": whole(fields, "head_dim", where)}
+
+
+def block_diffusion(fields: Fields, model: str) -> str | None:
+    """Return why a checkpoint is not one with full attention, by its names; None: nothing."""
+    for name in (PurePath(model).name, str(fields.get("_name_or_path") or "")):
+        if "bd3lm" in name.casefold():
+            return f"it is a block-diffusion model by its name ({name}), which is not covered"
+    return None
+
+
+A2D_QWEN3 = Family(
+    about="Tiny-A2D's Qwen3 with full attention (mdlm).",
+    architectures=("A2DQwen3LMHeadModel",),
+    model_types=("a2d-qwen3",),
+    model_class="Qwen3ForCausalLM",
+    translate=qwen3_settings,
+    mask_tokens=("<|mask|>",),
+    end_tokens=("<|endoftext|>", "<|im_end|>"),
+    obstacle=block_diffusion,
+)

@@ -1,0 +1,52 @@
+"""Dream-v0-Instruct-7B and -Base, DiffuCoder and Dream-Coder, and any model of that format.
+
+Its row i - 1 predicts token i; that shift never leaves the engines.
+"""
+
+from __future__ import annotations
+
+from dise_adapters.checkpoint.config import number, refuse_variants, rope, whole, whole_or
+from dise_adapters.families.family import Family, Fields, Settings
+
+COVERED = {"hidden_act": ("silu",), "use_sliding_window": (False, None), "rope_scaling": (None,)}
+"""The configuration fields that change the computation, and the values that Qwen's covers."""
+
+SHARED = (
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "vocab_size",
+    "max_position_embeddings",
+)
+"""The whole numbers that the configurations of Dream, Qwen2 and Qwen3 share."""
+
+
+def qwen_settings(fields: Fields, where: str) -> Settings:
+    """Return a configuration in Qwen's own names as that of a Qwen. Raises CheckpointError, see
+    Family.
+    """
+    refuse_variants(fields, COVERED, where)
+    shared = {field: whole(fields, field, where) for field in SHARED}
+    num_heads = shared["num_attention_heads"]
+    return {
+        **shared,
+        "num_key_value_heads": whole_or(num_heads, fields, "num_key_value_heads", where),
+        "rms_norm_eps": number(fields, "rms_norm_eps", where),
+        "rope_parameters": rope(fields, where),
+        "tie_word_embeddings": bool(fields.get("tie_word_embeddings", False)),
+        "use_sliding_window": False,
+    }
+
+
+DREAM = Family(
+    about="Dream's format, on transformers' Qwen2: Dream, DiffuCoder, Dream-Coder.",
+    architectures=("DreamModel",),
+    model_types=("Dream",),
+    model_class="Qwen2ForCausalLM",
+    translate=qwen_settings,
+    mask_tokens=("<|mask|>",),
+    end_tokens=("<|endoftext|>", "<|im_end|>"),
+    answers_for="next",
+    tempered_confidence=True,
+)

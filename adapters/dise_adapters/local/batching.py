@@ -1,0 +1,90 @@
+"""Which rows of texts run together: batches with little padding."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from dise_core.rows import Row
+
+MAX_KEY_PADDING = 0.5
+"""The share of the keys of a cached batch that padding may take: less splits batches, more makes
+all keys as long as one.
+"""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Window(Row):
+    """The part of a row that runs against what is kept of the rest.
+
+    first: where in the text it begins. num_keys: the length of the text, whose keys it attends to.
+    """
+
+    first: int = 0
+    num_keys: int = 0
+
+    @property
+    def share(self) -> float:
+        """The share of the text's positions that it computes."""
+        return len(self.token_ids) / self.num_keys
+
+
+def padded_batches(
+    rows: Sequence[Row], max_padding: float, max_tokens: float = math.inf
+) -> Iterator[list[Row]]:
+    """Yield the rows in batches, longest first, in which at most a share of `max_padding` of the
+    tokens is padding.
+
+    A batch of several rows holds at most `max_tokens` tokens, padding counted. Windows are ordered
+    by their texts' length, and at most MAX_KEY_PADDING of the keys that they attend to are padding.
+    """
+    batch: list[Row] = []
+    filled = _Filled()
+    for row in sorted(rows, key=lambda row: (-_num_keys(row), -len(row.token_ids))):
+        more = filled.plus(row)
+        if batch and not more.is_within(max_padding, max_tokens):
+            yield batch
+            batch, more = [], _Filled().plus(row)
+        batch.append(row)
+        filled = more
+    if batch:
+        yield batch
+
+
+@dataclass(frozen=True, slots=True)
+class _Filled:
+    """What a batch holds: sequences, their tokens and keys, and the most of either in one
+    of them.
+    """
+
+    sequences: int = 0
+    tokens: int = 0
+    keys: int = 0
+    width: int = 0
+    most_keys: int = 0
+
+    def plus(self, row: Row) -> _Filled:
+        """Return the same with a row more."""
+        count, num_keys = row.num_sequences, _num_keys(row)
+        return _Filled(
+            self.sequences + count,
+            self.tokens + row.num_tokens,
+            self.keys + count * num_keys,
+            max(self.width, len(row.token_ids)),
+            max(self.most_keys, num_keys),
+        )
+
+    def is_within(self, max_padding: float, max_tokens: float) -> bool:
+        """Return whether so much may be one batch."""
+        padded, padded_keys = self.sequences * self.width, self.sequences * self.most_keys
+        is_dense = (
+            self.tokens >= (1 - max_padding) * padded
+            and self.keys >= (1 - MAX_KEY_PADDING) * padded_keys
+        )
+        return is_dense and padded <= max_tokens
+
+
+def _num_keys(row: Row) -> int:
+    """Return how many keys the row's tokens attend to."""
+    return row.num_keys if isinstance(row, Window) else len(row.token_ids)

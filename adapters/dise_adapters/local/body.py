@@ -1,0 +1,167 @@
+"""The body of a transformers model, its last layer only where someone asks.
+
+The last layer's queries, its feed-forward block and the final norm are needed at no other position,
+so a Llama-like model of L layers that is asked at few positions does about L - 1 layers of work.
+What the first layer's attention takes in knows its token alone, so it is computed once for each
+distinct one: most tokens of a text that is being written are masks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers.models.llama.modeling_llama import LlamaModel
+from transformers.models.qwen2.modeling_qwen2 import Qwen2Model
+from transformers.models.qwen3.modeling_qwen3 import Qwen3Model
+
+from dise_adapters.local.attention import Masks, norm_of
+from dise_adapters.local.kv_cache import CachedPass
+from dise_adapters.local.layer import Layer
+from dise_adapters.local.padding import key_multiple, padded_rows
+from dise_adapters.local.unpadded import Unpadded
+from dise_core.arrays import Ids, Mask
+from dise_core.model import Attention, Causal
+
+
+class Body(Protocol):
+    """A model without its head."""
+
+    cache_shape: tuple[int, int, int] | None
+    """Layers, key-value heads and numbers of a head, where a KV cache is possible; else None."""
+
+    max_padding: float
+    """The share of a batch that padding may take."""
+
+    multiple: int
+    """The length of a batch, and that of what it attends to, is padded to a multiple of this."""
+
+    def __call__(
+        self, input_ids: Ids, is_real: Mask | None, rows: Ids, cached: CachedPass | None = None
+    ) -> Tensor:
+        """Return the hidden states [R, d] of some rows of the flattened batch, ascending int64 [R].
+
+        input_ids: int64 [B, N]. is_real: bool [B, N], False where a text is padded at its end; None
+        if none is. cached: what is cached of this pass, and attended to from earlier ones.
+        """
+
+
+class WholeBody:
+    """Any model of transformers: all of its states, and of them those asked for."""
+
+    cache_shape: tuple[int, int, int] | None = None
+    max_padding = 0.25
+    multiple = 1
+
+    def __init__(self, model: Any, output: str = "last_hidden_state") -> None:
+        self._model = model
+        self._output = output
+
+    def __call__(
+        self, input_ids: Ids, is_real: Mask | None, rows: Ids, cached: CachedPass | None = None
+    ) -> Tensor:
+        """Return the states of the rows."""
+        assert cached is None
+        ids, where = _on(self._model.device, input_ids, rows)
+        mask = None if is_real is None else torch.from_numpy(is_real).to(ids.device, torch.int64)
+        states: Tensor = self._model(ids, attention_mask=mask, use_cache=False)[self._output]
+        return states.flatten(0, 1)[where]
+
+
+class OwnBody:
+    """The computation of Llama, Qwen2 and Qwen3, its last layer only where someone asks, and
+    without padding but in attention.
+    """
+
+    max_padding = 1 / 3
+
+    @staticmethod
+    def covers(body: Any) -> bool:
+        """Return whether the computation of `body`, a model without its head, is this one."""
+        windows = "sliding_attention" in (getattr(body.config, "layer_types", None) or ())
+        is_known = isinstance(body, LlamaModel | Qwen2Model | Qwen3Model)
+        return is_known and not windows and body.config._attn_implementation == "sdpa"
+
+    def __init__(self, body: Any, attention: Attention) -> None:
+        """Take over the body's weights, layer by layer, so that none is there twice. The body
+        cannot run any more.
+        """
+        self._embed, self._rotation = body.embed_tokens, body.rotary_emb
+        self._norm, self._attention = norm_of(body.norm), attention
+        self._layers = [Layer(body.layers.pop(0)) for _ in range(len(body.layers))]
+        first, is_causal = self._layers[0].attention, isinstance(attention, Causal)
+        shape = (len(self._layers), first.num_keys, first.head_dim)
+        self.cache_shape = None if is_causal else shape
+        self.multiple = key_multiple(body.norm.weight.device)
+
+    def __call__(
+        self, input_ids: Ids, is_real: Mask | None, rows: Ids, cached: CachedPass | None = None
+    ) -> Tensor:
+        """Return the states of the rows."""
+        device, (batch, length) = self._embed.weight.device, input_ids.shape
+        unpadded = Unpadded.of(is_real, (batch, length), device)
+        asked = _Asked.of(rows, unpadded, device)
+        ids, which = np.unique(input_ids, return_inverse=True)
+        distinct, token_of = _on(device, padded_rows(ids, device), which.reshape(batch, length))
+        positions = np.arange(length)[None] if cached is None else cached.positions
+        masks = self._masks(is_real, positions, cached, device)
+        mask, last_mask = masks.all(), masks.at(asked.columns)
+        states = self._embed(distinct)
+        rotation = self._rotation(states, *_on(device, positions))
+        hidden = states[unpadded.packed(token_of)]
+        heads = self._layers[0].heads(states)[token_of]
+        for layer, following in pairwise(self._layers):
+            parts = layer.attention.rotated(heads, rotation, cached)
+            seen = layer.attention.attend(*parts, mask)
+            hidden = layer.transform(hidden, unpadded.packed(seen))
+            heads = unpadded.padded(following.heads(hidden))
+        last = self._layers[-1]
+        query, key, value = last.attention.rotated(heads, rotation, cached)
+        query = query.flatten(0, 1)[asked.queries]
+        seen = last.attention.attend(query, key, value, last_mask).flatten(0, 1)[asked.answers]
+        result: Tensor = self._norm(last.transform(hidden[asked.tokens], seen)[: len(rows)])
+        return result
+
+    def _masks(
+        self, is_real: Mask | None, positions: Ids, cached: CachedPass | None, device: torch.device
+    ) -> Masks:
+        if cached is None or cached.read is None:
+            return Masks(self._attention, is_real, positions, positions.shape[1], device)
+        return Masks(self._attention, cached.is_key, positions, cached.read.shape[1], device)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """The R rows that are read, padded to a number of rows that matmuls like, and as M queries of
+    each text.
+
+    queries: rows of the flattened padded batch, int64 [B, M], padded with 0; columns: the same as
+    columns of the batch, on the host. tokens: which unpadded tokens stand at the R rows; answers:
+    which of the flattened queries they are; both int64 [R].
+    """
+
+    queries: Tensor
+    columns: Ids
+    tokens: Tensor
+    answers: Tensor
+
+    @classmethod
+    def of(cls, rows: Ids, unpadded: Unpadded, device: torch.device) -> _Asked:
+        """Return the rows as the last layer asks for them."""
+        batch, length = unpadded.shape
+        counts = np.bincount(rows // length, minlength=batch)
+        is_query = np.arange(counts.max()) < counts[:, None]
+        queries = np.zeros(is_query.shape, np.int64)
+        queries[is_query] = rows
+        wanted = (unpadded.which(rows), np.flatnonzero(is_query))
+        tokens, answers = (padded_rows(each, device) for each in wanted)
+        on_device = _on(device, queries, tokens, answers)
+        return cls(on_device[0], queries % length, *on_device[1:])
+
+
+def _on(device: torch.device, *arrays: np.ndarray) -> list[Tensor]:
+    return [torch.from_numpy(array).to(device) for array in arrays]

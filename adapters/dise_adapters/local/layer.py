@@ -1,0 +1,46 @@
+"""One layer of Llama, Qwen2 and Qwen3: attention, then the feed-forward block."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from dise_adapters.local.attention import SelfAttention, norm_of
+from dise_adapters.local.linear import linear
+
+
+class FeedForward:
+    """down(act(gate(x)) * up(x)), gate and up in one matmul."""
+
+    def __init__(self, block: Any) -> None:
+        """Take over the weights of a block of transformers."""
+        self._activation = block.act_fn
+        self._gate_and_up = linear(block.gate_proj, block.up_proj)
+        self._down = linear(block.down_proj)
+
+    def __call__(self, states: Tensor) -> Tensor:
+        """Return [..., d] of states [..., d]."""
+        gate, up = self._gate_and_up(states).chunk(2, dim=-1)
+        result: Tensor = self._down(self._activation(gate).mul_(up))
+        return result
+
+
+class Layer:
+    """One layer's weights."""
+
+    def __init__(self, layer: Any) -> None:
+        """Take over the weights of a layer of transformers."""
+        self.attention = SelfAttention(layer.self_attn)
+        self._feed_forward = FeedForward(layer.mlp)
+        self._attention_norm = norm_of(layer.input_layernorm)
+        self._feed_forward_norm = norm_of(layer.post_attention_layernorm)
+
+    def heads(self, states: Tensor) -> Tensor:
+        """Return the queries, keys and values [T, H, D] of states [T, d], not yet rotated."""
+        return self.attention.heads(self._attention_norm(states))
+
+    def transform(self, states: Tensor, seen: Tensor) -> Tensor:
+        """Return the layer's output [..., d] from its input and what attention gathered."""
+        states = self.attention.out(seen).add_(states)
+        return self._feed_forward(self._feed_forward_norm(states)).add_(states)

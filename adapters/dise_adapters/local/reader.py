@@ -1,0 +1,271 @@
+"""How a transformers model answers Reads: few padded batches, and the LM head only where someone
+asks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dise_adapters.families.family import AnswersFor
+from dise_adapters.local.batching import Window, padded_batches
+from dise_adapters.local.body import Body
+from dise_adapters.local.kv_cache import CachedPass, KVCache
+from dise_adapters.local.padding import padded_texts
+from dise_adapters.local.readouts import (
+    ReadoutGroup,
+    RowAnswers,
+    answer_rows,
+    group_reads,
+    split_answers,
+)
+from dise_core.arrays import Ids, LogProbs, Mask
+from dise_core.errors import InputError, ModelError
+from dise_core.reading import Read, Reading
+from dise_core.rows import Row, distinct_rows
+
+CPU_TOKENS = 2048
+"""Tokens of a batch on a CPU: its matmuls are at full speed by then, and what they make
+still fits the cache.
+"""
+
+MAX_LOGITS = 2**25
+"""Logits that exist at one time, 128 MiB in float32; on a CPU an eighth of them, which stay in the
+cache.
+"""
+
+
+class TransformerReader:
+    """Runs a transformers model. Between calls it caches nothing but what a read's hint allows.
+
+    body: the model without its head; head: maps its hidden states [R, d] to logits [R, vocab_size].
+    answers_for: which position a row of the states answers for. answers_first: whether position 0
+    has an answer. room: the KV cache; None for a model without one.
+    """
+
+    def __init__(
+        self,
+        body: Body,
+        head: Any,
+        vocab_size: int,
+        device: torch.device,
+        answers_for: AnswersFor = "own",
+        answers_first: bool = True,
+        room: KVCache | None = None,
+    ) -> None:
+        self._body = body
+        self._head = head
+        self._vocab_size = vocab_size
+        self._device = device
+        self._answers_for = answers_for
+        self._answers_first = answers_first
+        self.room = room
+
+    @torch.inference_mode()
+    def read(self, reads: Sequence[Read]) -> list[Reading]:
+        """Answer the reads in their order. Reads of one text share its row; rows of like length
+        share a batch.
+
+        Out of memory, a batch is halved until it fits. Raises ModelError if one row alone does not.
+        """
+        if not self._answers_first and any((read.positions == 0).any() for read in reads):
+            raise InputError(
+                "an auto-regressive model has no answer for the first token of a text; give a "
+                "prompt",
+                "prompt",
+            )
+        readings: dict[int, Reading] = {}
+        rows = [self._run(row) for row in distinct_rows(reads) if _num_positions(row, reads)]
+        max_tokens = CPU_TOKENS if self._device.type == "cpu" else math.inf
+        for kind in (False, True):
+            some = [row for row in rows if isinstance(row, Window) == kind]
+            for batch in padded_batches(some, self._body.max_padding, max_tokens):
+                readings.update(self._read_within_memory(batch, reads))
+        return [readings.get(index) or Reading.of_nothing() for index in range(len(reads))]
+
+    def _run(self, row: Row) -> Row:
+        """Return what of the row must run: all of it, or its window where the rest is cached."""
+        hint = row.cache
+        length = len(row.token_ids)
+        if hint is None or hint.window is None or self.room is None:
+            return row
+        if not self.room.holds(hint, length):
+            return row
+        start, stop = hint.window
+        first = start if self._answers_for == "own" else max(0, start - 1)
+        ids = row.token_ids[first:stop]
+        return Window(ids, row.predictor, None, row.reads, hint, first, length)
+
+    def _read_within_memory(self, batch: list[Row], reads: Sequence[Read]) -> dict[int, Reading]:
+        try:
+            return self._read_batch(batch, reads)
+        except RuntimeError as error:
+            if not _is_out_of_memory(error):
+                raise
+            if len(batch) == 1:
+                raise ModelError(
+                    f"out of memory on one text of {len(batch[0].token_ids)} tokens; shorten it, "
+                    "or take a smaller dtype or a larger device"
+                ) from error
+        torch.cuda.empty_cache()
+        half = len(batch) // 2
+        first = self._read_within_memory(batch[:half], reads)
+        return first | self._read_within_memory(batch[half:], reads)
+
+    def _read_batch(self, batch: list[Row], reads: Sequence[Read]) -> dict[int, Reading]:
+        indices = [index for row in batch for index in row.reads]
+        asked = [reads[index] for index in indices]
+        texts = [ids for row in batch for ids in _sequences(row)]
+        input_ids, is_real = padded_texts(texts, self._body.multiple)
+        starts = _starts(batch, input_ids.shape[1])
+        rows, questions = self._questions(asked, [starts[index] for index in indices])
+        cached = self._cached(batch, input_ids.shape, is_real)
+        states = self._body(input_ids, is_real, rows, cached)
+        readings: dict[int, Reading] = {}
+        for group, lines, scales in questions:
+            answers = self._answers(states, lines, scales, group)
+            for member, reading in split_answers(group, answers, asked):
+                readings[indices[member]] = reading
+        for row in batch:
+            if isinstance(row, Window):
+                for i in row.reads:
+                    is_exact = row.share == 1
+                    readings[i] = replace(readings[i], share=row.share, is_exact=is_exact)
+        return readings
+
+    def _questions(
+        self, asked: Sequence[Read], starts: Sequence[tuple[int, int]]
+    ) -> tuple[Ids, list[tuple[ReadoutGroup, Tensor, Tensor]]]:
+        """Return which rows of the flattened batch are read, ascending int64 [R], and each group of
+        reads with the rows, among these, that answer it and their scales of guidance.
+
+        They go to the device before the pass, which is then not waited for.
+        """
+        groups = group_reads(asked)
+        where = [self._rows([(asked[i], starts[i]) for i in group.indices]) for group in groups]
+        rows = np.unique(np.concatenate([lines.ravel() for lines, _ in where]))
+        questions = []
+        for whole, (lines, scales) in zip(groups, where, strict=True):
+            group, stays = whole.without_repeats(lines[0])
+            among = torch.from_numpy(np.searchsorted(rows, lines[:, stays])).to(self._device)
+            scale = torch.from_numpy(scales[stays]).to(self._device)
+            questions.append((group.to(self._device), among, scale))
+        return rows, questions
+
+    def _cached(
+        self, batch: list[Row], shape: tuple[int, ...], is_real: Mask | None
+    ) -> CachedPass | None:
+        """Return what of the batch is cached, and read of what was; None if nothing is. shape: of
+        the padded batch; is_real: bool [B, W], None if all of it is.
+        """
+        if self.room is None or not any(row.cache for row in batch):
+            return None
+        sequences = [row for row in batch for _ in range(row.num_sequences)]
+        slots = [
+            row.cache.slot if row.cache and self._is_cached(row) else None for row in sequences
+        ]
+        spans = [
+            (self.room.rows(slot), _first(row), len(row.token_ids))
+            for row, slot in zip(sequences, slots, strict=True)
+            if slot is not None
+        ]
+        if not spans:
+            return None
+        written = np.concatenate([rows[first : first + count] for rows, first, count in spans])
+        has_slot = np.array([slot is not None for slot in slots])[:, None]
+        fresh = np.flatnonzero(np.broadcast_to(has_slot, shape) if is_real is None
+                               else has_slot & is_real)  # fmt: skip
+        positions = np.array([_first(row) for row in sequences])[:, None] + np.arange(shape[1])
+        read, is_key = None, None
+        if isinstance(batch[0], Window):
+            padded, is_key = padded_texts([rows for rows, _, _ in spans], self._body.multiple)
+            read = torch.from_numpy(padded).to(self._device)
+        tokens, put = (torch.from_numpy(array).to(self._device) for array in (fresh, written))
+        return CachedPass(self.room.memory(), positions, tokens, put, read, is_key)
+
+    def _is_cached(self, row: Row) -> bool:
+        """Return whether there is room to cache a row; a window's text is cached already."""
+        if row.cache is None or self.room is None:
+            return False
+        return isinstance(row, Window) or self.room.take(row.cache.slot, len(row.token_ids))
+
+    def _rows(self, asked: Sequence[tuple[Read, tuple[int, int]]]) -> tuple[Ids, LogProbs]:
+        """Return the rows of the flattened batch that answer the reads, int64 [1, R], and their
+        scales [R].
+
+        Where a read is guided there are two lines, [2, R]: the second is that of the unconditional
+        text. For reads without guidance it repeats the first and the scale is 0.
+        """
+        rows, twins, scales = [], [], []
+        for read, (start, twin) in asked:
+            positions = self._answering(read.positions)
+            rows.append(start + positions)
+            twins.append(twin + positions)
+            scale = read.guidance.scale if read.guidance else 0.0
+            scales.append(np.full(len(positions), scale, dtype=np.float32))
+        lines = [rows, twins] if any(read.guidance for read, _ in asked) else [rows]
+        return np.stack([np.concatenate(line) for line in lines]), np.concatenate(scales)
+
+    def _answering(self, positions: Ids) -> Ids:
+        """Return the rows that answer the positions, int64 [M]."""
+        return positions if self._answers_for == "own" else np.maximum(positions - 1, 0)
+
+    def _answers(
+        self, states: Tensor, lines: Tensor, scales: Tensor, group: ReadoutGroup
+    ) -> Iterator[RowAnswers]:
+        """Yield the answers to the group's rows, in chunks whose logits fit MAX_LOGITS."""
+        chunk = rows_at_once(self._vocab_size, self._device)
+        for start in range(0, group.num_rows, chunk):
+            rows = slice(start, min(start + chunk, group.num_rows))
+            logits, *unconditional = (self._logits(states[line[rows]]) for line in lines)
+            for other in unconditional:
+                logits = other + (scales[rows, None] + 1) * (logits - other)
+            answer = answer_rows(logits, group, rows)
+            del logits, unconditional  # before the next ones are made
+            yield answer
+
+    def _logits(self, states: Tensor) -> Tensor:
+        logits: Tensor = self._head(states)
+        return logits.float()
+
+
+def rows_at_once(vocab_size: int, device: torch.device) -> int:
+    """Return how many rows of logits may exist at one time."""
+    return max(1, (MAX_LOGITS // 8 if device.type == "cpu" else MAX_LOGITS) // vocab_size)
+
+
+def _first(row: Row) -> int:
+    """Return where in its text the row's sequence begins."""
+    return row.first if isinstance(row, Window) else 0
+
+
+def _sequences(row: Row) -> list[Ids]:
+    return [row.token_ids] if row.guidance is None else [row.token_ids, row.guidance.token_ids]
+
+
+def _starts(batch: list[Row], width: int) -> dict[int, tuple[int, int]]:
+    """Return, for each read, where its text and its unconditional text start in the flattened
+    states [B * width, d].
+    """
+    starts: dict[int, tuple[int, int]] = {}
+    line = 0
+    for row in batch:
+        twin = line + row.num_sequences - 1
+        first = _first(row)
+        starts.update((index, (line * width - first, twin * width - first)) for index in row.reads)
+        line += row.num_sequences
+    return starts
+
+
+def _num_positions(row: Row, reads: Sequence[Read]) -> int:
+    return sum(len(reads[index].positions) for index in row.reads)
+
+
+def _is_out_of_memory(error: RuntimeError) -> bool:
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)

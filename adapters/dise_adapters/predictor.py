@@ -1,0 +1,165 @@
+"""The predictor of every checkpoint: a family says how to read it, an engine runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from dise_adapters.checkpoint.config import token_ids
+from dise_adapters.checkpoint.hub import config_if_any, is_gguf, model_folder, read_config
+from dise_adapters.checkpoint.special import special_tokens
+from dise_adapters.checkpoint.tokenizer import FastTokenizer
+from dise_adapters.engines import Checkpoint
+from dise_adapters.families.family import Family, Fields, architectures
+from dise_adapters.families.not_covered import not_covered
+from dise_core.backend import Reader
+from dise_core.errors import CheckpointError, InputError, ModelError
+from dise_core.model import Causal, MaskPredictor, ModelInfo
+from dise_core.params import EngineConfig
+from dise_core.plugins import installed_catalog
+from dise_core.reading import Read, Reading
+from dise_core.sequence import SpecialTokens
+
+
+class CheckpointPredictor(MaskPredictor):
+    """A loaded checkpoint of one family; `predictor_of` makes the class of a family."""
+
+    family: ClassVar[Family]
+
+    @classmethod
+    def claims(cls, model: str, revision: str | None = None) -> bool:
+        """Return whether `model` is a folder or hub id of this family, by its config.json."""
+        if is_gguf(model):
+            return cls.family.takes_gguf
+        fields = config_if_any(model, revision)
+        return fields is not None and cls.family.matches(fields, model)
+
+    @classmethod
+    def explain(cls, model: str, revision: str | None = None) -> str | None:
+        """Return what the config.json of a folder or hub id says, and why this family refuses it
+        where it could be meant. Raises as read_config.
+        """
+        fields = read_config(model, revision)
+        if fields is None:
+            return None
+        reason, names = cls.family.obstacle(fields, model), architectures(fields)
+        if reason is None and cls.family.recognizes is None:
+            return None
+        facts = (
+            f"Its config.json says model_type {fields.get('model_type')!r} and architectures "
+            f"{', '.join(names) or 'none'}"
+        )
+        return facts if reason is None else f"{facts}; it is refused: {reason}"
+
+    @classmethod
+    def load(cls, model: str, config: EngineConfig) -> Self:
+        """Load a folder, hub id, or GGUF file where the family takes those.
+
+        Raises CheckpointError for variants or weights that do not fit, ModelError otherwise.
+        """
+        if not (is_gguf(model) and cls.family.takes_gguf):
+            return cls(model_folder(model, config.revision), model, config)
+        path = Path(model).expanduser()
+        if not path.is_file():
+            raise InputError(f"there is no file {model!r}", "model")
+        return cls(path.parent, model, config, gguf_file=path.name)
+
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        config: EngineConfig,
+        reader: Reader | None = None,
+        gguf_file: str | None = None,
+    ) -> None:
+        """Load the checkpoint in `folder`, to be called `name`; only what config.json and the
+        tokenizer say where there is a reader already.
+        """
+        family = self.family
+        fields = {} if gguf_file else read_config(str(folder)) or {}
+        _refuse(family, fields, name)
+        settings = family.settings(fields, str(folder))
+        if settings is None:
+            fields = fields | _transformers_fields(folder, name, gguf_file)
+        self.tokenizer = FastTokenizer.from_folder(folder, family.tokenizer_class, gguf_file)
+        self.info = _info(family, fields | (settings or {}), self.tokenizer, name, config)
+        checkpoint = Checkpoint(family, folder, settings, gguf_file)
+        backend = installed_catalog().backend(config.engine)
+        self._reader = reader or backend.open(checkpoint, config)
+        self.room = self._reader.room
+
+    def read(self, reads: Sequence[Read]) -> Sequence[Reading]:
+        """Answer the reads in their order. An auto-regressive model has no answer for position 0:
+        InputError.
+        """
+        return self._reader.read(reads)
+
+
+def predictor_of(family: Family) -> type[CheckpointPredictor]:
+    """Return the predictor class of a family, as the hook dise_mask_predictors takes it."""
+    members = {"family": family, "__doc__": family.about, "__module__": __name__}
+    return type(CheckpointPredictor.__name__, (CheckpointPredictor,), members)
+
+
+def _info(
+    family: Family, fields: Fields, tokenizer: FastTokenizer, name: str, config: EngineConfig
+) -> ModelInfo:
+    """Return what the model is, by its configuration, its vocabulary and what the user says."""
+    vocab_size = _size(fields, "vocab_size", name)
+    max_length = _size(fields, "max_position_embeddings", name)
+    if config.block_size is not None:
+        raise InputError(
+            f"{name} attends to the whole text, so it has no blocks: leave out block_size",
+            "block_size",
+        )
+    if isinstance(family.attention, Causal):
+        ends = frozenset(token_ids(fields, "eos_token_id", name))
+        special = SpecialTokens(None, ends)
+    else:
+        special = special_tokens(
+            fields,
+            tokenizer,
+            family.end_tokens,
+            name,
+            mask_tokens=family.mask_tokens,
+            mask_token_id=config.mask_token_id,
+        )
+    kind = (family.attention, family.tempered_confidence)
+    return ModelInfo(name, vocab_size, max_length, special, *kind)
+
+
+def _size(fields: Fields, field: str, name: str) -> int:
+    value = fields.get(field)
+    if not isinstance(value, int):
+        raise CheckpointError(
+            f"the configuration of {name} gives no {field}, so it is not a text model of a known "
+            "length"
+        )
+    return value
+
+
+def _transformers_fields(folder: Path, name: str, gguf_file: str | None) -> dict[str, Any]:
+    """Return the configuration as transformers reads it, from config.json or a GGUF file."""
+    from transformers import AutoConfig
+
+    from dise_adapters.local.loading import quiet
+
+    source = {} if gguf_file is None else {"gguf_file": gguf_file}
+    with quiet():
+        try:
+            found: Any = AutoConfig.from_pretrained(
+                folder, local_files_only=True, trust_remote_code=False, **source
+            )
+        except (OSError, ValueError, ImportError, KeyError) as error:
+            raise ModelError(f"cannot load {name}: {' '.join(str(error).split())}") from error
+    names = ("vocab_size", "max_position_embeddings", "eos_token_id", "mask_token_id")
+    return {name: getattr(found, name, None) for name in names}
+
+
+def _refuse(family: Family, fields: Fields, name: str) -> None:
+    """Raise CheckpointError for a checkpoint that its names or its config.json speak against."""
+    is_named = set(architectures(fields)) & set(family.architectures)
+    reason = family.obstacle(fields, name) or (None if is_named else not_covered(fields))
+    if reason is not None:
+        raise CheckpointError(f"{name} is refused: {reason}")

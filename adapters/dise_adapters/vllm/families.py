@@ -1,0 +1,39 @@
+"""The installed families, and which of them vLLM runs with a model class of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dise_adapters.families.family import Family, Fields
+from dise_adapters.predictor import CheckpointPredictor
+from dise_core.model import Bidirectional
+from dise_core.plugins import installed_plugins
+
+MODELS = {
+    "LlamaForCausalLM": "vllm.model_executor.models.llama",
+    "Qwen2ForCausalLM": "vllm.model_executor.models.qwen2",
+    "Qwen3ForCausalLM": "vllm.model_executor.models.qwen3",
+}
+"""Where vLLM keeps its own classes; they have the names of transformers'."""
+
+
+def installed() -> Iterator[type[CheckpointPredictor]]:
+    """Yield the predictors of all installed families, those of other distributions first."""
+    entries = installed_plugins()[0].mask_predictors.values()
+    for entry in sorted(entries, key=lambda entry: entry.is_built_in):
+        if issubclass(entry.cls, CheckpointPredictor):
+            yield entry.cls
+
+
+def runnable() -> Iterator[Family]:
+    """Yield the families that vLLM has a class for, and whose attention it computes."""
+    for predictor in installed():
+        family = predictor.family
+        is_bidirectional = isinstance(family.attention, Bidirectional)
+        if is_bidirectional and family.translate and family.model_class in MODELS:
+            yield family
+
+
+def predictor_for(fields: Fields, model: str) -> type[CheckpointPredictor] | None:
+    """Return the predictor of the family that a config.json is of; None for no family."""
+    return next((each for each in installed() if each.family.matches(fields, model)), None)
