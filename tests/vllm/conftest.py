@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("vllm")
 
 from dise_core import LLM
-from tests import reference_dream, reference_llada
+from tests import reference_a2d, reference_dream, reference_llada
 
 BATCH = 2048
 
@@ -30,10 +30,20 @@ def dream_folder(folder: Path) -> Path:
     )
 
 
+def a2d_folder(folder: Path) -> Path:
+    """Write a tiny Qwen3 with full attention, its heads of a size that vLLM takes."""
+    config = reference_a2d.default_config(head_dim=32)
+    return reference_a2d.write_checkpoint(folder, config)
+
+
 KEPT: list[LLM] = []
 """Engines of one process share its process groups, which the first one to go would take along."""
 
-FOLDERS: dict[str, Callable[[Path], Path]] = {"llada": llada_folder, "dream": dream_folder}
+FOLDERS: dict[str, Callable[[Path], Path]] = {
+    "llada": llada_folder,
+    "dream": dream_folder,
+    "a2d": a2d_folder,
+}
 
 
 @pytest.fixture(scope="session", params=list(FOLDERS))

@@ -46,7 +46,7 @@ def questions(vocab_size: int, mask_id: int | None) -> list[Read]:
 
 def test_every_readout_agrees_with_transformers(engines: tuple[LLM, LLM]) -> None:
     vllm, transformers = (llm.predictor for llm in engines)
-    reads = questions(vllm.vocab_size, vllm.special.mask_id)
+    reads = questions(vllm.info.vocab_size, vllm.info.special.mask_id)
     for read, ours, theirs in zip(reads, vllm.read(reads), transformers.read(reads), strict=True):
         np.testing.assert_array_equal(ours.token_ids, theirs.token_ids, err_msg=str(read.readout))
         np.testing.assert_allclose(ours.logprobs, theirs.logprobs, atol=TOLERANCE)

@@ -30,6 +30,8 @@ class OnePassNorm(nn.Module):
         sum, both in place.
         """
         if residual is None:
+            # The kernel reads rows one after the other; the heads of Qwen3 are views with gaps.
+            states = states.contiguous()
             result = torch.empty_like(states)
             torch.ops._C.rms_norm(result, states, self.weight, self._eps)
             return result
