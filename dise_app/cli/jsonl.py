@@ -14,6 +14,7 @@ from typing import Any, TextIO
 
 import typer
 
+from dise_app.texts import whole_lines
 from dise_core.engine import Outcome
 from dise_core.errors import InputError
 from dise_core.llm import LLM
@@ -165,17 +166,11 @@ def _open_to_write(path: Path, resume: bool) -> Iterator[tuple[TextIO, int]]:
 
 def _last_line_done(path: Path) -> int:
     """Return the number of the last input line that the file answers, 0 for none; a torn last line
-    is cut off.
+    is cut off. Raises InputError for a file that dise did not write.
     """
-    if not path.exists():
-        return 0
-    whole = path.read_bytes()
-    kept = whole[: whole.rfind(b"\n") + 1]
-    with path.open("r+b") as file:
-        file.truncate(len(kept))
-    last = kept.splitlines()[-1] if kept else b'{"line": 0}'
+    lines = whole_lines(path)
     try:
-        return int(json.loads(last)["line"])
+        return int(json.loads(lines[-1])["line"]) if lines else 0
     except (ValueError, TypeError, KeyError) as error:
         raise InputError(
             f"cannot resume: the last line of {path} is none that dise wrote", "resume"

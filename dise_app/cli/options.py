@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 import typer
 from pydantic.fields import FieldInfo
 
+from dise_app.texts import settings
 from dise_core.params import EngineConfig, Params, Settings
 
 Option = tuple[Any, Any]
@@ -74,7 +74,7 @@ class Fields(Table):
     def read(self, values: Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:
         """Return the fields that the user named, and this table's own defaults for the others."""
         named = {
-            name: settings(values[_flag(name)])
+            name: settings(values[_flag(name)] or [])
             if field.annotation == Settings
             else values[_flag(name)]
             for name, field in self._fields.items()
@@ -233,32 +233,6 @@ MODELS = Own(model=MODEL_NAME, judge=JUDGE)
 
 ENGINE = Fields(EngineConfig)
 """How models are loaded and run."""
-
-
-def settings(pairs: list[str] | None) -> dict[str, Any]:
-    """Return the settings of KEY=VALUE pairs, values read as JSON where they are JSON.
-
-    Raises InputError for other texts, and for a key that is given twice.
-    """
-    from dise_core.errors import InputError
-
-    found: dict[str, Any] = {}
-    for pair in pairs or []:
-        key, equals, value = pair.partition("=")
-        if not key or not equals:
-            raise InputError(f"a setting is written KEY=VALUE, not {pair!r}")
-        if key in found:
-            raise InputError(f"setting {key!r} is given twice")
-        found[key] = json_or_text(value)
-    return found
-
-
-def json_or_text(value: str) -> Any:
-    """Return what the value is as JSON, else itself."""
-    try:
-        return json.loads(value)
-    except ValueError:
-        return value
 
 
 def with_samples(params: dict[str, Any], samples: int | None) -> dict[str, Any]:

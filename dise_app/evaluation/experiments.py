@@ -36,6 +36,13 @@ class Experiment(ABC):
         return self.questions.items
 
     @property
+    def grader(self) -> str | None:
+        """The grader by its version, None where nothing is graded. Raises InputError where the data
+        set's answers are not graded but ranked.
+        """
+        return None
+
+    @property
     @abstractmethod
     def settings(self) -> dict[str, Any]:
         """What the records depend on beside the model and the data, as JSON."""
@@ -115,12 +122,16 @@ class Sampled(Experiment):
     kind = "sampled"
 
     @property
+    def grader(self) -> str:
+        """The grader by its version. Raises InputError where answers are not graded but ranked."""
+        return self.questions.grader(self.mode)
+
+    @property
     def settings(self) -> dict[str, Any]:
-        """The sampling, the scorers and the grader."""
+        """The sampling and the scorers."""
         return {
             "params": self.params.model_dump(mode="json"),
             "scorers": list(self.contenders.labels),
-            "grader": self.mode,
         }
 
     def check(self) -> None:
@@ -134,7 +145,7 @@ class Sampled(Experiment):
                 "an experiment needs a seed, so that it can go on and be repeated: name one", "seed"
             )
         self.contenders.check(self.llm.planner)
-        self.questions.dataset.grader(self.questions.items[0], self.mode)
+        _ = self.grader
         super().check()
 
     def remedy(self, item: Question) -> str:
@@ -249,11 +260,14 @@ class Lengths(Experiment):
     is_timed = True
 
     @property
+    def grader(self) -> str:
+        """The grader by its version. Raises InputError where answers are not graded but ranked."""
+        return self.questions.grader(self.mode)
+
+    @property
     def settings(self) -> dict[str, Any]:
-        """The controllers and the grader."""
-        return {name: params.model_dump(mode="json") for name, params in self.variants.items()} | {
-            "grader": self.mode
-        }
+        """The controllers."""
+        return {name: params.model_dump(mode="json") for name, params in self.variants.items()}
 
     @property
     def items(self) -> Sequence[Trial]:
@@ -266,7 +280,7 @@ class Lengths(Experiment):
 
     def check(self) -> None:
         """Raise the InputError of answers that are not graded, or of a trial."""
-        self.questions.dataset.grader(self.questions.items[0], self.mode)
+        _ = self.grader
         super().check()
 
     def hardest(self) -> Sequence[Trial]:

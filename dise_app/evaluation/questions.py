@@ -49,6 +49,12 @@ class Questions:
     chat: bool | None = None
     """Put prompts into the model's chat template; None means where it has one."""
 
+    def grader(self, mode: Mode) -> str:
+        """Return the version of the grader. Raises InputError where answers are not graded but
+        ranked.
+        """
+        return self.dataset.grader(self.items[0], mode).version
+
 
 class Dataset(ABC):
     """Knows the rows of one data set. `version` names the wording of its prompts."""
@@ -407,7 +413,7 @@ def _file_rows(path: Path) -> tuple[list[Row], str]:
         rows = (
             json.loads(text)
             if path.suffix == ".json"
-            else [json.loads(line) for line in text.splitlines() if line.strip()]
+            else [json.loads(line) for line in text.split("\n") if line.strip()]
         )
     except OSError as error:
         raise InputError(f"cannot read --data {path}: {error.strerror}", "data") from error

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from dise_app.evaluation import paper, plots, results
-from dise_app.evaluation.experiments import Experiment, Lengths, Likelihood, Sampled
+from dise_app.evaluation.experiments import Lengths, Likelihood, Sampled
 from dise_app.evaluation.journal import Record
-from dise_app.evaluation.run import key_of
-
-Rows = Sequence[Sequence[str]]
+from dise_app.evaluation.writing import number, table, with_interval, write
 
 
 def uncertainty(experiment: Sampled, records: Sequence[Record], output: Path) -> None:
@@ -24,11 +21,11 @@ def uncertainty(experiment: Sampled, records: Sequence[Record], output: Path) ->
         (
             label,
             f"{row['nfe']:.1f}",
-            _with_interval(row["auroc_pooled"]),
-            _with_interval(row["auroc_per_question"]),
-            _number(reference.get(label)),
-            *(_number(row[name]["value"]) for name in ("prr", "aurc")),
-            *(_number(row[name]) for name in ("ece", "brier")),
+            with_interval(row["auroc_pooled"]),
+            with_interval(row["auroc_per_question"]),
+            number(reference.get(label)),
+            *(number(row[name]["value"]) for name in ("prr", "aurc")),
+            *(number(row[name]) for name in ("ece", "brier")),
         )
         for label, row in figures.items()
     ]
@@ -72,7 +69,7 @@ def uncertainty(experiment: Sampled, records: Sequence[Record], output: Path) ->
             for name in ("auroc_pooled", "auroc_per_question", "curves", "scores")
         ),
     ]
-    _write(output, "Uncertainty", experiment, figures, text)
+    write(output, "Uncertainty", experiment, figures, text)
 
 
 def best_of_n(experiment: Sampled, records: Sequence[Record], output: Path) -> None:
@@ -80,7 +77,7 @@ def best_of_n(experiment: Sampled, records: Sequence[Record], output: Path) -> N
     figures = results.best_of_n(records, experiment.contenders.labels)
     reference = _paper(paper.BEST_OF_5, experiment, experiment.contenders.labels)
     rows = [
-        (name, _with_interval(row), _number(reference.get(name))) for name, row in figures.items()
+        (name, with_interval(row), number(reference.get(name))) for name, row in figures.items()
     ]
     plots.forest(
         figures,
@@ -90,7 +87,7 @@ def best_of_n(experiment: Sampled, records: Sequence[Record], output: Path) -> N
         reference,
     )
     text = [table(("answer chosen by", "solved", "the paper"), rows), "![best of n](best_of_n.png)"]
-    _write(output, f"Best of {experiment.params.n}", experiment, figures, text)
+    write(output, f"Best of {experiment.params.n}", experiment, figures, text)
 
 
 def likelihood(experiment: Likelihood, records: Sequence[Record], output: Path) -> None:
@@ -98,7 +95,7 @@ def likelihood(experiment: Likelihood, records: Sequence[Record], output: Path) 
     figures = results.likelihood(records, experiment.contenders.labels)
     reference = paper.LIKELIHOOD.get(experiment.questions.dataset.name, {})
     rows = [
-        (label, f"{row['nfe']:.1f}", _with_interval(row["accuracy"]), _number(reference.get(label)))
+        (label, f"{row['nfe']:.1f}", with_interval(row["accuracy"]), number(reference.get(label)))
         for label, row in figures.items()
     ]
     accuracies = {label: row["accuracy"] for label, row in figures.items()}
@@ -113,7 +110,7 @@ def likelihood(experiment: Likelihood, records: Sequence[Record], output: Path) 
         table(("scorer", "NFE a candidate", "accuracy", "the paper"), rows),
         "![likelihood](likelihood.png)",
     ]
-    _write(output, "Likelihood", experiment, figures, text)
+    write(output, "Likelihood", experiment, figures, text)
 
 
 def length(experiment: Lengths, records: Sequence[Record], output: Path) -> None:
@@ -127,8 +124,8 @@ def length(experiment: Lengths, records: Sequence[Record], output: Path) -> None
     rows = [
         (
             name,
-            _with_interval(row["accuracy"]),
-            _number(reference[name]),
+            with_interval(row["accuracy"]),
+            number(reference[name]),
             *(f"{row[column]:.1f}" for column in ("nfe", "num_tokens")),
             f"{row['seconds']:.2f}",
             _counts(row["stopped_by"]),
@@ -149,51 +146,13 @@ def length(experiment: Lengths, records: Sequence[Record], output: Path) -> None
         "DiSE-flexible has K = 4, D = 20, M_max = 10.",
         "![length](length.png)",
     ]
-    _write(output, "Length", experiment, figures, text)
-
-
-def _write(
-    output: Path,
-    title: str,
-    experiment: Experiment,
-    figures: Mapping[str, Any],
-    text: Sequence[str],
-) -> None:
-    key, num_questions = key_of(experiment), len(experiment.questions.items)
-    results_json = {**key, "num_questions": num_questions, "figures": figures}
-    (output / "results.json").write_text(
-        json.dumps(results_json, indent=2, ensure_ascii=False) + "\n"
-    )
-    facts = [
-        f"Model `{key['model']}`, data set `{key['dataset']}` ({key['source']}), prompts "
-        f"`{key['prompts']}`, "
-        f"n = {num_questions} questions."
-    ]
-    (output / "report.md").write_text("\n\n".join([f"# {title}", *facts, *text]) + "\n")
+    write(output, "Length", experiment, figures, text)
 
 
 def _paper(table: Any, experiment: Sampled, labels: Sequence[str]) -> dict[str, float]:
     name, max_tokens = experiment.questions.dataset.name, experiment.params.max_tokens
     found = {label: paper.figure_of(table, name, label, max_tokens) for label in labels}
     return {label: figure for label, figure in found.items() if figure is not None}
-
-
-def table(head: Sequence[str], rows: Rows) -> str:
-    """Return a table in Markdown, its numbers to the right."""
-    marks = ["---", *["---:"] * (len(head) - 1)]
-    return "\n".join("| " + " | ".join(row) + " |" for row in (head, marks, *rows))
-
-
-def _with_interval(row: Mapping[str, Any]) -> str:
-    return (
-        "-"
-        if row["value"] is None
-        else f"{row['value']:.3f} [{_number(row['low'])}, {_number(row['high'])}]"
-    )
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
 
 
 def _counts(counts: Mapping[str, int]) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from dise_app.evaluation import paper, questions, results
+from dise_app.evaluation import graders, paper, questions, results
 from dise_app.evaluation.journal import Journal
 from dise_app.evaluation.questions import DATASETS
 from dise_app.evaluation.scoring import Contenders
@@ -390,6 +390,46 @@ def test_a_torn_line_is_cut_off_and_a_whole_one_is_kept(tmp_path: Path) -> None:
     assert path.read_bytes() == whole
     with pytest.raises(InputError, match="its model is 'm', not 'n'"):
         Journal(path, {"model": "n"})
+
+
+def test_a_text_with_line_separators_of_unicode_is_one_line_of_a_journal_and_of_a_data_set(
+    tmp_path: Path,
+) -> None:
+    text = "one\u2028two\u2029three\x85four"
+    journal = Journal(tmp_path / "journal.jsonl", {"model": "m"})
+    journal.add({"id": "a", "text": text})
+    journal.close()
+    again = Journal(tmp_path / "journal.jsonl", {"model": "m"})
+    assert again.records == {"a": {"id": "a", "text": text}}
+    again.close()
+    row = {"question": text, "answer": "#### 7"}
+    data = tmp_path / "gsm8k.jsonl"
+    data.write_text(json.dumps(row, ensure_ascii=False) + "\n", encoding="utf-8")
+    [question] = questions.load("gsm8k", data).items
+    assert text in question.prompt
+
+
+def test_results_and_journal_name_the_grader_and_another_version_of_it_is_refused(
+    dise: Dise, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    args = ("eval", "best-of-n", *SHORT, *SCORES, "--limit", 1, "--n", 2, "--output", tmp_path)
+    assert dise(*args).code == 0
+    assert json.loads((tmp_path / "results.json").read_text())["grader"] == "countdown-robust-1"
+    first = (tmp_path / "journal.jsonl").read_text().splitlines()[0]
+    assert json.loads(first)["grader"] == "countdown-robust-1"
+    assert "its grader is 'countdown-robust-1', not 'countdown-d1-1'" in dise(
+        *args, "--grader", "d1"
+    ).err
+
+    class Stricter(graders.CountdownGrader):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            self.version = "countdown-robust-2"
+
+    monkeypatch.setattr(questions, "CountdownGrader", Stricter)
+    refused = dise(*args)
+    assert refused.code == 2
+    assert "its grader is 'countdown-robust-1', not 'countdown-robust-2'" in refused.err
 
 
 RUN = """
