@@ -1,6 +1,7 @@
 """DiSE: how sure is a diffusion language model of a text? The ideas, without a tensor."""
 
-from dise_core.async_llm import AsyncLLM, CanvasUpdate
+from dise_core.async_llm import AsyncLLM
+from dise_core.canvas import CanvasUpdate
 from dise_core.errors import DiseError, InputError, ModelError, PluginError
 from dise_core.hookspecs import hookimpl
 from dise_core.interfaces import (

@@ -5,7 +5,7 @@ first.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -50,7 +50,7 @@ class Denoiser:
     all that follow it there. `early_exit`: where at a block's first step every mask that is left
     would become an end token, each with more than this probability, they do and the text is done.
     `slot`: under which keys and values are kept. `is_tempered` and `unranked`: how candidates are
-    ranked, see Candidates.
+    ranked, see Candidates. `is_settled`: what a Canvas says of the texts under way.
     """
 
     special: SpecialTokens
@@ -74,6 +74,13 @@ class Denoiser:
     slot: CacheSlot = field(default_factory=CacheSlot)
     is_tempered: bool = False
     unranked: tuple[int, ...] = ()
+    is_settled: bool = False
+
+    def once(self) -> Denoiser:
+        """Return the same for a response that is written once: what it commits never changes, so a
+        stream may send it.
+        """
+        return replace(self, is_settled=True)
 
     @property
     def mask_id(self) -> int:
@@ -159,7 +166,7 @@ class Denoiser:
             unconditional = canvas.copy()
             unconditional[:prompt_length] = self.mask_id
             guidance = Guidance(unconditional, self.cfg_scale)
-        shown = Canvas(self.sample, prompt_length)
+        shown = Canvas(self.sample, prompt_length, self.is_settled)
         return Read(canvas.copy(), positions, readout, guidance=guidance, canvas=shown, cache=cache)
 
     def _hint(self, block: Ids, length: int, is_first: bool, kept: int) -> CacheHint | None:

@@ -417,9 +417,10 @@ def test_results_and_journal_name_the_grader_and_another_version_of_it_is_refuse
     assert json.loads((tmp_path / "results.json").read_text())["grader"] == "countdown-robust-1"
     first = (tmp_path / "journal.jsonl").read_text().splitlines()[0]
     assert json.loads(first)["grader"] == "countdown-robust-1"
-    assert "its grader is 'countdown-robust-1', not 'countdown-d1-1'" in dise(
-        *args, "--grader", "d1"
-    ).err
+    assert (
+        "its grader is 'countdown-robust-1', not 'countdown-d1-1'"
+        in dise(*args, "--grader", "d1").err
+    )
 
     class Stricter(graders.CountdownGrader):
         def __init__(self, *args: Any) -> None:
