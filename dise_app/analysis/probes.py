@@ -228,7 +228,7 @@ class _These(Selector):
     positions: tuple[int, ...]
 
     def select(self, sequence: TokenSequence) -> Mask:
-        return sequence.mask_of(self.positions)
+        return sequence.mask_of(list(self.positions))
 
 
 def jensen_shannon(p: Any, q: Any) -> float:
