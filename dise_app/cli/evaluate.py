@@ -58,7 +58,7 @@ DATA = options.Own(
             str,
             typer.Option(
                 help="countdown, countdown-short, gsm8k, svamp, math500; for likelihood "
-                "arc-challenge, gpqa, countdown-choice."
+                "arc-challenge, gpqa, countdown-choice; for given countdown-answers."
             ),
         ],
         options.REQUIRED,
@@ -165,6 +165,42 @@ def described(about: str) -> Callable[[options.Verb], options.Verb]:
         return function
 
     return decorate
+
+
+@options.verb(
+    data=DATA,
+    models=options.MODELS,
+    scoring=options.Fields(Scoring, doors.LIKELIHOOD),
+    engine=options.ENGINE,
+)
+def given(
+    output: Output,
+    score: Scores = None,
+    by: Annotated[
+        str | None, typer.Option(help="A field of --data: report its values apart.")
+    ] = None,
+    grader: Grading = GraderMode.robust,
+    as_json: options.Json = False,
+    *,
+    data: dict[str, Any],
+    models: dict[str, Any],
+    scoring: dict[str, Any],
+    engine: dict[str, Any],
+) -> None:
+    """Does each score tell right from wrong among given answers, each the "response" of a line of
+    --data?
+    """
+    from dise_app.cli.answer import load
+    from dise_app.evaluation import report
+    from dise_app.evaluation.experiments import Given
+    from dise_app.evaluation.scoring import Contenders
+
+    loaded = load_questions(data, 0)
+    llm = load(models, engine)
+    contenders = Contenders.of(score or SCORES, llm.catalog)
+    block_length = Scoring(**scoring).block_length
+    experiment = Given(llm, loaded, contenders, grader.value, by, block_length)
+    finish(experiment, output, report.given, as_json)
 
 
 @options.verb(
@@ -321,5 +357,6 @@ app.command("best-of-n")(
         "dise_app.evaluation.report:best_of_n", "What does choosing an answer by its score gain?"
     )
 )
+app.command("given")(given)
 app.command("likelihood")(likelihood)
 app.command("length")(length)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,9 @@ from dise_app.evaluation.scoring import Contenders
 from dise_core import LLM, Plan, SamplingParams, ScoringParams, gather
 from dise_core.errors import InputError, TooLongError
 from dise_core.outputs import CompletionOutput
+
+SPECIAL = re.compile(r"<\|[a-z_]+\|>")
+"""A special token as texts hold it."""
 
 
 @dataclass(frozen=True)
@@ -175,13 +179,61 @@ class Sampled(Experiment):
         }
 
     def _graded(self, question: Question, output: CompletionOutput) -> Record:
-        verdict = self.questions.dataset.grader(question, self.mode).grade(output.text)
-        return {
-            "text": output.text,
-            "is_correct": verdict.is_correct,
-            "extracted": verdict.extracted,
-            "reason": verdict.reason,
-        }
+        return {"text": output.text, **self.questions.graded(question, output.text, self.mode)}
+
+
+@dataclass(frozen=True)
+class Given(Experiment):
+    """Answers that somebody gave, graded, each scored by every contender.
+
+    A question's row holds its `response`, from which special tokens written <|so|> are left out,
+    and in the field `by` the group that it is reported in, for example the length it was written
+    with; None reports all together.
+    """
+
+    contenders: Contenders
+    mode: Mode
+    by: str | None = None
+    block_length: int = 32
+
+    kind = "given"
+
+    @property
+    def grader(self) -> str:
+        """The grader by its version. Raises InputError where answers are not graded but ranked."""
+        return self.questions.grader(self.mode)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The scorers and the groups."""
+        scorers = list(self.contenders.labels)
+        return {"scorers": scorers, "by": self.by, "block_length": self.block_length}
+
+    def check(self) -> None:
+        """Raise the InputError of a scorer without its model, of a row without a response or group,
+        or of an item.
+        """
+        _ = self.grader
+        self.contenders.check(self.llm.planner)
+        for item in self.questions.items:
+            for name in ("response", *filter(None, [self.by])):
+                if name not in item.row:
+                    raise InputError(f"{item.id} of --data has no {name!r}", "data")
+        super().check()
+
+    def remedy(self, item: Question) -> str:
+        """Return what makes texts shorter."""
+        return f"Leave {item.id} out of --data, or take a model with a longer context"
+
+    def plan(self, item: Question) -> Plan[Record]:
+        """Return a plan of the record."""
+        answer = SPECIAL.sub("", item.row["response"])
+        params = ScoringParams(block_length=self.block_length)
+        [text] = self.llm.planner.texts(item.prompt, [answer], params, self.questions.chat)
+        scores = yield from self.contenders.score(text)
+        graded = self.questions.graded(item, answer, self.mode)
+        group = str(item.row[self.by]) if self.by is not None else "all"
+        return {"id": item.id, "group": group, **graded, "scores": scores}
 
 
 @dataclass(frozen=True)
@@ -305,12 +357,12 @@ class Lengths(Experiment):
             item.question.prompt, self.variants[item.variant], self.questions.chat
         )
         output = answer.outputs[0]
-        verdict = self.questions.dataset.grader(item.question, self.mode).grade(output.text)
+        graded = self.questions.graded(item.question, output.text, self.mode)
         return {
             "id": item.id,
             "variant": item.variant,
             "text": output.text,
-            "is_correct": verdict.is_correct,
+            "is_correct": graded["is_correct"],
             "nfe": answer.usage.nfe,
             "num_tokens": len(output.token_ids),
             "stopped_by": output.stopped_by,

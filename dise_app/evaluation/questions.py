@@ -9,7 +9,7 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from random import Random
 from typing import Any, ClassVar
@@ -37,6 +37,8 @@ class Question:
     truth: Any
     candidates: tuple[str, ...] = ()
     right: int = -1
+    row: Row = field(default_factory=dict, repr=False)
+    """What the data set says of it, the answer that somebody gave among it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,10 @@ class Questions:
         ranked.
         """
         return self.dataset.grader(self.items[0], mode).version
+
+    def graded(self, question: Question, text: str, mode: Mode) -> dict[str, Any]:
+        """Return whether a text answers the question rightly, what was read from it, and why."""
+        return asdict(self.dataset.grader(question, mode).grade(text))
 
 
 class Dataset(ABC):
@@ -147,6 +153,23 @@ class CountdownShort(Countdown):
     def prompt(self, numbers: Sequence[int], target: int) -> str:
         """Return the problem as the model reads it."""
         return f"{','.join(map(str, numbers))} -> {target}"
+
+
+class CountdownAnswers(Countdown):
+    """The same problems in the words in which somebody was asked, each with the answer."""
+
+    name = "countdown-answers"
+    version = "as-asked"
+
+    def question(self, row: Row, number: int) -> Question:
+        """Return {"question": ..., "ground_truth": [[83, 18, 75], 10], "response": ...} as a
+        question.
+        """
+        return Question(f"countdown-{number}", row["question"], row["ground_truth"])
+
+    def drawn(self, count: int, seed: int) -> list[Row]:
+        """Raise InputError: nobody has answered."""
+        return Dataset.drawn(self, count, seed)
 
 
 class CountdownChoice(CountdownShort):
@@ -319,6 +342,7 @@ DATASETS: dict[str, Dataset] = {
     for kind in (
         Countdown,
         CountdownShort,
+        CountdownAnswers,
         CountdownChoice,
         GSM8K,
         SVAMP,
@@ -397,7 +421,7 @@ def _examples(dataset: Dataset, shots: Shots, revision: str | None) -> tuple[str
 def _questions(dataset: Dataset, rows: Iterable[Row], source: str) -> Iterable[Question]:
     for number, row in enumerate(rows):
         try:
-            yield dataset.question(row, number)
+            yield replace(dataset.question(row, number), row=row)
         except (KeyError, TypeError, AttributeError) as error:
             raise InputError(
                 f"row {number + 1} of {source} is none of {dataset.name!r}: {error!r}", "data"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dise_app.evaluation import paper, plots, results
-from dise_app.evaluation.experiments import Lengths, Likelihood, Sampled
+from dise_app.evaluation.experiments import Given, Lengths, Likelihood, Sampled
 from dise_app.evaluation.journal import Record
 from dise_app.evaluation.writing import number, table, with_interval, write
 
@@ -70,6 +70,28 @@ def uncertainty(experiment: Sampled, records: Sequence[Record], output: Path) ->
         ),
     ]
     write(output, "Uncertainty", experiment, figures, text)
+
+
+def given(experiment: Given, records: Sequence[Record], output: Path) -> None:
+    """Write results.json and report.md of how well each score tells given answers apart."""
+    figures = results.given(records, experiment.contenders.labels)
+    name = experiment.questions.dataset.name
+    rows = [
+        (
+            group,
+            label,
+            *(str(row[count]) for count in ("num_answers", "num_right")),
+            with_interval(row["auroc"]),
+            number(paper.figure_of(paper.AUROC, name, label, int(group) if group.isdigit() else 0)),
+            with_interval(row["auroc_log_likelihood"] or {"value": None}),
+            number(row["median_perplexity"], 2),
+        )
+        for group, each in figures.items()
+        for label, row in each.items()
+    ]
+    head = (experiment.by or "answers", "scorer", "answers", "right", "ROC-AUC", "the paper")
+    text = [table((*head, "of the log-likelihood", "median perplexity"), rows)]
+    write(output, "Given answers", experiment, figures, text)
 
 
 def best_of_n(experiment: Sampled, records: Sequence[Record], output: Path) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -169,6 +171,50 @@ def test_length_compares_controllers(dise: Dise, tmp_path: Path) -> None:
     assert figures["fixed, 15"]["num_tokens"] == 15
     assert all(row["seconds"] > 0 for row in figures.values())
     assert (tmp_path / "length.png").exists()
+
+
+GIVEN = (
+    ("18+75=93,93-83=10<answer>18+75-83</answer><|end|><|end|>", 16, True),
+    ("83-75=8,8+18=26<answer>83-75+18</answer>", 16, False),
+    ("<answer>75-83+18</answer>", 32, True),
+    ("<answer>75-83+18+1</answer><|end|>", 32, False),
+    ("1+1=2", 32, False),
+)
+"""Answers to 83,18,75 -> 10, the length that each was written with, and whether it is right."""
+
+
+def test_given_answers_are_graded_and_scored_in_groups(dise: Dise, tmp_path: Path) -> None:
+    asked = {"question": "83,18,75 -> 10", "ground_truth": [[83, 18, 75], 10]}
+    rows = [asked | {"response": text, "tokens": length} for text, length, _ in GIVEN]
+    data = tmp_path / "answers.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    args = ("eval", "given", "--dataset", "countdown-answers", "--data", data, "--json")
+    scores = ("--score", "dise:full", "--score", "mc:response:num_samples=2")
+    run = dise(*args, *scores, "--by", "tokens", "--output", tmp_path / "run")
+    assert run.code == 0, run.err
+    figures = json.loads(run.out)["figures"]
+    llm, params = LLM("countdown"), ScoringParams(selector="full")
+    for length in (16, 32):
+        of_kind: dict[bool, list[float]] = {True: [], False: []}
+        for text, its_length, is_right in GIVEN:
+            if its_length == length:
+                plain = text.replace("<|end|>", "")
+                [answer] = llm.score(asked["question"], plain, params)
+                of_kind[is_right].append(answer.outputs[0].score.value)
+        pairs = [r > w for r in of_kind[True] for w in of_kind[False]]
+        found = figures[str(length)]["dise:full"]
+        assert found["auroc"]["value"] == pytest.approx(sum(pairs) / len(pairs))
+        assert (found["num_answers"], found["num_right"]) == (len(of_kind[False]) + 1, 1)
+        values = of_kind[True] + of_kind[False]
+        expected = statistics.median(math.exp(-value) for value in values)
+        assert found["median_perplexity"] == pytest.approx(expected, rel=1e-4)
+        assert found["auroc_log_likelihood"] is None
+        likelihoods = figures[str(length)]["mc:response:num_samples=2"]["auroc_log_likelihood"]
+        assert 0 <= likelihoods["value"] <= 1
+    whole = dise(*args, "--score", "dise:full", "--output", tmp_path / "all")
+    assert json.loads(whole.out)["figures"]["all"]["dise:full"]["num_right"] == 2
+    wrong = dise(*args, "--by", "length", "--output", tmp_path / "none")
+    assert (wrong.code, "countdown-0 of --data has no 'length'" in wrong.err) == (2, True)
 
 
 @pytest.mark.parametrize(
