@@ -86,7 +86,9 @@ def histograms(tables: Mapping[str, tuple[Scores, Rights]], path: Path) -> None:
         np.ravel(figure.subplots(len(tables), 1)), tables.items(), strict=True
     ):
         finite = scores[np.isfinite(scores)]
-        bins = np.linspace(np.quantile(finite, 0.01), finite.max(), 40)
+        # Scores that are all the same still need bins of some width.
+        low = np.quantile(finite, 0.01)
+        bins = np.linspace(low, max(finite.max(), low + 1e-6), 40)
         for kind, chosen, colour in (
             ("right", is_right, COLOURS[2]),
             ("wrong", ~is_right, COLOURS[1]),

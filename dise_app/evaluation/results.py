@@ -36,7 +36,8 @@ def uncertainty(records: Sequence[Record], labels: Sequence[str]) -> Figures:
 
 
 def _uncertainty(scores: Scores, is_right: Rights) -> Figures:
-    probabilities = metrics.calibrated(scores, is_right)
+    """Return the figures of one contender; one question alone cannot be calibrated by others."""
+    probabilities = metrics.calibrated(scores, is_right) if len(scores) > 1 else None
     both = metrics.has_both(is_right)
     return {
         "auroc_pooled": _estimate(metrics.auroc, scores, is_right),
@@ -44,8 +45,8 @@ def _uncertainty(scores: Scores, is_right: Rights) -> Figures:
         | {"num_questions": int(both.sum())},
         "prr": _estimate(metrics.prr, scores, is_right),
         "aurc": _estimate(metrics.aurc, scores, is_right),
-        "ece": metrics.ece(probabilities, is_right),
-        "brier": metrics.brier(probabilities, is_right),
+        "ece": None if probabilities is None else metrics.ece(probabilities, is_right),
+        "brier": None if probabilities is None else metrics.brier(probabilities, is_right),
         "mean_score_right": _mean(scores[is_right]),
         "mean_score_wrong": _mean(scores[~is_right]),
     }

@@ -73,6 +73,18 @@ def test_uncertainty_writes_a_journal_results_a_report_and_pictures(
     assert manifest["versions"]["torch"]
 
 
+def test_one_question_whose_answers_are_all_the_same_has_a_report(
+    dise: Dise, tmp_path: Path
+) -> None:
+    args = ("--limit", 1, "--temperature", 0.01, "--output", tmp_path, "--json")
+    run = dise("eval", "uncertainty", *SHORT, "--score", "dise:full", *args)
+    assert run.code == 0, run.err
+    figures = json.loads(run.out)["figures"]["dise:full"]
+    assert figures["ece"] is figures["brier"] is None
+    assert figures["aurc"]["value"] in {0, 1}
+    assert "| dise:full | 1.0 | - | - | - |" in (tmp_path / "report.md").read_text()
+
+
 def test_a_second_run_computes_nothing_and_another_run_is_refused(
     dise: Dise, tmp_path: Path
 ) -> None:
