@@ -152,12 +152,14 @@ def _open_to_read(path: Path) -> Iterator[TextIO]:
 
 @contextmanager
 def _open_to_write(path: Path, resume: bool) -> Iterator[tuple[TextIO, int]]:
-    """Yield the file and the number of the last input line that it already answers."""
+    """Yield the file and the number of the last input line that it already answers. Raises
+    InputError for one that cannot be written, or gone on with.
+    """
     if path == STANDARD:
         yield sys.stdout, 0
         return
-    last_done = _last_line_done(path) if resume else 0
     try:
+        last_done = _last_line_done(path) if resume else 0
         with path.open("a" if last_done else "w", encoding="utf-8") as file:
             yield file, last_done
     except OSError as error:

@@ -179,7 +179,9 @@ class CountdownChoice(CountdownShort):
     version = "choice-1"
 
     def question(self, row: Row, number: int) -> Question:
-        """Return a problem that signs solve as a question of four choices."""
+        """Return a problem that signs solve as a question of four choices. Raises ValueError for
+        any other.
+        """
         numbers, target = _numbers(row["input"]), int(row["output"])
         random = Random(f"{numbers}->{target}")
         texts = {signs: _worked(numbers, signs) for signs in ("++", "+-", "-+", "--")}
@@ -400,7 +402,9 @@ def load(
 
 
 def _examples(dataset: Dataset, shots: Shots, revision: str | None) -> tuple[str, str]:
-    """Return the worked examples as one text, and where they come from."""
+    """Return the worked examples as one text, and where they come from. Raises InputError for too
+    few or other rows.
+    """
     if type(dataset).shot is Dataset.shot:
         dataset.shot({})
     rows, origin = (
@@ -431,7 +435,9 @@ def _questions(dataset: Dataset, rows: Iterable[Row], source: str) -> Iterable[Q
 
 
 def _file_rows(path: Path) -> tuple[list[Row], str]:
-    """Return the rows of a local file, and its name with its digest."""
+    """Return the rows of a local file, and its name with its digest. Raises InputError for a file
+    that cannot be read or holds no list of JSON.
+    """
     try:
         text = path.read_text(encoding="utf-8")
         rows = (
@@ -449,7 +455,9 @@ def _file_rows(path: Path) -> tuple[list[Row], str]:
 
 
 def _hub_rows(dataset: Dataset, split: str, revision: str | None) -> tuple[list[Row], str]:
-    """Return the rows of a split, and its name with the commit that they are read from."""
+    """Return the rows of a split, and its name with the commit that they are read from. Raises
+    ModelError where the hub cannot be read.
+    """
     import datasets
     from huggingface_hub import HfApi
 

@@ -78,7 +78,9 @@ class Service:
             )
 
     def sampling(self, body: Completion, logprobs: int) -> SamplingParams:
-        """Return the checked parameters of a completion."""
+        """Return the checked parameters of a completion. Raises ServerError for another model, or
+        more tokens than the server allows.
+        """
         self.check_model(body.model)
         params = body.params(logprobs)
         if params.max_tokens > self.limits.max_tokens:
