@@ -111,8 +111,8 @@ class DiseLM(LM):  # type: ignore[misc]
     def apply_chat_template(
         self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
     ) -> str:
-        """Return the conversation as the model's chat template writes it. Raises InputError where it
-        has none.
+        """Return the conversation as the model's chat template writes it. Raises InputError where
+        it has none.
         """
         if not self._tokenizer.has_chat_template:
             raise InputError(
