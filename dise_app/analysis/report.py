@@ -52,7 +52,7 @@ def ranks(experiment: Ranks, records: Sequence[Record], output: Path) -> None:
     ]
     text = [
         f"{len(values)} trials.",
-        table(("the true token is", "share", "the paper"), rows),
+        table("the true token is | share | the paper", rows),
         "![ranks](ranks.png)",
     ]
     write(
@@ -95,7 +95,7 @@ def distances(experiment: Distances, records: Sequence[Record], output: Path) ->
         )
         for pair in PAIRS
     ]
-    head = ("inputs", "JS mean", "JS median", "Wasserstein mean", "Wasserstein median")
+    head = "inputs | JS mean | JS median | Wasserstein mean | Wasserstein median"
     text = [
         f"{len(trials)} positions. Wasserstein distance over token ids, as a share of the "
         "vocabulary.",
@@ -141,7 +141,7 @@ def coherence(experiment: Coherence, records: Sequence[Record], output: Path) ->
         (n, f"{r['mean_difference']:.3f}", f"{r['share_above_0']:.3f}", str(r["num_texts"]))
         for n, r in figures.items()
     ]
-    head = ("tokens replaced and scored", "mean difference", "natural scores higher", "texts")
+    head = "tokens replaced and scored | mean difference | natural scores higher | texts"
     write(
         output,
         "Natural against randomized text",
@@ -165,7 +165,7 @@ def correctness(experiment: Sampled, records: Sequence[Record], output: Path) ->
         for label, row in figures.items()
     ]
     text = [
-        table(("scorer", "mean of right answers", "mean of wrong answers"), rows),
+        table("scorer | mean of right answers | mean of wrong answers", rows),
         "![correctness](correctness.png)",
     ]
     write(output, "Scores of right and wrong answers", experiment, figures, text)
@@ -187,7 +187,7 @@ def selectors(experiment: Sampled, records: Sequence[Record], output: Path) -> N
     }
     forest(pooled, "DiSE by selector, pooled", "ROC-AUC", output / "selectors.png")
     rows = [(name, *(number(value) for value in row.values())) for name, row in figures.items()]
-    head = ("selector", "ROC-AUC pooled", "per question", f"best of {experiment.params.n}")
+    head = f"selector | ROC-AUC pooled | per question | best of {experiment.params.n}"
     write(
         output,
         "Which positions to score",

@@ -6,7 +6,7 @@ import functools
 import importlib
 import itertools
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -119,6 +119,17 @@ def load_questions(data: Mapping[str, Any], seed: int) -> Any:
     return questions.load(*given, chat=data["chat"])
 
 
+def load_scored(
+    models: Mapping[str, Any], engine: Mapping[str, Any], scores: Sequence[str]
+) -> tuple[Any, Any]:
+    """Return the loaded model and the scorers of these specifications."""
+    from dise_app.cli.answer import load
+    from dise_app.evaluation.scoring import Contenders
+
+    llm = load(models, engine)
+    return llm, Contenders.of(scores, llm.catalog)
+
+
 def sampled(write: str, about: str, scores: tuple[str, ...] = SCORES) -> options.Verb:
     """Return the verb that writes several answers a question, scores them and writes the report
     "module:function".
@@ -138,9 +149,7 @@ def sampled(write: str, about: str, scores: tuple[str, ...] = SCORES) -> options
         sampling: dict[str, Any],
         engine: dict[str, Any],
     ) -> None:
-        from dise_app.cli.answer import load
         from dise_app.evaluation.experiments import Sampled
-        from dise_app.evaluation.scoring import Contenders
         from dise_core import InputError
 
         params = SamplingParams(**sampling, logprobs=None)
@@ -149,8 +158,7 @@ def sampled(write: str, about: str, scores: tuple[str, ...] = SCORES) -> options
                 f"n={params.n}: it takes at least 2 answers to compare their scores", "n"
             )
         loaded = load_questions(data, params.seed or 0)
-        llm = load(models, engine)
-        contenders = Contenders.of(score or scores, llm.catalog)
+        llm, contenders = load_scored(models, engine, score or scores)
         experiment = Sampled(llm, loaded, contenders, params, grader.value)
         finish(experiment, output, _function(write), as_json)
 
@@ -190,16 +198,13 @@ def given(
     """Does each score tell right from wrong among given answers, each the "response" of a line of
     --data?
     """
-    from dise_app.cli.answer import load
     from dise_app.evaluation import report
     from dise_app.evaluation.experiments import Given
-    from dise_app.evaluation.scoring import Contenders
 
     loaded = load_questions(data, 0)
-    llm = load(models, engine)
-    contenders = Contenders.of(score or SCORES, llm.catalog)
+    llm, contenders = load_scored(models, engine, score or SCORES)
     block_length = Scoring(**scoring).block_length
-    experiment = Given(llm, loaded, contenders, grader.value, by, block_length)
+    experiment = Given(llm, loaded, contenders, block_length, grader.value, by)
     finish(experiment, output, report.given, as_json)
 
 
@@ -221,10 +226,8 @@ def likelihood(
     engine: dict[str, Any],
 ) -> None:
     """How often is the likeliest candidate right, by each scorer?"""
-    from dise_app.cli.answer import load
     from dise_app.evaluation import report
     from dise_app.evaluation.experiments import Likelihood
-    from dise_app.evaluation.scoring import Contenders
     from dise_core import InputError
 
     loaded = load_questions(data, seed)
@@ -234,9 +237,8 @@ def likelihood(
             "countdown-choice",
             "dataset",
         )
-    llm = load(models, engine)
     chosen = [f"dise:{loaded.dataset.likelihood_selector}", *CHOICE_SCORES]
-    contenders = Contenders.of(score or chosen, llm.catalog)
+    llm, contenders = load_scored(models, engine, score or chosen)
     block_length = Scoring(**scoring).block_length
     finish(Likelihood(llm, loaded, contenders, block_length), output, report.likelihood, as_json)
 

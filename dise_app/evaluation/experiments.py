@@ -183,60 +183,6 @@ class Sampled(Experiment):
 
 
 @dataclass(frozen=True)
-class Given(Experiment):
-    """Answers that somebody gave, graded, each scored by every contender.
-
-    A question's row holds its `response`, from which special tokens written <|so|> are left out,
-    and in the field `by` the group that it is reported in, for example the length it was written
-    with; None reports all together.
-    """
-
-    contenders: Contenders
-    mode: Mode
-    by: str | None = None
-    block_length: int = 32
-
-    kind = "given"
-
-    @property
-    def grader(self) -> str:
-        """The grader by its version. Raises InputError where answers are not graded but ranked."""
-        return self.questions.grader(self.mode)
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The scorers and the groups."""
-        scorers = list(self.contenders.labels)
-        return {"scorers": scorers, "by": self.by, "block_length": self.block_length}
-
-    def check(self) -> None:
-        """Raise the InputError of a scorer without its model, of a row without a response or group,
-        or of an item.
-        """
-        _ = self.grader
-        self.contenders.check(self.llm.planner)
-        for item in self.questions.items:
-            for name in ("response", *filter(None, [self.by])):
-                if name not in item.row:
-                    raise InputError(f"{item.id} of --data has no {name!r}", "data")
-        super().check()
-
-    def remedy(self, item: Question) -> str:
-        """Return what makes texts shorter."""
-        return f"Leave {item.id} out of --data, or take a model with a longer context"
-
-    def plan(self, item: Question) -> Plan[Record]:
-        """Return a plan of the record."""
-        answer = SPECIAL.sub("", item.row["response"])
-        params = ScoringParams(block_length=self.block_length)
-        [text] = self.llm.planner.texts(item.prompt, [answer], params, self.questions.chat)
-        scores = yield from self.contenders.score(text)
-        graded = self.questions.graded(item, answer, self.mode)
-        group = str(item.row[self.by]) if self.by is not None else "all"
-        return {"id": item.id, "group": group, **graded, "scores": scores}
-
-
-@dataclass(frozen=True)
 class Likelihood(Experiment):
     """Every candidate of each question, scored by every contender."""
 
@@ -280,6 +226,53 @@ class Likelihood(Experiment):
         texts = planner.texts(item.prompt, self.candidates(item), params, self.questions.chat)
         scores = yield from gather(*(self.contenders.score(text) for text in texts))
         return {"id": item.id, "right": item.right, "candidates": scores}
+
+
+@dataclass(frozen=True)
+class Given(Likelihood):
+    """Answers that somebody gave, graded, each scored by every contender.
+
+    A question's row holds its `response`, from which special tokens written <|so|> are left out,
+    and in the field `by` the group that it is reported in, for example the length it was written
+    with; None reports all together.
+    """
+
+    mode: Mode = "robust"
+    by: str | None = None
+
+    kind = "given"
+
+    @property
+    def grader(self) -> str:
+        """The grader by its version. Raises InputError where answers are not graded but ranked."""
+        return self.questions.grader(self.mode)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The scorers and the groups."""
+        return super().settings | {"by": self.by}
+
+    def check(self) -> None:
+        """Raise the InputError of answers that are not graded, of a scorer without its model, of a
+        row without a response or group, or of an item.
+        """
+        _ = self.grader
+        for item in self.questions.items:
+            for name in ("response", *filter(None, [self.by])):
+                if name not in item.row:
+                    raise InputError(f"{item.id} of --data has no {name!r}", "data")
+        super().check()
+
+    def candidates(self, item: Question) -> list[str]:
+        """Return the answer."""
+        return [SPECIAL.sub("", item.row["response"])]
+
+    def plan(self, item: Question) -> Plan[Record]:
+        """Return a plan of the record."""
+        [answer], group = self.candidates(item), item.row.get(self.by or "", "all")
+        [scores] = (yield from super().plan(item))["candidates"]
+        graded = self.questions.graded(item, answer, self.mode)
+        return {"id": item.id, "group": str(group), **graded, "scores": scores}
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,17 +44,7 @@ def uncertainty(experiment: Sampled, records: Sequence[Record], output: Path) ->
     )
     plots.curves(tables, output / "curves.png")
     plots.histograms(tables, output / "scores.png")
-    head = (
-        "scorer",
-        "NFE",
-        "ROC-AUC pooled",
-        "per question",
-        "the paper",
-        "PRR",
-        "AURC",
-        "ECE",
-        "Brier",
-    )
+    head = "scorer | NFE | ROC-AUC pooled | per question | the paper | PRR | AURC | ECE | Brier"
     text = [
         "ROC-AUC: the chance that a right answer scores above a wrong one, over all answers, and "
         "as the mean within the "
@@ -89,9 +79,9 @@ def given(experiment: Given, records: Sequence[Record], output: Path) -> None:
         for group, each in figures.items()
         for label, row in each.items()
     ]
-    head = (experiment.by or "answers", "scorer", "answers", "right", "ROC-AUC", "the paper")
-    text = [table((*head, "of the log-likelihood", "median perplexity"), rows)]
-    write(output, "Given answers", experiment, figures, text)
+    columns = "scorer | answers | right | ROC-AUC | the paper | of the log-likelihood"
+    head = f"{experiment.by or 'answers'} | {columns} | median perplexity"
+    write(output, "Given answers", experiment, figures, [table(head, rows)])
 
 
 def best_of_n(experiment: Sampled, records: Sequence[Record], output: Path) -> None:
@@ -108,7 +98,7 @@ def best_of_n(experiment: Sampled, records: Sequence[Record], output: Path) -> N
         output / "best_of_n.png",
         reference,
     )
-    text = [table(("answer chosen by", "solved", "the paper"), rows), "![best of n](best_of_n.png)"]
+    text = [table("answer chosen by | solved | the paper", rows), "![best of n](best_of_n.png)"]
     write(output, f"Best of {experiment.params.n}", experiment, figures, text)
 
 
@@ -129,7 +119,7 @@ def likelihood(experiment: Likelihood, records: Sequence[Record], output: Path) 
         reference,
     )
     text = [
-        table(("scorer", "NFE a candidate", "accuracy", "the paper"), rows),
+        table("scorer | NFE a candidate | accuracy | the paper", rows),
         "![likelihood](likelihood.png)",
     ]
     write(output, "Likelihood", experiment, figures, text)
@@ -162,7 +152,7 @@ def length(experiment: Lengths, records: Sequence[Record], output: Path) -> None
     )
     at_once = experiment.llm.config.max_num_seqs
     text = [
-        table(("length", "solved", "the paper", "NFE", "tokens", "seconds", "stopped by"), rows),
+        table("length | solved | the paper | NFE | tokens | seconds | stopped by", rows),
         f"Seconds are from an answer's first step to its last, {at_once} answers under way at "
         "once. The paper's "
         "DiSE-flexible has K = 4, D = 20, M_max = 10.",

@@ -56,25 +56,30 @@ def given(records: Sequence[Record], labels: Sequence[str]) -> Figures:
     """Return, by group and contender, how well it tells right from wrong, with intervals; so does
     the log-likelihood of one that estimates it.
     """
-    figures: Figures = {}
-    for group in dict.fromkeys(record["group"] for record in records):
-        each = [record for record in records if record["group"] == group]
-        is_right = np.array([[record["is_correct"]] for record in each])
-        for label in labels:
-            scores = [record["scores"][label] for record in each]
-            values = np.array([[_number(score["value"])] for score in scores])
-            figures.setdefault(group, {})[label] = {
-                "num_answers": len(each),
-                "num_right": int(is_right.sum()),
-                "auroc": _estimate(metrics.auroc, values, is_right),
-                "auroc_log_likelihood": None,
-                "median_perplexity": float(np.median(np.exp(-values))),
-            }
-            if all("log_likelihood" in score for score in scores):
-                sums = np.array([[_number(score["log_likelihood"])] for score in scores])
-                estimate = _estimate(metrics.auroc, sums, is_right)
-                figures[group][label]["auroc_log_likelihood"] = estimate
-    return figures
+    groups = dict.fromkeys(record["group"] for record in records)
+    return {
+        group: {
+            label: _apart([r for r in records if r["group"] == group], label) for label in labels
+        }
+        for group in groups
+    }
+
+
+def _apart(records: Sequence[Record], label: str) -> Figures:
+    is_right = np.array([[record["is_correct"]] for record in records])
+    scores = [record["scores"][label] for record in records]
+    values, totals = (
+        np.array([[_number(score.get(name))] for score in scores])
+        for name in ("value", "log_likelihood")
+    )
+    has_totals = all("log_likelihood" in score for score in scores)
+    return {
+        "num_answers": len(records),
+        "num_right": int(is_right.sum()),
+        "auroc": _estimate(metrics.auroc, values, is_right),
+        "auroc_log_likelihood": _estimate(metrics.auroc, totals, is_right) if has_totals else None,
+        "median_perplexity": float(np.median(np.exp(-values))),
+    }
 
 
 def best_of_n(records: Sequence[Record], labels: Sequence[str]) -> Figures:

@@ -38,10 +38,10 @@ def save(figure: Figure, path: Path) -> None:
     figure.savefig(path, dpi=130)
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table in Markdown, its numbers to the right."""
-    marks = ["---", *["---:"] * (len(head) - 1)]
-    return "\n".join("| " + " | ".join(row) + " |" for row in (head, marks, *rows))
+def table(head: str, rows: Sequence[Sequence[str]]) -> str:
+    """Return a table in Markdown, its numbers to the right; head: the columns, parted by " | "."""
+    marks = ["---", *["---:"] * head.count(" | ")]
+    return "\n".join(f"| {row} |" for row in (head, *map(" | ".join, (marks, *rows))))
 
 
 def with_interval(row: Mapping[str, Any]) -> str:
