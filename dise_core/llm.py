@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from numbers import Integral
 from typing import Unpack, cast, overload
 
@@ -142,7 +142,7 @@ class LLM:
         params: SamplingParams | None = None,
         *,
         chat: bool | None = None,
-    ) -> Iterator[CanvasUpdate | RequestOutput]:
+    ) -> Generator[CanvasUpdate | RequestOutput, None, None]:
         """Yield what each denoising step commits, and last the answer to a prompt or, where it is a
         list of messages, to a conversation. Raises what `generate` raises.
 
