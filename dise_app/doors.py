@@ -19,7 +19,7 @@ SAMPLED: Reasons = {**NAMED_BY_SCORE, **NO_REPORT, "best_of": "all n answers are
 """Several answers a question."""
 
 LIKELIHOOD: Reasons = {**NAMED_BY_SCORE}
-"""Candidates that are given."""
+"""Candidates or answers that are given."""
 
 LENGTH: Reasons = {
     **NO_REPORT,
@@ -43,6 +43,7 @@ LEFT_OUT: Mapping[str, Reasons] = {
     "dise serve": {},
     "dise eval uncertainty": SAMPLED,
     "dise eval best-of-n": SAMPLED,
+    "dise eval given": LIKELIHOOD,
     "dise eval likelihood": LIKELIHOOD,
     "dise eval length": LENGTH,
     "dise analyze ranks": PROBED,

@@ -1,7 +1,28 @@
-"""DiSE: how sure is a diffusion language model of a text? The ideas, without a tensor."""
+"""DiSE: how sure is a diffusion language model of a text? The ideas, without a tensor.
 
-from dise_core.async_llm import AsyncLLM, CanvasUpdate
-from dise_core.errors import DiseError, InputError, ModelError, PluginError
+What is named here, and in dise_core.testing, is public; docs/python.md lists it.
+"""
+
+from dise_core.arrays import Floats, Ids, LogProbs, Mask
+from dise_core.async_llm import AsyncLLM
+from dise_core.canvas import CanvasToken, CanvasUpdate
+from dise_core.catalog import Catalog
+from dise_core.cost import count_nfe
+from dise_core.denoise import Denoiser
+from dise_core.engine import Outcome
+from dise_core.errors import (
+    CheckpointError,
+    ClosedError,
+    DiseError,
+    InputError,
+    ModelError,
+    ModelOutputError,
+    OverloadedError,
+    PlanError,
+    PluginError,
+    TooLongError,
+    UnknownNameError,
+)
 from dise_core.hookspecs import hookimpl
 from dise_core.interfaces import LengthController, Scorer, Selector, UnmaskingPolicy, UnmaskingStep
 from dise_core.llm import LLM
@@ -9,24 +30,44 @@ from dise_core.model import (
     Attention,
     Bidirectional,
     BlockCausal,
+    CacheRoom,
     Causal,
     MaskPredictor,
     ModelInfo,
     Tokenizer,
 )
-from dise_core.outputs import CompletionOutput, RequestOutput, Score, Token, Usage
+from dise_core.noise import Noise
+from dise_core.outputs import (
+    CompletionOutput,
+    Evaluation,
+    Generation,
+    LengthStep,
+    RequestOutput,
+    Score,
+    Token,
+    TokenReport,
+    Usage,
+)
 from dise_core.params import EngineConfig, SamplingParams, ScoringParams
+from dise_core.prompts import Message, Prompt
 from dise_core.reading import (
+    CacheHint,
+    CacheSlot,
     Candidates,
+    Canvas,
+    Confidence,
     Distribution,
+    Guidance,
     Plan,
     Read,
     Reading,
+    Readout,
     TokenLogProbs,
     TopLogProbs,
     drive,
     gather,
 )
+from dise_core.scoring import SequenceScorer, regenerate
 from dise_core.sequence import SpecialTokens, TokenSequence
 
 __all__ = [
@@ -34,39 +75,71 @@ __all__ = [
     "Attention",
     "Bidirectional",
     "BlockCausal",
+    "CacheHint",
+    "CacheRoom",
+    "CacheSlot",
     "Candidates",
+    "Canvas",
+    "CanvasToken",
     "CanvasUpdate",
+    "Catalog",
     "Causal",
+    "CheckpointError",
+    "ClosedError",
     "CompletionOutput",
+    "Confidence",
+    "Denoiser",
     "DiseError",
     "Distribution",
     "EngineConfig",
+    "Evaluation",
+    "Floats",
+    "Generation",
+    "Guidance",
+    "Ids",
     "InputError",
     "LLM",
     "LengthController",
+    "LengthStep",
+    "LogProbs",
+    "Mask",
     "MaskPredictor",
+    "Message",
     "ModelError",
     "ModelInfo",
+    "ModelOutputError",
+    "Noise",
+    "Outcome",
+    "OverloadedError",
     "Plan",
+    "PlanError",
     "PluginError",
+    "Prompt",
     "Read",
     "Reading",
+    "Readout",
     "RequestOutput",
     "SamplingParams",
     "Score",
     "Scorer",
     "ScoringParams",
     "Selector",
+    "SequenceScorer",
     "SpecialTokens",
     "Token",
     "TokenLogProbs",
+    "TokenReport",
     "TokenSequence",
     "Tokenizer",
+    "TooLongError",
     "TopLogProbs",
+    "UnknownNameError",
     "UnmaskingPolicy",
     "UnmaskingStep",
     "Usage",
+    "count_nfe",
     "drive",
     "gather",
     "hookimpl",
+    "regenerate",
 ]

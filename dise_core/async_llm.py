@@ -3,41 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Iterable, Sequence
-from dataclasses import dataclass
+from contextlib import aclosing
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Self, Unpack, overload
 
-import numpy as np
-
-from dise_core.arrays import Ids
+from dise_core.canvas import Canvases, CanvasUpdate
 from dise_core.catalog import Catalog
-from dise_core.engine import AsyncEngine, Engine
-from dise_core.llm import LLM
+from dise_core.engine import AsyncEngine, Engine, Outcome
+from dise_core.errors import DiseError
+from dise_core.llm import LLM, is_one, rankings, request_plan
 from dise_core.model import MaskPredictor
 from dise_core.outputs import RequestOutput
 from dise_core.params import EngineOptions, SamplingParams, ScoringParams
 from dise_core.planner import Planner
 from dise_core.prompts import Message, Prompt
-from dise_core.reading import Canvas, Plan, Read
-
-
-@dataclass(frozen=True, slots=True)
-class CanvasUpdate:
-    """What one denoising step has changed in a response under way.
-
-    index: which of the request's samples. committed: (place in the response, token id, its text) of
-    the tokens that are new since the last update; those of the last step come with the answer.
-    num_tokens: the canvas's length. text: all text before the first mask. is_fresh: the canvas was
-    begun anew (a length controller has masked its tail again), so what was committed before no
-    longer stands.
-    """
-
-    index: int
-    committed: tuple[tuple[int, int, str], ...]
-    num_tokens: int
-    text: str
-    is_fresh: bool
+from dise_core.reading import Plan, Read
 
 
 class AsyncLLM:
@@ -108,29 +90,64 @@ class AsyncLLM:
         """Return the score of each response, as LLM.score."""
         return await self._all(self.planner.scores(prompts, responses, params, chat))
 
-    async def rank(
+    @overload
+    async def rank(  # type: ignore[overload-overlap]
         self,
-        prompt: Prompt,
+        prompts: Prompt,
         candidates: Sequence[Prompt],
         params: ScoringParams | None = None,
         *,
         chat: bool | None = None,
-    ) -> RequestOutput:
-        """Return the candidates, likeliest first, as LLM.rank."""
-        return await self.run(
-            self.planner.rank(prompt, candidates, params or ScoringParams(), chat)
-        )
+    ) -> RequestOutput: ...
 
-    async def run(self, plan: Plan[RequestOutput]) -> RequestOutput:
-        """Return what comes of one of the planner's plans."""
-        answer, _ = await asyncio.wrap_future(self.engine.submit(plan))
-        return answer
+    @overload
+    async def rank(
+        self,
+        prompts: Sequence[Prompt],
+        candidates: Sequence[Sequence[Prompt]],
+        params: ScoringParams | None = None,
+        *,
+        chat: bool | None = None,
+    ) -> list[RequestOutput]: ...
+
+    async def rank(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        candidates: Sequence[Prompt] | Sequence[Sequence[Prompt]],
+        params: ScoringParams | None = None,
+        *,
+        chat: bool | None = None,
+    ) -> RequestOutput | list[RequestOutput]:
+        """Return the candidates to one prompt, or to each of several, likeliest first, as
+        LLM.rank.
+        """
+        answers = await self._all(rankings(self.planner, prompts, candidates, params, chat))
+        return answers[0] if is_one(prompts) else answers
+
+    async def run(
+        self, plans: Iterable[Plan[RequestOutput]]
+    ) -> AsyncGenerator[Outcome[RequestOutput], None]:
+        """Yield the outcome of each of the planner's plans as it ends, as LLM.run, but all plans
+        are handed over at once: one more than may wait ends with OverloadedError.
+
+        Leaving the iteration early ends the plans that are under way.
+        """
+        tasks = [asyncio.ensure_future(self._outcome(*each)) for each in enumerate(plans)]
+        try:
+            for ended in asyncio.as_completed(tasks):
+                yield await ended
+        finally:
+            for task in tasks:
+                task.cancel()
 
     async def stream(
-        self, plan: Plan[RequestOutput]
+        self,
+        prompt: Prompt | Sequence[Message],
+        params: SamplingParams | None = None,
+        *,
+        chat: bool | None = None,
     ) -> AsyncGenerator[CanvasUpdate | RequestOutput, None]:
-        """Yield what each denoising step of one of the planner's plans commits, and last its
-        answer.
+        """Yield what each denoising step commits, and last the answer, as LLM.stream.
 
         Leaving the iteration early ends the request.
         """
@@ -140,17 +157,14 @@ class AsyncLLM:
         def tell(reads: Sequence[Read] | None) -> None:
             loop.call_soon_threadsafe(news.put_nowait, reads)
 
+        plan = request_plan(self.planner, prompt, params, chat)
         future = asyncio.wrap_future(self.engine.submit(plan, tell))
         future.add_done_callback(lambda _: news.put_nowait(None))
-        canvases = _Canvases(self.predictor)
+        canvases = Canvases(self.predictor)
         try:
             while (reads := await news.get()) is not None:
-                for read in reads:
-                    if (
-                        read.canvas is not None
-                        and (update := canvases.update(read, read.canvas)) is not None
-                    ):
-                        yield update
+                for update in canvases.updates(reads):
+                    yield update
             answer, _ = await future
             yield answer
         finally:
@@ -175,46 +189,18 @@ class AsyncLLM:
     ) -> None:
         await self.close()
 
+    async def _outcome(self, index: int, plan: Plan[RequestOutput]) -> Outcome[RequestOutput]:
+        started = time.perf_counter()
+        try:
+            answer, seconds = await asyncio.wrap_future(self.engine.submit(plan))
+        except DiseError as error:
+            return Outcome(index, None, error, time.perf_counter() - started)
+        return Outcome(index, answer, None, seconds)
+
     async def _all(self, plans: Iterable[Plan[RequestOutput]]) -> list[RequestOutput]:
         """Return all answers, or raise the first request's error after the others are done; none
         runs on if cancelled.
         """
-        tasks = [asyncio.ensure_future(self.run(plan)) for plan in plans]
-        try:
-            await asyncio.wait(tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
-        return [task.result() for task in tasks]
-
-
-class _Canvases:
-    """The responses of one request as they were last seen."""
-
-    def __init__(self, predictor: MaskPredictor) -> None:
-        self._predictor = predictor
-        self._last: dict[int, Ids] = {}
-
-    def update(self, read: Read, canvas: Canvas) -> CanvasUpdate | None:
-        """Return what a read's canvas shows that the one before did not; None if nothing."""
-        mask_id, tokenizer = self._predictor.info.special.mask_id, self._predictor.tokenizer
-        now = read.token_ids[canvas.start :]
-        before = self._last.get(canvas.sample)
-        self._last[canvas.sample] = now
-        is_fresh = (
-            before is None
-            or len(before) != len(now)
-            or bool(((before != mask_id) & (before != now)).any())
-        )
-        is_new = (
-            now != mask_id if is_fresh or before is None else (now != mask_id) & (before == mask_id)
-        )
-        places = np.flatnonzero(is_new)
-        if len(places) == 0 and not is_fresh:
-            return None
-        masked = np.flatnonzero(now == mask_id)
-        written = now[: masked[0]] if len(masked) else now
-        committed = tuple(
-            (int(place), int(now[place]), tokenizer.token_text(int(now[place]))) for place in places
-        )
-        return CanvasUpdate(canvas.sample, committed, len(now), tokenizer.decode(written), is_fresh)
+        async with aclosing(self.run(plans)) as outcomes:
+            ended = [outcome async for outcome in outcomes]
+        return [outcome.unwrap() for outcome in sorted(ended, key=lambda outcome: outcome.index)]

@@ -5,7 +5,7 @@ first.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -42,7 +42,7 @@ class Denoiser:
 
     params: what SamplingParams says of schedule, blocks, sampling, guidance, cache and early exit;
     of the rest nothing is read here. The mask id is never written. `sample`: which of the request's
-    responses this is.
+    responses this is. `is_settled`: what a Canvas says of the texts under way.
     """
 
     info: ModelInfo
@@ -50,6 +50,7 @@ class Denoiser:
     noise: Noise
     params: SamplingParams
     sample: int = 0
+    is_settled: bool = False
 
     @property
     def special(self) -> SpecialTokens:
@@ -70,6 +71,12 @@ class Denoiser:
     def block_length(self) -> int:
         """Tokens in a block."""
         return self.params.block_length
+
+    def once(self) -> Denoiser:
+        """Return the same for a response that is written once: what it commits never changes, so a
+        stream may send it.
+        """
+        return replace(self, is_settled=True)
 
     @property
     def mask_id(self) -> int:
@@ -178,7 +185,7 @@ class Denoiser:
             unconditional = canvas.copy()
             unconditional[:prompt_length] = self.mask_id
             guidance = Guidance(unconditional, scale)
-        shown = Canvas(self.sample, prompt_length)
+        shown = Canvas(self.sample, prompt_length, self.is_settled)
         return Read(canvas.copy(), positions, readout, guidance=guidance, canvas=shown, cache=cache)
 
     def _fill(

@@ -1,12 +1,15 @@
-"""LLM: the front door, shaped like vLLM's."""
+"""LLM: the front door, shaped like vLLM's. AsyncLLM has the same verbs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Unpack
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from numbers import Integral
+from typing import Unpack, cast, overload
 
+from dise_core.canvas import Canvases, CanvasUpdate
 from dise_core.catalog import Catalog
 from dise_core.engine import Engine, Outcome
+from dise_core.engine.request import Request
 from dise_core.errors import InputError
 from dise_core.model import MaskPredictor
 from dise_core.outputs import RequestOutput
@@ -98,27 +101,73 @@ class LLM:
         """
         return self._all(self.planner.scores(prompts, responses, params, chat))
 
-    def rank(
+    @overload
+    def rank(  # type: ignore[overload-overlap]
         self,
-        prompt: Prompt,
+        prompts: Prompt,
         candidates: Sequence[Prompt],
         params: ScoringParams | None = None,
         *,
         chat: bool | None = None,
-    ) -> RequestOutput:
-        """Return the candidate responses to one prompt, likeliest first; each output's `index` is
-        its place in the argument.
+    ) -> RequestOutput: ...
+
+    @overload
+    def rank(
+        self,
+        prompts: Sequence[Prompt],
+        candidates: Sequence[Sequence[Prompt]],
+        params: ScoringParams | None = None,
+        *,
+        chat: bool | None = None,
+    ) -> list[RequestOutput]: ...
+
+    def rank(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        candidates: Sequence[Prompt] | Sequence[Sequence[Prompt]],
+        params: ScoringParams | None = None,
+        *,
+        chat: bool | None = None,
+    ) -> RequestOutput | list[RequestOutput]:
+        """Return the candidate responses to one prompt, likeliest first, or to each of several
+        prompts its own in a list; each output's `index` is the candidate's place in the argument.
 
         They are ranked by log-likelihood where the scorer estimates it, else by the score's value.
+        Raises InputError where prompts and lists of candidates do not pair up, or one is empty.
         """
-        [answer] = self._all(
-            [self.planner.rank(prompt, candidates, params or ScoringParams(), chat)]
-        )
-        return answer
+        answers = self._all(rankings(self.planner, prompts, candidates, params, chat))
+        return answers[0] if is_one(prompts) else answers
+
+    def stream(
+        self,
+        prompt: Prompt | Sequence[Message],
+        params: SamplingParams | None = None,
+        *,
+        chat: bool | None = None,
+    ) -> Generator[CanvasUpdate | RequestOutput, None, None]:
+        """Yield what each denoising step commits, and last the answer to a prompt or, where it is a
+        list of messages, to a conversation. Raises what `generate` raises.
+
+        Leaving the iteration early ends the request.
+        """
+        request = Request(0, request_plan(self.planner, prompt, params, chat))
+        canvases, seen = Canvases(self.predictor), None
+        try:
+            request.start()
+            while not request.is_finished:
+                if request.reads is not seen:
+                    seen = request.reads
+                    yield from canvases.updates(seen)
+                self.engine.step([request])
+        finally:
+            request.close()
+        if request.error is not None:
+            raise request.error
+        yield request.result
 
     def run(self, plans: Iterable[Plan[RequestOutput]]) -> Iterator[Outcome[RequestOutput]]:
-        """Yield the outcome of each of the planner's plans as it ends; a failure is one outcome,
-        not an exception.
+        """Yield the outcome of each of the planner's plans as it ends, its `index` that of the
+        plan; a failure is one outcome, not an exception. Plans are taken as room appears.
         """
         return self.engine.run(plans)
 
@@ -134,3 +183,42 @@ class LLM:
     def _all(self, plans: Iterable[Plan[RequestOutput]]) -> list[RequestOutput]:
         outcomes = sorted(self.run(plans), key=lambda outcome: outcome.index)
         return [outcome.unwrap() for outcome in outcomes]
+
+
+def request_plan(
+    planner: Planner,
+    prompt: Prompt | Sequence[Message],
+    params: SamplingParams | None,
+    chat: bool | None,
+) -> Plan[RequestOutput]:
+    """Return the plan of a prompt, or of a conversation where it is a list of messages."""
+    if not isinstance(prompt, str) and any(isinstance(item, Mapping) for item in prompt):
+        return planner.chat(cast("Sequence[Message]", prompt), params or SamplingParams())
+    return planner.generate(cast("Prompt", prompt), params or SamplingParams(), chat)
+
+
+def rankings(
+    planner: Planner,
+    prompts: Prompt | Sequence[Prompt],
+    candidates: Sequence[Prompt] | Sequence[Sequence[Prompt]],
+    params: ScoringParams | None,
+    chat: bool | None,
+) -> list[Plan[RequestOutput]]:
+    """Return the plans of one prompt with its candidates, or of several, each with its own.
+
+    Raises InputError where they do not pair up.
+    """
+    many = cast("Sequence[Prompt]", [prompts] if is_one(prompts) else prompts)
+    lists = cast("Sequence[Sequence[Prompt]]", [candidates] if is_one(prompts) else candidates)
+    if len(many) != len(lists):
+        raise InputError(
+            f"{len(many)} prompts do not pair up with {len(lists)} lists of candidates",
+            "candidates",
+        )
+    pairs = zip(many, lists, strict=True)
+    return [planner.rank(prompt, its, params or ScoringParams(), chat) for prompt, its in pairs]
+
+
+def is_one(prompts: Prompt | Sequence[Prompt]) -> bool:
+    """Return whether it is one prompt: a text, or token ids, none of them too."""
+    return isinstance(prompts, str) or all(isinstance(item, Integral) for item in prompts)

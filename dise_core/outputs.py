@@ -131,6 +131,7 @@ class Token(NamedTuple):
             "text": self.text,
             "logprob": _json_number(self.logprob),
             "selected": self.selected,
+            "is_end": self.is_end,
         }
         if self.top_logprobs:
             record["top_logprobs"] = [

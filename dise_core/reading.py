@@ -122,10 +122,15 @@ class Guidance:
 
 @dataclass(frozen=True, slots=True)
 class Canvas:
-    """A response under way: which of a request's samples it is, and where in the text it starts."""
+    """A response under way: which of a request's samples it is, and where in the text it starts.
+
+    is_settled: whether what stands before its first mask never changes again. False where a length
+    controller may write it once more, or put another text in its place.
+    """
 
     sample: int
     start: int
+    is_settled: bool = False
 
 
 class CacheSlot:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,14 +17,16 @@ from dise_core import (
     Plan,
     Read,
     SamplingParams,
+    Score,
     ScoringParams,
-    TokenLogProbs,
+    Selector,
     TokenSequence,
     TopLogProbs,
     gather,
 )
-from dise_core.arrays import Ids
+from dise_core.arrays import Ids, Mask
 from dise_core.noise import Noise
+from dise_strategies.scorers.dise import DiSE
 
 NUM_SHOWN = 8
 """Tokens of a distribution that are kept for the examples."""
@@ -209,26 +211,24 @@ class Coherence(Probe):
             f"mid-{k}": places[middle : middle + k],
             f"last-{k}": places[-k:],
         }
-        natural, *broken = yield from gather(
-            _dise(text.ids, places),
-            *(self._broken(text, chosen, random) for chosen in parts.values()),
-        )
-        at = {int(place): row for row, place in enumerate(places)}
-        scores = {}
-        for (name, chosen), value in zip(parts.items(), broken, strict=True):
-            whole = float(np.mean([natural[at[int(place)]] for place in chosen]))
-            scores[name] = {"natural": whole, "randomized": float(np.mean(value))}
-        return {"scores": scores}
-
-    def _broken(self, text: TokenSequence, chosen: Ids, random: np.random.Generator) -> Plan[Any]:
-        ids = text.ids.copy()
-        ids[chosen] = self.random_tokens(random, len(chosen))
-        return (yield from _dise(ids, chosen))
+        plans: list[Plan[Score]] = []
+        for chosen in parts.values():
+            ids = text.ids.copy()
+            ids[chosen] = self.random_tokens(random, len(chosen))
+            these = _These(positions=tuple(chosen.tolist()))
+            plans += [DiSE().score(each, these) for each in (text, replace(text, ids=ids))]
+        values = [score.value for score in (yield from gather(*plans))]
+        pairs = zip(parts, values[::2], values[1::2], strict=True)
+        return {"scores": {name: {"natural": n, "randomized": r} for name, n, r in pairs}}
 
 
-def _dise(ids: Ids, positions: Ids) -> Plan[Any]:
-    [reading] = yield [Read(ids, positions, TokenLogProbs(ids[positions]))]
-    return reading.logprobs.astype(np.float64)
+class _These(Selector):
+    """Selects given positions."""
+
+    positions: tuple[int, ...]
+
+    def select(self, sequence: TokenSequence) -> Mask:
+        return sequence.mask_of(list(self.positions))
 
 
 def jensen_shannon(p: Any, q: Any) -> float:

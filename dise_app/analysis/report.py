@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +10,12 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from dise_app.analysis.probes import Coherence, Distances, Ranks
-from dise_app.evaluation.experiments import Experiment, Sampled
+from dise_app.evaluation.experiments import Sampled
 from dise_app.evaluation.journal import Record
 from dise_app.evaluation.metrics import auroc, auroc_per_question, best_of
 from dise_app.evaluation.plots import COLOURS, forest, histograms
-from dise_app.evaluation.report import table
 from dise_app.evaluation.results import table_of, uncertainty
-from dise_app.evaluation.run import key_of
+from dise_app.evaluation.writing import number, save, table, write
 
 PAIRS = ("true-mask", "random-mask", "true-random")
 
@@ -47,17 +45,17 @@ def ranks(experiment: Ranks, records: Sequence[Record], output: Path) -> None:
         xlabel="rank", ylabel="share at most so high", title="cumulative", ylim=(0, 1.02)
     )
     cumulative.grid(alpha=0.3)
-    figure.savefig(output / "ranks.png", dpi=130)
+    save(figure, output / "ranks.png")
     rows = [
         (name.replace("_", " "), f"{figures[name]:.4f}", {"top_5": "0.8885"}.get(name, "-"))
         for name in ("first", "top_5", "top_10")
     ]
     text = [
         f"{len(values)} trials.",
-        table(("the true token is", "share", "the paper"), rows),
+        table("the true token is | share | the paper", rows),
         "![ranks](ranks.png)",
     ]
-    _write(
+    write(
         output,
         "Rank of the true token where the input holds a random one",
         experiment,
@@ -84,7 +82,7 @@ def distances(experiment: Distances, records: Sequence[Record], output: Path) ->
         axes.boxplot(list(values.values()), showfliers=False)
         axes.set_xticks(range(1, len(PAIRS) + 1), PAIRS)
         axes.set_title(title, loc="left")
-    figure.savefig(output / "distances.png", dpi=130)
+    save(figure, output / "distances.png")
     _examples(trials[:4], output / "examples.png")
     rows = [
         (
@@ -97,7 +95,7 @@ def distances(experiment: Distances, records: Sequence[Record], output: Path) ->
         )
         for pair in PAIRS
     ]
-    head = ("inputs", "JS mean", "JS median", "Wasserstein mean", "Wasserstein median")
+    head = "inputs | JS mean | JS median | Wasserstein mean | Wasserstein median"
     text = [
         f"{len(trials)} positions. Wasserstein distance over token ids, as a share of the "
         "vocabulary.",
@@ -105,7 +103,7 @@ def distances(experiment: Distances, records: Sequence[Record], output: Path) ->
         "![distances](distances.png)",
         "![examples](examples.png)",
     ]
-    _write(
+    write(
         output,
         "Predictions at a position that holds the true token, the mask, or a random token",
         experiment,
@@ -138,13 +136,13 @@ def coherence(experiment: Coherence, records: Sequence[Record], output: Path) ->
         xlabel="DiSE of the natural text minus DiSE of the randomized one, nats", ylabel="texts"
     )
     axes.legend()
-    figure.savefig(output / "coherence.png", dpi=130)
+    save(figure, output / "coherence.png")
     rows = [
         (n, f"{r['mean_difference']:.3f}", f"{r['share_above_0']:.3f}", str(r["num_texts"]))
         for n, r in figures.items()
     ]
-    head = ("tokens replaced and scored", "mean difference", "natural scores higher", "texts")
-    _write(
+    head = "tokens replaced and scored | mean difference | natural scores higher | texts"
+    write(
         output,
         "Natural against randomized text",
         experiment,
@@ -163,14 +161,14 @@ def correctness(experiment: Sampled, records: Sequence[Record], output: Path) ->
     }
     histograms(tables, output / "correctness.png")
     rows = [
-        (label, *("-" if row[kind] is None else f"{row[kind]:.4f}" for kind in ("right", "wrong")))
+        (label, *(number(row[kind], 4) for kind in ("right", "wrong")))
         for label, row in figures.items()
     ]
     text = [
-        table(("scorer", "mean of right answers", "mean of wrong answers"), rows),
+        table("scorer | mean of right answers | mean of wrong answers", rows),
         "![correctness](correctness.png)",
     ]
-    _write(output, "Scores of right and wrong answers", experiment, figures, text)
+    write(output, "Scores of right and wrong answers", experiment, figures, text)
 
 
 def selectors(experiment: Sampled, records: Sequence[Record], output: Path) -> None:
@@ -188,12 +186,9 @@ def selectors(experiment: Sampled, records: Sequence[Record], output: Path) -> N
         for label, row in uncertainty(records, experiment.contenders.labels).items()
     }
     forest(pooled, "DiSE by selector, pooled", "ROC-AUC", output / "selectors.png")
-    rows = [
-        (name, *("-" if value is None else f"{value:.3f}" for value in row.values()))
-        for name, row in figures.items()
-    ]
-    head = ("selector", "ROC-AUC pooled", "per question", f"best of {experiment.params.n}")
-    _write(
+    rows = [(name, *(number(value) for value in row.values())) for name, row in figures.items()]
+    head = f"selector | ROC-AUC pooled | per question | best of {experiment.params.n}"
+    write(
         output,
         "Which positions to score",
         experiment,
@@ -215,28 +210,7 @@ def _examples(trials: Sequence[Record], path: Path) -> None:
             ]
             axes.set_title(f"input {held!r}, truth {trial['token']!r}", fontsize=8)
             axes.set_ylim(0, 1)
-    figure.savefig(path, dpi=110)
-
-
-def _write(
-    output: Path,
-    title: str,
-    experiment: Experiment,
-    figures: Mapping[str, Any],
-    text: Sequence[str],
-) -> None:
-    key, count = key_of(experiment), len(experiment.questions.items)
-    record = {**key, "num_questions": count, "figures": figures}
-    (output / "results.json").write_text(
-        json.dumps(record, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
-    )
-    facts = (
-        f"Model `{key['model']}`, texts of data set `{key['dataset']}` ({key['source']}), n = "
-        f"{count} questions."
-    )
-    (output / "report.md").write_text(
-        "\n\n".join([f"# {title}", facts, *text]) + "\n", encoding="utf-8"
-    )
+    save(figure, path)
 
 
 def _finite(value: float) -> float | None:

@@ -67,17 +67,14 @@ def probe(name: str, about: str) -> options.Verb:
         trials: Trials = None,
         as_json: options.Json = False,
         *,
-        data: dict[str, Any],
-        models: dict[str, Any],
-        sampling: dict[str, Any],
-        engine: dict[str, Any],
+        parts: options.Parts,
     ) -> None:
         from dise_app.analysis import probes, report
         from dise_app.cli.answer import load
 
-        params = SamplingParams(**sampling, logprobs=None)
-        loaded = evaluate.load_questions(data, params.seed or 0)
-        llm = load(models, engine)
+        params = SamplingParams(**parts.sampling, logprobs=None)
+        loaded = evaluate.load_questions(parts.data, params.seed or 0)
+        llm = load(parts.models, parts.engine)
         kinds: dict[str, Any] = {
             "ranks": probes.Ranks,
             "distances": probes.Distances,

@@ -74,7 +74,9 @@ def _rows_of(problems: Sequence[Any]) -> Rows:
 
 
 def _show(rows: Rows, subject: str, as_json: bool, problems: Rows) -> None:
-    """Print the rows, and the problems on standard error. Exits with 1 if there are any."""
+    """Print the rows, and the problems on standard error. Raises typer.Exit(1) if there are
+    any.
+    """
     import json
     import sys
 

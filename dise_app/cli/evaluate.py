@@ -6,7 +6,7 @@ import functools
 import importlib
 import itertools
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -58,7 +58,7 @@ DATA = options.Own(
             str,
             typer.Option(
                 help="countdown, countdown-short, gsm8k, svamp, math500; for likelihood "
-                "arc-challenge, gpqa, countdown-choice."
+                "arc-challenge, gpqa, countdown-choice; for given countdown-answers."
             ),
         ],
         options.REQUIRED,
@@ -119,6 +119,15 @@ def load_questions(data: Mapping[str, Any], seed: int) -> Any:
     return questions.load(*given, chat=data["chat"])
 
 
+def load_scored(parts: options.Parts, scores: Sequence[str]) -> tuple[Any, Any]:
+    """Return the loaded model and the scorers of these specifications."""
+    from dise_app.cli.answer import load
+    from dise_app.evaluation.scoring import Contenders
+
+    llm = load(parts.models, parts.engine)
+    return llm, Contenders.of(scores, llm.catalog)
+
+
 def sampled(write: str, about: str, scores: tuple[str, ...] = SCORES) -> options.Verb:
     """Return the verb that writes several answers a question, scores them and writes the report
     "module:function".
@@ -133,24 +142,18 @@ def sampled(write: str, about: str, scores: tuple[str, ...] = SCORES) -> options
         grader: Grading = GraderMode.robust,
         as_json: options.Json = False,
         *,
-        data: dict[str, Any],
-        models: dict[str, Any],
-        sampling: dict[str, Any],
-        engine: dict[str, Any],
+        parts: options.Parts,
     ) -> None:
-        from dise_app.cli.answer import load
         from dise_app.evaluation.experiments import Sampled
-        from dise_app.evaluation.scoring import Contenders
         from dise_core import InputError
 
-        params = SamplingParams(**sampling, logprobs=None)
+        params = SamplingParams(**parts.sampling, logprobs=None)
         if params.n < 2:
             raise InputError(
                 f"n={params.n}: it takes at least 2 answers to compare their scores", "n"
             )
-        loaded = load_questions(data, params.seed or 0)
-        llm = load(models, engine)
-        contenders = Contenders.of(score or scores, llm.catalog)
+        loaded = load_questions(parts.data, params.seed or 0)
+        llm, contenders = load_scored(parts, score or scores)
         experiment = Sampled(llm, loaded, contenders, params, grader.value)
         finish(experiment, output, _function(write), as_json)
 
@@ -167,41 +170,64 @@ def described(about: str) -> Callable[[options.Verb], options.Verb]:
     return decorate
 
 
-@options.verb(
+scored_verb = options.verb(
     data=DATA,
     models=options.MODELS,
     scoring=options.Fields(Scoring, doors.LIKELIHOOD),
     engine=options.ENGINE,
 )
+"""What is shared by verbs that score given texts."""
+
+
+@scored_verb
+def given(
+    output: Output,
+    score: Scores = None,
+    by: Annotated[
+        str | None, typer.Option(help="A field of --data: report its values apart.")
+    ] = None,
+    grader: Grading = GraderMode.robust,
+    as_json: options.Json = False,
+    *,
+    parts: options.Parts,
+) -> None:
+    """Does each score tell right from wrong among given answers, each the "response" of a line of
+    --data?
+    """
+    from dise_app.evaluation import report
+    from dise_app.evaluation.experiments import Given
+
+    loaded = load_questions(parts.data, 0)
+    llm, contenders = load_scored(parts, score or SCORES)
+    block_length = Scoring(**parts.scoring).block_length
+    experiment = Given(llm, loaded, contenders, block_length, grader.value, by)
+    finish(experiment, output, report.given, as_json)
+
+
+@scored_verb
 def likelihood(
     output: Output,
     score: Scores = None,
     seed: Annotated[int, typer.Option(help="Of questions that are drawn.")] = 0,
     as_json: options.Json = False,
     *,
-    data: dict[str, Any],
-    models: dict[str, Any],
-    scoring: dict[str, Any],
-    engine: dict[str, Any],
+    parts: options.Parts,
 ) -> None:
     """How often is the likeliest candidate right, by each scorer?"""
-    from dise_app.cli.answer import load
     from dise_app.evaluation import report
     from dise_app.evaluation.experiments import Likelihood
-    from dise_app.evaluation.scoring import Contenders
     from dise_core import InputError
 
-    loaded = load_questions(data, seed)
+    loaded = load_questions(parts.data, seed)
     if not loaded.items[0].candidates:
         raise InputError(
-            f"data set {data['dataset']!r} has no candidates; take arc-challenge, gpqa or "
+            f"data set {parts.data['dataset']!r} has no candidates; take arc-challenge, gpqa or "
             "countdown-choice",
             "dataset",
         )
-    llm = load(models, engine)
     chosen = [f"dise:{loaded.dataset.likelihood_selector}", *CHOICE_SCORES]
-    contenders = Contenders.of(score or chosen, llm.catalog)
-    block_length = Scoring(**scoring).block_length
+    llm, contenders = load_scored(parts, score or chosen)
+    block_length = Scoring(**parts.scoring).block_length
     finish(Likelihood(llm, loaded, contenders, block_length), output, report.likelihood, as_json)
 
 
@@ -237,19 +263,16 @@ def length(
     grader: Grading = GraderMode.robust,
     as_json: options.Json = False,
     *,
-    data: dict[str, Any],
-    models: dict[str, Any],
-    sampling: dict[str, Any],
-    engine: dict[str, Any],
+    parts: options.Parts,
 ) -> None:
     """What do length controllers solve, and what do they cost?"""
     from dise_app.cli.answer import load
     from dise_app.evaluation import report
     from dise_app.evaluation.experiments import Lengths
 
-    loaded = load_questions(data, sampling["seed"] or 0)
-    llm = load(models, engine)
-    params = functools.partial(SamplingParams, **sampling, logprobs=None)
+    loaded = load_questions(parts.data, parts.sampling["seed"] or 0)
+    llm = load(parts.models, parts.engine)
+    params = functools.partial(SamplingParams, **parts.sampling, logprobs=None)
     variants: dict[str, Any] = {}
     for base in base_length or fitting_bases(llm, loaded, max_iterations):
         for fixed in (base, base + max_iterations):
@@ -321,5 +344,6 @@ app.command("best-of-n")(
         "dise_app.evaluation.report:best_of_n", "What does choosing an answer by its score gain?"
     )
 )
+app.command("given")(given)
 app.command("likelihood")(likelihood)
 app.command("length")(length)

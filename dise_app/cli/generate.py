@@ -24,25 +24,22 @@ def generate(
     samples: options.Samples = None,
     as_json: options.Json = False,
     *,
-    files: dict[str, Any],
-    models: dict[str, Any],
-    sampling: dict[str, Any],
-    engine: dict[str, Any],
+    parts: options.Parts,
 ) -> None:
     """Write answers to prompts, each with how sure the model is of it."""
     from dise_app.cli import jsonl
     from dise_app.cli.answer import answer, load, refuse_both_or_neither
     from dise_core import InputError
 
-    refuse_both_or_neither(prompts, files, "prompts")
-    if {"steps", "tokens_per_step"} <= set(sampling):
+    refuse_both_or_neither(prompts, parts.files, "prompts")
+    if {"steps", "tokens_per_step"} <= set(parts.sampling):
         raise InputError("give either --steps or --tokens-per-step")
-    params = SamplingParams(**options.with_samples(sampling, samples))
-    llm = load(models, engine)
+    params = SamplingParams(**options.with_samples(parts.sampling, samples))
+    llm = load(parts.models, parts.engine)
     policy = llm.catalog.unmasking_policy(params.unmasking, params.unmasking_settings)
 
     def plan_of(record: dict[str, Any]) -> Any:
         return llm.planner.generate(jsonl.text_or_ids(record, "prompt"), params, chat)
 
     records: list[dict[str, Any]] = [{"prompt": prompt} for prompt in prompts or []]
-    answer(llm, records, files, plan_of, as_json, params.temperature > 0 or policy.is_random)
+    answer(llm, records, parts.files, plan_of, as_json, params.temperature > 0 or policy.is_random)

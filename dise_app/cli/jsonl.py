@@ -14,6 +14,7 @@ from typing import Any, TextIO
 
 import typer
 
+from dise_app.texts import whole_lines
 from dise_core.engine import Outcome
 from dise_core.errors import InputError
 from dise_core.llm import LLM
@@ -151,12 +152,14 @@ def _open_to_read(path: Path) -> Iterator[TextIO]:
 
 @contextmanager
 def _open_to_write(path: Path, resume: bool) -> Iterator[tuple[TextIO, int]]:
-    """Yield the file and the number of the last input line that it already answers."""
+    """Yield the file and the number of the last input line that it already answers. Raises
+    InputError for one that cannot be written, or gone on with.
+    """
     if path == STANDARD:
         yield sys.stdout, 0
         return
-    last_done = _last_line_done(path) if resume else 0
     try:
+        last_done = _last_line_done(path) if resume else 0
         with path.open("a" if last_done else "w", encoding="utf-8") as file:
             yield file, last_done
     except OSError as error:
@@ -165,17 +168,11 @@ def _open_to_write(path: Path, resume: bool) -> Iterator[tuple[TextIO, int]]:
 
 def _last_line_done(path: Path) -> int:
     """Return the number of the last input line that the file answers, 0 for none; a torn last line
-    is cut off.
+    is cut off. Raises InputError for a file that dise did not write.
     """
-    if not path.exists():
-        return 0
-    whole = path.read_bytes()
-    kept = whole[: whole.rfind(b"\n") + 1]
-    with path.open("r+b") as file:
-        file.truncate(len(kept))
-    last = kept.splitlines()[-1] if kept else b'{"line": 0}'
+    lines = whole_lines(path)
     try:
-        return int(json.loads(last)["line"])
+        return int(json.loads(lines[-1])["line"]) if lines else 0
     except (ValueError, TypeError, KeyError) as error:
         raise InputError(
             f"cannot resume: the last line of {path} is none that dise wrote", "resume"

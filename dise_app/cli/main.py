@@ -31,7 +31,7 @@ app.command("models")(catalog.models)
 
 def main() -> None:
     """Run the command. Exit code 0: done; 2: bad usage or input; 1: failure. `--debug` shows
-    tracebacks.
+    tracebacks. Raises SystemExit, with `--debug` the error itself.
     """
     from pydantic import ValidationError
 

@@ -6,17 +6,17 @@ from __future__ import annotations
 
 import functools
 import inspect
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from types import NoneType, UnionType
+from types import NoneType, SimpleNamespace, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
 import typer
 from pydantic.fields import FieldInfo
 
-from dise_core.params import EngineConfig, Params, Settings
+from dise_app.texts import settings
+from dise_core.params import EngineConfig, Params, ScoringParams, Settings
 
 Option = tuple[Any, Any]
 """The type of an option, annotated for typer, and its default; inspect.Parameter.empty asks for
@@ -25,13 +25,16 @@ one.
 
 Verb = Callable[..., None]
 
+
+class Parts(SimpleNamespace):
+    """What each table of a verb read, by the table's name."""
+
+
 REQUIRED = inspect.Parameter.empty
 
 
 class Table(ABC):
-    """Some options of a verb, by the names of their parameters; the verb gets them as one
-    argument.
-    """
+    """Some options of a verb, by the names of their parameters."""
 
     options: Mapping[str, Option]
 
@@ -74,7 +77,7 @@ class Fields(Table):
     def read(self, values: Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:
         """Return the fields that the user named, and this table's own defaults for the others."""
         named = {
-            name: settings(values[_flag(name)])
+            name: settings(values[_flag(name)] or [])
             if field.annotation == Settings
             else values[_flag(name)]
             for name, field in self._fields.items()
@@ -131,7 +134,7 @@ def verb(**tables: Table) -> Callable[[Verb], Verb]:
     """Return a decorator that gives a verb the tables' options after its own, and --debug, which
     main reads.
 
-    The verb gets each table's as one argument.
+    The verb gets them as its argument `parts`.
     """
     shared = [
         *((name, option) for table in tables.values() for name, option in table.options.items())
@@ -150,7 +153,7 @@ def verb(**tables: Table) -> Callable[[Verb], Verb]:
         own = [
             p.replace(kind=p.KEYWORD_ONLY)
             for p in signature.parameters.values()
-            if p.name not in tables
+            if p.name != "parts"
         ]
 
         @functools.wraps(function)
@@ -159,8 +162,10 @@ def verb(**tables: Table) -> Callable[[Verb], Verb]:
             given = {
                 name for name, source in sources.items() if source and source.name != "DEFAULT"
             }
-            parts = {part: table.read(values, given) for part, table in tables.items()}
-            function(**{p.name: values[p.name] for p in own}, **parts)
+            parts = Parts(**{part: table.read(values, given) for part, table in tables.items()})
+            function(
+                **{p.name: values[p.name] for p in own}, **({"parts": parts} if tables else {})
+            )
 
         all_parameters = [context_parameter, *own, *parameters]
         command.__signature__ = inspect.Signature(all_parameters)  # type: ignore[attr-defined]
@@ -234,31 +239,8 @@ MODELS = Own(model=MODEL_NAME, judge=JUDGE)
 ENGINE = Fields(EngineConfig)
 """How models are loaded and run."""
 
-
-def settings(pairs: list[str] | None) -> dict[str, Any]:
-    """Return the settings of KEY=VALUE pairs, values read as JSON where they are JSON.
-
-    Raises InputError for other texts, and for a key that is given twice.
-    """
-    from dise_core.errors import InputError
-
-    found: dict[str, Any] = {}
-    for pair in pairs or []:
-        key, equals, value = pair.partition("=")
-        if not key or not equals:
-            raise InputError(f"a setting is written KEY=VALUE, not {pair!r}")
-        if key in found:
-            raise InputError(f"setting {key!r} is given twice")
-        found[key] = json_or_text(value)
-    return found
-
-
-def json_or_text(value: str) -> Any:
-    """Return what the value is as JSON, else itself."""
-    try:
-        return json.loads(value)
-    except ValueError:
-        return value
+scoring_verb = verb(files=FILES, models=MODELS, scoring=Fields(ScoringParams), engine=ENGINE)
+"""What score and rank share."""
 
 
 def with_samples(params: dict[str, Any], samples: int | None) -> dict[str, Any]:

@@ -10,12 +10,7 @@ from dise_app.cli import options
 from dise_core.params import ScoringParams
 
 
-@options.verb(
-    files=options.FILES,
-    models=options.MODELS,
-    scoring=options.Fields(ScoringParams),
-    engine=options.ENGINE,
-)
+@options.scoring_verb
 def rank(
     candidates: Annotated[
         list[str] | None,
@@ -26,10 +21,7 @@ def rank(
     samples: options.Samples = None,
     as_json: options.Json = False,
     *,
-    files: dict[str, Any],
-    models: dict[str, Any],
-    scoring: dict[str, Any],
-    engine: dict[str, Any],
+    parts: options.Parts,
 ) -> None:
     """Order candidate answers by their likelihood given the prompt, best first.
 
@@ -40,9 +32,9 @@ def rank(
     from dise_app.cli.answer import answer, load, refuse_both_or_neither
     from dise_core import InputError
 
-    refuse_both_or_neither(candidates, files, "candidates (with --prompt)")
-    params = ScoringParams(**options.with_samples(scoring, samples))
-    llm = load(models, engine)
+    refuse_both_or_neither(candidates, parts.files, "candidates (with --prompt)")
+    params = ScoringParams(**options.with_samples(parts.scoring, samples))
+    llm = load(parts.models, parts.engine)
 
     def plan_of(record: dict[str, Any]) -> Any:
         given = record.get("candidates")
@@ -56,4 +48,4 @@ def rank(
         ]
         return llm.planner.rank(jsonl.optional_text_or_ids(record, "prompt"), each, params, chat)
 
-    answer(llm, [{"prompt": prompt, "candidates": candidates}], files, plan_of, as_json)
+    answer(llm, [{"prompt": prompt, "candidates": candidates}], parts.files, plan_of, as_json)

@@ -10,12 +10,7 @@ from dise_app.cli import options
 from dise_core.params import ScoringParams
 
 
-@options.verb(
-    files=options.FILES,
-    models=options.MODELS,
-    scoring=options.Fields(ScoringParams),
-    engine=options.ENGINE,
-)
+@options.scoring_verb
 def score(
     prompt: Annotated[
         str | None, typer.Option(help="The prompt; without it the response is a text of its own.")
@@ -27,10 +22,7 @@ def score(
     samples: options.Samples = None,
     as_json: options.Json = False,
     *,
-    files: dict[str, Any],
-    models: dict[str, Any],
-    scoring: dict[str, Any],
-    engine: dict[str, Any],
+    parts: options.Parts,
 ) -> None:
     """Score a given response, or many from a file with "prompt" and "response" (or "prompt_ids",
     "response_ids").
@@ -39,13 +31,13 @@ def score(
     from dise_app.cli.answer import answer, load
     from dise_core import InputError
 
-    if (response is None) == (files["input"] is None):
+    if (response is None) == (parts.files["input"] is None):
         raise InputError("give either --response TEXT (with --prompt) or --input FILE")
-    params = ScoringParams(**options.with_samples(scoring, samples))
-    llm = load(models, engine)
+    params = ScoringParams(**options.with_samples(parts.scoring, samples))
+    llm = load(parts.models, parts.engine)
 
     def plan_of(record: dict[str, Any]) -> Any:
         prompt = jsonl.optional_text_or_ids(record, "prompt")
         return llm.planner.score(prompt, jsonl.text_or_ids(record, "response"), params, chat)
 
-    answer(llm, [{"prompt": prompt, "response": response}], files, plan_of, as_json)
+    answer(llm, [{"prompt": prompt, "response": response}], parts.files, plan_of, as_json)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -33,8 +33,7 @@ def serve(
         float, typer.Option(min=0, help="Seconds that requests under way have to end at SIGTERM.")
     ] = 30.0,
     *,
-    models: dict[str, Any],
-    engine: dict[str, Any],
+    parts: options.Parts,
 ) -> None:
     """Serve the model over HTTP: completions and chat as OpenAI's clients know them, scoring,
     ranking, and a page at /.
@@ -52,7 +51,7 @@ def serve(
             f"{error.name} is missing: install the server with pip install 'dise[serve]'"
         ) from error
 
-    llm = settled(AsyncLLM(**models, max_waiting=max_waiting, **engine))
+    llm = settled(AsyncLLM(**parts.models, max_waiting=max_waiting, **parts.engine))
     app = create_app(
         llm, Limits(max_tokens_limit, max_body_bytes, timeout), os.environ.get(KEY_VARIABLE) or None
     )

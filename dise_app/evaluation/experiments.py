@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,9 @@ from dise_app.evaluation.scoring import Contenders
 from dise_core import LLM, Plan, SamplingParams, ScoringParams, gather
 from dise_core.errors import InputError, TooLongError
 from dise_core.outputs import CompletionOutput
+
+SPECIAL = re.compile(r"<\|[a-z_]+\|>")
+"""A special token as texts hold it."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,13 @@ class Experiment(ABC):
     def items(self) -> Sequence[Any]:
         """What there is one record of, each with its `id`: the questions."""
         return self.questions.items
+
+    @property
+    def grader(self) -> str | None:
+        """The grader by its version, None where nothing is graded. Raises InputError where the data
+        set's answers are not graded but ranked.
+        """
+        return None
 
     @property
     @abstractmethod
@@ -115,12 +126,16 @@ class Sampled(Experiment):
     kind = "sampled"
 
     @property
+    def grader(self) -> str:
+        """The grader by its version. Raises InputError where answers are not graded but ranked."""
+        return self.questions.grader(self.mode)
+
+    @property
     def settings(self) -> dict[str, Any]:
-        """The sampling, the scorers and the grader."""
+        """The sampling and the scorers."""
         return {
             "params": self.params.model_dump(mode="json"),
             "scorers": list(self.contenders.labels),
-            "grader": self.mode,
         }
 
     def check(self) -> None:
@@ -134,7 +149,7 @@ class Sampled(Experiment):
                 "an experiment needs a seed, so that it can go on and be repeated: name one", "seed"
             )
         self.contenders.check(self.llm.planner)
-        self.questions.dataset.grader(self.questions.items[0], self.mode)
+        _ = self.grader
         super().check()
 
     def remedy(self, item: Question) -> str:
@@ -165,13 +180,7 @@ class Sampled(Experiment):
         }
 
     def _graded(self, question: Question, output: CompletionOutput) -> Record:
-        verdict = self.questions.dataset.grader(question, self.mode).grade(output.text)
-        return {
-            "text": output.text,
-            "is_correct": verdict.is_correct,
-            "extracted": verdict.extracted,
-            "reason": verdict.reason,
-        }
+        return {"text": output.text, **self.questions.graded(question, output.text, self.mode)}
 
 
 @dataclass(frozen=True)
@@ -221,6 +230,53 @@ class Likelihood(Experiment):
         return {"id": item.id, "right": item.right, "candidates": scores}
 
 
+@dataclass(frozen=True)
+class Given(Likelihood):
+    """Answers that somebody gave, graded, each scored by every contender.
+
+    A question's row holds its `response`, from which special tokens written <|so|> are left out,
+    and in the field `by` the group that it is reported in, for example the length it was written
+    with; None reports all together.
+    """
+
+    mode: Mode = "robust"
+    by: str | None = None
+
+    kind = "given"
+
+    @property
+    def grader(self) -> str:
+        """The grader by its version. Raises InputError where answers are not graded but ranked."""
+        return self.questions.grader(self.mode)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The scorers and the groups."""
+        return super().settings | {"by": self.by}
+
+    def check(self) -> None:
+        """Raise the InputError of answers that are not graded, of a scorer without its model, of a
+        row without a response or group, or of an item.
+        """
+        _ = self.grader
+        for item in self.questions.items:
+            for name in ("response", *filter(None, [self.by])):
+                if name not in item.row:
+                    raise InputError(f"{item.id} of --data has no {name!r}", "data")
+        super().check()
+
+    def candidates(self, item: Question) -> list[str]:
+        """Return the answer."""
+        return [SPECIAL.sub("", item.row["response"])]
+
+    def plan(self, item: Question) -> Plan[Record]:
+        """Return a plan of the record."""
+        [answer], group = self.candidates(item), item.row.get(self.by or "", "all")
+        [scores] = (yield from super().plan(item))["candidates"]
+        graded = self.questions.graded(item, answer, self.mode)
+        return {"id": item.id, "group": str(group), **graded, "scores": scores}
+
+
 @dataclass(frozen=True, slots=True)
 class Trial:
     """One question put to one length controller."""
@@ -251,11 +307,14 @@ class Lengths(Experiment):
     is_timed = True
 
     @property
+    def grader(self) -> str:
+        """The grader by its version. Raises InputError where answers are not graded but ranked."""
+        return self.questions.grader(self.mode)
+
+    @property
     def settings(self) -> dict[str, Any]:
-        """The controllers and the grader."""
-        return {name: params.model_dump(mode="json") for name, params in self.variants.items()} | {
-            "grader": self.mode
-        }
+        """The controllers."""
+        return {name: params.model_dump(mode="json") for name, params in self.variants.items()}
 
     @property
     def items(self) -> Sequence[Trial]:
@@ -268,7 +327,7 @@ class Lengths(Experiment):
 
     def check(self) -> None:
         """Raise the InputError of answers that are not graded, or of a trial."""
-        self.questions.dataset.grader(self.questions.items[0], self.mode)
+        _ = self.grader
         super().check()
 
     def hardest(self) -> Sequence[Trial]:
@@ -293,12 +352,12 @@ class Lengths(Experiment):
             item.question.prompt, self.variants[item.variant], self.questions.chat
         )
         output = answer.outputs[0]
-        verdict = self.questions.dataset.grader(item.question, self.mode).grade(output.text)
+        graded = self.questions.graded(item.question, output.text, self.mode)
         return {
             "id": item.id,
             "variant": item.variant,
             "text": output.text,
-            "is_correct": verdict.is_correct,
+            "is_correct": graded["is_correct"],
             "nfe": answer.usage.nfe,
             "num_tokens": len(output.token_ids),
             "stopped_by": output.stopped_by,

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from dise_app.texts import whole_lines
 from dise_core.errors import InputError
 
 Record = dict[str, Any]
@@ -25,7 +26,7 @@ class Journal:
         self.path = path
         self.records: dict[str, Record] = {}
         path.parent.mkdir(parents=True, exist_ok=True)
-        lines = _whole_lines(path)
+        lines = whole_lines(path)
         if lines:
             self._check(json.loads(lines[0]), json.loads(json.dumps(key)))
             self.records = {record["id"]: record for record in map(json.loads, lines[1:])}
@@ -54,17 +55,3 @@ class Journal:
                 raise InputError(
                     f"{self.path} holds another run: {differs}; use another --output", "output"
                 )
-
-
-def _whole_lines(path: Path) -> list[str]:
-    """Return the lines of the file; a torn last line, of a run that was killed while writing, is
-    cut off.
-    """
-    if not path.exists():
-        return []
-    whole = path.read_bytes()
-    kept = whole[: whole.rfind(b"\n") + 1]
-    if len(kept) < len(whole):
-        with path.open("r+b") as file:
-            file.truncate(len(kept))
-    return kept.decode().splitlines()

@@ -116,7 +116,7 @@ def calibrated(scores: Scores, is_right: Rights, num_folds: int = 5, seed: int =
     on other questions.
 
     Questions are split into folds; each fold is calibrated by the others, so no answer is judged by
-    its own outcome.
+    its own outcome. Raises ValueError for fewer than two questions.
     """
     isotonic: Any = _isotonic()
     fold = np.random.default_rng(seed).permutation(len(scores)) % min(num_folds, len(scores))

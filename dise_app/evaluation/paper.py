@@ -91,7 +91,8 @@ LIKELIHOOD = {
 
 def figure_of(table: Figures, dataset: str, label: str, max_tokens: int) -> float | None:
     """Return the paper's figure for this cell, None where it has none."""
-    row = table.get(dataset.removesuffix("-short"), {}).get(label)
+    name = dataset.removesuffix("-short").removesuffix("-answers")
+    row = table.get(name, {}).get(label)
     return row[LENGTHS.index(max_tokens)] if row and max_tokens in LENGTHS else None
 
 

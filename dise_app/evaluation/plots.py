@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter, ScalarFormatter
 
 from dise_app.evaluation.metrics import Rights, Scores, risk_coverage
+from dise_app.evaluation.writing import save
 
 mpl.use("agg")
 
@@ -53,7 +54,7 @@ def forest(
     axes.set_xlabel(axis + (" (hollow diamond: the paper, LLaDA-8B)" if reference else ""))
     axes.set_title(title, loc="left")
     axes.grid(axis="x", alpha=0.3)
-    figure.savefig(path, dpi=130)
+    save(figure, path)
 
 
 def curves(tables: Mapping[str, tuple[Scores, Rights]], path: Path) -> None:
@@ -75,7 +76,7 @@ def curves(tables: Mapping[str, tuple[Scores, Rights]], path: Path) -> None:
         xlabel="share of answers kept", ylabel="share of them wrong", title="risk and coverage"
     )
     risk.legend(fontsize=8)
-    figure.savefig(path, dpi=130)
+    save(figure, path)
 
 
 def histograms(tables: Mapping[str, tuple[Scores, Rights]], path: Path) -> None:
@@ -85,7 +86,9 @@ def histograms(tables: Mapping[str, tuple[Scores, Rights]], path: Path) -> None:
         np.ravel(figure.subplots(len(tables), 1)), tables.items(), strict=True
     ):
         finite = scores[np.isfinite(scores)]
-        bins = np.linspace(np.quantile(finite, 0.01), finite.max(), 40)
+        # Scores that are all the same still need bins of some width.
+        low = np.quantile(finite, 0.01)
+        bins = np.linspace(low, max(finite.max(), low + 1e-6), 40)
         for kind, chosen, colour in (
             ("right", is_right, COLOURS[2]),
             ("wrong", ~is_right, COLOURS[1]),
@@ -98,7 +101,7 @@ def histograms(tables: Mapping[str, tuple[Scores, Rights]], path: Path) -> None:
             axes.legend(fontsize=8)
     figure.supxlabel("score, nats")
     figure.supylabel("density of right and of wrong answers")
-    figure.savefig(path, dpi=130)
+    save(figure, path)
 
 
 def cost(
@@ -130,4 +133,4 @@ def cost(
     axes.xaxis.set_minor_formatter(LogFormatter(labelOnlyBase=False, minor_thresholds=(2, 1)))
     axes.grid(alpha=0.3)
     figure.legend(loc="outside right center", fontsize=8)
-    figure.savefig(path, dpi=130)
+    save(figure, path)

@@ -9,7 +9,7 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from random import Random
 from typing import Any, ClassVar
@@ -37,6 +37,8 @@ class Question:
     truth: Any
     candidates: tuple[str, ...] = ()
     right: int = -1
+    row: Row = field(default_factory=dict, repr=False)
+    """What the data set says of it, the answer that somebody gave among it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,16 @@ class Questions:
     items: tuple[Question, ...]
     chat: bool | None = None
     """Put prompts into the model's chat template; None means where it has one."""
+
+    def grader(self, mode: Mode) -> str:
+        """Return the version of the grader. Raises InputError where answers are not graded but
+        ranked.
+        """
+        return self.dataset.grader(self.items[0], mode).version
+
+    def graded(self, question: Question, text: str, mode: Mode) -> dict[str, Any]:
+        """Return whether a text answers the question rightly, what was read from it, and why."""
+        return asdict(self.dataset.grader(question, mode).grade(text))
 
 
 class Dataset(ABC):
@@ -143,6 +155,23 @@ class CountdownShort(Countdown):
         return f"{','.join(map(str, numbers))} -> {target}"
 
 
+class CountdownAnswers(Countdown):
+    """The same problems in the words in which somebody was asked, each with the answer."""
+
+    name = "countdown-answers"
+    version = "as-asked"
+
+    def question(self, row: Row, number: int) -> Question:
+        """Return {"question": ..., "ground_truth": [[83, 18, 75], 10], "response": ...} as a
+        question.
+        """
+        return Question(f"countdown-{number}", row["question"], row["ground_truth"])
+
+    def drawn(self, count: int, seed: int) -> list[Row]:
+        """Raise InputError: nobody has answered."""
+        return Dataset.drawn(self, count, seed)
+
+
 class CountdownChoice(CountdownShort):
     """Four ways to combine the numbers, one of which makes the target."""
 
@@ -150,7 +179,9 @@ class CountdownChoice(CountdownShort):
     version = "choice-1"
 
     def question(self, row: Row, number: int) -> Question:
-        """Return a problem that signs solve as a question of four choices."""
+        """Return a problem that signs solve as a question of four choices. Raises ValueError for
+        any other.
+        """
         numbers, target = _numbers(row["input"]), int(row["output"])
         random = Random(f"{numbers}->{target}")
         texts = {signs: _worked(numbers, signs) for signs in ("++", "+-", "-+", "--")}
@@ -313,6 +344,7 @@ DATASETS: dict[str, Dataset] = {
     for kind in (
         Countdown,
         CountdownShort,
+        CountdownAnswers,
         CountdownChoice,
         GSM8K,
         SVAMP,
@@ -370,7 +402,9 @@ def load(
 
 
 def _examples(dataset: Dataset, shots: Shots, revision: str | None) -> tuple[str, str]:
-    """Return the worked examples as one text, and where they come from."""
+    """Return the worked examples as one text, and where they come from. Raises InputError for too
+    few or other rows.
+    """
     if type(dataset).shot is Dataset.shot:
         dataset.shot({})
     rows, origin = (
@@ -391,7 +425,7 @@ def _examples(dataset: Dataset, shots: Shots, revision: str | None) -> tuple[str
 def _questions(dataset: Dataset, rows: Iterable[Row], source: str) -> Iterable[Question]:
     for number, row in enumerate(rows):
         try:
-            yield dataset.question(row, number)
+            yield replace(dataset.question(row, number), row=row)
         except (KeyError, TypeError, AttributeError) as error:
             raise InputError(
                 f"row {number + 1} of {source} is none of {dataset.name!r}: {error!r}", "data"
@@ -401,13 +435,15 @@ def _questions(dataset: Dataset, rows: Iterable[Row], source: str) -> Iterable[Q
 
 
 def _file_rows(path: Path) -> tuple[list[Row], str]:
-    """Return the rows of a local file, and its name with its digest."""
+    """Return the rows of a local file, and its name with its digest. Raises InputError for a file
+    that cannot be read or holds no list of JSON.
+    """
     try:
         text = path.read_text(encoding="utf-8")
         rows = (
             json.loads(text)
             if path.suffix == ".json"
-            else [json.loads(line) for line in text.splitlines() if line.strip()]
+            else [json.loads(line) for line in text.split("\n") if line.strip()]
         )
     except OSError as error:
         raise InputError(f"cannot read --data {path}: {error.strerror}", "data") from error
@@ -419,7 +455,9 @@ def _file_rows(path: Path) -> tuple[list[Row], str]:
 
 
 def _hub_rows(dataset: Dataset, split: str, revision: str | None) -> tuple[list[Row], str]:
-    """Return the rows of a split, and its name with the commit that they are read from."""
+    """Return the rows of a split, and its name with the commit that they are read from. Raises
+    ModelError where the hub cannot be read.
+    """
     import datasets
     from huggingface_hub import HfApi
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from dise_app.evaluation import paper, plots, results
-from dise_app.evaluation.experiments import Experiment, Lengths, Likelihood, Sampled
+from dise_app.evaluation.experiments import Given, Lengths, Likelihood, Sampled
 from dise_app.evaluation.journal import Record
-from dise_app.evaluation.run import key_of
-
-Rows = Sequence[Sequence[str]]
+from dise_app.evaluation.writing import number, table, with_interval, write
 
 
 def uncertainty(experiment: Sampled, records: Sequence[Record], output: Path) -> None:
@@ -24,11 +21,11 @@ def uncertainty(experiment: Sampled, records: Sequence[Record], output: Path) ->
         (
             label,
             f"{row['nfe']:.1f}",
-            _with_interval(row["auroc_pooled"]),
-            _with_interval(row["auroc_per_question"]),
-            _number(reference.get(label)),
-            *(_number(row[name]["value"]) for name in ("prr", "aurc")),
-            *(_number(row[name]) for name in ("ece", "brier")),
+            with_interval(row["auroc_pooled"]),
+            with_interval(row["auroc_per_question"]),
+            number(reference.get(label)),
+            *(number(row[name]["value"]) for name in ("prr", "aurc")),
+            *(number(row[name]) for name in ("ece", "brier")),
         )
         for label, row in figures.items()
     ]
@@ -47,17 +44,7 @@ def uncertainty(experiment: Sampled, records: Sequence[Record], output: Path) ->
     )
     plots.curves(tables, output / "curves.png")
     plots.histograms(tables, output / "scores.png")
-    head = (
-        "scorer",
-        "NFE",
-        "ROC-AUC pooled",
-        "per question",
-        "the paper",
-        "PRR",
-        "AURC",
-        "ECE",
-        "Brier",
-    )
+    head = "scorer | NFE | ROC-AUC pooled | per question | the paper | PRR | AURC | ECE | Brier"
     text = [
         "ROC-AUC: the chance that a right answer scores above a wrong one, over all answers, and "
         "as the mean within the "
@@ -72,7 +59,29 @@ def uncertainty(experiment: Sampled, records: Sequence[Record], output: Path) ->
             for name in ("auroc_pooled", "auroc_per_question", "curves", "scores")
         ),
     ]
-    _write(output, "Uncertainty", experiment, figures, text)
+    write(output, "Uncertainty", experiment, figures, text)
+
+
+def given(experiment: Given, records: Sequence[Record], output: Path) -> None:
+    """Write results.json and report.md of how well each score tells given answers apart."""
+    figures = results.given(records, experiment.contenders.labels)
+    name = experiment.questions.dataset.name
+    rows = [
+        (
+            group,
+            label,
+            *(str(row[count]) for count in ("num_answers", "num_right")),
+            with_interval(row["auroc"]),
+            number(paper.figure_of(paper.AUROC, name, label, int(group) if group.isdigit() else 0)),
+            with_interval(row["auroc_log_likelihood"] or {"value": None}),
+            number(row["median_perplexity"], 2),
+        )
+        for group, each in figures.items()
+        for label, row in each.items()
+    ]
+    columns = "scorer | answers | right | ROC-AUC | the paper | of the log-likelihood"
+    head = f"{experiment.by or 'answers'} | {columns} | median perplexity"
+    write(output, "Given answers", experiment, figures, [table(head, rows)])
 
 
 def best_of_n(experiment: Sampled, records: Sequence[Record], output: Path) -> None:
@@ -80,7 +89,7 @@ def best_of_n(experiment: Sampled, records: Sequence[Record], output: Path) -> N
     figures = results.best_of_n(records, experiment.contenders.labels)
     reference = _paper(paper.BEST_OF_5, experiment, experiment.contenders.labels)
     rows = [
-        (name, _with_interval(row), _number(reference.get(name))) for name, row in figures.items()
+        (name, with_interval(row), number(reference.get(name))) for name, row in figures.items()
     ]
     plots.forest(
         figures,
@@ -89,8 +98,8 @@ def best_of_n(experiment: Sampled, records: Sequence[Record], output: Path) -> N
         output / "best_of_n.png",
         reference,
     )
-    text = [table(("answer chosen by", "solved", "the paper"), rows), "![best of n](best_of_n.png)"]
-    _write(output, f"Best of {experiment.params.n}", experiment, figures, text)
+    text = [table("answer chosen by | solved | the paper", rows), "![best of n](best_of_n.png)"]
+    write(output, f"Best of {experiment.params.n}", experiment, figures, text)
 
 
 def likelihood(experiment: Likelihood, records: Sequence[Record], output: Path) -> None:
@@ -98,7 +107,7 @@ def likelihood(experiment: Likelihood, records: Sequence[Record], output: Path) 
     figures = results.likelihood(records, experiment.contenders.labels)
     reference = paper.LIKELIHOOD.get(experiment.questions.dataset.name, {})
     rows = [
-        (label, f"{row['nfe']:.1f}", _with_interval(row["accuracy"]), _number(reference.get(label)))
+        (label, f"{row['nfe']:.1f}", with_interval(row["accuracy"]), number(reference.get(label)))
         for label, row in figures.items()
     ]
     accuracies = {label: row["accuracy"] for label, row in figures.items()}
@@ -110,10 +119,10 @@ def likelihood(experiment: Likelihood, records: Sequence[Record], output: Path) 
         reference,
     )
     text = [
-        table(("scorer", "NFE a candidate", "accuracy", "the paper"), rows),
+        table("scorer | NFE a candidate | accuracy | the paper", rows),
         "![likelihood](likelihood.png)",
     ]
-    _write(output, "Likelihood", experiment, figures, text)
+    write(output, "Likelihood", experiment, figures, text)
 
 
 def length(experiment: Lengths, records: Sequence[Record], output: Path) -> None:
@@ -127,8 +136,8 @@ def length(experiment: Lengths, records: Sequence[Record], output: Path) -> None
     rows = [
         (
             name,
-            _with_interval(row["accuracy"]),
-            _number(reference[name]),
+            with_interval(row["accuracy"]),
+            number(reference[name]),
             *(f"{row[column]:.1f}" for column in ("nfe", "num_tokens")),
             f"{row['seconds']:.2f}",
             _counts(row["stopped_by"]),
@@ -143,57 +152,19 @@ def length(experiment: Lengths, records: Sequence[Record], output: Path) -> None
     )
     at_once = experiment.llm.config.max_num_seqs
     text = [
-        table(("length", "solved", "the paper", "NFE", "tokens", "seconds", "stopped by"), rows),
+        table("length | solved | the paper | NFE | tokens | seconds | stopped by", rows),
         f"Seconds are from an answer's first step to its last, {at_once} answers under way at "
         "once. The paper's "
         "DiSE-flexible has K = 4, D = 20, M_max = 10.",
         "![length](length.png)",
     ]
-    _write(output, "Length", experiment, figures, text)
-
-
-def _write(
-    output: Path,
-    title: str,
-    experiment: Experiment,
-    figures: Mapping[str, Any],
-    text: Sequence[str],
-) -> None:
-    key, num_questions = key_of(experiment), len(experiment.questions.items)
-    results_json = {**key, "num_questions": num_questions, "figures": figures}
-    (output / "results.json").write_text(
-        json.dumps(results_json, indent=2, ensure_ascii=False) + "\n"
-    )
-    facts = [
-        f"Model `{key['model']}`, data set `{key['dataset']}` ({key['source']}), prompts "
-        f"`{key['prompts']}`, "
-        f"n = {num_questions} questions."
-    ]
-    (output / "report.md").write_text("\n\n".join([f"# {title}", *facts, *text]) + "\n")
+    write(output, "Length", experiment, figures, text)
 
 
 def _paper(table: Any, experiment: Sampled, labels: Sequence[str]) -> dict[str, float]:
     name, max_tokens = experiment.questions.dataset.name, experiment.params.max_tokens
     found = {label: paper.figure_of(table, name, label, max_tokens) for label in labels}
     return {label: figure for label, figure in found.items() if figure is not None}
-
-
-def table(head: Sequence[str], rows: Rows) -> str:
-    """Return a table in Markdown, its numbers to the right."""
-    marks = ["---", *["---:"] * (len(head) - 1)]
-    return "\n".join("| " + " | ".join(row) + " |" for row in (head, marks, *rows))
-
-
-def _with_interval(row: Mapping[str, Any]) -> str:
-    return (
-        "-"
-        if row["value"] is None
-        else f"{row['value']:.3f} [{_number(row['low'])}, {_number(row['high'])}]"
-    )
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
 
 
 def _counts(counts: Mapping[str, int]) -> str:

@@ -36,7 +36,8 @@ def uncertainty(records: Sequence[Record], labels: Sequence[str]) -> Figures:
 
 
 def _uncertainty(scores: Scores, is_right: Rights) -> Figures:
-    probabilities = metrics.calibrated(scores, is_right)
+    """Return the figures of one contender; one question alone cannot be calibrated by others."""
+    probabilities = metrics.calibrated(scores, is_right) if len(scores) > 1 else None
     both = metrics.has_both(is_right)
     return {
         "auroc_pooled": _estimate(metrics.auroc, scores, is_right),
@@ -44,10 +45,40 @@ def _uncertainty(scores: Scores, is_right: Rights) -> Figures:
         | {"num_questions": int(both.sum())},
         "prr": _estimate(metrics.prr, scores, is_right),
         "aurc": _estimate(metrics.aurc, scores, is_right),
-        "ece": metrics.ece(probabilities, is_right),
-        "brier": metrics.brier(probabilities, is_right),
+        "ece": None if probabilities is None else metrics.ece(probabilities, is_right),
+        "brier": None if probabilities is None else metrics.brier(probabilities, is_right),
         "mean_score_right": _mean(scores[is_right]),
         "mean_score_wrong": _mean(scores[~is_right]),
+    }
+
+
+def given(records: Sequence[Record], labels: Sequence[str]) -> Figures:
+    """Return, by group and contender, how well it tells right from wrong, with intervals; so does
+    the log-likelihood of one that estimates it.
+    """
+    groups = dict.fromkeys(record["group"] for record in records)
+    return {
+        group: {
+            label: _apart([r for r in records if r["group"] == group], label) for label in labels
+        }
+        for group in groups
+    }
+
+
+def _apart(records: Sequence[Record], label: str) -> Figures:
+    is_right = np.array([[record["is_correct"]] for record in records])
+    scores = [record["scores"][label] for record in records]
+    values, totals = (
+        np.array([[_number(score.get(name))] for score in scores])
+        for name in ("value", "log_likelihood")
+    )
+    has_totals = all("log_likelihood" in score for score in scores)
+    return {
+        "num_answers": len(records),
+        "num_right": int(is_right.sum()),
+        "auroc": _estimate(metrics.auroc, values, is_right),
+        "auroc_log_likelihood": _estimate(metrics.auroc, totals, is_right) if has_totals else None,
+        "median_perplexity": float(np.median(np.exp(-values))),
     }
 
 

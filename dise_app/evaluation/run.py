@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
-import json
 import platform
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ from typing import Any
 
 from dise_app.evaluation.experiments import Experiment
 from dise_app.evaluation.journal import Journal, Record
+from dise_app.texts import write_json
 
 PACKAGES = ("dise", "torch", "transformers", "tokenizers", "numpy", "scikit-learn", "matplotlib")
 
@@ -54,6 +54,7 @@ def key_of(experiment: Experiment) -> dict[str, Any]:
         "prompts": questions.dataset.version,
         "source": questions.source,
         "chat": questions.chat,
+        "grader": experiment.grader,
         "settings": experiment.settings,
     }
 
@@ -83,4 +84,4 @@ def _write_manifest(output: Path, experiment: Experiment) -> None:
         "machine": f"{platform.machine()} {platform.system()}",
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
-    (output / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n")
+    write_json(output / "manifest.json", manifest)

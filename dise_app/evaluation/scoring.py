@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from dise_app.texts import settings
 from dise_core import Plan, Score, Scorer, Selector, TokenSequence, gather
 from dise_core.catalog import Catalog
 from dise_core.cost import count_nfe
@@ -87,23 +87,14 @@ class Contenders:
 def _contender(text: str, catalog: Catalog) -> Contender:
     name, _, rest = text.partition(":")
     selector_name, _, pairs = rest.partition(":")
-    settings: dict[str, Any] = {}
-    for pair in filter(None, pairs.split(",")):
-        key, equals, value = pair.partition("=")
-        if not equals:
-            raise InputError(
-                f"a scorer is written SCORER:SELECTOR:KEY=VALUE,..., not {text!r}", "score"
-            )
-        settings[key] = _parsed(value)
-    scorer = catalog.scorer(name, settings)
-    return Contender(text, scorer, catalog.selector(selector_name or scorer.default_selector))
-
-
-def _parsed(value: str) -> Any:
     try:
-        return json.loads(value)
-    except ValueError:
-        return value
+        its_settings = settings(filter(None, pairs.split(",")))
+    except InputError as error:
+        raise InputError(
+            f"a scorer is written SCORER:SELECTOR:KEY=VALUE,..., not {text!r}: {error}", "score"
+        ) from error
+    scorer = catalog.scorer(name, its_settings)
+    return Contender(text, scorer, catalog.selector(selector_name or scorer.default_selector))
 
 
 def _finite(value: float) -> float | None:

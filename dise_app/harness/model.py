@@ -111,7 +111,9 @@ class DiseLM(LM):  # type: ignore[misc]
     def apply_chat_template(
         self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
     ) -> str:
-        """Return the conversation as the model's chat template writes it."""
+        """Return the conversation as the model's chat template writes it. Raises InputError where
+        it has none.
+        """
         if not self._tokenizer.has_chat_template:
             raise InputError(
                 f"model {self._llm.predictor.info.name!r} has no chat template; leave out "
@@ -268,7 +270,7 @@ class DiseLM(LM):  # type: ignore[misc]
 
     def _fitting(self, prompt: Ids, num_more: int) -> list[int]:
         """Return the prompt's ids, its beginning cut off where it leaves no room for `num_more`
-        tokens.
+        tokens. Raises TooLongError for more of them than the model takes.
         """
         limit = self._llm.predictor.info.max_length - num_more
         if limit < 0:
@@ -336,7 +338,9 @@ def _engine_options(
 
 
 def _num_seqs(batch_size: int | str | None) -> int | None:
-    """Return the number that a user of the harness chose; None for "auto", or nothing."""
+    """Return the number that a user of the harness chose; None for "auto", or nothing. Raises
+    InputError for anything else.
+    """
     text = str(batch_size)
     if batch_size is None or text.startswith("auto"):
         return None

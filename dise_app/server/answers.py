@@ -150,10 +150,7 @@ def canvas(update: CanvasUpdate) -> dict[str, Any]:
         "index": update.index,
         "num_tokens": update.num_tokens,
         "is_fresh": update.is_fresh,
-        "committed": [
-            {"position": place, "id": token_id, "text": text}
-            for place, token_id, text in update.committed
-        ],
+        "committed": [token._asdict() for token in update.committed],
         "text": update.text,
     }
 

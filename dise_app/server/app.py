@@ -31,9 +31,8 @@ from dise_app.server.schemas import (
     ScoreRequest,
 )
 from dise_app.server.streaming import stream
-from dise_core import AsyncLLM, RequestOutput, SamplingParams
+from dise_core import AsyncLLM, CanvasUpdate, RequestOutput, SamplingParams
 from dise_core.errors import DiseError
-from dise_core.reading import Plan
 
 T = TypeVar("T")
 
@@ -79,7 +78,9 @@ class Service:
             )
 
     def sampling(self, body: Completion, logprobs: int) -> SamplingParams:
-        """Return the checked parameters of a completion."""
+        """Return the checked parameters of a completion. Raises ServerError for another model, or
+        more tokens than the server allows.
+        """
         self.check_model(body.model)
         params = body.params(logprobs)
         if params.max_tokens > self.limits.max_tokens:
@@ -91,14 +92,12 @@ class Service:
         return params
 
     async def run(
-        self, plans: Sequence[Plan[RequestOutput]], request: Request
+        self, work: Awaitable[list[RequestOutput]], request: Request
     ) -> list[RequestOutput]:
-        """Return the answers of the plans; end them if they take too long or the client
-        goes away.
+        """Return the answers that the model works on; end them if they take too long or the client
+        goes away. Raises what unless_gone raises.
         """
-        results = await unless_gone(
-            asyncio.gather(*map(self.llm.run, plans)), request, self.limits.timeout
-        )
+        results = await unless_gone(work, request, self.limits.timeout)
         for answer in results:
             self.metrics.count(answer)
         return results
@@ -200,37 +199,41 @@ def _add_facts(app: FastAPI, service: Service) -> None:
 
 
 def _add_completions(app: FastAPI, service: Service) -> None:
-    planner = service.llm.planner
+    llm = service.llm
 
     @app.post("/v1/completions")
     async def completions(body: CompletionRequest, request: Request) -> Response:
         params = service.sampling(body, body.logprobs or 0)
-        plans = [planner.generate(prompt, params, chat=False) for prompt in body.prompts]
-        return await answer("text_completion", plans, params, body, body.logprobs, request)
+        envelope = answers.Envelope("text_completion", service.model)
+        if body.stream:
+            if len(body.prompts) > 1:
+                raise ServerError(400, "stream takes one prompt; send several requests", "stream")
+            events = llm.stream(body.prompts[0], params, chat=False)
+            return await streamed(events, envelope, params, body, body.logprobs)
+        results = await service.run(llm.generate(body.prompts, params, chat=False), request)
+        return JSONResponse(envelope.whole(results, body.logprobs))
 
     @app.post("/v1/chat/completions")
     async def chat_completions(body: ChatRequest, request: Request) -> Response:
         logprobs = (body.top_logprobs or 0) if body.logprobs else None
         params = service.sampling(body, logprobs or 0)
-        plans = [planner.chat([message.plain() for message in body.messages], params)]
-        return await answer("chat.completion", plans, params, body, logprobs, request)
+        messages = [message.plain() for message in body.messages]
+        envelope = answers.Envelope("chat.completion", service.model)
+        if body.stream:
+            return await streamed(llm.stream(messages, params), envelope, params, body, logprobs)
+        results = await service.run(llm.chat(messages, params), request)
+        return JSONResponse(envelope.whole(results, logprobs))
 
-    async def answer(
-        kind: str,
-        plans: Sequence[Plan[RequestOutput]],
+    async def streamed(
+        events: AsyncGenerator[CanvasUpdate | RequestOutput, None],
+        envelope: answers.Envelope,
         params: SamplingParams,
         body: Completion,
         logprobs: int | None,
-        request: Request,
     ) -> Response:
-        envelope = answers.Envelope(kind, service.model)
-        if not body.stream:
-            return JSONResponse(envelope.whole(await service.run(plans, request), logprobs))
-        if len(plans) > 1:
-            raise ServerError(400, "stream takes one prompt; send several requests", "stream")
         limit, count = service.limits.timeout, service.metrics.count
-        events = stream(service.llm, plans[0], envelope, params, body, logprobs, count, limit)
-        lines = _lines(await anext(events), events)
+        chunks = stream(events, envelope, params, body, logprobs, count, limit)
+        lines = _lines(await anext(chunks), chunks)
         return StreamingResponse(
             lines, media_type="text/event-stream", headers={"Cache-Control": "no-store"}
         )
@@ -255,16 +258,14 @@ def _line(event: dict[str, Any]) -> str:
 
 
 def _add_scores(app: FastAPI, service: Service) -> None:
-    planner = service.llm.planner
+    llm = service.llm
 
     @app.post("/v1/score")
     async def score(body: ScoreRequest, request: Request) -> dict[str, Any]:
         service.check_model(body.model)
-        plans = [
-            planner.score(body.prompt, response, body.params, body.chat)
-            for response in body.responses
-        ]
-        results = await service.run(plans, request)
+        prompts = [body.prompt] * len(body.responses)
+        work = llm.score(prompts, body.responses, body.params, chat=body.chat)
+        results = await service.run(work, request)
         data = [
             answer.to_dict()["outputs"][0] | {"index": index}
             for index, answer in enumerate(results)
@@ -274,9 +275,8 @@ def _add_scores(app: FastAPI, service: Service) -> None:
     @app.post("/v1/rank")
     async def rank(body: RankRequest, request: Request) -> dict[str, Any]:
         service.check_model(body.model)
-        [answer] = await service.run(
-            [planner.rank(body.prompt, body.candidates, body.params, body.chat)], request
-        )
+        work = llm.rank([body.prompt], [body.candidates], body.params, chat=body.chat)
+        [answer] = await service.run(work, request)
         return _listed(answer.to_dict()["outputs"], [answer])
 
     def _listed(data: list[dict[str, Any]], results: Sequence[RequestOutput]) -> dict[str, Any]:

@@ -12,8 +12,7 @@ from typing import Any, TypeVar
 from dise_app.server import answers
 from dise_app.server.answers import Envelope
 from dise_app.server.schemas import Completion
-from dise_core import AsyncLLM, CanvasUpdate, RequestOutput, SamplingParams
-from dise_core.reading import Plan
+from dise_core import CanvasUpdate, RequestOutput, SamplingParams
 
 T = TypeVar("T")
 
@@ -22,8 +21,7 @@ BROKEN = "\N{REPLACEMENT CHARACTER}"
 
 
 class SettledText:
-    """The part of one answer's text that is final: what stands before the first mask, as committed
-    tokens never change.
+    """What has been sent of one answer's text, as it settles.
 
     A text that may still turn out to begin a stop text is held back.
     """
@@ -33,7 +31,7 @@ class SettledText:
         self._sent = ""
 
     def new(self, text: str) -> str:
-        """Return what can be sent of the text before the first mask and has not been."""
+        """Return what can be sent of the settled text and has not been."""
         text = text.rstrip(BROKEN)
         held = max(
             (
@@ -58,8 +56,7 @@ class SettledText:
 
 
 async def stream(
-    llm: AsyncLLM,
-    plan: Plan[RequestOutput],
+    events: AsyncGenerator[CanvasUpdate | RequestOutput, None],
     envelope: Envelope,
     params: SamplingParams,
     body: Completion,
@@ -67,14 +64,14 @@ async def stream(
     count: Callable[[RequestOutput], None],
     timeout: float,
 ) -> AsyncGenerator[dict[str, Any], None]:
-    """Yield the chunks of one completion; several answers, or one whose length is searched for,
-    send text at the end.
+    """Yield the chunks of one completion. One answer sends its text as it settles; several send
+    theirs at the end, when they are ranked. Raises what the events raise, and TimeoutError.
     """
     settled = SettledText(params.stop)
-    is_final = params.num_samples == 1 and params.length == "fixed"
+    is_one = params.num_samples == 1
     is_shown = body.dise.stream == "canvas"
     is_first = True
-    async with aclosing(llm.stream(plan)) as events:
+    async with aclosing(events):
         async for event in _until(asyncio.get_running_loop().time() + timeout, events):
             if is_first:
                 yield envelope.chunk(
@@ -82,7 +79,7 @@ async def stream(
                 )
                 is_first = False
             if isinstance(event, CanvasUpdate):
-                text = settled.new(event.text) if is_final else ""
+                text = settled.new(event.settled) if is_one else ""
                 choices = [envelope.delta(0, text)] if text else []
                 if is_shown:
                     yield envelope.chunk(choices, dise={"canvas": answers.canvas(event)})
@@ -90,7 +87,7 @@ async def stream(
                     yield envelope.chunk(choices)
                 continue
             count(event)
-            for chunk in _ending(envelope, event, settled if is_final else None, logprobs):
+            for chunk in _ending(envelope, event, settled if is_one else None, logprobs):
                 yield chunk
             if body.stream_options is not None and body.stream_options.include_usage:
                 yield envelope.chunk([], usage=answers.usage([event]), dise=answers.cost([event]))

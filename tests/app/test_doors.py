@@ -24,6 +24,7 @@ EXPECTED: Mapping[str, tuple[type[Params], ...]] = {
     "dise score": SCORE,
     "dise rank": SCORE,
     "dise serve": (EngineConfig,),
+    "dise eval given": (Scoring, EngineConfig),
     "dise eval likelihood": (Scoring, EngineConfig),
     "POST /v1/completions": (SamplingParams,),
     "POST /v1/chat/completions": (SamplingParams,),

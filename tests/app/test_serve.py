@@ -191,7 +191,12 @@ def test_an_answer_written_with_a_cache_says_so(client: openai.OpenAI) -> None:
 
 
 @pytest.mark.parametrize(
-    "extra", [{}, {"length": "dise-flexible", "length_settings": {"max_iterations": 3}}]
+    "extra",
+    [
+        {},
+        {"length": "daedal", "length_settings": {"max_gen_length": 64}},
+        {"length": "dise-flexible", "length_settings": {"max_iterations": 3}},
+    ],
 )
 def test_a_stream_of_chat_makes_the_same_text(
     client: openai.OpenAI, extra: dict[str, object]
@@ -213,8 +218,8 @@ def test_a_stream_of_chat_makes_the_same_text(
     assert last.choices[0].finish_reason == whole.choices[0].finish_reason
     assert last.choices[0].dise["score"] == whole.choices[0].dise["score"]
     assert chunks[-1].usage == whole.usage
-    if not extra:
-        assert sum(1 for chunk in chunks for choice in chunk.choices if choice.delta.content) > 2
+    parts = sum(1 for chunk in chunks for choice in chunk.choices if choice.delta.content)
+    assert parts == 1 if extra.get("length") == "dise-flexible" else parts > 2
 
 
 def test_a_stream_of_completions_and_of_several_answers(client: openai.OpenAI) -> None:
@@ -269,6 +274,12 @@ def test_a_canvas_stream_shows_every_committed_token(client: openai.OpenAI, llm:
     }
     ids = llm.generate(PROBLEM, SAMPLING)[0].outputs[0].token_ids
     assert len(committed) == 33
+    ends = {
+        token["position"] for canvas in canvases for token in canvas["committed"] if token["is_end"]
+    }
+    assert ends == {
+        position for position in committed if ids[position] in llm.predictor.info.special.eos_ids
+    }
     assert all(ids[position] == token_id for position, token_id in committed.items())
 
 

@@ -20,6 +20,7 @@ from dise_core import (
     SamplingParams,
     ScoringParams,
 )
+from dise_core.engine import Outcome
 from dise_core.errors import ClosedError, ModelOutputError, OverloadedError, PlanError
 from dise_core.reading import Plan, TokenLogProbs
 from dise_core.testing.toy_model import END, MASK, ToyPredictor
@@ -73,6 +74,10 @@ def endless() -> Plan[RequestOutput]:
         yield [Read(ids, np.array([0]), TokenLogProbs(ids[:1]))]
 
 
+async def outcomes(llm: AsyncLLM, *plans: Plan[RequestOutput]) -> list[Outcome[RequestOutput]]:
+    return [outcome async for outcome in llm.run(plans)]
+
+
 def test_every_method_gives_what_llm_gives() -> None:
     async def test() -> None:
         plain = LLM(ToyPredictor())
@@ -84,6 +89,10 @@ def test_every_method_gives_what_llm_gives() -> None:
             scored = await llm.score("abc", "def")
             assert [shown(a) for a in scored] == [shown(a) for a in plain.score("abc", "def")]
             assert shown(await llm.rank("abc", ["d", "e"])) == shown(plain.rank("abc", ["d", "e"]))
+            lists = [["d", "e"], ["f", "gh", "i"]]
+            assert [shown(a) for a in await llm.rank(["abc", "b"], lists)] == [
+                shown(a) for a in plain.rank(["abc", "b"], lists)
+            ]
             assert generated[0].usage.seconds > 0
 
     run(test)
@@ -113,10 +122,8 @@ def test_two_hundred_mixed_requests_at_once_get_the_answers_they_get_alone() -> 
 def test_a_stream_shows_every_token_once_and_ends_with_the_answer() -> None:
     async def test() -> None:
         async with AsyncLLM(ToyPredictor()) as llm:
-            plan = llm.planner.generate(
-                [1, 2], SamplingParams(max_tokens=8, block_length=4, temperature=1.0, n=2, seed=0)
-            )
-            *updates, answer = [event async for event in llm.stream(plan)]
+            params = SamplingParams(max_tokens=8, block_length=4, temperature=1.0, n=2, seed=0)
+            *updates, answer = [event async for event in llm.stream([1, 2], params)]
             assert isinstance(answer, RequestOutput)
             for sample in (0, 1):
                 [output] = [output for output in answer.outputs if output.index == sample]
@@ -125,9 +132,10 @@ def test_a_stream_shows_every_token_once_and_ends_with_the_answer() -> None:
                 canvas = [MASK] * 8
                 for update in mine:
                     assert update.num_tokens == 8
-                    for place, token_id, text in update.committed:
+                    for place, token_id, text, is_end in update.committed:
                         assert canvas[place] == MASK
                         assert text == llm.predictor.tokenizer.token_text(token_id)
+                        assert is_end == (token_id == END)
                         canvas[place] = token_id
                     first = canvas.index(MASK) if MASK in canvas else 8
                     assert update.text == llm.predictor.tokenizer.decode(np.array(canvas[:first]))
@@ -138,15 +146,100 @@ def test_a_stream_shows_every_token_once_and_ends_with_the_answer() -> None:
     run(test)
 
 
+@pytest.mark.parametrize("length", ["fixed", "dise-flexible", "daedal"])
+def test_both_doors_stream_the_same_and_text_that_is_settled_stays(length: str) -> None:
+    params = SamplingParams(
+        max_tokens=8,
+        block_length=4,
+        temperature=0.7,
+        seed=3,
+        length=length,
+        length_settings={"max_gen_length": 24} if length == "daedal" else {},
+    )
+
+    async def streamed() -> list[CanvasUpdate | RequestOutput]:
+        async with AsyncLLM(ToyPredictor()) as llm:
+            return [event async for event in llm.stream("abc", params)]
+
+    *theirs, their_answer = asyncio.run(streamed())
+    llm = LLM(ToyPredictor())
+    *mine, my_answer = llm.stream("abc", params)
+    [plain] = llm.generate("abc", params)
+    assert isinstance(my_answer, RequestOutput)
+    assert isinstance(their_answer, RequestOutput)
+    assert theirs == mine
+    assert shown(my_answer) == shown(their_answer) == shown(plain)
+    settled = [update.settled for update in mine if isinstance(update, CanvasUpdate)]
+    final = plain.outputs[0].text
+    assert all(final.startswith(text) for text in settled)
+    assert settled == sorted(settled, key=len)
+    assert any(settled) is (length != "dise-flexible")
+
+
+def test_both_doors_tell_of_each_plan_by_its_number() -> None:
+    def plans(llm: LLM | AsyncLLM) -> list[Plan[RequestOutput]]:
+        return [llm.planner.generate(prompt, PARAMS) for prompt in ("abc", [99], "de")]
+
+    async def told() -> list[Outcome[RequestOutput]]:
+        async with AsyncLLM(ToyPredictor(), max_num_seqs=2) as llm:
+            return await outcomes(llm, *plans(llm))
+
+    plain = LLM(ToyPredictor(), max_num_seqs=2)
+    mine = sorted(plain.run(plans(plain)), key=lambda outcome: outcome.index)
+    theirs = sorted(asyncio.run(told()), key=lambda outcome: outcome.index)
+    for one, other in zip(mine, theirs, strict=True):
+        assert (one.index, str(one.error)) == (other.index, str(other.error))
+        if one.result is not None and other.result is not None:
+            assert shown(one.result) == shown(other.result)
+            assert other.seconds == other.result.usage.seconds > 0
+    assert [outcome.error is None for outcome in theirs] == [True, False, True]
+
+
+def test_a_conversation_is_streamed_and_a_bad_prompt_raises_in_both_doors() -> None:
+    with pytest.raises(InputError, match="outside the vocabulary"):
+        list(LLM(ToyPredictor()).stream([99]))
+
+    async def test() -> None:
+        async with AsyncLLM("countdown") as llm:
+            messages = [{"role": "user", "content": "83,18,75 -> 10"}]
+            params = SamplingParams(max_tokens=8, block_length=8, seed=0)
+            *_, answer = [event async for event in llm.stream(messages, params)]
+            [asked] = await llm.chat(messages, params)
+            assert isinstance(answer, RequestOutput)
+            assert shown(answer) == shown(asked)
+            with pytest.raises(InputError, match="outside the vocabulary"):
+                _ = [event async for event in llm.stream([1_000_000])]
+
+    run(test)
+
+
+def test_leaving_a_synchronous_stream_ends_its_plan() -> None:
+    model = Gate()
+    model.gate.set()
+    llm = LLM(model)
+    stream = llm.stream([1, 2], SamplingParams(max_tokens=30, tokens_per_step=1))
+    next(stream)
+    stream.close()
+    assert model.calls == 0
+    assert llm.generate("abc", PARAMS)
+
+
+def test_prompts_pair_up_with_lists_of_candidates() -> None:
+    llm = LLM(ToyPredictor())
+    with pytest.raises(InputError, match="2 prompts do not pair up with 1 lists of candidates"):
+        llm.rank(["a", "b"], [["c"]])
+    [first, second] = llm.rank(["a", "b"], [["c", "d"], ["e"]])
+    assert shown(first) == shown(llm.rank("a", ["c", "d"]))
+    assert shown(second) == shown(llm.rank([1], ["e"])) | {"prompt": "b"}
+
+
 def test_a_length_controller_begins_its_canvas_anew() -> None:
     async def test() -> None:
         async with AsyncLLM(ToyPredictor()) as llm:
             params = SamplingParams(
                 max_tokens=6, length="dise-flexible", length_settings={"max_iterations": 3}
             )
-            updates = [event async for event in llm.stream(llm.planner.generate([1, 2], params))][
-                :-1
-            ]
+            updates = [event async for event in llm.stream([1, 2], params)][:-1]
             fresh = [
                 update for update in updates if isinstance(update, CanvasUpdate) and update.is_fresh
             ]
@@ -175,7 +268,7 @@ def test_a_cancelled_request_frees_its_place_before_the_next_pass() -> None:
     async def test() -> None:
         model = Gate()
         async with AsyncLLM(model, max_num_seqs=1) as llm:
-            first = asyncio.ensure_future(llm.run(endless()))
+            first = asyncio.ensure_future(outcomes(llm, endless()))
             await eventually(lambda: model.calls == 1)
             second = asyncio.ensure_future(llm.score("a", "b"))
             await eventually(lambda: llm.engine.num_waiting == 1)
@@ -194,7 +287,7 @@ def test_a_plan_that_never_ends_is_ended_by_a_time_out_and_disturbs_nobody() -> 
         async with AsyncLLM(ToyPredictor()) as llm:
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.1):
-                    await asyncio.gather(llm.run(endless()), llm.score("a", "b"))
+                    await asyncio.gather(outcomes(llm, endless()), llm.score("a", "b"))
             await eventually(lambda: llm.engine.num_running == 0)
             assert await llm.score("a", "b")
 
@@ -208,8 +301,9 @@ def test_a_plan_that_asks_for_nothing_for_ever_is_refused() -> None:
 
     async def test() -> None:
         async with AsyncLLM(ToyPredictor()) as llm:
+            [outcome] = await outcomes(llm, idle())
             with pytest.raises(PlanError, match="asked for nothing 1000 times in a row"):
-                await llm.run(idle())
+                outcome.unwrap()
 
     run(test)
 
@@ -217,9 +311,7 @@ def test_a_plan_that_asks_for_nothing_for_ever_is_refused() -> None:
 def test_leaving_a_stream_ends_the_request() -> None:
     async def test() -> None:
         async with AsyncLLM(ToyPredictor()) as llm:
-            stream = llm.stream(
-                llm.planner.generate([1, 2], SamplingParams(max_tokens=30, tokens_per_step=1))
-            )
+            stream = llm.stream([1, 2], SamplingParams(max_tokens=30, tokens_per_step=1))
             async for _ in stream:
                 break
             await stream.aclose()
@@ -249,7 +341,7 @@ def test_a_full_queue_refuses_at_once() -> None:
 def test_closing_lets_requests_end_and_then_fails_what_is_left() -> None:
     async def test() -> None:
         llm = AsyncLLM(ToyPredictor())
-        forever = asyncio.ensure_future(llm.run(endless()))
+        forever = asyncio.ensure_future(outcomes(llm, endless()))
         answered = asyncio.ensure_future(llm.generate("abc", PARAMS))
         await asyncio.sleep(0)
         started = time.monotonic()
@@ -260,8 +352,9 @@ def test_closing_lets_requests_end_and_then_fails_what_is_left() -> None:
         assert await answered
         await closing
         assert 0.4 < time.monotonic() - started < 5
+        [outcome] = await forever
         with pytest.raises(ClosedError, match="shut down before the request was done"):
-            await forever
+            outcome.unwrap()
 
     run(test)
 

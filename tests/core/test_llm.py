@@ -113,7 +113,14 @@ def test_a_generation_has_the_documented_json(llm: LLM) -> None:
         "num_positions",
         "standard_error",
     }
-    assert set(output["tokens"][0]) == {"id", "text", "logprob", "selected", "top_logprobs"}
+    assert set(output["tokens"][0]) == {
+        "id",
+        "text",
+        "logprob",
+        "selected",
+        "is_end",
+        "top_logprobs",
+    }
     assert len(output["token_ids"]) == 6
     assert record["prompt"] == "abc"
     assert record["usage"]["nfe"] == 5

@@ -32,7 +32,7 @@ class CountdownGrader(Grader):
         self._numbers = sorted(numbers)
         self._target = target
         self._mode = mode
-        self.version = f"countdown-{mode}"
+        self.version = f"countdown-{mode}-1"
 
     def grade(self, response: str) -> Verdict:
         """Return the verdict."""

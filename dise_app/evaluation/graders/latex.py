@@ -34,7 +34,7 @@ def normalized(text: str) -> str:
 
 
 def _without_units(text: str) -> str:
-    """Drop a unit on the right, which stands in \\text{ ...}."""
+    """Drop a unit on the right, which stands in \\text{ ...}. Raises ValueError for two."""
     parts = text.split("\\text{ ")
     if len(parts) > 2:
         raise ValueError("more than one unit")
@@ -42,7 +42,7 @@ def _without_units(text: str) -> str:
 
 
 def _fixed_roots(text: str) -> str:
-    """Put the braces into \\sqrt3."""
+    """Put the braces into \\sqrt3. Raises ValueError for a root of nothing."""
     first, *rest = text.split("\\sqrt")
     if not rest:
         return text

@@ -19,7 +19,7 @@ class MathGrader(Grader):
     def __init__(self, truth: str, mode: Mode = "robust") -> None:
         self._truth = truth
         self._mode = mode
-        self.version = f"math-{mode}"
+        self.version = f"math-{mode}-1"
 
     def grade(self, response: str) -> Verdict:
         """Return the verdict."""

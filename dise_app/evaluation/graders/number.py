@@ -24,7 +24,7 @@ class NumberGrader(Grader):
         """truth: None, as d1 reads a negative one, makes every answer wrong."""
         self._truth = truth
         self._mode = mode
-        self.version = f"number-{mode}"
+        self.version = f"number-{mode}-1"
 
     def grade(self, response: str) -> Verdict:
         """Return the verdict."""

@@ -22,7 +22,9 @@ class Grader(ABC):
     """Grades the text of one answer against the truth of its question."""
 
     version: str
-    """Names the grader and its mode in results."""
+    """Names the grader, its mode and its rules, whose number goes up when a verdict may change; in
+    results, and in journals, which are of one version.
+    """
 
     @abstractmethod
     def grade(self, response: str) -> Verdict:

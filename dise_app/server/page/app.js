@@ -85,7 +85,7 @@ function showCanvas(canvas) {
   }
   for (const old of text.querySelectorAll(".new")) old.classList.remove("new");
   for (const token of canvas.committed) {
-    text.children[token.position].replaceWith(span(token.text, isEnd(token.text) ? "end" : "token new"));
+    text.children[token.position].replaceWith(token.is_end ? span("·", "end") : span(token.text, "token new"));
   }
 }
 
@@ -95,7 +95,7 @@ function showAnswer(choice) {
   const text = document.createElement("div");
   text.className = "text";
   for (const token of choice.dise.tokens) {
-    if (isEnd(token.text)) continue;
+    if (token.is_end) continue;
     const shown = span(token.text, `token ${shade(token.logprob)}${token.selected ? " selected" : ""}`);
     const probability = token.logprob === null ? 0 : Math.exp(token.logprob);
     shown.title = `${(100 * probability).toFixed(1)} %`;
@@ -125,12 +125,10 @@ function shade(logprob) {
   return probability >= 0.9 ? "sure" : probability >= 0.5 ? "likely" : probability >= 0.1 ? "unlikely" : "wrong";
 }
 
-const isEnd = (text) => /^<\|[^|]*\|>$/.test(text);
-
 function span(text, kind) {
   const made = document.createElement("span");
   made.className = kind;
-  made.textContent = isEnd(text) ? "·" : text;
+  made.textContent = text;
   return made;
 }
 

@@ -83,6 +83,7 @@ class DAEDAL(LengthController):
                 "this model has no end token, so its length cannot be found this way; use 'fixed'",
                 "length",
             )
+        denoiser = denoiser.once()
         ids = np.concatenate([prompt, denoiser.masks(denoiser.max_tokens)])
         limit = min(denoiser.max_length, len(prompt) + self.max_gen_length)
         canvas = _Canvas(ids, len(prompt), limit)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -15,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from dise_app.evaluation import paper, questions, results
+from dise_app.evaluation import graders, paper, questions, results
 from dise_app.evaluation.journal import Journal
 from dise_app.evaluation.questions import DATASETS
 from dise_app.evaluation.scoring import Contenders
@@ -69,6 +71,18 @@ def test_uncertainty_writes_a_journal_results_a_report_and_pictures(
     manifest = json.loads((tmp_path / "manifest.json").read_text())
     assert manifest["num_questions"] == 8
     assert manifest["versions"]["torch"]
+
+
+def test_one_question_whose_answers_are_all_the_same_has_a_report(
+    dise: Dise, tmp_path: Path
+) -> None:
+    args = ("--limit", 1, "--temperature", 0.01, "--output", tmp_path, "--json")
+    run = dise("eval", "uncertainty", *SHORT, "--score", "dise:full", *args)
+    assert run.code == 0, run.err
+    figures = json.loads(run.out)["figures"]["dise:full"]
+    assert figures["ece"] is figures["brier"] is None
+    assert figures["aurc"]["value"] in {0, 1}
+    assert "| dise:full | 1.0 | - | - | - |" in (tmp_path / "report.md").read_text()
 
 
 def test_a_second_run_computes_nothing_and_another_run_is_refused(
@@ -169,6 +183,50 @@ def test_length_compares_controllers(dise: Dise, tmp_path: Path) -> None:
     assert figures["fixed, 15"]["num_tokens"] == 15
     assert all(row["seconds"] > 0 for row in figures.values())
     assert (tmp_path / "length.png").exists()
+
+
+GIVEN = (
+    ("18+75=93,93-83=10<answer>18+75-83</answer><|end|><|end|>", 16, True),
+    ("83-75=8,8+18=26<answer>83-75+18</answer>", 16, False),
+    ("<answer>75-83+18</answer>", 32, True),
+    ("<answer>75-83+18+1</answer><|end|>", 32, False),
+    ("1+1=2", 32, False),
+)
+"""Answers to 83,18,75 -> 10, the length that each was written with, and whether it is right."""
+
+
+def test_given_answers_are_graded_and_scored_in_groups(dise: Dise, tmp_path: Path) -> None:
+    asked = {"question": "83,18,75 -> 10", "ground_truth": [[83, 18, 75], 10]}
+    rows = [asked | {"response": text, "tokens": length} for text, length, _ in GIVEN]
+    data = tmp_path / "answers.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    args = ("eval", "given", "--dataset", "countdown-answers", "--data", data, "--json")
+    scores = ("--score", "dise:full", "--score", "mc:response:num_samples=2")
+    run = dise(*args, *scores, "--by", "tokens", "--output", tmp_path / "run")
+    assert run.code == 0, run.err
+    figures = json.loads(run.out)["figures"]
+    llm, params = LLM("countdown"), ScoringParams(selector="full")
+    for length in (16, 32):
+        of_kind: dict[bool, list[float]] = {True: [], False: []}
+        for text, its_length, is_right in GIVEN:
+            if its_length == length:
+                plain = text.replace("<|end|>", "")
+                [answer] = llm.score(asked["question"], plain, params)
+                of_kind[is_right].append(answer.outputs[0].score.value)
+        pairs = [r > w for r in of_kind[True] for w in of_kind[False]]
+        found = figures[str(length)]["dise:full"]
+        assert found["auroc"]["value"] == pytest.approx(sum(pairs) / len(pairs))
+        assert (found["num_answers"], found["num_right"]) == (len(of_kind[False]) + 1, 1)
+        values = of_kind[True] + of_kind[False]
+        expected = statistics.median(math.exp(-value) for value in values)
+        assert found["median_perplexity"] == pytest.approx(expected, rel=1e-4)
+        assert found["auroc_log_likelihood"] is None
+        likelihoods = figures[str(length)]["mc:response:num_samples=2"]["auroc_log_likelihood"]
+        assert 0 <= likelihoods["value"] <= 1
+    whole = dise(*args, "--score", "dise:full", "--output", tmp_path / "all")
+    assert json.loads(whole.out)["figures"]["all"]["dise:full"]["num_right"] == 2
+    wrong = dise(*args, "--by", "length", "--output", tmp_path / "none")
+    assert (wrong.code, "countdown-0 of --data has no 'length'" in wrong.err) == (2, True)
 
 
 @pytest.mark.parametrize(
@@ -390,6 +448,47 @@ def test_a_torn_line_is_cut_off_and_a_whole_one_is_kept(tmp_path: Path) -> None:
     assert path.read_bytes() == whole
     with pytest.raises(InputError, match="its model is 'm', not 'n'"):
         Journal(path, {"model": "n"})
+
+
+def test_a_text_with_line_separators_of_unicode_is_one_line_of_a_journal_and_of_a_data_set(
+    tmp_path: Path,
+) -> None:
+    text = "one\u2028two\u2029three\x85four"
+    journal = Journal(tmp_path / "journal.jsonl", {"model": "m"})
+    journal.add({"id": "a", "text": text})
+    journal.close()
+    again = Journal(tmp_path / "journal.jsonl", {"model": "m"})
+    assert again.records == {"a": {"id": "a", "text": text}}
+    again.close()
+    row = {"question": text, "answer": "#### 7"}
+    data = tmp_path / "gsm8k.jsonl"
+    data.write_text(json.dumps(row, ensure_ascii=False) + "\n", encoding="utf-8")
+    [question] = questions.load("gsm8k", data).items
+    assert text in question.prompt
+
+
+def test_results_and_journal_name_the_grader_and_another_version_of_it_is_refused(
+    dise: Dise, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    args = ("eval", "best-of-n", *SHORT, *SCORES, "--limit", 1, "--n", 2, "--output", tmp_path)
+    assert dise(*args).code == 0
+    assert json.loads((tmp_path / "results.json").read_text())["grader"] == "countdown-robust-1"
+    first = (tmp_path / "journal.jsonl").read_text().splitlines()[0]
+    assert json.loads(first)["grader"] == "countdown-robust-1"
+    assert (
+        "its grader is 'countdown-robust-1', not 'countdown-d1-1'"
+        in dise(*args, "--grader", "d1").err
+    )
+
+    class Stricter(graders.CountdownGrader):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            self.version = "countdown-robust-2"
+
+    monkeypatch.setattr(questions, "CountdownGrader", Stricter)
+    refused = dise(*args)
+    assert refused.code == 2
+    assert "its grader is 'countdown-robust-1', not 'countdown-robust-2'" in refused.err
 
 
 RUN = """

@@ -1,0 +1,56 @@
+"""How results are written: results.json, report.md with its tables, and pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from dise_app.evaluation.experiments import Experiment
+from dise_app.evaluation.run import key_of
+from dise_app.texts import write_json
+
+
+def write(
+    output: Path,
+    title: str,
+    experiment: Experiment,
+    figures: Mapping[str, Any],
+    text: Sequence[str],
+) -> None:
+    """Write results.json, the figures with what they depend on, and report.md: the title, the same
+    in a sentence, and the paragraphs of `text`. Raises OSError where the folder takes no file.
+    """
+    key, count = key_of(experiment), len(experiment.questions.items)
+    write_json(output / "results.json", {**key, "num_questions": count, "figures": figures})
+    facts = (
+        f"Model `{key['model']}`, data set `{key['dataset']}` ({key['source']}), prompts "
+        f"`{key['prompts']}`, n = {count} questions."
+    )
+    page = "\n\n".join([f"# {title}", facts, *text]) + "\n"
+    (output / "report.md").write_text(page, encoding="utf-8")
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a picture. Raises OSError where the file cannot be written."""
+    figure.savefig(path, dpi=130)
+
+
+def table(head: str, rows: Sequence[Sequence[str]]) -> str:
+    """Return a table in Markdown, its numbers to the right; head: the columns, parted by " | "."""
+    marks = ["---", *["---:"] * head.count(" | ")]
+    return "\n".join(f"| {row} |" for row in (head, *map(" | ".join, (marks, *rows))))
+
+
+def with_interval(row: Mapping[str, Any]) -> str:
+    """Return an estimate with its interval, "-" for one that is undefined."""
+    if row["value"] is None:
+        return "-"
+    return f"{row['value']:.3f} [{number(row['low'])}, {number(row['high'])}]"
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """Return a number for a table, "-" for None."""
+    return "-" if value is None else f"{value:.{digits}f}"

@@ -1,0 +1,56 @@
+"""What several doors read and write alike: KEY=VALUE settings, JSON lines that a run was killed
+in, and JSON for people.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from dise_core.errors import InputError
+
+
+def settings(pairs: Iterable[str]) -> dict[str, Any]:
+    """Return the settings of KEY=VALUE pairs, values read as JSON where they are JSON.
+
+    Raises InputError for other texts, and for a key that is given twice.
+    """
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not key or not equals:
+            raise InputError(f"a setting is written KEY=VALUE, not {pair!r}")
+        if key in found:
+            raise InputError(f"setting {key!r} is given twice")
+        found[key] = _json_or_text(value)
+    return found
+
+
+def whole_lines(path: Path) -> list[bytes]:
+    """Return the lines of a file, none where there is no file; a torn last line, of a run that was
+    killed while writing, is cut off.
+
+    Raises OSError where the file cannot be read or written.
+    """
+    if not path.exists():
+        return []
+    whole = path.read_bytes()
+    kept = whole[: whole.rfind(b"\n") + 1]
+    if len(kept) < len(whole):
+        with path.open("r+b") as file:
+            file.truncate(len(kept))
+    return kept.split(b"\n")[:-1]
+
+
+def write_json(path: Path, record: Mapping[str, Any]) -> None:
+    """Write a record as indented JSON in UTF-8. Raises OSError where the file cannot be written."""
+    path.write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _json_or_text(value: str) -> Any:
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value

@@ -1,0 +1,84 @@
+"""A response while it is written, step by step, for those who watch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from dise_core.arrays import Ids
+from dise_core.model import MaskPredictor
+from dise_core.reading import Canvas, Read
+
+
+class CanvasToken(NamedTuple):
+    """One token that a denoising step has committed. position: in the response, from 0."""
+
+    position: int
+    id: int
+    text: str
+    is_end: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CanvasUpdate:
+    """What one denoising step has changed in a response under way.
+
+    index: which of the request's samples. committed: the tokens that are new since the last update;
+    those of the last step come with the answer. num_tokens: the canvas's length. text: all text
+    before the first mask. settled: the part of it that no later step changes: all of it, or nothing
+    where the length controller may write the canvas again. is_fresh: the canvas was begun anew, so
+    what was committed before no longer stands.
+    """
+
+    index: int
+    committed: tuple[CanvasToken, ...]
+    num_tokens: int
+    text: str
+    settled: str
+    is_fresh: bool
+
+
+class Canvases:
+    """The responses of one request as they were last seen."""
+
+    def __init__(self, predictor: MaskPredictor) -> None:
+        self._predictor = predictor
+        self._last: dict[int, Ids] = {}
+
+    def updates(self, reads: Sequence[Read]) -> Iterator[CanvasUpdate]:
+        """Yield what the canvases among the reads show that those before did not."""
+        for read in reads:
+            if read.canvas is not None and (update := self._update(read, read.canvas)) is not None:
+                yield update
+
+    def _update(self, read: Read, canvas: Canvas) -> CanvasUpdate | None:
+        mask_id, tokenizer = self._predictor.info.special.mask_id, self._predictor.tokenizer
+        now = read.token_ids[canvas.start :]
+        before = self._last.get(canvas.sample)
+        self._last[canvas.sample] = now
+        is_fresh = (
+            before is None
+            or len(before) != len(now)
+            or bool(((before != mask_id) & (before != now)).any())
+        )
+        is_new = (
+            now != mask_id if is_fresh or before is None else (now != mask_id) & (before == mask_id)
+        )
+        if not is_new.any() and not is_fresh:
+            return None
+        masked = np.flatnonzero(now == mask_id)
+        text = tokenizer.decode(now[: masked[0]] if len(masked) else now)
+        settled = text if canvas.is_settled else ""
+        committed = self._tokens(now, np.flatnonzero(is_new))
+        return CanvasUpdate(canvas.sample, committed, len(now), text, settled, is_fresh)
+
+    def _tokens(self, ids: Ids, positions: Ids) -> tuple[CanvasToken, ...]:
+        is_end = self._predictor.info.special.is_end(ids)
+        text_of = self._predictor.tokenizer.token_text
+        return tuple(
+            CanvasToken(int(at), int(ids[at]), text_of(int(ids[at])), bool(is_end[at]))
+            for at in positions
+        )

@@ -1,0 +1,159 @@
+"""Every page's Python and every page's `dise ...` lines run as they stand, but for those that are
+listed here with the reason.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dise_core
+from dise_core import TokenSequence
+from dise_core.testing import ToyPredictor
+from dise_strategies.scorers.dise import DiSE
+from dise_strategies.selectors.whole import Response
+from tests.app.conftest import Run
+
+ROOT = Path(__file__).parents[2]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "examples").glob("*/README.md")),
+]
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
+
+HUB = "needs a model of 16 GB, or a data set, from the hub"
+VLLM = "needs vLLM; tests/vllm run it there"
+SERVER = "needs a server; tests/app/test_serving_docs.py starts one for it"
+PLUGIN = "needs the plugin installed; tests/app/test_third_party.py does it"
+SYNOPSIS = "a synopsis, not a command"
+JUDGE = "needs a judge's file; tests/app/evaluation/test_runs.py runs the verb"
+
+PYTHON_ELSEWHERE = {
+    ("README.md", 'LLM("GSAI-ML/LLaDA-8B-Instruct")'): HUB,
+    ("vllm.md", 'engine="vllm"'): VLLM,
+    ("plugins.md", 'ScoringParams(scorer="mean-entropy"'): PLUGIN,
+    ("serving.md", "from openai import"): SERVER,
+    ("serving.md", "stream=True,"): SERVER,
+    ("serving.md", "client.completions.create"): SERVER,
+    ("serving.md", 'client.post("/score"'): SERVER,
+    ("serving.md", 'client.post("/rank"'): SERVER,
+    ("serving.md", "client.models.list"): SERVER,
+}
+"""Blocks that do not run here, by the page and what stands in them."""
+
+LINES_ELSEWHERE = {
+    ("README.md", "dise generate PROMPT..."): SYNOPSIS,
+    ("README.md", "dise score --prompt P"): SYNOPSIS,
+    ("README.md", "dise rank --prompt P"): SYNOPSIS,
+    ("README.md", "dise generate|score|rank"): SYNOPSIS,
+    ("README.md", "dise serve [--host"): SYNOPSIS,
+    ("README.md", "dise eval uncertainty|"): SYNOPSIS,
+    ("README.md", "dise analyze ranks|"): SYNOPSIS,
+    ("README.md", "dise plugins | dise models"): SYNOPSIS,
+    ("README.md", "--model GSAI-ML/LLaDA-8B-Instruct"): HUB,
+    ("README.md", "dise serve --model countdown"): SERVER,
+    ("serving.md", "dise serve --model countdown"): SERVER,
+    ("evaluation.md", "--dataset gsm8k --model GSAI-ML"): HUB,
+    ("evaluation.md", "dise-lm-eval --model dise"): HUB,
+    ("evaluation.md", "dise eval given"): JUDGE,
+    ("results.md", "dise eval given"): JUDGE,
+    ("vllm.md", "--engine vllm"): VLLM,
+    ("vllm.md", "gpu7:8000"): VLLM,
+    ("plugins.md", "mean-entropy"): PLUGIN,
+    ("plugin/README.md", "mean-entropy"): PLUGIN,
+}
+"""Lines that do not run here, in the same way."""
+
+SMALLER = {"eval": ("--limit", 1), "analyze": ("--limit", 1)}
+"""What makes an experiment short enough to run here."""
+
+
+def name_of(page: Path) -> str:
+    """Return the page's name, with its folder where the name alone would not do."""
+    return f"{page.parent.name}/{page.name}" if "examples" in page.parts else page.name
+
+
+def reason(elsewhere: dict[tuple[str, str], str], page: str, text: str) -> str | None:
+    return next((why for (p, part), why in elsewhere.items() if p == page and part in text), None)
+
+
+def python_of(page: Path) -> list[str]:
+    return [text for kind, text in BLOCK.findall(page.read_text()) if kind == "python"]
+
+
+def lines_of(page: Path) -> Iterator[str]:
+    """Yield the page's commands, each as one line, without the prompt and the comment."""
+    for kind, text in BLOCK.findall(page.read_text()):
+        for line in re.sub(r"\\\n\s*", " ", text).splitlines():
+            command = line.removeprefix("$ ")
+            if kind in {"", "bash"} and re.match(r"dise(-lm-eval)? +(?!the )", command):
+                yield command
+
+
+def names_for(page: str) -> dict[str, Any]:
+    """Return the names that a page's blocks take from the reader's own program."""
+    if page == "embedding.md":
+        sequence = TokenSequence(np.arange(6), 2)
+        plan = DiSE().score(sequence, Response())
+        return {"plan": plan, "my_model": ToyPredictor().read}
+    if page == "architecture.md":
+        return {name: getattr(dise_core, name) for name in dise_core.__all__} | {"np": np}
+    return {}
+
+
+PYTHON = [(page, index) for page in PAGES for index in range(len(python_of(page)))]
+LINES = [(name_of(page), line) for page in PAGES for line in lines_of(page)]
+RUN_HERE = [(p, line) for p, line in LINES if reason(LINES_ELSEWHERE, p, line) is None]
+
+
+@pytest.mark.parametrize("page", sorted({page for page, _ in PYTHON}), ids=name_of)
+def test_the_python_of_a_page_runs(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "examples" / "plugin")
+    name = name_of(page)
+    names: dict[str, Any] = {"__name__": "page"} | names_for(name)
+    for block in python_of(page):
+        if reason(PYTHON_ELSEWHERE, name, block) is None:
+            code = compile(block, name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+            result = eval(code, names)
+            if inspect.iscoroutine(result):
+                asyncio.run(result)
+    for key, value in names.items():
+        if key.startswith("test_") and not inspect.signature(value).parameters:
+            value()
+
+
+@pytest.mark.parametrize(("page", "line"), RUN_HERE)
+def test_a_line_of_a_page_runs(
+    page: str, line: str, dise: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "countdown_cd3_test.jsonl").write_text('{"input": "83,18,75", "output": "10"}\n')
+    _, verb, *rest = shlex.split(line.replace("num_samples=32", "num_samples=2"), comments=True)
+    run = dise(verb, *rest, *SMALLER.get(verb, ()))
+    assert run.code == 0, run.err
+    assert run.out.strip()
+
+
+def test_what_runs_elsewhere_is_there() -> None:
+    for page, part in PYTHON_ELSEWHERE:
+        blocks = [python_of(p)[index] for p, index in PYTHON if name_of(p) == page]
+        assert any(part in block for block in blocks), (page, part)
+    for page, part in LINES_ELSEWHERE:
+        assert any(part in line for p, line in LINES if p == page), (page, part)
+
+
+def test_the_python_page_lists_what_is_public_and_nothing_else() -> None:
+    page = (ROOT / "docs" / "python.md").read_text()
+    rows = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \|", page, flags=re.MULTILINE)
+    listed = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+    assert sorted(listed) == sorted(dise_core.__all__)
