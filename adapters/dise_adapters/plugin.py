@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dise_adapters.engines import TransformersBackend, VllmBackend
+from dise_adapters.embedded import CountdownPredictor
 from dise_adapters.families.a2d import A2D_QWEN3
 from dise_adapters.families.causal import CAUSAL
-from dise_adapters.families.countdown import CountdownPredictor
 from dise_adapters.families.dream import DREAM
 from dise_adapters.families.llada import LLADA
+from dise_adapters.local.engine import TransformersBackend
 from dise_adapters.predictor import predictor_of
 from dise_adapters.vllm.canvas import VllmCanvasPredictor
+from dise_adapters.vllm.engine import VllmBackend
 from dise_adapters.vllm.server import VllmServerPredictor
 from dise_core import MaskPredictor, hookimpl
 from dise_core.backend import Backends

@@ -10,8 +10,7 @@ from dise_adapters.checkpoint.config import token_ids
 from dise_adapters.checkpoint.hub import config_if_any, is_gguf, model_folder, read_config
 from dise_adapters.checkpoint.special import special_tokens
 from dise_adapters.checkpoint.tokenizer import FastTokenizer
-from dise_adapters.engines import Checkpoint
-from dise_adapters.families.family import Family, Fields, architectures
+from dise_adapters.families.family import Checkpoint, Family, Fields, architectures
 from dise_adapters.families.not_covered import not_covered
 from dise_core.backend import Reader
 from dise_core.errors import CheckpointError, InputError, ModelError

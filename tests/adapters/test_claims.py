@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dise_adapters.checkpoint.hub import config_if_any, read_config
-from dise_adapters.families.countdown import CountdownPredictor
+from dise_adapters.embedded import CountdownPredictor
 from dise_adapters.vllm.canvas import VllmCanvasPredictor
 from dise_adapters.vllm.server import VllmServerPredictor
 from dise_core import LLM, InputError

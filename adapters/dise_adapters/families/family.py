@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from dise_core.model import BIDIRECTIONAL, Attention, Causal
@@ -69,6 +70,20 @@ class Family:
         if self.translate is None:
             return None
         return self.translate(fields, where) | {"is_causal": isinstance(self.attention, Causal)}
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What an engine opens.
+
+    folder: with config.json and weights in safetensors, or the GGUF file of that name. settings:
+    the fields of the model class's configuration; None where transformers reads config.json.
+    """
+
+    family: Family
+    folder: Path
+    settings: Settings | None = None
+    gguf_file: str | None = None
 
 
 def architectures(fields: Fields) -> list[str]:

@@ -26,7 +26,7 @@ from dise_core.model import Causal
 from dise_core.params import EngineConfig
 
 if TYPE_CHECKING:
-    from dise_adapters.engines import Checkpoint
+    from dise_adapters.families.family import Checkpoint
 
 PROBE = (0, 1, 2, 3)
 """Token ids on which the two ways to a model's logits are compared."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from dise_adapters.engines import Checkpoint
+from dise_adapters.families.family import Checkpoint
 from dise_adapters.vllm.own_tokens import OwnLogProbs, read_own_tokens
 from dise_adapters.vllm.wire import Question, Vector, read_texts
 from dise_core.backend import Reader

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dise_adapters.families.countdown import CountdownPredictor
+from dise_adapters.embedded import CountdownPredictor
 from dise_app.evaluation import questions
 from dise_app.evaluation.experiments import Lengths, Sampled
 from dise_app.evaluation.questions import DATASETS, Question, Questions

@@ -1,0 +1,18 @@
+"""The engine `transformers`."""
+
+from __future__ import annotations
+
+from dise_adapters.families.family import Checkpoint
+from dise_core.backend import Backend, Reader
+from dise_core.params import EngineConfig
+
+
+class TransformersBackend(Backend[Checkpoint]):
+    """Runs models in this process, on the weights that transformers loads."""
+
+    @classmethod
+    def open(cls, checkpoint: Checkpoint, config: EngineConfig) -> Reader:
+        """Return a reader of the checkpoint. Raises ModelError if it cannot be loaded."""
+        from dise_adapters.local.loading import load_reader
+
+        return load_reader(checkpoint, config)
