@@ -5,19 +5,20 @@ in, and JSON for people.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from dise_core.errors import InputError
+from dise_core.records import Fields, Record
 
 
-def settings(pairs: Iterable[str]) -> dict[str, Any]:
+def settings(pairs: Iterable[str]) -> Record:
     """Return the settings of KEY=VALUE pairs, values read as JSON where they are JSON.
 
     Raises InputError for other texts, and for a key that is given twice.
     """
-    found: dict[str, Any] = {}
+    found: Record = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not key or not equals:
@@ -44,7 +45,7 @@ def whole_lines(path: Path) -> list[bytes]:
     return kept.split(b"\n")[:-1]
 
 
-def write_json(path: Path, record: Mapping[str, Any]) -> None:
+def write_json(path: Path, record: Fields) -> None:
     """Write a record as indented JSON in UTF-8. Raises OSError where the file cannot be written."""
     path.write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 

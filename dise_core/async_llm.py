@@ -13,10 +13,22 @@ from dise_core.canvas import Canvases, CanvasUpdate
 from dise_core.catalog import Catalog
 from dise_core.engine import AsyncEngine, Engine, Outcome
 from dise_core.errors import DiseError
-from dise_core.llm import LLM, is_one, rankings, request_plan
+from dise_core.llm import (
+    LLM,
+    Chat,
+    Choices,
+    Given,
+    Sampling,
+    Scoring,
+    TextLists,
+    Texts,
+    is_one,
+    rankings,
+    request_plan,
+)
 from dise_core.model import MaskPredictor
 from dise_core.outputs import RequestOutput
-from dise_core.params import EngineOptions, SamplingParams, ScoringParams
+from dise_core.params import EngineOptions, SamplingParams
 from dise_core.planner import Planner
 from dise_core.prompts import Message, Prompt
 from dise_core.reading import Plan, Read
@@ -62,11 +74,7 @@ class AsyncLLM:
         self.planner: Planner = llm.planner
 
     async def generate(
-        self,
-        prompts: Prompt | Sequence[Prompt],
-        params: SamplingParams | Sequence[SamplingParams] | None = None,
-        *,
-        chat: bool | None = None,
+        self, prompts: Given, params: Sampling = None, *, chat: Chat = None
     ) -> list[RequestOutput]:
         """Return the responses to each prompt, as LLM.generate."""
         return await self._all(self.planner.generations(prompts, params, chat))
@@ -80,43 +88,23 @@ class AsyncLLM:
         return await self._all(self.planner.conversations(conversations, params))
 
     async def score(
-        self,
-        prompts: Prompt | Sequence[Prompt],
-        responses: Prompt | Sequence[Prompt],
-        params: ScoringParams | None = None,
-        *,
-        chat: bool | None = None,
+        self, prompts: Given, responses: Given, params: Scoring = None, *, chat: Chat = None
     ) -> list[RequestOutput]:
         """Return the score of each response, as LLM.score."""
         return await self._all(self.planner.scores(prompts, responses, params, chat))
 
     @overload
     async def rank(  # type: ignore[overload-overlap]
-        self,
-        prompts: Prompt,
-        candidates: Sequence[Prompt],
-        params: ScoringParams | None = None,
-        *,
-        chat: bool | None = None,
+        self, prompts: Prompt, candidates: Texts, params: Scoring = None, *, chat: Chat = None
     ) -> RequestOutput: ...
 
     @overload
     async def rank(
-        self,
-        prompts: Sequence[Prompt],
-        candidates: Sequence[Sequence[Prompt]],
-        params: ScoringParams | None = None,
-        *,
-        chat: bool | None = None,
+        self, prompts: Texts, candidates: TextLists, params: Scoring = None, *, chat: Chat = None
     ) -> list[RequestOutput]: ...
 
     async def rank(
-        self,
-        prompts: Prompt | Sequence[Prompt],
-        candidates: Sequence[Prompt] | Sequence[Sequence[Prompt]],
-        params: ScoringParams | None = None,
-        *,
-        chat: bool | None = None,
+        self, prompts: Given, candidates: Choices, params: Scoring = None, *, chat: Chat = None
     ) -> RequestOutput | list[RequestOutput]:
         """Return the candidates to one prompt, or to each of several, likeliest first, as
         LLM.rank.
@@ -145,7 +133,7 @@ class AsyncLLM:
         prompt: Prompt | Sequence[Message],
         params: SamplingParams | None = None,
         *,
-        chat: bool | None = None,
+        chat: Chat = None,
     ) -> AsyncGenerator[CanvasUpdate | RequestOutput, None]:
         """Yield what each denoising step commits, and last the answer, as LLM.stream.
 

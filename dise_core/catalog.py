@@ -15,6 +15,7 @@ from dise_core.errors import InputError, UnknownNameError
 from dise_core.interfaces import LengthController, Scorer, Selector, Strategy, UnmaskingPolicy
 from dise_core.model import MaskPredictor
 from dise_core.params import EngineConfig, input_error
+from dise_core.records import Fields
 from dise_core.selection import Union
 
 C = TypeVar("C")
@@ -60,21 +61,17 @@ class Catalog:
         parts = tuple(self._selector(name.strip()) for name in text.split("+"))
         return parts[0] if len(parts) == 1 else Union(parts=parts)
 
-    def scorer(self, name: str, settings: Mapping[str, Any] | None = None) -> Scorer:
+    def scorer(self, name: str, settings: Fields | None = None) -> Scorer:
         """Return the scorer of that name with its settings. Raises InputError for either."""
         return _build("scorer", name, self.scorers, settings or {})
 
-    def length_controller(
-        self, name: str, settings: Mapping[str, Any] | None = None
-    ) -> LengthController:
+    def length_controller(self, name: str, settings: Fields | None = None) -> LengthController:
         """Return the length controller of that name with its settings. Raises InputError for
         either.
         """
         return _build("length controller", name, self.length_controllers, settings or {})
 
-    def unmasking_policy(
-        self, name: str, settings: Mapping[str, Any] | None = None
-    ) -> UnmaskingPolicy:
+    def unmasking_policy(self, name: str, settings: Fields | None = None) -> UnmaskingPolicy:
         """Return the unmasking policy of that name with its settings; _ may stand for -, as LLaDA
         writes it. Raises InputError for either.
         """
@@ -112,7 +109,7 @@ class Catalog:
         return _build("selector", name, self.selectors, {})
 
 
-def _build(kind: str, name: str, entries: Mapping[str, Entry[S]], settings: Mapping[str, Any]) -> S:
+def _build(kind: str, name: str, entries: Mapping[str, Entry[S]], settings: Fields) -> S:
     if name not in entries:
         raise UnknownNameError(kind, name, entries)
     try:

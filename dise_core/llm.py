@@ -20,6 +20,19 @@ from dise_core.prompts import Message, Prompt
 from dise_core.reading import Plan
 from dise_core.threads import choose_threads
 
+Texts = Sequence[Prompt]
+TextLists = Sequence[Texts]
+Choices = Texts | TextLists
+Given = Prompt | Texts
+"""One prompt, or several."""
+
+Sampling = SamplingParams | Sequence[SamplingParams] | None
+"""Settings for all prompts, or one for each; None for the defaults."""
+
+Scoring = ScoringParams | None
+Chat = bool | None
+"""Whether a text goes through the model's chat template; None: where it has one."""
+
 THE_MODELS_OWN = ("revision", "adapter", "mask_token_id", "block_size")
 """Options that describe the model, and not its judge."""
 
@@ -61,11 +74,7 @@ class LLM:
         self.engine = Engine(predictors, self.config)
 
     def generate(
-        self,
-        prompts: Prompt | Sequence[Prompt],
-        params: SamplingParams | Sequence[SamplingParams] | None = None,
-        *,
-        chat: bool | None = None,
+        self, prompts: Given, params: Sampling = None, *, chat: Chat = None
     ) -> list[RequestOutput]:
         """Return the responses to each prompt, a text or token ids, in order; params are for all,
         or one for each.
@@ -86,12 +95,7 @@ class LLM:
         return self._all(self.planner.conversations(conversations, params))
 
     def score(
-        self,
-        prompts: Prompt | Sequence[Prompt],
-        responses: Prompt | Sequence[Prompt],
-        params: ScoringParams | None = None,
-        *,
-        chat: bool | None = None,
+        self, prompts: Given, responses: Given, params: Scoring = None, *, chat: Chat = None
     ) -> list[RequestOutput]:
         """Return the score of each response given its prompt, in order; one output for each, its
         finish_reason None.
@@ -103,31 +107,16 @@ class LLM:
 
     @overload
     def rank(  # type: ignore[overload-overlap]
-        self,
-        prompts: Prompt,
-        candidates: Sequence[Prompt],
-        params: ScoringParams | None = None,
-        *,
-        chat: bool | None = None,
+        self, prompts: Prompt, candidates: Texts, params: Scoring = None, *, chat: Chat = None
     ) -> RequestOutput: ...
 
     @overload
     def rank(
-        self,
-        prompts: Sequence[Prompt],
-        candidates: Sequence[Sequence[Prompt]],
-        params: ScoringParams | None = None,
-        *,
-        chat: bool | None = None,
+        self, prompts: Texts, candidates: TextLists, params: Scoring = None, *, chat: Chat = None
     ) -> list[RequestOutput]: ...
 
     def rank(
-        self,
-        prompts: Prompt | Sequence[Prompt],
-        candidates: Sequence[Prompt] | Sequence[Sequence[Prompt]],
-        params: ScoringParams | None = None,
-        *,
-        chat: bool | None = None,
+        self, prompts: Given, candidates: Choices, params: Scoring = None, *, chat: Chat = None
     ) -> RequestOutput | list[RequestOutput]:
         """Return the candidate responses to one prompt, likeliest first, or to each of several
         prompts its own in a list; each output's `index` is the candidate's place in the argument.
@@ -143,7 +132,7 @@ class LLM:
         prompt: Prompt | Sequence[Message],
         params: SamplingParams | None = None,
         *,
-        chat: bool | None = None,
+        chat: Chat = None,
     ) -> Generator[CanvasUpdate | RequestOutput, None, None]:
         """Yield what each denoising step commits, and last the answer to a prompt or, where it is a
         list of messages, to a conversation. Raises what `generate` raises.
@@ -186,10 +175,7 @@ class LLM:
 
 
 def request_plan(
-    planner: Planner,
-    prompt: Prompt | Sequence[Message],
-    params: SamplingParams | None,
-    chat: bool | None,
+    planner: Planner, prompt: Prompt | Sequence[Message], params: SamplingParams | None, chat: Chat
 ) -> Plan[RequestOutput]:
     """Return the plan of a prompt, or of a conversation where it is a list of messages."""
     if not isinstance(prompt, str) and any(isinstance(item, Mapping) for item in prompt):
@@ -198,11 +184,7 @@ def request_plan(
 
 
 def rankings(
-    planner: Planner,
-    prompts: Prompt | Sequence[Prompt],
-    candidates: Sequence[Prompt] | Sequence[Sequence[Prompt]],
-    params: ScoringParams | None,
-    chat: bool | None,
+    planner: Planner, prompts: Given, candidates: Choices, params: Scoring, chat: Chat
 ) -> list[Plan[RequestOutput]]:
     """Return the plans of one prompt with its candidates, or of several, each with its own.
 
@@ -219,6 +201,6 @@ def rankings(
     return [planner.rank(prompt, its, params or ScoringParams(), chat) for prompt, its in pairs]
 
 
-def is_one(prompts: Prompt | Sequence[Prompt]) -> bool:
+def is_one(prompts: Given) -> bool:
     """Return whether it is one prompt: a text, or token ids, none of them too."""
     return isinstance(prompts, str) or all(isinstance(item, Integral) for item in prompts)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from dise_core.arrays import Ids, LogProbs
+from dise_core.records import Record
 from dise_core.sequence import TokenSequence
 
 
@@ -49,7 +50,7 @@ class Score:
         """What candidates are ranked by: the log-likelihood where there is one, else the value."""
         return self.value if self.log_likelihood is None else self.log_likelihood
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Record:
         """Return the JSON form; numbers that are not finite become null."""
         record = {
             "value": _json_number(self.value),
@@ -124,9 +125,9 @@ class Token(NamedTuple):
     top_logprobs: tuple[tuple[int, float], ...] = ()
     top_texts: tuple[str, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Record:
         """Return the JSON form; -inf becomes null."""
-        record: dict[str, Any] = {
+        record: Record = {
             "id": self.id,
             "text": self.text,
             "logprob": _json_number(self.logprob),
@@ -162,9 +163,9 @@ class CompletionOutput:
     trace: tuple[LengthStep, ...] = ()
     stopped_by: str | None = None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Record:
         """Return the JSON form; a score of -inf becomes null."""
-        record: dict[str, Any] = {
+        record: Record = {
             "index": self.index,
             "text": self.text,
             "token_ids": list(self.token_ids),
@@ -223,7 +224,7 @@ class RequestOutput:
     """Whether some answer that the writing asked for was not that of a pass over the whole text."""
 
     @property
-    def approximation(self) -> dict[str, Any]:
+    def approximation(self) -> Record:
         """What the JSON form says of texts that were to be written with a cache; nothing of any
         other.
         """
@@ -233,7 +234,7 @@ class RequestOutput:
             else {"cache": self.cache, "is_approximate": self.is_approximate}
         )
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Record:
         """Return the JSON form that the command and the server print."""
         computed = (
             {} if self.cache == "none" else {"nfe_computed": round(self.usage.nfe_computed, 2)}

@@ -4,14 +4,15 @@ LLaDA's.
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self, TypedDict
+from typing import Literal, Self, TypedDict
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from dise_core.errors import InputError
 from dise_core.reading import CacheKind
+from dise_core.records import Record
 
-Settings = dict[str, Any]
+Settings = Record
 """Settings of a strategy, by the names of its fields."""
 
 

@@ -18,6 +18,7 @@ from dise_core.catalog import OWN_DISTRIBUTION, Catalog, Entry
 from dise_core.errors import PluginError
 from dise_core.interfaces import LengthController, Scorer, Selector, UnmaskingPolicy
 from dise_core.model import MaskPredictor
+from dise_core.records import Fields
 
 HOOKS: Mapping[str, type[object]] = {
     "dise_selectors": Selector,
@@ -165,7 +166,7 @@ def _add(additions: Found, found: Found) -> None:
         found[hook] |= entries
 
 
-def _call(implementation: pluggy.HookImpl, hook: str) -> Mapping[str, Any]:
+def _call(implementation: pluggy.HookImpl, hook: str) -> Fields:
     plugin = implementation.plugin_name
     try:
         classes = implementation.function()

@@ -10,7 +10,7 @@ from dise_adapters.checkpoint.config import token_ids
 from dise_adapters.checkpoint.hub import config_if_any, is_gguf, model_folder, read_config
 from dise_adapters.checkpoint.special import special_tokens
 from dise_adapters.checkpoint.tokenizer import FastTokenizer
-from dise_adapters.families.family import Checkpoint, Family, Fields, architectures
+from dise_adapters.families.family import Checkpoint, Family, architectures
 from dise_adapters.families.not_covered import not_covered
 from dise_core.backend import Reader
 from dise_core.errors import CheckpointError, InputError, ModelError
@@ -18,6 +18,7 @@ from dise_core.model import Causal, MaskPredictor, ModelInfo
 from dise_core.params import EngineConfig
 from dise_core.plugins import installed_catalog
 from dise_core.reading import Read, Reading
+from dise_core.records import Fields, Record
 from dise_core.sequence import SpecialTokens
 
 
@@ -138,7 +139,7 @@ def _size(fields: Fields, field: str, name: str) -> int:
     return value
 
 
-def _transformers_fields(folder: Path, name: str, gguf_file: str | None) -> dict[str, Any]:
+def _transformers_fields(folder: Path, name: str, gguf_file: str | None) -> Record:
     """Return the configuration as transformers reads it, from config.json or a GGUF file."""
     from transformers import AutoConfig
 

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from dise_app.evaluation.experiments import Experiment, what_fits
-from dise_app.evaluation.journal import Record
 from dise_app.evaluation.questions import Question
 from dise_core import (
     Distribution,
+    Floats,
     Plan,
     Read,
+    Reading,
     SamplingParams,
     Score,
     ScoringParams,
@@ -26,6 +27,7 @@ from dise_core import (
 )
 from dise_core.arrays import Ids, Mask
 from dise_core.noise import Noise
+from dise_core.records import Record
 from dise_strategies.scorers.dise import DiSE
 
 NUM_SHOWN = 8
@@ -43,7 +45,7 @@ class Probe(Experiment):
     seed: int = 0
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Record:
         """The sampling and the seed."""
         return {
             "params": self.params.model_dump(mode="json"),
@@ -176,7 +178,7 @@ class Distances(Probe):
             "top": {name: self._shown(readings[2 * i + 1]) for i, name in enumerate(variants)},
         }
 
-    def _shown(self, reading: Any) -> list[Any]:
+    def _shown(self, reading: Reading) -> list[list[object]]:
         names = [
             self.llm.predictor.tokenizer.token_text(int(token)) for token in reading.token_ids[0]
         ]
@@ -231,7 +233,7 @@ class _These(Selector):
         return sequence.mask_of(list(self.positions))
 
 
-def jensen_shannon(p: Any, q: Any) -> float:
+def jensen_shannon(p: Floats, q: Floats) -> float:
     """Return the Jensen-Shannon divergence of two distributions [V], in nats: 0 to log 2."""
     from scipy.special import rel_entr
 
@@ -239,7 +241,7 @@ def jensen_shannon(p: Any, q: Any) -> float:
     return float((rel_entr(p, middle).sum() + rel_entr(q, middle).sum()) / 2)
 
 
-def wasserstein(p: Any, q: Any) -> float:
+def wasserstein(p: Floats, q: Floats) -> float:
     """Return the Wasserstein distance of two distributions [V] over token ids, as a share of the
     vocabulary.
     """

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from dise_app.analysis.probes import Coherence, Distances, Ranks
 from dise_app.evaluation.experiments import Sampled
-from dise_app.evaluation.journal import Record
 from dise_app.evaluation.metrics import auroc, auroc_per_question, best_of
 from dise_app.evaluation.plots import COLOURS, forest, histograms
 from dise_app.evaluation.results import table_of, uncertainty
 from dise_app.evaluation.writing import number, save, table, write
+from dise_core.records import Record
 
 PAIRS = ("true-mask", "random-mask", "true-random")
 
@@ -67,7 +66,7 @@ def ranks(experiment: Ranks, records: Sequence[Record], output: Path) -> None:
 def distances(experiment: Distances, records: Sequence[Record], output: Path) -> None:
     """Write how far apart the predictions for true, mask and random token are."""
     trials = [trial for record in records for trial in record["distances"]]
-    figures: dict[str, Any] = {"num_trials": len(trials)}
+    figures: Record = {"num_trials": len(trials)}
     figure = Figure(figsize=(9, 4), layout="constrained")
     for axes, (kind, title) in zip(
         figure.subplots(1, 2),

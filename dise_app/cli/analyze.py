@@ -10,6 +10,7 @@ import typer
 from dise_app import doors
 from dise_app.cli import evaluate, options
 from dise_core.params import SamplingParams
+from dise_core.records import Record
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -75,7 +76,7 @@ def probe(name: str, about: str) -> options.Verb:
         params = SamplingParams(**parts.sampling, logprobs=None)
         loaded = evaluate.load_questions(parts.data, params.seed or 0)
         llm = load(parts.models, parts.engine)
-        kinds: dict[str, Any] = {
+        kinds: Record = {
             "ranks": probes.Ranks,
             "distances": probes.Distances,
             "coherence": probes.Coherence,

@@ -4,18 +4,18 @@ answers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from dise_core.errors import InputError
 from dise_core.llm import LLM
 from dise_core.outputs import RequestOutput
 from dise_core.reading import Plan
+from dise_core.records import Fields, Record
 
-Records = list[dict[str, Any]]
+Records = list[Record]
 
 
-def load(models: Mapping[str, Any], engine: Mapping[str, Any]) -> LLM:
+def load(models: Fields, engine: Fields) -> LLM:
     """Return the loaded model, which stays until the process ends."""
     from dise_app.cli.memory import settled
 
@@ -25,8 +25,8 @@ def load(models: Mapping[str, Any], engine: Mapping[str, Any]) -> LLM:
 def answer(
     llm: LLM,
     records: Records,
-    files: Mapping[str, Any],
-    plan_of: Callable[[dict[str, Any]], Plan[RequestOutput]],
+    files: Fields,
+    plan_of: Callable[[Record], Plan[RequestOutput]],
     as_json: bool,
     shows_seed: bool = False,
 ) -> None:
@@ -39,7 +39,7 @@ def answer(
         render.show(llm, records, plan_of, as_json, shows_seed)
 
 
-def refuse_both_or_neither(given: object, files: Mapping[str, Any], what: str) -> None:
+def refuse_both_or_neither(given: object, files: Fields, what: str) -> None:
     """Raise InputError unless either requests or a file of them are given."""
     if bool(given) == (files["input"] is not None):
         raise InputError(f"give either {what} or --input FILE")

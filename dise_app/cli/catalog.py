@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dise_app.cli import options
+from dise_core.records import Record
 
 KINDS = {
     "selector": "selectors",
@@ -17,7 +18,7 @@ KINDS = {
     "engine": "engines",
 }
 
-Rows = list[dict[str, Any]]
+Rows = list[Record]
 
 
 @options.verb()

@@ -6,16 +6,23 @@ import functools
 import importlib
 import itertools
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dise_app import doors
 from dise_app.cli import options
 from dise_core.params import SamplingParams, Scoring
+from dise_core.records import Fields, Record
+
+if TYPE_CHECKING:
+    from dise_app.evaluation.experiments import Experiment
+    from dise_app.evaluation.questions import Questions
+    from dise_app.evaluation.scoring import Contenders
+    from dise_core import LLM
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -110,7 +117,7 @@ Grading = Annotated[
 ]
 
 
-def load_questions(data: Mapping[str, Any], seed: int) -> Any:
+def load_questions(data: Fields, seed: int) -> Questions:
     """Return the questions that the options in DATA name. seed: of those that are drawn."""
     from dise_app.evaluation import questions
 
@@ -119,7 +126,7 @@ def load_questions(data: Mapping[str, Any], seed: int) -> Any:
     return questions.load(*given, chat=data["chat"])
 
 
-def load_scored(parts: options.Parts, scores: Sequence[str]) -> tuple[Any, Any]:
+def load_scored(parts: options.Parts, scores: Sequence[str]) -> tuple[LLM, Contenders]:
     """Return the loaded model and the scorers of these specifications."""
     from dise_app.cli.answer import load
     from dise_app.evaluation.scoring import Contenders
@@ -273,7 +280,7 @@ def length(
     loaded = load_questions(parts.data, parts.sampling["seed"] or 0)
     llm = load(parts.models, parts.engine)
     params = functools.partial(SamplingParams, **parts.sampling, logprobs=None)
-    variants: dict[str, Any] = {}
+    variants: Record = {}
     for base in base_length or fitting_bases(llm, loaded, max_iterations):
         for fixed in (base, base + max_iterations):
             variants.setdefault(f"fixed, {fixed}", params(max_tokens=fixed))
@@ -289,7 +296,7 @@ def length(
     )
 
 
-def fitting_bases(llm: Any, loaded: Any, max_iterations: int) -> tuple[int, ...]:
+def fitting_bases(llm: LLM, loaded: Questions, max_iterations: int) -> tuple[int, ...]:
     """Return the base lengths of the paper that the model has room for, and say on standard error
     which are left out.
 
@@ -313,7 +320,7 @@ def fitting_bases(llm: Any, loaded: Any, max_iterations: int) -> tuple[int, ...]
     return fitting or BASES
 
 
-def finish(experiment: Any, output: Path, write: Callable[..., None], as_json: bool) -> None:
+def finish(experiment: Experiment, output: Path, write: Callable[..., None], as_json: bool) -> None:
     """Run the experiment with a progress bar, write its report, and print it."""
     from dise_app.cli.progress import progress_bar
     from dise_app.evaluation.run import run

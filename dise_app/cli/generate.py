@@ -8,9 +8,11 @@ import typer
 
 from dise_app.cli import options
 from dise_core.params import SamplingParams
+from dise_core.records import Record
 
 
 @options.verb(
+    shared=options.SHARED,
     files=options.FILES,
     models=options.MODELS,
     sampling=options.Fields(SamplingParams),
@@ -20,9 +22,6 @@ def generate(
     prompts: Annotated[
         list[str] | None, typer.Argument(help="Prompts; or give --input.", metavar="PROMPT...")
     ] = None,
-    chat: options.Chat = None,
-    samples: options.Samples = None,
-    as_json: options.Json = False,
     *,
     parts: options.Parts,
 ) -> None:
@@ -34,12 +33,21 @@ def generate(
     refuse_both_or_neither(prompts, parts.files, "prompts")
     if {"steps", "tokens_per_step"} <= set(parts.sampling):
         raise InputError("give either --steps or --tokens-per-step")
-    params = SamplingParams(**options.with_samples(parts.sampling, samples))
+    params = SamplingParams(**options.with_samples(parts.sampling, parts.shared["samples"]))
     llm = load(parts.models, parts.engine)
     policy = llm.catalog.unmasking_policy(params.unmasking, params.unmasking_settings)
 
-    def plan_of(record: dict[str, Any]) -> Any:
-        return llm.planner.generate(jsonl.text_or_ids(record, "prompt"), params, chat)
+    def plan_of(record: Record) -> Any:
+        return llm.planner.generate(
+            jsonl.text_or_ids(record, "prompt"), params, parts.shared["chat"]
+        )
 
-    records: list[dict[str, Any]] = [{"prompt": prompt} for prompt in prompts or []]
-    answer(llm, records, parts.files, plan_of, as_json, params.temperature > 0 or policy.is_random)
+    records: list[Record] = [{"prompt": prompt} for prompt in prompts or []]
+    answer(
+        llm,
+        records,
+        parts.files,
+        plan_of,
+        parts.shared["as_json"],
+        params.temperature > 0 or policy.is_random,
+    )

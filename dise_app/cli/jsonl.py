@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 import typer
 
@@ -20,12 +20,13 @@ from dise_core.errors import InputError
 from dise_core.llm import LLM
 from dise_core.outputs import RequestOutput
 from dise_core.reading import Plan
+from dise_core.records import Record
 
 STANDARD = Path("-")
 
 Answer = Outcome[RequestOutput]
 
-PlanOf = Callable[[dict[str, Any]], Plan[RequestOutput]]
+PlanOf = Callable[[Record], Plan[RequestOutput]]
 """What to do with one record."""
 
 
@@ -34,7 +35,7 @@ class Line:
     """One line of the input: its number, from 1, and what it holds, or why it holds nothing."""
 
     number: int
-    record: dict[str, Any]
+    record: Record
     problem: str | None = None
 
 
@@ -89,7 +90,7 @@ def complete(llm: LLM, lines: list[Line], output: Path, plan_of: PlanOf, resume:
     return num_failed
 
 
-def text_or_ids(record: dict[str, Any], field: str) -> str | list[int]:
+def text_or_ids(record: Record, field: str) -> str | list[int]:
     """Return record[field], a text, or record[field_ids], token ids. Raises InputError unless
     exactly one is there.
     """
@@ -105,7 +106,7 @@ def text_or_ids(record: dict[str, Any], field: str) -> str | list[int]:
     return text
 
 
-def optional_text_or_ids(record: dict[str, Any], field: str) -> str | list[int]:
+def optional_text_or_ids(record: Record, field: str) -> str | list[int]:
     """Return the same, or an empty text where neither is there."""
     if record.get(field) is None and record.get(f"{field}_ids") is None:
         return ""

@@ -17,6 +17,7 @@ from pydantic.fields import FieldInfo
 
 from dise_app.texts import settings
 from dise_core.params import EngineConfig, Params, ScoringParams, Settings
+from dise_core.records import Record
 
 Option = tuple[Any, Any]
 """The type of an option, annotated for typer, and its default; inspect.Parameter.empty asks for
@@ -39,7 +40,7 @@ class Table(ABC):
     options: Mapping[str, Option]
 
     @abstractmethod
-    def read(self, values: Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:
+    def read(self, values: Mapping[str, Any], given: Collection[str]) -> Record:
         """Return what the verb gets. values: of all its options; given: those that the
         user named.
         """
@@ -51,7 +52,7 @@ class Own(Table):
     def __init__(self, **options: Option) -> None:
         self.options = options
 
-    def read(self, values: Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:  # noqa: ARG002
+    def read(self, values: Mapping[str, Any], given: Collection[str]) -> Record:  # noqa: ARG002
         """Return the values as they are."""
         return {name: values[name] for name in self.options}
 
@@ -74,7 +75,7 @@ class Fields(Table):
             _flag(name): self._option(name, field) for name, field in self._fields.items()
         }
 
-    def read(self, values: Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:
+    def read(self, values: Mapping[str, Any], given: Collection[str]) -> Record:
         """Return the fields that the user named, and this table's own defaults for the others."""
         named = {
             name: settings(values[_flag(name)] or [])
@@ -95,7 +96,7 @@ class Fields(Table):
             "--" + _flag(name).replace("_", "-"),
             " ".join((field.description or "").split()),
         )
-        more: dict[str, Any] = {}
+        more: Record = {}
         if isinstance(default, list):
             kind = list[get_args(kind)[0]] if get_origin(kind) is tuple else list[str]  # type: ignore[misc]
             more["metavar"] = (
@@ -206,6 +207,9 @@ JUDGE = (
     None,
 )
 
+SHARED = Own(chat=(Chat, None), samples=(Samples, None), as_json=(Json, False))
+"""What generate, score and rank have each for themselves."""
+
 FILES = Own(
     input=(
         Annotated[Path | None, typer.Option(help="JSON lines to read; - is standard input.")],
@@ -239,11 +243,13 @@ MODELS = Own(model=MODEL_NAME, judge=JUDGE)
 ENGINE = Fields(EngineConfig)
 """How models are loaded and run."""
 
-scoring_verb = verb(files=FILES, models=MODELS, scoring=Fields(ScoringParams), engine=ENGINE)
+scoring_verb = verb(
+    shared=SHARED, files=FILES, models=MODELS, scoring=Fields(ScoringParams), engine=ENGINE
+)
 """What score and rank share."""
 
 
-def with_samples(params: dict[str, Any], samples: int | None) -> dict[str, Any]:
+def with_samples(params: Record, samples: int | None) -> Record:
     """Return the params with Monte Carlo samples among the scorer's settings. Raises InputError
     where both name them.
     """

@@ -8,6 +8,7 @@ import typer
 
 from dise_app.cli import options
 from dise_core.params import ScoringParams
+from dise_core.records import Record
 
 
 @options.scoring_verb
@@ -17,9 +18,6 @@ def rank(
         typer.Argument(help="Candidate answers; or give --input.", metavar="CANDIDATE..."),
     ] = None,
     prompt: Annotated[str | None, typer.Option(help="The prompt that they answer.")] = None,
-    chat: options.Chat = None,
-    samples: options.Samples = None,
-    as_json: options.Json = False,
     *,
     parts: options.Parts,
 ) -> None:
@@ -33,10 +31,10 @@ def rank(
     from dise_core import InputError
 
     refuse_both_or_neither(candidates, parts.files, "candidates (with --prompt)")
-    params = ScoringParams(**options.with_samples(parts.scoring, samples))
+    params = ScoringParams(**options.with_samples(parts.scoring, parts.shared["samples"]))
     llm = load(parts.models, parts.engine)
 
-    def plan_of(record: dict[str, Any]) -> Any:
+    def plan_of(record: Record) -> Any:
         given = record.get("candidates")
         if not isinstance(given, list) or not given:
             raise InputError('needs "candidates", a list of texts or of token ids', "candidates")
@@ -46,6 +44,14 @@ def rank(
             )
             for c in given
         ]
-        return llm.planner.rank(jsonl.optional_text_or_ids(record, "prompt"), each, params, chat)
+        return llm.planner.rank(
+            jsonl.optional_text_or_ids(record, "prompt"), each, params, parts.shared["chat"]
+        )
 
-    answer(llm, [{"prompt": prompt, "candidates": candidates}], parts.files, plan_of, as_json)
+    answer(
+        llm,
+        [{"prompt": prompt, "candidates": candidates}],
+        parts.files,
+        plan_of,
+        parts.shared["as_json"],
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
@@ -13,6 +13,7 @@ from rich.text import Text
 
 from dise_core.outputs import CompletionOutput, RequestOutput
 from dise_core.reading import Plan
+from dise_core.records import Record
 
 if TYPE_CHECKING:
     from dise_core.llm import LLM
@@ -23,8 +24,8 @@ SHADES = ((0.9, "green"), (0.5, "yellow"), (0.1, "dark_orange"), (0.0, "red"))
 
 def show(
     llm: LLM,
-    records: Sequence[dict[str, Any]],
-    plan_of: Callable[[dict[str, Any]], Plan[RequestOutput]],
+    records: Sequence[Record],
+    plan_of: Callable[[Record], Plan[RequestOutput]],
     as_json: bool,
     shows_seed: bool = False,
 ) -> None:

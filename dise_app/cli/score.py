@@ -8,6 +8,7 @@ import typer
 
 from dise_app.cli import options
 from dise_core.params import ScoringParams
+from dise_core.records import Record
 
 
 @options.scoring_verb
@@ -18,9 +19,6 @@ def score(
     response: Annotated[
         str | None, typer.Option(help="The response to score; or give --input.")
     ] = None,
-    chat: options.Chat = None,
-    samples: options.Samples = None,
-    as_json: options.Json = False,
     *,
     parts: options.Parts,
 ) -> None:
@@ -33,11 +31,19 @@ def score(
 
     if (response is None) == (parts.files["input"] is None):
         raise InputError("give either --response TEXT (with --prompt) or --input FILE")
-    params = ScoringParams(**options.with_samples(parts.scoring, samples))
+    params = ScoringParams(**options.with_samples(parts.scoring, parts.shared["samples"]))
     llm = load(parts.models, parts.engine)
 
-    def plan_of(record: dict[str, Any]) -> Any:
+    def plan_of(record: Record) -> Any:
         prompt = jsonl.optional_text_or_ids(record, "prompt")
-        return llm.planner.score(prompt, jsonl.text_or_ids(record, "response"), params, chat)
+        return llm.planner.score(
+            prompt, jsonl.text_or_ids(record, "response"), params, parts.shared["chat"]
+        )
 
-    answer(llm, [{"prompt": prompt, "response": response}], parts.files, plan_of, as_json)
+    answer(
+        llm,
+        [{"prompt": prompt, "response": response}],
+        parts.files,
+        plan_of,
+        parts.shared["as_json"],
+    )

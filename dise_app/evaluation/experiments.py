@@ -10,12 +10,12 @@ from functools import cached_property
 from typing import Any
 
 from dise_app.evaluation.graders import Mode
-from dise_app.evaluation.journal import Record
 from dise_app.evaluation.questions import Question, Questions
 from dise_app.evaluation.scoring import Contenders
 from dise_core import LLM, Plan, SamplingParams, ScoringParams, gather
 from dise_core.errors import InputError, TooLongError
 from dise_core.outputs import CompletionOutput
+from dise_core.records import Record
 
 SPECIAL = re.compile(r"<\|[a-z_]+\|>")
 """A special token as texts hold it."""
@@ -48,7 +48,7 @@ class Experiment(ABC):
 
     @property
     @abstractmethod
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Record:
         """What the records depend on beside the model and the data, as JSON."""
 
     @abstractmethod
@@ -131,7 +131,7 @@ class Sampled(Experiment):
         return self.questions.grader(self.mode)
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Record:
         """The sampling and the scorers."""
         return {
             "params": self.params.model_dump(mode="json"),
@@ -193,7 +193,7 @@ class Likelihood(Experiment):
     kind = "likelihood"
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Record:
         """The scorers."""
         return {"scorers": list(self.contenders.labels), "block_length": self.block_length}
 
@@ -250,7 +250,7 @@ class Given(Likelihood):
         return self.questions.grader(self.mode)
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Record:
         """The scorers and the groups."""
         return super().settings | {"by": self.by}
 
@@ -312,7 +312,7 @@ class Lengths(Experiment):
         return self.questions.grader(self.mode)
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Record:
         """The controllers."""
         return {name: params.model_dump(mode="json") for name, params in self.variants.items()}
 

@@ -6,20 +6,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from dise_app.texts import whole_lines
 from dise_core.errors import InputError
-
-Record = dict[str, Any]
+from dise_core.records import Fields, Record
 
 
 class Journal:
     """JSON lines. The first says what the run is; each other one is a finished item, by its id."""
 
-    def __init__(self, path: Path, key: Mapping[str, Any]) -> None:
+    def __init__(self, path: Path, key: Fields) -> None:
         """Open the journal, or begin it. Raises InputError if it is of another run, naming what
         differs.
         """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -13,6 +12,7 @@ from matplotlib.ticker import LogFormatter, ScalarFormatter
 
 from dise_app.evaluation.metrics import Rights, Scores, risk_coverage
 from dise_app.evaluation.writing import save
+from dise_core.records import Fields
 
 mpl.use("agg")
 
@@ -20,7 +20,7 @@ COLOURS = ("#2c5cc5", "#d1495b", "#2e8b57", "#e0912f", "#7b4fb5", "#3aa6b9", "#8
 
 
 def forest(
-    rows: Mapping[str, Mapping[str, Any]],
+    rows: Mapping[str, Fields],
     title: str,
     axis: str,
     path: Path,
@@ -104,9 +104,7 @@ def histograms(tables: Mapping[str, tuple[Scores, Rights]], path: Path) -> None:
     save(figure, path)
 
 
-def cost(
-    rows: Mapping[str, Mapping[str, Any]], group: Callable[[str], str], title: str, path: Path
-) -> None:
+def cost(rows: Mapping[str, Fields], group: Callable[[str], str], title: str, path: Path) -> None:
     """Draw accuracy over forward passes: the rows numbered in the picture and named beside it, one
     colour a group.
     """

@@ -8,7 +8,7 @@ import hashlib
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from random import Random
@@ -16,8 +16,9 @@ from typing import Any, ClassVar
 
 from dise_app.evaluation.graders import CountdownGrader, Grader, MathGrader, Mode, NumberGrader
 from dise_core.errors import InputError, ModelError
+from dise_core.records import Fields, Record
 
-Row = Mapping[str, Any]
+Row = Fields
 
 CALCULATION = re.compile(r"<<[^>]*>>")
 """A calculator's note within a worked answer of GSM8K."""
@@ -57,7 +58,7 @@ class Questions:
         """
         return self.dataset.grader(self.items[0], mode).version
 
-    def graded(self, question: Question, text: str, mode: Mode) -> dict[str, Any]:
+    def graded(self, question: Question, text: str, mode: Mode) -> Record:
         """Return whether a text answers the question rightly, what was read from it, and why."""
         return asdict(self.dataset.grader(question, mode).grade(text))
 

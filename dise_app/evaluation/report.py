@@ -8,8 +8,8 @@ from typing import Any
 
 from dise_app.evaluation import paper, plots, results
 from dise_app.evaluation.experiments import Given, Lengths, Likelihood, Sampled
-from dise_app.evaluation.journal import Record
 from dise_app.evaluation.writing import number, table, with_interval, write
+from dise_core.records import Record
 
 
 def uncertainty(experiment: Sampled, records: Sequence[Record], output: Path) -> None:

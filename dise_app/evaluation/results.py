@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from dise_app.evaluation import metrics
-from dise_app.evaluation.journal import Record
 from dise_app.evaluation.metrics import Rights, Scores
+from dise_core.records import Record
 
-Figures = dict[str, Any]
+Figures = Record
 
 
 def table_of(records: Sequence[Record], label: str) -> tuple[Scores, Rights]:

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from dise_app.evaluation.experiments import Experiment
-from dise_app.evaluation.journal import Journal, Record
+from dise_app.evaluation.journal import Journal
 from dise_app.texts import write_json
+from dise_core.records import Record
 
 PACKAGES = ("dise", "torch", "transformers", "tokenizers", "numpy", "scikit-learn", "matplotlib")
 
@@ -43,7 +44,7 @@ def run(experiment: Experiment, output: Path, advance: Callable[[int], None]) ->
         journal.close()
 
 
-def key_of(experiment: Experiment) -> dict[str, Any]:
+def key_of(experiment: Experiment) -> Record:
     """Return what the records depend on. Two runs of one key give the same records."""
     questions, llm = experiment.questions, experiment.llm
     return {

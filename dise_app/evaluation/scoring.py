@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from dise_app.texts import settings
 from dise_core import Plan, Score, Scorer, Selector, TokenSequence, gather
@@ -13,6 +12,7 @@ from dise_core.cost import count_nfe
 from dise_core.errors import InputError
 from dise_core.planner import Planner
 from dise_core.prompts import Translation
+from dise_core.records import Record
 from dise_core.scoring import SequenceScorer
 
 
@@ -68,7 +68,7 @@ class Contenders:
 
     def score(
         self, text: TokenSequence, translation: Translation | None = None
-    ) -> Plan[dict[str, dict[str, Any]]]:
+    ) -> Plan[dict[str, Record]]:
         """Return a plan of the scores by label, as JSON holds them. Scorers that read the same text
         share its pass.
         """

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from matplotlib.figure import Figure
 
 from dise_app.evaluation.experiments import Experiment
 from dise_app.evaluation.run import key_of
 from dise_app.texts import write_json
+from dise_core.records import Fields
 
 
 def write(
-    output: Path,
-    title: str,
-    experiment: Experiment,
-    figures: Mapping[str, Any],
-    text: Sequence[str],
+    output: Path, title: str, experiment: Experiment, figures: Fields, text: Sequence[str]
 ) -> None:
     """Write results.json, the figures with what they depend on, and report.md: the title, the same
     in a sentence, and the paragraphs of `text`. Raises OSError where the folder takes no file.
@@ -44,7 +40,7 @@ def table(head: str, rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {row} |" for row in (head, *map(" | ".join, (marks, *rows))))
 
 
-def with_interval(row: Mapping[str, Any]) -> str:
+def with_interval(row: Fields) -> str:
     """Return an estimate with its interval, "-" for one that is undefined."""
     if row["value"] is None:
         return "-"

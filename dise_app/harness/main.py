@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+from dise_core.records import Fields
 from dise_core.threads import choose_threads
 
 
@@ -60,7 +60,7 @@ def with_batch_size(arguments: Sequence[str]) -> list[str]:
     return list(arguments)
 
 
-def _yaml(path: str | None) -> Mapping[str, Any]:
+def _yaml(path: str | None) -> Fields:
     """Return what a YAML file sets; nothing where it cannot be read, which lm_eval then says."""
     import yaml
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -24,6 +24,7 @@ from dise_core.noise import drawn_seed
 from dise_core.params import EngineConfig
 from dise_core.plugins import installed_catalog
 from dise_core.reading import Plan, gather
+from dise_core.records import Fields, Record
 
 log = logging.getLogger(__name__)
 
@@ -177,7 +178,7 @@ class DiseLM(LM):  # type: ignore[misc]
         """
         seed, times = self._told_seed(), Counter[str]()
 
-        def plan_of(context: str, asked: Mapping[str, Any]) -> Plan[str]:
+        def plan_of(context: str, asked: Fields) -> Plan[str]:
             params = self._sampling(asked)
             repeat = times[f"{context}\0{asked}"]
             times[f"{context}\0{asked}"] += 1
@@ -188,7 +189,7 @@ class DiseLM(LM):  # type: ignore[misc]
 
         return self._run("generate_until", requests, plan_of, disable_tqdm)
 
-    def get_model_info(self) -> dict[str, Any]:
+    def get_model_info(self) -> Record:
         """Return what the harness writes beside its results: the seed that repeats its answers,
         None where it made none.
         """
@@ -288,7 +289,7 @@ class DiseLM(LM):  # type: ignore[misc]
         kept: list[int] = prompt[max(0, len(prompt) - limit) :].tolist()
         return kept
 
-    def _sampling(self, asked: Mapping[str, Any]) -> SamplingParams:
+    def _sampling(self, asked: Fields) -> SamplingParams:
         """Return the params of an answer: the task's settings before those of the model."""
         stops = asked.get("until") or ()
         settings = {
@@ -305,7 +306,7 @@ class DiseLM(LM):  # type: ignore[misc]
         return SamplingParams(**settings)
 
 
-def _in_our_names(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _in_our_names(settings: Fields) -> Record:
     """Return the settings, those of LLaDA's evaluation by our names. Raises InputError where both
     names are given.
     """
@@ -320,13 +321,11 @@ def _in_our_names(settings: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _engine_options(
-    settings: Mapping[str, Any], device: str, batch_size: int | str | None
-) -> dict[str, Any]:
+def _engine_options(settings: Fields, device: str, batch_size: int | str | None) -> Record:
     """Return the arguments of LLM: those among the settings, and what the harness's own options
     mean.
     """
-    options: dict[str, Any] = {"device": device}
+    options: Record = {"device": device}
     if device.startswith("cuda") and not torch.cuda.is_available():
         log.warning("there is no GPU for device %s; the model runs on the CPU", device)
         options["device"] = "auto"

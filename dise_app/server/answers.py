@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dise_core import CanvasUpdate, CompletionOutput, RequestOutput, Token
+from dise_core.records import Record
 
 LOWEST = -9999.0
 """What stands for a log-probability of minus infinity, which JSON lacks."""
@@ -31,7 +32,7 @@ class Envelope:
         """Whether the answer is a chat completion."""
         return self.kind == "chat.completion"
 
-    def of(self, choices: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+    def of(self, choices: list[Record], **more: Any) -> Record:
         """Return one object with these choices."""
         return {
             "id": self.id,
@@ -42,12 +43,12 @@ class Envelope:
             **more,
         }
 
-    def chunk(self, choices: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+    def chunk(self, choices: list[Record], **more: Any) -> Record:
         """Return one chunk of a stream."""
         record = self.of(choices, **more)
         return record | {"object": "chat.completion.chunk"} if self.is_chat else record
 
-    def whole(self, answers: Sequence[RequestOutput], logprobs: int | None) -> dict[str, Any]:
+    def whole(self, answers: Sequence[RequestOutput], logprobs: int | None) -> Record:
         """Return the answer to all prompts of a request; logprobs: how many likely tokens to show,
         None for no tokens.
         """
@@ -57,22 +58,12 @@ class Envelope:
 
     def _choice(
         self, index: int, output: CompletionOutput, seed: int | None, logprobs: int | None
-    ) -> dict[str, Any]:
-        text = (
-            {"message": {"role": "assistant", "content": output.text}}
-            if self.is_chat
-            else {"text": output.text}
-        )
-        shown = self.logprobs(output) if logprobs is not None else None
-        return {
-            "index": index,
-            **text,
-            "finish_reason": output.finish_reason,
-            "logprobs": shown,
-            "dise": confidence(output, seed),
-        }
+    ) -> Record:
+        message = {"message": {"role": "assistant", "content": output.text}}
+        text = message if self.is_chat else {"text": output.text}
+        return self._ended(index, text, output, seed, logprobs)
 
-    def delta(self, index: int, text: str, is_first: bool = False) -> dict[str, Any]:
+    def delta(self, index: int, text: str, is_first: bool = False) -> Record:
         """Return the choice of a chunk that adds text."""
         if not self.is_chat:
             return {"index": index, "text": text, "finish_reason": None, "logprobs": None}
@@ -86,9 +77,20 @@ class Envelope:
 
     def last(
         self, index: int, output: CompletionOutput, seed: int | None, logprobs: int | None
-    ) -> dict[str, Any]:
+    ) -> Record:
         """Return the choice of the chunk that ends an output."""
-        text: dict[str, Any] = {"delta": {}} if self.is_chat else {"text": ""}
+        text: Record = {"delta": {}} if self.is_chat else {"text": ""}
+        return self._ended(index, text, output, seed, logprobs)
+
+    def _ended(
+        self,
+        index: int,
+        text: Record,
+        output: CompletionOutput,
+        seed: int | None,
+        logprobs: int | None,
+    ) -> Record:
+        """Return a choice whose output is complete; text: what it says of the text itself."""
         shown = self.logprobs(output) if logprobs is not None else None
         return {
             "index": index,
@@ -98,7 +100,7 @@ class Envelope:
             "dise": confidence(output, seed),
         }
 
-    def logprobs(self, output: CompletionOutput) -> dict[str, Any]:
+    def logprobs(self, output: CompletionOutput) -> Record:
         """Return the log-probabilities of the text's tokens, of writing each again given the whole
         text.
         """
@@ -106,7 +108,7 @@ class Envelope:
         return _chat_logprobs(tokens) if self.is_chat else _text_logprobs(tokens)
 
 
-def confidence(output: CompletionOutput, seed: int | None) -> dict[str, Any]:
+def confidence(output: CompletionOutput, seed: int | None) -> Record:
     """Return what no other server gives: the score, each token's log-probability, and the length
     controller's trace.
 
@@ -125,11 +127,11 @@ def usage(answers: Sequence[RequestOutput]) -> dict[str, int]:
     return {"prompt_tokens": prompt, "completion_tokens": written, "total_tokens": prompt + written}
 
 
-def cost(answers: Sequence[RequestOutput]) -> dict[str, Any]:
+def cost(answers: Sequence[RequestOutput]) -> Record:
     """Return the forward passes and the seconds of an answer, and whether a cache made it
     approximate.
     """
-    record: dict[str, Any] = {
+    record: Record = {
         "nfe": sum(answer.usage.nfe for answer in answers),
         "seconds": round(max(answer.usage.seconds for answer in answers), 4),
     }
@@ -144,7 +146,7 @@ def cost(answers: Sequence[RequestOutput]) -> dict[str, Any]:
     return record
 
 
-def canvas(update: CanvasUpdate) -> dict[str, Any]:
+def canvas(update: CanvasUpdate) -> Record:
     """Return one step of a canvas as a chunk's `dise` object holds it."""
     return {
         "index": update.index,
@@ -155,7 +157,7 @@ def canvas(update: CanvasUpdate) -> dict[str, Any]:
     }
 
 
-def _text_logprobs(tokens: Sequence[Token]) -> dict[str, Any]:
+def _text_logprobs(tokens: Sequence[Token]) -> Record:
     offsets, place = [], 0
     for token in tokens:
         offsets.append(place)
@@ -168,7 +170,7 @@ def _text_logprobs(tokens: Sequence[Token]) -> dict[str, Any]:
     }
 
 
-def _chat_logprobs(tokens: Sequence[Token]) -> dict[str, Any]:
+def _chat_logprobs(tokens: Sequence[Token]) -> Record:
     return {
         "content": [
             _entry(token.text, token.logprob)
@@ -178,7 +180,7 @@ def _chat_logprobs(tokens: Sequence[Token]) -> dict[str, Any]:
     }
 
 
-def _entry(text: str, logprob: float | None) -> dict[str, Any]:
+def _entry(text: str, logprob: float | None) -> Record:
     return {"token": text, "logprob": _finite(logprob), "bytes": list(text.encode())}
 
 

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -33,6 +33,7 @@ from dise_app.server.schemas import (
 from dise_app.server.streaming import stream
 from dise_core import AsyncLLM, CanvasUpdate, RequestOutput, SamplingParams
 from dise_core.errors import DiseError
+from dise_core.records import Record
 
 T = TypeVar("T")
 
@@ -173,7 +174,7 @@ def _add_facts(app: FastAPI, service: Service) -> None:
         return FileResponse(PAGE / "index.html", headers={"Content-Security-Policy": POLICY})
 
     @app.get("/health")
-    async def health() -> dict[str, Any]:
+    async def health() -> Record:
         engine = service.llm.engine
         return {
             "status": "ok",
@@ -189,7 +190,7 @@ def _add_facts(app: FastAPI, service: Service) -> None:
         )
 
     @app.get("/v1/models")
-    async def models() -> dict[str, Any]:
+    async def models() -> Record:
         facts = {
             "owned_by": "dise",
             "created": service.started,
@@ -239,9 +240,7 @@ def _add_completions(app: FastAPI, service: Service) -> None:
         )
 
 
-async def _lines(
-    first: dict[str, Any], rest: AsyncGenerator[dict[str, Any], None]
-) -> AsyncIterator[str]:
+async def _lines(first: Record, rest: AsyncGenerator[Record, None]) -> AsyncIterator[str]:
     """Yield server-sent events. An error of a stream that has begun is its last event but one."""
     yield _line(first)
     async with aclosing(rest) as events:
@@ -253,7 +252,7 @@ async def _lines(
     yield "data: [DONE]\n\n"
 
 
-def _line(event: dict[str, Any]) -> str:
+def _line(event: Record) -> str:
     return f"data: {json.dumps(event, ensure_ascii=False, allow_nan=False)}\n\n"
 
 
@@ -261,7 +260,7 @@ def _add_scores(app: FastAPI, service: Service) -> None:
     llm = service.llm
 
     @app.post("/v1/score")
-    async def score(body: ScoreRequest, request: Request) -> dict[str, Any]:
+    async def score(body: ScoreRequest, request: Request) -> Record:
         service.check_model(body.model)
         prompts = [body.prompt] * len(body.responses)
         work = llm.score(prompts, body.responses, body.params, chat=body.chat)
@@ -273,13 +272,13 @@ def _add_scores(app: FastAPI, service: Service) -> None:
         return _listed(data, results)
 
     @app.post("/v1/rank")
-    async def rank(body: RankRequest, request: Request) -> dict[str, Any]:
+    async def rank(body: RankRequest, request: Request) -> Record:
         service.check_model(body.model)
         work = llm.rank([body.prompt], [body.candidates], body.params, chat=body.chat)
         [answer] = await service.run(work, request)
         return _listed(answer.to_dict()["outputs"], [answer])
 
-    def _listed(data: list[dict[str, Any]], results: Sequence[RequestOutput]) -> dict[str, Any]:
+    def _listed(data: list[Record], results: Sequence[RequestOutput]) -> Record:
         return {
             "object": "list",
             "model": service.model,

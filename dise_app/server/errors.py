@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import ValidationError
@@ -11,6 +9,7 @@ from starlette.exceptions import HTTPException
 
 from dise_core.errors import ClosedError, DiseError, InputError, OverloadedError, TooLongError
 from dise_core.params import input_error
+from dise_core.records import Record
 
 STATUSES: tuple[tuple[type[Exception], int, str | None], ...] = (
     (TooLongError, 400, "context_length_exceeded"),
@@ -43,14 +42,14 @@ def answer(error: Exception) -> JSONResponse:
     return JSONResponse(body(error, status, param, code), status, headers=headers)
 
 
-def body(error: Exception, status: int, param: str | None, code: str | None) -> dict[str, Any]:
+def body(error: Exception, status: int, param: str | None, code: str | None) -> Record:
     """Return OpenAI's error object."""
     kinds = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
     kind = kinds.get(status, "invalid_request_error" if status < 500 else "server_error")
     return {"error": {"message": _message(error), "type": kind, "param": param, "code": code}}
 
 
-def in_stream(error: Exception) -> dict[str, Any]:
+def in_stream(error: Exception) -> Record:
     """Return the error object for a stream that has begun, where no status can be sent any more."""
     return body(error, *_facts(error))
 

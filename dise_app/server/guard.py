@@ -9,12 +9,12 @@ import re
 import time
 import uuid
 from collections.abc import MutableMapping
-from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dise_app.server.errors import ServerError, answer
 from dise_app.server.metrics import Metrics
+from dise_core.records import Record
 
 log = logging.getLogger("dise.server")
 
@@ -87,7 +87,7 @@ class Guard:
         path: str = getattr(route, "path", "other")
         self._metrics.requests.labels(path, str(status)).inc()
         self._metrics.latency.labels(path).observe(seconds)
-        record: dict[str, Any] = {
+        record: Record = {
             "id": request_id,
             "method": scope["method"],
             "path": path,

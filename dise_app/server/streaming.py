@@ -7,12 +7,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from dise_app.server import answers
 from dise_app.server.answers import Envelope
 from dise_app.server.schemas import Completion
 from dise_core import CanvasUpdate, RequestOutput, SamplingParams
+from dise_core.records import Record
 
 T = TypeVar("T")
 
@@ -63,7 +64,7 @@ async def stream(
     logprobs: int | None,
     count: Callable[[RequestOutput], None],
     timeout: float,
-) -> AsyncGenerator[dict[str, Any], None]:
+) -> AsyncGenerator[Record, None]:
     """Yield the chunks of one completion. One answer sends its text as it settles; several send
     theirs at the end, when they are ranked. Raises what the events raise, and TimeoutError.
     """
@@ -106,7 +107,7 @@ async def _until(deadline: float, events: AsyncIterator[T]) -> AsyncIterator[T]:
 
 def _ending(
     envelope: Envelope, answer: RequestOutput, settled: SettledText | None, logprobs: int | None
-) -> list[dict[str, Any]]:
+) -> list[Record]:
     """Return the chunks that end a stream: the text that is left of each output, then its
     confidence.
     """

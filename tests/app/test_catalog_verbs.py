@@ -24,14 +24,14 @@ def test_plugins_lists_every_name_with_its_plugin(dise: Dise) -> None:
     assert "last-K" in dise("plugins").out
 
 
+NAMES = ("a2d-qwen3", "countdown", "dream", "llada", "llama", "vllm-canvas", "vllm-server")
+
+
 def test_models_tells_names_from_adapters(dise: Dise) -> None:
     rows = {
         row["name"]: row["by_name"] for row in json.loads(dise("models", "--json").out)["models"]
     }
-    assert rows == {
-        name: name == "countdown"
-        for name in ("countdown", "dream", "llada", "llama", "vllm-canvas", "vllm-server")
-    }
+    assert rows == {name: name == "countdown" for name in NAMES}
     assert "countdown" in dise("models").out
 
 

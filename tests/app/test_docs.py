@@ -45,8 +45,8 @@ PYTHON_ELSEWHERE = {
     ("serving.md", "from openai import"): SERVER,
     ("serving.md", "stream=True,"): SERVER,
     ("serving.md", "client.completions.create"): SERVER,
-    ("serving.md", 'client.post("/score"'): SERVER,
-    ("serving.md", 'client.post("/rank"'): SERVER,
+    ("serving.md", '"/score", body='): SERVER,
+    ("serving.md", '"/rank",'): SERVER,
     ("serving.md", "client.models.list"): SERVER,
 }
 """Blocks that do not run here, by the page and what stands in them."""

@@ -425,6 +425,6 @@ def test_a_third_partys_family_loads_a_qwen3_by_name(
         assert scored.returncode == 0, scored.stderr
         value = json.loads(scored.stdout)["outputs"][0]["score"]["value"]
         assert value == pytest.approx(expected, abs=1e-5)
-        assert "A Qwen3 that somebody taught to" in environment.dise("plugins").stdout
+        assert "denoising-qwen3" in environment.dise("plugins").stdout
     finally:
         environment.uninstall("denoising_qwen3")

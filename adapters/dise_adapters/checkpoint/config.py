@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from dise_core.errors import CheckpointError
-
-Fields = Mapping[str, Any]
+from dise_core.records import Fields, Record
 
 
 def refuse_variants(fields: Fields, covered: Mapping[str, Sequence[object]], where: str) -> None:
@@ -52,7 +50,7 @@ def number(fields: Fields, name: str, where: str) -> float:
     return value
 
 
-def rope(fields: Fields, where: str) -> dict[str, Any]:
+def rope(fields: Fields, where: str) -> Record:
     """Return plain rotary embeddings with the checkpoint's base.
 
     rope_theta stands alone, as it used to, or in rope_parameters, as transformers 5 writes it.

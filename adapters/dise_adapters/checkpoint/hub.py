@@ -6,11 +6,11 @@ import json
 from functools import lru_cache
 from pathlib import Path
 from time import monotonic
-from typing import Any
 
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 
 from dise_core.errors import CheckpointError, DiseError, InputError, ModelError
+from dise_core.records import Record
 
 _CONFIG = ["config.json"]
 _EVERYTHING = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
@@ -21,7 +21,7 @@ _last_failure: dict[tuple[str, str | None], tuple[float, str]] = {}
 
 
 @lru_cache(maxsize=32)
-def read_config(model: str, revision: str | None = None) -> dict[str, Any] | None:
+def read_config(model: str, revision: str | None = None) -> Record | None:
     """Return the config.json of a folder or hub id, None where `model` can be neither.
 
     Raises InputError for a path that does not exist, CheckpointError for a folder without a
@@ -39,7 +39,7 @@ def read_config(model: str, revision: str | None = None) -> dict[str, Any] | Non
     return config
 
 
-def config_if_any(model: str, revision: str | None = None) -> dict[str, Any] | None:
+def config_if_any(model: str, revision: str | None = None) -> Record | None:
     """Return read_config's answer, and None where it raises: what cannot be read is nobody's to
     claim.
     """

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from dise_adapters.checkpoint.config import Fields, token_ids
+from dise_adapters.checkpoint.config import token_ids
 from dise_adapters.checkpoint.tokenizer import FastTokenizer
 from dise_core.errors import CheckpointError, InputError
+from dise_core.records import Fields
 from dise_core.sequence import SpecialTokens
 
 MASK_NAMES = (

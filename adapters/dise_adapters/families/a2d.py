@@ -9,7 +9,8 @@ from pathlib import PurePath
 
 from dise_adapters.checkpoint.config import refuse_variants, whole
 from dise_adapters.families.dream import qwen_settings
-from dise_adapters.families.family import Family, Fields, Settings
+from dise_adapters.families.family import Family, Settings
+from dise_core.records import Fields
 
 
 def qwen3_settings(fields: Fields, where: str) -> Settings:

@@ -9,9 +9,10 @@ import json
 from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 
-from dise_adapters.families.family import Family, Fields, architectures
+from dise_adapters.families.family import Family, architectures
 from dise_adapters.families.not_covered import not_covered
 from dise_core.model import Causal
+from dise_core.records import Fields
 
 ENCODERS = frozenset(
     (

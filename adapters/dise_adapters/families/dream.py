@@ -6,7 +6,8 @@ Its row i - 1 predicts token i; that shift never leaves the engines.
 from __future__ import annotations
 
 from dise_adapters.checkpoint.config import number, refuse_variants, rope, whole, whole_or
-from dise_adapters.families.family import Family, Fields, Settings
+from dise_adapters.families.family import Family, Settings
+from dise_core.records import Fields
 
 COVERED = {"hidden_act": ("silu",), "use_sliding_window": (False, None), "rope_scaling": (None,)}
 """The configuration fields that change the computation, and the values that Qwen's covers."""

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from dise_core.model import BIDIRECTIONAL, Attention, Causal
+from dise_core.records import Fields, Record
 
-Fields = Mapping[str, Any]
-"""The fields of a config.json."""
-
-Settings = dict[str, Any]
+Settings = Record
 """The fields of a configuration of transformers."""
 
 AnswersFor = Literal["own", "next"]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dise_adapters.checkpoint.config import number, refuse_variants, rope, whole, whole_or
-from dise_adapters.families.family import Family, Fields, Settings
+from dise_adapters.families.family import Family, Settings
+from dise_core.records import Fields
 
 BLOCK = r"^model\.transformer\.blocks\.(\d+)\."
 LAYER = r"model.layers.\1."

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dise_adapters.families.family import Fields, architectures
+from dise_adapters.families.family import architectures
+from dise_core.records import Fields
 
 NOT_COVERED = {
     "LLaDAMoEModelLM": "LLaDA-MoE, a mixture of experts",

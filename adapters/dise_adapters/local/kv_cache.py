@@ -6,7 +6,6 @@ import math
 import weakref
 from collections import deque
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,6 +14,7 @@ from torch import Tensor
 from dise_core.arrays import Ids, Mask
 from dise_core.errors import ModelError
 from dise_core.reading import CacheHint, CacheSlot
+from dise_core.records import Record
 
 GROWTH = 16
 """Tokens that a new text may grow by in the room that it is given."""
@@ -35,7 +35,7 @@ class KVCache:
         """shape: layers, key-value heads, numbers of a head."""
         layers, heads, size = shape
         self._shape = (layers, 2, max_tokens, heads, size)
-        self._options: dict[str, Any] = {"device": device, "dtype": dtype}
+        self._options: Record = {"device": device, "dtype": dtype}
         self._memory: Tensor | None = None
         self._free = np.arange(max_tokens)
         self._texts: weakref.WeakKeyDictionary[CacheSlot, _Text] = weakref.WeakKeyDictionary()

@@ -24,6 +24,7 @@ from dise_adapters.local.threads import THREADS
 from dise_core.errors import CheckpointError, InputError, ModelError
 from dise_core.model import Causal
 from dise_core.params import EngineConfig
+from dise_core.records import Record
 
 if TYPE_CHECKING:
     from dise_adapters.families.family import Checkpoint
@@ -62,7 +63,7 @@ def load_reader(checkpoint: Checkpoint, config: EngineConfig) -> TransformerRead
     return _reader(model.to(device).eval(), device, family, config.max_cache_tokens)
 
 
-def _options(checkpoint: Checkpoint) -> dict[str, Any]:
+def _options(checkpoint: Checkpoint) -> Record:
     """Return what transformers needs to know beside the folder."""
     family, options = checkpoint.family, {}
     if checkpoint.settings is not None:

@@ -7,14 +7,13 @@ on as it is.
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 from vllm import PoolingParams
 
 from dise_adapters.vllm.wire import TASK
+from dise_core.records import Record
 
-Asked = list[dict[str, Any]]
+Asked = list[Record]
 """What is asked of one text, as `to_wire` puts it."""
 
 
@@ -23,7 +22,7 @@ def pooling_params(asked: Asked) -> PoolingParams:
     return PoolingParams(task=TASK, extra_kwargs={"reads": msgspec.json.encode(asked)})
 
 
-def asked_in(extra: dict[str, Any]) -> Asked:
+def asked_in(extra: Record) -> Asked:
     """Return what a request asks, from its `extra_kwargs`; lists, too, are understood."""
     asked = extra["reads"]
     found: Asked = msgspec.json.decode(asked) if isinstance(asked, bytes) else asked

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from dise_core.errors import CheckpointError, InputError, ModelError
 from dise_core.model import MaskPredictor, ModelInfo
 from dise_core.params import EngineConfig
 from dise_core.reading import Read, Reading, TokenLogProbs
+from dise_core.records import Record
 from dise_core.sequence import SpecialTokens
 
 if TYPE_CHECKING:
@@ -98,8 +99,8 @@ class VllmCanvasPredictor(MaskPredictor):
         self,
         name: str,
         connection: Connection,
-        served: dict[str, Any],
-        fields: dict[str, Any],
+        served: Record,
+        fields: Record,
         tokenizer: FastTokenizer,
     ) -> None:
         """fields: the model's config.json."""
@@ -176,7 +177,7 @@ class VllmCanvasPredictor(MaskPredictor):
                 )
         return found
 
-    def _body(self, prompt: list[int], canvas: list[int], wanted: list[int]) -> dict[str, Any]:
+    def _body(self, prompt: list[int], canvas: list[int], wanted: list[int]) -> Record:
         spare = next(
             token_id for token_id in range(self.info.vocab_size) if token_id not in set(wanted)
         )

@@ -10,7 +10,6 @@ import asyncio
 import base64
 import uuid
 from argparse import Namespace
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,6 +21,7 @@ from dise_adapters.vllm.asked import pooling_params
 from dise_adapters.vllm.wire import MAX_READS, TASK, WHOLE_VOCABULARY, from_wire
 from dise_core.errors import InputError
 from dise_core.params import input_error
+from dise_core.records import Fields, Record
 
 MAX_ROWS = 1024
 """Texts in one request."""
@@ -35,7 +35,7 @@ class RowBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     token_ids: list[int] = Field(min_length=1)
-    reads: list[dict[str, Any]] = Field(min_length=1, max_length=MAX_READS)
+    reads: list[Record] = Field(min_length=1, max_length=MAX_READS)
 
 
 class ReadBody(BaseModel):
@@ -139,7 +139,7 @@ class ReadService:
             from_wire(asked, text, self._vocab_size)
 
 
-def _refuse_whole_vocabulary(asked: Mapping[str, Any]) -> None:
+def _refuse_whole_vocabulary(asked: Fields) -> None:
     if asked.get("readout") == WHOLE_VOCABULARY:
         raise InputError(
             "whole distributions do not travel over HTTP; analyze with the engine in process",

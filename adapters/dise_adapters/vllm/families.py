@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dise_adapters.families.family import Family, Fields
+from dise_adapters.families.family import Family
 from dise_adapters.predictor import CheckpointPredictor
 from dise_core.model import Bidirectional
 from dise_core.plugins import installed_plugins
+from dise_core.records import Fields
 
 MODELS = {
     "LlamaForCausalLM": "vllm.model_executor.models.llama",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import httpx
 import numpy as np
@@ -16,6 +16,7 @@ from dise_adapters.vllm.wire import Question, Vector, read_texts
 from dise_core.backend import Reader
 from dise_core.errors import InputError, ModelError
 from dise_core.reading import Read, Reading
+from dise_core.records import Record
 
 ATTEMPTS = 5
 TIMEOUT = httpx.Timeout(600.0, connect=10.0)
@@ -40,22 +41,22 @@ class Connection:
             reraise=True,
         )
 
-    def model(self) -> dict[str, Any]:
+    def model(self) -> Record:
         """Return the server's entry for the first model that it serves."""
         models = self._ask("GET", "/v1/models").get("data")
         if not models:
             raise ModelError(f"{self.address} serves no model")
         return dict(models[0])
 
-    def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    def post(self, path: str, body: Record) -> Record:
         """Return the answer to a request. Raises InputError for a refusal (4xx), ModelError for any
         other failure.
         """
         return self._ask("POST", path, body)
 
-    def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    def _ask(self, method: str, path: str, body: Record | None = None) -> Record:
         try:
-            answer: dict[str, Any] = self._retrying(self._once, method, path, body)
+            answer: Record = self._retrying(self._once, method, path, body)
         except httpx.HTTPStatusError as error:
             raise self._refused(path, error.response) from error
         except httpx.HTTPError as error:
@@ -68,10 +69,10 @@ class Connection:
             ) from error
         return answer
 
-    def _once(self, method: str, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
+    def _once(self, method: str, path: str, body: Record | None) -> Record:
         response = self._client.request(method, path, json=body)
         response.raise_for_status()
-        answer: dict[str, Any] = response.json()
+        answer: Record = response.json()
         return answer
 
     def _refused(self, path: str, response: httpx.Response) -> InputError | ModelError:

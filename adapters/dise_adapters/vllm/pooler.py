@@ -7,7 +7,7 @@ asked for are gathered, as many at a time as rows_at_once allows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ from dise_adapters.vllm.asked import asked_in
 from dise_adapters.vllm.wire import TASK, from_wire, pack
 from dise_core.arrays import Ids
 from dise_core.reading import Candidates, Read, Reading, TokenLogProbs
+from dise_core.records import Fields, Record
 
 
 class ReadingPooler(Pooler):  # type: ignore[misc]
@@ -77,7 +78,7 @@ class ReadingPooler(Pooler):  # type: ignore[misc]
             for params, reads in zip(pooling_metadata.pooling_params, asked, strict=True)
         ]
 
-    def _reads(self, extra: dict[str, Any] | None, text: Ids) -> list[Read]:
+    def _reads(self, extra: Record | None, text: Ids) -> list[Read]:
         """Return what a request asks; nothing where it cannot be answered."""
         if extra is None:
             everywhere = np.arange(len(text))
@@ -120,9 +121,7 @@ class ReadingPooler(Pooler):  # type: ignore[misc]
         return int(self._model[0].config.vocab_size)
 
 
-def _tensor(
-    extra: Mapping[str, Any] | None, reads: Sequence[Read], readings: Sequence[Reading]
-) -> Tensor:
+def _tensor(extra: Fields | None, reads: Sequence[Read], readings: Sequence[Reading]) -> Tensor:
     """Return a request's answer; its memory is its own, as vLLM sends the whole storage of what it
     gets.
     """

@@ -21,6 +21,7 @@ from dise_core.errors import InputError, ModelError
 from dise_core.model import Causal
 from dise_core.params import EngineConfig
 from dise_core.reading import Read, Reading
+from dise_core.records import Record
 
 DEFAULTS = {
     "VLLM_LOGGING_STREAM": "ext://sys.stderr",
@@ -153,9 +154,9 @@ def _environment(num_ranks: int) -> dict[str, str]:
     return DEFAULTS | several | CPU_DEFAULTS | {"VLLM_CPU_OMP_THREADS_BIND": threads}
 
 
-def _options(config: EngineConfig, runner: str) -> dict[str, Any]:
+def _options(config: EngineConfig, runner: str) -> Record:
     has_gpu = torch.cuda.is_available()
-    options: dict[str, Any] = {
+    options: Record = {
         "runner": runner,
         "dtype": config.dtype if config.dtype != "auto" else "bfloat16" if has_gpu else "float32",
         "skip_tokenizer_init": True,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from dise_adapters.checkpoint.hub import model_folder, read_config
 from dise_adapters.families.causal import CAUSAL
@@ -20,6 +20,7 @@ from dise_core.errors import InputError, ModelError
 from dise_core.model import MaskPredictor
 from dise_core.params import EngineConfig
 from dise_core.reading import Read, Reading
+from dise_core.records import Record
 
 if TYPE_CHECKING:
     from dise_adapters.vllm.http import Connection
@@ -60,7 +61,7 @@ class VllmServerPredictor(MaskPredictor):
             ) from error
         return cls(_described(folder, model, config, connection, str(served["id"])), served)
 
-    def __init__(self, described: MaskPredictor, served: dict[str, Any]) -> None:
+    def __init__(self, described: MaskPredictor, served: Record) -> None:
         """described: the model's adapter, its reader that of the server."""
         self._described = described
         self.tokenizer, longest = described.tokenizer, described.info.max_length

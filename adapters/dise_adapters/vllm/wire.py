@@ -5,7 +5,7 @@ a text.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -17,12 +17,13 @@ from dise_core.errors import InputError, ModelError, PlanError
 from dise_core.noise import Noise
 from dise_core.odds import log_odds, probabilities
 from dise_core.reading import Candidates, Distribution, Read, Reading, TokenLogProbs, TopLogProbs
+from dise_core.records import Fields, Record
 from dise_core.rows import distinct_rows
 from dise_core.sequence import as_ids
 
 Vector = npt.NDArray[np.float32]
 
-Question = tuple[list[int], list[dict[str, Any]]]
+Question = tuple[list[int], list[Record]]
 """A text and what is asked of it, as JSON."""
 
 TASK = "token_classify"
@@ -60,7 +61,7 @@ def read_texts(
     return [readings.get(index) or Reading.of_nothing() for index in range(len(reads))]
 
 
-def to_wire(read: Read) -> dict[str, Any]:
+def to_wire(read: Read) -> Record:
     """Return what a Read asks, without its text. Raises InputError for guidance, which asks two
     texts at once.
     """
@@ -69,7 +70,7 @@ def to_wire(read: Read) -> dict[str, Any]:
             "classifier-free guidance needs the transformers engine; leave out cfg_scale",
             "cfg_scale",
         )
-    asked: dict[str, Any] = {"positions": read.positions.tolist()}
+    asked: Record = {"positions": read.positions.tolist()}
     match read.readout:
         case TokenLogProbs(targets):
             return asked | {"readout": "token_logprobs", "targets": targets.tolist()}
@@ -92,7 +93,7 @@ def to_wire(read: Read) -> dict[str, Any]:
             return asked | {"readout": WHOLE_VOCABULARY}
 
 
-def from_wire(asked: Mapping[str, Any], token_ids: Ids, vocab_size: int) -> Read:
+def from_wire(asked: Fields, token_ids: Ids, vocab_size: int) -> Read:
     """Return the Read of a text int64 [N]. Raises InputError for anything that no model could
     answer.
     """
@@ -107,7 +108,7 @@ def from_wire(asked: Mapping[str, Any], token_ids: Ids, vocab_size: int) -> Read
         raise InputError(f"this is no read: {type(error).__name__}: {error}", "reads") from error
 
 
-def _readout(asked: Mapping[str, Any], num_positions: int, vocab_size: int) -> Any:
+def _readout(asked: Fields, num_positions: int, vocab_size: int) -> Any:
     match asked["readout"]:
         case "token_logprobs":
             targets = _within(as_ids(asked["targets"]), vocab_size, "targets")
