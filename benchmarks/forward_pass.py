@@ -32,11 +32,11 @@ ROWS = {
     "32 sequences, as transformers runs them": (32, ("--whole",)),
     "8 sequences at once": (8, ()),
     "64 sequences at once": (64, ()),
-    "32 sequences of 61 tokens, not filled up": (32, ("--tokens", "61")),
+    "32 sequences of 61 tokens, unpadded": (32, ("--tokens", "61")),
 }
 
 PARTS = {
-    "mkldnn::_linear_pointwise": "products",
+    "mkldnn::_linear_pointwise": "matmuls",
     "aten::_scaled_dot_product_flash_attention_for_cpu": "attention",
 }
 """What of a pass the hardware sets: torch's names of it, and ours."""
@@ -56,8 +56,8 @@ def one_pass(count: int, tokens: int = TOKENS, whole: bool = False) -> Callable[
     ):
         forward: Any = LLM("countdown").predictor._reader._body  # type: ignore[attr-defined]
     ids = np.random.default_rng(0).integers(0, 20, (count, tokens))
-    places = np.flatnonzero(np.arange(count * tokens) % tokens >= tokens - READ)
-    return torch.inference_mode()(lambda: forward(ids, None, places))
+    rows = np.flatnonzero(np.arange(count * tokens) % tokens >= tokens - READ)
+    return torch.inference_mode()(lambda: forward(ids, None, rows))
 
 
 def milliseconds(count: int, tokens: int, other_thread: bool, whole: bool) -> float:
@@ -95,8 +95,8 @@ def shares(count: int) -> dict[str, float]:
     return {name: spent / sum(found.values()) for name, spent in found.items()}
 
 
-def products() -> dict[str, float]:
-    """Return the GFLOP/s of a product of the model's shape, by type and by who computes it."""
+def matmuls() -> dict[str, float]:
+    """Return the GFLOP/s of a matmul of the model's shape, by type and by who computes it."""
     import torch
 
     from dise_adapters.local.linear import linear
@@ -107,12 +107,12 @@ def products() -> dict[str, float]:
             torch.nn.Linear(192, 512, bias=False).to(dtype),
             torch.randn(2048, 192).to(dtype),
         )
-        for name, product in (("torch", plain), ("packed", linear(plain))):
+        for name, matmul in (("torch", plain), ("packed", linear(plain))):
             times = []
             for _ in range(60):
                 started = time.perf_counter()
                 with torch.inference_mode():
-                    product(states)
+                    matmul(states)
                 times.append(time.perf_counter() - started)
             found[f"{str(dtype).removeprefix('torch.')}, {name}"] = (
                 2 * 2048 * 192 * 512 / statistics.median(times) / 1e9
@@ -148,8 +148,8 @@ def main() -> None:
         + ", ".join(f"{name} {share:.0%}" for name, share in shares(32).items())
     )
     print(
-        "\nA product of its shape: "
-        + ", ".join(f"{rate:.0f} GFLOP/s in {name}" for name, rate in products().items())
+        "\nA matmul of its shape: "
+        + ", ".join(f"{rate:.0f} GFLOP/s in {name}" for name, rate in matmuls().items())
     )
 
 

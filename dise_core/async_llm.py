@@ -37,7 +37,7 @@ from dise_core.reading import Plan, Read
 class AsyncLLM:
     """A loaded model whose methods are LLM's, awaited; requests of all callers share batches.
 
-    A caller that is cancelled, by a time-out for example, frees its request's place before the next
+    A caller that is cancelled, by a time-out for example, ends its request before the next
     forward pass.
 
     >>> async with AsyncLLM("countdown") as llm:
@@ -55,7 +55,7 @@ class AsyncLLM:
         **options: Unpack[EngineOptions],
     ) -> None:
         """Load the models as LLM does and start the engine's thread; at most max_waiting requests
-        wait for a place.
+        wait to start.
 
         Each method raises OverloadedError where one more would have to wait, ClosedError after
         `close`.

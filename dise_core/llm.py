@@ -119,7 +119,7 @@ class LLM:
         self, prompts: Given, candidates: Choices, params: Scoring = None, *, chat: Chat = None
     ) -> RequestOutput | list[RequestOutput]:
         """Return the candidate responses to one prompt, likeliest first, or to each of several
-        prompts its own in a list; each output's `index` is the candidate's place in the argument.
+        prompts its own in a list; each output's `index` is the candidate's index in the argument.
 
         They are ranked by log-likelihood where the scorer estimates it, else by the score's value.
         Raises InputError where prompts and lists of candidates do not pair up, or one is empty.
@@ -163,7 +163,7 @@ class LLM:
     def _loaded_judge(self, model: str | MaskPredictor) -> MaskPredictor:
         judge = self._loaded(model, self.config.model_copy(update=dict.fromkeys(THE_MODELS_OWN)))
         if not judge.info.is_autoregressive:
-            raise InputError(f"judge {judge.info.name!r} is no auto-regressive model", "judge")
+            raise InputError(f"judge {judge.info.name!r} is not auto-regressive", "judge")
         return judge
 
     def _loaded(self, model: str | MaskPredictor, config: EngineConfig) -> MaskPredictor:

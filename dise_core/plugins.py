@@ -40,7 +40,7 @@ _NAME_CHARACTERS = set("abcdefghijklmnopqrstuvwxyz0123456789-.")
 
 def installed_catalog() -> Catalog:
     """Return the catalog of all installed plugins. Raises PluginError, naming the plugin, if one of
-    them is no good.
+    them is broken.
     """
     return _sound(*installed_plugins())
 
@@ -191,7 +191,7 @@ def _check(name: object, cls: object, interface: type[object], origin: str) -> N
         )
     if not (isinstance(cls, type) and issubclass(cls, interface)):
         raise PluginError(
-            f"{origin}: {name!r} is {cls!r:.80}, which is no subclass of {interface.__name__}"
+            f"{origin}: {name!r} is {cls!r:.80}, which is not a subclass of {interface.__name__}"
         )
     if inspect.isabstract(cls):
         missing = ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))

@@ -202,16 +202,16 @@ class Coherence(Probe):
         """Return a plan of both scores, over the tokens that are replaced: all, the first, middle
         and last ten.
         """
-        places = text.text_positions
-        if len(places) == 0:
+        positions = text.text_positions
+        if len(positions) == 0:
             return {"scores": {}}
         k = self.num_tokens
-        middle = max(0, (len(places) - k) // 2)
+        middle = max(0, (len(positions) - k) // 2)
         parts = {
-            "full": places,
-            f"first-{k}": places[:k],
-            f"mid-{k}": places[middle : middle + k],
-            f"last-{k}": places[-k:],
+            "full": positions,
+            f"first-{k}": positions[:k],
+            f"mid-{k}": positions[middle : middle + k],
+            f"last-{k}": positions[-k:],
         }
         plans: list[Plan[Score]] = []
         for chosen in parts.values():

@@ -128,8 +128,8 @@ def coherence(experiment: Coherence, records: Sequence[Record], output: Path) ->
     }
     figure = Figure(figsize=(8, 4), layout="constrained")
     axes = figure.subplots()
-    for place, (name, values) in enumerate(differences.items()):
-        axes.hist(values, 40, histtype="step", linewidth=2, color=COLOURS[place], label=name)
+    for index, (name, values) in enumerate(differences.items()):
+        axes.hist(values, 40, histtype="step", linewidth=2, color=COLOURS[index], label=name)
     axes.axvline(0, color="#777777", linestyle=":")
     axes.set(
         xlabel="DiSE of the natural text minus DiSE of the randomized one, nats", ylabel="texts"

@@ -121,21 +121,21 @@ def _plan(line: Line, plan_of: PlanOf) -> Plan[RequestOutput]:
 
 def _in_order(lines: list[Line], outcomes: Iterable[Answer]) -> Iterator[tuple[Line, Answer]]:
     early: dict[int, Answer] = {}
-    place = 0
+    index = 0
     for outcome in outcomes:
         early[outcome.index] = outcome
-        while place in early:
-            yield lines[place], early.pop(place)
-            place += 1
+        while index in early:
+            yield lines[index], early.pop(index)
+            index += 1
 
 
 def _parse(number: int, text: str) -> Line:
     try:
         record = json.loads(text)
     except ValueError as error:
-        return Line(number, {}, f"is no JSON: {error}")
+        return Line(number, {}, f"is not JSON: {error}")
     if not isinstance(record, dict):
-        return Line(number, {}, f"is no JSON object: {text.strip():.60}")
+        return Line(number, {}, f"is not a JSON object: {text.strip():.60}")
     return Line(number, record)
 
 

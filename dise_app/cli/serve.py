@@ -19,7 +19,7 @@ def serve(
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8000,
     max_waiting: Annotated[
-        int, typer.Option(min=1, help="Requests that may wait for a place; one more gets 429.")
+        int, typer.Option(min=1, help="Requests that may wait to start; one more gets 429.")
     ] = 1024,
     max_tokens_limit: Annotated[
         int, typer.Option(min=1, help="The most tokens that an answer may ask for.")

@@ -323,8 +323,8 @@ class GPQA(Dataset):
         texts = [row["Correct Answer"], *(row[f"Incorrect Answer {i}"] for i in (1, 2, 3))]
         order = Random(number).sample(range(4), 4)
         lines = [
-            f"({letter}) {_without_titles(texts[place])}"
-            for letter, place in zip("ABCD", order, strict=True)
+            f"({letter}) {_without_titles(texts[index])}"
+            for letter, index in zip("ABCD", order, strict=True)
         ]
         prompt = (
             f"What is the correct answer to this question:{row['Question']}\nChoices:\n"
@@ -449,7 +449,7 @@ def _file_rows(path: Path) -> tuple[list[Row], str]:
     except OSError as error:
         raise InputError(f"cannot read --data {path}: {error.strerror}", "data") from error
     except ValueError as error:
-        raise InputError(f"--data {path} is no JSON: {error}", "data") from error
+        raise InputError(f"--data {path} is not JSON: {error}", "data") from error
     if not isinstance(rows, list):
         raise InputError(f"--data {path} holds no list of questions", "data")
     return rows, f"{path.name} sha256 {hashlib.sha256(path.read_bytes()).hexdigest()[:16]}"

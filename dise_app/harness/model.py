@@ -163,7 +163,7 @@ class DiseLM(LM):  # type: ignore[misc]
             score = answer.outputs[0].score
             if score.log_likelihood is None:
                 raise InputError(
-                    f"scorer {self._scoring.scorer!r} is no log-likelihood; take "
+                    f"scorer {self._scoring.scorer!r} is not a log-likelihood; take "
                     "scorer=mc,selector=response"
                 )
             return score.log_likelihood

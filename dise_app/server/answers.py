@@ -158,10 +158,10 @@ def canvas(update: CanvasUpdate) -> Record:
 
 
 def _text_logprobs(tokens: Sequence[Token]) -> Record:
-    offsets, place = [], 0
+    offsets, offset = [], 0
     for token in tokens:
-        offsets.append(place)
-        place += len(token.text)
+        offsets.append(offset)
+        offset += len(token.text)
     return {
         "tokens": [token.text for token in tokens],
         "token_logprobs": [_finite(token.logprob) for token in tokens],

@@ -87,16 +87,14 @@ def _problem(error: RequestValidationError) -> str:
     """Return the first problem of a body as one line that names the field and the value."""
     problem = error.errors()[0]
     if problem["type"] == "json_invalid":
-        return f"the body is no JSON: {problem['ctx']['error']}"
+        return f"the body is not JSON: {problem['ctx']['error']}"
     value = "" if problem["type"] == "missing" else f" (given: {problem.get('input')!r:.80})"
     return f"{_location(error) or 'body'}: {problem['msg'].removeprefix('Value error, ')}{value}"
 
 
 def _location(error: RequestValidationError | ValidationError) -> str | None:
     problem = error.errors()[0]
-    places = [
-        str(place)
-        for place in problem["loc"]
-        if place != "body" and problem["type"] != "json_invalid"
+    names = [
+        str(name) for name in problem["loc"] if name != "body" and problem["type"] != "json_invalid"
     ]
-    return ".".join(places) or None
+    return ".".join(names) or None

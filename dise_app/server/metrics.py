@@ -43,13 +43,11 @@ class Metrics:
             registry=self._registry,
         )
         running = Gauge(
-            "dise_requests_running",
-            "Requests that have a place in the engine",
-            registry=self._registry,
+            "dise_requests_running", "Requests under way in the engine", registry=self._registry
         )
         running.set_function(lambda: engine.num_running)
         waiting = Gauge(
-            "dise_requests_waiting", "Requests that wait for a place", registry=self._registry
+            "dise_requests_waiting", "Requests that wait to start", registry=self._registry
         )
         waiting.set_function(lambda: engine.num_waiting)
 

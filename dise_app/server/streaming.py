@@ -43,7 +43,7 @@ class SettledText:
             ),
             default=0,
         )
-        ends = [place for stop in self._stops if (place := text.find(stop)) >= 0]
+        ends = [start for stop in self._stops if (start := text.find(stop)) >= 0]
         return self._send(text[: min([*ends, len(text) - held])])
 
     def rest(self, text: str) -> str:

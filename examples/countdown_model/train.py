@@ -163,7 +163,7 @@ def with_mistakes(random: Random, problem: Problem, response: list[int]) -> list
 
 
 def another(random: Random, token: int) -> int:
-    """Return a random token: a digit for a digit, else any that is no special one."""
+    """Return a random token: a digit for a digit, else any that is not special."""
     return random.randrange(10) if token < 10 else random.randrange(len(VOCABULARY) - len(SPECIAL))
 
 

@@ -27,7 +27,7 @@ class MeanEntropy(Scorer):
 
 
 class EveryK(Selector):
-    """Selects every K-th token of the response that is no end token, the first one included."""
+    """Selects every K-th token of the response that is not an end token, the first one included."""
 
     k: PositiveInt
 

@@ -121,7 +121,7 @@ def test_an_auto_regressive_model_scores_by_its_own_perplexity_and_cannot_denois
 
 
 def test_a_judge_must_be_auto_regressive(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="judge 'toy' is no auto-regressive model"):
+    with pytest.raises(InputError, match="judge 'toy' is not auto-regressive"):
         LLM(checkpoint(tmp_path, llama()), judge=ToyPredictor())
 
 

@@ -299,7 +299,7 @@ def test_a_folder_of_another_kind_is_no_known_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "problem"), [("{", "cannot read"), ("[]", "holds no JSON object")]
+    ("text", "problem"), [("{", "cannot read"), ("[]", "does not hold a JSON object")]
 )
 def test_a_broken_config_is_named(tmp_path: Path, text: str, problem: str) -> None:
     (tmp_path / "config.json").write_text(text)

@@ -217,8 +217,8 @@ def test_reads_and_readings_survive_the_wire() -> None:
         ),
         ({"positions": [1], "readout": "candidates", "top_p": 0}, "top_p must be above 0"),
         ({"positions": [1], "readout": "everything"}, "unknown readout 'everything'"),
-        ({"positions": ["x"], "readout": "distribution"}, "this is no read|must be"),
-        ({"readout": "distribution"}, "this is no read: KeyError"),
+        ({"positions": ["x"], "readout": "distribution"}, "this is not a read|must be"),
+        ({"readout": "distribution"}, "this is not a read: KeyError"),
     ],
 )
 def test_what_no_model_could_answer_is_refused(asked: dict[str, Any], message: str) -> None:

@@ -176,9 +176,9 @@ def test_bad_lines_are_named_and_the_others_are_done(dise: Dise, tmp_path: Path)
     for error, text in zip(
         errors,
         [
-            "is no JSON: Expecting property name",
+            "is not JSON: Expecting property name",
             'needs either "prompt" (text) or "prompt_ids"',
-            "is no JSON object: [1, 2]",
+            "is not a JSON object: [1, 2]",
             "token id 9999 at position 0 is outside the vocabulary",
             "the model's vocabulary has no 'h'",
             '"prompt" must be a text, not 5',

@@ -88,7 +88,7 @@ def test_rank_takes_a_file_of_texts_and_ids(dise: Dise, tmp_path: Path) -> None:
         ),
         (
             ["score", "--response", "1", "--judge", "countdown"],
-            "judge 'countdown' is no auto-regressive model",
+            "judge 'countdown' is not auto-regressive",
         ),
         (
             ["score", "--response", "1", "--judge", "no/such.gguf"],

@@ -313,7 +313,7 @@ def test_the_score_alone(server: ServeProcess) -> None:
 @pytest.mark.parametrize(
     ("path", "body", "status", "param", "message"),
     [
-        ("chat/completions", "{", 400, None, "the body is no JSON"),
+        ("chat/completions", "{", 400, None, "the body is not JSON"),
         ("chat/completions", {}, 422, "messages", "Field required"),
         (
             "chat/completions",

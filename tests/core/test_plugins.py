@@ -153,8 +153,8 @@ def test_a_plugin_without_hooks_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     ("classes", "text"),
     [
         ([Nothing], r"must return \{name: class\}"),
-        ({"x": Nothing()}, "which is no subclass of Selector"),
-        ({"x": dict}, "which is no subclass of Selector"),
+        ({"x": Nothing()}, "which is not a subclass of Selector"),
+        ({"x": dict}, "which is not a subclass of Selector"),
         ({"x": Unfinished}, "'x' does not implement select"),
         ({"X y": Nothing}, "the name 'X y' may hold lower-case letters"),
         ({"a+b": Nothing}, "the name 'a\\+b' may hold"),

@@ -35,7 +35,7 @@ def read_config(model: str, revision: str | None = None) -> Record | None:
     except (OSError, ValueError) as error:
         raise CheckpointError(f"cannot read {path}: {error}") from error
     if not isinstance(config, dict):
-        raise CheckpointError(f"{path} holds no JSON object")
+        raise CheckpointError(f"{path} does not hold a JSON object")
     return config
 
 

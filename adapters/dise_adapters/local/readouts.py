@@ -61,16 +61,16 @@ class ReadoutGroup:
     per_row: Tensor | None
     inverse: Ids | None = None
 
-    def without_repeats(self, places: Ids) -> tuple[ReadoutGroup, Ids]:
-        """Return the group with one row for each target at each of the places, int64 [num_rows],
-        and which rows stay.
+    def without_repeats(self, where: Ids) -> tuple[ReadoutGroup, Ids]:
+        """Return the group with one row for each target at each row of the states, and which rows
+        stay. where: the rows of the states, int64 [num_rows].
 
         A score and the report on its tokens ask for the same.
         """
         if not isinstance(self.readout, TokenLogProbs) or self.per_row is None:
             return self, np.arange(self.num_rows)
         targets = self.per_row.numpy()
-        keys = places * (targets.max(initial=0) + 1) + targets
+        keys = where * (targets.max(initial=0) + 1) + targets
         _, stays, inverse = np.unique(keys, return_index=True, return_inverse=True)
         return ReadoutGroup(
             self.readout, self.indices, len(stays), self.per_row[torch.from_numpy(stays)], inverse

@@ -7,7 +7,7 @@ Not yet run on a GPU.
 Such a model reads what stands before a canvas once, causally, and the canvas in both directions. A
 Read is answered in canvases that begin at the first position asked: each is one request with the
 canvas seeded with the text's own tokens, one denoising step, nothing committed. Its
-log-probabilities are DiSE's, at every place of the canvas. Reads that need the same canvas share
+log-probabilities are DiSE's, at every position of the canvas. Reads that need the same canvas share
 its request, as a score does and the report on its tokens.
 """
 
@@ -91,7 +91,7 @@ class VllmCanvasPredictor(MaskPredictor):
         fields = read_config(str(folder)) or {}
         if "canvas_length" not in fields:
             raise CheckpointError(
-                f"{folder}/config.json has no canvas_length: this is no block-diffusion model"
+                f"{folder}/config.json has no canvas_length: this is not a block-diffusion model"
             )
         return cls(model, connection, served, fields, FastTokenizer.from_folder(folder))
 
@@ -127,13 +127,13 @@ class VllmCanvasPredictor(MaskPredictor):
             answers = list(pool.map(self._logprobs, canvases))
         for canvas, found in zip(canvases, answers, strict=True):
             for index, rows in canvas.asked:
-                places, targets = (
+                positions, targets = (
                     reads[index].positions[rows] - canvas.start,
                     _targets(reads[index])[rows],
                 )
                 logprobs[index][rows] = [
-                    found[place][target]
-                    for place, target in zip(places.tolist(), targets.tolist(), strict=True)
+                    found[position][target]
+                    for position, target in zip(positions.tolist(), targets.tolist(), strict=True)
                 ]
         return [Reading(_targets(read), each) for read, each in zip(reads, logprobs, strict=True)]
 
@@ -158,7 +158,7 @@ class VllmCanvasPredictor(MaskPredictor):
             yield first + int(canvas) * self._canvas_length, np.flatnonzero(number == canvas)
 
     def _logprobs(self, canvas: Canvas) -> list[dict[int, float]]:
-        """Return, for each place of the canvas, the log-probabilities of the wanted tokens."""
+        """Return, for each position of the canvas, the log-probabilities of the wanted tokens."""
         before, seed = np.split(canvas.token_ids, [canvas.start])
         found: list[dict[int, float]] = [{} for _ in seed]
         wanted = sorted(canvas.wanted)
@@ -168,11 +168,11 @@ class VllmCanvasPredictor(MaskPredictor):
             content = choice["logprobs"]["content"]
             if len(content) != len(seed):
                 raise ModelError(
-                    f"{self._connection.address} answered {len(content)} places of a canvas of "
+                    f"{self._connection.address} answered {len(content)} positions of a canvas of "
                     f"{len(seed)}"
                 )
-            for place, entry in zip(found, content, strict=True):
-                place.update(
+            for position, entry in zip(found, content, strict=True):
+                position.update(
                     (top["token_id"], top["logprob"]) for top in (entry, *entry["top_logprobs"])
                 )
         return found

@@ -65,7 +65,7 @@ class Connection:
             ) from error
         except ValueError as error:
             raise ModelError(
-                f"{self.address}{path} answered no JSON; is it a vLLM server?"
+                f"{self.address}{path} did not answer with JSON; is it a vLLM server?"
             ) from error
         return answer
 

@@ -96,17 +96,17 @@ class ReadingPooler(Pooler):  # type: ignore[misc]
         reads = [read for read, _ in rows]
         readings: dict[int, Reading] = {}
         for group in (group.to(states.device) for group in group_reads(reads)):
-            places = torch.from_numpy(
+            where = torch.from_numpy(
                 np.concatenate([rows[index][1] for index in group.indices])
             ).to(states.device)
-            readings.update(split_answers(group, self._chunks(states, places, group), reads))
+            readings.update(split_answers(group, self._chunks(states, where, group), reads))
         return [readings[index] for index in range(len(reads))]
 
-    def _chunks(self, states: Tensor, places: Tensor, group: ReadoutGroup) -> Iterator[RowAnswers]:
+    def _chunks(self, states: Tensor, where: Tensor, group: ReadoutGroup) -> Iterator[RowAnswers]:
         chunk = rows_at_once(self._vocab_size, states.device)
         for start in range(0, max(1, group.num_rows), chunk):
             rows = slice(start, min(start + chunk, group.num_rows))
-            yield answer_rows(self._logits(states[places[rows]]), group, rows)
+            yield answer_rows(self._logits(states[where[rows]]), group, rows)
 
     def _logits(self, states: Tensor) -> Tensor:
         [model] = self._model

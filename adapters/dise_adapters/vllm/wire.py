@@ -105,7 +105,7 @@ def from_wire(asked: Fields, token_ids: Ids, vocab_size: int) -> Read:
     except InputError:
         raise
     except (KeyError, TypeError, ValueError, OverflowError, PlanError) as error:
-        raise InputError(f"this is no read: {type(error).__name__}: {error}", "reads") from error
+        raise InputError(f"this is not a read: {type(error).__name__}: {error}", "reads") from error
 
 
 def _readout(asked: Fields, num_positions: int, vocab_size: int) -> Any:

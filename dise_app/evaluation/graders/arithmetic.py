@@ -24,7 +24,7 @@ _OPERATORS: dict[type[ast.operator], Callable[[Fraction, Fraction], Fraction]] =
 
 
 class ExpressionError(ValueError):
-    """The text is no expression that is evaluated here; the message says why."""
+    """The text is not an expression that is evaluated here; the message says why."""
 
 
 def value_of(text: str, python: bool = False) -> Fraction:

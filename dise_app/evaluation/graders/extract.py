@@ -39,11 +39,11 @@ def balanced(text: str, start: int) -> str | None:
     does.
     """
     depth = 0
-    for place in range(start, len(text)):
-        if text[place] == "{":
+    for index in range(start, len(text)):
+        if text[index] == "{":
             depth += 1
-        elif text[place] == "}":
+        elif text[index] == "}":
             depth -= 1
             if depth == 0:
-                return text[start + 1 : place]
+                return text[start + 1 : index]
     return None
