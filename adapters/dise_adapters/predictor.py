@@ -125,6 +125,10 @@ def _info(
             mask_tokens=family.mask_tokens,
             mask_token_id=config.mask_token_id,
         )
+    if special.mask_id is not None and special.mask_id >= vocab_size:
+        raise CheckpointError(
+            f"{name} has {vocab_size} rows of logits, so {special.mask_id} cannot be its mask token"
+        )
     kind = (family.attention, family.tempered_confidence)
     return ModelInfo(name, vocab_size, max_length, special, *kind)
 

@@ -140,6 +140,23 @@ def test_a_mask_that_only_the_user_names_is_taken(tmp_path: Path) -> None:
     assert LLM(str(folder), mask_token_id=47).predictor.info.special.mask_id == 47
 
 
+def test_a_mask_outside_the_vocabulary_is_refused(tmp_path: Path) -> None:
+    config = reference_a2d.default_config(vocab_size=64)
+    folder = reference_a2d.write_checkpoint(tmp_path, config)
+    with pytest.raises(CheckpointError, match="64 rows of logits, so 64 cannot be its mask token"):
+        LLM(str(folder))
+
+
+@pytest.mark.parametrize("parameters", [[1], "default", {"rope_type": "yarn", "rope_theta": 1.0}])
+def test_rotary_embeddings_that_are_not_plain_are_refused(
+    tmp_path: Path, parameters: object
+) -> None:
+    config = reference_a2d.default_config(rope_parameters=parameters)
+    folder = reference_a2d.write_checkpoint(tmp_path, config)
+    with pytest.raises(CheckpointError, match="rope_"):
+        LLM(str(folder))
+
+
 def test_sources_of_the_mask_must_agree(tmp_path: Path) -> None:
     folder = llada(tmp_path)
     with pytest.raises(InputError, match=r"mask_token_id=3 is not the mask: 49 by config\.json's"):

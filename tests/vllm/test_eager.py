@@ -53,6 +53,21 @@ def test_the_norm_is_rms_norm_of_the_sum(
 
 
 @DTYPES
+def test_the_norm_of_heads_that_are_views_is_that_of_each_head(
+    engines: tuple[LLM, LLM], dtype: torch.dtype, tolerance: float
+) -> None:
+    torch.manual_seed(1)
+    joined, weight = torch.randn(5, 96).to(dtype), torch.randn(16).to(dtype)
+    heads = joined[:, :64].view(5, 4, 16)
+    torch.testing.assert_close(
+        OnePassNorm(Norm(weight))(heads).double(),
+        normalized(heads, weight),
+        atol=tolerance,
+        rtol=tolerance,
+    )
+
+
+@DTYPES
 def test_the_activation_is_silu_of_the_gate_times_up(dtype: torch.dtype, tolerance: float) -> None:
     torch.manual_seed(0)
     states = torch.randn(5, 64).to(dtype)

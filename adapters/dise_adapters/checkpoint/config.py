@@ -57,6 +57,8 @@ def rope(fields: Fields, where: str) -> Record:
     Raises CheckpointError for scaled ones.
     """
     parameters = fields.get("rope_parameters") or {}
+    if not isinstance(parameters, Mapping):
+        raise CheckpointError(f"{where}/config.json: rope_parameters must be an object")
     refuse_variants({**parameters, **fields}, {"rope_type": ("default",)}, where)
     theta = float(number({**parameters, **fields}, "rope_theta", where))
     return {"rope_type": "default", "rope_theta": theta}

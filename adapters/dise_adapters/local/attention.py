@@ -83,28 +83,30 @@ class Masks:
         """
         self._attention, self._positions, self._device = attention, positions, device
         self._key_positions = np.arange(num_keys)
-        self._is_key = None if is_key is None else is_key[:, None, None, :]
+        self._is_key = None if is_key is None else self._on_device(is_key[:, None, None, :])
 
     def all(self) -> Tensor | None:
         """Return the mask of every token's query, bool [B or 1, 1, W or 1, N]; None sees all."""
-        return self.of(self._positions)
+        return self._of(self._positions)
 
-    def at(self, queries: Ids) -> Tensor | None:
-        """Return the mask of some queries of each text, [B, 1, M or 1, N]; queries: int64 [B, M],
-        by their columns in the batch.
+    def at(self, columns: Ids) -> Tensor | None:
+        """Return the mask of some queries of each text, bool [B or 1, 1, M or 1, N]; columns: where
+        they stand in the batch, int64 [B, M].
         """
-        positions = np.broadcast_to(self._positions, (len(queries), self._positions.shape[1]))
-        return self.of(np.take_along_axis(positions, queries, 1))
+        num_texts, width = len(columns), self._positions.shape[1]
+        positions = np.broadcast_to(self._positions, (num_texts, width))
+        return self._of(np.take_along_axis(positions, columns, 1))
 
-    def of(self, positions: Ids) -> Tensor | None:
-        """Return the mask of queries at these positions, int64 [B or 1, M]."""
-        seen = self._is_key
+    def _of(self, positions: Ids) -> Tensor | None:
         # Full attention needs no mask but the padding's.
-        if not isinstance(self._attention, Bidirectional):
-            allows = [self._attention.allows(row, self._key_positions) for row in positions]
-            seen = np.stack(allows)[:, None] if seen is None else np.stack(allows)[:, None] & seen
-        return None if seen is None else torch.from_numpy(np.ascontiguousarray(seen)).to(
-            self._device)  # fmt: skip
+        if isinstance(self._attention, Bidirectional):
+            return self._is_key
+        rows = [self._attention.allows(row, self._key_positions) for row in positions]
+        allowed = self._on_device(np.stack(rows)[:, None])
+        return allowed if self._is_key is None else allowed & self._is_key
+
+    def _on_device(self, mask: Mask) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(mask)).to(self._device)
 
 
 def norm_of(norm: Any) -> Callable[[Tensor], Tensor]:
