@@ -199,16 +199,17 @@ class Denoiser:
     ) -> Plan[int]:
         """Fill the block in place and return the step after the last."""
         num_idle, is_first, mask_id = 0, True, self.mask_id
+        readout = self.candidates(self.noise, self.policy.confidence)
         while len(masked := block[canvas[block] == mask_id]):
             commit = schedule.next(len(masked))
             if commit.quota == 0 and self.policy.uses_quota:
                 continue
             noise = self.noise.at_step(step)
-            readout = self.candidates(noise, self.policy.confidence)
+            drawn = replace(readout, noise=noise)
             looks_ahead = is_first and self.params.early_exit is not None
             asked = self._rest(canvas, block) if looks_ahead else masked
             hint = caching.hint(block, len(canvas), is_first)
-            [reading] = yield [self.ask(canvas, asked, readout, prompt_length, hint)]
+            [reading] = yield [self.ask(canvas, asked, drawn, prompt_length, hint)]
             if looks_ahead and self._is_over(reading):
                 canvas[asked] = reading.token_ids
                 return step + 1

@@ -193,6 +193,7 @@ class Planner:
 
     def _generate(self, prompt: GivenPrompt, params: SamplingParams) -> Plan[RequestOutput]:
         self._prompts.check_room(prompt, params.max_tokens)
+        self._check_tokens(params)
         if params.seed is None:
             params = params.model_copy(update={"seed": drawn_seed()})
         controller = self.catalog.length_controller(params.length, params.length_settings)
@@ -235,7 +236,6 @@ class Planner:
     def _denoiser(
         self, prompt: GivenPrompt, params: SamplingParams, policy: UnmaskingPolicy, sample: int
     ) -> Denoiser:
-        self._check_tokens(params)
         noise = Noise.for_request(params.seed or 0, prompt.ids, sample)
         return Denoiser(self.predictor.info, policy, noise, params, sample)
 

@@ -17,6 +17,11 @@ from dise_core import AsyncLLM
 MARGIN = 5
 """Seconds for the last answers to reach their clients after the grace time."""
 
+KEEP_ALIVE = 75
+"""Seconds an idle connection stays open: longer than clients (httpx, and so openai: 5) and proxies
+(nginx: 60) keep one, so that none sends a request into a connection that is just being closed.
+"""
+
 
 class GracefulServer(uvicorn.Server):
     """uvicorn, whose shutdown first closes the model, so that requests end with an answer and not
@@ -30,6 +35,7 @@ class GracefulServer(uvicorn.Server):
             port=port,
             log_level="warning",
             access_log=False,
+            timeout_keep_alive=KEEP_ALIVE,
             timeout_graceful_shutdown=int(grace) + MARGIN,
             limit_concurrency=None,
         )

@@ -23,7 +23,7 @@ def config_class(family: Family, model_type: str) -> type[PretrainedConfig]:
 
     def translated(self: Any, **fields: Any) -> None:
         # transformers makes one without fields too, for its own comparison.
-        settings = family.settings(fields, "the model") if "architectures" in fields else {}
+        settings = family.settings(fields, "the model") if fields else {}
         base.__init__(self, **{**fields, **(settings or {})})
 
     name = "".join(part.title() for part in model_type.split("-")) + "Config"
