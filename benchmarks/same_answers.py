@@ -55,9 +55,9 @@ SCORING: dict[str, dict[str, Any]] = {
 }
 
 
-def answers(num_problems: int) -> Iterator[tuple[str, list[Any], float]]:
+def answers(num_problems: int, judge: str | None = None) -> Iterator[tuple[str, list[Any], float]]:
     """Yield each mode, the token ids and scores of its answers, and the seconds it took."""
-    llm = LLM("countdown")
+    llm = LLM("countdown", judge=judge)
     prompts = [item.prompt for item in questions.load("countdown-short", limit=num_problems).items]
     texts: list[tuple[int, ...]] = []
     for name, settings in WRITING.items():
@@ -67,7 +67,8 @@ def answers(num_problems: int) -> Iterator[tuple[str, list[Any], float]]:
         found = [[o.index, o.token_ids, o.score.value.hex()] for a in written for o in a.outputs]
         texts = texts or [answer.outputs[0].token_ids for answer in written]
         yield name, found, time.perf_counter() - started
-    for name, settings in SCORING.items():
+    judged: dict[str, dict[str, Any]] = {"ar-perplexity": {"scorer": "ar-perplexity"}}
+    for name, settings in (SCORING | (judged if judge else {})).items():
         started = time.perf_counter()
         scored = llm.score(prompts, texts, ScoringParams(block_length=16, **settings))
         yield name, [a.outputs[0].score.value.hex() for a in scored], time.perf_counter() - started
@@ -81,11 +82,12 @@ def main() -> int:
     parser.add_argument("output", type=Path)
     parser.add_argument("--against", type=Path)
     parser.add_argument("--problems", type=int, default=256)
+    parser.add_argument("--judge", help="the model of ar-perplexity, which is left out without one")
     args = parser.parse_args()
     before = json.loads(args.against.read_text(encoding="utf-8")) if args.against else None
     now: dict[str, list[Any]] = {}
     num_differing = 0
-    for name, found, seconds in answers(args.problems):
+    for name, found, seconds in answers(args.problems, args.judge):
         now[name] = json.loads(json.dumps(found))
         verdict = ""
         if before is not None:

@@ -5,6 +5,7 @@ What is named here, and in dise_core.testing, is public; docs/python.md lists it
 
 from dise_core.arrays import Floats, Ids, LogProbs, Mask
 from dise_core.async_llm import AsyncLLM
+from dise_core.backend import Backend, Reader
 from dise_core.canvas import CanvasToken, CanvasUpdate
 from dise_core.catalog import Catalog
 from dise_core.cost import count_nfe
@@ -73,6 +74,7 @@ from dise_core.sequence import SpecialTokens, TokenSequence
 __all__ = [
     "AsyncLLM",
     "Attention",
+    "Backend",
     "Bidirectional",
     "BlockCausal",
     "CacheHint",
@@ -116,6 +118,7 @@ __all__ = [
     "PluginError",
     "Prompt",
     "Read",
+    "Reader",
     "Reading",
     "Readout",
     "RequestOutput",

@@ -8,30 +8,17 @@ from typing import Annotated
 import typer
 
 from dise_app.cli import options
+from dise_app.server.limits import Limits
 
 KEY_VARIABLE = "DISE_API_KEY"
 
 
-@options.verb(models=options.MODELS, engine=options.ENGINE)
+@options.verb(models=options.MODELS, engine=options.ENGINE, limits=options.Fields(Limits))
 def serve(
     host: Annotated[
         str, typer.Option(help="Address to listen on; the default is for this machine only.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8000,
-    max_waiting: Annotated[
-        int, typer.Option(min=1, help="Requests that may wait to start; one more gets 429.")
-    ] = 1024,
-    max_tokens_limit: Annotated[
-        int, typer.Option(min=1, help="The most tokens that an answer may ask for.")
-    ] = 4096,
-    max_body_bytes: Annotated[int, typer.Option(min=1, help="The largest request in bytes.")] = 2
-    * 2**20,
-    timeout: Annotated[
-        float, typer.Option(min=0.001, help="Seconds after which a request fails.")
-    ] = 600.0,
-    grace: Annotated[
-        float, typer.Option(min=0, help="Seconds that requests under way have to end at SIGTERM.")
-    ] = 30.0,
     *,
     parts: options.Parts,
 ) -> None:
@@ -44,19 +31,18 @@ def serve(
     from dise_core import AsyncLLM, InputError
 
     try:
-        from dise_app.server.app import Limits, create_app
+        from dise_app.server.app import create_app
         from dise_app.server.run import GracefulServer
     except ImportError as error:
         raise InputError(
             f"{error.name} is missing: install the server with pip install 'dise[serve]'"
         ) from error
 
-    llm = settled(AsyncLLM(**parts.models, max_waiting=max_waiting, **parts.engine))
-    app = create_app(
-        llm, Limits(max_tokens_limit, max_body_bytes, timeout), os.environ.get(KEY_VARIABLE) or None
-    )
+    limits = Limits(**parts.limits)
+    llm = settled(AsyncLLM(**parts.models, max_waiting=limits.max_waiting, **parts.engine))
+    app = create_app(llm, limits, os.environ.get(KEY_VARIABLE) or None)
     _log_to_stderr()
-    server = GracefulServer(app, llm, host, port, grace)
+    server = GracefulServer(app, llm, host, port, limits.grace)
     listening = server.listen()
     print(
         f"dise: {llm.predictor.info.name} at http://{host}:{listening.getsockname()[1]}", flush=True

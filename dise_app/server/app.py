@@ -8,7 +8,6 @@ import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,6 +21,7 @@ from starlette.exceptions import HTTPException
 from dise_app.server import answers, errors
 from dise_app.server.errors import ServerError
 from dise_app.server.guard import Guard
+from dise_app.server.limits import Limits
 from dise_app.server.metrics import Metrics
 from dise_app.server.schemas import (
     ChatRequest,
@@ -46,15 +46,6 @@ POLICY = (
 """What the page may load: its own files only."""
 
 log = logging.getLogger("dise.server")
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What one request may ask for."""
-
-    max_tokens: int = 4096
-    max_body_bytes: int = 2 * 2**20
-    timeout: float = 600.0
 
 
 class Service:
@@ -84,11 +75,10 @@ class Service:
         """
         self.check_model(body.model)
         params = body.params(logprobs)
-        if params.max_tokens > self.limits.max_tokens:
+        most = self.limits.max_tokens_limit
+        if params.max_tokens > most:
             raise ServerError(
-                400,
-                f"max_tokens={params.max_tokens} is above the server's {self.limits.max_tokens}",
-                "max_tokens",
+                400, f"max_tokens={params.max_tokens} is above the server's {most}", "max_tokens"
             )
         return params
 

@@ -101,12 +101,11 @@ class _Exchange:
     """One request's body, counted as it arrives, and its answer, marked with the request's id."""
 
     def __init__(self, receive: Receive, send: Send, request_id: str, max_body_bytes: int) -> None:
-        self._receive = receive
-        self._send = send
-        self._request_id = request_id
-        self._bytes_left = max_body_bytes
         self.is_too_large = False
         self.status = CLIENT_WENT_AWAY
+        self._receive, self._send = receive, send
+        self._request_id = request_id
+        self._bytes_left = max_body_bytes
 
     async def receive(self) -> Message:
         message = await self._receive()

@@ -18,7 +18,7 @@ from dise_core.testing.conformance import (
     check_selector,
     check_unmasking_policy,
 )
-from dise_core.testing.toy_model import ToyPredictor
+from dise_core.testing.toy_model import ToyPredictor, naive_readout
 
 __all__ = [
     "ToyPredictor",
@@ -28,4 +28,5 @@ __all__ = [
     "check_scorer",
     "check_selector",
     "check_unmasking_policy",
+    "naive_readout",
 ]

@@ -14,7 +14,8 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from dise_app.server.app import Limits, create_app
+from dise_app.server.app import create_app
+from dise_app.server.limits import Limits
 from dise_app.server.run import GracefulServer
 from dise_core import AsyncLLM
 

@@ -16,7 +16,7 @@ import httpx
 import numpy as np
 import pytest
 
-from dise_app.server.app import Limits
+from dise_app.server.limits import Limits
 from dise_core import (
     LLM,
     AsyncLLM,

@@ -84,6 +84,39 @@ def dise_mask_predictors():
     return {"denoising-qwen3": predictor_of(FAMILY)}
 """
 
+ENGINE = """
+import torch
+import transformers
+from dise_core import Backend, ModelInfo, hookimpl
+from dise_core.testing import naive_readout
+
+class Reader:
+    room = None
+
+    def __init__(self, model):
+        self.model = model
+
+    def read(self, reads):
+        return [self.answer(read) for read in reads]
+
+    @torch.inference_mode()
+    def answer(self, read):
+        logits = self.model(torch.from_numpy(read.token_ids)[None]).logits[0]
+        return naive_readout(logits.numpy()[read.positions], read)
+
+class Plain(Backend):
+    'One text at a time, by transformers as it is, in float64.'
+
+    @classmethod
+    def open(cls, checkpoint, config):
+        model_class = getattr(transformers, checkpoint.family.model_class)
+        return Reader(model_class.from_pretrained(checkpoint.folder).double().eval())
+
+@hookimpl
+def dise_engines():
+    return {"plain": Plain}
+"""
+
 FAILING = """
 from dise_core import MaskPredictor, hookimpl
 
@@ -333,6 +366,27 @@ def test_a_third_partys_bert_is_loaded_by_its_own_adapter_beside_ours(
     finally:
         environment.uninstall("bert_one")
         environment.uninstall("bert_two")
+
+
+def test_a_third_partys_engine_runs_a_third_partys_family(
+    environment: Environment, tmp_path: Path
+) -> None:
+    expected = bert(tmp_path)
+    environment.install("bert_plain", BERT.format(name="bert-plain"))
+    environment.install("plain_engine", ENGINE)
+    try:
+        options = ("--model", tmp_path, "--engine", "plain", "--no-chat", "--json")
+        scored = environment.dise("score", "--response", "abc", "--selector", "full", *options)
+        assert scored.returncode == 0, scored.stderr
+        value = json.loads(scored.stdout)["outputs"][0]["score"]["value"]
+        assert value == pytest.approx(expected, abs=1e-6)
+        written = environment.dise("generate", "abc", "--max-tokens", "4", *options)
+        assert written.returncode == 0, written.stderr
+        ours = environment.dise("generate", "abc", "--max-tokens", "4", *options, "--engine=auto")
+        assert "unknown engine 'auto'. Known: plain, transformers, vllm" in ours.stderr
+    finally:
+        environment.uninstall("bert_plain")
+        environment.uninstall("plain_engine")
 
 
 def test_an_adapter_that_fails_is_named_and_stops_nobody(

@@ -1,0 +1,223 @@
+"""How fast two versions of this software are, beside each other on one machine.
+
+python benchmarks/two_versions.py BEFORE [AFTER] [--rounds 9] [--only NAME ...]
+
+BEFORE and AFTER are source trees, of a `git worktree` for example; AFTER is this one unless it is
+named. Each job stands for one of the benchmarks here. A process of each version does the same job
+in turn, on one thread, and what counts is the processor time: so a machine's moods hit both alike.
+Prints the median of both, and the median and the quartiles of the ratios round by round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+SERVE = "from dise_app.cli.main import main; main()"
+
+
+class Jobs:
+    """The jobs, run by the version that Python finds in this process."""
+
+    def __init__(self, folder: Path) -> None:
+        import numpy as np
+        import random_llada
+
+        from dise_app.evaluation import questions
+        from dise_core import LLM, SamplingParams, ScoringParams
+
+        self.folder = folder
+        self.llm = LLM("countdown")
+        self.prompts = [item.prompt for item in questions.load("countdown-short", limit=64).items]
+        self.sampling, self.scoring = SamplingParams, ScoringParams
+        self.answers = [
+            answer.outputs[0].token_ids for answer in self.llm.generate(self.prompts, self._writing)
+        ]
+        self.random_llm = LLM(str(random_llada.write(folder, 8192, 384, 6, max_length=2048)))
+        numbers = np.random.default_rng(0)
+        self.long_text = numbers.integers(0, 8190, 1024).tolist()
+        self.texts = [numbers.integers(0, 8190, n).tolist() for n in range(48, 80)]
+        self.reads: list[tuple[Any, Any]] = []
+        self.server: subprocess.Popen[str] | None = None
+        self.address = ""
+
+    @property
+    def _writing(self) -> Any:
+        return self.sampling(max_tokens=48, block_length=16, seed=0)
+
+    def against_naive_scoring(self) -> None:
+        """Score 32 texts under a random model of 10 million parameters."""
+        self.random_llm.score([[]] * len(self.texts), self.texts, self.scoring(selector="full"))
+
+    def against_naive_decoding(self) -> None:
+        """Write 32 answers."""
+        self.llm.generate(self.prompts[:32], self._writing)
+
+    def monte_carlo(self) -> None:
+        """Score 16 answers by 32 samples each."""
+        settings = self.scoring(scorer="mc", scorer_settings={"num_samples": 32})
+        self.llm.score(self.prompts[:16], self.answers[:16], settings)
+
+    def cache(self) -> None:
+        """Write 64 answers with the dual cache."""
+        settings = self._writing.model_copy(update={"cache": "dual"})
+        self.llm.generate(self.prompts, settings)
+
+    def engine_bookkeeping(self) -> None:
+        """Write 64 answers without the model, whose answers of an earlier run are given again."""
+        predictor = self.llm.predictor
+        real = predictor.read
+        if not self.reads:
+            predictor.read = lambda reads: self._recorded(real, reads)
+            self.llm.generate(self.prompts, self._writing)
+        for _ in range(3):
+            answers = iter(self.reads)
+            predictor.read = lambda _, answers=answers: next(answers)[1]
+            self.llm.generate(self.prompts, self._writing)
+        predictor.read = real
+
+    def _recorded(self, real: Callable[[Any], Any], reads: Any) -> Any:
+        self.reads.append((reads, real(reads)))
+        return self.reads[-1][1]
+
+    def scaling_requests(self) -> None:
+        """Write one answer alone."""
+        self.llm.generate(self.prompts[:1], self._writing)
+
+    def scaling_lengths(self) -> None:
+        """Score one text of 1,024 tokens."""
+        self.random_llm.score([[]], [self.long_text], self.scoring(selector="full"))
+
+    def serving(self) -> None:
+        """Ask `dise serve` for 64 answers, 16 at once."""
+        import httpx
+
+        with httpx.Client(base_url=self._served(), timeout=300) as client:
+
+            def ask(prompt: str) -> None:
+                body = {"messages": [{"role": "user", "content": prompt}], "max_tokens": 16}
+                client.post("/v1/chat/completions", json=body).raise_for_status()
+
+            with ThreadPoolExecutor(16) as pool:
+                list(pool.map(ask, self.prompts))
+
+    def _served(self) -> str:
+        if self.server is None:
+            command = [sys.executable, "-c", SERVE, "serve", "--port", "0"]
+            self.server = subprocess.Popen(
+                command,
+                cwd=self.folder,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+            )
+            assert self.server.stdout is not None
+            self.address = self.server.stdout.readline().split()[-1]
+        return self.address
+
+    def seconds(self, name: str) -> float:
+        """Return the processor time of one job, its server's included."""
+        before = self._clock()
+        getattr(self, name)()
+        return self._clock() - before
+
+    def _clock(self) -> float:
+        import psutil
+
+        served = psutil.Process(self.server.pid).cpu_times() if self.server else None
+        return time.process_time() + (served.user + served.system if served else 0.0)
+
+
+NAMES = [name for name in vars(Jobs) if not name.startswith("_") and name != "seconds"]
+
+
+def work() -> None:
+    """Do the jobs that standard input names, one a line, and tell the seconds of each."""
+    with tempfile.TemporaryDirectory() as folder:
+        jobs = Jobs(Path(folder))
+        try:
+            for line in sys.stdin:
+                print(f"seconds {jobs.seconds(line.strip())}", flush=True)
+        finally:
+            if jobs.server:
+                jobs.server.terminate()
+                jobs.server.wait()
+
+
+class Version:
+    """A process that works with one version's sources."""
+
+    def __init__(self, tree: Path) -> None:
+        paths = (tree, tree / "strategies", tree / "adapters")
+        environment = {
+            "PYTHONPATH": os.pathsep.join(map(str, paths)),
+            "OMP_NUM_THREADS": "1",
+            "OMP_WAIT_POLICY": "PASSIVE",
+        }
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, "--work"],
+            env=os.environ | environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def seconds(self, name: str) -> float:
+        """Return what one run of a job took."""
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        stdin.write(f"{name}\n")
+        stdin.flush()
+        return float(next(line for line in stdout if line.startswith("seconds")).split()[1])
+
+    def close(self) -> None:
+        """End the process."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(60)
+
+
+def main() -> None:
+    """Print the table, a job a line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("before", type=Path)
+    parser.add_argument("after", type=Path, nargs="?", default=Path(__file__).parents[1])
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--only", nargs="*", choices=NAMES, default=NAMES)
+    args = parser.parse_args()
+    versions = [Version(args.before.resolve()), Version(args.after.resolve())]
+    print("| job | before, s | after, s | after / before | quartiles |")
+    print("| :--- | ---: | ---: | ---: | ---: |", flush=True)
+    for name in args.only:
+        for version in versions:
+            version.seconds(name)
+        pairs = []
+        for number in range(args.rounds):
+            order = versions if number % 2 == 0 else versions[::-1]
+            times = [version.seconds(name) for version in order]
+            pairs.append(times if number % 2 == 0 else times[::-1])
+        ratios = [after / before for before, after in pairs]
+        before, after = (statistics.median(times) for times in zip(*pairs, strict=True))
+        low, middle, high = statistics.quantiles(ratios, n=4)
+        print(
+            f"| {name} | {before:.3f} | {after:.3f} | {middle:.3f} | {low:.3f} to {high:.3f} |",
+            flush=True,
+        )
+    for version in versions:
+        version.close()
+
+
+if __name__ == "__main__":
+    work() if sys.argv[1:] == ["--work"] else main()
