@@ -1,0 +1,40 @@
+"""How much one hostile case may take, and how many cases are tried."""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+
+NUM_CASES = int(os.environ.get("DISE_HOSTILE_CASES", "2000"))
+"""Cases of all the generators together; `make hostile` sets more."""
+
+SECONDS = 5.0
+GIGABYTES = 1.0
+
+
+def cases(share: float) -> Callable[[Any], Any]:
+    """Return hypothesis' decorator for a generator that tries this share of all cases."""
+    return settings(
+        max_examples=max(1, round(NUM_CASES * share)),
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+@contextmanager
+def bounded(seconds: float = SECONDS, gigabytes: float = GIGABYTES) -> Iterator[None]:
+    """Assert that what is done inside takes no longer, and no more memory, than that."""
+    started, peak = time.monotonic(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    try:
+        yield
+    finally:
+        grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak) / 2**20
+        took = time.monotonic() - started
+        assert took <= seconds, f"took {took:.1f} s"
+        assert grown <= gigabytes, f"took {grown:.2f} GB"
