@@ -121,7 +121,7 @@ def _best_first(generations: Sequence[Generation]) -> list[tuple[int, Generation
 
 
 def _finish_reason(generation: Generation) -> str:
-    """Return "stop" where the model, or its length controller, ended the text, else "length"."""
+    """Return "stop" if the model or the length controller ended the text, else "length"."""
     sequence = generation.sequence
     has_end = len(sequence.text_positions) < len(sequence.response)
     return generation.finish_reason or ("stop" if has_end else "length")

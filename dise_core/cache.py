@@ -1,4 +1,4 @@
-"""What may be cached from step to step while a response is written. Source: Fast-dLLM."""
+"""Which keys and values may be cached between denoising steps. Source: Fast-dLLM."""
 
 from __future__ import annotations
 

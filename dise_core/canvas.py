@@ -42,7 +42,7 @@ class CanvasUpdate:
 
 
 class Canvases:
-    """The responses of one request as they were last seen."""
+    """The canvases of one request's responses, as they were last seen."""
 
     def __init__(self, predictor: MaskPredictor) -> None:
         self._predictor = predictor

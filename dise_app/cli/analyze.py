@@ -55,7 +55,7 @@ Trials = Annotated[
 
 
 def probe(name: str, about: str) -> options.Verb:
-    """Return the verb that probes the model's greedy answers."""
+    """Return the verb that runs one probe on the model's own answers, or on those in --texts."""
     sampling = options.Fields(SamplingParams, doors.PROBED, seed=0)
 
     @options.verb(

@@ -123,7 +123,7 @@ class Sampled(Experiment):
 
     @property
     def grader(self) -> str:
-        """The grader by its version. Raises InputError where answers are not graded but ranked."""
+        """The grader's version. Raises InputError for a data set whose answers are ranked."""
         return self.questions.grader(self.mode)
 
     @property
@@ -240,7 +240,7 @@ class Given(Likelihood):
 
     @property
     def grader(self) -> str:
-        """The grader by its version. Raises InputError where answers are not graded but ranked."""
+        """The grader's version. Raises InputError for a data set whose answers are ranked."""
         return self.questions.grader(self.mode)
 
     @property
@@ -302,7 +302,7 @@ class Lengths(Experiment):
 
     @property
     def grader(self) -> str:
-        """The grader by its version. Raises InputError where answers are not graded but ranked."""
+        """The grader's version. Raises InputError for a data set whose answers are ranked."""
         return self.questions.grader(self.mode)
 
     @property

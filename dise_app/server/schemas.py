@@ -38,8 +38,8 @@ class StreamOptions(_Body):
 
 
 class Completion(_Body):
-    """What both completion endpoints share. Fields that a diffusion model cannot honour must have
-    their neutral value.
+    """The fields that both completion endpoints share. Those that a diffusion model cannot honour
+    must have their neutral value.
     """
 
     model: str | None = None
@@ -89,9 +89,7 @@ class Completion(_Body):
 
 
 class CompletionRequest(Completion):
-    """POST /v1/completions. A prompt is a text, taken as it is, or token ids; or a list
-    of either.
-    """
+    """POST /v1/completions. `prompt` is a text, used as it is, token ids, or a list of either."""
 
     prompt: str | TokenIds | list[str] | list[TokenIds]
     logprobs: int | None = Field(None, ge=0, le=20)
@@ -149,8 +147,8 @@ class ChatRequest(Completion):
 
 
 class Scored(ScoringParams):
-    """What POST /v1/score and /v1/rank share. Texts share the prompt; without one they are texts of
-    their own.
+    """The fields that POST /v1/score and /v1/rank share. All texts follow the one prompt; without
+    it each is scored by itself.
     """
 
     model: str | None = None

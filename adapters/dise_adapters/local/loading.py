@@ -34,8 +34,8 @@ PROBE = (0, 1, 2, 3)
 def load_reader(checkpoint: Checkpoint, config: EngineConfig) -> TransformerReader:
     """Return a reader of a checkpoint's safetensors, or of its GGUF file.
 
-    Raises CheckpointError for missing, extra or misshapen weights, InputError for a device or dtype
-    that this machine lacks, ModelError otherwise.
+    Raises CheckpointError for missing, extra or misshapen weights, InputError for a device that
+    cannot be used, ModelError if loading fails otherwise.
     """
     device = choose_device(config.device)
     dtype = choose_dtype(config.dtype, device)

@@ -27,7 +27,7 @@ READS_AT_ONCE = 256
 
 @dataclass(frozen=True, slots=True)
 class MaskingSample:
-    """One random masking of the n selected tokens, bool [n], and the weight of the masked tokens'
+    """One random masking of the n selected tokens, bool [n], and the weight of its sum of
     log-probabilities.
     """
 
