@@ -1,4 +1,4 @@
-"""The HTTP side of a vLLM server: a connection that tries again, and what answers Reads over it."""
+"""The HTTP client of a vLLM server: a connection that retries, and readers that use it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class Connection:
-    """A server by its address. Lost connections and 5xx are tried again, refusals never."""
+    """A connection to a server. Lost connections and 5xx are retried, refusals (4xx) never."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -50,7 +50,7 @@ class Connection:
 
     def post(self, path: str, body: Record) -> Record:
         """Return the answer to a request. Raises InputError for a refusal (4xx), ModelError for any
-        other failure.
+        other failure and for a server without our endpoint.
         """
         return self._ask("POST", path, body)
 
@@ -87,9 +87,7 @@ class Connection:
 
 
 def is_transient(error: BaseException) -> bool:
-    """Return whether trying again may help: no connection, a connection lost, a time-out,
-    or a 5xx.
-    """
+    """Return whether a retry may help: no connection, a lost one, a timeout, or a 5xx."""
     if isinstance(error, httpx.HTTPStatusError):
         return error.response.status_code >= 500
     return isinstance(error, httpx.TransportError)
@@ -104,7 +102,7 @@ class ServerReader(Reader):
         self._vocab_size = vocab_size
 
     def read(self, reads: Sequence[Read]) -> list[Reading]:
-        """Answer the reads in their order."""
+        """Return the answers in the order of the reads."""
         return read_texts(reads, self._vocab_size, self._ask)
 
     def _ask(self, questions: list[Question]) -> list[Vector]:
@@ -118,7 +116,7 @@ class ServerReader(Reader):
 
 
 class ServerJudgeReader(Reader):
-    """Answers for an auto-regressive model through stock POST /v1/completions with
+    """Answers Reads of an auto-regressive model through stock POST /v1/completions, with
     prompt_logprobs.
     """
 
@@ -127,7 +125,9 @@ class ServerJudgeReader(Reader):
         self._model = model
 
     def read(self, reads: Sequence[Read]) -> list[Reading]:
-        """Answer the reads in their order."""
+        """Return the answers in the order of the reads. Raises InputError for anything but a text's
+        own tokens.
+        """
         return read_own_tokens(reads, self._ask)
 
     def _ask(self, texts: list[list[int]]) -> Iterator[OwnLogProbs]:
@@ -149,6 +149,6 @@ class ServerJudgeReader(Reader):
 
 
 def _portions(texts: list[T]) -> Iterator[list[T]]:
-    """Yield the texts, as many at a time as one request takes."""
+    """Yield the texts in lists that fit one request."""
     for start in range(0, len(texts), TEXTS_PER_REQUEST):
         yield texts[start : start + TEXTS_PER_REQUEST]
