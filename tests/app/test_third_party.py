@@ -11,7 +11,9 @@ import sys
 import sysconfig
 import textwrap
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -19,19 +21,6 @@ import dise_adapters
 from tests.reference_llada import write_tokenizer
 
 ROOT = Path(__file__).parents[2]
-
-PYPROJECT = """
-[build-system]
-requires = ["hatchling"]
-build-backend = "hatchling.build"
-[project]
-name = "{name}"
-version = "1.0"
-[project.entry-points.dise]
-{name} = "{name}"
-[tool.hatch.build.targets.wheel]
-only-include = ["{name}.py"]
-"""
 
 SELECTOR = """
 from dise_core import Selector, hookimpl
@@ -117,6 +106,22 @@ def dise_engines():
     return {"plain": Plain}
 """
 
+EACH = """
+import contextlib, io, json, sys
+from dise_app.cli.main import main
+
+told = []
+for args in json.load(sys.stdin):
+    sys.argv, out, err, code = ["dise", *args], io.StringIO(), io.StringIO(), 0
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            main()
+        except SystemExit as leaving:
+            code = leaving.code or 0
+    told.append([code, out.getvalue(), err.getvalue()])
+json.dump(told, sys.stdout)
+"""
+
 FAILING = """
 from dise_core import MaskPredictor, hookimpl
 
@@ -140,6 +145,14 @@ def dise_mask_predictors():
 """
 
 
+class Done(NamedTuple):
+    """What one command came to."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
 class Environment:
     """A virtual environment that sees this one's packages, and what is installed into it."""
 
@@ -149,7 +162,7 @@ class Environment:
         site = self.run("import sysconfig; print(sysconfig.get_path('purelib'))").stdout.strip()
         parent = sysconfig.get_path("purelib")
         Path(site, "parent.pth").write_text(f"import site; site.addsitedir({parent!r})\n")
-        self._sources = folder / "sources"
+        self._site = Path(site)
 
     def run(self, script: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -157,21 +170,34 @@ class Environment:
         )
 
     def install(self, name: str, code: str) -> None:
-        source = self._sources / name
-        source.mkdir(parents=True)
-        (source / "pyproject.toml").write_text(PYPROJECT.format(name=name))
-        (source / f"{name}.py").write_text(textwrap.dedent(code))
-        self.install_folder(source)
+        """Install a module and its entry point, as pip leaves them."""
+        (self._site / f"{name}.py").write_text(textwrap.dedent(code))
+        info = self._site / f"{name}-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(f"[dise]\n{name} = {name}\n")
+
+    def uninstall(self, name: str) -> None:
+        (self._site / f"{name}.py").unlink()
+        shutil.rmtree(self._site / f"{name}-1.0.dist-info")
 
     def install_folder(self, source: Path) -> None:
         self._pip("install", "--no-deps", "--no-build-isolation", "--no-index", str(source))
 
-    def uninstall(self, name: str) -> None:
+    def uninstall_folder(self, name: str) -> None:
         self._pip("uninstall", "--yes", name)
 
-    def dise(self, *args: str | Path) -> subprocess.CompletedProcess[str]:
-        command = [self.python, "-c", "from dise_app.cli.main import main; main()", *args]
-        return subprocess.run(command, capture_output=True, text=True, check=False)
+    def dise(self, *args: str | Path) -> Done:
+        """Run one command."""
+        return self.each(args)[0]
+
+    def each(self, *commands: Sequence[str | Path]) -> list[Done]:
+        """Run commands one after the other, in one process."""
+        asked = json.dumps([[*map(str, command)] for command in commands])
+        done = subprocess.run(
+            [self.python, "-c", EACH], input=asked, capture_output=True, text=True, check=True
+        )
+        return [Done(*told) for told in json.loads(done.stdout)]
 
     def _pip(self, *args: str) -> None:
         subprocess.run(
@@ -189,14 +215,15 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
 def test_a_third_party_selector_works_by_name(environment: Environment) -> None:
     environment.install("every_other", SELECTOR)
     try:
-        done = environment.dise(
-            "score", "--response", "1+2=3", "--no-chat", "--selector", "every-other", "--json"
+        done, plugins = environment.each(
+            ("score", "--response", "1+2=3", "--no-chat", "--selector", "every-other", "--json"),
+            ("plugins", "--json"),
         )
         assert done.returncode == 0, done.stderr
         [output] = json.loads(done.stdout)["outputs"]
         assert output["score"]["num_positions"] == 3
         assert [token["selected"] for token in output["tokens"]] == [True, False, True, False, True]
-        listed = json.loads(environment.dise("plugins", "--json").stdout)["plugins"]
+        listed = json.loads(plugins.stdout)["plugins"]
         about = "Selects every other token of the response."
         assert {
             "kind": "selector",
@@ -227,7 +254,10 @@ def test_the_example_plugin_works_by_name_and_its_own_tests_pass(
         assert own.returncode == 0, own.stdout
         assert "3 passed" in own.stdout
         names = ("--scorer", "mean-entropy", "--selector", "every-3", "--json")
-        scored = environment.dise("score", "--response", "1+2=3,3+4=7", "--no-chat", *names)
+        scored, written = environment.each(
+            ("score", "--response", "1+2=3,3+4=7", "--no-chat", *names),
+            ("generate", "83,18,75 -> 10", "--max-tokens", "8", *names),
+        )
         assert scored.returncode == 0, scored.stderr
         [output] = json.loads(scored.stdout)["outputs"]
         assert (output["score"]["scorer"], output["score"]["selector"]) == (
@@ -236,7 +266,6 @@ def test_the_example_plugin_works_by_name_and_its_own_tests_pass(
         )
         assert output["score"]["value"] < 0
         assert output["score"]["num_positions"] == 4
-        written = environment.dise("generate", "83,18,75 -> 10", "--max-tokens", "8", *names)
         assert written.returncode == 0, written.stderr
         assert json.loads(written.stdout)["outputs"][0]["score"]["scorer"] == "mean-entropy"
         in_python = environment.run(
@@ -247,7 +276,7 @@ def test_the_example_plugin_works_by_name_and_its_own_tests_pass(
         )
         assert float(in_python.stdout) == pytest.approx(output["score"]["value"])
     finally:
-        environment.uninstall("dise-entropy")
+        environment.uninstall_folder("dise-entropy")
 
 
 @pytest.mark.parametrize(
@@ -278,14 +307,15 @@ def test_a_broken_plugin_is_one_line_that_names_it(
 ) -> None:
     environment.install(name, code)
     try:
-        done = environment.dise("score", "--response", "1+2=3")
+        done, listed, shown = environment.each(
+            ("score", "--response", "1+2=3"), ("plugins", "--json"), ("models",)
+        )
         assert done.returncode == 1
         assert done.stdout == ""
         assert len(done.stderr.strip().splitlines()) == 1
         for text in texts:
             assert text in done.stderr
         assert "dise plugins" in done.stderr
-        listed = environment.dise("plugins", "--json")
         assert listed.returncode == 1
         assert "prompt-last-K" in {row["name"] for row in json.loads(listed.stdout)["plugins"]}
         [problem] = json.loads(listed.stdout)["problems"]
@@ -293,7 +323,6 @@ def test_a_broken_plugin_is_one_line_that_names_it(
         for text in texts:
             assert text in problem["problem"]
         assert listed.stderr.strip() == f"dise: {problem['problem']}"
-        shown = environment.dise("models")
         assert shown.returncode == 1
         assert "countdown" in shown.stdout
         assert shown.stderr == listed.stderr
@@ -350,7 +379,7 @@ def test_a_third_partys_bert_is_loaded_by_its_own_adapter_beside_ours(
             expected, abs=1e-4
         )
         environment.install("bert_two", BERT.format(name="bert-two"))
-        both = environment.dise(*text)
+        both, named = environment.each(text, (*text, "--adapter", "bert-two"))
         assert both.returncode == 2
         for name in (
             "'bert-one' of plugin 'bert_one'",
@@ -359,7 +388,6 @@ def test_a_third_partys_bert_is_loaded_by_its_own_adapter_beside_ours(
         ):
             assert name in both.stderr
         assert "uninstall" not in both.stderr
-        named = environment.dise(*text, "--adapter", "bert-two")
         assert named.returncode == 0, named.stderr
         value = json.loads(named.stdout)["outputs"][0]["score"]["value"]
         assert value == pytest.approx(expected, abs=1e-4)
@@ -376,14 +404,17 @@ def test_a_third_partys_engine_runs_a_third_partys_family(
     environment.install("plain_engine", ENGINE)
     try:
         options = ("--model", tmp_path, "--engine", "plain", "--no-chat", "--json")
-        scored = environment.dise("score", "--response", "abc", "--selector", "full", *options)
+        write = ("generate", "abc", "--max-tokens", "4", *options)
+        scored, written, unknown = environment.each(
+            ("score", "--response", "abc", "--selector", "full", *options),
+            write,
+            (*write, "--engine", "auto"),
+        )
         assert scored.returncode == 0, scored.stderr
         value = json.loads(scored.stdout)["outputs"][0]["score"]["value"]
         assert value == pytest.approx(expected, abs=1e-6)
-        written = environment.dise("generate", "abc", "--max-tokens", "4", *options)
         assert written.returncode == 0, written.stderr
-        ours = environment.dise("generate", "abc", "--max-tokens", "4", *options, "--engine=auto")
-        assert "unknown engine 'auto'. Known: plain, transformers, vllm" in ours.stderr
+        assert "unknown engine 'auto'. Known: plain, transformers, vllm" in unknown.stderr
     finally:
         environment.uninstall("bert_plain")
         environment.uninstall("plain_engine")
@@ -394,7 +425,13 @@ def test_an_adapter_that_fails_is_named_and_stops_nobody(
 ) -> None:
     environment.install("failing", FAILING)
     try:
-        listed = environment.dise("models", "--json")
+        bert(tmp_path)
+        folder = Path(dise_adapters.__file__).parent / "families" / "countdown"
+        listed, scored, unclaimed = environment.each(
+            ("models", "--json"),
+            ("score", "--response", "1+2=3", "--model", folder),
+            ("score", "--response", "abc", "--model", tmp_path),
+        )
         assert listed.returncode == 1
         assert {"countdown": True, "failing": False}.items() <= {
             row["name"]: row["by_name"] for row in json.loads(listed.stdout)["models"]
@@ -403,11 +440,7 @@ def test_an_adapter_that_fails_is_named_and_stops_nobody(
             "Adapter 'failing' of plugin 'failing' fails in claims(): OSError: no route to the hub"
             in listed.stderr
         )
-        folder = Path(dise_adapters.__file__).parent / "families" / "countdown"
-        scored = environment.dise("score", "--response", "1+2=3", "--model", folder)
         assert scored.returncode == 0, scored.stderr
-        bert(tmp_path)
-        unclaimed = environment.dise("score", "--response", "abc", "--model", tmp_path)
         assert unclaimed.returncode == 2
         assert "fails in claims(): OSError: no route to the hub" in unclaimed.stderr
     finally:
@@ -475,10 +508,10 @@ def test_a_third_partys_family_loads_a_qwen3_by_name(
     environment.install("denoising_qwen3", QWEN3)
     try:
         text = ("score", "--response", "abc", "--no-chat", "--selector", "full", "--json")
-        scored = environment.dise(*text, "--model", tmp_path)
+        scored, listed = environment.each((*text, "--model", tmp_path), ("plugins",))
         assert scored.returncode == 0, scored.stderr
         value = json.loads(scored.stdout)["outputs"][0]["score"]["value"]
         assert value == pytest.approx(expected, abs=1e-5)
-        assert "denoising-qwen3" in environment.dise("plugins").stdout
+        assert "denoising-qwen3" in listed.stdout
     finally:
         environment.uninstall("denoising_qwen3")

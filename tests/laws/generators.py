@@ -22,8 +22,18 @@ counts = st.integers(1, 25)
 
 prompts = st.lists(st.integers(0, END), min_size=1, max_size=10)
 
+scorers = st.sampled_from(
+    [
+        {"scorer": "dise"},
+        {"scorer": "interleaved"},
+        {"scorer": "mc", "scorer_settings": {"num_samples": 5}},
+        {"scorer": "mc-dream", "scorer_settings": {"num_samples": 5}},
+    ]
+)
+
 sampling_params = st.builds(
-    SamplingParams,
+    lambda scorer, **settings: SamplingParams(**scorer, **settings),
+    scorers,
     max_tokens=st.integers(1, 12),
     block_length=st.integers(1, 12),
     tokens_per_step=st.integers(1, 5),
@@ -34,7 +44,6 @@ sampling_params = st.builds(
     eps=st.sampled_from([None, 1e-3]),
     unmasking=st.sampled_from(sorted(installed_catalog().unmasking_policies)),
     length=st.sampled_from(sorted(installed_catalog().length_controllers)),
-    scorer=st.sampled_from(["dise", "interleaved", "mc", "mc-dream"]),
     cfg_scale=st.sampled_from([0.0, 1.0]),
     selector=st.sampled_from(["full", "last-3", "response-text"]),
 )

@@ -106,7 +106,7 @@ def test_no_request_waits_for_those_that_came_later(
             assert len(predictor.batches) <= 2 * num_before + 1
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(prompts, sampling_params), min_size=1, max_size=6), st.integers(1, 5))
 def test_a_generation_does_not_depend_on_its_company(
     requests: list[tuple[list[int], SamplingParams]], limit: int
@@ -129,7 +129,8 @@ def test_committed_tokens_never_change_and_no_mask_stays(
     prompt: list[int], params: SamplingParams
 ) -> None:
     predictor = ToyPredictor()
-    params = params.model_copy(update={"length": "fixed", "scorer": "dise"})
+    plain = {"length": "fixed", "scorer": "dise", "scorer_settings": {}}
+    params = params.model_copy(update=plain)
     policy = LLM(predictor).catalog.unmasking_policy(params.unmasking)
     [answer] = LLM(predictor).generate([prompt], params)
     final = np.array([*prompt, *answer.outputs[0].token_ids])
