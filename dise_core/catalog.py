@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 from pydantic import ValidationError
 
 from dise_core.backend import Backend
+from dise_core.checks import CheckedSelector
 from dise_core.claims import choose
 from dise_core.errors import InputError, UnknownNameError
 from dise_core.interfaces import LengthController, Scorer, Selector, Strategy, UnmaskingPolicy
@@ -98,13 +99,16 @@ class Catalog:
 
     def _selector(self, name: str) -> Selector:
         numbered = re.fullmatch(r"(.+)-(\d+)", name)
+        settings: Fields = {}
         if name not in self.selectors and numbered and f"{numbered[1]}-K" in self.selectors:
-            return _build("selector", f"{numbered[1]}-K", self.selectors, {"k": int(numbered[2])})
-        if name.endswith("-K") and name in self.selectors:
+            name, settings = f"{numbered[1]}-K", {"k": int(numbered[2])}
+        elif name.endswith("-K") and name in self.selectors:
             raise InputError(
                 f"selector {name!r} needs a number, for example {name[:-1]}10", "selector"
             )
-        return _build("selector", name, self.selectors, {})
+        selector = _build("selector", name, self.selectors, settings)
+        is_built_in = self.selectors[name].is_built_in
+        return selector if is_built_in else CheckedSelector(inner=selector)
 
 
 def _build(kind: str, name: str, entries: Mapping[str, Entry[S]], settings: Fields) -> S:

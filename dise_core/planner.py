@@ -9,6 +9,7 @@ from typing import TypeVar, cast
 from dise_core.answers import Answers
 from dise_core.arrays import Ids
 from dise_core.catalog import Catalog
+from dise_core.checks import checked_generation
 from dise_core.cost import count_cost
 from dise_core.denoise import Denoiser
 from dise_core.errors import InputError
@@ -199,7 +200,9 @@ class Planner:
             controller.generate(prompt.ids, self._denoiser(prompt, params, policy, sample), scorer)
             for sample in range(params.num_samples)
         )
-        generations, cost = yield from count_cost(gather(*samples))
+        written, cost = yield from count_cost(gather(*samples))
+        mask_id = self.predictor.info.special.mask_id
+        generations = [checked_generation(controller, one, prompt.ids, mask_id) for one in written]
         return self._answers.written(prompt, generations, params, cost)
 
     def _policy(self, params: SamplingParams) -> UnmaskingPolicy:

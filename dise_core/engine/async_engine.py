@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from dise_core.engine.engine import Engine
-from dise_core.engine.request import Request
+from dise_core.engine.request import Request, failure
 from dise_core.errors import ClosedError, DiseError, OverloadedError, PlanError
 from dise_core.reading import Plan, Read
 
@@ -38,7 +38,7 @@ class _Ticket:
         self.seen = self.request.reads
         try:
             self.watch(self.seen)
-        except Exception:
+        except BaseException:
             self.watch = None
 
     def settle(self) -> None:
@@ -53,7 +53,7 @@ class _Ticket:
     def fail(self, error: DiseError) -> None:
         """End the request with an error that is not its own."""
         self.request.close()
-        if self.future.set_running_or_notify_cancel():
+        if not self.future.done() and self.future.set_running_or_notify_cancel():
             self.future.set_exception(error)
 
 
@@ -76,6 +76,7 @@ class AsyncEngine:
         self._is_closing = False
         self._is_aborting = False
         self._num_cut_off = 0
+        self._death: DiseError | None = None
         loaded: Future[Engine] = Future()
         self._thread = threading.Thread(
             target=self._run, args=(load, loaded), name="dise-engine", daemon=True
@@ -93,14 +94,21 @@ class AsyncEngine:
         """The number of requests that are queued."""
         return len(self._waiting)
 
+    @property
+    def death(self) -> DiseError | None:
+        """Why the engine's thread ended on its own; None while it serves, and after `close`."""
+        return self._death
+
     def submit(self, plan: Plan[T], watch: Watch | None = None) -> Future[tuple[T, float]]:
         """Return the future of the plan's result and the seconds from its admission to its end.
 
-        Raises OverloadedError if max_waiting requests are queued already, ClosedError once the
-        engine is closing.
+        Raises OverloadedError if max_waiting requests wait already, ClosedError once the engine is
+        closing, and what `death` says once it has died.
         """
         future: Future[tuple[T, float]] = Future()
         with self._changed:
+            if self._death is not None:
+                raise self._death
             if self._is_closing:
                 raise ClosedError("the engine is shutting down and takes no more requests")
             if len(self._waiting) >= self._max_waiting:
@@ -131,7 +139,10 @@ class AsyncEngine:
             loaded.set_exception(error)
             return
         loaded.set_result(engine)
-        self._loop(engine)
+        try:
+            self._loop(engine)
+        except BaseException as error:
+            self._die(error)
 
     def _loop(self, engine: Engine) -> None:
         while self._admit(engine.max_running):
@@ -140,8 +151,8 @@ class AsyncEngine:
                 return
             try:
                 engine.step([ticket.request for ticket in self._running])
-            except Exception as error:
-                self._fail_all(PlanError(f"the engine failed: {type(error).__name__}: {error}"))
+            except BaseException as error:
+                self._fail_all(PlanError(f"the engine failed: {failure(error)}"))
             self._leave()
 
     def _admit(self, max_running: int) -> bool:
@@ -154,12 +165,13 @@ class AsyncEngine:
                     return False
                 self._changed.wait()
             joining: list[_Ticket] = []
-            while self._waiting and len(self._running) + len(joining) < max_running:
-                joining.append(self._waiting.popleft())
+            while self._waiting and len(self._running) < max_running:
+                joining.append(self._waiting[0])
+                self._running.append(self._waiting[0])
+                self._waiting.popleft()
         for ticket in joining:
             if not ticket.future.cancelled():
                 ticket.request.start()
-                self._running.append(ticket)
         self._leave()
         return True
 
@@ -177,11 +189,24 @@ class AsyncEngine:
         self._running = staying
 
     def _abort(self) -> None:
+        self._take_all()
+        self._fail_all(ClosedError("the engine was shut down before the request was done"))
+
+    def _die(self, error: BaseException) -> None:
+        """Fail all requests, and those to come, with what ended the engine's thread."""
+        death = ClosedError(f"the engine has died and must be started anew: {failure(error)}")
+        death.__cause__ = error
         with self._changed:
-            self._running += self._waiting
+            self._death = death
+        self._take_all()
+        self._fail_all(death)
+
+    def _take_all(self) -> None:
+        """Make the waiting requests running ones, and count those that are cut off."""
+        with self._changed:
+            self._running += [each for each in self._waiting if each not in self._running]
             self._waiting.clear()
         self._num_cut_off = sum(not ticket.future.done() for ticket in self._running)
-        self._fail_all(ClosedError("the engine was shut down before the request was done"))
 
     def _fail_all(self, error: DiseError) -> None:
         for ticket in self._running:

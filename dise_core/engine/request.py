@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from threading import current_thread, main_thread
 from typing import Any
 
-from dise_core.errors import DiseError, PlanError
+from dise_core.errors import DiseError, PlanError, shown
 from dise_core.outputs import RequestOutput
 from dise_core.reading import Plan, Read, Reading
 from dise_core.rows import Row, distinct_rows
@@ -86,8 +87,13 @@ class Request:
             self._advance(lambda: self._plan.send(answers))
 
     def close(self) -> None:
-        """Close the plan, even if it is unfinished."""
-        self._plan.close()
+        """End the plan unfinished. What it raises then is lost: its caller is gone, or has been
+        told.
+        """
+        try:
+            self._plan.close()
+        except BaseException as error:
+            failure(error)
 
     def _advance(self, step: Callable[[], object]) -> None:
         """Run the plan to its next reads. Whatever it raises ends this request and no other."""
@@ -105,10 +111,10 @@ class Request:
         except StopIteration as stop:
             self.finished_at = time.perf_counter()
             self.result = _timed(stop.value, self.seconds)
-        except Exception as error:
-            self.error = _explained(error)
+        except BaseException as error:
+            self.error = failure(error)
             self.finished_at = time.perf_counter()
-            self._plan.close()
+            self.close()
 
 
 def _timed(result: object, seconds: float) -> object:
@@ -120,14 +126,29 @@ def _timed(result: object, seconds: float) -> object:
 
 def _checked(reads: object) -> Sequence[Read]:
     if not isinstance(reads, Sequence) or not all(isinstance(read, Read) for read in reads):
-        raise PlanError(f"a plan must yield a list of Reads, not {reads!r:.80}")
+        raise PlanError(f"a plan must yield a list of Reads, not {shown(reads)}")
     return reads
 
 
-def _explained(error: Exception) -> DiseError:
-    """Return a DiseError as it is; wrap any other in a PlanError that names it, as its cause."""
+def failure(error: BaseException) -> DiseError:
+    """Return what a plan or a predictor raised as an error of ours: one that is not as a PlanError
+    that names it and keeps it as its cause.
+
+    A plugin may raise anything, SystemExit and the like too, and ends its own request by it. Only
+    Ctrl-C, which Python raises in the main thread, goes on.
+    """
+    if isinstance(error, KeyboardInterrupt) and current_thread() is main_thread():
+        raise error
     if isinstance(error, DiseError):
         return error
-    explained = PlanError(f"{type(error).__name__}: {error}")
+    explained = PlanError(f"{type(error).__name__}{_text_of(error)}")
     explained.__cause__ = error
     return explained
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        text = " ".join(str(error).split())
+    except BaseException:  # a plugin's own __str__
+        return ""
+    return f": {text:.500}" if text else ""
