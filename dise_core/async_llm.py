@@ -116,7 +116,8 @@ class AsyncLLM:
         Unlike LLM.run, this submits all plans at once, so those beyond max_waiting end with
         OverloadedError. Leaving the iteration early cancels the plans that are still running.
         """
-        tasks = [asyncio.ensure_future(self._outcome(*each)) for each in enumerate(plans)]
+        caller = object()
+        tasks = [asyncio.ensure_future(self._outcome(*each, caller)) for each in enumerate(plans)]
         try:
             for ended in asyncio.as_completed(tasks):
                 yield await ended
@@ -172,10 +173,12 @@ class AsyncLLM:
     ) -> None:
         await self.close()
 
-    async def _outcome(self, index: int, plan: Plan[RequestOutput]) -> Outcome[RequestOutput]:
+    async def _outcome(
+        self, index: int, plan: Plan[RequestOutput], caller: object
+    ) -> Outcome[RequestOutput]:
         started = time.perf_counter()
         try:
-            answer, seconds = await asyncio.wrap_future(self.engine.submit(plan))
+            answer, seconds = await asyncio.wrap_future(self.engine.submit(plan, caller=caller))
         except DiseError as error:
             return Outcome(index, None, error, time.perf_counter() - started)
         return Outcome(index, answer, None, seconds)

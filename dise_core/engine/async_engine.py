@@ -5,10 +5,11 @@ end when their caller cancels.
 from __future__ import annotations
 
 import threading
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from dise_core.engine.engine import Engine
@@ -29,6 +30,7 @@ class _Ticket:
     request: Request
     future: Future[Any]
     watch: Watch | None
+    is_started: bool = False
     seen: Sequence[Read] = field(default=())
 
     def show(self) -> None:
@@ -57,10 +59,17 @@ class _Ticket:
             self.future.set_exception(error)
 
 
-class AsyncEngine:
-    """Runs plans in one thread, first come, first served; at most `max_waiting` queue.
+NUM_STARTERS = 2
+"""Threads in which plans start."""
 
-    Cancelling a future ends its request before the next forward pass. All methods are thread-safe.
+
+class AsyncEngine:
+    """Runs plans in one thread; at most `max_waiting` queue. Callers take turns, and the requests
+    of one caller are first come, first served.
+
+    Plans start, that is read their prompts, in threads of their own, so that a long one delays
+    nobody. Cancelling a future ends its request before the next forward pass. All methods are
+    thread-safe.
     """
 
     def __init__(self, load: Callable[[], Engine], max_waiting: int = 1024) -> None:
@@ -77,6 +86,9 @@ class AsyncEngine:
         self._is_aborting = False
         self._num_cut_off = 0
         self._death: DiseError | None = None
+        self._starting: SimpleQueue[_Ticket | None] = SimpleQueue()
+        for _ in range(NUM_STARTERS):
+            threading.Thread(target=self._start_all, name="dise-start", daemon=True).start()
         loaded: Future[Engine] = Future()
         self._thread = threading.Thread(
             target=self._run, args=(load, loaded), name="dise-engine", daemon=True
@@ -99,24 +111,30 @@ class AsyncEngine:
         """Why the engine's thread ended on its own; None while it serves, and after `close`."""
         return self._death
 
-    def submit(self, plan: Plan[T], watch: Watch | None = None) -> Future[tuple[T, float]]:
+    def submit(
+        self, plan: Plan[T], watch: Watch | None = None, caller: Hashable = None
+    ) -> Future[tuple[T, float]]:
         """Return the future of the plan's result and the seconds from its admission to its end.
 
+        caller: whose plan it is; plans of one caller share its turns. None is a caller of its own.
         Raises OverloadedError if max_waiting requests wait already, ClosedError once the engine is
         closing, and what `death` says once it has died.
         """
         future: Future[tuple[T, float]] = Future()
+        ticket = _Ticket(Request(0, plan, future if caller is None else caller), future, watch)
         with self._changed:
             if self._death is not None:
                 raise self._death
             if self._is_closing:
                 raise ClosedError("the engine is shutting down and takes no more requests")
             if len(self._waiting) >= self._max_waiting:
+                self._waiting = deque(each for each in self._waiting if not each.future.cancelled())
+            if len(self._waiting) >= self._max_waiting:
                 raise OverloadedError(
                     f"{self._max_waiting} requests are waiting already; try again later"
                 )
-            self._waiting.append(_Ticket(Request(0, plan), future, watch))
-            self._changed.notify()
+            self._waiting.append(ticket)
+        self._starting.put(ticket)
         return future
 
     def close(self, grace: float = 30.0) -> int:
@@ -128,8 +146,12 @@ class AsyncEngine:
             self._is_closing = True
             self._changed.notify()
         self._thread.join(grace)
-        self._is_aborting = True
+        with self._changed:
+            self._is_aborting = True
+            self._changed.notify()
         self._thread.join()
+        for _ in range(NUM_STARTERS):
+            self._starting.put(None)
         return self._num_cut_off
 
     def _run(self, load: Callable[[], Engine], loaded: Future[Engine]) -> None:
@@ -155,25 +177,52 @@ class AsyncEngine:
                 self._fail_all(PlanError(f"the engine failed: {failure(error)}"))
             self._leave()
 
+    def _start_all(self) -> None:
+        """Start plans until the engine is closed. One that ends as it starts needs no turn."""
+        while (ticket := self._starting.get()) is not None:
+            if not ticket.future.cancelled():
+                ticket.request.start()
+            with self._changed:
+                ticket.is_started = True
+                is_over = ticket.request.is_finished and ticket in self._waiting
+                if is_over:
+                    self._waiting.remove(ticket)
+                self._changed.notify()
+            if is_over:
+                ticket.settle()
+
     def _admit(self, max_running: int) -> bool:
-        """Wait for work and start as much as there is room for. Return False once the engine is
+        """Wait for work and admit as much as there is room for. Return False once the engine is
         closing and nothing is left to run.
         """
         with self._changed:
-            while not self._running and not self._waiting:
-                if self._is_closing:
+            while not (self._running or self._is_aborting or self._started()):
+                if self._is_closing and not self._waiting:
                     return False
                 self._changed.wait()
-            joining: list[_Ticket] = []
-            while self._waiting and len(self._running) < max_running:
-                joining.append(self._waiting[0])
-                self._running.append(self._waiting[0])
-                self._waiting.popleft()
-        for ticket in joining:
-            if not ticket.future.cancelled():
-                ticket.request.start()
+            while (ticket := self._next(max_running)) is not None:
+                ticket.request.admit()
+                self._running.append(ticket)
+                self._waiting.remove(ticket)
         self._leave()
         return True
+
+    def _started(self) -> list[_Ticket]:
+        return [ticket for ticket in self._waiting if ticket.is_started]
+
+    def _next(self, max_running: int) -> _Ticket | None:
+        """Return the oldest waiting request of the caller with the fewest running ones.
+
+        None if no request waits that has started, or if there is no room: `max_running` requests
+        run, and this caller has some of them, or as many callers have.
+        """
+        running = Counter(ticket.request.caller for ticket in self._running)
+        started = self._started()
+        if not started or len(running) >= max_running:
+            return None
+        ticket = min(started, key=lambda ticket: running[ticket.request.caller])
+        has_room = len(self._running) < max_running or not running[ticket.request.caller]
+        return ticket if has_room else None
 
     def _leave(self) -> None:
         """Settle the requests that have ended, and drop those that their callers cancelled."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from threading import current_thread, main_thread
 from typing import Any
@@ -24,6 +24,7 @@ class Request:
         "_plan",
         "_readings",
         "_reads",
+        "caller",
         "error",
         "finished_at",
         "index",
@@ -32,8 +33,10 @@ class Request:
         "started_at",
     )
 
-    def __init__(self, index: int, plan: Plan[Any]) -> None:
+    def __init__(self, index: int, plan: Plan[Any], caller: Hashable = None) -> None:
+        """caller: whose plan it is, for those who share out batches among callers."""
         self.index = index
+        self.caller = caller
         self.started_at = time.perf_counter()
         self.finished_at: float | None = None
         self.result: Any = None
@@ -59,9 +62,13 @@ class Request:
         """The reads that the plan yielded last."""
         return self._reads
 
+    def admit(self) -> None:
+        """Count its time from here."""
+        self.started_at = time.perf_counter()
+
     def start(self) -> None:
         """Run the plan up to its first reads. Its time counts from here."""
-        self.started_at = time.perf_counter()
+        self.admit()
         self._advance(lambda: next(self._plan))
 
     def reads_of(self, row: Row) -> list[Read]:
