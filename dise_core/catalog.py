@@ -22,6 +22,9 @@ from dise_core.selection import Union
 C = TypeVar("C")
 S = TypeVar("S", bound=Strategy)
 
+MAX_PARTS = 64
+"""Selectors in a union."""
+
 OWN_DISTRIBUTION = "dise"
 """The distribution whose plugins are built in."""
 
@@ -57,7 +60,10 @@ class Catalog:
         """Return the selector of that name; names joined by + give their union. Raises
         UnknownNameError for an unknown name, InputError for one that lacks its number.
         """
-        parts = tuple(self._selector(name.strip()) for name in text.split("+"))
+        names = text.split("+", MAX_PARTS)
+        if len(names) > MAX_PARTS:
+            raise InputError(f"a selector may join at most {MAX_PARTS} parts by +", "selector")
+        parts = tuple(self._selector(name.strip()) for name in names)
         return parts[0] if len(parts) == 1 else Union(parts=parts)
 
     def scorer(self, name: str, settings: Fields | None = None) -> Scorer:
@@ -98,7 +104,7 @@ class Catalog:
         return self.engines[name].cls
 
     def _selector(self, name: str) -> Selector:
-        numbered = re.fullmatch(r"(.+)-(\d+)", name)
+        numbered = re.fullmatch(r"(.+?)-0*(\d{1,9})", name)
         settings: Fields = {}
         if name not in self.selectors and numbered and f"{numbered[1]}-K" in self.selectors:
             name, settings = f"{numbered[1]}-K", {"k": int(numbered[2])}

@@ -28,6 +28,9 @@ T = TypeVar("T")
 
 Confidence = Literal["probability", "entropy", "margin"]
 
+READS_AT_ONCE = 256
+"""Reads that a plan of many yields at one time: each holds its text in memory."""
+
 CacheKind = Literal["none", "prefix", "dual"]
 """What denoising caches within a block: nothing, the text before the block, or the text on both
 sides of it. Source: Fast-dLLM.

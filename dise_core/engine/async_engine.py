@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
+from dise_core.engine.caller import Caller
 from dise_core.engine.engine import Engine
 from dise_core.engine.request import Request, failure
 from dise_core.errors import ClosedError, DiseError, OverloadedError, PlanError
@@ -112,7 +113,7 @@ class AsyncEngine:
         return self._death
 
     def submit(
-        self, plan: Plan[T], watch: Watch | None = None, caller: Hashable = None
+        self, plan: Plan[T], watch: Watch | None = None, caller: Caller | None = None
     ) -> Future[tuple[T, float]]:
         """Return the future of the plan's result and the seconds from its admission to its end.
 
@@ -121,7 +122,7 @@ class AsyncEngine:
         closing, and what `death` says once it has died.
         """
         future: Future[tuple[T, float]] = Future()
-        ticket = _Ticket(Request(0, plan, future if caller is None else caller), future, watch)
+        ticket = _Ticket(Request(0, plan, caller), future, watch)
         with self._changed:
             if self._death is not None:
                 raise self._death

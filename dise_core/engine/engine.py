@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any, Generic, TypeVar
 
 from dise_core.engine.answers import checked
+from dise_core.engine.caller import Caller
 from dise_core.engine.request import Request, failure
 from dise_core.engine.scheduler import Scheduler
 from dise_core.errors import DiseError, InputError, ModelError, PlanError, TooLongError, shown
@@ -66,10 +67,11 @@ class Engine:
         Closing this iterator closes the plans that are running.
         """
         arriving = enumerate(plans)
+        caller = Caller()
         running: list[Request] = []
         try:
             while True:
-                self._admit(arriving, running)
+                self._admit(arriving, running, caller)
                 if not running:
                     return
                 self.step(running)
@@ -87,12 +89,14 @@ class Engine:
         for (request, row), answer in zip(batch, self._answers(batch), strict=True):
             request.settle(row, answer)
 
-    def _admit(self, arriving: Iterator[tuple[int, Plan[Any]]], running: list[Request]) -> None:
+    def _admit(
+        self, arriving: Iterator[tuple[int, Plan[Any]]], running: list[Request], caller: Caller
+    ) -> None:
         while len(running) < self.max_running:
             index_and_plan = next(arriving, None)
             if index_and_plan is None:
                 return
-            request = Request(*index_and_plan)
+            request = Request(*index_and_plan, caller)
             request.start()
             running.append(request)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from threading import current_thread, main_thread
 from typing import Any
 
+from dise_core.engine.caller import Caller
 from dise_core.errors import DiseError, PlanError, shown
 from dise_core.outputs import RequestOutput
 from dise_core.reading import Plan, Read, Reading
@@ -33,10 +34,9 @@ class Request:
         "started_at",
     )
 
-    def __init__(self, index: int, plan: Plan[Any], caller: Hashable = None) -> None:
-        """caller: whose plan it is, for those who share out batches among callers."""
+    def __init__(self, index: int, plan: Plan[Any], caller: Caller | None = None) -> None:
         self.index = index
-        self.caller = caller
+        self.caller = caller or Caller()
         self.started_at = time.perf_counter()
         self.finished_at: float | None = None
         self.result: Any = None
@@ -114,7 +114,9 @@ class Request:
             else:
                 raise PlanError(f"a plan asked for nothing {MAX_EMPTY_QUESTIONS} times in a row")
             self._reads = reads
-            self.rows = distinct_rows(reads)
+            rows = distinct_rows(reads)
+            self.caller.spend(rows)
+            self.rows = rows
         except StopIteration as stop:
             self.finished_at = time.perf_counter()
             self.result = _timed(stop.value, self.seconds)

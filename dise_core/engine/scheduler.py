@@ -4,8 +4,9 @@ limits.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
+from dise_core.engine.caller import Caller
 from dise_core.engine.request import Request
 from dise_core.errors import TooLongError
 from dise_core.model import CacheRoom
@@ -35,7 +36,7 @@ class Scheduler:
         self.max_num_seqs = max_num_seqs
         self.max_batch_tokens = max_batch_tokens
         self.rooms = rooms or {}
-        self._credits: dict[Hashable, int] = {}
+        self._credits: dict[Caller, int] = {}
 
     def schedule(self, running: list[Request]) -> list[Turn]:
         """Return the rows of the next batch; those of one caller oldest request first.
@@ -62,7 +63,7 @@ class Scheduler:
         """Yield the waiting rows, those of the caller with the most credit first; of several
         callers each as far as its credit goes.
         """
-        callers: dict[Hashable, list[Turn]] = {}
+        callers: dict[Caller, list[Turn]] = {}
         for request, row in self._waiting(running):
             callers.setdefault(request.caller, []).append((request, row))
         self._credits = {caller: self._credits.get(caller, 0) for caller in callers}
