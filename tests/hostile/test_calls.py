@@ -11,7 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dise_core import LLM, AsyncLLM, Budget, DiseError, InputError, SamplingParams, ScoringParams
+from dise_core import (
+    LLM,
+    AsyncLLM,
+    Budget,
+    DiseError,
+    InputError,
+    PlanError,
+    SamplingParams,
+    ScoringParams,
+)
 from dise_core.params import Params
 from dise_core.testing import ToyPredictor
 from tests.hostile.bounds import bounded, cases
@@ -58,9 +67,10 @@ def finished(work: Callable[[], object]) -> None:
         try:
             work()
         except DiseError as error:
-            told = str(error)
+            told, kind = str(error), type(error)
         else:
-            told = ""
+            told, kind = "", DiseError
+    assert kind is not PlanError, told  # which would blame a plan for what was handed over
     assert len(told.splitlines()) <= 1
     assert len(told) < 2000
 
