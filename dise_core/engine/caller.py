@@ -21,9 +21,10 @@ class Budget:
 
 
 class Caller:
-    """Whoever submits plans that share turns and a budget."""
+    """Whoever submits plans that share turns and a budget. is_alone: no other will ever come."""
 
-    def __init__(self, budget: Budget | None = None) -> None:
+    def __init__(self, budget: Budget | None = None, is_alone: bool = False) -> None:
+        self.is_alone = is_alone
         self._budget = budget or Budget()
         self._num_passes = self._num_tokens = 0
 

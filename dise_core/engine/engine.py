@@ -67,7 +67,7 @@ class Engine:
         Closing this iterator closes the plans that are running.
         """
         arriving = enumerate(plans)
-        caller = Caller()
+        caller = Caller(is_alone=True)
         running: list[Request] = []
         try:
             while True:

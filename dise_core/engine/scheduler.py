@@ -19,6 +19,11 @@ SHARE = 256
 about as long as one over a single token.
 """
 
+PATIENCE = 4096
+"""Tokens of a batch of one caller where others may come: a newcomer waits until it is done, and a
+larger one is hardly more efficient.
+"""
+
 
 class Scheduler:
     """Fills batches of at most `max_num_seqs` sequences and `max_batch_tokens` tokens, within the
@@ -53,11 +58,16 @@ class Scheduler:
                 continue
             num_seqs += row.num_sequences
             num_tokens += row.num_tokens
-            if batch and (num_seqs > self.max_num_seqs or num_tokens > self.max_batch_tokens):
+            if batch and (num_seqs > self.max_num_seqs or num_tokens > self._most_tokens(request)):
                 break
             batch.append((request, row))
             self._credits[request.caller] -= row.num_tokens
         return batch
+
+    def _most_tokens(self, request: Request) -> int:
+        """Return how many tokens the batch may hold; the request is that of its last row."""
+        waits_alone = len(self._credits) == 1 and not request.caller.is_alone
+        return min(self.max_batch_tokens, PATIENCE) if waits_alone else self.max_batch_tokens
 
     def _in_turn(self, running: list[Request]) -> Iterator[Turn]:
         """Yield the waiting rows, those of the caller with the most credit first; of several
