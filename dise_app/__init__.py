@@ -1,1 +1,1 @@
-"""What a person runs, and the only place where all of it is put together."""
+"""The programs that users run: the command, the server, the evaluation and the harness."""

@@ -1,5 +1,5 @@
-"""The options of params.py that a door leaves out, each with its reason. Every other is at every
-door; a test compares.
+"""The options of params.py that an entry point leaves out, each with its reason. All others must be
+available at every entry point; a test compares them.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ NAMED_BY_SCORE: Reasons = dict.fromkeys(
 NO_REPORT: Reasons = {"logprobs": "experiments look at scores, not at a report on every token"}
 
 SAMPLED: Reasons = {**NAMED_BY_SCORE, **NO_REPORT, "best_of": "all n answers are kept and compared"}
-"""Several answers a question."""
+"""Several answers per question."""
 
 LIKELIHOOD: Reasons = {**NAMED_BY_SCORE}
-"""Candidates or answers that are given."""
+"""Given candidates or answers."""
 
 LENGTH: Reasons = {
     **NO_REPORT,
@@ -27,7 +27,7 @@ LENGTH: Reasons = {
     "max_tokens": "--base-length names several",
     **dict.fromkeys(("n", "best_of"), "each controller writes one answer"),
 }
-"""One answer a question and length controller."""
+"""One answer per question and length controller."""
 
 PROBED: Reasons = {
     **NO_REPORT,
@@ -57,4 +57,4 @@ LEFT_OUT: Mapping[str, Reasons] = {
     "POST /v1/score": {},
     "POST /v1/rank": {},
 }
-"""Every door by its name."""
+"""Every entry point by its name."""

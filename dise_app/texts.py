@@ -1,5 +1,5 @@
-"""What several doors read and write alike: KEY=VALUE settings, JSON lines that a run was killed
-in, and JSON for people.
+"""Formats that several entry points share: KEY=VALUE settings, JSON lines that may end in a torn
+line, and indented JSON.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dise_core.records import Fields, Record
 
 
 def settings(pairs: Iterable[str]) -> Record:
-    """Return the settings of KEY=VALUE pairs, values read as JSON where they are JSON.
+    """Return the settings of KEY=VALUE pairs; a value that is valid JSON is parsed.
 
-    Raises InputError for other texts, and for a key that is given twice.
+    Raises InputError for any other text and for a key that is given twice.
     """
     found: Record = {}
     for pair in pairs:
@@ -30,10 +30,10 @@ def settings(pairs: Iterable[str]) -> Record:
 
 
 def whole_lines(path: Path) -> list[bytes]:
-    """Return the lines of a file, none where there is no file; a torn last line, of a run that was
-    killed while writing, is cut off.
+    """Return a file's complete lines, none if there is no file. A torn last line, from a run that
+    was killed while writing, is removed from the file.
 
-    Raises OSError where the file cannot be read or written.
+    Raises OSError if the file cannot be read or written.
     """
     if not path.exists():
         return []
@@ -46,7 +46,7 @@ def whole_lines(path: Path) -> list[bytes]:
 
 
 def write_json(path: Path, record: Fields) -> None:
-    """Write a record as indented JSON in UTF-8. Raises OSError where the file cannot be written."""
+    """Write a record as indented JSON in UTF-8. Raises OSError if the file cannot be written."""
     path.write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

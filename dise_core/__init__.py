@@ -1,6 +1,6 @@
-"""DiSE: how sure is a diffusion language model of a text? The ideas, without a tensor.
+"""DiSE: how sure is a diffusion language model of a text? The algorithms, free of torch.
 
-What is named here, and in dise_core.testing, is public; docs/python.md lists it.
+The names exported here and in dise_core.testing are the public API; docs/python.md lists them.
 """
 
 from dise_core.arrays import Floats, Ids, LogProbs, Mask

@@ -1,4 +1,4 @@
-"""From generations to what the user gets: ranked outputs, their texts, their tokens, their cost."""
+"""Turns generations into answers: ranked outputs with their texts, tokens and cost."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dise_core.prompts import GivenPrompt
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """Makes the answers of one loaded model."""
+    """Builds the answers of one loaded model."""
 
     predictor: MaskPredictor
 
@@ -26,7 +26,7 @@ class Answers:
         params: SamplingParams,
         cost: Cost,
     ) -> RequestOutput:
-        """Return the n responses with the best score of those that were written, best first."""
+        """Return the n best-scored of the generated responses, best first."""
         best = _best_first(generations)[: params.n]
         outputs = [
             replace(
@@ -116,21 +116,19 @@ class Answers:
 
 
 def _best_first(generations: Sequence[Generation]) -> list[tuple[int, Generation]]:
-    """Return the generations with their indices, best first; of equals the earlier one."""
+    """Return the generations with their indices, best first; ties keep their order."""
     return sorted(enumerate(generations), key=lambda pair: -pair[1].evaluation.score.rank_value)
 
 
 def _finish_reason(generation: Generation) -> str:
-    """Return "stop" where the model, or its length controller, ended the text, else "length"."""
+    """Return "stop" if the model or the length controller ended the text, else "length"."""
     sequence = generation.sequence
     has_end = len(sequence.text_positions) < len(sequence.response)
     return generation.finish_reason or ("stop" if has_end else "length")
 
 
 def _stopped(output: CompletionOutput, stops: Sequence[str]) -> CompletionOutput:
-    """Return the output with its text up to the first of the stop texts; itself where it holds
-    none.
-    """
+    """Return the output with its text cut before the first stop text; unchanged without one."""
     found = [start for stop in stops if (start := output.text.find(stop)) >= 0]
     return (
         replace(output, text=output.text[: min(found)], finish_reason="stop") if found else output

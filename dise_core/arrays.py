@@ -1,6 +1,4 @@
-"""Names for the arrays that travel through the library. Shapes stand in brackets where they are
-used.
-"""
+"""Type aliases for the library's arrays. Docstrings give their shapes in brackets."""
 
 import numpy as np
 import numpy.typing as npt
@@ -9,10 +7,10 @@ Ids = npt.NDArray[np.int64]
 """Token ids or positions."""
 
 Mask = npt.NDArray[np.bool_]
-"""True where a position is meant."""
+"""Boolean masks over positions, True where a position is selected."""
 
 Floats = npt.NDArray[np.float64]
-"""Uniform numbers, confidences, log-probabilities in computations."""
+"""Uniform random numbers, confidences, and intermediate log-probabilities."""
 
 LogProbs = npt.NDArray[np.float32]
 """Natural logarithms of probabilities, in nats."""

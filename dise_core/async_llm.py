@@ -1,4 +1,4 @@
-"""AsyncLLM: the same front door for programs that serve many callers at once."""
+"""AsyncLLM: the LLM interface for programs that serve many callers at once."""
 
 from __future__ import annotations
 
@@ -35,10 +35,9 @@ from dise_core.reading import Plan, Read
 
 
 class AsyncLLM:
-    """A loaded model whose methods are LLM's, awaited; requests of all callers share batches.
+    """A loaded model with LLM's methods as coroutines; requests of all callers share batches.
 
-    A caller that is cancelled, by a time-out for example, ends its request before the next
-    forward pass.
+    Cancelling a caller, for example by a timeout, ends its request before the next forward pass.
 
     >>> async with AsyncLLM("countdown") as llm:
     ...     async with asyncio.timeout(10):
@@ -54,11 +53,10 @@ class AsyncLLM:
         max_waiting: int = 1024,
         **options: Unpack[EngineOptions],
     ) -> None:
-        """Load the models as LLM does and start the engine's thread; at most max_waiting requests
-        wait to start.
+        """Load the models as LLM does and start the engine's thread.
 
-        Each method raises OverloadedError where one more would have to wait, ClosedError after
-        `close`.
+        At most max_waiting requests queue; beyond that each method raises OverloadedError. After
+        `close` each raises ClosedError.
         """
         loaded: list[LLM] = []
 
@@ -76,7 +74,7 @@ class AsyncLLM:
     async def generate(
         self, prompts: Given, params: Sampling = None, *, chat: Chat = None
     ) -> list[RequestOutput]:
-        """Return the responses to each prompt, as LLM.generate."""
+        """Return the responses to each prompt, like LLM.generate."""
         return await self._all(self.planner.generations(prompts, params, chat))
 
     async def chat(
@@ -84,13 +82,13 @@ class AsyncLLM:
         conversations: Sequence[Message] | Sequence[Sequence[Message]],
         params: SamplingParams | None = None,
     ) -> list[RequestOutput]:
-        """Return the responses to each conversation, as LLM.chat."""
+        """Return the responses to each conversation, like LLM.chat."""
         return await self._all(self.planner.conversations(conversations, params))
 
     async def score(
         self, prompts: Given, responses: Given, params: Scoring = None, *, chat: Chat = None
     ) -> list[RequestOutput]:
-        """Return the score of each response, as LLM.score."""
+        """Return the score of each response, like LLM.score."""
         return await self._all(self.planner.scores(prompts, responses, params, chat))
 
     @overload
@@ -106,19 +104,17 @@ class AsyncLLM:
     async def rank(
         self, prompts: Given, candidates: Choices, params: Scoring = None, *, chat: Chat = None
     ) -> RequestOutput | list[RequestOutput]:
-        """Return the candidates to one prompt, or to each of several, likeliest first, as
-        LLM.rank.
-        """
+        """Return one prompt's candidates, or each prompt's, likeliest first, like LLM.rank."""
         answers = await self._all(rankings(self.planner, prompts, candidates, params, chat))
         return answers[0] if is_one(prompts) else answers
 
     async def run(
         self, plans: Iterable[Plan[RequestOutput]]
     ) -> AsyncGenerator[Outcome[RequestOutput], None]:
-        """Yield the outcome of each of the planner's plans as it ends, as LLM.run, but all plans
-        are handed over at once: one more than may wait ends with OverloadedError.
+        """Yield the outcome of each of the planner's plans as it ends.
 
-        Leaving the iteration early ends the plans that are under way.
+        Unlike LLM.run, this submits all plans at once, so those beyond max_waiting end with
+        OverloadedError. Leaving the iteration early cancels the plans that are still running.
         """
         tasks = [asyncio.ensure_future(self._outcome(*each)) for each in enumerate(plans)]
         try:
@@ -135,9 +131,9 @@ class AsyncLLM:
         *,
         chat: Chat = None,
     ) -> AsyncGenerator[CanvasUpdate | RequestOutput, None]:
-        """Yield what each denoising step commits, and last the answer, as LLM.stream.
+        """Yield what each denoising step commits, then the answer, like LLM.stream.
 
-        Leaving the iteration early ends the request.
+        Leaving the iteration early cancels the request.
         """
         loop = asyncio.get_running_loop()
         news: asyncio.Queue[Sequence[Read] | None] = asyncio.Queue()
@@ -159,10 +155,9 @@ class AsyncLLM:
             future.cancel()
 
     async def close(self, grace: float = 30.0) -> int:
-        """Take no more requests, let those under way end, and fail what is left after `grace`
-        seconds with ClosedError.
+        """Refuse new requests, wait `grace` seconds, then fail the unfinished with ClosedError.
 
-        Returns how many were left.
+        Returns how many were unfinished.
         """
         return await asyncio.to_thread(self.engine.close, grace)
 
@@ -186,8 +181,9 @@ class AsyncLLM:
         return Outcome(index, answer, None, seconds)
 
     async def _all(self, plans: Iterable[Plan[RequestOutput]]) -> list[RequestOutput]:
-        """Return all answers, or raise the first request's error after the others are done; none
-        runs on if cancelled.
+        """Return all answers, or raise the first request's error once all have ended.
+
+        Cancelling it cancels all of them.
         """
         async with aclosing(self.run(plans)) as outcomes:
             ended = [outcome async for outcome in outcomes]

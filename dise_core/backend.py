@@ -1,4 +1,4 @@
-"""What runs the forward passes of a checkpoint. Users name it with the option `engine`."""
+"""Backends, which run a checkpoint's forward passes. The option `engine` chooses one."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ class Reader(Protocol):
 
 
 class Backend(ABC, Generic[C]):
-    """Opens checkpoints, each described by a C as the adapters that use this backend have them."""
+    """Opens checkpoints described by a C, the type that the adapters of this backend provide."""
 
     @classmethod
     @abstractmethod
     def open(cls, checkpoint: C, config: EngineConfig) -> Reader:
-        """Return a reader of the checkpoint. Raises InputError for options or checkpoints that this
-        backend does not take, ModelError for one that cannot be loaded.
+        """Return a reader of the checkpoint. Raises InputError for an option or a checkpoint that
+        this backend does not support, ModelError for one that cannot be loaded.
         """
 
 
 Backends = Mapping[str, type[Backend[Any]]]
-"""Backends by the name that the option `engine` gives them. What their checkpoints are is between
-them and the adapters.
+"""Backends by the name that the option `engine` takes. A backend and its adapters agree on the
+type of their checkpoints.
 """

@@ -14,11 +14,11 @@ class BlockGrid:
     origin: int = 0
 
     def start_of(self, position: int) -> int:
-        """Return where the block of a position begins."""
+        """Return the first position of the block that holds the position."""
         return position - (position - self.origin) % self.length
 
     def spans(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """Yield (first, last + 1) of each block in [start, stop), cut off at both ends."""
+        """Yield the half-open range of each block in [start, stop), clipped to that range."""
         while start < stop:
             end = min(self.start_of(start) + self.length, stop)
             yield start, end

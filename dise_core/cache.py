@@ -1,4 +1,4 @@
-"""What may be cached from step to step while a response is written. Source: Fast-dLLM."""
+"""Which keys and values may be cached between denoising steps. Source: Fast-dLLM."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dise_core.reading import CacheHint, CacheKind, CacheSlot
 
 
 class Caching:
-    """The cache hints of the steps that write one response, and of those that rewrite its tail.
+    """The cache hints of the steps that write one response, or rewrite its tail.
 
-    A block's first step runs the text; each later one what follows the block's start ("prefix") or
-    the block alone ("dual"). What stands before a tail runs once, while the whole tail is masked:
-    for this tail, and for all later ones behind the same context. It changes from step to step, so
-    it belongs to the plan that writes.
+    A block's first step computes the whole text; each later step computes everything from the
+    block's start on ("prefix") or the block alone ("dual"). The context before a tail is computed
+    once, while the whole tail is masked, and reused for later tails behind the same context. This
+    object is mutable, so it belongs to the plan that writes the response.
     """
 
     def __init__(self, kind: CacheKind) -> None:
@@ -24,13 +24,13 @@ class Caching:
         self._is_cached = False
 
     def begin(self, context: Ids) -> None:
-        """Begin to write behind the context, int64 [C]; no token of it where nothing stays."""
+        """Start writing after the context, int64 [C]; empty where no context is to be reused."""
         self._is_cached = self._is_cached and np.array_equal(context, self._context)
         self._context = context.copy()
 
     def hint(self, block: Ids, length: int, is_first: bool) -> CacheHint | None:
-        """Return what may be cached at a step of a block in a text of that length; None for
-        nothing. is_first: whether it is the block's first step.
+        """Return the hint for one step of a block in a text of `length` tokens; None without a
+        cache. is_first: whether it is the block's first step.
         """
         if self._kind == "none":
             return None
@@ -41,5 +41,5 @@ class Caching:
         return CacheHint(self._slot, (int(block[0]), stop))
 
     def end_block(self) -> None:
-        """Take note that a block is written, its first step with it."""
+        """Record that a block is written: its first step has cached the context."""
         self._is_cached = True

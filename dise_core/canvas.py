@@ -1,4 +1,4 @@
-"""A response while it is written, step by step, for those who watch."""
+"""The progress of a response, denoising step by denoising step, for streaming."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dise_core.reading import Canvas, Read
 
 
 class CanvasToken(NamedTuple):
-    """One token that a denoising step has committed. position: in the response, from 0."""
+    """One token that a denoising step committed. position: in the response, counted from 0."""
 
     position: int
     id: int
@@ -24,13 +24,13 @@ class CanvasToken(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CanvasUpdate:
-    """What one denoising step has changed in a response under way.
+    """What one denoising step changed in the canvas of a response.
 
     index: which of the request's samples. committed: the tokens that are new since the last update;
     those of the last step come with the answer. num_tokens: the canvas's length. text: all text
-    before the first mask. settled: the part of it that no later step changes: all of it, or nothing
-    where the length controller may write the canvas again. is_fresh: the canvas was begun anew, so
-    what was committed before no longer stands.
+    before the first mask. settled: the part of `text` that no later step changes: all of it, or ""
+    where the length controller may rewrite the canvas. is_fresh: this canvas replaces the previous
+    one, so forget the tokens committed before.
     """
 
     index: int
@@ -42,14 +42,14 @@ class CanvasUpdate:
 
 
 class Canvases:
-    """The responses of one request as they were last seen."""
+    """The canvases of one request's responses, as they were last seen."""
 
     def __init__(self, predictor: MaskPredictor) -> None:
         self._predictor = predictor
         self._last: dict[int, Ids] = {}
 
     def updates(self, reads: Sequence[Read]) -> Iterator[CanvasUpdate]:
-        """Yield what the canvases among the reads show that those before did not."""
+        """Yield an update for each canvas among the reads that has changed since the last call."""
         for read in reads:
             if read.canvas is not None and (update := self._update(read, read.canvas)) is not None:
                 yield update

@@ -1,4 +1,4 @@
-"""Everything that can be called by name: strategies and models, and the plugin each came from."""
+"""Strategies, models and engines by name, with the plugin that each came from."""
 
 from __future__ import annotations
 
@@ -27,9 +27,7 @@ OWN_DISTRIBUTION = "dise"
 
 @dataclass(frozen=True, slots=True)
 class Entry(Generic[C]):
-    """A registered class, the name of the plugin that brought it, and that of the plugin's
-    distribution.
-    """
+    """A registered class, with the names of its plugin and of the plugin's distribution."""
 
     cls: type[C]
     plugin: str
@@ -37,14 +35,14 @@ class Entry(Generic[C]):
 
     @property
     def is_built_in(self) -> bool:
-        """Whether DiSE's own distribution brought it."""
+        """Whether it comes from DiSE's own distribution."""
         return self.distribution == OWN_DISTRIBUTION
 
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """Strategies and models by name. An unknown name is an error that lists the known ones, never a
-    default.
+    """Strategies, models and engines by name. An unknown name raises UnknownNameError, which lists
+    the known ones; no name has a default.
     """
 
     selectors: Mapping[str, Entry[Selector]]
@@ -55,44 +53,44 @@ class Catalog:
     engines: Mapping[str, Entry[Backend[Any]]]
 
     def selector(self, text: str) -> Selector:
-        """Return the selector that the text names: one name, or a union of several joined by +.
-        Raises InputError for an unknown one, or one that lacks its number.
+        """Return the selector of that name; names joined by + give their union. Raises
+        UnknownNameError for an unknown name, InputError for one that lacks its number.
         """
         parts = tuple(self._selector(name.strip()) for name in text.split("+"))
         return parts[0] if len(parts) == 1 else Union(parts=parts)
 
     def scorer(self, name: str, settings: Fields | None = None) -> Scorer:
-        """Return the scorer of that name with its settings. Raises InputError for either."""
+        """Return the scorer of that name. Raises InputError for an unknown name or bad settings."""
         return _build("scorer", name, self.scorers, settings or {})
 
     def length_controller(self, name: str, settings: Fields | None = None) -> LengthController:
-        """Return the length controller of that name with its settings. Raises InputError for
-        either.
+        """Return the length controller of that name. Raises InputError for an unknown name or bad
+        settings.
         """
         return _build("length controller", name, self.length_controllers, settings or {})
 
     def unmasking_policy(self, name: str, settings: Fields | None = None) -> UnmaskingPolicy:
-        """Return the unmasking policy of that name with its settings; _ may stand for -, as LLaDA
-        writes it. Raises InputError for either.
+        """Return the unmasking policy of that name; _ may stand for -, as LLaDA writes it. Raises
+        InputError for an unknown name or bad settings.
         """
         return _build(
             "unmasking policy", name.replace("_", "-"), self.unmasking_policies, settings or {}
         )
 
     def load_model(self, model: str, config: EngineConfig) -> MaskPredictor:
-        """Load a model by its name, folder or hub id, with the adapter that config.adapter names,
-        else that which claims it.
+        """Return the model of that name, folder or hub id, loaded by the adapter config.adapter, or
+        for None by the adapter that claims it.
 
-        Adapters of other distributions come before the built-in ones. Raises InputError if none or
-        several claim it, or if there is no such engine, ModelError if it cannot be loaded.
+        Adapters of other distributions take precedence over the built-in ones. Raises InputError if
+        no adapter or several claim it, or for an unknown engine; ModelError if loading fails.
         """
         self.backend(config.engine)
         entry = choose(model, config.adapter, self.mask_predictors, config.revision)
         return entry.cls.load(model, config)
 
     def backend(self, name: str) -> type[Backend[Any]]:
-        """Return the backend that the option `engine` names. Raises UnknownNameError, which lists
-        the known ones.
+        """Return the backend of that name, a value of the option `engine`. Raises UnknownNameError
+        for an unknown one.
         """
         if name not in self.engines:
             raise UnknownNameError("engine", name, self.engines)

@@ -1,5 +1,5 @@
-"""Which adapter loads a model: the one that the user names, else the one that claims it, other
-people's before ours.
+"""Which adapter loads a model: the one that the user names, else the one that claims it, with
+third-party adapters asked before the built-in ones.
 """
 
 from __future__ import annotations
@@ -21,15 +21,13 @@ ADVICE = "--adapter NAME (in Python adapter=NAME)"
 def choose(
     model: str, adapter: str | None, adapters: Adapters, revision: str | None = None
 ) -> Entry[MaskPredictor]:
-    """Return the adapter of that name, without asking whether it claims the model; for None the one
-    that does.
+    """Return the adapter of that name, whether or not it claims the model; for None, one that does.
 
-    A model that an adapter is named after is asked of that adapter alone, if it claims it. Else an
-    adapter of another distribution wins over the built-in ones, which are then not asked; of those
-    the first by name wins. revision: that of a hub id, which the adapters ask for. An adapter that
-    fails when it is asked stops nobody. Raises UnknownNameError for an unknown adapter
-    and for a model that none claims, with what is known of it; InputError if two of the same
-    standing claim it; and the error that an adapter's `explain` raises.
+    An adapter whose own name is `model` is asked first. Then come the adapters of other
+    distributions, and last the built-in ones, of which the first by name wins. revision: of a hub
+    id. An adapter that raises when asked does not stop the others. Raises UnknownNameError for an
+    unknown adapter, and for a model that no adapter claims, with what is known about it;
+    InputError if two adapters of other distributions claim it; and what `explain` raises.
     """
     if adapter is not None:
         if adapter not in adapters:
@@ -60,8 +58,8 @@ def choose(
 def claim(
     name: str, entry: Entry[MaskPredictor], model: str, revision: str | None = None
 ) -> tuple[bool, str | None]:
-    """Return whether the adapter of that name claims the model, and in one line how it failed where
-    it could not tell.
+    """Return whether the adapter claims the model, and a one-line description of the failure if
+    asking raised an exception, else None.
     """
     try:
         return bool(entry.cls.claims(model, *_given(revision))), None
@@ -83,15 +81,15 @@ def _is_claimed(
 
 
 def _given(revision: str | None) -> tuple[str, ...]:
-    """Return the arguments that tell an adapter a revision: none where the user names none."""
+    """Return the arguments that pass on a revision: none at all for None."""
     return () if revision is None else (revision,)
 
 
 def _unclaimed(
     model: str, revision: str | None, adapters: Adapters, failures: dict[str, str]
 ) -> DiseError:
-    """Return the error that says why nobody loads the model: what stands in the way of knowing it,
-    else what it is.
+    """Return the error for a model that no adapter claims: what kept an adapter from examining it,
+    else what the adapters know about it.
     """
     told: list[str] = []
     for name, entry in adapters.items():

@@ -1,4 +1,4 @@
-"""What a plan costs, in forward passes of one sequence."""
+"""The cost of a plan, counted in sequences sent through a forward pass."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a plan cost. nfe: sequences sent through a forward pass; computed: the sum of the shares
-    computed of each; is_exact: whether every answer was that of a pass over the whole text.
+    """What a plan cost. nfe: sequences sent through a forward pass. computed: the same, each
+    weighted by the share of its positions that was computed rather than cached. is_exact: whether
+    every answer equals that of a forward pass over the whole text.
     """
 
     nfe: int = 0
@@ -23,8 +24,8 @@ class Cost:
 
 
 def count_cost(plan: Plan[T]) -> Plan[tuple[T, Cost]]:
-    """Run a plan and return its result with its cost. A pass that failed counts as one, computed
-    whole. Raises what the plan raises.
+    """Return a plan of the given plan's result and its cost. A failed forward pass counts as fully
+    computed. Raises what the plan raises.
     """
     nfe, computed, is_exact = 0, 0.0, True
     try:
@@ -49,8 +50,8 @@ def count_cost(plan: Plan[T]) -> Plan[tuple[T, Cost]]:
 
 
 def count_nfe(plan: Plan[T]) -> Plan[tuple[T, int]]:
-    """Run a plan and return its result with its NFE: the sequences it sent through a
-    forward pass. Raises what the plan raises.
+    """Return a plan of the given plan's result and its NFE: the number of sequences that it sent
+    through a forward pass. Raises what the plan raises.
     """
     result, cost = yield from count_cost(plan)
     return result, cost.nfe

@@ -1,5 +1,5 @@
-"""Semi-autoregressive denoising as a plan: blocks from left to right, the surest tokens of a block
-first.
+"""Semi-autoregressive denoising as a plan: block by block from left to right, and within a block
+in the order that the unmasking policy chooses.
 """
 
 from __future__ import annotations
@@ -32,17 +32,18 @@ from dise_core.schedule import Schedule, at_rate, in_steps, in_time, share
 from dise_core.sequence import SpecialTokens, TokenSequence
 
 MAX_IDLE_STEPS = 100
-"""Steps in a row in which a policy may commit nothing. One that draws at random may, now and then.
+"""Consecutive steps without a commit after which a policy without a quota fails: one that draws at
+random may commit nothing now and then.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Denoiser:
-    """Writes responses of one model by filling masks, by the settings of one request.
+    """Writes one response by filling its masks, with the settings of one request.
 
-    params: what SamplingParams says of schedule, blocks, sampling, guidance, cache and early exit;
-    of the rest nothing is read here. The mask id is never written. `sample`: which of the request's
-    responses this is. `is_settled`: what a Canvas says of the texts under way.
+    params: only the fields for schedule, blocks, sampling, guidance, cache and early exit are read
+    here. The mask id is never written. `sample`: which of the request's responses this is.
+    `is_settled`: see Canvas.
     """
 
     info: ModelInfo
@@ -59,7 +60,7 @@ class Denoiser:
 
     @property
     def max_length(self) -> int:
-        """The longest text that the model takes, in tokens."""
+        """The longest text that the model accepts, in tokens."""
         return self.info.max_length
 
     @property
@@ -73,8 +74,8 @@ class Denoiser:
         return self.params.block_length
 
     def once(self) -> Denoiser:
-        """Return the same for a response that is written once: what it commits never changes, so a
-        stream may send it.
+        """Return the denoiser of a response that is written only once: committed tokens never
+        change, so a stream may send them.
         """
         return replace(self, is_settled=True)
 
@@ -91,34 +92,34 @@ class Denoiser:
 
     @property
     def rate(self) -> int:
-        """Tokens that a step commits where no number of steps is given: tokens_per_step, or what
-        `steps` come to.
+        """Tokens to commit per step where `denoise` is given no number of steps: tokens_per_step,
+        or ceil(max_tokens / steps) where the request sets `steps`.
         """
         steps = self.params.steps
         return self.params.tokens_per_step if steps is None else -(-self.max_tokens // steps)
 
     def text(self, ids: Ids, prompt_length: int) -> TokenSequence:
         """Return ids [N] as a text whose first prompt_length tokens are the prompt. Raises
-        InputError where there are fewer.
+        InputError for a prompt_length outside [0, N].
         """
         settings = (self.block_length, self.max_length, self.info.block_origin)
         return TokenSequence(ids, prompt_length, self.special, *settings)
 
     def masks(self, count: int) -> Ids:
-        """Return `count` mask ids, int64 [count]. Raises InputError for a model without a mask."""
+        """Return mask ids, int64 [count]. Raises InputError for a model without a mask token."""
         return np.full(count, self.mask_id)
 
     def caching(self) -> Caching:
-        """Return what a plan hands to several calls of `write` and `denoise` of one response, so
-        that what stands before its tail runs once.
+        """Return the cache state to pass to every call of `write` and `denoise` for one response,
+        so that the context before its tail is computed once.
         """
         return Caching(self.params.cache)
 
     def write(
         self, prompt: Ids, num_tokens: int, caching: Caching | None = None
     ) -> Plan[TokenSequence]:
-        """Return a plan of the text [P; R] with a response of num_tokens tokens. Raises what
-        `denoise` raises.
+        """Return a plan of the text [P; R], its response R of num_tokens tokens denoised. Raises
+        what `denoise` raises.
         """
         canvas = np.concatenate([prompt, self.masks(num_tokens)])
         ids = yield from self.denoise(
@@ -139,15 +140,16 @@ class Denoiser:
         """Return a plan of canvas, int64 [N], with every mask from `start` on filled; the argument
         stays unchanged.
 
-        Blocks count from `start`, or from the text's own where the model's attention has blocks;
+        Blocks count from `start`, or from position 0 where the model's attention is block-causal;
         the first and the last may be shorter. `steps` are spread over the blocks that hold a mask;
-        None takes `rate` tokens a step. Denoising steps count from `first_step`, which keys the
-        sampling noise, so a second pass over one request must begin where it draws anew. `caching`:
-        that of an earlier call for the same response. Raises PlanError for a policy that commits
-        nothing for too long, InputError for a model without a mask token.
+        None commits `rate` tokens per step. Denoising steps count from `first_step` and key the
+        sampling noise, so another pass over the same response must start at a step not yet used.
+        `caching`: that of an earlier call for the same response. Raises PlanError for a policy that
+        commits nothing for too long, InputError for a model without a mask token.
         """
         canvas, step = canvas.copy(), first_step
         caching = caching or self.caching()
+        # Only a tail has a context to reuse; a response written from its start has none.
         caching.begin(canvas[: start if start > prompt_length else 0])
         blocks = list(self._blocks(canvas, start))
         for index, block in enumerate(blocks):
@@ -158,7 +160,7 @@ class Denoiser:
         return canvas
 
     def candidates(self, noise: Noise, confidence: Confidence = "probability") -> Candidates:
-        """Return the readout that draws one token per position by this request's settings. Raises
+        """Return the readout that picks one token per position with this request's settings. Raises
         InputError for a model without a mask token.
         """
         params = self.params
@@ -177,8 +179,8 @@ class Denoiser:
         prompt_length: int,
         cache: CacheHint | None = None,
     ) -> Read:
-        """Return a Read of the canvas as it is now, with this request's guidance. Raises PlanError
-        for positions outside the canvas.
+        """Return a Read of a copy of the canvas, with this request's guidance. Raises PlanError for
+        positions outside the canvas.
         """
         guidance = None
         if scale := self.params.cfg_scale:
@@ -197,15 +199,17 @@ class Denoiser:
         prompt_length: int,
         caching: Caching,
     ) -> Plan[int]:
-        """Fill the block in place and return the step after the last."""
+        """Fill the block's masks in place and return the number of the next step."""
         num_idle, is_first, mask_id = 0, True, self.mask_id
         readout = self.candidates(self.noise, self.policy.confidence)
         while len(masked := block[canvas[block] == mask_id]):
             commit = schedule.next(len(masked))
+            # A step of Dream's schedule that would commit nothing needs no forward pass.
             if commit.quota == 0 and self.policy.uses_quota:
                 continue
             noise = self.noise.at_step(step)
             drawn = replace(readout, noise=noise)
+            # Early exit judges all that is still masked, so a block's first step reads past it.
             looks_ahead = is_first and self.params.early_exit is not None
             asked = self._rest(canvas, block) if looks_ahead else masked
             hint = caching.hint(block, len(canvas), is_first)
@@ -224,19 +228,19 @@ class Denoiser:
         return step
 
     def _check_idle(self, num_steps: int) -> None:
-        """Raise PlanError for a policy that has committed nothing in so many steps, too many."""
+        """Raise PlanError if num_steps steps in a row without a commit are too many."""
         if num_steps == MAX_IDLE_STEPS or (num_steps and self.policy.uses_quota):
             raise PlanError(
                 f"unmasking policy {self.policy!r} chose no token, so denoising would never end"
             )
 
     def _rest(self, canvas: Ids, block: Ids) -> Ids:
-        """Return the masked positions from a block's first on."""
+        """Return all masked positions from the block's first one to the end of the canvas."""
         masked: Ids = block[0] + np.flatnonzero(canvas[block[0] :] == self.mask_id)
         return masked
 
     def _is_over(self, reading: Reading) -> bool:
-        """Return whether all candidates are end tokens, surer than early_exit."""
+        """Return whether all candidates are end tokens, each more probable than early_exit."""
         sure = np.exp(reading.logprobs.min()) > (self.params.early_exit or 0.0)
         return bool(sure and self.special.is_end(reading.token_ids).all())
 
@@ -249,19 +253,19 @@ class Denoiser:
                 yield masked
 
     def _schedule(self, num_masked: int, num_steps: int | None) -> Schedule:
-        """Return the schedule of one block, in that many steps, or at `rate` for None."""
+        """Return the schedule of one block: in num_steps steps, or at `rate` for None."""
         if self.params.eps is not None:
             return in_time(num_steps or -(-num_masked // self.rate), self.params.eps)
         return at_rate(self.rate) if num_steps is None else in_steps(num_masked, num_steps)
 
     @property
     def _unwritten_end(self) -> tuple[int, ...]:
-        """The end token where logits_eos_inf forbids it."""
+        """The end token if logits_eos_inf forbids it, else nothing."""
         end = self.special.eos_id
         return () if end is None or not self.params.logits_eos_inf else (end,)
 
     @property
     def _unranked(self) -> tuple[int, ...]:
-        """The end tokens that count for nothing in the confidences."""
+        """The end tokens that are left out of the confidences."""
         is_last = self.params.confidence_eos_eot_inf
         return tuple(sorted(self.special.eos_ids)) if is_last else self._unwritten_end

@@ -1,18 +1,18 @@
-"""Everything that can go wrong, as one tree.
+"""The library's exceptions, as one tree.
 
     DiseError
     ├── InputError                 what the caller gave cannot be used; `parameter` names it
     │   ├── UnknownNameError       no strategy or model of that name; lists the known ones
-    │   └── TooLongError           more tokens than the model or the batch limit takes
+    │   └── TooLongError           more tokens than the model or the batch limit allows
     ├── PluginError                a plugin clashes, is misspelt or cannot be imported
     ├── ModelError                 a model cannot be found, loaded or run
-    │   ├── CheckpointError        its files are incomplete or of a kind that is not covered
+    │   ├── CheckpointError        its files are incomplete or of an unsupported kind
     │   └── ModelOutputError       it answered with NaN
     ├── PlanError                  a plan breaks the protocol of reading.py
     ├── OverloadedError            too many requests wait; try again later
     └── ClosedError                the engine is shutting down
 
-An InputError is the caller's to mend (exit code 2 on the command line), all others are failures
+An InputError is for the caller to fix (exit code 2 on the command line); all others are failures
 (exit code 1).
 """
 
@@ -21,11 +21,11 @@ from collections.abc import Iterable
 
 
 class DiseError(Exception):
-    """Base of all errors that this library raises on purpose. Its text is one line."""
+    """Base of all errors that this library raises on purpose. Its message is one line."""
 
 
 class InputError(DiseError, ValueError):
-    """What the caller gave cannot be used; `parameter` names it where one parameter is to blame."""
+    """What the caller gave cannot be used; `parameter` names the parameter at fault, if one is."""
 
     def __init__(self, message: str, parameter: str | None = None) -> None:
         super().__init__(message)
@@ -33,8 +33,8 @@ class InputError(DiseError, ValueError):
 
 
 class UnknownNameError(InputError):
-    """No strategy or model of that name; the text suggests the nearest, lists the known ones and
-    ends with `detail`.
+    """No strategy or model has that name; the message suggests the nearest one, lists the known
+    ones and ends with `detail`.
     """
 
     def __init__(self, kind: str, name: str, known: Iterable[str], detail: str = "") -> None:
@@ -48,12 +48,12 @@ class UnknownNameError(InputError):
 
 
 class TooLongError(InputError):
-    """More tokens than the model or the batch limit takes."""
+    """A text has more tokens than the model or the batch limit allows."""
 
 
 class PluginError(DiseError):
-    """A plugin clashes with another, is misspelt or cannot be imported; the text names it, and so
-    does `plugin`.
+    """A plugin clashes with another, misspells a hook or cannot be imported; `plugin` and the
+    message name it.
     """
 
     def __init__(self, message: str, plugin: str | None = None) -> None:
@@ -66,7 +66,7 @@ class ModelError(DiseError):
 
 
 class CheckpointError(ModelError):
-    """The files of a checkpoint are incomplete or of a kind that is not covered."""
+    """The files of a checkpoint are incomplete or of an unsupported kind."""
 
 
 class ModelOutputError(ModelError):
@@ -74,7 +74,7 @@ class ModelOutputError(ModelError):
 
 
 class PlanError(DiseError):
-    """A plan breaks the protocol of reading.py."""
+    """A plan breaks the protocol of reading.py, or fails with an error that is not ours."""
 
 
 class OverloadedError(DiseError):
@@ -82,4 +82,4 @@ class OverloadedError(DiseError):
 
 
 class ClosedError(DiseError):
-    """The engine is shutting down, or was."""
+    """The engine is shutting down or has shut down."""

@@ -1,4 +1,4 @@
-"""The hooks that plugins implement. Ours use the same ones. The entry-point group is "dise"."""
+"""The hooks that plugins implement, the built-in ones included. The entry-point group is "dise"."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 
 @hookspec
 def dise_selectors() -> Mapping[str, type[Selector]]:  # type: ignore[empty-body]
-    """Return selectors by name. A name that ends in -K is called with a number there, which becomes
-    the field `k`.
+    """Return selectors by name. Users put a number in place of the K of a name that ends in -K; it
+    becomes the field `k`.
     """
 
 
@@ -40,11 +40,11 @@ def dise_unmasking_policies() -> Mapping[str, type[UnmaskingPolicy]]:  # type: i
 
 @hookspec
 def dise_mask_predictors() -> Mapping[str, type[MaskPredictor]]:  # type: ignore[empty-body]
-    """Return mask predictors by name: an adapter for a family of checkpoints, or one model that
-    goes by this name.
+    """Return mask predictors by name: each the adapter of a family of checkpoints, or one model
+    that users load by this name.
     """
 
 
 @hookspec
 def dise_engines() -> Backends:  # type: ignore[empty-body]
-    """Return backends by the name that the option `engine` gives them."""
+    """Return backends by name, the values that the option `engine` takes."""

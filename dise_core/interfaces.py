@@ -1,9 +1,8 @@
-"""What can be replaced beside the model: selectors, scorers, length controllers, unmasking
-policies.
+"""The strategies that plugins may add: selectors, scorers, length controllers, unmasking policies.
 
-All are strategies: frozen pydantic models whose fields are their settings, so unknown
-settings fail and no request's state can live in them. Override the abstract methods, nothing else,
-and register the class in a plugin.
+Each is a frozen pydantic model whose fields are its settings, so unknown settings fail and no
+instance can hold a request's state. Override only the abstract methods and the documented class
+attributes and properties, and register the class in a plugin.
 """
 
 from __future__ import annotations
@@ -26,54 +25,55 @@ if TYPE_CHECKING:
 
 
 class Strategy(BaseModel, ABC):
-    """Base of all strategies: its fields are its settings; frozen, unknown keys refused."""
+    """Base of all strategies: frozen, its fields are its settings, unknown settings are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Selector(Strategy):
-    """Chooses the positions that a score is taken over: the paper's binary mask M."""
+    """Chooses the positions that a score averages over: the paper's binary mask M."""
 
     @abstractmethod
     def select(self, sequence: TokenSequence) -> Mask:
-        """Return M, bool [N]. Leaves the sequence unchanged; an empty choice is allowed."""
+        """Return M, bool [N], leaving the sequence unchanged. Selecting nothing is allowed."""
 
 
 class Scorer(Strategy):
-    """Says how sure the model is of a finished text. Higher is surer."""
+    """Measures how sure a model is of a finished text. Higher is surer."""
 
     default_selector: ClassVar[str] = "last-10"
-    """The positions that it scores where the user names none."""
+    """The name of the selector that it uses where the user names none."""
 
     asks: ClassVar[Literal["target", "judge"]] = "target"
-    """Whom it asks: the diffusion model itself, or an auto-regressive judge, in whose tokens it is
-    then handed the text, with a selector of the whole response."""
+    """Which model it reads: "target", the diffusion model, or "judge", the auto-regressive judge.
+    A scorer that asks the judge gets the text in the judge's tokens and a selector of the whole
+    response."""
 
     @abstractmethod
     def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
-        """Return a plan of the text's score over the positions that the selector chooses."""
+        """Return a plan of the text's score over the selected positions; -inf if there are none."""
 
 
 class LengthController(Strategy):
-    """Decides how long the response becomes, and denoises it."""
+    """Decides the length of the response, and denoises it."""
 
     @abstractmethod
     def generate(self, prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer) -> Plan[Generation]:
-        """Return a plan of the response to prompt, int64 [P]; the base length is
-        `denoiser.max_tokens`.
+        """Return a plan of the finished response to prompt, int64 [P], and its evaluation.
 
-        Raises InputError before it reads anything if the settings do not fit the request.
+        `denoiser.max_tokens` is the base length. Raises InputError before its first read if the
+        settings do not fit the request.
         """
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UnmaskingStep:
-    """What a policy may look at: the masked positions of the block and the model's confidence in
-    each candidate.
+    """What a policy decides by: the masked positions of the block and the model's confidence in the
+    candidate at each.
 
-    positions: int64 [M], ascending. confidences: float64 [M], of the policy's kind. quota: how many
-    tokens the schedule commits in this step, 1..M, or 0 for a policy that does not use it. share:
-    the same as a share of M, 1 at the last step.
+    positions: int64 [M], ascending. confidences: float64 [M], of the kind `policy.confidence`.
+    quota: how many tokens the schedule commits in this step, 1..M; it may be 0 for a policy that
+    does not use it. share: the share of M that the schedule commits, in (0, 1].
     """
 
     positions: Ids
@@ -83,30 +83,26 @@ class UnmaskingStep:
     noise: Noise
 
     def random(self) -> Floats:
-        """Return one uniform number per position, independent of those that drew the candidates,
-        float64 [M].
-        """
+        """Return float64 [M], uniform in [0, 1), independent of the noise of the candidates."""
         return self.noise.uniforms(self.positions, purpose=1)
 
 
 class UnmaskingPolicy(Strategy):
-    """Chooses which masked positions are committed in a denoising step."""
+    """Chooses which masked positions a denoising step commits."""
 
     confidence: ClassVar[Confidence] = "probability"
     """The kind of confidence that the policy ranks by."""
 
     uses_quota: ClassVar[bool] = True
-    """Whether the policy commits what the schedule says; False for one that decides how many by
-    itself.
-    """
+    """Whether the policy commits the schedule's quota; False if it decides by itself how many."""
 
     @property
     def is_random(self) -> bool:
-        """Whether two samples may differ though every token is the likeliest one."""
+        """Whether two samples may differ at temperature 0."""
         return False
 
     @abstractmethod
     def choose(self, step: UnmaskingStep) -> Ids:
-        """Return indices into step.positions, int64, each at most once; at least one where the
-        policy uses the quota.
+        """Return distinct indices into step.positions, int64; for a policy that uses the quota, at
+        least one and at most `step.quota`.
         """

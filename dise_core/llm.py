@@ -1,4 +1,4 @@
-"""LLM: the front door, shaped like vLLM's. AsyncLLM has the same verbs."""
+"""LLM: the main entry point, modelled on vLLM's LLM. AsyncLLM has the same methods."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ Sampling = SamplingParams | Sequence[SamplingParams] | None
 
 Scoring = ScoringParams | None
 Chat = bool | None
-"""Whether a text goes through the model's chat template; None: where it has one."""
+"""Whether a text goes through the model's chat template; None: if the model has one."""
 
 THE_MODELS_OWN = ("revision", "adapter", "mask_token_id", "block_size")
-"""Options that describe the model, and not its judge."""
+"""Options that apply to the model but not to its judge."""
 
 
 class LLM:
-    """A loaded diffusion language model that generates, and says how sure it is.
+    """A loaded diffusion language model that generates responses and scores how sure it is of them.
 
     >>> llm = LLM("countdown")
     >>> [answer] = llm.generate("83,18,75 -> 10", SamplingParams(max_tokens=48, block_length=16))
@@ -53,15 +53,15 @@ class LLM:
         catalog: Catalog | None = None,
         **options: Unpack[EngineOptions],
     ) -> None:
-        """Load a model by name, folder or hub id, or take one that is loaded; `options` are
-        EngineConfig's fields.
+        """Load a model by name, folder or hub id, or take a loaded one; `options` are the fields of
+        EngineConfig.
 
-        judge: an auto-regressive model for the scorers that ask one; an auto-regressive `model`
-        judges for itself. The options THE_MODELS_OWN are the model's: a judge is of the hub's main
-        branch and finds its own adapter.
+        judge: an auto-regressive model for the scorers that need one; without it an auto-regressive
+        `model` is its own judge. The options in THE_MODELS_OWN do not apply to the judge: it comes
+        from the hub's main branch, and the adapter that claims it loads it.
 
         Raises InputError for an unknown model, ModelError for one that cannot be loaded,
-        PluginError for a bad plugin.
+        PluginError for a broken plugin.
         """
         choose_threads()
         self.config = EngineConfig(**options)
@@ -76,11 +76,11 @@ class LLM:
     def generate(
         self, prompts: Given, params: Sampling = None, *, chat: Chat = None
     ) -> list[RequestOutput]:
-        """Return the responses to each prompt, a text or token ids, in order; params are for all,
-        or one for each.
+        """Return one answer per prompt (a text or token ids), in order; params apply to all prompts
+        or are a sequence, one per prompt.
 
-        A text goes through the model's chat template where it has one (chat=None), always (True) or
-        never (False). Raises the first request's error after all the others are done.
+        A text goes through the model's chat template if it has one (chat=None), always (True) or
+        never (False). Raises the first failed request's error after all others are done.
         """
         return self._all(self.planner.generations(prompts, params, chat))
 
@@ -89,19 +89,16 @@ class LLM:
         conversations: Sequence[Message] | Sequence[Sequence[Message]],
         params: SamplingParams | None = None,
     ) -> list[RequestOutput]:
-        """Return the responses to each conversation, a list of {"role", "content"} messages, in
-        order.
-        """
+        """Return one answer per conversation, a list of {"role", "content"} messages, in order."""
         return self._all(self.planner.conversations(conversations, params))
 
     def score(
         self, prompts: Given, responses: Given, params: Scoring = None, *, chat: Chat = None
     ) -> list[RequestOutput]:
-        """Return the score of each response given its prompt, in order; one output for each, its
-        finish_reason None.
+        """Return the score of each response given its prompt, in order: an answer with one output,
+        its finish_reason None.
 
-        An empty prompt scores the response as a text of its own. Prompts and responses pair up one
-        to one.
+        Prompts and responses pair up one to one; an empty prompt scores the response alone.
         """
         return self._all(self.planner.scores(prompts, responses, params, chat))
 
@@ -118,11 +115,11 @@ class LLM:
     def rank(
         self, prompts: Given, candidates: Choices, params: Scoring = None, *, chat: Chat = None
     ) -> RequestOutput | list[RequestOutput]:
-        """Return the candidate responses to one prompt, likeliest first, or to each of several
-        prompts its own in a list; each output's `index` is the candidate's index in the argument.
+        """Return one prompt's candidates, likeliest first; for several prompts, a list with one
+        such answer each. An output's `index` is the candidate's index in the argument.
 
-        They are ranked by log-likelihood where the scorer estimates it, else by the score's value.
-        Raises InputError where prompts and lists of candidates do not pair up, or one is empty.
+        Candidates are ranked by log-likelihood if the scorer estimates it, else by score. Raises
+        InputError if prompts and lists of candidates do not pair up, or if a list is empty.
         """
         answers = self._all(rankings(self.planner, prompts, candidates, params, chat))
         return answers[0] if is_one(prompts) else answers
@@ -134,10 +131,10 @@ class LLM:
         *,
         chat: Chat = None,
     ) -> Generator[CanvasUpdate | RequestOutput, None, None]:
-        """Yield what each denoising step commits, and last the answer to a prompt or, where it is a
-        list of messages, to a conversation. Raises what `generate` raises.
+        """Yield what each denoising step commits, then the answer. The prompt may be a
+        conversation, a list of messages. Raises what `generate` raises.
 
-        Leaving the iteration early ends the request.
+        Leaving the iteration early cancels the request.
         """
         request = Request(0, request_plan(self.planner, prompt, params, chat))
         canvases, seen = Canvases(self.predictor), None
@@ -155,8 +152,8 @@ class LLM:
         yield request.result
 
     def run(self, plans: Iterable[Plan[RequestOutput]]) -> Iterator[Outcome[RequestOutput]]:
-        """Yield the outcome of each of the planner's plans as it ends, its `index` that of the
-        plan; a failure is one outcome, not an exception. Plans are taken as room appears.
+        """Yield the outcome of each of the planner's plans as it ends; a failure is an outcome, not
+        an exception. `index` counts the plans in order, which are taken as room appears.
         """
         return self.engine.run(plans)
 
@@ -177,7 +174,7 @@ class LLM:
 def request_plan(
     planner: Planner, prompt: Prompt | Sequence[Message], params: SamplingParams | None, chat: Chat
 ) -> Plan[RequestOutput]:
-    """Return the plan of a prompt, or of a conversation where it is a list of messages."""
+    """Return the plan of a prompt, or of a conversation if `prompt` is a list of messages."""
     if not isinstance(prompt, str) and any(isinstance(item, Mapping) for item in prompt):
         return planner.chat(cast("Sequence[Message]", prompt), params or SamplingParams())
     return planner.generate(cast("Prompt", prompt), params or SamplingParams(), chat)
@@ -186,9 +183,9 @@ def request_plan(
 def rankings(
     planner: Planner, prompts: Given, candidates: Choices, params: Scoring, chat: Chat
 ) -> list[Plan[RequestOutput]]:
-    """Return the plans of one prompt with its candidates, or of several, each with its own.
+    """Return the plans that rank one prompt's candidates, or each prompt's own.
 
-    Raises InputError where they do not pair up.
+    Raises InputError if prompts and lists of candidates do not pair up.
     """
     many = cast("Sequence[Prompt]", [prompts] if is_one(prompts) else prompts)
     lists = cast("Sequence[Sequence[Prompt]]", [candidates] if is_one(prompts) else candidates)
@@ -202,5 +199,5 @@ def rankings(
 
 
 def is_one(prompts: Given) -> bool:
-    """Return whether it is one prompt: a text, or token ids, none of them too."""
+    """Return whether it is one prompt: a text, or a possibly empty list of token ids."""
     return isinstance(prompts, str) or all(isinstance(item, Integral) for item in prompts)

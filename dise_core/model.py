@@ -1,4 +1,4 @@
-"""A loaded model: what it is, how its positions attend, and the interface that answers Reads."""
+"""The interface of a loaded model: its description, attention pattern, tokenizer and Reads."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Attention(ABC):
 
     @abstractmethod
     def allows(self, query_positions: Ids, key_positions: Ids) -> Mask:
-        """Return bool [Q, K], True where the query attends to the key; both int64."""
+        """Return bool [Q, K], True where the query attends to the key; positions int64 [Q], [K]."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bidirectional(Attention):
-    """Every position attends to all: LLaDA, Dream."""
+    """Every position attends to every position, as in LLaDA and Dream."""
 
     def allows(self, query_positions: Ids, key_positions: Ids) -> Mask:
         """Return True everywhere."""
@@ -39,7 +39,9 @@ BIDIRECTIONAL = Bidirectional()
 
 @dataclass(frozen=True, slots=True)
 class Causal(Attention):
-    """A position attends to itself and those before it; it is answered from those before alone."""
+    """A position attends to itself and to those before it; the token at a position is predicted
+    from those before it alone.
+    """
 
     def allows(self, query_positions: Ids, key_positions: Ids) -> Mask:
         """Return True where the key does not come after the query."""
@@ -48,8 +50,8 @@ class Causal(Attention):
 
 @dataclass(frozen=True, slots=True)
 class BlockCausal(Attention):
-    """A position attends to its own block and all earlier ones; blocks of `length` positions count
-    from position 0 of the text.
+    """A position attends to its own block and all earlier ones; the blocks are `length` positions
+    long and count from position 0 of the text.
     """
 
     length: int
@@ -61,11 +63,11 @@ class BlockCausal(Attention):
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """What a loaded model is.
+    """The facts about a loaded model.
 
-    name: how the user named it. vocab_size: token ids are below it. max_length: the longest text
-    that it takes, in tokens. tempered_confidence: whether its published sampler ranks candidates by
-    the distribution that they are drawn from.
+    name: as the user gave it. vocab_size: all token ids are below it. max_length: the longest text
+    it accepts, in tokens. tempered_confidence: whether its published sampler ranks candidates by
+    their probability after temperature, top-k and top-p rather than before.
     """
 
     name: str
@@ -77,26 +79,26 @@ class ModelInfo:
 
     @property
     def is_autoregressive(self) -> bool:
-        """Whether it answers each position from those before it, and position 0 never."""
+        """Whether it predicts each token from those before it; position 0 then has no answer."""
         return isinstance(self.attention, Causal)
 
     @property
     def block_origin(self) -> BlockOrigin:
-        """Where the blocks of a text begin to count."""
+        """Where a text's blocks count from: its own start under block-causal attention."""
         return "text" if isinstance(self.attention, BlockCausal) else "response"
 
 
 class Tokenizer(ABC):
-    """Turns text into ids and back."""
+    """Converts text to token ids and back."""
 
     @property
     @abstractmethod
     def has_chat_template(self) -> bool:
-        """True if `chat_text` works."""
+        """Whether `chat_text` works."""
 
     @abstractmethod
     def encode(self, text: str) -> Ids:
-        """Return the ids of a text as it is, without special tokens around it, int64 [N].
+        """Return the ids of a text, int64 [N], without adding special tokens.
 
         Raises InputError for characters that the vocabulary lacks.
         """
@@ -105,7 +107,8 @@ class Tokenizer(ABC):
     def chat_text(
         self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True
     ) -> str:
-        """Return a conversation as the model's chat template writes it, up to where it answers.
+        """Return a conversation as the model's chat template renders it, ending where the model's
+        answer begins if add_generation_prompt.
 
         Raises InputError for messages that the template refuses.
         """
@@ -117,26 +120,26 @@ class Tokenizer(ABC):
     @property
     @abstractmethod
     def start_ids(self) -> Ids:
-        """The begin-of-text token, which precedes a text without a chat template, int64 [0 or 1]"""
+        """The begin-of-text token that precedes a text without a chat template, int64 [0 or 1]."""
 
     @abstractmethod
     def decode(self, ids: Ids) -> str:
-        """Return the text of ids, special tokens left out."""
+        """Return the text of ids [N], without special tokens."""
 
     @abstractmethod
     def token_text(self, token_id: int) -> str:
-        """Return one token as text, special tokens by their name."""
+        """Return one token as text; a special token as its name."""
 
 
 class CacheRoom(Protocol):
-    """A predictor's KV cache, as the engine sees it: texts that find no room wait for some."""
+    """A predictor's KV cache as the engine sees it; texts that do not fit wait for room."""
 
     @property
     def num_free(self) -> int:
-        """Tokens for which there is room."""
+        """The number of tokens for which there is room."""
 
     def missing(self, hint: CacheHint, length: int) -> int:
-        """Return for how many more tokens there must be room to cache a text of that length.
+        """Return how many more tokens of room a text of `length` tokens needs to be cached.
 
         0 for a text that could never be cached.
         """
@@ -150,23 +153,23 @@ class MaskPredictor(ABC):
     tokenizer: Tokenizer
 
     room: CacheRoom | None = None
-    """Its KV cache, filled as a Read's cache hint allows; None for a predictor without one."""
+    """Its KV cache, which Reads with a cache hint may fill; None for a predictor without one."""
 
     @classmethod
     @abstractmethod
     def claims(cls, model: str, revision: str | None = None) -> bool:
-        """Return whether this adapter can load the model (a name, folder or hub id): False for one
-        that it cannot know. revision: of a hub id, None for its main branch.
+        """Return whether this adapter can load the model (a name, folder or hub id); False for an
+        unknown one. revision: of a hub id, None for its main branch.
 
-        Reads no weights, and asks the hub for nothing but a hub id's config.json.
+        Reads no weights, and fetches nothing but config.json from the hub.
         """
 
     @classmethod
     def explain(cls, model: str, revision: str | None = None) -> str | None:  # noqa: ARG003
-        """Return, in one sentence, what this adapter knows of a model that no adapter claims; None
-        knows nothing.
+        """Return one sentence about a model that no adapter claims, or None if this adapter knows
+        nothing of it.
 
-        Raises the InputError or ModelError that keeps it from knowing: there is no such folder, the
+        Raises InputError or ModelError if it cannot find out: there is no such folder, say, or the
         hub does not answer.
         """
         return None
@@ -174,11 +177,11 @@ class MaskPredictor(ABC):
     @classmethod
     @abstractmethod
     def load(cls, model: str, config: EngineConfig) -> Self:
-        """Load the model. Raises ModelError with one line that says what to do."""
+        """Return the loaded model. Raises ModelError with a one-line message saying what to do."""
 
     @abstractmethod
     def read(self, reads: Sequence[Read]) -> Sequence[Reading]:
-        """Answer the reads, in their order; a read alone and among others gets the same answer.
+        """Return the answers in the order of the reads; a read gets the same answer in any batch.
 
-        Token ids are in [0, vocab_size) and rows no longer than max_length: the engine has checked.
+        The engine has checked that token ids are in [0, vocab_size) and no row exceeds max_length.
         """

@@ -1,6 +1,4 @@
-"""Random numbers that depend on what is asked, never on who else asks: a counter-based
-generator.
-"""
+"""Random numbers keyed by request, step and position, so they do not depend on batching."""
 
 from __future__ import annotations
 
@@ -17,8 +15,8 @@ from dise_core.arrays import Floats, Ids
 class Noise:
     """Uniform numbers in [0, 1), one for each (seed, stream, step, position).
 
-    `stream` tells samples and prompts apart; `step` counts the denoising steps of one request. Two
-    requests with the same four numbers draw the same, whatever else runs beside them.
+    `stream` differs between samples and prompts; `step` counts the denoising steps of one request.
+    The same four numbers always draw the same, whatever else runs beside them.
     """
 
     seed: int
@@ -27,9 +25,7 @@ class Noise:
 
     @classmethod
     def for_request(cls, seed: int, prompt: Ids, sample: int) -> Noise:
-        """Return the noise of the `sample`-th answer to a prompt: other prompts and samples draw
-        independently.
-        """
+        """Return the noise of one sample for a prompt, independent of all others."""
         digest = hashlib.blake2b(
             np.ascontiguousarray(prompt).tobytes() + sample.to_bytes(8, "little"), digest_size=8
         )
@@ -40,21 +36,18 @@ class Noise:
         return replace(self, step=step)
 
     def uniforms(self, positions: Ids, purpose: int = 0) -> Floats:
-        """Return u in [0, 1), float64 [M], for positions int64 [M]; each purpose draws
-        independently.
-        """
+        """Return float64 [M] in [0, 1) for positions int64 [M]; purposes draw independently."""
         if len(positions) == 0:
             return np.zeros(0)
+        # Draw from position 0 on: a position's number must not depend on which others are asked.
         return self.generator(purpose).random(int(positions.max()) + 1)[positions]
 
     def generator(self, purpose: int = 0) -> np.random.Generator:
-        """Return a new generator that starts at (seed, stream, step); each purpose draws
-        independently.
-        """
+        """Return a new generator keyed by (seed, stream, step); purposes draw independently."""
         key = np.array([self.seed, self.stream], dtype=np.uint64)
         return np.random.Generator(np.random.Philox(key=key, counter=[0, self.step, purpose, 0]))
 
 
 def drawn_seed() -> int:
-    """Return a new seed of 32 bits: short enough to type, and exact in the JSON of any language."""
+    """Return a random 32-bit seed: short enough to type, and exact in any language's JSON."""
     return secrets.randbits(32)

@@ -1,6 +1,4 @@
-"""Probabilities as log-odds: float32 tells log-odds apart where probabilities near 1 would all be
-1.
-"""
+"""Probabilities as log-odds: float32 resolves them where probabilities near 1 all round to 1."""
 
 from __future__ import annotations
 
@@ -17,6 +15,6 @@ def log_odds(probabilities: Floats) -> Floats:
 
 
 def probabilities(log_odds: npt.NDArray[np.floating]) -> Floats:
-    """Return p, float64."""
+    """Return the probabilities, float64."""
     with np.errstate(over="ignore"):
         return 1 / (1 + np.exp(-log_odds.astype(np.float64)))

@@ -1,4 +1,4 @@
-"""What comes back: scores, generations, completions, and the JSON of them."""
+"""The results: scores, generations, completions, and their JSON forms."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Score:
     """How sure the model is of a text: `value` in nats per token unless the scorer says otherwise;
     higher is surer.
 
-    positions: int64 [num_positions], those the value is taken over. No position at all gives -inf,
-    which ranks last. `standard_error` is None for a deterministic scorer. `log_likelihood`: log
-    p(response | prompt) in nats, from a scorer that estimates it; `perplexity`: exp of minus its
-    mean over the scorer's own tokens.
+    positions: int64 [num_positions], the scored positions; without any the value is -inf, which
+    ranks last. standard_error: None for a deterministic scorer. log_likelihood: log p(response |
+    prompt) in nats, from a scorer that estimates it. perplexity: exp(-log_likelihood / n) over the
+    scorer's own n tokens.
     """
 
     value: float
@@ -37,12 +37,12 @@ class Score:
 
     @classmethod
     def of_nothing(cls) -> Score:
-        """Return the score over no position at all: -inf."""
+        """Return the score of no positions: -inf."""
         return cls(-math.inf, np.zeros(0, np.int64))
 
     @property
     def num_positions(self) -> int:
-        """How many positions the value is taken over."""
+        """The number of scored positions."""
         return len(self.positions)
 
     @property
@@ -65,10 +65,10 @@ class Score:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TokenReport:
-    """How each token of a response is regenerated, read beside the score.
+    """The log-probabilities of regenerating each token of a response, in nats.
 
-    logprobs: float32 [R]. top_ids, top_logprobs: [R, k] of the likeliest tokens, k = 0 where not
-    asked for.
+    logprobs: float32 [R]. top_ids, top_logprobs: [R, k], the k likeliest tokens per position; k is
+    0 if none were asked for.
     """
 
     logprobs: LogProbs
@@ -78,7 +78,7 @@ class TokenReport:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evaluation:
-    """A scored text: the score and, where it was asked for, the report on its response's tokens."""
+    """A text's score and, if asked for, the report on its response's tokens."""
 
     score: Score
     tokens: TokenReport | None = None
@@ -86,9 +86,7 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class LengthStep:
-    """One iteration of a length controller: the response's length in tokens, its score, and its
-    cost.
-    """
+    """One iteration of a length controller: the response's length in tokens, its score and NFE."""
 
     iteration: int
     num_tokens: int
@@ -98,7 +96,7 @@ class LengthStep:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Generation:
-    """What a length controller returns: the chosen text, its evaluation, and how it was reached.
+    """What a length controller returns: the chosen text, its evaluation, and its iterations.
 
     `finish_reason` None means "stop" if the text holds an end token, else "length".
     """
@@ -111,10 +109,8 @@ class Generation:
 
 
 class Token(NamedTuple):
-    """One token of a response. `logprob`: of regenerating it, in nats; `selected`: whether the
-    score is taken over it.
-
-    `logprob` is None where none was asked for.
+    """One token of a response. `logprob`: of regenerating it, in nats, or None if not asked for;
+    `selected`: whether it counts towards the score.
     """
 
     id: int
@@ -144,11 +140,11 @@ class Token(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompletionOutput:
-    """One response with its score. `index`: which of the samples, or of the candidates, it was.
+    """One response with its score. `index`: which of the samples, or of the candidates, it is.
 
-    `token_ids` holds all of it, end tokens included; `text` leaves them out. `finish_reason`:
-    "stop" if the model wrote an end token, "length" if it filled the canvas, None for a text that
-    was given.
+    `token_ids` includes end tokens; `text` leaves them out and ends before the first stop text.
+    `finish_reason`: "stop" if the model, its length controller or a stop text ended the response,
+    "length" if it filled the canvas, None for a given response.
     """
 
     text: str
@@ -192,12 +188,12 @@ class CompletionOutput:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a request cost. `nfe`: sequences sent through a forward pass; `seconds`: from admission
-    to the end.
+    """What a request cost. `nfe`: sequences sent through a forward pass; `seconds`: from the start
+    of its plan to its end.
 
-    `nfe_computed`: the same with each pass counted by the share of its positions that were
-    computed; the rest was cached. `completion_tokens` counts the tokens of all outputs that are
-    no end tokens.
+    `nfe_computed`: like `nfe`, but each forward pass counts as the share of its positions that was
+    computed rather than cached. `completion_tokens`: the tokens of all outputs, end tokens left
+    out.
     """
 
     prompt_tokens: int
@@ -217,17 +213,15 @@ class RequestOutput:
     outputs: tuple[CompletionOutput, ...]
     usage: Usage
     cache: str = "none"
-    """Which cache the texts were to be written with. Scores are exact with any."""
+    """The kind of cache that the request asked for. Scores are exact with any."""
     seed: int | None = None
-    """The seed that writes these outputs again, given or drawn; None for texts that were given."""
+    """The seed, given or drawn, that reproduces these outputs; None for given responses."""
     is_approximate: bool = False
-    """Whether some answer that the writing asked for was not that of a pass over the whole text."""
+    """Whether some answer of the denoising may differ from that of a pass over the whole text."""
 
     @property
     def approximation(self) -> Record:
-        """What the JSON form says of texts that were to be written with a cache; nothing of any
-        other.
-        """
+        """The JSON fields on caching; none if the request asked for no cache."""
         return (
             {}
             if self.cache == "none"
@@ -235,7 +229,7 @@ class RequestOutput:
         )
 
     def to_dict(self) -> Record:
-        """Return the JSON form that the command and the server print."""
+        """Return the JSON form that the command prints and the server sends."""
         computed = (
             {} if self.cache == "none" else {"nfe_computed": round(self.usage.nfe_computed, 2)}
         )

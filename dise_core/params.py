@@ -1,4 +1,4 @@
-"""What a user may set, checked when it is set. Names are vLLM's where vLLM has one, else
+"""The options that users may set, validated when set. Names are vLLM's where it has one, else
 LLaDA's.
 """
 
@@ -201,8 +201,8 @@ class EngineConfig(Params):
 
 
 def input_error(error: ValidationError, subject: str | None = None) -> InputError:
-    """Return the first problem of a pydantic error as one line that names the parameter, the value
-    and what is allowed.
+    """Return an InputError for a pydantic error's first problem; its one-line message names the
+    parameter, the value and what is allowed.
     """
     problem = error.errors(include_url=False)[0]
     parameter = ".".join(str(part) for part in problem["loc"]) or None

@@ -1,4 +1,4 @@
-"""From what a user asks for to a plan: checks, strategies by name, and the answer's shape."""
+"""Turns a user's request into a plan: checks it, looks up its strategies, builds the answer."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ P = TypeVar("P", bound=ScoringParams)
 
 @dataclass(frozen=True, slots=True)
 class Planner:
-    """Turns requests into plans. A plan checks its request before it reads anything.
+    """Turns requests into plans. A plan checks its request before its first read.
 
-    predictors: the loaded models, "target" and perhaps "judge".
+    predictors: the loaded models by name, "target" and possibly "judge".
     """
 
     predictors: Mapping[str, MaskPredictor]
@@ -37,7 +37,7 @@ class Planner:
 
     @property
     def predictor(self) -> MaskPredictor:
-        """The model that writes and scores."""
+        """The diffusion model, which generates and scores."""
         return self.predictors["target"]
 
     @property
@@ -53,7 +53,7 @@ class Planner:
     ) -> Plan[RequestOutput]:
         """Return a plan of the responses to one prompt, best score first.
 
-        chat: put a text prompt into the model's chat template; None means where it has one.
+        chat: whether to apply the model's chat template to a text; None: if it has one.
         """
         return (yield from self._generate(self._prompts.read(prompt, chat), params))
 
@@ -64,9 +64,7 @@ class Planner:
     def score(
         self, prompt: Prompt, response: Prompt, params: ScoringParams, chat: bool | None = None
     ) -> Plan[RequestOutput]:
-        """Return a plan of the score of a given response. An empty prompt means a text
-        without one.
-        """
+        """Return a plan of the score of a given response; the prompt may be empty."""
         given = self._prompts.read_or_none(prompt, chat)
         return (yield from self._evaluate(given, [response], params))
 
@@ -77,8 +75,8 @@ class Planner:
         params: ScoringParams,
         chat: bool | None = None,
     ) -> Plan[RequestOutput]:
-        """Return a plan of the candidates, likeliest first: by log-likelihood where the scorer has
-        one, else by value.
+        """Return a plan of the candidates, likeliest first: by log-likelihood if the scorer
+        estimates one, else by score.
         """
         if len(candidates) == 0:
             raise InputError("no candidate given", "candidates")
@@ -91,7 +89,7 @@ class Planner:
         params: SamplingParams | Sequence[SamplingParams] | None,
         chat: bool | None,
     ) -> list[Plan[RequestOutput]]:
-        """Return the plans of one or several prompts; params are for all, or one for each."""
+        """Return the plans of one or several prompts; params apply to all, or one to each."""
         many = several(prompts, "prompt")
         each = (
             list(params)
@@ -123,7 +121,7 @@ class Planner:
         params: ScoringParams | None,
         chat: bool | None,
     ) -> list[Plan[RequestOutput]]:
-        """Return the plans of one or several pairs of prompt and response."""
+        """Return the plans of one or several (prompt, response) pairs."""
         many, answers = several(prompts, "prompt"), several(responses, "response")
         if len(many) != len(answers):
             raise InputError(
@@ -142,8 +140,8 @@ class Planner:
         params: ScoringParams,
         chat: bool | None = None,
     ) -> list[TokenSequence]:
-        """Return the checked texts that `score` would score, for those who score them with several
-        scorers. Raises InputError for a text that `score` would refuse.
+        """Return the checked texts that `score` would score, for callers that use several scorers.
+        Raises InputError for a text that `score` would refuse.
         """
         given = self._prompts.read_or_none(prompt, chat)
         return [
@@ -151,18 +149,16 @@ class Planner:
         ]
 
     def translation(self, prompt: Prompt, chat: bool | None = None) -> Translation | None:
-        """Return how the judge reads the texts of that prompt; None where no judge is loaded."""
+        """Return how the judge reads texts with that prompt; None if no judge is loaded."""
         return self._prompts.translation(self._prompts.read_or_none(prompt, chat))
 
     def prompt_ids(self, prompt: Prompt, chat: bool | None = None) -> Ids:
-        """Return the prompt as the model reads it, int64 [P], for those who look at lengths before
-        they ask.
-        """
+        """Return the prompt's token ids as the model reads them, int64 [P]."""
         return self._prompts.read(prompt, chat).ids
 
     def check_scorer(self, name: str, scorer: Scorer) -> None:
-        """Raise InputError, which calls the scorer `name`, where the model that it asks is not
-        loaded or of another kind.
+        """Raise InputError, which calls the scorer `name`, if the model that the scorer asks is not
+        loaded or is of the wrong kind.
         """
         if scorer.asks == "judge" and "judge" not in self.predictors:
             raise InputError(
@@ -218,8 +214,8 @@ class Planner:
         return policy
 
     def _scorer(self, prompt: GivenPrompt, params: P) -> tuple[SequenceScorer, P]:
-        """Return the scorer of texts with this prompt, and the params with the name of the selector
-        that it scores over. Raises InputError for unknown names and for a model that is not loaded.
+        """Return the scorer of texts with this prompt, and the params with the name of its selector
+        filled in. Raises InputError for unknown names and for a model that is not loaded.
         """
         scorer = self.catalog.scorer(params.scorer, params.scorer_settings)
         self.check_scorer(params.scorer, scorer)
@@ -240,8 +236,8 @@ class Planner:
         return Denoiser(self.predictor.info, policy, noise, params, sample)
 
     def _check_tokens(self, params: SamplingParams) -> None:
-        """Raise InputError for ids that are none, for options of an end token where the model has
-        none, and where no token is left to write.
+        """Raise InputError for forbidden ids outside the vocabulary, for end-token options on a
+        model without end tokens, and if no token is left to write.
         """
         info = self.predictor.info
         given = params.forbidden_token_ids

@@ -1,6 +1,4 @@
-"""Discovery: the plugins that are installed, gathered into one Catalog, with every clash refused by
-name.
-"""
+"""Plugin discovery: gathers the installed plugins into one Catalog and refuses clashing names."""
 
 from __future__ import annotations
 
@@ -28,8 +26,8 @@ HOOKS: Mapping[str, type[object]] = {
     "dise_mask_predictors": MaskPredictor,
     "dise_engines": Backend,
 }
-"""The hooks, and what the classes that they return must be. A hook's name is that of the catalog's
-field.
+"""The hooks, each with the base of the classes that it returns. Without its prefix "dise_" a hook's
+name is a field of Catalog.
 """
 
 Found = dict[str, dict[str, Entry[Any]]]
@@ -39,16 +37,16 @@ _NAME_CHARACTERS = set("abcdefghijklmnopqrstuvwxyz0123456789-.")
 
 
 def installed_catalog() -> Catalog:
-    """Return the catalog of all installed plugins. Raises PluginError, naming the plugin, if one of
-    them is broken.
+    """Return the catalog of all installed plugins. Raises PluginError, which names the plugin, if
+    one is broken.
     """
     return _sound(*installed_plugins())
 
 
 @cache
 def installed_plugins() -> tuple[Catalog, tuple[PluginError, ...]]:
-    """Return the catalog of the installed plugins that are sound, and what is wrong with the
-    others; made once a process.
+    """Return the catalog of the installed plugins that work, and an error for each of the others.
+    Runs once per process.
     """
     return survey(entry_points(group=hookspecs.PROJECT))
 
@@ -56,18 +54,18 @@ def installed_plugins() -> tuple[Catalog, tuple[PluginError, ...]]:
 def discover(points: Iterable[EntryPoint]) -> Catalog:
     """Return the catalog of the plugins behind the entry points.
 
-    Raises PluginError, naming the plugin, for one that cannot be imported, has a misspelt or no
-    hook, raises in a hook, or claims a name that another one has.
+    Raises PluginError, which names the plugin, if one cannot be imported, has no hook or misspells
+    one, raises in a hook, or claims a name that is taken.
     """
     return _sound(*survey(points))
 
 
 def survey(points: Iterable[EntryPoint]) -> tuple[Catalog, tuple[PluginError, ...]]:
-    """Return the catalog of the plugins that are sound, and what is wrong with each of the others,
-    which add nothing.
+    """Return the catalog of the plugins that work, and an error for each of the others, which add
+    nothing.
 
-    The built-in plugins come first, so that whoever takes a name of theirs is the one at fault;
-    then by name.
+    The built-in plugins are loaded first, then the others by name, so in a clash with a built-in
+    name the other plugin is the one refused.
     """
     found: Found = {hook: {} for hook in HOOKS}
     known: set[str] = set()
@@ -101,9 +99,7 @@ def _distribution(point: EntryPoint) -> str | None:
 
 
 def _loaded(point: EntryPoint, known: set[str]) -> Found:
-    """Return what the plugin adds. `known` holds the names of the plugins before it, and then its
-    own.
-    """
+    """Return the plugin's entries, and add its name to `known`, the names of those before it."""
     distribution = _distribution(point)
     origin = f"plugin {point.name!r}" + (
         f" (distribution {distribution!r})" if distribution else ""
@@ -124,8 +120,8 @@ def _loaded(point: EntryPoint, known: set[str]) -> Found:
 
 
 def _registered(plugin: object, name: str, origin: str) -> pluggy.PluginManager:
-    """Return a manager of this plugin alone. Raises PluginError for a plugin without hooks, or with
-    one that is misspelt.
+    """Return a manager of this plugin alone. Raises PluginError for a plugin that has no hook or
+    misspells one.
     """
     manager = pluggy.PluginManager(hookspecs.PROJECT)
     manager.add_hookspecs(hookspecs)
@@ -152,8 +148,8 @@ def _collect(
 
 
 def _add(additions: Found, found: Found) -> None:
-    """Add a plugin's entries to those of the plugins before it: all of them, or none where a name
-    is taken.
+    """Add all of a plugin's entries to `found`, or none of them and raise PluginError if a name is
+    taken.
     """
     for hook, entries in additions.items():
         for name, entry in entries.items():

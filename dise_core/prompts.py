@@ -1,6 +1,4 @@
-"""From what a user hands over to token ids: prompts, conversations, finished texts, each
-checked.
-"""
+"""Turns users' prompts, conversations and responses into token ids, and checks them."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ from dise_core.model import MaskPredictor, Tokenizer
 from dise_core.sequence import TokenSequence, as_ids, check_token_ids
 
 Prompt = str | Sequence[int]
-"""A text, or token ids that are taken as they are."""
+"""A text, or token ids that are used as they are."""
 
 Message = Mapping[str, str]
 """One turn of a conversation: {"role": ..., "content": ...}."""
@@ -24,8 +22,8 @@ Message = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class GivenPrompt:
-    """A prompt as the model reads it, int64 [P], and as it was given: a text, a conversation, or
-    neither.
+    """A prompt as the model reads it, ids int64 [P], with the text or conversation that it was
+    given as, if any.
     """
 
     ids: Ids
@@ -35,12 +33,11 @@ class GivenPrompt:
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """Puts texts with one prompt into the tokens of a judge.
+    """Translates texts with one prompt into the tokens of a judge.
 
-    A conversation goes through the judge's chat template where it has one. Any other prompt, and
-    token ids as the text that they stand for, goes in front of the response after the begin-of-text
-    token. The response is tokenized by itself, its end tokens left out. tokenizer: that of the
-    texts.
+    A conversation goes through the judge's chat template if it has one. Any other prompt, with
+    token ids decoded first, stands as plain text between the begin-of-text token and the response.
+    The response is tokenized separately, without its end tokens. tokenizer: the target model's.
     """
 
     prompt: GivenPrompt
@@ -48,8 +45,8 @@ class Translation:
     judge: MaskPredictor
 
     def of(self, sequence: TokenSequence) -> TokenSequence:
-        """Return the text in the judge's tokens. Raises InputError if they make no token of the
-        response, TooLongError if they are more than the judge takes.
+        """Return the text in the judge's tokens. Raises InputError if the response becomes no token
+        at all, TooLongError if the text is too long for the judge.
         """
         prompt_ids, info = self._prompt_ids(sequence), self.judge.info
         response = self.tokenizer.decode(sequence.ids[sequence.text_positions])
@@ -75,21 +72,21 @@ class Translation:
 
 @dataclass(frozen=True, slots=True)
 class Prompts:
-    """Reads what users hand over, for the loaded models: "target" and perhaps "judge"."""
+    """Tokenizes and checks users' texts for the loaded models, "target" and possibly "judge"."""
 
     predictors: Mapping[str, MaskPredictor]
 
     @property
     def predictor(self) -> MaskPredictor:
-        """The model that writes and scores."""
+        """The diffusion model, which generates and scores."""
         return self.predictors["target"]
 
     def read(self, prompt: Prompt, chat: bool | None) -> GivenPrompt:
-        """Return a prompt. chat: put a text into the model's chat template; None means where it has
-        one.
+        """Return the tokenized prompt. chat: whether to apply the model's chat template to a text;
+        None: if it has one.
 
-        Raises InputError for an empty text, for ids outside the vocabulary, and for a template that
-        is not there.
+        Raises InputError for an empty text, for ids outside the vocabulary, and for chat=True on a
+        model without a template.
         """
         tokenizer = self.predictor.tokenizer
         if not isinstance(prompt, str):
@@ -108,8 +105,8 @@ class Prompts:
         return GivenPrompt(tokenizer.encode(prompt), prompt, messages if chat is None else ())
 
     def read_or_none(self, prompt: Prompt, chat: bool | None) -> GivenPrompt:
-        """Return a prompt; an empty one stands for a text without any, which a causal model begins
-        with its start token.
+        """Return the tokenized prompt; an empty one means a text without a prompt, which an
+        auto-regressive model begins with its begin-of-text token.
         """
         if len(prompt):
             return self.read(prompt, chat)
@@ -121,8 +118,8 @@ class Prompts:
         )
 
     def conversation(self, messages: Sequence[Message]) -> GivenPrompt:
-        """Return a conversation up to where the model answers. Raises InputError for an
-        empty one.
+        """Return a conversation, tokenized up to the start of the model's answer. Raises InputError
+        for an empty one.
         """
         if not messages:
             raise InputError("the conversation is empty: it needs at least one message", "messages")
@@ -130,8 +127,8 @@ class Prompts:
         return GivenPrompt(ids, messages[-1]["content"], tuple(messages))
 
     def encode(self, text: Prompt) -> Ids:
-        """Return the ids of a text, or ids that are given, int64 [N]. Raises InputError for ids
-        outside the vocabulary.
+        """Return a text's ids, or the given ids, int64 [N]. Raises InputError for ids outside the
+        vocabulary.
         """
         if isinstance(text, str):
             return self.predictor.tokenizer.encode(text)
@@ -140,8 +137,8 @@ class Prompts:
         return ids
 
     def finished(self, prompt: GivenPrompt, response: Prompt, block_length: int) -> TokenSequence:
-        """Return a finished text. Raises InputError for an empty response, a mask in it, and one
-        too long for the model.
+        """Return the text [P; R]. Raises InputError for an empty response or a mask in either part,
+        TooLongError for a text too long for the model.
         """
         response_ids = self.encode(response)
         if len(response_ids) == 0:
@@ -154,8 +151,8 @@ class Prompts:
         return sequence
 
     def check_room(self, prompt: GivenPrompt, max_tokens: int) -> None:
-        """Raise InputError unless the prompt is finished text that leaves room for so
-        many tokens.
+        """Raise InputError if the prompt is empty or holds a mask, TooLongError if it leaves no
+        room for max_tokens tokens.
         """
         if len(prompt.ids) == 0:
             raise InputError("the prompt is empty: it needs at least one token", "prompt")
@@ -166,7 +163,7 @@ class Prompts:
         )
 
     def translation(self, prompt: GivenPrompt) -> Translation | None:
-        """Return how a judge reads texts with this prompt; None where no judge is loaded."""
+        """Return how the judge reads texts with this prompt; None if no judge is loaded."""
         judge = self.predictors.get("judge")
         return None if judge is None else Translation(prompt, self.predictor.tokenizer, judge)
 
@@ -185,8 +182,8 @@ class Prompts:
 
 
 def several(prompts: Prompt | Sequence[Prompt], parameter: str) -> list[Prompt]:
-    """Return a list of prompts; a text or a flat list of token ids is one prompt. Raises InputError
-    for none.
+    """Return the prompts as a list; a text or a flat list of token ids is one prompt. Raises
+    InputError if there is none.
     """
     if isinstance(prompts, str):
         return [prompts]

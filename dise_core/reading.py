@@ -1,8 +1,8 @@
-"""What a plan asks (Read), what it hears (Reading), and how plans compose.
+"""What a plan asks (Read), what it is answered (Reading), and how plans compose.
 
 An algorithm is a generator that yields the Reads it needs and is sent their Readings. It does no
-I/O, holds no tensor and knows no batch, so an engine may run any number of them at once, and a
-framework with a loop of its own may drive one itself:
+I/O, holds no tensors and is unaware of batching, so an engine may run any number of plans at once,
+and a framework with its own loop may drive one directly:
 
     reads = next(plan)
     while True:
@@ -28,8 +28,8 @@ T = TypeVar("T")
 Confidence = Literal["probability", "entropy", "margin"]
 
 CacheKind = Literal["none", "prefix", "dual"]
-"""What denoising caches within a block: nothing, what stands before the block, or all but the
-block. Source: Fast-dLLM.
+"""What denoising caches within a block: nothing, the text before the block, or the text on both
+sides of it. Source: Fast-dLLM.
 """
 
 
@@ -45,19 +45,19 @@ class TokenLogProbs:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """Ask for one candidate token per position and how confident the model is of it.
+    """Ask for one candidate token per position, and for the model's confidence in it.
 
-    The candidate is the most probable token (temperature 0; the lower id wins a tie) or is drawn
-    from softmax(logits / temperature) after top-k, then top-p, by inverting its cumulative
+    At temperature 0 the candidate is the most probable token; the lower id wins a tie. Otherwise it
+    is drawn from softmax(logits / temperature) after top-k, then top-p, by inverting the cumulative
     distribution at one uniform number per position. `forbidden` ids are never candidates. The
-    Reading holds token_ids [M], their logprobs and the confidences [M], both under softmax(logits)
-    as it is, untempered: "probability" of the candidate, "entropy" (negative, in nats), or "margin"
-    (probability of the likeliest token minus that of the second).
+    Reading holds token_ids [M], logprobs [M] and confidences [M]. Both come from the untempered
+    softmax(logits); a confidence is the "probability" of the candidate, the negative "entropy" in
+    nats, or the "margin" between the probabilities of the two likeliest tokens.
 
-    is_tempered: the confidences are those of the distribution that candidates are drawn from
-    instead: forbidden ids left out, tempered, top-k and top-p applied, at temperature 0 too.
-    Source: Dream's sample_tokens. unranked: ids that count as logits of -inf for the confidences; a
-    candidate among them has the lowest there is, -inf, or 0 as a probability. Source: LLaDA's
+    is_tempered: take the confidences from the distribution that candidates are drawn from instead:
+    without forbidden ids, tempered, and after top-k and top-p, which apply at temperature 0 too.
+    Source: Dream's sample_tokens. unranked: ids whose logits count as -inf for the confidences; a
+    candidate among them gets the lowest confidence: 0 as a probability, else -inf. Source: LLaDA's
     confidence_eos_eot_inf.
     """
 
@@ -77,8 +77,9 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class TopLogProbs:
-    """Ask for the k likeliest tokens per position, likeliest first: token_ids [M, k], logprobs [M,
-    k].
+    """Ask for the k likeliest tokens per position, likeliest first.
+
+    The Reading holds token_ids and logprobs, both [M, k].
     """
 
     k: int
@@ -86,9 +87,7 @@ class TopLogProbs:
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """Ask for the whole distribution: logprobs and token_ids [M, V]. For analyses, in
-    process only.
-    """
+    """Ask for the whole distribution: logprobs and token_ids [M, V]. In process only."""
 
 
 Readout = TokenLogProbs | Candidates | TopLogProbs | Distribution
@@ -96,11 +95,10 @@ Readout = TokenLogProbs | Candidates | TopLogProbs | Distribution
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Guidance:
-    """Classifier-free guidance: the same text without its condition, int64 [N], and the scale s >=
-    0.
+    """Classifier-free guidance: the unconditional text, int64 [N], and the scale s >= 0.
 
-    The logits become u + (s + 1)(c - u), u from this row and c from the Read's own, before the
-    readout. Source: LLaDA.
+    Before the readout the logits become u + (s + 1)(c - u), with u those of this text and c those
+    of the Read's own. Source: LLaDA.
     """
 
     token_ids: Ids
@@ -108,12 +106,11 @@ class Guidance:
 
     @classmethod
     def without_prompt(cls, text: TokenSequence, masked: Ids, scale: float) -> Guidance | None:
-        """Return the guidance of a text that is masked at some positions by the same text with its
-        whole prompt masked too.
+        """Return the guidance for a text with masks at `masked`, int64 [M]: the same masked text
+        with its whole prompt masked too.
 
-        masked: int64 [M]. None at scale 0, and for a text without a prompt: both rows would be one
-        text, whose logits guidance leaves as they are. Raises InputError if the model has no mask
-        token.
+        None at scale 0, and for a text without a prompt, where u = c and guidance changes nothing.
+        Raises InputError if the model has no mask token.
         """
         if not scale or not text.prompt_length:
             return None
@@ -122,10 +119,10 @@ class Guidance:
 
 @dataclass(frozen=True, slots=True)
 class Canvas:
-    """A response under way: which of a request's samples it is, and where in the text it starts.
+    """A response being written: which of the request's samples it is, and its start in the text.
 
-    is_settled: whether what stands before its first mask never changes again. False where a length
-    controller may write it once more, or put another text in its place.
+    is_settled: whether the text before its first mask will never change. False where a length
+    controller may rewrite or replace it.
     """
 
     sample: int
@@ -134,8 +131,8 @@ class Canvas:
 
 
 class CacheSlot:
-    """Names what a predictor may cache of one text from read to read. What it caches goes when the
-    last reference goes.
+    """Identifies one text whose keys and values a predictor may cache between reads. The predictor
+    frees them when the last reference to the slot goes.
     """
 
     __slots__ = ("__weakref__",)
@@ -143,13 +140,13 @@ class CacheSlot:
 
 @dataclass(frozen=True, slots=True)
 class CacheHint:
-    """Leave to cache keys and values, which may make the answers approximate. A predictor without a
-    cache ignores it.
+    """Permission to cache keys and values, which may make the answers approximate. A predictor
+    without a cache ignores it.
 
-    window None: run the text whole and cache what comes; the answers are exact. window (start,
-    stop): outside it the text is that of the slot's last read, so run these tokens against what is
-    cached of the others. A window up to the end of the text may make it longer or shorter. A guided
-    Read caches nothing.
+    window None: compute the whole text and cache its keys and values; the answers are exact. window
+    (start, stop), half-open: outside it the text equals that of the slot's last read, so compute
+    only the window against the cached rest. A window that reaches the end of the text may change
+    the text's length. A guided Read is never cached.
     """
 
     slot: CacheSlot
@@ -158,12 +155,12 @@ class CacheHint:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Read:
-    """One row of one forward pass: what does the model say at these positions of this text?
+    """One question to a model: what does it predict at these positions of this text?
 
     token_ids: int64 [N], mask tokens included. positions: int64 [M], each in [0, N). Position i is
     answered with the model's distribution for the token AT i. `predictor` names the loaded model
-    that answers. `canvas` tells those who watch a response being written what this text is; it
-    changes no answer. `cache`: see CacheHint.
+    that answers. `canvas` describes a response being written, for streaming; it changes no answer.
+    `cache`: see CacheHint. Raises PlanError for positions, guidance or targets that do not fit.
     """
 
     token_ids: Ids
@@ -197,12 +194,12 @@ class Read:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reading:
-    """The answer to one Read: tokens, and their log-probabilities in nats, shaped as the readout
-    says.
+    """The answer to one Read: tokens, and their log-probabilities in nats.
 
-    token_ids and logprobs: [M] or [M, k]; confidences: float64 [M] for Candidates, else empty.
-    share: of the text's positions that were computed for it; below 1 the rest was cached by an
-    earlier read. is_exact: whether the answer is that of a pass over the whole text.
+    token_ids int64 and logprobs float32: [M], [M, k] or [M, V], by readout. confidences: float64
+    [M] for Candidates, else empty. share: the share of the text's positions that was computed for
+    this Read; the rest was cached. is_exact: whether the answer equals that of a forward pass over
+    the whole text.
     """
 
     token_ids: Ids
@@ -213,11 +210,11 @@ class Reading:
 
     @classmethod
     def of_nothing(cls) -> Reading:
-        """Return the answer to a Read of no position."""
+        """Return the answer to a Read of no positions."""
         return cls(np.zeros(0, np.int64), np.zeros(0, np.float32))
 
     def at(self, rows: Mask) -> Reading:
-        """Return the answers to some of the positions; rows: bool [M]. For Candidates."""
+        """Return the answers at the positions where rows, bool [M], is True. For Candidates."""
         return replace(
             self,
             token_ids=self.token_ids[rows],
@@ -227,17 +224,17 @@ class Reading:
 
 
 Plan = Generator[Sequence[Read], Sequence[Reading], T]
-"""An algorithm: yields Reads, is sent one Reading for each in the same order, returns T. Reads
-yielded together may share a batch, and Reads of the same text share one row of it.
+"""An algorithm: yields Reads, is sent one Reading for each in the same order, and returns a T.
+Reads that are yielded together may share a batch; those of the same text share one row of it.
 """
 
 
 def gather(*plans: Plan[T]) -> Plan[list[T]]:
-    """Run plans side by side: what they ask at the same time travels together. Returns their
-    results in order.
+    """Return a plan that runs plans side by side, joining their reads, and returns their results in
+    order.
 
-    If one raises, the others are closed and the error goes on. A failed read is raised in each of
-    the plans that wait.
+    If one raises, the others are closed and the error propagates. An error thrown into it is raised
+    in each plan that is still waiting.
     """
     results: dict[int, T] = {}
     waiting: dict[int, Sequence[Read]] = {}
@@ -270,7 +267,7 @@ def gather(*plans: Plan[T]) -> Plan[list[T]]:
 
 
 def drive(plan: Plan[T], read: Callable[[Sequence[Read]], Sequence[Reading]]) -> T:
-    """Run one plan to its end with a function that answers Reads, and return its result."""
+    """Run a plan to its end, answering its Reads with the function `read`; return its result."""
     try:
         reads = next(plan)
         while True:

@@ -1,4 +1,4 @@
-"""Names for what has string keys and values of any kind: JSON, settings, keyword arguments."""
+"""Type aliases for mappings from strings to any values: JSON, settings, keyword arguments."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ from typing import Any
 Record = dict[str, Any]
 
 Fields = Mapping[str, Any]
-"""A Record that is only read."""
+"""A read-only Record."""

@@ -1,5 +1,5 @@
-"""Which Reads one sequence through the model answers: the one rule of the engine, which fills
-batches by it, of the cost of a plan, and of predictors, whose batches may join several requests.
+"""Which Reads can share one row of a batch. The engine, the cost of a plan and the predictors all
+follow this one rule.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dise_core.reading import CacheHint, Guidance, Read
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Row:
-    """One sequence that goes through the model, and the Reads that it answers, by their index."""
+    """One sequence to run through the model, and the indices of the Reads that it answers."""
 
     token_ids: Ids
     predictor: str
@@ -23,18 +23,18 @@ class Row:
 
     @property
     def num_sequences(self) -> int:
-        """Forward passes of one sequence that this row costs (NFE): 2 with guidance, else 1."""
+        """The row's NFE: 2 with guidance, else 1."""
         return 1 if self.guidance is None else 2
 
     @property
     def num_tokens(self) -> int:
-        """Tokens that this row puts into a batch."""
+        """The number of tokens that this row adds to a batch."""
         return len(self.token_ids) * self.num_sequences
 
 
 def distinct_rows(reads: Sequence[Read]) -> list[Row]:
-    """Return the rows that answer the reads, in the order of first use; reads of the same text
-    share one row.
+    """Return the rows that answer the reads, in order of first use. Reads with equal token ids,
+    predictor, guidance and cache hint share a row.
     """
     if len(reads) == 1:
         return [_row(reads[0], (0,))]

@@ -1,5 +1,5 @@
-"""How many masked tokens each denoising step commits: evenly by count, or evenly in diffusion time
-as Dream does.
+"""How many masked tokens each denoising step commits: spread evenly over the steps, or by even
+steps in diffusion time as in Dream.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from itertools import chain, pairwise, repeat
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What one step commits of the tokens that are still masked: `quota` of them, or each with
+    """What one step commits of the positions still masked: `quota` of them, or each with
     probability `share`.
     """
 
@@ -20,15 +20,15 @@ class Commit:
 
 
 class Schedule:
-    """The steps of one block: at each, tell how many tokens are masked and learn what to commit."""
+    """The steps of one block: `next` says how many of the masked tokens each commits."""
 
     def __init__(self, steps: Iterator[int | float]) -> None:
-        """Take the steps: an int is a number of tokens, a float a share of those still masked."""
+        """steps: an int is a number of tokens, a float a share of those still masked."""
         self._steps = steps
 
     def next(self, num_masked: int) -> Commit:
-        """Return what the next step commits of num_masked >= 1 tokens; a quota of 0 is a step that
-        may be left out.
+        """Return what the next step commits of num_masked >= 1 tokens; a step with quota 0 may be
+        skipped.
         """
         step = next(self._steps)
         if isinstance(step, float):
@@ -38,15 +38,15 @@ class Schedule:
 
 
 def at_rate(tokens_per_step: int) -> Schedule:
-    """Return the schedule that commits tokens_per_step tokens at every step."""
+    """Return the schedule that commits tokens_per_step tokens per step."""
     return Schedule(repeat(tokens_per_step))
 
 
 def in_steps(num_masked: int, num_steps: int) -> Schedule:
-    """Return the schedule that fills num_masked tokens in at most num_steps steps, the first ones
-    taking the remainder.
+    """Return the schedule that commits num_masked tokens in min(num_steps, num_masked) near-equal
+    steps, the first ones one token larger where they do not divide evenly.
 
-    A policy may commit fewer than its quota, so single tokens follow without end. Source: LLaDA's
+    Quotas of 1 follow without end, since a policy may commit fewer than its quota. Source: LLaDA's
     get_num_transfer_tokens.
     """
     steps = min(num_steps, num_masked)
@@ -54,10 +54,10 @@ def in_steps(num_masked: int, num_steps: int) -> Schedule:
 
 
 def in_time(num_steps: int, eps: float) -> Schedule:
-    """Return the schedule whose time t falls evenly from 1 to eps over num_steps steps, each with
-    the share 1 - s/t.
+    """Return the schedule whose diffusion time falls evenly from 1 to eps over num_steps steps; the
+    step from t to s commits the share 1 - s/t of the masked tokens.
 
-    The last step takes all. Source: Dream's diffusion_generate.
+    The last step commits all. Source: Dream's diffusion_generate.
     """
     times = [1 + (eps - 1) * step / num_steps for step in range(num_steps)]
     shares = (1 - after / before for before, after in pairwise(times))
@@ -65,7 +65,7 @@ def in_time(num_steps: int, eps: float) -> Schedule:
 
 
 def share(total: int, index: int, parts: int) -> int:
-    """Return the index-th of `parts` nearly equal shares of total: the first ones take the
-    remainder.
+    """Return the index-th of `parts` near-equal shares of total; the first total % parts shares are
+    larger by 1.
     """
     return total // parts + (index < total % parts)

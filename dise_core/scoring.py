@@ -1,6 +1,4 @@
-"""A scorer bound to what it scores over, reporting on every token of the response in the same
-forward pass, or not.
-"""
+"""A scorer bound to its selector, with a report on every response token where it is wanted."""
 
 from __future__ import annotations
 
@@ -20,11 +18,11 @@ from dise_core.sequence import TokenSequence
 
 @dataclass(frozen=True, slots=True)
 class SequenceScorer:
-    """Scores texts with one scorer over one selector.
+    """Scores texts with one scorer and one selector.
 
     `top_logprobs`: how many likely tokens to report per position; None makes no report.
-    `translation`: how the judge reads the texts, for a scorer that asks it. `name`: what errors
-    call the scorer.
+    `translation`: how the judge reads the texts, for a scorer that asks the judge. `name`: the
+    scorer's name in error messages.
     """
 
     scorer: Scorer
@@ -36,10 +34,10 @@ class SequenceScorer:
     def score(self, sequence: TokenSequence) -> Plan[Score]:
         """Return a plan of the score of a finished text.
 
-        A scorer that asks the judge is handed the text in the judge's tokens and takes the whole
-        response; its positions are then those of the response's own tokens that are not end tokens.
-        Raises InputError for a selector that leaves out some of those, and where no judge is
-        loaded or it cannot read the text.
+        A scorer that asks the judge gets the text in the judge's tokens and scores the whole
+        response; the Score's positions are those of the original response, end tokens left out.
+        Raises InputError if the selector does not select all of these or selects prompt tokens, if
+        no judge is loaded, and if the judge cannot read the text.
         """
         if self.scorer.asks == "target":
             return (yield from self.scorer.score(sequence, self.selector))
@@ -55,8 +53,9 @@ class SequenceScorer:
         return replace(score, positions=text) if score.num_positions else score
 
     def _judged_positions(self, sequence: TokenSequence) -> Ids:
-        """Return the positions that a judge's score is taken over. A judge's tokens are not the
-        selected ones, so it raises InputError unless all of the text is selected, and no prompt.
+        """Return the positions that a judge's score stands for. Selected positions mean nothing in
+        the judge's tokens, so raises InputError unless the selector takes the whole response text
+        and none of the prompt.
         """
         chosen, text = np.flatnonzero(self.selector.select(sequence)), sequence.text_positions
         if len(np.setdiff1d(text, chosen)) or (chosen < sequence.prompt_length).any():
@@ -66,12 +65,11 @@ class SequenceScorer:
         return text
 
     def evaluate(self, sequence: TokenSequence) -> Plan[Evaluation]:
-        """Return a plan of the evaluation of a finished text: its score, and a report on every
-        token of the response.
+        """Return a plan of a finished text's score and, unless top_logprobs is None, of the report
+        on every response token.
 
-        The report regenerates every response token with the whole text as context, so it shares a
-        scorer's row where the scorer reads the unmasked text, and costs one more forward pass where
-        it does not. Raises what `score` raises.
+        The report reads the unmasked text: it shares the scorer's row if the scorer reads that too,
+        and otherwise costs one more forward pass. Raises what `score` raises.
         """
         plans: list[Plan[Any]] = [self.score(sequence)]
         if self.top_logprobs is not None:
@@ -81,7 +79,7 @@ class SequenceScorer:
 
 
 class _WholeResponse(Selector):
-    """Selects the response, whatever its tokens are."""
+    """Selects the whole response, end tokens included."""
 
     def select(self, sequence: TokenSequence) -> Mask:
         """Return M, bool [N]."""
@@ -89,7 +87,9 @@ class _WholeResponse(Selector):
 
 
 def regenerate(sequence: TokenSequence, top_logprobs: int = 0) -> Plan[TokenReport]:
-    """Return a plan of the report on the response's tokens, given the whole text."""
+    """Return a plan of the log-probability of regenerating each response token given the whole
+    text, with the top_logprobs likeliest tokens at its position. One forward pass.
+    """
     positions = sequence.response_positions
     shape = (len(positions), top_logprobs)
     ids, logprobs = np.zeros(shape, np.int64), np.zeros(shape, np.float32)

@@ -12,7 +12,7 @@ from dise_core.sequence import TokenSequence
 
 
 class Union(Selector):
-    """Selects what any of its parts selects."""
+    """Selects every position that one of its parts selects."""
 
     parts: tuple[SerializeAsAny[Selector], ...]
 

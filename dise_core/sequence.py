@@ -1,4 +1,4 @@
-"""A finished text as token ids: the prompt P, the response R, and which tokens are special."""
+"""A text as token ids: the prompt P, the response R, its blocks and special tokens."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from dise_core.blocks import BlockGrid
 from dise_core.errors import InputError
 
 BlockOrigin = Literal["response", "text"]
-"""Where blocks begin to count: at the response's start, or at the text's, prompt included."""
+"""Where blocks count from: the start of the response, or of the whole text, prompt included."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpecialTokens:
-    """The ids that a model treats specially; `mask_id` is None for a model that has no mask token.
+    """The ids of a model's mask and end tokens; `mask_id` is None for a model without a mask token.
 
-    eos_ids: all end tokens. eos_id: the one that pads a response, None for a model without any.
+    eos_ids: all end tokens. eos_id: the one that pads a response, None if the model has none.
     """
 
     mask_id: int | None
@@ -28,7 +28,7 @@ class SpecialTokens:
     eos_id: int | None = None
 
     def is_end(self, ids: Ids) -> Mask:
-        """Return True where ids [...] are end tokens; same shape."""
+        """Return a mask in the shape of ids, True where an id is an end token."""
         found = np.zeros(np.shape(ids), np.bool_)
         for end in self.eos_ids:
             found |= ids == end
@@ -37,12 +37,12 @@ class SpecialTokens:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TokenSequence:
-    """The text X = [P; R] of the paper.
+    """The paper's text X = [P; R].
 
-    ids: int64 [N]; the first `prompt_length` of them are the prompt, the rest the response.
-    `block_length` is the length of the blocks in which the response was written; `origin` says
-    where they begin to count. `max_length`: the longest text that the model takes, where it is
-    known.
+    ids: int64 [N]; the first `prompt_length` are the prompt, the rest the response. `block_length`:
+    tokens per block of the response; `origin`: where the blocks count from. `max_length`: the
+    longest text that the model accepts, if known. Raises InputError for a prompt_length outside
+    [0, N].
     """
 
     ids: Ids
@@ -68,7 +68,7 @@ class TokenSequence:
         max_length: int | None = None,
         origin: BlockOrigin = "response",
     ) -> TokenSequence:
-        """Return [P; R]. Raises InputError for anything but token ids."""
+        """Return the text [P; R]. Raises InputError unless both are flat lists of integers."""
         ids = np.concatenate([as_ids(prompt_ids), as_ids(response_ids)])
         return cls(ids, len(prompt_ids), special, block_length, max_length, origin)
 
@@ -97,14 +97,12 @@ class TokenSequence:
 
     @property
     def text_positions(self) -> Ids:
-        """The positions of the response's tokens that are not end tokens, ascending, int64
-        [<= R].
-        """
+        """The positions of the response without its end tokens, ascending, int64 [<= R]."""
         return self.response_positions[~self.special.is_end(self.response)]
 
     def with_masks(self, positions: Ids) -> Ids:
-        """Return the ids, int64 [N], with the mask token at the positions. Raises InputError if the
-        model has none.
+        """Return a copy of the ids, int64 [N], with the mask token at the positions. Raises
+        InputError if the model has no mask token.
         """
         if self.special.mask_id is None:
             raise InputError(
@@ -122,8 +120,8 @@ class TokenSequence:
 
 
 def as_ids(ids: Sequence[int] | Ids) -> Ids:
-    """Return token ids as int64 [N]; an empty sequence is allowed. Raises InputError for anything
-    but integers.
+    """Return token ids as int64 [N]; an empty sequence is allowed. Raises InputError unless they
+    are a flat list of integers.
     """
     array = np.asarray(ids)
     if array.size == 0:
@@ -134,8 +132,8 @@ def as_ids(ids: Sequence[int] | Ids) -> Ids:
 
 
 def check_token_ids(ids: Ids, vocab_size: int, parameter: str = "token_ids") -> None:
-    """Raise InputError, naming the first id and its position, unless all ids [N] are in [0,
-    vocab_size).
+    """Raise InputError, naming the first bad id and its position, unless all ids [N] are in
+    [0, vocab_size).
     """
     outside = (ids < 0) | (ids >= vocab_size)
     if outside.any():

@@ -1,9 +1,8 @@
-"""The threads of a numerical library, chosen in the environment before the library is imported.
+"""OpenMP's threads, configured through environment variables before torch is imported.
 
 OpenMP reads the environment once, when it is loaded. By default a thread that waits for others
-spins for up to some ten milliseconds. Beside busy processes it so burns the very core that they
-wait for, and each of a pass's hundreds of barriers may take as long as the system lets a process
-run.
+spins for up to some ten milliseconds. Beside busy processes it occupies a core that they need, so
+each of the hundreds of barriers in a forward pass may take as long as a scheduler time slice.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from functools import cache
 from pathlib import Path
 
 BRIEF_WAIT = {"GOMP_SPINCOUNT": "2500", "KMP_BLOCKTIME": "1"}
-"""Spin briefly, then sleep: turns of GNU's OpenMP, milliseconds of Intel's and LLVM's.
+"""Spin briefly, then sleep: loop iterations for GNU's OpenMP, milliseconds for Intel's and LLVM's.
 
-2,500 turns take from ten to two hundred microseconds, by processor: longer than most gaps between
-two parallel regions of a pass. docs/performance.md has the measurements.
+2,500 iterations take ten to two hundred microseconds, depending on the processor: longer than most
+gaps between two parallel regions of a forward pass. docs/performance.md has the measurements.
 """
 
 WAIT_VARIABLES = ("OMP_WAIT_POLICY", *BRIEF_WAIT)
@@ -30,12 +29,12 @@ CGROUPS, OWN_CGROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 @cache
 def choose_threads() -> bool:
-    """Choose how this process's threads wait, and no more threads than it has cores' time.
+    """Configure how this process's threads wait, and limit their number to its CPU quota.
 
-    Sets environment variables, which child processes inherit: they share the same cores. What the
-    user has set stands, and after torch's import nothing is set. Only the first call does anything.
-    Returns whether the number of threads is ours to choose: torch was not yet imported, and no
-    variable names a number.
+    Sets environment variables, which child processes inherit: they share the same cores. Variables
+    that the user has set stay, and once torch is imported nothing is set. Only the first call has
+    an effect. Returns whether we may choose the number of threads: torch is not yet imported, and
+    no variable sets a number.
     """
     if "torch" in sys.modules:
         return False
@@ -47,11 +46,12 @@ def choose_threads() -> bool:
 def thread_settings(
     environment: Mapping[str, str], cores: int, quota: float | None
 ) -> dict[str, str]:
-    """Return what to add to the environment of a process on so many cores, for `quota` cores' time.
+    """Return the variables to add to the environment of a process with that many cores and a CPU
+    quota of that many cores' time, None for no limit.
 
-    A variable that is set stands, and so does all else that it would decide. The number of threads
-    is set only where the quota, which OpenMP does not know, is less than the cores: threads without
-    a core's time stop all others at a barrier.
+    A variable that the user has set rules out all that decide the same. The number of threads is
+    set only if the quota, which OpenMP does not know of, is below the number of cores: a thread
+    that is out of CPU time holds up all others at a barrier.
     """
     is_wait_chosen = any(name in environment for name in WAIT_VARIABLES)
     is_count_chosen = any(name in environment for name in COUNT_VARIABLES)
@@ -67,10 +67,10 @@ def num_cores() -> int:
 
 
 def cpu_quota(root: Path = CGROUPS, own: Path = OWN_CGROUPS) -> float | None:
-    """Return how many cores' time this process's control groups allow, as containers set it.
+    """Return the CPU quota of this process's control groups in cores, None for no limit.
 
-    None is no limit. root: where control groups are mounted, version 1 or 2. own: the file that
-    says in which of them this process is.
+    root: where control groups are mounted, version 1 or 2. own: the file that lists the groups of
+    this process.
     """
     if not own.exists():
         return None
@@ -79,10 +79,10 @@ def cpu_quota(root: Path = CGROUPS, own: Path = OWN_CGROUPS) -> float | None:
 
 
 def _groups(root: Path, own: Path) -> Iterator[Path]:
-    """Yield the folders of the process's groups that may limit its time, each with those above it.
+    """Yield the folders of the process's groups that may limit its CPU time, and their parents.
 
-    Inside a container the path may be the host's, and only the topmost folder there: that is the
-    container's own.
+    Inside a container the listed path may be the host's; then only the topmost folder exists, and
+    that is the container's own.
     """
     for line in own.read_text().splitlines():
         _, controllers, path = line.split(":", 2)
@@ -94,9 +94,9 @@ def _groups(root: Path, own: Path) -> Iterator[Path]:
 
 
 def _limit(folder: Path) -> float | None:
-    """Return a group's own limit in cores.
+    """Return a group's own limit in cores, None for no limit.
 
-    Version 2 says "QUOTA PERIOD" or "max PERIOD" in one file, version 1 has -1 for no limit.
+    Version 2 has "QUOTA PERIOD" or "max PERIOD" in one file; version 1 uses -1 for no limit.
     """
     if (both := folder / "cpu.max").is_file():
         quota, period = both.read_text().split()

@@ -1,3 +1,3 @@
-"""The built-in adapters: what loads a model and answers Reads with it. torch is imported when a
-model is loaded.
+"""The built-in adapters, which load models and answer Reads. torch is imported only when a model is
+loaded.
 """

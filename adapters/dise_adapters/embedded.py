@@ -1,4 +1,4 @@
-"""The embedded model, loaded as any other LLaDA checkpoint, by its name."""
+"""The embedded model, loaded by its name like any other LLaDA checkpoint."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from dise_core.params import EngineConfig
 
 
 class CountdownPredictor(CheckpointPredictor):
-    """The embedded model, loaded as any other LLaDA checkpoint."""
+    """The embedded model, loaded like any other LLaDA checkpoint."""
 
     family = LLADA
 
     @classmethod
     def claims(cls, model: str, revision: str | None = None) -> bool:  # noqa: ARG003
-        """Return whether `model` is its name."""
+        """Return whether `model` is "countdown"."""
         return model == "countdown"
 
     @classmethod
     def explain(cls, model: str, revision: str | None = None) -> str | None:  # noqa: ARG003
-        """Return nothing: it knows its own name alone."""
+        """Return None: this adapter knows nothing but its own name."""
         return None
 
     @classmethod
     def load(cls, model: str, config: EngineConfig) -> Self:
-        """Load the files that ship with the package. Raises InputError for any other model."""
+        """Return the model that ships with the package. Raises InputError for any other name."""
         if not cls.claims(model):
             raise InputError(
                 f"adapter 'countdown' loads the model 'countdown' alone, not {model!r}", "adapter"

@@ -1,4 +1,4 @@
-"""The hooks of the built-in adapters, which are those of any plugin."""
+"""The built-in adapters, registered with the same hooks as any plugin."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FAMILIES = {"llada": LLADA, "dream": DREAM, "a2d-qwen3": A2D_QWEN3, "llama": CAU
 
 @hookimpl
 def dise_mask_predictors() -> dict[str, type[MaskPredictor]]:
-    """Return the families of checkpoints, the embedded model, and servers."""
+    """Return the adapters of checkpoint families, of the embedded model, and of vLLM servers."""
     return {
         **{name: predictor_of(family) for name, family in FAMILIES.items()},
         "countdown": CountdownPredictor,

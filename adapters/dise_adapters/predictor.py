@@ -1,4 +1,4 @@
-"""The predictor of every checkpoint: a family says how to read it, an engine runs it."""
+"""The predictor of every checkpoint: a family describes its format, and an engine runs it."""
 
 from __future__ import annotations
 
@@ -23,13 +23,15 @@ from dise_core.sequence import SpecialTokens
 
 
 class CheckpointPredictor(MaskPredictor):
-    """A loaded checkpoint of one family; `predictor_of` makes the class of a family."""
+    """A loaded checkpoint of one family; `predictor_of` makes each family's class."""
 
     family: ClassVar[Family]
 
     @classmethod
     def claims(cls, model: str, revision: str | None = None) -> bool:
-        """Return whether `model` is a folder or hub id of this family, by its config.json."""
+        """Return whether `model` is a folder or hub id whose config.json is of this family, or a
+        GGUF file if the family takes those.
+        """
         if is_gguf(model):
             return cls.family.takes_gguf
         fields = config_if_any(model, revision)
@@ -37,8 +39,8 @@ class CheckpointPredictor(MaskPredictor):
 
     @classmethod
     def explain(cls, model: str, revision: str | None = None) -> str | None:
-        """Return what the config.json of a folder or hub id says, and why this family refuses it
-        where it could be meant. Raises as read_config.
+        """Return what config.json says the model is, and why this family refuses it if it does;
+        None if there is nothing to say. Raises what read_config raises.
         """
         fields = read_config(model, revision)
         if fields is None:
@@ -54,9 +56,10 @@ class CheckpointPredictor(MaskPredictor):
 
     @classmethod
     def load(cls, model: str, config: EngineConfig) -> Self:
-        """Load a folder, hub id, or GGUF file where the family takes those.
+        """Return the model of a folder or hub id, or of a GGUF file if the family takes those.
 
-        Raises CheckpointError for variants or weights that do not fit, ModelError otherwise.
+        Raises CheckpointError for an unsupported variant or weights that do not fit, ModelError if
+        loading fails otherwise, InputError for a path that does not exist or unsuitable options.
         """
         if not (is_gguf(model) and cls.family.takes_gguf):
             return cls(model_folder(model, config.revision), model, config)
@@ -73,8 +76,8 @@ class CheckpointPredictor(MaskPredictor):
         reader: Reader | None = None,
         gguf_file: str | None = None,
     ) -> None:
-        """Load the checkpoint in `folder`, to be called `name`; only what config.json and the
-        tokenizer say where there is a reader already.
+        """Load the checkpoint in `folder`, to be called `name`; with a reader, only config.json and
+        the tokenizer.
         """
         family = self.family
         fields = {} if gguf_file else read_config(str(folder)) or {}
@@ -90,14 +93,14 @@ class CheckpointPredictor(MaskPredictor):
         self.room = self._reader.room
 
     def read(self, reads: Sequence[Read]) -> Sequence[Reading]:
-        """Answer the reads in their order. An auto-regressive model has no answer for position 0:
-        InputError.
+        """Return the answers in the order of the reads. Raises InputError for position 0 of an
+        auto-regressive model.
         """
         return self._reader.read(reads)
 
 
 def predictor_of(family: Family) -> type[CheckpointPredictor]:
-    """Return the predictor class of a family, as the hook dise_mask_predictors takes it."""
+    """Return the predictor class of a family, ready for the hook dise_mask_predictors."""
     members = {"family": family, "__doc__": family.about, "__module__": __name__}
     return type(CheckpointPredictor.__name__, (CheckpointPredictor,), members)
 
@@ -105,7 +108,7 @@ def predictor_of(family: Family) -> type[CheckpointPredictor]:
 def _info(
     family: Family, fields: Fields, tokenizer: FastTokenizer, name: str, config: EngineConfig
 ) -> ModelInfo:
-    """Return what the model is, by its configuration, its vocabulary and what the user says."""
+    """Return the model's description, from its configuration, its tokenizer and the options."""
     vocab_size = _size(fields, "vocab_size", name)
     max_length = _size(fields, "max_position_embeddings", name)
     if config.block_size is not None:
@@ -162,7 +165,7 @@ def _transformers_fields(folder: Path, name: str, gguf_file: str | None) -> Reco
 
 
 def _refuse(family: Family, fields: Fields, name: str) -> None:
-    """Raise CheckpointError for a checkpoint that its names or its config.json speak against."""
+    """Raise CheckpointError for a checkpoint that its name or its config.json rules out."""
     is_named = set(architectures(fields)) & set(family.architectures)
     reason = family.obstacle(fields, name) or (None if is_named else not_covered(fields))
     if reason is not None:

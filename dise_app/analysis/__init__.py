@@ -1,1 +1,1 @@
-"""The paper's analyses: why regeneration says something about a text."""
+"""The paper's analyses of why regenerating a text tells something about it."""

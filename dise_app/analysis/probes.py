@@ -1,4 +1,4 @@
-"""What is asked of a model about natural texts: its own greedy answers, or given ones."""
+"""Probes of a model's predictions on natural texts: its own answers, or given ones."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from dise_core.records import Record
 from dise_strategies.scorers.dise import DiSE
 
 NUM_SHOWN = 8
-"""Tokens of a distribution that are kept for the examples."""
+"""The number of likeliest tokens of a distribution that are kept for the examples."""
 
 
 @dataclass(frozen=True)
 class Probe(Experiment):
-    """Probes the text of each question. texts: the responses by question; where there is none the
+    """Probes one text per question. texts: responses by question id; for a question without one the
     model writes its own.
     """
 
@@ -46,7 +46,7 @@ class Probe(Experiment):
 
     @property
     def settings(self) -> Record:
-        """The sampling and the seed."""
+        """The sampling, the given texts and the seed."""
         return {
             "params": self.params.model_dump(mode="json"),
             "texts": dict(self.texts),
@@ -70,19 +70,17 @@ class Probe(Experiment):
         return {"id": item.id, **(yield from self.probe(text, random))}
 
     def remedy(self, item: Question) -> str:
-        """Return how long the model's own answers may be, or that a given text is too long."""
+        """Return how long the model's own answers may be, or that a given text must be shorter."""
         if item.id in self.texts:
             return f"Shorten the response of {item.id} in --texts"
         return what_fits("--max-tokens", self.room(item))
 
     @abstractmethod
     def probe(self, text: TokenSequence, random: np.random.Generator) -> Plan[Record]:
-        """Return a plan of what is found about a text."""
+        """Return a plan of the results for one text, as a record."""
 
     def random_tokens(self, random: np.random.Generator, count: int) -> Ids:
-        """Return random ids of the vocabulary that are neither the mask nor end tokens, int64
-        [count].
-        """
+        """Return random token ids, int64 [count], never the mask or an end token."""
         special = self.llm.predictor.info.special
         allowed = np.setdiff1d(
             np.arange(self.llm.predictor.info.vocab_size), [*special.eos_ids, special.mask_id]
@@ -92,15 +90,15 @@ class Probe(Experiment):
 
 @dataclass(frozen=True)
 class Ranks(Probe):
-    """The rank of the true token where the input holds a random one. 0 is the likeliest."""
+    """The rank of the true token at a position that holds a random one; 0 is the likeliest."""
 
     num_trials: int = 80
 
     kind = "ranks"
 
     def probe(self, text: TokenSequence, random: np.random.Generator) -> Plan[Record]:
-        """Return a plan of the ranks of `num_trials` positions of the response, each with another
-        random token.
+        """Return a plan of the ranks at `num_trials` random positions of the response, each with a
+        random token of its own.
         """
         if len(text.text_positions) == 0:
             return {"ranks": []}
@@ -122,7 +120,7 @@ class Ranks(Probe):
 
 @dataclass(frozen=True)
 class Distances(Probe):
-    """How far apart the predictions at a position are when it holds the true token, the mask, and a
+    """The distances between the predictions at a position that holds the true token, the mask, or a
     random token.
     """
 
@@ -131,8 +129,8 @@ class Distances(Probe):
     kind = "distances"
 
     def probe(self, text: TokenSequence, random: np.random.Generator) -> Plan[Record]:
-        """Return a plan of the pairwise distances at `num_trials` positions of the response, and
-        one example.
+        """Return a plan of the pairwise distances, and the likeliest tokens, at `num_trials` random
+        positions of the response.
         """
         if len(text.text_positions) == 0:
             return {"distances": []}
@@ -190,17 +188,15 @@ class Distances(Probe):
 
 @dataclass(frozen=True)
 class Coherence(Probe):
-    """DiSE of a natural text and of the same text with some of its tokens replaced by
-    random ones.
-    """
+    """DiSE of a natural text, and of the same text with some tokens replaced by random ones."""
 
     num_tokens: int = 10
 
     kind = "coherence"
 
     def probe(self, text: TokenSequence, random: np.random.Generator) -> Plan[Record]:
-        """Return a plan of both scores, over the tokens that are replaced: all, the first, middle
-        and last ten.
+        """Return a plan of both scores over the replaced tokens: all, or the first, middle or last
+        num_tokens of the response.
         """
         positions = text.text_positions
         if len(positions) == 0:
@@ -242,7 +238,5 @@ def jensen_shannon(p: Floats, q: Floats) -> float:
 
 
 def wasserstein(p: Floats, q: Floats) -> float:
-    """Return the Wasserstein distance of two distributions [V] over token ids, as a share of the
-    vocabulary.
-    """
+    """Return the Wasserstein distance of two distributions [V] over token ids, divided by V."""
     return float(np.abs(np.cumsum(p / p.sum()) - np.cumsum(q / q.sum())).sum() / len(p))

@@ -1,4 +1,4 @@
-"""report.md, results.json and the pictures of one analysis."""
+"""Writes report.md, results.json and the plots of each analysis."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ PAIRS = ("true-mask", "random-mask", "true-random")
 
 
 def ranks(experiment: Ranks, records: Sequence[Record], output: Path) -> None:
-    """Write how high the true token ranks where the input holds a random one. The paper, LLaDA-8B:
-    88.85 % in the top 5.
+    """Write how high the true token ranks where the input is a random one; in the paper, for
+    LLaDA-8B, in the top 5 in 88.85 % of trials.
     """
     values = np.array([rank for record in records for rank in record["ranks"]])
     figures = {
@@ -64,7 +64,7 @@ def ranks(experiment: Ranks, records: Sequence[Record], output: Path) -> None:
 
 
 def distances(experiment: Distances, records: Sequence[Record], output: Path) -> None:
-    """Write how far apart the predictions for true, mask and random token are."""
+    """Write how far apart the predictions for a true, a masked and a random token are."""
     trials = [trial for record in records for trial in record["distances"]]
     figures: Record = {"num_trials": len(trials)}
     figure = Figure(figsize=(9, 4), layout="constrained")
@@ -151,7 +151,7 @@ def coherence(experiment: Coherence, records: Sequence[Record], output: Path) ->
 
 
 def correctness(experiment: Sampled, records: Sequence[Record], output: Path) -> None:
-    """Write the scores of right and of wrong answers."""
+    """Write the scores of right and wrong answers."""
     labels = experiment.contenders.labels
     tables = {label: table_of(records, label) for label in labels}
     figures = {
@@ -171,7 +171,7 @@ def correctness(experiment: Sampled, records: Sequence[Record], output: Path) ->
 
 
 def selectors(experiment: Sampled, records: Sequence[Record], output: Path) -> None:
-    """Write how the choice of positions changes what DiSE knows."""
+    """Write how well DiSE tells right answers from wrong ones with each selector."""
     figures = {}
     for label in experiment.contenders.labels:
         scores, is_right = table_of(records, label)
@@ -197,7 +197,7 @@ def selectors(experiment: Sampled, records: Sequence[Record], output: Path) -> N
 
 
 def _examples(trials: Sequence[Record], path: Path) -> None:
-    """Draw the likeliest tokens at a few positions, for the three inputs."""
+    """Draw the likeliest tokens at a few positions for each of the three inputs."""
     figure = Figure(figsize=(10, 2.4 * max(1, len(trials))), layout="constrained")
     grid = figure.subplots(max(1, len(trials)), 3, squeeze=False)
     for line, trial in zip(grid, trials, strict=False):

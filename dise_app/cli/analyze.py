@@ -1,4 +1,4 @@
-"""dise analyze: the paper's analyses, each with one command that can be killed and run again."""
+"""dise analyze: the paper's analyses, one command each; a killed run resumes when run again."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SELECTORS = (
     "first-block",
     "last-block",
 )
-"""The selection modes that are compared."""
+"""The selectors to compare."""
 
 CORRECTNESS = ("dise:full", "dise:last-10")
 
@@ -55,7 +55,7 @@ Trials = Annotated[
 
 
 def probe(name: str, about: str) -> options.Verb:
-    """Return the verb that probes the model's greedy answers."""
+    """Return the verb that runs one probe on the model's own answers, or on those in --texts."""
     sampling = options.Fields(SamplingParams, doors.PROBED, seed=0)
 
     @options.verb(
@@ -90,8 +90,8 @@ def probe(name: str, about: str) -> options.Verb:
 
 
 def _responses(path: Path | None, loaded: Any) -> dict[str, str]:
-    """Return the responses of a file by question id. Raises InputError for other lines, or ids that
-    no question has.
+    """Return a file's responses by question id. Raises InputError for a malformed line or an
+    unknown question id.
     """
     from dise_app.cli import jsonl
     from dise_core import InputError

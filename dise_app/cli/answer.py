@@ -1,5 +1,5 @@
-"""What generate, score and rank share: a model, requests from the command line or a file,
-answers.
+"""What generate, score and rank share: loading a model, and answering requests from the command
+line or a file.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Records = list[Record]
 
 
 def load(models: Fields, engine: Fields) -> LLM:
-    """Return the loaded model, which stays until the process ends."""
+    """Return the loaded model, exempt from garbage collection for the life of the process."""
     from dise_app.cli.memory import settled
 
     return settled(LLM(**models, **engine))
@@ -30,7 +30,9 @@ def answer(
     as_json: bool,
     shows_seed: bool = False,
 ) -> None:
-    """Answer the records and print the answers, or those of a file's lines and write them there."""
+    """Answer the lines of --input and write the answers to --output, or else answer `records` and
+    print the answers.
+    """
     from dise_app.cli import jsonl, render
 
     if files["input"] is not None:
@@ -40,6 +42,6 @@ def answer(
 
 
 def refuse_both_or_neither(given: object, files: Fields, what: str) -> None:
-    """Raise InputError unless either requests or a file of them are given."""
+    """Raise InputError unless exactly one is given: requests, or a file of them."""
     if bool(given) == (files["input"] is not None):
         raise InputError(f"give either {what} or --input FILE")

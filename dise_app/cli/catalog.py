@@ -1,4 +1,4 @@
-"""dise plugins, dise models: what can be called by name, and which plugins are broken."""
+"""dise plugins, dise models: strategies, models and engines by name, and any broken plugins."""
 
 from __future__ import annotations
 
@@ -75,9 +75,7 @@ def _rows_of(problems: Sequence[Any]) -> Rows:
 
 
 def _show(rows: Rows, subject: str, as_json: bool, problems: Rows) -> None:
-    """Print the rows, and the problems on standard error. Raises typer.Exit(1) if there are
-    any.
-    """
+    """Print the rows, and the problems on standard error. Raises typer.Exit(1) for any problem."""
     import json
     import sys
 

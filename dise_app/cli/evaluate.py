@@ -1,4 +1,4 @@
-"""dise eval: the paper's experiments, each with one command that can be killed and run again."""
+"""dise eval: the paper's experiments, one command each; a killed run resumes when run again."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SCORES = (
     "mc:response:num_samples=1",
     "mc:response:num_samples=32",
 )
-"""What is compared where nothing is named: the paper's scorers, and ours."""
+"""The scorers compared by default: the paper's, and ours."""
 
 CHOICE_SCORES = (
     "dise:full",
@@ -46,7 +46,9 @@ CHOICE_SCORES = (
     "mc:response:num_samples=1",
     "mc:response:num_samples=32",
 )
-"""The same for candidates, beside DiSE over the positions that the paper chose for the data set."""
+"""The same for candidates, compared with DiSE over the positions that the paper chose for the data
+set.
+"""
 
 
 class GraderMode(StrEnum):
@@ -96,7 +98,7 @@ DATA = options.Own(
     ),
     chat=(options.Chat, None),
 )
-"""Which questions are asked, and how."""
+"""The options for which questions are asked, and how."""
 
 Output = Annotated[
     Path, typer.Option("--output", help="Folder for the journal, the report and the pictures.")
@@ -118,7 +120,7 @@ Grading = Annotated[
 
 
 def load_questions(data: Fields, seed: int) -> Questions:
-    """Return the questions that the options in DATA name. seed: of those that are drawn."""
+    """Return the questions chosen by the options in DATA. seed: of a data set that is drawn."""
     from dise_app.evaluation import questions
 
     shots = questions.Shots(data["shots"], data["shots_file"])
@@ -127,7 +129,7 @@ def load_questions(data: Fields, seed: int) -> Questions:
 
 
 def load_scored(parts: options.Parts, scores: Sequence[str]) -> tuple[LLM, Contenders]:
-    """Return the loaded model and the scorers of these specifications."""
+    """Return the loaded model, and the scorers with these specifications."""
     from dise_app.cli.answer import load
     from dise_app.evaluation.scoring import Contenders
 
@@ -136,8 +138,8 @@ def load_scored(parts: options.Parts, scores: Sequence[str]) -> tuple[LLM, Conte
 
 
 def sampled(write: str, about: str, scores: tuple[str, ...] = SCORES) -> options.Verb:
-    """Return the verb that writes several answers a question, scores them and writes the report
-    "module:function".
+    """Return the verb that generates several answers per question, scores them and writes the
+    report with the function `write`, as "module:function".
     """
     sampling = options.Fields(SamplingParams, doors.SAMPLED, temperature=0.7, n=5, seed=0)
 
@@ -168,7 +170,7 @@ def sampled(write: str, about: str, scores: tuple[str, ...] = SCORES) -> options
 
 
 def described(about: str) -> Callable[[options.Verb], options.Verb]:
-    """Return a decorator that sets what a verb's help says of it."""
+    """Return a decorator that sets a verb's help text."""
 
     def decorate(function: options.Verb) -> options.Verb:
         function.__doc__ = about
@@ -183,7 +185,7 @@ scored_verb = options.verb(
     scoring=options.Fields(Scoring, doors.LIKELIHOOD),
     engine=options.ENGINE,
 )
-"""What is shared by verbs that score given texts."""
+"""The decorator shared by the verbs that score given texts."""
 
 
 @scored_verb
@@ -239,7 +241,7 @@ def likelihood(
 
 
 LENGTH_SAMPLING = options.Fields(SamplingParams, doors.LENGTH, seed=0)
-"""How the answers of `length` are written: each controller and base length is a variant of it."""
+"""The sampling options of `length`, which each controller and base length varies."""
 
 
 @options.verb(data=DATA, models=options.MODELS, sampling=LENGTH_SAMPLING, engine=options.ENGINE)
@@ -297,10 +299,10 @@ def length(
 
 
 def fitting_bases(llm: LLM, loaded: Questions, max_iterations: int) -> tuple[int, ...]:
-    """Return the base lengths of the paper that the model has room for, and say on standard error
-    which are left out.
+    """Return the paper's base lengths that the model has room for, naming the others on standard
+    error.
 
-    All of them where none fits: the experiment then refuses them, and says what fits.
+    If none fits, returns all: the experiment then refuses them and says what would fit.
     """
     from dise_app.evaluation.experiments import prompt_lengths
 
@@ -334,7 +336,7 @@ def finish(experiment: Experiment, output: Path, write: Callable[..., None], as_
 
 
 def _function(name: str) -> Callable[..., None]:
-    """Return the function that "module:function" names; imported when it is needed."""
+    """Return the function named "module:function", importing its module only now."""
     module, _, function = name.partition(":")
     found: Callable[..., None] = getattr(importlib.import_module(module), function)
     return found

@@ -1,6 +1,4 @@
-"""JSON lines in and out: bad lines are named and left out, the others are done; the output keeps
-the input's order.
-"""
+"""JSON Lines in and out: bad lines are reported and skipped; output keeps the input's order."""
 
 from __future__ import annotations
 
@@ -27,12 +25,12 @@ STANDARD = Path("-")
 Answer = Outcome[RequestOutput]
 
 PlanOf = Callable[[Record], Plan[RequestOutput]]
-"""What to do with one record."""
+"""Returns the plan that answers a record."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of the input: its number, from 1, and what it holds, or why it holds nothing."""
+    """One line of the input: its number from 1, and its record, or the problem with it."""
 
     number: int
     record: Record
@@ -40,7 +38,7 @@ class Line:
 
 
 def read_lines(path: Path) -> Iterator[Line]:
-    """Yield the lines of a file that are not blank. Raises InputError if it cannot be read."""
+    """Yield the non-blank lines of a file. Raises InputError if it cannot be read."""
     with _open_to_read(path) as lines:
         for number, text in enumerate(lines, start=1):
             if text.strip():
@@ -48,8 +46,8 @@ def read_lines(path: Path) -> Iterator[Line]:
 
 
 def run_file(llm: LLM, path: Path, output: Path | None, plan_of: PlanOf, resume: bool) -> None:
-    """Answer every line of a file; leave with exit code 1 if any failed. Raises InputError for
-    files that do not do.
+    """Answer every line of a file. Raises typer.Exit(1) if any line failed, InputError for
+    unsuitable files.
     """
     output = output or STANDARD
     if output != STANDARD and path.resolve() == output.resolve():
@@ -66,9 +64,9 @@ def run_file(llm: LLM, path: Path, output: Path | None, plan_of: PlanOf, resume:
 def complete(llm: LLM, lines: list[Line], output: Path, plan_of: PlanOf, resume: bool) -> int:
     """Run a plan for every line and write the answers; return how many lines failed.
 
-    Keys of an input line that the answer lacks are copied, and "line" tells its number. A line that
-    fails is reported on standard error and not written. Each answer is written as soon as all
-    before it are settled.
+    An answer also has the input line's keys that it does not define itself, and the line's number
+    as "line". A line that fails is reported on standard error and not written. Each answer is
+    written as soon as all lines before it have ended.
     """
     from dise_app.cli.progress import progress_bar
 
@@ -91,8 +89,8 @@ def complete(llm: LLM, lines: list[Line], output: Path, plan_of: PlanOf, resume:
 
 
 def text_or_ids(record: Record, field: str) -> str | list[int]:
-    """Return record[field], a text, or record[field_ids], token ids. Raises InputError unless
-    exactly one is there.
+    """Return record[field], a text, or record[field + "_ids"], token ids. Raises InputError unless
+    exactly one of them is there and valid.
     """
     text, ids = record.get(field), record.get(f"{field}_ids")
     if (text is None) == (ids is None):
@@ -107,7 +105,7 @@ def text_or_ids(record: Record, field: str) -> str | list[int]:
 
 
 def optional_text_or_ids(record: Record, field: str) -> str | list[int]:
-    """Return the same, or an empty text where neither is there."""
+    """Return the same, or an empty text if neither is there."""
     if record.get(field) is None and record.get(f"{field}_ids") is None:
         return ""
     return text_or_ids(record, field)
@@ -153,8 +151,8 @@ def _open_to_read(path: Path) -> Iterator[TextIO]:
 
 @contextmanager
 def _open_to_write(path: Path, resume: bool) -> Iterator[tuple[TextIO, int]]:
-    """Yield the file and the number of the last input line that it already answers. Raises
-    InputError for one that cannot be written, or gone on with.
+    """Yield the file, and the number of the last input line that it already answers. Raises
+    InputError if it cannot be written or resumed.
     """
     if path == STANDARD:
         yield sys.stdout, 0
@@ -168,8 +166,8 @@ def _open_to_write(path: Path, resume: bool) -> Iterator[tuple[TextIO, int]]:
 
 
 def _last_line_done(path: Path) -> int:
-    """Return the number of the last input line that the file answers, 0 for none; a torn last line
-    is cut off. Raises InputError for a file that dise did not write.
+    """Return the number of the last input line that the file answers, 0 for none; an incomplete
+    last line is removed. Raises InputError for a file that dise did not write.
     """
     lines = whole_lines(path)
     try:

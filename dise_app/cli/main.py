@@ -1,4 +1,4 @@
-"""The command's verbs, and its one place where errors become a line and an exit code."""
+"""The command's verbs, and the one place where errors become a line and an exit code."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ app.command("models")(catalog.models)
 
 
 def main() -> None:
-    """Run the command. Exit code 0: done; 2: bad usage or input; 1: failure. `--debug` shows
-    tracebacks. Raises SystemExit, with `--debug` the error itself.
+    """Run the command. Raises SystemExit, or with `--debug` the error itself. Exit code 0: done; 2:
+    bad usage or input; 1: failure.
     """
     from pydantic import ValidationError
 

@@ -1,5 +1,5 @@
-"""The command's memory: what is freed is kept for the next pass, and what is loaded is not searched
-for garbage.
+"""The command's memory: freed memory is kept for the next forward pass, and the loaded model is
+exempt from garbage collection.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ KEEP = {
 
 
 def keep_freed_memory() -> None:
-    """Tell glibc to keep freed memory; elsewhere do nothing.
+    """Tell glibc to keep freed memory; without glibc do nothing.
 
-    By default it hands buffers of more than some hundred kilobytes back to the system after each
-    layer, and every new page then costs a fault: on a virtual machine that is up to half the time
-    of a small model's pass.
+    By default it returns buffers of more than some hundred kilobytes to the system after each
+    layer, and every new page then costs a page fault: on a virtual machine up to half the time of a
+    small model's forward pass.
     """
     if sys.platform != "linux":
         return
@@ -37,12 +37,12 @@ def keep_freed_memory() -> None:
 
 
 def settled(model: T) -> T:
-    """Return a loaded model, and leave all that exists by now out of garbage collection.
+    """Return the model, and exempt all objects that exist by now from garbage collection.
 
-    The libraries' and the model's objects never become garbage, and a full collection passes over
-    all of them: a tenth of a second, again and again, while requests come and go. The interpreter's
-    last collection sees them again: some libraries count, when it ends, which of their objects were
-    never collected.
+    The libraries' and the model's objects never become garbage, but each full collection visits all
+    of them, which takes a tenth of a second again and again while requests run. They are handed
+    back for the interpreter's last collection, since some libraries check at exit which of their
+    objects were never collected.
     """
     gc.collect()
     gc.freeze()

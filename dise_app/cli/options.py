@@ -1,6 +1,4 @@
-"""The options of the verbs: those of params.py as they are declared there, and those that only a
-command has.
-"""
+"""The options of the verbs: those declared in params.py, and those that only the command has."""
 
 from __future__ import annotations
 
@@ -20,34 +18,32 @@ from dise_core.params import EngineConfig, Params, ScoringParams, Settings
 from dise_core.records import Record
 
 Option = tuple[Any, Any]
-"""The type of an option, annotated for typer, and its default; inspect.Parameter.empty asks for
-one.
+"""The type of an option, annotated for typer, and its default; inspect.Parameter.empty makes it
+required.
 """
 
 Verb = Callable[..., None]
 
 
 class Parts(SimpleNamespace):
-    """What each table of a verb read, by the table's name."""
+    """The values that each table of a verb has read, by the table's name."""
 
 
 REQUIRED = inspect.Parameter.empty
 
 
 class Table(ABC):
-    """Some options of a verb, by the names of their parameters."""
+    """A group of a verb's options, by the names of their parameters."""
 
     options: Mapping[str, Option]
 
     @abstractmethod
     def read(self, values: Mapping[str, Any], given: Collection[str]) -> Record:
-        """Return what the verb gets. values: of all its options; given: those that the
-        user named.
-        """
+        """Return what the verb gets. values: of all its options; given: those the user named."""
 
 
 class Own(Table):
-    """Options that only a command has."""
+    """Options that only the command has."""
 
     def __init__(self, **options: Option) -> None:
         self.options = options
@@ -58,10 +54,11 @@ class Own(Table):
 
 
 class Fields(Table):
-    """The fields of a class of params.py as options: name, type, default and help are the field's.
+    """The fields of a class of params.py as options, with the fields' names, types, defaults and
+    descriptions.
 
-    The verb gets what the user named, by field, to make the class of; and `defaults` in place of
-    the class's where the user named none. Fields in `without` are not options here.
+    The verb gets the fields that the user named, as arguments for the class; `defaults` replace the
+    class's own defaults. Fields in `without` are not options here.
     """
 
     def __init__(
@@ -112,12 +109,12 @@ class Fields(Table):
 
 
 def _flag(name: str) -> str:
-    """Return the parameter of a field: its settings are given one at a time."""
+    """Return a field's parameter: singular for settings, which are given one at a time."""
     return name.removesuffix("s") if name.endswith("_settings") else name
 
 
 def _without_none(kind: Any) -> Any:
-    """Return T of T | None, and any other type as it is."""
+    """Return T for T | None, and any other type as it is."""
     if get_origin(kind) not in (UnionType, Union):
         return kind
     [found] = [part for part in get_args(kind) if part is not NoneType]
@@ -132,10 +129,8 @@ def _number_or_none(given: str | int) -> int | None:
 
 
 def verb(**tables: Table) -> Callable[[Verb], Verb]:
-    """Return a decorator that gives a verb the tables' options after its own, and --debug, which
-    main reads.
-
-    The verb gets them as its argument `parts`.
+    """Return a decorator that gives a verb the tables' options after its own, which it gets as its
+    argument `parts`, and --debug, which main reads.
     """
     shared = [
         *((name, option) for table in tables.values() for name, option in table.options.items())
@@ -208,7 +203,7 @@ JUDGE = (
 )
 
 SHARED = Own(chat=(Chat, None), samples=(Samples, None), as_json=(Json, False))
-"""What generate, score and rank have each for themselves."""
+"""The command's own options of generate, score and rank."""
 
 FILES = Own(
     input=(
@@ -232,13 +227,13 @@ FILES = Own(
         False,
     ),
 )
-"""Many requests from a file."""
+"""The options for many requests from a file."""
 
 TARGET = Own(model=MODEL_NAME)
-"""A model alone."""
+"""The option for a model without a judge."""
 
 MODELS = Own(model=MODEL_NAME, judge=JUDGE)
-"""A model, and perhaps a judge."""
+"""The options for a model and its judge."""
 
 ENGINE = Fields(EngineConfig)
 """How models are loaded and run."""
@@ -246,12 +241,12 @@ ENGINE = Fields(EngineConfig)
 scoring_verb = verb(
     shared=SHARED, files=FILES, models=MODELS, scoring=Fields(ScoringParams), engine=ENGINE
 )
-"""What score and rank share."""
+"""The decorator that score and rank share."""
 
 
 def with_samples(params: Record, samples: int | None) -> Record:
-    """Return the params with Monte Carlo samples among the scorer's settings. Raises InputError
-    where both name them.
+    """Return the params with `samples` as the scorer's setting num_samples. Raises InputError if
+    that is also given.
     """
     from dise_core.errors import InputError
 

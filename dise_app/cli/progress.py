@@ -1,4 +1,4 @@
-"""A progress bar on standard error, for more than a few."""
+"""A progress bar on standard error, for more than a few items."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ A_FEW = 4
 
 @contextmanager
 def progress_bar(total: int) -> Iterator[Callable[[int], None]]:
-    """Yield a function that advances the bar; it shows count, rate and time left, on a terminal
-    only.
+    """Yield a function that advances the bar, which shows the count, the time elapsed and the time
+    left, on a terminal only.
     """
     from rich.console import Console
     from rich.progress import (

@@ -1,4 +1,4 @@
-"""Answers on the terminal: the text with every token coloured by how surely it is written again."""
+"""Answers on the terminal: each token coloured by its probability of being regenerated."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def show(
     shows_seed: bool = False,
 ) -> None:
     """Run the records' plans and print the answers in order. Raises the first error after printing
-    what came before it.
+    the answers before it.
 
-    shows_seed: tell people the seed too, where another one would write something else.
+    shows_seed: print the seed too, for answers that depend on it.
     """
     from dise_app.cli.progress import progress_bar
 
@@ -55,7 +55,7 @@ def show(
 def show_answer(
     console: Console, answer: RequestOutput, verdict: str = "", shows_seed: bool = False
 ) -> None:
-    """Print one request's outputs, best first, and what they cost."""
+    """Print one request's outputs, best first, and their cost."""
     if answer.prompt is not None:
         console.print(f"[bold]{escape(printable(answer.prompt))}[/bold]")
     for output in answer.outputs:
@@ -78,7 +78,7 @@ def show_answer(
 
 
 def coloured(output: CompletionOutput) -> Text:
-    """Return the response without its end tokens, each token in the colour of its probability,
+    """Return the response without end tokens, each token in the colour of its probability, the
     selected ones underlined.
     """
     text = Text()
@@ -92,8 +92,8 @@ def coloured(output: CompletionOutput) -> Text:
 
 
 def printable(text: str) -> str:
-    """Return the text without control characters, which could drive the terminal; line breaks and
-    tabs stay.
+    """Return the text with control characters, which could drive the terminal, replaced; line
+    breaks and tabs stay.
     """
     return "".join(
         c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text
@@ -101,9 +101,7 @@ def printable(text: str) -> str:
 
 
 def shade(logprob: float | None) -> str:
-    """Return the colour of a token that is written again with this log-probability; none where it
-    was not asked for.
-    """
+    """Return the colour of a token with this log-probability of being regenerated; "" for None."""
     if logprob is None:
         return ""
     probability = math.exp(logprob)
@@ -111,7 +109,7 @@ def shade(logprob: float | None) -> str:
 
 
 def score_text(output: CompletionOutput) -> str:
-    """Return the score for people: the value, and its standard error where it has one."""
+    """Return the score as text: the value, with its standard error if it has one."""
     if not math.isfinite(output.score.value):
         return "no score: nothing is selected"
     error = output.score.standard_error
@@ -123,7 +121,7 @@ def _is_coloured(answer: RequestOutput) -> bool:
 
 
 def legend() -> Text:
-    """Return what the colours mean."""
+    """Return the legend that explains the colours."""
     text = Text("probability of writing the token again: ", style="dim")
     for least, colour in SHADES:
         text.append(f"≥ {least:.0%} " if least else "less", style=colour)

@@ -1,4 +1,4 @@
-"""dise serve: the model behind OpenAI's HTTP API, with confidence in every answer."""
+"""dise serve: the model behind OpenAI's HTTP API, with a score in every answer."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def serve(
 
 
 def _log_to_stderr() -> None:
-    """Write the server's log, one JSON object a request, to standard error."""
+    """Write the server's log, one JSON object per request, to standard error."""
     import logging
     import sys
 

@@ -1,1 +1,1 @@
-"""The paper's experiments: data sets, graders, metrics, runs that resume, reports."""
+"""The paper's experiments: data sets, graders, metrics, resumable runs, reports."""

@@ -1,4 +1,4 @@
-"""The paper's experiments as plans: one record an item, whatever runs beside it."""
+"""The paper's experiments as plans, one record per item, whatever else runs beside them."""
 
 from __future__ import annotations
 
@@ -18,49 +18,47 @@ from dise_core.outputs import CompletionOutput
 from dise_core.records import Record
 
 SPECIAL = re.compile(r"<\|[a-z_]+\|>")
-"""A special token as texts hold it."""
+"""A special token, written out in a text."""
 
 
 @dataclass(frozen=True)
 class Experiment(ABC):
-    """What is asked of every question."""
+    """An experiment: a plan of one record for each item."""
 
     llm: LLM
     questions: Questions
 
     kind = "experiment"
     is_timed = False
-    """True where the records hold the seconds that their plans took, which no two runs have in
-    common.
-    """
+    """Whether records hold the seconds that their plans took, which differ from run to run."""
 
     @property
     def items(self) -> Sequence[Any]:
-        """What there is one record of, each with its `id`: the questions."""
+        """The items, each with an `id`, that get one record each: the questions."""
         return self.questions.items
 
     @property
     def grader(self) -> str | None:
-        """The grader by its version, None where nothing is graded. Raises InputError where the data
-        set's answers are not graded but ranked.
+        """The grader's version, None if nothing is graded. Raises InputError for a data set whose
+        answers are ranked, not graded.
         """
         return None
 
     @property
     @abstractmethod
     def settings(self) -> Record:
-        """What the records depend on beside the model and the data, as JSON."""
+        """What the records depend on besides the model and the data, as JSON."""
 
     @abstractmethod
     def plan(self, item: Any) -> Plan[Record]:
         """Return a plan of the record of one item."""
 
     def check(self) -> None:
-        """Raise the InputError of an item that could not run, the longest prompt's first; nothing
-        goes through the model.
+        """Raise the InputError of an item that cannot run, trying the longest prompt first, without
+        a forward pass.
 
-        Each plan runs up to its first question, by when it has checked its request. What only shows
-        once a text is written, its length in a judge's tokens for one, is not known here.
+        Each plan runs up to its first reads; by then it has checked its request. Problems that only
+        a finished text shows, such as its length in a judge's tokens, are not found here.
         """
         for item in self.hardest():
             plan = self.plan(item)
@@ -74,27 +72,25 @@ class Experiment(ABC):
                 plan.close()
 
     def hardest(self) -> Sequence[Any]:
-        """Return the items of which all can run if these can, the longest prompt first."""
+        """Return items such that every item can run if these can, the longest prompt first."""
         return sorted(self.questions.items, key=lambda question: -self.prompt_lengths[question.id])
 
     @abstractmethod
     def remedy(self, item: Any) -> str:
-        """Return one sentence: what to do about an item that is too long, where none has a longer
-        prompt.
-        """
+        """Return a sentence on what to do if the item with the longest prompt is too long."""
 
     @cached_property
     def prompt_lengths(self) -> Mapping[str, int]:
-        """The tokens of each question's prompt as the model reads it, by the question's id."""
+        """The number of tokens in each question's prompt as the model reads it, by question id."""
         return prompt_lengths(self.llm, self.questions)
 
     def room(self, question: Question) -> int:
-        """Return for how many tokens the model has room behind a question's prompt."""
+        """Return how many tokens the model has room for after a question's prompt."""
         return max(0, self.llm.predictor.info.max_length - self.prompt_lengths[question.id])
 
 
 def prompt_lengths(llm: LLM, questions: Questions) -> dict[str, int]:
-    """Return the tokens of each question's prompt as the model reads it, by the question's id."""
+    """Return the number of tokens in each question's prompt as the model reads it, by its id."""
     return {
         question.id: len(llm.planner.prompt_ids(question.prompt, questions.chat))
         for question in questions.items
@@ -102,8 +98,8 @@ def prompt_lengths(llm: LLM, questions: Questions) -> dict[str, int]:
 
 
 def what_fits(option: str, most: int) -> str:
-    """Return a sentence on what an option may be where the longest prompt leaves room for `most` of
-    it.
+    """Return a sentence on the largest value of an option if the longest prompt leaves room for
+    `most`.
     """
     if most < 1:
         return (
@@ -115,7 +111,7 @@ def what_fits(option: str, most: int) -> str:
 
 @dataclass(frozen=True)
 class Sampled(Experiment):
-    """Several answers to each question, graded, each scored by every contender; and one greedy
+    """Several answers to each question, graded and scored by every contender, and one greedy
     answer.
     """
 
@@ -127,7 +123,7 @@ class Sampled(Experiment):
 
     @property
     def grader(self) -> str:
-        """The grader by its version. Raises InputError where answers are not graded but ranked."""
+        """The grader's version. Raises InputError for a data set whose answers are ranked."""
         return self.questions.grader(self.mode)
 
     @property
@@ -139,10 +135,8 @@ class Sampled(Experiment):
         }
 
     def check(self) -> None:
-        """Raise the InputError of a scorer without its model, of answers that are not graded, or of
-        an item.
-
-        And without a seed: a run that goes on would draw otherwise than it began.
+        """Raise InputError for a missing seed, without which a resumed run would draw differently,
+        for a scorer without its model, for answers that are not graded, and for an item.
         """
         if self.params.seed is None:
             raise InputError(
@@ -194,16 +188,16 @@ class Likelihood(Experiment):
 
     @property
     def settings(self) -> Record:
-        """The scorers."""
+        """The scorers and the block length."""
         return {"scorers": list(self.contenders.labels), "block_length": self.block_length}
 
     def check(self) -> None:
-        """Raise the InputError of a scorer without its model, or of an item."""
+        """Raise InputError for a scorer without its model, or for an item."""
         self.contenders.check(self.llm.planner)
         super().check()
 
     def remedy(self, item: Question) -> str:
-        """Return what makes texts shorter."""
+        """Return how to make the texts shorter."""
         return (
             f"Give fewer --shots, leave {item.id} out of --data, or take a model with a longer "
             "context"
@@ -212,8 +206,8 @@ class Likelihood(Experiment):
     def candidates(self, item: Question) -> list[str]:
         """Return the candidates as they follow the prompt.
 
-        In a conversation each opens an answer, so the space that parts it from the prompt's last
-        word goes, as in the field's common harness.
+        In a conversation each starts an answer, so the space that separates it from the prompt's
+        last word is dropped, as in lm-evaluation-harness.
         """
         chat, tokenizer = self.questions.chat, self.llm.predictor.tokenizer
         is_chat = tokenizer.has_chat_template if chat is None else chat
@@ -232,11 +226,11 @@ class Likelihood(Experiment):
 
 @dataclass(frozen=True)
 class Given(Likelihood):
-    """Answers that somebody gave, graded, each scored by every contender.
+    """Given answers, graded and scored by every contender.
 
-    A question's row holds its `response`, from which special tokens written <|so|> are left out,
-    and in the field `by` the group that it is reported in, for example the length it was written
-    with; None reports all together.
+    A question's row holds its `response`, from which special tokens like <|this|> are removed. `by`
+    names the field of the row that holds the group in which it is reported, for example the length
+    that it was written with; None reports all together.
     """
 
     mode: Mode = "robust"
@@ -246,17 +240,17 @@ class Given(Likelihood):
 
     @property
     def grader(self) -> str:
-        """The grader by its version. Raises InputError where answers are not graded but ranked."""
+        """The grader's version. Raises InputError for a data set whose answers are ranked."""
         return self.questions.grader(self.mode)
 
     @property
     def settings(self) -> Record:
-        """The scorers and the groups."""
+        """The scorers, the block length and the field of the groups."""
         return super().settings | {"by": self.by}
 
     def check(self) -> None:
-        """Raise the InputError of answers that are not graded, of a scorer without its model, of a
-        row without a response or group, or of an item.
+        """Raise InputError for answers that are not graded, for a row without a response or group,
+        for a scorer without its model, and for an item.
         """
         _ = self.grader
         for item in self.questions.items:
@@ -266,7 +260,7 @@ class Given(Likelihood):
         super().check()
 
     def candidates(self, item: Question) -> list[str]:
-        """Return the answer."""
+        """Return the given answer as the only candidate."""
         return [SPECIAL.sub("", item.row["response"])]
 
     def plan(self, item: Question) -> Plan[Record]:
@@ -286,16 +280,16 @@ class Trial:
 
     @property
     def id(self) -> str:
-        """Both names."""
+        """The names of the variant and of the question."""
         return f"{self.variant} | {self.question.id}"
 
 
 @dataclass(frozen=True)
 class Lengths(Experiment):
-    """A greedy answer to each question by each length controller, one controller after the other:
-    each has its time.
+    """One answer to each question by each length controller; the controllers run one after the
+    other, so that each has its own time.
 
-    max_iterations: by how much the variants' longest answers go beyond the base length that the
+    max_iterations: by how many tokens the variants' longest answers exceed the base length that the
     user named.
     """
 
@@ -308,7 +302,7 @@ class Lengths(Experiment):
 
     @property
     def grader(self) -> str:
-        """The grader by its version. Raises InputError where answers are not graded but ranked."""
+        """The grader's version. Raises InputError for a data set whose answers are ranked."""
         return self.questions.grader(self.mode)
 
     @property
@@ -318,7 +312,7 @@ class Lengths(Experiment):
 
     @property
     def items(self) -> Sequence[Trial]:
-        """Every question by every controller."""
+        """Every question with every controller."""
         return [
             Trial(variant, question)
             for variant in self.variants
@@ -326,13 +320,13 @@ class Lengths(Experiment):
         ]
 
     def check(self) -> None:
-        """Raise the InputError of answers that are not graded, or of a trial."""
+        """Raise InputError for answers that are not graded, or for a trial."""
         _ = self.grader
         super().check()
 
     def hardest(self) -> Sequence[Trial]:
-        """Return the longest prompt by every controller, the longest answer first, and all others
-        by that controller.
+        """Return the longest prompt with every controller, the longest answer first, then all other
+        prompts with the controller of the longest answer.
         """
         longest, *others = super().hardest()
         variants = sorted(self.variants, key=lambda variant: -self.variants[variant].max_tokens)

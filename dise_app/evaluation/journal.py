@@ -1,5 +1,5 @@
-"""An append-only file of finished work: kill the run at any point, and it goes on after the last
-whole line.
+"""An append-only file of finished items: a run killed at any point resumes after the last complete
+line.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from dise_core.records import Fields, Record
 
 
 class Journal:
-    """JSON lines. The first says what the run is; each other one is a finished item, by its id."""
+    """JSON lines: first the run's key, then one record per finished item, each with its id."""
 
     def __init__(self, path: Path, key: Fields) -> None:
-        """Open the journal, or begin it. Raises InputError if it is of another run, naming what
-        differs.
+        """Open the journal, or create it. Raises InputError, naming the difference, if it belongs
+        to another run.
         """
         self.path = path
         self.records: dict[str, Record] = {}
@@ -32,7 +32,7 @@ class Journal:
             self._write(dict(key))
 
     def add(self, record: Record) -> None:
-        """Append a finished item; it is on the disk when this returns."""
+        """Append a finished item; it is on disk when this returns."""
         self._write(record)
         self.records[record["id"]] = record
 

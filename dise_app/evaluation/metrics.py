@@ -1,8 +1,8 @@
-"""How well scores tell right answers from wrong ones. Positive = wrong, uncertainty = -score, ties
-count half.
+"""How well scores tell right answers from wrong ones. Uncertainty is -score, wrong is the positive
+class, and ties count half.
 
-Arrays: scores float [Q, A] and is_right bool [Q, A], of Q questions with A answers each. A score of
--inf is the least sure.
+Arrays: scores float64 [Q, A] and is_right bool [Q, A], for Q questions with A answers each. A score
+of -inf is the least sure.
 """
 
 from __future__ import annotations
@@ -20,9 +20,7 @@ Rights = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A figure with its 95 % interval, and how many questions it is over; NaN where it is
-    undefined.
-    """
+    """An estimate with its 95 % interval and its number of questions; NaN if it is undefined."""
 
     value: float
     low: float
@@ -31,9 +29,9 @@ class Estimate:
 
 
 def auroc(scores: Scores, is_right: Rights) -> float:
-    """Return the chance that a right answer scores above a wrong one; NaN unless there are both.
+    """Return the probability that a right answer scores above a wrong one; NaN unless both exist.
 
-    From the rank sum, so it takes time n log n. Any shape.
+    Computed from the rank sum in O(n log n). Arrays of any shape.
     """
     flat, right = scores.ravel(), is_right.ravel()
     num_right = int(right.sum())
@@ -46,28 +44,26 @@ def auroc(scores: Scores, is_right: Rights) -> float:
 
 
 def auroc_per_question(scores: Scores, is_right: Rights) -> float:
-    """Return the mean AUROC within the questions that have both kinds of answers; NaN if
-    none has.
-    """
+    """Return the mean AUROC within questions that have both kinds of answers; NaN if none has."""
     values = [auroc(scores[row], is_right[row]) for row in np.flatnonzero(has_both(is_right))]
     return float(np.mean(values)) if values else float("nan")
 
 
 def has_both(is_right: Rights) -> Rights:
-    """Return which questions have right and wrong answers, bool [Q]."""
+    """Return which questions have both right and wrong answers, bool [Q]."""
     num_right = is_right.sum(axis=1)
     both: Rights = (num_right > 0) & (num_right < is_right.shape[1])
     return both
 
 
 def best_of(scores: Scores, is_right: Rights) -> float:
-    """Return the share of questions whose best-scored answer is right; of equals the first."""
+    """Return the share of questions whose best-scored answer, the first of equals, is right."""
     return float(is_right[np.arange(len(scores)), scores.argmax(axis=1)].mean())
 
 
 def risk_coverage(scores: Scores, is_right: Rights) -> Scores:
-    """Return the share of wrong answers among the k surest, for k = 1..n, float [n]; equals share
-    their errors evenly.
+    """Return the share of wrong answers among the k surest, for k = 1..n, float64 [n]; answers with
+    equal scores share their errors evenly.
     """
     flat, wrong = scores.ravel(), ~is_right.ravel()
     distinct, inverse = np.unique(-flat, return_inverse=True)
@@ -88,8 +84,8 @@ def aurc(scores: Scores, is_right: Rights) -> float:
 def prr(scores: Scores, is_right: Rights) -> float:
     """Return the prediction rejection ratio over all rejections: 1 for an oracle, 0 for chance.
 
-    (risk by chance - risk by score) / (risk by chance - risk by oracle), each the area under its
-    curve. NaN unless there are both kinds.
+    (AURC of chance - AURC of score) / (AURC of chance - AURC of oracle). NaN unless there are both
+    right and wrong answers.
     """
     risk = float((~is_right).mean())
     oracle = aurc(is_right.astype(np.float64), is_right)
@@ -97,9 +93,7 @@ def prr(scores: Scores, is_right: Rights) -> float:
 
 
 def ece(probabilities: Scores, is_right: Rights, num_bins: int = 10) -> float:
-    """Return the expected calibration error over equally wide bins of [0, 1]; the last
-    one holds 1.
-    """
+    """Return the expected calibration error over equal-width bins of [0, 1], 1 included."""
     flat, right = probabilities.ravel(), is_right.ravel()
     bins = np.minimum((flat * num_bins).astype(np.int64), num_bins - 1)
     gaps = np.bincount(bins, flat, num_bins) - np.bincount(bins, right, num_bins)
@@ -112,11 +106,11 @@ def brier(probabilities: Scores, is_right: Rights) -> float:
 
 
 def calibrated(scores: Scores, is_right: Rights, num_folds: int = 5, seed: int = 0) -> Scores:
-    """Return the probability of being right for every answer, float [Q, A], by isotonic regression
-    on other questions.
+    """Return each answer's probability of being right, float64 [Q, A], by isotonic regression on
+    other questions.
 
-    Questions are split into folds; each fold is calibrated by the others, so no answer is judged by
-    its own outcome. Raises ValueError for fewer than two questions.
+    Questions are split into folds; each fold is calibrated on the others, so no answer's outcome
+    affects its own probability. Raises ValueError for fewer than two questions.
     """
     isotonic: Any = _isotonic()
     fold = np.random.default_rng(seed).permutation(len(scores)) % min(num_folds, len(scores))
@@ -139,10 +133,10 @@ def bootstrap(
     num_samples: int = 1000,
     seed: int = 0,
 ) -> Estimate:
-    """Return a figure with the 2.5 % and 97.5 % quantiles over resamples of the questions, answers
-    kept together.
+    """Return a figure with its 2.5 % and 97.5 % quantiles over bootstrap resamples of questions,
+    each kept with all its answers.
 
-    Resamples in which the figure is undefined are left out.
+    Resamples for which the figure is undefined are left out.
     """
     random = np.random.default_rng(seed)
     values = []

@@ -1,4 +1,4 @@
-"""The paper's own figures, to stand beside ours. Source: its tables for LLaDA-Instruct-8B."""
+"""The paper's own figures, for comparison with ours. Source: its tables for LLaDA-Instruct-8B."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ BEST_OF_5: Figures = {
     "math500": {"dise:full": (0.2720, 0.3460, 0.3420), "dise:last-10": (0.2980, 0.3460, 0.3820)},
     "svamp": {"dise:full": (0.8767, 0.8533, 0.8700), "dise:last-10": (0.8833, 0.8700, 0.9000)},
 }
-"""Share solved by the best of 5 answers, by generation length."""
+"""Share solved by the best-scored of 5 answers, by data set, scorer and generation length."""
 
 LENGTH: Figures = {
     "countdown": {
@@ -68,8 +68,8 @@ LENGTH: Figures = {
         "flexible": (0.8733, 0.8600, 0.8433),
     },
 }
-"""Share solved at a fixed base length, at base length + M_max, and by DiSE-flexible at K = 4, D =
-20; by base length.
+"""Share solved at a fixed base length, at base length + M_max, and by DiSE-flexible with K = 4,
+D = 20; by base length.
 """
 
 LIKELIHOOD = {
@@ -90,15 +90,15 @@ LIKELIHOOD = {
 
 
 def figure_of(table: Figures, dataset: str, label: str, max_tokens: int) -> float | None:
-    """Return the paper's figure for this cell, None where it has none."""
+    """Return the paper's figure for this cell; None if it has none."""
     name = dataset.removesuffix("-short").removesuffix("-answers")
     row = table.get(name, {}).get(label)
     return row[LENGTHS.index(max_tokens)] if row and max_tokens in LENGTHS else None
 
 
 def length_figure_of(dataset: str, variant: str, max_iterations: int = 10) -> float | None:
-    """Return the paper's figure for a length controller as `dise eval length` names it, None where
-    it has none.
+    """Return the paper's figure for a length controller as `dise eval length` names it; None if it
+    has none.
     """
     for base in LENGTHS:
         kinds = {

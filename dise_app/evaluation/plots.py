@@ -1,4 +1,4 @@
-"""Pictures of results."""
+"""Plots of results."""
 
 from __future__ import annotations
 
@@ -26,9 +26,7 @@ def forest(
     path: Path,
     reference: Mapping[str, float] | None = None,
 ) -> None:
-    """Draw one dot with its interval for each row, and a hollow diamond where the paper has a
-    figure.
-    """
+    """Draw a dot with its interval for each row, and a hollow diamond for the paper's figure."""
     names = list(rows)
     figure = Figure(figsize=(7, 0.45 * len(names) + 1.4), layout="constrained")
     axes = figure.subplots()
@@ -80,7 +78,7 @@ def curves(tables: Mapping[str, tuple[Scores, Rights]], path: Path) -> None:
 
 
 def histograms(tables: Mapping[str, tuple[Scores, Rights]], path: Path) -> None:
-    """Draw, for each scorer, the scores of right and of wrong answers."""
+    """Draw histograms of the scores of right and wrong answers, for each scorer."""
     figure = Figure(figsize=(9, 2.2 * len(tables)), layout="constrained")
     for axes, (name, (scores, is_right)) in zip(
         np.ravel(figure.subplots(len(tables), 1)), tables.items(), strict=True
@@ -105,8 +103,8 @@ def histograms(tables: Mapping[str, tuple[Scores, Rights]], path: Path) -> None:
 
 
 def cost(rows: Mapping[str, Fields], group: Callable[[str], str], title: str, path: Path) -> None:
-    """Draw accuracy over forward passes: the rows numbered in the picture and named beside it, one
-    colour a group.
+    """Draw accuracy against forward passes: rows are numbered in the plot and named beside it, with
+    one colour per group.
     """
     figure = Figure(figsize=(11, 5), layout="constrained")
     axes = figure.subplots()

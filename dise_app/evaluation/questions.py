@@ -1,4 +1,4 @@
-"""The data sets of the paper's experiments: from the hub or a local file, each question with its
+"""The data sets of the paper's experiments, from the hub or a local file: each question with its
 prompt and its grader.
 """
 
@@ -21,16 +21,15 @@ from dise_core.records import Fields, Record
 Row = Fields
 
 CALCULATION = re.compile(r"<<[^>]*>>")
-"""A calculator's note within a worked answer of GSM8K."""
+"""A calculator annotation in a worked answer of GSM8K."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One question: its prompt and its truth; for multiple choice the candidates and which of them
-    is right.
+    """One question: its prompt and its truth; for multiple choice the candidates and the index of
+    the right one.
 
-    A candidate goes straight behind the prompt, so one that follows a word begins with a space of
-    its own.
+    A candidate is appended to the prompt as it is, so one that follows a word starts with a space.
     """
 
     id: str
@@ -39,32 +38,32 @@ class Question:
     candidates: tuple[str, ...] = ()
     right: int = -1
     row: Row = field(default_factory=dict, repr=False)
-    """What the data set says of it, the answer that somebody gave among it."""
+    """The question's row in the data set, with the given answer if it has one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """The questions of one experiment, and where they come from: named in every result."""
+    """The questions of one experiment, and their source, which every result names."""
 
     dataset: Dataset
     source: str
     items: tuple[Question, ...]
     chat: bool | None = None
-    """Put prompts into the model's chat template; None means where it has one."""
+    """Whether prompts go through the model's chat template; None: if the model has one."""
 
     def grader(self, mode: Mode) -> str:
-        """Return the version of the grader. Raises InputError where answers are not graded but
-        ranked.
+        """Return the grader's version. Raises InputError for a data set whose answers are ranked,
+        not graded.
         """
         return self.dataset.grader(self.items[0], mode).version
 
     def graded(self, question: Question, text: str, mode: Mode) -> Record:
-        """Return whether a text answers the question rightly, what was read from it, and why."""
+        """Return the verdict on a text as an answer to the question, as JSON."""
         return asdict(self.dataset.grader(question, mode).grade(text))
 
 
 class Dataset(ABC):
-    """Knows the rows of one data set. `version` names the wording of its prompts."""
+    """Turns the rows of one data set into questions. `version` names the wording of its prompts."""
 
     name: ClassVar[str]
     version: ClassVar[str]
@@ -72,23 +71,23 @@ class Dataset(ABC):
     hub_config: ClassVar[str | None] = None
     split: ClassVar[str] = "test"
     likelihood_selector: ClassVar[str] = "response"
-    """Over which positions the paper takes DiSE to rank this data set's candidates."""
+    """The selector with which the paper's DiSE ranks this data set's candidates."""
 
     @abstractmethod
     def question(self, row: Row, number: int) -> Question:
-        """Return one row as a question. Raises KeyError or ValueError for a row of
-        another shape.
+        """Return one row as a question. Raises KeyError for a row of another data set, ValueError
+        for a row to skip.
         """
 
     def shot(self, row: Row) -> str:  # noqa: ARG002
-        """Return a row as a worked example. Raises InputError where the field uses none."""
+        """Return a row as a worked example. Raises InputError for a data set without examples."""
         raise InputError(
             f"data set {self.name!r} has no worked examples; leave out --shots", "shots"
         )
 
     def grader(self, question: Question, mode: Mode) -> Grader:  # noqa: ARG002
-        """Return the grader of a question. Raises InputError where answers are not graded but
-        ranked.
+        """Return the grader of a question. Raises InputError for a data set whose answers are
+        ranked, not graded.
         """
         raise InputError(
             f"data set {self.name!r} is for likelihood: its answers are ranked, not graded",
@@ -96,14 +95,14 @@ class Dataset(ABC):
         )
 
     def drawn(self, count: int, seed: int) -> list[Row]:  # noqa: ARG002
-        """Return rows that need no file. Raises InputError where the data set cannot be made up."""
+        """Return `count` generated rows. Raises InputError for a data set that has to be read."""
         raise InputError(
             f"data set {self.name!r} is read from the hub or from a file: give --data FILE", "data"
         )
 
 
 class Countdown(Dataset):
-    """Numbers and a target, as a task in words; the answer stands in a box."""
+    """Numbers and a target, posed in words; the answer goes in a box."""
 
     name = "countdown"
     version = "instruct-1"
@@ -127,8 +126,8 @@ class Countdown(Dataset):
         return CountdownGrader(question.truth[0], question.truth[1], mode)
 
     def drawn(self, count: int, seed: int) -> list[Row]:
-        """Return problems of three numbers that the embedded model has not seen and that sums
-        solve.
+        """Return problems of three numbers that a signed sum solves and that were held out from the
+        embedded model's training.
         """
         random, rows = Random(seed), list[Row]()
         while len(rows) < count:
@@ -146,7 +145,7 @@ class Countdown(Dataset):
 
 
 class CountdownShort(Countdown):
-    """The same problems as the embedded model reads them: 83,18,75 -> 10."""
+    """The same problems in the embedded model's format: 83,18,75 -> 10."""
 
     name = "countdown-short"
     version = "short-1"
@@ -157,7 +156,7 @@ class CountdownShort(Countdown):
 
 
 class CountdownAnswers(Countdown):
-    """The same problems in the words in which somebody was asked, each with the answer."""
+    """The same problems as some model was asked them, each with the answer that it gave."""
 
     name = "countdown-answers"
     version = "as-asked"
@@ -169,19 +168,19 @@ class CountdownAnswers(Countdown):
         return Question(f"countdown-{number}", row["question"], row["ground_truth"])
 
     def drawn(self, count: int, seed: int) -> list[Row]:
-        """Raise InputError: nobody has answered."""
+        """Raise InputError: given answers cannot be generated."""
         return Dataset.drawn(self, count, seed)
 
 
 class CountdownChoice(CountdownShort):
-    """Four ways to combine the numbers, one of which makes the target."""
+    """Four signed sums of the numbers as candidates, one of which makes the target."""
 
     name = "countdown-choice"
     version = "choice-1"
 
     def question(self, row: Row, number: int) -> Question:
-        """Return a problem that signs solve as a question of four choices. Raises ValueError for
-        any other.
+        """Return a problem that a signed sum solves as a question of four choices. Raises
+        ValueError for any other.
         """
         numbers, target = _numbers(row["input"]), int(row["output"])
         random = Random(f"{numbers}->{target}")
@@ -204,12 +203,12 @@ class CountdownChoice(CountdownShort):
         )
 
     def grader(self, question: Question, mode: Mode) -> Grader:
-        """Raise InputError: choices are ranked."""
+        """Raise InputError: the choices are ranked, not graded."""
         return Dataset.grader(self, question, mode)
 
 
 class GSM8K(Dataset):
-    """Grade-school problems in words with one number as the answer."""
+    """Grade-school word problems with one number as the answer."""
 
     name = "gsm8k"
     version = "boxed-1"
@@ -217,7 +216,7 @@ class GSM8K(Dataset):
     hub_config: ClassVar[str | None] = "main"
 
     def shot(self, row: Row) -> str:
-        """Return the question and its worked answer, the result in a box."""
+        """Return the question and its worked answer, with the result in a box."""
         work, _, result = row["answer"].rpartition("####")
         worked = CALCULATION.sub("", work).strip()
         return f"{_boxed_prompt(row['question'])}\n\n{worked}\n\\boxed{{{result.strip()}}}"
@@ -228,20 +227,20 @@ class GSM8K(Dataset):
         return Question(f"{self.name}-{number}", _boxed_prompt(row["question"]), float(truth))
 
     def grader(self, question: Question, mode: Mode) -> Grader:
-        """Return the grader; d1 reads no negative truth."""
+        """Return the grader; in d1 mode a negative truth cannot be matched."""
         truth = question.truth if mode == "robust" or question.truth >= 0 else None
         return NumberGrader(truth, mode)
 
 
 class SVAMP(GSM8K):
-    """Short problems in words with one number as the answer."""
+    """Short word problems with one number as the answer."""
 
     name = "svamp"
     hub_id = "ChilleD/SVAMP"
     hub_config = None
 
     def shot(self, row: Row) -> str:
-        """Return the question, its equation and the result in a box."""
+        """Return the question and its equation, with the result in a box."""
         problem = _boxed_prompt(f"{row['Body']} {row['Question']}")
         return f"{problem}\n\n{row['Equation']} = \\boxed{{{float(row['Answer']):g}}}"
 
@@ -271,9 +270,9 @@ class MATH500(Dataset):
 
 
 class ARCChallenge(Dataset):
-    """School science questions of several choices; the text of each choice is scored.
+    """Multiple-choice science questions from school; the text of each choice is scored.
 
-    Prompt and candidate make the text of the field's common harness, and part where it parts them.
+    Prompt and candidate join to lm-evaluation-harness's text, and are split where it splits them.
     """
 
     name = "arc-challenge"
@@ -283,7 +282,7 @@ class ARCChallenge(Dataset):
     likelihood_selector = "prompt-last-2"
 
     def shot(self, row: Row) -> str:
-        """Return the question and the text of its right choice."""
+        """Return the question with the text of its right choice."""
         question = self.question(row, 0)
         return f"{question.prompt}{question.candidates[question.right]}"
 
@@ -304,11 +303,11 @@ class ARCChallenge(Dataset):
 
 
 class GPQA(Dataset):
-    """Graduate-level questions of four choices, shuffled by a seed of the question; the letter is
-    scored.
+    """Graduate-level questions with four choices, shuffled with the row's number as the seed; the
+    letter is scored.
 
-    Prompt and candidate make the text of the field's common harness but for the order of the
-    choices, and part where it parts them.
+    Prompt and candidate join to lm-evaluation-harness's text but for the order of the choices, and
+    are split where it splits them.
     """
 
     name = "gpqa"
@@ -358,8 +357,8 @@ DATASETS: dict[str, Dataset] = {
 
 @dataclass(frozen=True, slots=True)
 class Shots:
-    """Worked examples before every question: the first `count` of a local file, or of the hub's
-    training split.
+    """Worked examples before each question: the first `count` of a local file or, without one, of
+    the training split on the hub.
     """
 
     count: int = 0
@@ -375,11 +374,11 @@ def load(
     shots: Shots | None = None,
     chat: bool | None = None,
 ) -> Questions:
-    """Return the questions of a data set: of a local file, else drawn where that is possible, else
-    from the hub.
+    """Return the questions of a data set: from the local file `path`, else from the hub if it is
+    there, else drawn with `seed`.
 
-    limit: the first so many. revision: branch, tag or commit on the hub. Raises InputError for an
-    unknown name or a bad file, ModelError if the hub cannot be read.
+    limit: the number of questions to keep, the first ones. revision: branch, tag or commit on the
+    hub. Raises InputError for an unknown name or a bad file, ModelError if the hub cannot be read.
     """
     if name not in DATASETS:
         raise InputError(
@@ -403,8 +402,8 @@ def load(
 
 
 def _examples(dataset: Dataset, shots: Shots, revision: str | None) -> tuple[str, str]:
-    """Return the worked examples as one text, and where they come from. Raises InputError for too
-    few or other rows.
+    """Return the worked examples as one text, and their source. Raises InputError for too few or
+    unsuitable rows.
     """
     if type(dataset).shot is Dataset.shot:
         dataset.shot({})
@@ -437,7 +436,7 @@ def _questions(dataset: Dataset, rows: Iterable[Row], source: str) -> Iterable[Q
 
 def _file_rows(path: Path) -> tuple[list[Row], str]:
     """Return the rows of a local file, and its name with its digest. Raises InputError for a file
-    that cannot be read or holds no list of JSON.
+    that cannot be read or is not a JSON list or JSON lines.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -456,8 +455,8 @@ def _file_rows(path: Path) -> tuple[list[Row], str]:
 
 
 def _hub_rows(dataset: Dataset, split: str, revision: str | None) -> tuple[list[Row], str]:
-    """Return the rows of a split, and its name with the commit that they are read from. Raises
-    ModelError where the hub cannot be read.
+    """Return the rows of a split, and its name with the commit that they are from. Raises
+    ModelError if the hub cannot be read.
     """
     import datasets
     from huggingface_hub import HfApi
@@ -489,7 +488,7 @@ def _boxed_prompt(problem: str) -> str:
 
 
 def _without_titles(choice: str) -> str:
-    """Return a choice as the field's common harness shows it."""
+    """Return a choice as lm-evaluation-harness shows it."""
     return choice.strip().replace(" [title]", ". ").replace("  ", " ")
 
 
@@ -498,7 +497,7 @@ def _numbers(text: str) -> list[int]:
 
 
 def _worked(numbers: Sequence[int], signs: str) -> tuple[str, int]:
-    """Return the steps and the expression of a signed sum, and its value."""
+    """Return the steps and the expression of a signed sum as one text, and its value."""
     value, expression, steps = numbers[0], str(numbers[0]), []
     for sign, number in zip(signs, numbers[1:], strict=True):
         result = value + number if sign == "+" else value - number
@@ -508,8 +507,8 @@ def _worked(numbers: Sequence[int], signs: str) -> tuple[str, int]:
 
 
 def _is_held_out(numbers: Sequence[int], target: int) -> bool:
-    """Return whether the embedded model's training left the problem out: one in 256, by
-    its digest.
+    """Return whether the problem was held out from the embedded model's training: one in 256 is,
+    by digest.
     """
     key = f"{','.join(map(str, sorted(numbers)))}->{target}"
     return hashlib.sha256(key.encode()).hexdigest().startswith("00")

@@ -1,4 +1,4 @@
-"""report.md and the pictures of one experiment."""
+"""Writes report.md, results.json and the plots of each experiment."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dise_core.records import Record
 
 
 def uncertainty(experiment: Sampled, records: Sequence[Record], output: Path) -> None:
-    """Write results.json, report.md and pictures of how well each score tells right from wrong."""
+    """Write results.json, report.md and plots of how well each score tells right from wrong."""
     labels = experiment.contenders.labels
     figures = results.uncertainty(records, labels)
     reference = _paper(paper.AUROC, experiment, labels)
@@ -85,7 +85,7 @@ def given(experiment: Given, records: Sequence[Record], output: Path) -> None:
 
 
 def best_of_n(experiment: Sampled, records: Sequence[Record], output: Path) -> None:
-    """Write results.json, report.md and a picture of what choosing by score gains."""
+    """Write results.json, report.md and a plot of what choosing by score gains."""
     figures = results.best_of_n(records, experiment.contenders.labels)
     reference = _paper(paper.BEST_OF_5, experiment, experiment.contenders.labels)
     rows = [
@@ -103,7 +103,7 @@ def best_of_n(experiment: Sampled, records: Sequence[Record], output: Path) -> N
 
 
 def likelihood(experiment: Likelihood, records: Sequence[Record], output: Path) -> None:
-    """Write results.json, report.md and a picture of how often the likeliest candidate is right."""
+    """Write results.json, report.md and a plot of how often the likeliest candidate is right."""
     figures = results.likelihood(records, experiment.contenders.labels)
     reference = paper.LIKELIHOOD.get(experiment.questions.dataset.name, {})
     rows = [
@@ -126,9 +126,7 @@ def likelihood(experiment: Likelihood, records: Sequence[Record], output: Path) 
 
 
 def length(experiment: Lengths, records: Sequence[Record], output: Path) -> None:
-    """Write results.json, report.md and a picture of what each length controller costs
-    and solves.
-    """
+    """Write results.json, report.md and a plot of what each length controller solves and costs."""
     figures = results.lengths(records)
     reference = {
         name: paper.length_figure_of(experiment.questions.dataset.name, name) for name in figures

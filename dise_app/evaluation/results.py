@@ -1,4 +1,4 @@
-"""From records to figures."""
+"""Computes each experiment's figures from its records."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Figures = Record
 
 
 def table_of(records: Sequence[Record], label: str) -> tuple[Scores, Rights]:
-    """Return the scores [Q, A] of one contender, -inf where it has none, and which answers are
-    right.
+    """Return one contender's scores, float64 [Q, A], -inf where it has none, and which answers are
+    right, bool [Q, A].
     """
     scores = [
         [_number(answer["scores"][label]["value"]) for answer in record["answers"]]
@@ -28,7 +28,7 @@ def table_of(records: Sequence[Record], label: str) -> tuple[Scores, Rights]:
 
 
 def uncertainty(records: Sequence[Record], labels: Sequence[str]) -> Figures:
-    """Return, by contender, how well it tells right from wrong, with intervals over questions."""
+    """Return how well each contender tells right from wrong, with intervals over questions."""
     return {
         label: _uncertainty(*table_of(records, label)) | {"nfe": _mean_nfe(records, label)}
         for label in labels
@@ -36,7 +36,7 @@ def uncertainty(records: Sequence[Record], labels: Sequence[str]) -> Figures:
 
 
 def _uncertainty(scores: Scores, is_right: Rights) -> Figures:
-    """Return the figures of one contender; one question alone cannot be calibrated by others."""
+    """Return the figures of one contender; with a single question, none that need calibration."""
     probabilities = metrics.calibrated(scores, is_right) if len(scores) > 1 else None
     both = metrics.has_both(is_right)
     return {
@@ -53,8 +53,8 @@ def _uncertainty(scores: Scores, is_right: Rights) -> Figures:
 
 
 def given(records: Sequence[Record], labels: Sequence[str]) -> Figures:
-    """Return, by group and contender, how well it tells right from wrong, with intervals; so does
-    the log-likelihood of one that estimates it.
+    """Return, by group and contender, how well scores tell right from wrong, with intervals, and
+    how well log-likelihoods do for a contender that estimates them.
     """
     groups = dict.fromkeys(record["group"] for record in records)
     return {
@@ -83,7 +83,7 @@ def _apart(records: Sequence[Record], label: str) -> Figures:
 
 
 def best_of_n(records: Sequence[Record], labels: Sequence[str]) -> Figures:
-    """Return the share of questions solved by each way to choose an answer, with intervals over
+    """Return the share of questions solved by each way of choosing an answer, with intervals over
     questions.
     """
     rights = np.array(
@@ -102,8 +102,8 @@ def best_of_n(records: Sequence[Record], labels: Sequence[str]) -> Figures:
 
 
 def likelihood(records: Sequence[Record], labels: Sequence[str]) -> Figures:
-    """Return the share of questions whose likeliest candidate is right, and the passes of one
-    computation.
+    """Return, by contender, the share of questions whose likeliest candidate is right, and the mean
+    NFE per candidate.
     """
     figures = {}
     for label in labels:
@@ -126,8 +126,8 @@ def likelihood(records: Sequence[Record], labels: Sequence[str]) -> Figures:
 
 
 def lengths(records: Sequence[Record]) -> Figures:
-    """Return, by length controller, the share solved, the passes, the time, the length, and why it
-    stopped.
+    """Return, by length controller, the share solved; the mean NFE, seconds and length; and how
+    often it stopped for each reason.
     """
     figures = {}
     for name in dict.fromkeys(record["variant"] for record in records):
@@ -145,8 +145,8 @@ def lengths(records: Sequence[Record]) -> Figures:
 
 
 def _majority(record: Record) -> float:
-    """Return the share of right ones among the first answers of the most frequent extracted
-    answers.
+    """Return whether the most frequent extracted answer is right; of several equally frequent ones,
+    the share that is right.
     """
     answers = record["answers"]
     votes = Counter(answer["extracted"] for answer in answers if answer["extracted"] is not None)
@@ -161,7 +161,7 @@ def _majority(record: Record) -> float:
 
 
 def _share(values: Scores) -> Figures:
-    """Return a mean over questions with its bootstrap interval."""
+    """Return the mean over questions with its 95 % bootstrap interval."""
     random = np.random.default_rng(0)
     means = values[random.integers(0, len(values), (1000, len(values)))].mean(axis=1)
     low, high = np.quantile(means, [0.025, 0.975])

@@ -1,5 +1,5 @@
-"""Running an experiment to its end: items that the journal lacks, as many at a time as the engine
-holds.
+"""Runs an experiment to its end: the items that the journal lacks, as many at a time as the engine
+admits.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ PACKAGES = ("dise", "torch", "transformers", "tokenizers", "numpy", "scikit-lear
 
 
 def run(experiment: Experiment, output: Path, advance: Callable[[int], None]) -> list[Record]:
-    """Return the record of every item, in their order; go on where the journal in `output` stops.
+    """Return the record of every item, in order, resuming from the journal in `output`.
 
-    advance: told of each item that is done, those of earlier runs at once. Raises the InputError of
-    an item that could not run before any pass and before the journal is opened; else the first
-    item's error, after the journal has all that were done before it; the next run tries that item
-    again.
+    advance: called with the number of items just finished; first with those of earlier runs. Raises
+    the InputError of an item that cannot run before the journal is opened and anything is computed.
+    Later it raises the first error of an item; the journal then holds all items that ended before,
+    and the next run tries the others again.
     """
     experiment.check()
     journal = Journal(output / "journal.jsonl", key_of(experiment))
@@ -45,7 +45,7 @@ def run(experiment: Experiment, output: Path, advance: Callable[[int], None]) ->
 
 
 def key_of(experiment: Experiment) -> Record:
-    """Return what the records depend on. Two runs of one key give the same records."""
+    """Return what the records depend on. Two runs with the same key give the same records."""
     questions, llm = experiment.questions, experiment.llm
     return {
         "experiment": experiment.kind,
@@ -61,14 +61,14 @@ def key_of(experiment: Experiment) -> Record:
 
 
 def fingerprint(predictor: Any) -> str:
-    """Return a digest of how the model's tokenizer names its tokens."""
+    """Return a digest of the vocabulary's size and of a sample of its tokens."""
     sample = range(0, predictor.info.vocab_size, max(1, predictor.info.vocab_size // 512))
     names = "\n".join(predictor.tokenizer.token_text(token_id) for token_id in sample)
     return hashlib.sha256(f"{predictor.info.vocab_size}\n{names}".encode()).hexdigest()[:16]
 
 
 def versions() -> Iterator[tuple[str, str]]:
-    """Yield the versions of what the figures may depend on."""
+    """Yield (name, version) of Python and of each installed package the figures may depend on."""
     yield "python", platform.python_version()
     for name in PACKAGES:
         try:

@@ -1,4 +1,4 @@
-"""The scorers that an experiment compares, by specification, all on the same texts."""
+"""The scorers that an experiment compares on the same texts, each given by a specification."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dise_core.scoring import SequenceScorer
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """One scorer over one selector, with its settings, and the specification that named it."""
+    """One scorer with its settings and its selector; `label` is the specification that named it."""
 
     label: str
     scorer: Scorer
@@ -27,9 +27,9 @@ class Contender:
     def score(
         self, text: TokenSequence, translation: Translation | None = None
     ) -> Plan[tuple[Score, int]]:
-        """Return a plan of the text's score and what it would cost alone, in forward passes.
+        """Return a plan of the text's score and the NFE that it would cost alone.
 
-        translation: how the judge reads the text, for a scorer that asks it.
+        translation: how the judge reads the text, for a scorer that asks the judge.
         """
         name = self.label.partition(":")[0]
         bound = SequenceScorer(self.scorer, self.selector, None, translation, name)
@@ -44,11 +44,11 @@ class Contenders:
 
     @classmethod
     def of(cls, specifications: Sequence[str], catalog: Catalog) -> Contenders:
-        """Return the scorers of specifications such as "dise:last-10" or
-        "mc:response:num_samples=32".
+        """Return the scorers of specifications SCORER[:SELECTOR[:SETTING=VALUE,...]], such as
+        "dise:last-10" or "mc:response:num_samples=32".
 
-        SCORER[:SELECTOR[:SETTING=VALUE...]]; no selector means the scorer's own. Raises InputError
-        for unknown names, bad settings, and two of the same.
+        Without a selector the scorer's default is used. Raises InputError for unknown names, bad
+        settings and duplicates.
         """
         if len(set(specifications)) < len(specifications):
             raise InputError(f"a scorer is named twice: {', '.join(specifications)}", "score")
@@ -60,17 +60,15 @@ class Contenders:
         return tuple(contender.label for contender in self.each)
 
     def check(self, planner: Planner) -> None:
-        """Raise InputError for a scorer that asks a model which is not loaded, or which cannot
-        answer it.
-        """
+        """Raise InputError for a scorer whose model is not loaded or is of the wrong kind."""
         for contender in self.each:
             planner.check_scorer(contender.label, contender.scorer)
 
     def score(
         self, text: TokenSequence, translation: Translation | None = None
     ) -> Plan[dict[str, Record]]:
-        """Return a plan of the scores by label, as JSON holds them. Scorers that read the same text
-        share its pass.
+        """Return a plan of the scores by label, as JSON. Scorers that read the same text share its
+        forward pass.
         """
         plans = (contender.score(text, translation) for contender in self.each)
         results = yield from gather(*plans)

@@ -1,4 +1,4 @@
-"""How results are written: results.json, report.md with its tables, and pictures."""
+"""Writes results: results.json, report.md with its tables, and plots."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from dise_core.records import Fields
 def write(
     output: Path, title: str, experiment: Experiment, figures: Fields, text: Sequence[str]
 ) -> None:
-    """Write results.json, the figures with what they depend on, and report.md: the title, the same
-    in a sentence, and the paragraphs of `text`. Raises OSError where the folder takes no file.
+    """Write results.json, the figures with what they depend on, and report.md: the title, a line on
+    model and data, and the paragraphs of `text`. Raises OSError if a file cannot be written.
     """
     key, count = key_of(experiment), len(experiment.questions.items)
     write_json(output / "results.json", {**key, "num_questions": count, "figures": figures})
@@ -30,23 +30,23 @@ def write(
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a picture. Raises OSError where the file cannot be written."""
+    """Write a plot. Raises OSError if the file cannot be written."""
     figure.savefig(path, dpi=130)
 
 
 def table(head: str, rows: Sequence[Sequence[str]]) -> str:
-    """Return a table in Markdown, its numbers to the right; head: the columns, parted by " | "."""
+    """Return a Markdown table, right-aligned after the first column; head: "column | column"."""
     marks = ["---", *["---:"] * head.count(" | ")]
     return "\n".join(f"| {row} |" for row in (head, *map(" | ".join, (marks, *rows))))
 
 
 def with_interval(row: Fields) -> str:
-    """Return an estimate with its interval, "-" for one that is undefined."""
+    """Return an estimate with its interval as text; "-" for an undefined one."""
     if row["value"] is None:
         return "-"
     return f"{row['value']:.3f} [{number(row['low'])}, {number(row['high'])}]"
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """Return a number for a table, "-" for None."""
+    """Return a number as text; "-" for None."""
     return "-" if value is None else f"{value:.{digits}f}"

@@ -1,1 +1,1 @@
-"""lm-evaluation-harness: our models among its own."""
+"""Our models in lm-evaluation-harness."""

@@ -1,5 +1,5 @@
-"""Would greedy decoding write this response? One plan for a diffusion language model, one for a
-causal one.
+"""Whether greedy decoding would write a response: one plan for diffusion language models, one for
+auto-regressive ones.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from dise_core.reading import Guidance
 
 
 def is_denoised_greedily(text: TokenSequence, cfg_scale: float = 0.0) -> Plan[bool]:
-    """Return a plan of whether greedy denoising of as many masks as the response has tokens writes
-    the response.
+    """Return a plan of whether greedy denoising, from as many masks as the response has tokens,
+    writes exactly the response.
 
-    At each step the likeliest token of every mask is read and the surest of them alone is
-    committed, until none is left; the likeliest may be the mask itself, which no response holds.
-    `cfg_scale` guides each step against the text with its prompt masked. Of equally likely tokens
-    the lower id counts, of equally sure ones the lower position. A committed token never changes,
-    so the first wrong one ends it: one pass at least, one a token at most; twice as many when
-    guided. Source: LLaDA's evaluation, suffix_greedy_prediction.
+    Each step reads the likeliest token at every mask, which may be the mask token itself, and
+    commits only the one that the model is surest of. `cfg_scale` guides each step by the text with
+    its prompt masked. Of equally likely tokens the lower id counts, of equally sure ones the lower
+    position. A committed token never changes, so the first wrong one ends the check: it costs at
+    least one forward pass and at most one per token, twice that when guided. Source: LLaDA's
+    evaluation, suffix_greedy_prediction.
     """
     masked = text.response_positions
     while len(masked):
@@ -33,12 +33,12 @@ def is_denoised_greedily(text: TokenSequence, cfg_scale: float = 0.0) -> Plan[bo
 
 
 def is_continued_greedily(judged: TokenSequence) -> Plan[bool]:
-    """Return a plan of whether each token of the response is the judge's likeliest after those
+    """Return a plan of whether each token of the response is the judge's likeliest given those
     before it. judged: the text in the judge's tokens.
 
-    One Read of the text that ar-perplexity reads, so both share a forward pass. Of equally likely
-    tokens the lower id counts. The first token of a text that has neither prompt nor begin-of-text
-    token is left out: nothing precedes it.
+    It reads the same text as ar-perplexity, so both share a forward pass. Of equally likely tokens
+    the lower id counts. The first token of a text with neither a prompt nor a begin-of-text token
+    is left out: nothing precedes it.
     """
     positions = judged.response_positions[judged.response_positions > 0]
     if len(positions) == 0:

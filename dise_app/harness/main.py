@@ -1,7 +1,7 @@
-"""dise-lm-eval: lm-evaluation-harness's own command, with the model "dise" among its models.
+"""dise-lm-eval: lm-evaluation-harness's own command, with "dise" registered as a model.
 
-Its releases up to 0.4.13 look for no plugins; later ones find the entry point in the group
-lm_eval.models by themselves.
+Its releases up to 0.4.13 do not look for plugins; later ones find our entry point in the group
+lm_eval.models without this command.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dise_core.threads import choose_threads
 
 
 def main() -> None:
-    """Register the model and run lm_eval with this command's arguments."""
+    """Register the model, then run lm_eval with this command's arguments."""
     choose_threads()
     try:
         import lm_eval.models  # noqa: F401 (fills the registry, which must not be empty when ours joins)
@@ -36,11 +36,11 @@ def main() -> None:
 
 
 def with_batch_size(arguments: Sequence[str]) -> list[str]:
-    """Return lm_eval's arguments with `--batch_size auto` where model "dise" would run and nobody
-    named a batch size.
+    """Return lm_eval's arguments, with `--batch_size auto` added if model "dise" is to run and no
+    batch size is named.
 
-    lm_eval itself would then say 1, as if the user had: one sequence in a forward pass. What stands
-    in the arguments, or in the YAML file that they name with --config, is the user's and stays.
+    lm_eval's own default is 1, which would mean one sequence per forward pass. A batch size in the
+    arguments, or in the YAML file that they name with --config, is left as it is.
     """
     parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
     parser.add_argument("--model", "-m", "-M")
@@ -61,7 +61,7 @@ def with_batch_size(arguments: Sequence[str]) -> list[str]:
 
 
 def _yaml(path: str | None) -> Fields:
-    """Return what a YAML file sets; nothing where it cannot be read, which lm_eval then says."""
+    """Return a YAML file's settings; none if it cannot be read, which lm_eval then reports."""
     import yaml
 
     try:

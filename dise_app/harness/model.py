@@ -1,5 +1,5 @@
-"""The model "dise" of lm-evaluation-harness: its likelihoods are any of our scorers, its answers
-are denoised.
+"""The model "dise" of lm-evaluation-harness: likelihoods from any of our scorers, answers by
+denoising.
 """
 
 from __future__ import annotations
@@ -31,33 +31,34 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 DRAWING = ("temperature", "top_p", "top_k")
-"""Settings of generation that count only where the task says do_sample."""
+"""Settings of a task's generation that count only if the task sets do_sample."""
 
 LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens")
-"""What tasks call the longest answer."""
+"""The names that tasks use for the maximum answer length."""
 
 LLADA_NAMES = {"cfg": "cfg_scale", "mc_num": "samples"}
-"""Settings of LLaDA's own evaluation by our names."""
+"""Names of settings in LLaDA's own evaluation, with ours."""
 
 
 class DiseLM(LM):  # type: ignore[misc]
-    """A diffusion language model, or with scorer="ar-perplexity" a causal one, as a task of the
-    harness asks it.
+    """A diffusion language model, or with scorer="ar-perplexity" an auto-regressive one, behind the
+    harness's interface.
 
-    `--model_args` are the names of LLM's arguments and of SamplingParams: model=..., scorer=mc,
+    `--model_args` takes LLM's arguments and the fields of SamplingParams: model=..., scorer=mc,
     selector=response, samples=32 (the scorer's num_samples; LLaDA's mc_num), judge=...,
     block_length=..., tokens_per_step=..., length=..., dtype=... A task's own settings of generation
-    (max_gen_toks, temperature, until) come before them.
+    (max_gen_toks, temperature, until) take precedence.
 
-    cfg_scale=... (LLaDA's cfg) guides both generation and likelihoods, as LLaDA's evaluation does.
-    The scorers mc, mc-llada and mc-dream can be guided; a likelihood by any other is refused while
-    cfg_scale is above 0.
+    cfg_scale=... (LLaDA's cfg) guides both generation and likelihoods, as in LLaDA's evaluation.
+    The scorers mc, mc-llada and mc-dream can be guided; with any other, likelihoods are refused
+    while cfg_scale is above 0.
 
-    The second value of `loglikelihood` answers "would greedy decoding write it?": for a diffusion
-    language model by LLaDA's rule, one token a pass, the surest first; for a causal one from the
-    pass that scores. The first wrong token ends the check, so it costs a few passes for most wrong
-    continuations and one a token for a right one. is_check_greedy=False leaves it out: then the
-    second value is False whatever is true, and a warning says so once.
+    The second value of `loglikelihood` tells whether greedy decoding would write the continuation:
+    for a diffusion language model by LLaDA's rule, one token per forward pass, the surest first;
+    for an auto-regressive one from the forward pass that scores. The first wrong token ends the
+    check, so most wrong continuations cost a few forward passes, and a right one costs one per
+    token. is_check_greedy=False skips the check: the second value is then always False, and a
+    warning says so once.
     """
 
     def __init__(
@@ -72,11 +73,10 @@ class DiseLM(LM):  # type: ignore[misc]
         device: str = "auto",
         **settings: Any,
     ) -> None:
-        """Load the model. Raises InputError for unknown settings, and for a bad scorer.
+        """Load the model. Raises InputError for unknown settings or a bad scorer.
 
-        batch_size: max_num_seqs, the most sequences in one forward pass; None and "auto" leave it
-        at its default. device: the harness says cuda:0 where nobody chose; without a GPU that means
-        "auto".
+        batch_size: max_num_seqs, the most sequences in one forward pass; None and "auto" keep its
+        default. device: the harness passes cuda:0 by default, which without a GPU means "auto".
         """
         super().__init__()
         if not isinstance(is_check_greedy, bool):
@@ -106,14 +106,14 @@ class DiseLM(LM):  # type: ignore[misc]
 
     @property
     def tokenizer_name(self) -> str:
-        """The model's name, by which the harness keys what it caches."""
+        """The model's name, which the harness uses as a key of its cache."""
         return self._llm.predictor.info.name.replace("/", "__")
 
     def apply_chat_template(
         self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
     ) -> str:
-        """Return the conversation as the model's chat template writes it. Raises InputError where
-        it has none.
+        """Return the conversation as the model's chat template renders it. Raises InputError if the
+        model has none.
         """
         if not self._tokenizer.has_chat_template:
             raise InputError(
@@ -126,11 +126,11 @@ class DiseLM(LM):  # type: ignore[misc]
     def loglikelihood(
         self, requests: list[Instance], disable_tqdm: bool = False
     ) -> list[tuple[float, bool]]:
-        """Return for each continuation what `dise rank` ranks by, in nats, and whether greedy
-        decoding would write it.
+        """Return for each continuation the value that `dise rank` ranks by, in nats, and whether
+        greedy decoding would write it.
 
-        The first is its log-likelihood where the scorer has one. Raises InputError for guidance
-        that the scorer lacks.
+        The value is the log-likelihood if the scorer estimates one, else the score. Raises
+        InputError if cfg_scale is set and the scorer cannot be guided.
         """
         self._refuse_unguided()
         if not self._is_check_greedy and not self._has_warned:
@@ -151,10 +151,10 @@ class DiseLM(LM):  # type: ignore[misc]
     def loglikelihood_rolling(
         self, requests: list[Instance], disable_tqdm: bool = False
     ) -> list[float]:
-        """Return the log-likelihood of each whole text.
+        """Return the log-likelihood of each whole text, in nats.
 
-        Raises InputError for a scorer that estimates none, as DiSE, and for guidance that the
-        scorer lacks.
+        Raises InputError for a scorer that estimates none, such as DiSE, and if cfg_scale is set
+        and the scorer cannot be guided.
         """
         self._refuse_unguided()
 
@@ -171,10 +171,9 @@ class DiseLM(LM):  # type: ignore[misc]
         return self._run("loglikelihood_rolling", requests, plan_of, disable_tqdm)
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
-        """Return the text of each answer, up to the first of the task's stops.
+        """Return the text of each answer, up to the first of the task's stop texts.
 
-        A request that is there several times, for a task with repeats, is answered with the seed,
-        the seed + 1 and so on.
+        Repeats of the same request, for a task with repeats, use the seed, the seed + 1 and so on.
         """
         seed, times = self._told_seed(), Counter[str]()
 
@@ -190,13 +189,13 @@ class DiseLM(LM):  # type: ignore[misc]
         return self._run("generate_until", requests, plan_of, disable_tqdm)
 
     def get_model_info(self) -> Record:
-        """Return what the harness writes beside its results: the seed that repeats its answers,
-        None where it made none.
+        """Return what the harness records with its results: the seed that reproduces its answers,
+        None if none was given or drawn.
         """
         return {"dise_seed": self._seed}
 
     def _told_seed(self) -> int:
-        """Return the seed; where nobody gave one, draw one once and log it."""
+        """Return the seed; if none was given, draw one once and log it."""
         if self._seed is None:
             self._seed = drawn_seed()
             log.info(
@@ -207,9 +206,7 @@ class DiseLM(LM):  # type: ignore[misc]
         return self._seed
 
     def _judged(self, prompt: list[int], response: list[int]) -> Plan[tuple[float, bool]]:
-        """Return a plan of a continuation's value and whether greedy decoding would write it, side
-        by side.
-        """
+        """Return a plan of a continuation's value and of whether greedy decoding would write it."""
         plans: list[Plan[Any]] = [self._llm.planner.score(prompt, response, self._scoring, False)]
         if self._is_check_greedy:
             plans.append(self._is_greedy(prompt, response))
@@ -226,7 +223,7 @@ class DiseLM(LM):  # type: ignore[misc]
         )
 
     def _refuse_unguided(self) -> None:
-        """Raise InputError where generation is guided and the likelihood could not be."""
+        """Raise InputError if generation is guided and the scorer cannot be."""
         if self._cfg_scale and not _takes_guidance(type(self._scorer)):
             able = [
                 name
@@ -248,7 +245,7 @@ class DiseLM(LM):  # type: ignore[misc]
         is_silent: bool,
     ) -> list[T]:
         """Return the result of each request's plan, in order; each goes into the harness's cache as
-        soon as it is there.
+        soon as it is ready.
         """
         values: dict[int, T] = {}
         plans: Iterator[Plan[T]] = (plan_of(*request.args) for request in requests)
@@ -261,8 +258,8 @@ class DiseLM(LM):  # type: ignore[misc]
         return [values[index] for index in range(len(requests))]
 
     def _pair(self, context: str, continuation: str) -> tuple[Ids, Ids]:
-        """Return the ids of both, as the harness splits them: spaces at the context's end go to the
-        continuation.
+        """Return the ids of both, split as the harness does: white space at the context's end goes
+        to the continuation.
         """
         stem = context.rstrip()
         prompt = self._tokenizer.encode(stem)
@@ -270,8 +267,8 @@ class DiseLM(LM):  # type: ignore[misc]
         return prompt, whole[len(prompt) :]
 
     def _fitting(self, prompt: Ids, num_more: int) -> list[int]:
-        """Return the prompt's ids, its beginning cut off where it leaves no room for `num_more`
-        tokens. Raises TooLongError for more of them than the model takes.
+        """Return the prompt's ids, cut at the start as needed to leave room for `num_more` tokens.
+        Raises TooLongError if these alone exceed the model's limit.
         """
         limit = self._llm.predictor.info.max_length - num_more
         if limit < 0:
@@ -290,7 +287,7 @@ class DiseLM(LM):  # type: ignore[misc]
         return kept
 
     def _sampling(self, asked: Fields) -> SamplingParams:
-        """Return the params of an answer: the task's settings before those of the model."""
+        """Return the params of an answer; the task's settings take precedence over the model's."""
         stops = asked.get("until") or ()
         settings = {
             **self._settings,
@@ -307,8 +304,8 @@ class DiseLM(LM):  # type: ignore[misc]
 
 
 def _in_our_names(settings: Fields) -> Record:
-    """Return the settings, those of LLaDA's evaluation by our names. Raises InputError where both
-    names are given.
+    """Return the settings with LLaDA's names replaced by ours. Raises InputError if both names of
+    one setting are given.
     """
     found = dict(settings)
     for theirs, ours in LLADA_NAMES.items():
@@ -322,8 +319,8 @@ def _in_our_names(settings: Fields) -> Record:
 
 
 def _engine_options(settings: Fields, device: str, batch_size: int | str | None) -> Record:
-    """Return the arguments of LLM: those among the settings, and what the harness's own options
-    mean.
+    """Return the engine's options: those among the settings, and those that the harness's own
+    arguments imply.
     """
     options: Record = {"device": device}
     if device.startswith("cuda") and not torch.cuda.is_available():
@@ -337,8 +334,8 @@ def _engine_options(settings: Fields, device: str, batch_size: int | str | None)
 
 
 def _num_seqs(batch_size: int | str | None) -> int | None:
-    """Return the number that a user of the harness chose; None for "auto", or nothing. Raises
-    InputError for anything else.
+    """Return the batch size as a number, or None for "auto" or None. Raises InputError for anything
+    else.
     """
     text = str(batch_size)
     if batch_size is None or text.startswith("auto"):
@@ -355,8 +352,8 @@ def _takes_guidance(scorer: type[Scorer]) -> bool:
 
 
 def _guided(sampling: SamplingParams, catalog: Catalog) -> ScoringParams:
-    """Return how likelihoods are scored: with the guidance of generation where the scorer takes it
-    and names none itself.
+    """Return the params of likelihoods: with generation's guidance, if the scorer can be guided and
+    its settings do not say otherwise.
     """
     settings = dict(sampling.scorer_settings)
     entry = catalog.scorers.get(sampling.scorer)

@@ -1,1 +1,1 @@
-"""The HTTP server: OpenAI's API, with a confidence in every answer."""
+"""The HTTP server: OpenAI's API, with a score in every answer."""

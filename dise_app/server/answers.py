@@ -1,5 +1,5 @@
-"""What clients get: the library's answers in OpenAI's shapes, with a `dise` object in the answer
-and in each choice.
+"""Responses to clients: the library's answers in OpenAI's format, with a `dise` object in the
+answer and in each choice.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from dise_core import CanvasUpdate, CompletionOutput, RequestOutput, Token
 from dise_core.records import Record
 
 LOWEST = -9999.0
-"""What stands for a log-probability of minus infinity, which JSON lacks."""
+"""Stands for a log-probability of minus infinity, which JSON cannot express."""
 
 
 class Envelope:
-    """What all parts of one answer share: id, model, time, and which of OpenAI's objects it is."""
+    """What all parts of one answer share: its id, model, time, and kind of OpenAI object."""
 
     def __init__(self, kind: str, model: str) -> None:
         """kind: "text_completion" or "chat.completion"."""
@@ -49,8 +49,8 @@ class Envelope:
         return record | {"object": "chat.completion.chunk"} if self.is_chat else record
 
     def whole(self, answers: Sequence[RequestOutput], logprobs: int | None) -> Record:
-        """Return the answer to all prompts of a request; logprobs: how many likely tokens to show,
-        None for no tokens.
+        """Return the answer to all prompts of a request. logprobs: None leaves out OpenAI's
+        log-probabilities.
         """
         outputs = [(output, answer.seed) for answer in answers for output in answer.outputs]
         choices = [self._choice(index, *output, logprobs) for index, output in enumerate(outputs)]
@@ -90,7 +90,7 @@ class Envelope:
         seed: int | None,
         logprobs: int | None,
     ) -> Record:
-        """Return a choice whose output is complete; text: what it says of the text itself."""
+        """Return a choice whose output is complete. text: the choice's field with the text."""
         shown = self.logprobs(output) if logprobs is not None else None
         return {
             "index": index,
@@ -101,18 +101,16 @@ class Envelope:
         }
 
     def logprobs(self, output: CompletionOutput) -> Record:
-        """Return the log-probabilities of the text's tokens, of writing each again given the whole
-        text.
+        """Return the log-probabilities of regenerating each of the text's tokens given the whole
+        text, end tokens left out.
         """
         tokens = [token for token in output.tokens if not token.is_end]
         return _chat_logprobs(tokens) if self.is_chat else _text_logprobs(tokens)
 
 
 def confidence(output: CompletionOutput, seed: int | None) -> Record:
-    """Return what no other server gives: the score, each token's log-probability, and the length
-    controller's trace.
-
-    With the seed that writes the answer again, and which of its samples it is.
+    """Return a choice's `dise` object: the score, each token's log-probability, the length
+    controller's trace, the seed that reproduces the answer, and which of its samples it is.
     """
     record = output.to_dict() | {"seed": seed, "sample": output.index}
     return {
@@ -128,8 +126,8 @@ def usage(answers: Sequence[RequestOutput]) -> dict[str, int]:
 
 
 def cost(answers: Sequence[RequestOutput]) -> Record:
-    """Return the forward passes and the seconds of an answer, and whether a cache made it
-    approximate.
+    """Return an answer's NFE and seconds, and with a cache whether it is approximate and its
+    computed NFE.
     """
     record: Record = {
         "nfe": sum(answer.usage.nfe for answer in answers),
@@ -147,7 +145,7 @@ def cost(answers: Sequence[RequestOutput]) -> Record:
 
 
 def canvas(update: CanvasUpdate) -> Record:
-    """Return one step of a canvas as a chunk's `dise` object holds it."""
+    """Return one canvas update as JSON for a chunk's `dise` object."""
     return {
         "index": update.index,
         "num_tokens": update.num_tokens,

@@ -1,4 +1,4 @@
-"""The server's routes: OpenAI's completions, and ours for scoring and ranking."""
+"""The server's routes: OpenAI's completions, and our own for scoring and ranking."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ POLICY = (
     "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; "
     "form-action 'self'"
 )
-"""What the page may load: its own files only."""
+"""The page's content security policy: it may load its own files only."""
 
 log = logging.getLogger("dise.server")
 
@@ -59,19 +59,19 @@ class Service:
 
     @property
     def model(self) -> str:
-        """The name that clients call the model by."""
+        """The model's name, as clients give it."""
         return self.llm.predictor.info.name
 
     def check_model(self, name: str | None) -> None:
-        """Raise ServerError 404 unless the name is that of the loaded model, or none."""
+        """Raise ServerError 404 unless the name is the loaded model's, or None."""
         if name not in (None, self.model):
             raise ServerError(
                 404, f"no model {name!r} here, only {self.model!r}", "model", "model_not_found"
             )
 
     def sampling(self, body: Completion, logprobs: int) -> SamplingParams:
-        """Return the checked parameters of a completion. Raises ServerError for another model, or
-        more tokens than the server allows.
+        """Return the checked parameters of a completion. Raises ServerError for another model or
+        for more tokens than the server allows.
         """
         self.check_model(body.model)
         params = body.params(logprobs)
@@ -85,8 +85,8 @@ class Service:
     async def run(
         self, work: Awaitable[list[RequestOutput]], request: Request
     ) -> list[RequestOutput]:
-        """Return the answers that the model works on; end them if they take too long or the client
-        goes away. Raises what unless_gone raises.
+        """Return the awaited answers and count them; cancel them if they take too long or the
+        client disconnects. Raises what unless_gone raises.
         """
         results = await unless_gone(work, request, self.limits.timeout)
         for answer in results:
@@ -95,8 +95,8 @@ class Service:
 
 
 async def unless_gone(work: Awaitable[T], request: Request, timeout: float) -> T:
-    """Return what is awaited; cancel it and raise ServerError 499 if the client goes away,
-    TimeoutError if it is late.
+    """Return what is awaited; cancel it and raise ServerError 499 if the client disconnects,
+    TimeoutError after `timeout` seconds.
     """
     task = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_disconnected(request))
@@ -116,7 +116,7 @@ async def _disconnected(request: Request) -> None:
 
 
 def create_app(llm: AsyncLLM, limits: Limits | None = None, api_key: str | None = None) -> FastAPI:
-    """Return the server as an ASGI application. It closes the model when it is shut down."""
+    """Return the server as an ASGI application, which closes the model when it shuts down."""
     limits = limits or Limits()
     service = Service(llm, limits)
 
@@ -231,7 +231,7 @@ def _add_completions(app: FastAPI, service: Service) -> None:
 
 
 async def _lines(first: Record, rest: AsyncGenerator[Record, None]) -> AsyncIterator[str]:
-    """Yield server-sent events. An error of a stream that has begun is its last event but one."""
+    """Yield server-sent events. After an error, which is sent as an event, only [DONE] follows."""
     yield _line(first)
     async with aclosing(rest) as events:
         try:

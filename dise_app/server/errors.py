@@ -1,4 +1,4 @@
-"""Errors in OpenAI's shape, each with its status."""
+"""Errors in OpenAI's format, each with its HTTP status."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ STATUSES: tuple[tuple[type[Exception], int, str | None], ...] = (
     (ClosedError, 503, "shutting_down"),
     (TimeoutError, 504, "timeout"),
 )
-"""The library's errors, their status and OpenAI's code; the first that fits holds, 500 if none
-does.
+"""The library's errors with their status and OpenAI's code; the first match counts, 500 if there is
+none.
 """
 
 
 class ServerError(Exception):
-    """A refusal of the server itself."""
+    """A refusal by the server itself."""
 
     def __init__(
         self, status: int, message: str, param: str | None = None, code: str | None = None
@@ -36,7 +36,7 @@ class ServerError(Exception):
 
 
 def answer(error: Exception) -> JSONResponse:
-    """Return the answer to a request that failed."""
+    """Return the HTTP response to a request that failed."""
     status, param, code = _facts(error)
     headers = {"Retry-After": "1"} if status in {429, 503} else None
     return JSONResponse(body(error, status, param, code), status, headers=headers)
@@ -50,12 +50,12 @@ def body(error: Exception, status: int, param: str | None, code: str | None) -> 
 
 
 def in_stream(error: Exception) -> Record:
-    """Return the error object for a stream that has begun, where no status can be sent any more."""
+    """Return the error object for a stream that has begun, when its status is already sent."""
     return body(error, *_facts(error))
 
 
 def _facts(error: Exception) -> tuple[int, str | None, str | None]:
-    """Return the status, the parameter to blame, and OpenAI's code."""
+    """Return the status, the parameter at fault, and OpenAI's code."""
     match error:
         case ServerError():
             return error.status, error.param, error.code
@@ -84,7 +84,7 @@ def _message(error: Exception) -> str:
 
 
 def _problem(error: RequestValidationError) -> str:
-    """Return the first problem of a body as one line that names the field and the value."""
+    """Return a body's first problem as one line that names the field and the value."""
     problem = error.errors()[0]
     if problem["type"] == "json_invalid":
         return f"the body is not JSON: {problem['ctx']['error']}"

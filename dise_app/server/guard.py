@@ -1,4 +1,4 @@
-"""What stands in front of every request: its id, its size, its key, its log line."""
+"""Middleware for every request: its id, its size, its key, its log line."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from dise_core.records import Record
 log = logging.getLogger("dise.server")
 
 OPEN_PATHS = {"/", "/health"}
-"""Paths that need no key; so do the page's own files."""
+"""Paths that need no key; the page's own files need none either."""
 
 CLIENT_WENT_AWAY = 499
-"""The status in log and metrics of a request that got no answer."""
+"""The status in the log and the metrics of a request that got no response."""
 
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 class Guard:
-    """ASGI middleware. Bodies are bounded while they arrive, so a wrong or missing Content-Length
-    does not help.
+    """ASGI middleware. Bodies are counted as they arrive, so a wrong or missing Content-Length does
+    not get around the limit.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Guard:
 
 
 class _Exchange:
-    """One request's body, counted as it arrives, and its answer, marked with the request's id."""
+    """One request: its body, counted as it arrives, and its response, marked with its id."""
 
     def __init__(self, receive: Receive, send: Send, request_id: str, max_body_bytes: int) -> None:
         self.is_too_large = False
@@ -116,8 +116,8 @@ class _Exchange:
         return message
 
     async def send(self, message: Message) -> None:
-        """Pass on the application's answer, unless the body was too large: then the refusal takes
-        its place.
+        """Pass on the application's response, unless the body was too large: then the refusal
+        replaces it.
         """
         if not self.is_too_large:
             await self.send_refusal(message)

@@ -1,4 +1,4 @@
-"""What Prometheus reads at /metrics."""
+"""The metrics that Prometheus reads at /metrics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SCORES = (-10, -5, -3, -2, -1.5, -1, -0.7, -0.5, -0.3, -0.2, -0.1, -0.05, -0.01,
 
 
 class Metrics:
-    """Counters of one server, in a registry of its own."""
+    """The metrics of one server, in a registry of its own."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._registry = CollectorRegistry()
@@ -61,5 +61,5 @@ class Metrics:
                 self._scores.labels(output.scorer).observe(output.score.value)
 
     def text(self) -> bytes:
-        """Return all of it in Prometheus's text format."""
+        """Return all metrics in Prometheus's text format."""
         return generate_latest(self._registry)

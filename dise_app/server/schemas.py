@@ -1,5 +1,5 @@
-"""What clients send: OpenAI's requests, with our settings in a `dise` object. Unknown fields are
-refused by name.
+"""Requests from clients: OpenAI's, with our settings in a `dise` object. Unknown fields are refused
+by name.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class StreamOptions(_Body):
 
 
 class Completion(_Body):
-    """What both completion endpoints share. Fields that a diffusion model cannot honour must have
-    their neutral value.
+    """The fields that both completion endpoints share. Those that a diffusion model cannot honour
+    must have their neutral value.
     """
 
     model: str | None = None
@@ -74,12 +74,12 @@ class Completion(_Body):
 
     @property
     def stops(self) -> tuple[str, ...]:
-        """The stop texts, empty ones left out."""
+        """The non-empty stop texts."""
         given = [self.stop] if isinstance(self.stop, str) else self.stop or []
         return tuple(text for text in given if text)
 
     def params(self, logprobs: int) -> SamplingParams:
-        """Return the parameters of the library. Raises ValidationError."""
+        """Return the library's parameters. Raises ValidationError for values that it refuses."""
         names = ("max_tokens", "temperature", "top_p", "best_of", "seed")
         given = {name: value for name in names if (value := getattr(self, name)) is not None}
         ours = self.dise.model_dump(exclude={"stream"}, exclude_unset=True)
@@ -89,9 +89,7 @@ class Completion(_Body):
 
 
 class CompletionRequest(Completion):
-    """POST /v1/completions. A prompt is a text, taken as it is, or token ids; or a list
-    of either.
-    """
+    """POST /v1/completions. `prompt` is a text, used as it is, token ids, or a list of either."""
 
     prompt: str | TokenIds | list[str] | list[TokenIds]
     logprobs: int | None = Field(None, ge=0, le=20)
@@ -125,7 +123,7 @@ class ChatMessage(_Body):
     name: str | None = None
 
     def plain(self) -> dict[str, str]:
-        """Return the turn as the chat template takes it."""
+        """Return the turn in the chat template's format, its text parts joined."""
         content = (
             self.content
             if isinstance(self.content, str)
@@ -149,8 +147,8 @@ class ChatRequest(Completion):
 
 
 class Scored(ScoringParams):
-    """What POST /v1/score and /v1/rank share. Texts share the prompt; without one they are texts of
-    their own.
+    """The fields that POST /v1/score and /v1/rank share. All texts follow the one prompt; without
+    it each is scored by itself.
     """
 
     model: str | None = None
@@ -159,7 +157,7 @@ class Scored(ScoringParams):
 
     @property
     def params(self) -> ScoringParams:
-        """The parameters of the library."""
+        """The library's parameters."""
         return ScoringParams(**{name: getattr(self, name) for name in ScoringParams.model_fields})
 
 
@@ -189,7 +187,7 @@ class RankRequest(Scored):
 
 
 def _several(given: Texts | list[str] | list[TokenIds]) -> list[Texts]:
-    """Return a list of texts; a text or a flat list of token ids is one."""
+    """Return the texts as a list; a text or a flat list of token ids is one text."""
     if isinstance(given, str) or all(isinstance(item, int) for item in given):
         return [given]  # type: ignore[list-item]
     return list(given)  # type: ignore[arg-type]

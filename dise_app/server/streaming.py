@@ -1,5 +1,5 @@
-"""A completion as a stream of chunks: text as soon as it can no longer change, and on wish every
-step of the canvas.
+"""A completion as a stream of chunks: text as soon as it can no longer change and, if asked for,
+every step of the canvas.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from dise_core.records import Record
 T = TypeVar("T")
 
 BROKEN = "\N{REPLACEMENT CHARACTER}"
-"""What a tokenizer writes for the first bytes of a character whose last ones are still masked."""
+"""What a tokenizer decodes the first bytes of a character to while its last bytes are masked."""
 
 
 class SettledText:
-    """What has been sent of one answer's text, as it settles.
+    """The text of one answer that has been sent so far, as it settles.
 
-    A text that may still turn out to begin a stop text is held back.
+    Text that may turn out to be the start of a stop text is held back.
     """
 
     def __init__(self, stops: tuple[str, ...]) -> None:
@@ -32,7 +32,7 @@ class SettledText:
         self._sent = ""
 
     def new(self, text: str) -> str:
-        """Return what can be sent of the settled text and has not been."""
+        """Return the part of the settled text that can be sent now and has not been sent yet."""
         text = text.rstrip(BROKEN)
         held = max(
             (
@@ -47,7 +47,7 @@ class SettledText:
         return self._send(text[: min([*ends, len(text) - held])])
 
     def rest(self, text: str) -> str:
-        """Return what is left of the finished text."""
+        """Return the part of the finished text that has not been sent yet."""
         return self._send(text)
 
     def _send(self, text: str) -> str:
@@ -65,8 +65,8 @@ async def stream(
     count: Callable[[RequestOutput], None],
     timeout: float,
 ) -> AsyncGenerator[Record, None]:
-    """Yield the chunks of one completion. One answer sends its text as it settles; several send
-    theirs at the end, when they are ranked. Raises what the events raise, and TimeoutError.
+    """Yield the chunks of one completion. A single answer's text is sent as it settles; several
+    answers are sent at the end, ranked. Raises what the events raise, and TimeoutError.
     """
     settled = SettledText(params.stop)
     is_one = params.num_samples == 1
@@ -95,7 +95,7 @@ async def stream(
 
 
 async def _until(deadline: float, events: AsyncIterator[T]) -> AsyncIterator[T]:
-    """Yield the events; raise TimeoutError when the loop's clock passes the deadline."""
+    """Yield the events. Raises TimeoutError when the loop's clock passes the deadline."""
     while True:
         async with asyncio.timeout_at(deadline):
             try:
@@ -108,9 +108,7 @@ async def _until(deadline: float, events: AsyncIterator[T]) -> AsyncIterator[T]:
 def _ending(
     envelope: Envelope, answer: RequestOutput, settled: SettledText | None, logprobs: int | None
 ) -> list[Record]:
-    """Return the chunks that end a stream: the text that is left of each output, then its
-    confidence.
-    """
+    """Return the chunks that end a stream: for each output its remaining text, then its score."""
     chunks = []
     for index, output in enumerate(answer.outputs):
         text = output.text if settled is None else settled.rest(output.text)

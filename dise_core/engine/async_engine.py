@@ -1,5 +1,5 @@
-"""The engine in a background thread: plans join from any thread while others run, and leave when
-their caller gives up.
+"""The engine in a background thread: plans may be submitted from any thread while others run, and
+end when their caller cancels.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from dise_core.reading import Plan, Read
 T = TypeVar("T")
 
 Watch = Callable[[Sequence[Read]], None]
-"""Is shown, in the engine's thread, what a plan asks each time that it asks."""
+"""Called in the engine's thread with each list of Reads that a plan yields."""
 
 
 @dataclass(slots=True, eq=False)
 class _Ticket:
-    """One submitted plan: the request that runs it, its caller's future, and who watches."""
+    """One submitted plan: the request that runs it, its caller's future, and its watcher."""
 
     request: Request
     future: Future[Any]
@@ -32,9 +32,7 @@ class _Ticket:
     seen: Sequence[Read] = field(default=())
 
     def show(self) -> None:
-        """Show the watcher what the plan asks, once for each time. A watcher that fails is shown no
-        more.
-        """
+        """Pass each new list of Reads to the watcher once. A watcher that raises is dropped."""
         if self.watch is None or self.request.reads is self.seen:
             return
         self.seen = self.request.reads
@@ -44,7 +42,7 @@ class _Ticket:
             self.watch = None
 
     def settle(self) -> None:
-        """Hand the result or the error to the caller, if the caller is still there."""
+        """Hand the result or the error to the caller, unless the caller has cancelled."""
         if not self.future.set_running_or_notify_cancel():
             return
         if self.request.error is not None:
@@ -60,17 +58,16 @@ class _Ticket:
 
 
 class AsyncEngine:
-    """Runs plans in one thread, first come first served; at most `max_waiting` wait to join.
+    """Runs plans in one thread, first come, first served; at most `max_waiting` queue.
 
-    A future that is cancelled ends its request before the next forward pass. All methods
-    may be called from any thread.
+    Cancelling a future ends its request before the next forward pass. All methods are thread-safe.
     """
 
     def __init__(self, load: Callable[[], Engine], max_waiting: int = 1024) -> None:
-        """Call `load` in the engine's thread and start serving; what it raises is raised here.
+        """Call `load` in the engine's thread and start serving. Raises what `load` raises.
 
-        The models are loaded where they will run: OpenMP keeps its workers by calling thread, and
-        those that a first thread leaves behind slow every later one.
+        Models are loaded in the thread that runs them: OpenMP keeps a pool of workers for each
+        calling thread, and the idle pool of another thread slows down every later one.
         """
         self._max_waiting = max_waiting
         self._waiting: deque[_Ticket] = deque()
@@ -88,19 +85,19 @@ class AsyncEngine:
 
     @property
     def num_running(self) -> int:
-        """Requests under way."""
+        """The number of requests that are running."""
         return len(self._running)
 
     @property
     def num_waiting(self) -> int:
-        """Requests that wait to join them."""
+        """The number of requests that are queued."""
         return len(self._waiting)
 
     def submit(self, plan: Plan[T], watch: Watch | None = None) -> Future[tuple[T, float]]:
         """Return the future of the plan's result and the seconds from its admission to its end.
 
-        Raises OverloadedError if max_waiting requests wait already, ClosedError once the engine is
-        closing.
+        Raises OverloadedError if max_waiting requests are queued already, ClosedError once the
+        engine is closing.
         """
         future: Future[tuple[T, float]] = Future()
         with self._changed:
@@ -115,10 +112,9 @@ class AsyncEngine:
         return future
 
     def close(self, grace: float = 30.0) -> int:
-        """Take no more requests, let those under way end, and fail what is left after `grace`
-        seconds with ClosedError.
+        """Refuse new requests, wait `grace` seconds, then fail the unfinished with ClosedError.
 
-        Returns how many were left.
+        Returns how many were unfinished.
         """
         with self._changed:
             self._is_closing = True
@@ -149,8 +145,8 @@ class AsyncEngine:
             self._leave()
 
     def _admit(self, max_running: int) -> bool:
-        """Wait for work and start it as room allows; return False once there is none and will be
-        none.
+        """Wait for work and start as much as there is room for. Return False once the engine is
+        closing and nothing is left to run.
         """
         with self._changed:
             while not self._running and not self._waiting:
@@ -168,7 +164,7 @@ class AsyncEngine:
         return True
 
     def _leave(self) -> None:
-        """Settle the requests that have ended, and drop those whose caller has given up."""
+        """Settle the requests that have ended, and drop those that their callers cancelled."""
         staying = []
         for ticket in self._running:
             if ticket.future.cancelled():

@@ -1,4 +1,4 @@
-"""Continuous batching of plans: at every step new plans join and finished ones leave."""
+"""Continuous batching of plans: new plans join and finished ones leave between forward passes."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ Answer = Sequence[Reading] | Exception
 
 @dataclass(frozen=True, slots=True)
 class Outcome(Generic[T]):
-    """How one plan ended: its index in the caller's order, its result or its error, and the seconds
-    it took.
+    """How one plan ended: its index in the caller's order, its result or else its error, and the
+    seconds from its start to its end.
     """
 
     index: int
@@ -44,15 +44,15 @@ class Outcome(Generic[T]):
     seconds: float
 
     def unwrap(self) -> T:
-        """Return the result, or raise the error."""
+        """Return the result, or raise the error that ended the plan."""
         if self.error is not None:
             raise self.error
         return self.result  # type: ignore[return-value]
 
 
 class Engine:
-    """Runs any number of plans on the loaded predictors; a plan alone and in a crowd gets the same
-    answers.
+    """Runs any number of plans on the loaded predictors. A plan gets the same answers alone and
+    beside others.
     """
 
     def __init__(self, predictors: Mapping[str, MaskPredictor], config: EngineConfig) -> None:
@@ -64,14 +64,14 @@ class Engine:
         }
         self._scheduler = Scheduler(config.max_num_seqs, config.max_batch_tokens, rooms)
         self.max_running = config.max_num_seqs
-        """The most requests under way at one time."""
+        """The most requests that run at one time."""
 
     def run(self, plans: Iterable[Plan[T]]) -> Iterator[Outcome[T]]:
-        """Yield the outcome of every plan, as they end. Plans are taken from the iterable as room
+        """Yield the outcome of each plan as it ends. Plans are taken from the iterable as room
         appears.
 
-        A plan that raises, or whose reads are bad, ends with its error and disturbs no other.
-        Closing this iterator closes the plans that are under way.
+        A plan that raises, or whose reads are invalid, ends with its error and affects no other.
+        Closing this iterator closes the plans that are running.
         """
         arriving = enumerate(plans)
         running: list[Request] = []
@@ -90,7 +90,7 @@ class Engine:
                 request.close()
 
     def step(self, running: list[Request]) -> None:
-        """Run one batch of the requests' rows and hand out the answers."""
+        """Run one batch of the requests' rows and pass the answers to their requests."""
         batch = self._sound(self._scheduler.schedule(running))
         for (request, row), answer in zip(batch, self._answers(batch), strict=True):
             request.settle(row, answer)
@@ -105,8 +105,8 @@ class Engine:
             running.append(request)
 
     def _sound(self, batch: Batch) -> Batch:
-        """Return the rows that may go to their predictor; a bad row fails its request, with all its
-        other rows.
+        """Return the valid rows of the batch. An invalid row fails its request, whose other rows
+        are then dropped too.
         """
         for request, row in batch:
             try:
@@ -134,8 +134,8 @@ class Engine:
             check_token_ids(row.guidance.token_ids, predictor.info.vocab_size)
 
     def _answers(self, batch: Batch) -> list[Answer]:
-        """Return the answers to each row. If the predictor fails on the batch, each row is tried
-        alone to find whose.
+        """Return the answer to each row. If the predictor fails on the batch, each row is run alone
+        to find the one at fault.
         """
         if not batch:
             return []
@@ -160,7 +160,7 @@ class Engine:
 
 
 def _checked(reads: Sequence[Read], readings: Sequence[Reading]) -> Answer:
-    """Return the readings, or the error that names the first position where one holds NaN."""
+    """Return the readings, or an error naming the first position whose reading holds NaN."""
     for read, reading in zip(reads, readings, strict=True):
         is_nan = np.isnan(reading.logprobs)
         if is_nan.any():

@@ -1,4 +1,4 @@
-"""One plan under way: what it waits for, what it has heard, and how it ended."""
+"""One running plan: the reads it waits for, the readings it has, and how it ended."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from dise_core.reading import Plan, Read, Reading
 from dise_core.rows import Row, distinct_rows
 
 MAX_EMPTY_QUESTIONS = 1000
-"""Lists of no Read at all that a plan may yield in a row."""
+"""Empty lists in a row that a plan may yield before it fails."""
 
 
 class Request:
-    """One plan under way. All its state lives here; `index` is its index in the caller's order."""
+    """One running plan, with all its state; `index` is its index in the caller's order."""
 
     __slots__ = (
         "_plan",
@@ -45,34 +45,34 @@ class Request:
 
     @property
     def is_finished(self) -> bool:
-        """True once the plan has returned or failed."""
+        """Whether the plan has returned or failed."""
         return self.finished_at is not None
 
     @property
     def seconds(self) -> float:
-        """The time from its admission to its end, or to now."""
+        """The seconds from its start to its end, or until now."""
         return (self.finished_at or time.perf_counter()) - self.started_at
 
     @property
     def reads(self) -> Sequence[Read]:
-        """What the plan waits for, or last waited for."""
+        """The reads that the plan yielded last."""
         return self._reads
 
     def start(self) -> None:
-        """Run the plan up to its first question. Its time counts from here."""
+        """Run the plan up to its first reads. Its time counts from here."""
         self.started_at = time.perf_counter()
         self._advance(lambda: next(self._plan))
 
     def reads_of(self, row: Row) -> list[Read]:
-        """Return the reads that a row answers."""
+        """Return the reads that the row answers."""
         return [self._reads[index] for index in row.reads]
 
     def settle(self, row: Row, answer: Sequence[Reading] | Exception) -> None:
-        """Take what came of one row: its Readings, or an error, which is raised inside the plan
-        where it waits.
+        """Accept the outcome of one row: its Readings, or an error, which is raised inside the plan
+        at its `yield`.
 
-        Once all rows are answered the plan runs up to its next question. A row that the plan no
-        longer waits for, because another one failed, is dropped.
+        Once all rows are answered, the plan runs up to its next reads. A row that the plan no
+        longer waits for, because another row failed, is ignored.
         """
         if row not in self.rows:
             return
@@ -86,13 +86,11 @@ class Request:
             self._advance(lambda: self._plan.send(answers))
 
     def close(self) -> None:
-        """End the plan unfinished."""
+        """Close the plan, even if it is unfinished."""
         self._plan.close()
 
     def _advance(self, step: Callable[[], object]) -> None:
-        """Run the plan to its next question. Whatever it raises is this request's end, and nobody
-        else's.
-        """
+        """Run the plan to its next reads. Whatever it raises ends this request and no other."""
         self.rows = []
         self._readings = {}
         try:
@@ -114,7 +112,7 @@ class Request:
 
 
 def _timed(result: object, seconds: float) -> object:
-    """Return the result; an answer to a user says how long it took."""
+    """Return the result, with the seconds filled in if it is a RequestOutput."""
     if not isinstance(result, RequestOutput):
         return result
     return replace(result, usage=replace(result.usage, seconds=seconds))
@@ -127,9 +125,7 @@ def _checked(reads: object) -> Sequence[Read]:
 
 
 def _explained(error: Exception) -> DiseError:
-    """Return the error, one that is not ours as a PlanError that names it and keeps it as its
-    cause.
-    """
+    """Return a DiseError as it is; wrap any other in a PlanError that names it, as its cause."""
     if isinstance(error, DiseError):
         return error
     explained = PlanError(f"{type(error).__name__}: {error}")

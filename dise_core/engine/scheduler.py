@@ -1,4 +1,4 @@
-"""Which rows go into the next forward pass: first come, first served, within two limits."""
+"""Which rows go into the next forward pass: first come, first served, within the batch limits."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Turn = tuple[Request, Row]
 
 @dataclass(frozen=True, slots=True)
 class Scheduler:
-    """Fills batches within `max_num_seqs` sequences and `max_batch_tokens` tokens, and within each
-    predictor's cache.
+    """Fills batches of at most `max_num_seqs` sequences and `max_batch_tokens` tokens, within the
+    room of each predictor's cache.
     """
 
     max_num_seqs: int
@@ -26,9 +26,9 @@ class Scheduler:
     def schedule(self, running: list[Request]) -> list[Turn]:
         """Return the rows of the next batch, oldest request first.
 
-        The batch holds rows of one predictor: that of the oldest row that finds room. A row that no
-        batch could hold fails its request. Rows are passed over only for another predictor's turn
-        or for room in a cache, so each is served after finitely many batches.
+        The batch holds rows of one predictor: that of the oldest row with room in the cache. A row
+        of more than max_batch_tokens tokens fails its request. A row is skipped only while it waits
+        for its predictor's turn or for room in the cache, so each runs after finitely many batches.
         """
         batch: list[Turn] = []
         num_seqs = num_tokens = 0
@@ -43,10 +43,10 @@ class Scheduler:
         return batch
 
     def _with_room(self, waiting: Iterator[Turn]) -> Iterator[Turn]:
-        """Yield the rows that can be cached, or need not be.
+        """Yield the rows that need no room in the cache, or find enough.
 
-        One that finds no room waits, and after it all that need any, until a request ends. If
-        nothing else could run, the oldest runs without.
+        A row that finds too little waits until a request ends, and so do all later rows that need
+        room. If no other row can run, the oldest of them runs uncached.
         """
         free = {name: room.num_free for name, room in self.rooms.items()}
         oldest, is_idle = None, True
@@ -56,6 +56,7 @@ class Scheduler:
                 missing = self.rooms[row.predictor].missing(row.cache, len(row.token_ids))
             if missing > free.get(row.predictor, 0):
                 oldest = oldest or (request, row)
+                # Later rows must not take the room that this one waits for, even if they would fit.
                 free[row.predictor] = 0
             else:
                 free[row.predictor] = free.get(row.predictor, 0) - missing

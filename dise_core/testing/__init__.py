@@ -1,4 +1,4 @@
-"""For plugin authors: conformance kits for each interface, and a small model in numpy to try a
+"""For plugin authors: a conformance check for each interface, and a small numpy model to try a
 strategy on.
 
     from dise_core.testing import check_scorer
@@ -7,7 +7,7 @@ strategy on.
     def test_my_scorer_keeps_its_promises() -> None:
         check_scorer(MyScorer())
 
-A promise that is broken raises AssertionError and says which.
+A check raises AssertionError, which names the promise that is broken.
 """
 
 from dise_core.testing.conformance import (

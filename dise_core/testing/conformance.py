@@ -1,5 +1,5 @@
-"""What every strategy and adapter must keep to, as one call each. A broken promise raises
-AssertionError and says which.
+"""One check per interface of what a strategy or an adapter must guarantee. A check raises
+AssertionError, which names the promise that is broken.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ STRANGE_NAMES = (
 
 
 def check_selector(selector: Selector) -> None:
-    """Check that the selector gives bool [N], the same each time, for texts with and without
-    prompt, response and end.
+    """Check that the selector returns bool [N], the same each time, and leaves the text unchanged;
+    for texts with and without a prompt and end tokens.
     """
     for text in _texts(SPECIAL):
         before = text.ids.copy()
@@ -67,11 +67,11 @@ def check_selector(selector: Selector) -> None:
 def check_scorer(
     scorer: Scorer, predictor: MaskPredictor | None = None, tolerance: float = 0.0
 ) -> None:
-    """Check that the scorer's plans run, and give the same finite score alone, again and in a
-    crowd; -inf over nothing.
+    """Check that the scorer gives a text the same score alone, again and beside other texts, and
+    -inf if and only if no position is scored.
 
-    predictor: the model that answers, a toy model if not given. tolerance: how far scores of one
-    text may differ, in nats.
+    predictor: the model that answers; None: toy models. tolerance: how far scores of one text may
+    differ, in nats.
     """
     read: Callable[[Sequence[Read]], Sequence[Reading]] = (
         _read_both if predictor is None else predictor.read
@@ -101,10 +101,10 @@ def check_scorer(
 def check_length_controller(
     controller: LengthController, predictor: MaskPredictor | None = None, tolerance: float = 0.0
 ) -> None:
-    """Check that the controller keeps the prompt, leaves no mask, fits the model, and reports the
-    score of its text.
+    """Check that the controller keeps the prompt, leaves no mask, stays within the model's limit,
+    repeats itself, and evaluates the text that it returns.
 
-    predictor and tolerance: as check_scorer's.
+    predictor, tolerance: as in check_scorer.
     """
     scorer = SequenceScorer(_Regenerated(), _Everything())
     given = predictor
@@ -135,8 +135,8 @@ def check_length_controller(
 
 
 def check_unmasking_policy(policy: UnmaskingPolicy) -> None:
-    """Check that the policy's choices are distinct indices within the quota, and that denoising
-    with it ends.
+    """Check that the policy chooses distinct indices, within the quota if it uses one, and that
+    denoising with it fills every mask.
     """
     random = np.random.default_rng(0)
     for num_masked in (1, 2, 7):
@@ -176,10 +176,10 @@ def check_unmasking_policy(policy: UnmaskingPolicy) -> None:
 
 
 def check_mask_predictor(predictor: MaskPredictor, tolerance: float = 1e-4) -> None:
-    """Check that the predictor's readouts agree with each other, alone and in a batch of texts of
-    other lengths.
+    """Check that the predictor's readouts agree with each other, and are the same alone as in a
+    batch of texts of different lengths.
 
-    tolerance: how far log-probabilities of one text may differ between batches, in nats.
+    tolerance: how far log-probabilities of one text may differ, in nats.
     """
     _expect(
         all(0 <= i < predictor.info.vocab_size for i in predictor.info.special.eos_ids),
@@ -212,13 +212,12 @@ def check_mask_predictor(predictor: MaskPredictor, tolerance: float = 1e-4) -> N
 def check_claims(
     adapter: type[MaskPredictor], claimed: Sequence[str], not_claimed: Sequence[str] = ()
 ) -> None:
-    """Check that the adapter claims the models that are its own, and neither claims others nor
-    fails over them.
+    """Check that the adapter claims its own models, and returns False for others without raising.
 
     claimed: names, folders or hub ids of models that it loads. not_claimed: those of other
-    families, beside the names that are tried here: nonsense, paths of nothing, a hub id, and
-    folders that are empty or hold a config.json that is broken or a stranger's. An adapter that
-    asks the hub asks for that id too: set HF_HUB_OFFLINE=1 to keep tests off the network.
+    families. Tried besides: nonsense names, a hub id, paths that do not exist, and folders that are
+    empty or hold a broken or unknown config.json. An adapter that asks the hub asks for that id
+    too: set HF_HUB_OFFLINE=1 to keep tests off the network.
     """
     for model in claimed:
         _expect(_claim(adapter, model), f"claims({model!r}) must be True: the model is its own")
@@ -244,7 +243,7 @@ def _claim(adapter: type[MaskPredictor], model: str) -> bool:
 
 
 def _strange_folders(parent: Path) -> Iterator[str]:
-    """Yield folders that no adapter can know."""
+    """Yield folders that no adapter may claim."""
     yield str(parent / "nowhere")
     for name, config in (
         ("empty", None),
@@ -288,7 +287,7 @@ def _check_generation(result: Generation, prompt: Ids, limit: int, special: Spec
 
 
 def _check_readouts(reads: Sequence[Read], readings: Sequence[Reading], tolerance: float) -> None:
-    """Check the five answers about one text against its distribution."""
+    """Check the five readings of one text against its full distribution."""
     given, top, greedy, drawn, everything = readings
     rows = np.arange(len(reads[0].positions))
     total = np.exp(everything.logprobs.astype(np.float64)).sum(axis=1)
@@ -325,7 +324,7 @@ def _texts_of(predictor: MaskPredictor) -> list[Ids]:
 
 
 def _questions(ids: Ids, predictor: MaskPredictor) -> list[Read]:
-    """Return the five readouts of one text, at every other position that the model can answer."""
+    """Return one Read per readout of one text, at every other position from 1 on."""
     positions = np.arange(1, len(ids), 2)
     if predictor.info.special.mask_id is not None:
         ids = ids.copy()
@@ -342,7 +341,7 @@ def _questions(ids: Ids, predictor: MaskPredictor) -> list[Read]:
 
 
 def _texts(special: SpecialTokens, origin: BlockOrigin = "response") -> Iterator[TokenSequence]:
-    """Yield texts: with and without a prompt, ended, all end tokens."""
+    """Yield texts with and without a prompt and end tokens, one with nothing but end tokens."""
     end = 9 if special.eos_id is None else special.eos_id
     for prompt, response in (
         ([1, 2, 3], [4, 5, 6, 7, 8, 9, end, end]),
@@ -355,7 +354,7 @@ def _texts(special: SpecialTokens, origin: BlockOrigin = "response") -> Iterator
 
 
 def _read_both(reads: Sequence[Read]) -> list[Reading]:
-    """Answer reads of the target and of a judge, which is another toy model."""
+    """Answer reads of the target and of a judge with two different toy models."""
     target, judge = ToyPredictor(seed=0), ToyPredictor(seed=1)
     return [(judge if read.predictor == "judge" else target).read([read])[0] for read in reads]
 

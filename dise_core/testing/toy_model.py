@@ -1,4 +1,4 @@
-"""A mask predictor in numpy, naive and in float64."""
+"""A mask predictor in numpy, written naively and in float64."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LETTERS = "abcdefghij"
 
 
 class LetterTokenizer(Tokenizer):
-    """One letter a token: a-j, then <end> and <mask>."""
+    """One token per letter: a-j, then <end> and <mask>."""
 
     @property
     def has_chat_template(self) -> bool:
@@ -59,9 +59,9 @@ class LetterTokenizer(Tokenizer):
 
 
 class ToyPredictor(MaskPredictor):
-    """Logits from a fixed random network with one layer of any attention.
+    """A mask predictor whose logits come from a fixed random network with one attention layer.
 
-    `batches` records the token ids of every row of every call.
+    `batches` records the token ids of each Read of each call.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class ToyPredictor(MaskPredictor):
         return cls()
 
     def logits(self, ids: Ids) -> Logits:
-        """Return float64 logits [N, V]; each depends on all tokens its position attends to."""
+        """Return float64 logits [N, V]; each row depends on all tokens its position attends to."""
         embedded = self._positions[: len(ids)]
         positions = np.arange(len(ids))
         allowed = self.info.attention.allows(positions, positions)
@@ -106,7 +106,7 @@ class ToyPredictor(MaskPredictor):
 
 
 def naive_readout(logits: Logits, read: Read) -> Reading:
-    """Return the answer to a read from logits [M, V], one row and one token at a time."""
+    """Return the answer to a Read from logits [M, V], one row and one token at a time."""
     logprobs = np.array(
         [row - math.log(sum(math.exp(x - row.max()) for x in row)) - row.max() for row in logits]
     )
@@ -164,7 +164,7 @@ def _naive_confidence(probabilities: dict[int, float], token: int, readout: Cand
 
 
 def _naive_filter(best_first: dict[int, float], readout: Candidates) -> dict[int, float]:
-    """Return the probabilities of the tokens that top-k and then top-p leave, likeliest first."""
+    """Return the probabilities of the tokens kept by top-k and then top-p, likeliest first."""
     left = list(best_first)[: readout.top_k or None]
     weights = {i: math.exp(best_first[i] - best_first[left[0]]) for i in left}
     total = sum(weights.values())

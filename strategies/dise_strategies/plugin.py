@@ -1,4 +1,4 @@
-"""The hooks of the built-in strategies, which are those of any plugin."""
+"""The built-in strategies, registered with the same hooks as any plugin."""
 
 from __future__ import annotations
 

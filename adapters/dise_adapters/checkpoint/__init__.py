@@ -1,1 +1,1 @@
-"""Where a checkpoint's files are, and what they say."""
+"""Finds a checkpoint's files and reads its configuration, special tokens and tokenizer."""

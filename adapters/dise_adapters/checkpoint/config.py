@@ -1,4 +1,4 @@
-"""What a config.json says, read field by field; whatever is not covered is refused by name."""
+"""Reads config.json field by field and refuses unsupported values by name."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from dise_core.records import Fields, Record
 
 
 def refuse_variants(fields: Fields, covered: Mapping[str, Sequence[object]], where: str) -> None:
-    """Raise CheckpointError, naming the field and its value, unless each field is absent or has a
-    covered value. where: the checkpoint.
+    """Raise CheckpointError, naming the field and its value, unless each field is absent or has one
+    of its covered values. where: the checkpoint, for the message.
     """
     for field, values in covered.items():
         value = fields.get(field, values[0])
@@ -24,7 +24,7 @@ def refuse_variants(fields: Fields, covered: Mapping[str, Sequence[object]], whe
 
 
 def whole(fields: Fields, name: str, where: str) -> int:
-    """Return the field's whole number. Raises CheckpointError, naming it, for anything else."""
+    """Return the field's whole number above 0. Raises CheckpointError for anything else."""
     value = number(fields, name, where)
     if value != int(value):
         raise CheckpointError(f"{where}/config.json: {name}={value!r} must be a whole number")
@@ -32,12 +32,12 @@ def whole(fields: Fields, name: str, where: str) -> int:
 
 
 def whole_or(default: int, fields: Fields, name: str, where: str) -> int:
-    """Return the field's whole number, or the default where it is missing or null."""
+    """Return the field's whole number above 0, or the default if it is missing or null."""
     return default if fields.get(name) is None else whole(fields, name, where)
 
 
 def number(fields: Fields, name: str, where: str) -> float:
-    """Return the field's number, which is above 0. Raises CheckpointError, naming the field, for
+    """Return the field's finite number above 0. Raises CheckpointError, which names the field, for
     anything else.
     """
     if name not in fields:
@@ -51,10 +51,10 @@ def number(fields: Fields, name: str, where: str) -> float:
 
 
 def rope(fields: Fields, where: str) -> Record:
-    """Return plain rotary embeddings with the checkpoint's base.
+    """Return the settings of unscaled rotary embeddings with the checkpoint's rope_theta.
 
-    rope_theta stands alone, as it used to, or in rope_parameters, as transformers 5 writes it.
-    Raises CheckpointError for scaled ones.
+    rope_theta is a field of its own, or part of rope_parameters as transformers 5 writes it. Raises
+    CheckpointError for scaled embeddings.
     """
     parameters = fields.get("rope_parameters") or {}
     if not isinstance(parameters, Mapping):
@@ -65,8 +65,8 @@ def rope(fields: Fields, where: str) -> Record:
 
 
 def token_ids(fields: Fields, name: str, where: str) -> list[int]:
-    """Return the token id, or the list of them, that a field gives; none where it is missing or
-    null. Raises CheckpointError for anything else.
+    """Return the field's token id or ids as a list, empty if it is missing or null. Raises
+    CheckpointError for anything else.
     """
     value = fields.get(name)
     ids = [] if value is None else value if isinstance(value, list) else [value]

@@ -1,4 +1,4 @@
-"""Where a model's files are: a local folder, or a snapshot from the hub that holds no code."""
+"""Finds a model's files: in a local folder, or in a snapshot from the hub, without any code."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _last_failure: dict[tuple[str, str | None], tuple[float, str]] = {}
 
 @lru_cache(maxsize=32)
 def read_config(model: str, revision: str | None = None) -> Record | None:
-    """Return the config.json of a folder or hub id, None where `model` can be neither.
+    """Return the config.json of a folder or hub id; None if `model` can be neither.
 
     Raises InputError for a path that does not exist, CheckpointError for a folder without a
     readable config.json, ModelError if the hub has no such model or cannot be reached.
@@ -40,9 +40,7 @@ def read_config(model: str, revision: str | None = None) -> Record | None:
 
 
 def config_if_any(model: str, revision: str | None = None) -> Record | None:
-    """Return read_config's answer, and None where it raises: what cannot be read is nobody's to
-    claim.
-    """
+    """Return read_config's answer, or None if it raises: nobody can claim an unreadable model."""
     try:
         return read_config(model, revision)
     except DiseError:
@@ -52,8 +50,8 @@ def config_if_any(model: str, revision: str | None = None) -> Record | None:
 def _config_folder(model: str, revision: str | None) -> Path:
     """Return a folder with the model's config.json.
 
-    The hub's last failure is raised again for a moment: several adapters ask in turn, and one
-    answer is enough for all.
+    For some seconds the hub's last failure is raised again without asking: several adapters ask in
+    turn, and one answer serves them all.
     """
     when, failure = _last_failure.get((model, revision), (0.0, None))
     if failure is not None and monotonic() - when < _REMEMBERED_SECONDS:
@@ -69,10 +67,10 @@ def _config_folder(model: str, revision: str | None) -> Path:
 def model_folder(
     model: str, revision: str | None = None, patterns: list[str] | None = None
 ) -> Path:
-    """Return a folder with the model's files, downloaded first where `model` is a hub id.
+    """Return a folder with the model's files, downloaded first if `model` is a hub id.
 
-    Only weights in safetensors, configuration and tokenizer files are fetched; connection errors
-    and 5xx are tried again.
+    Downloads only safetensors, configuration and tokenizer files, and retries transient errors.
+    Raises InputError for a path that does not exist, ModelError if the download fails.
     """
     if _is_folder(model):
         return Path(model).expanduser()
@@ -100,9 +98,7 @@ def is_gguf(model: str) -> bool:
 
 
 def is_transient(error: BaseException) -> bool:
-    """Return whether trying again may help: a lost connection, a time-out, or a server that is busy
-    or broken.
-    """
+    """Return whether a retry may help: a lost connection, a timeout, a busy or failing server."""
     from huggingface_hub import errors
 
     if isinstance(error, errors.LocalEntryNotFoundError) and error.__cause__ is not None:
@@ -113,7 +109,7 @@ def is_transient(error: BaseException) -> bool:
 
 
 def _connection_errors() -> tuple[type[Exception], ...]:
-    """Return what a lost connection raises, whichever HTTP client the hub library uses."""
+    """Return the exceptions of a lost connection, whichever HTTP client the hub library uses."""
     from huggingface_hub.errors import HfHubHTTPError
 
     client_error = HfHubHTTPError.__mro__[1]

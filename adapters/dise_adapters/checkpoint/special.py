@@ -21,7 +21,7 @@ MASK_NAMES = (
     "<[MASK_TOKEN]>",
     "[MASK]",
 )
-"""What diffusion models call their mask where it is an added token."""
+"""Names of the mask token in diffusion models that add it to their vocabulary."""
 
 
 def special_tokens(
@@ -33,11 +33,11 @@ def special_tokens(
     mask_tokens: Sequence[str] = (),
     mask_token_id: int | None = None,
 ) -> SpecialTokens:
-    """Return the mask and the end tokens of a diffusion model.
+    """Return the mask and end tokens of a diffusion model.
 
-    fields: those of config.json. end_tokens, mask_tokens: names of them where the vocabulary has
-    them. mask_token_id: what the user says. Raises CheckpointError where no source names a mask
-    token, or two name different ones, and InputError where the user names another one.
+    fields: those of config.json. end_tokens, mask_tokens: their names, looked up in the vocabulary.
+    mask_token_id: the user's option. Raises CheckpointError if no source names a mask token or two
+    sources disagree, InputError if the user's id contradicts the checkpoint's files.
     """
     found = dict(_masks(fields, tokenizer, mask_tokens, where))
     named = ", ".join(f"{token_id} by {source}" for source, token_id in found.items())
@@ -60,7 +60,7 @@ def special_tokens(
 def _masks(
     fields: Fields, tokenizer: FastTokenizer, names: Sequence[str], where: str
 ) -> Iterator[tuple[str, int]]:
-    """Yield each source that names the mask token, and the id that it gives."""
+    """Yield each source that names a mask token, with the id that it gives."""
     for token_id in token_ids(fields, "mask_token_id", where):
         yield "config.json's mask_token_id", token_id
     if tokenizer.mask_id is not None:

@@ -16,7 +16,7 @@ from dise_core.sequence import as_ids
 
 
 class FastTokenizer(Tokenizer):
-    """Wraps a tokenizer of transformers."""
+    """A Tokenizer that wraps a fast tokenizer of transformers."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
@@ -28,10 +28,10 @@ class FastTokenizer(Tokenizer):
         tokenizer_class: str = "PreTrainedTokenizerFast",
         gguf_file: str | None = None,
     ) -> Self:
-        """Load a folder's tokenizer and chat template with that class of transformers; without a
-        tokenizer.json, a byte-level vocabulary from vocab.json and merges.txt.
+        """Return the folder's tokenizer and chat template, loaded by that class of transformers;
+        without a tokenizer.json, by the byte-level vocab.json and merges.txt.
 
-        Raises CheckpointError where neither is there, ModelError for one that cannot be read.
+        Raises CheckpointError if neither exists, ModelError if they cannot be read.
         """
         import transformers
 
@@ -55,12 +55,12 @@ class FastTokenizer(Tokenizer):
 
     @property
     def has_chat_template(self) -> bool:
-        """True if the checkpoint brings a chat template."""
+        """Whether the checkpoint has a chat template."""
         return self._tokenizer.chat_template is not None
 
     def encode(self, text: str) -> Ids:
-        """Return the ids of a text as it is, int64 [N]. Raises InputError for characters that the
-        vocabulary lacks.
+        """Return the ids of a text, int64 [N], without adding special tokens. Raises InputError for
+        characters that the vocabulary lacks.
         """
         encoding = self._tokenizer.backend_tokenizer.encode(text, add_special_tokens=False)
         ids = np.asarray(encoding.ids, dtype=np.int64)
@@ -73,9 +73,10 @@ class FastTokenizer(Tokenizer):
     def chat_text(
         self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True
     ) -> str:
-        """Return a conversation as the checkpoint's chat template writes it.
+        """Return a conversation as the checkpoint's chat template renders it.
 
-        Raises InputError for a message without "role" and "content", or that the template refuses.
+        Raises InputError for a message without "role" and "content", and for messages that the
+        template refuses.
         """
         from jinja2 import TemplateError
 
@@ -99,16 +100,16 @@ class FastTokenizer(Tokenizer):
 
     @property
     def start_ids(self) -> Ids:
-        """The begin-of-text token, int64 [1], or nothing, [0]."""
+        """The begin-of-text token, int64 [1]; int64 [0] if there is none."""
         token_id = self._tokenizer.bos_token_id
         return as_ids([] if token_id is None else [token_id])
 
     def decode(self, ids: Ids) -> str:
-        """Return the text of ids, special tokens left out."""
+        """Return the text of ids [N], without special tokens."""
         return str(self._tokenizer.decode(ids.tolist(), skip_special_tokens=True))
 
     def token_text(self, token_id: int) -> str:
-        """Return one token as text, special tokens by their name."""
+        """Return one token as text; a special token as its name."""
         if token_id not in self._texts:
             self._texts[token_id] = str(
                 self._tokenizer.decode([token_id], clean_up_tokenization_spaces=False)
@@ -116,19 +117,19 @@ class FastTokenizer(Tokenizer):
         return self._texts[token_id]
 
     def id_of(self, token: str) -> int | None:
-        """Return the id of a token by its name, None if the vocabulary has none."""
+        """Return the id of the token of that name; None if the vocabulary lacks it."""
         token_id = self._tokenizer.get_vocab().get(token)
         return None if token_id is None else int(token_id)
 
     @property
     def mask_id(self) -> int | None:
-        """The id of what the tokenizer's files call its mask token; None if they call none so."""
+        """The id of the mask token that the tokenizer's files name; None if they name none."""
         token_id = getattr(self._tokenizer, "mask_token_id", None)
         return None if token_id is None else int(token_id)
 
     @cached_property
     def added_tokens(self) -> Mapping[str, int]:
-        """The tokens that were added to the vocabulary, special or not."""
+        """The ids of the tokens that were added to the vocabulary, special or not, by name."""
         return {name: int(token_id) for name, token_id in self._tokenizer.get_added_vocab().items()}
 
     @cached_property
@@ -137,8 +138,6 @@ class FastTokenizer(Tokenizer):
 
     @cached_property
     def _unknown_id(self) -> int:
-        """The id that stands for what the vocabulary lacks; -1 where every text has tokens of its
-        own.
-        """
+        """The id of the unknown token; -1 if the vocabulary can express every text."""
         token = getattr(self._tokenizer.backend_tokenizer.model, "unk_token", None)
         return -1 if token is None else int(self._tokenizer.convert_tokens_to_ids(token))

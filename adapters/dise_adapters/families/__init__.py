@@ -1,1 +1,1 @@
-"""One file a family of checkpoints: data, without torch."""
+"""One file per family of checkpoints: data, without torch."""

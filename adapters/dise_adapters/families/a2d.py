@@ -1,6 +1,6 @@
-"""Tiny-A2D: Qwen3 made a diffusion model with full attention (dllm's `mdlm`).
+"""Tiny-A2D: Qwen3 turned into a diffusion model with full attention (dllm's `mdlm`).
 
-Its block-diffusion twins (`bd3lm`) have the same config.json; their names alone tell them apart.
+Its block-diffusion variants (`bd3lm`) have the same config.json and differ only in their names.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from dise_core.records import Fields
 
 
 def qwen3_settings(fields: Fields, where: str) -> Settings:
-    """Return the configuration as that of a Qwen3. Raises CheckpointError, see Family."""
+    """Return the configuration as a Qwen3's. Raises CheckpointError, see Family.translate."""
     refuse_variants(fields, {"attention_bias": (False,)}, where)
     return qwen_settings(fields, where) | {"head_dim": whole(fields, "head_dim", where)}
 
 
 def block_diffusion(fields: Fields, model: str) -> str | None:
-    """Return why a checkpoint is not one with full attention, by its names; None: nothing."""
+    """Return why the checkpoint's names rule out full attention; None if they do not."""
     for name in (PurePath(model).name, str(fields.get("_name_or_path") or "")):
         if "bd3lm" in name.casefold():
             return f"it is a block-diffusion model by its name ({name}), which is not covered"

@@ -1,6 +1,6 @@
-"""Auto-regressive models of transformers: nothing else may judge.
+"""Auto-regressive models of transformers: no other model may be a judge.
 
-A model that sees the tokens after a position would be scored as sure of everything, without a word.
+A model that attends to later tokens would be sure of every token, and nothing would show the error.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ ENCODERS = frozenset(
         "xlm-roberta", "xlm-roberta-xl", "xmod",
     )
 )  # fmt: skip
-"""Types whose causal class in transformers attends in both directions unless config.json says
+"""Model types whose causal class in transformers attends in both directions unless config.json sets
 is_decoder.
 """
 
 BIDIRECTIONAL = frozenset(("cpmant", "xlm", "xlnet"))
-"""Types whose causal class in transformers attends in both directions."""
+"""Model types whose causal class in transformers always attends in both directions."""
 
 OTHER_NAMES = frozenset(
     (
@@ -34,18 +34,18 @@ OTHER_NAMES = frozenset(
         "OpenAIGPTLMHeadModel",
     )
 )  # fmt: skip
-"""Auto-regressive classes of transformers that are not called ...ForCausalLM."""
+"""Auto-regressive classes of transformers whose names do not end in ForCausalLM."""
 
 DIFFUSION_NAMES = ("diffcoder", "diffullama", "diffugpt", "bd3lm")
-"""Parts of the names of diffusion models that call themselves llama or gpt2 in config.json."""
+"""Parts of the names of diffusion models whose config.json gives the model_type llama or gpt2."""
 
 MODEL_CLASSES = ("AutoModel", "AutoModelForCausalLM", "AutoModelForMaskedLM")
-"""The entries of auto_map that say what the model computes."""
+"""The entries of auto_map that name model classes."""
 
 
 def is_autoregressive(fields: Fields, model: str) -> bool:
-    """Return whether config.json names transformers' own causal class for its model_type, and
-    nothing speaks against it.
+    """Return whether config.json names transformers' own causal class for its model_type, without
+    any `obstacle`.
     """
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
@@ -57,8 +57,8 @@ def is_autoregressive(fields: Fields, model: str) -> bool:
 
 
 def obstacle(fields: Fields, model: str) -> str | None:
-    """Return why the model cannot be read as auto-regressive, as far as its name and its
-    config.json tell; None: nothing.
+    """Return why the model's name or config.json rules out an auto-regressive model; None if
+    neither does.
     """
     kind = str(fields.get("model_type"))
     if (known := not_covered(fields)) is not None:
@@ -82,7 +82,7 @@ def obstacle(fields: Fields, model: str) -> str | None:
 
 
 def _names(fields: Fields, model: str) -> Iterator[tuple[str, str]]:
-    """Yield the names under which the model may say what it is, and where each stands."""
+    """Yield (source, name) for each name that may tell what the model is."""
     yield "its name", PurePath(model).name
     yield "the _name_or_path of config.json", str(fields.get("_name_or_path") or "")
     for source, names in (
@@ -94,7 +94,7 @@ def _names(fields: Fields, model: str) -> Iterator[tuple[str, str]]:
 
 
 def _remote_classes(fields: Fields) -> list[str]:
-    """Return the names of the model classes in auto_map, whose entries are "module.Class" or
+    """Return the class names of auto_map's model entries, each "module.Class" or
     "repository--module.Class".
     """
     auto_map = fields.get("auto_map")
@@ -105,8 +105,8 @@ def _remote_classes(fields: Fields) -> list[str]:
 
 
 def _foreign_classes(fields: Fields) -> list[str]:
-    """Return the classes of auto_map whose names transformers does not have; those of others were
-    taken into it since.
+    """Return the model classes of auto_map that transformers lacks; it has since adopted the
+    others.
     """
     remote = _remote_classes(fields)
     if not remote:

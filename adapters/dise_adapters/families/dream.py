@@ -1,6 +1,6 @@
-"""Dream-v0-Instruct-7B and -Base, DiffuCoder and Dream-Coder, and any model of that format.
+"""Dream-v0-Instruct-7B and -Base, DiffuCoder, Dream-Coder, and any model of that format.
 
-Its row i - 1 predicts token i; that shift never leaves the engines.
+Row i - 1 of the logits predicts token i; the engines hide that shift.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from dise_adapters.families.family import Family, Settings
 from dise_core.records import Fields
 
 COVERED = {"hidden_act": ("silu",), "use_sliding_window": (False, None), "rope_scaling": (None,)}
-"""The configuration fields that change the computation, and the values that Qwen's covers."""
+"""The configuration fields that change the computation, with the values that Qwen's class covers.
+"""
 
 SHARED = (
     "hidden_size",
@@ -20,12 +21,12 @@ SHARED = (
     "vocab_size",
     "max_position_embeddings",
 )
-"""The whole numbers that the configurations of Dream, Qwen2 and Qwen3 share."""
+"""The whole-number fields that the configurations of Dream, Qwen2 and Qwen3 share."""
 
 
 def qwen_settings(fields: Fields, where: str) -> Settings:
-    """Return a configuration in Qwen's own names as that of a Qwen. Raises CheckpointError, see
-    Family.
+    """Return a configuration with Qwen's field names as a Qwen's. Raises CheckpointError, see
+    Family.translate.
     """
     refuse_variants(fields, COVERED, where)
     shared = {field: whole(fields, field, where) for field in SHARED}

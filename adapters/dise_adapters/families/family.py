@@ -1,4 +1,4 @@
-"""What a family of checkpoints is: data, from which every engine loads it."""
+"""A family of checkpoints, described as data from which every engine loads it."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ Settings = Record
 """The fields of a configuration of transformers."""
 
 AnswersFor = Literal["own", "next"]
-"""The position that a row of logits answers for: its own, or the next; position 0 then is answered
-by its own row, or, under causal attention, never."""
+"""The position that a row of logits predicts: its own, or the next one. With "next", row 0 also
+answers for position 0, except under causal attention, where position 0 has no answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """Checkpoints of one format.
+    """A family: checkpoints of one format.
 
-    about: what it is, in one sentence. architectures, model_types: the names that config.json gives
-    it; model_types count only where config.json names no architecture. model_class: transformers'
-    own class that computes it. translate: makes that class's configuration of config.json's fields,
-    with "vocab_size" and "max_position_embeddings"; raises CheckpointError, naming the field and
-    its value, for what the class does not cover. None: transformers reads config.json itself.
-    key_mapping: patterns of the checkpoint's weight names, and the class's own. mask_tokens,
-    end_tokens: the names that a vocabulary may give them. tempered_confidence: see ModelInfo.
-    tokenizer_class: that of transformers; takes_gguf: whether it is also loaded from GGUF files.
-    recognizes: decides in place of the names; obstacle: why a checkpoint is refused, by its
-    config.json and its name.
+    about: a one-sentence description. architectures, model_types: the names that config.json gives
+    it; model_types count only if config.json names no architecture. model_class: the transformers
+    class that computes it. translate: maps (config.json's fields, the checkpoint for errors) to
+    that class's configuration, with "vocab_size" and "max_position_embeddings"; raises
+    CheckpointError, naming field and value, for what the class does not cover. None: transformers
+    reads config.json itself. key_mapping: regular expressions for the checkpoint's weight names,
+    with their replacements. mask_tokens, end_tokens: their possible names in the vocabulary.
+    tempered_confidence: see ModelInfo. tokenizer_class: transformers' class. takes_gguf: whether
+    GGUF files load too. recognizes: replaces the check of the names. obstacle: returns the reason
+    for refusing a checkpoint, from its config.json and its name.
     """
 
     about: str
@@ -51,7 +51,7 @@ class Family:
     obstacle: Callable[[Fields, str], str | None] = lambda fields, model: None  # noqa: ARG005
 
     def matches(self, fields: Fields, model: str) -> bool:
-        """Return whether the checkpoint of that config.json and name is of this family."""
+        """Return whether the checkpoint with that config.json and name belongs to this family."""
         if self.recognizes is not None:
             return self.recognizes(fields, model)
         names = architectures(fields)
@@ -61,9 +61,9 @@ class Family:
         return is_ours and self.obstacle(fields, model) is None
 
     def settings(self, fields: Fields, where: str) -> Settings | None:
-        """Return the configuration of the model class; None where transformers reads it itself.
+        """Return the configuration of the model class; None if transformers reads config.json.
 
-        where: the checkpoint, for errors. Raises CheckpointError for what is not covered.
+        where: the checkpoint, for errors. Raises CheckpointError for unsupported fields.
         """
         if self.translate is None:
             return None
@@ -72,10 +72,10 @@ class Family:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What an engine opens.
+    """A checkpoint for an engine to open.
 
-    folder: with config.json and weights in safetensors, or the GGUF file of that name. settings:
-    the fields of the model class's configuration; None where transformers reads config.json.
+    folder: holds config.json and safetensors weights, or the file gguf_file. settings: the fields
+    of the model class's configuration; None if transformers reads config.json.
     """
 
     family: Family
@@ -85,6 +85,6 @@ class Checkpoint:
 
 
 def architectures(fields: Fields) -> list[str]:
-    """Return the class names that config.json gives; none where it gives no list."""
+    """Return the class names in config.json's `architectures`; none if it is not a list."""
     names = fields.get("architectures")
     return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []

@@ -1,4 +1,4 @@
-"""LLaDA-8B-Base, LLaDA-8B-Instruct and LLaDA-1.5, and any model of that format."""
+"""LLaDA-8B-Base, LLaDA-8B-Instruct, LLaDA-1.5, and any model of that format."""
 
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ COVERED = {
     "block_group_size": (1,),
     "clip_qkv": (None,),
 }
-"""The configuration fields that change the computation, and the values that Llama's covers."""
+"""The configuration fields that change the computation, with the values that Llama's class covers.
+"""
 
 
 def llama_settings(fields: Fields, where: str) -> Settings:
-    """Return LLaDA's configuration as that of a Llama. Raises CheckpointError, see Family."""
+    """Return LLaDA's configuration as a Llama's. Raises CheckpointError, see Family.translate."""
     refuse_variants(fields, COVERED, where)
     num_heads = whole(fields, "n_heads", where)
     # The embedding may have more rows than the vocabulary has tokens.
@@ -52,8 +53,8 @@ def llama_settings(fields: Fields, where: str) -> Settings:
 
 
 def _mlp_size(fields: Fields, where: str) -> int:
-    """Return mlp_hidden_size, or where that is null, as LLaDA's code does, mlp_ratio (4 if not
-    given) times d_model.
+    """Return mlp_hidden_size; if null, mlp_ratio (4 if not given) times d_model, as LLaDA's code
+    does.
     """
     given = fields.get("mlp_hidden_size")
     if given is not None or not {"mlp_hidden_size", "mlp_ratio"} & set(fields):

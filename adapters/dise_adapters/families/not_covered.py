@@ -1,4 +1,6 @@
-"""Diffusion models that no family here computes yet: told by name, never taken for another."""
+"""Diffusion models that no family here supports yet, refused by name so that none is mistaken for
+another.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ NOT_COVERED = {
     "WeDLMForCausalLM": "WeDLM, diffusion with causal attention",
     "RND1LM": "RND1, a mixture of experts",
 }
-"""By their names in `architectures`."""
+"""Unsupported models by their names in `architectures`."""
 
 MODEL_TYPES = {
     "llada_moe_v2": "LLaDA-MoE v2, a mixture of experts",
@@ -30,11 +32,11 @@ MODEL_TYPES = {
     "bd3lm": "BD3-LM, block diffusion with a backbone of its own",
     "mdlm": "MDLM, with a backbone of its own",
 }
-"""By their `model_type`, for those that name no architecture."""
+"""Unsupported models by their `model_type`, in lower case."""
 
 
 def not_covered(fields: Fields) -> str | None:
-    """Return what a config.json names that is not covered, as a reason; None: nothing of these."""
+    """Return the reason to refuse a config.json that names an unsupported model, else None."""
     names = {name.casefold(): what for name, what in NOT_COVERED.items()}
     known = [names[name.casefold()] for name in architectures(fields) if name.casefold() in names]
     known += [MODEL_TYPES[kind] for kind in [str(fields.get("model_type")).casefold()]

@@ -1,1 +1,1 @@
-"""The engine of this process: transformers' weights, our own forward pass where we have one."""
+"""The in-process engine: transformers' weights, with our own forward pass where we have one."""

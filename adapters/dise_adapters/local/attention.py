@@ -1,4 +1,4 @@
-"""Self-attention of Llama, Qwen2 and Qwen3 over a batch, and the masks that say who sees whom."""
+"""Self-attention of Llama, Qwen2 and Qwen3 over a batch, and its attention masks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dise_core.model import Attention, Bidirectional
 
 
 class SelfAttention:
-    """One layer's weights, with those of matmuls that share their input in one."""
+    """One layer's self-attention; its query, key and value projections are one matmul."""
 
     def __init__(self, attention: Any) -> None:
         """Take over the weights of a layer of transformers."""
@@ -32,8 +32,8 @@ class SelfAttention:
         self.out = linear(attention.o_proj)
 
     def heads(self, states: Tensor) -> Tensor:
-        """Return the queries, keys and values [T, H, D] of states [T, d], one after the other and
-        not yet rotated.
+        """Return queries, keys and values, concatenated over heads and not yet rotated, as
+        [T, H, D] from states [T, d].
         """
         heads: Tensor = self._heads(states).view(len(states), -1, self.head_dim)
         if self._norms:
@@ -46,8 +46,8 @@ class SelfAttention:
     def rotated(
         self, heads: Tensor, rotation: tuple[Tensor, Tensor], cached: CachedPass | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the queries [B, N, H, D] among the heads, and the keys and values to attend to:
-        these, or all that are cached.
+        """Return the rotated queries [B, N, H, D] of `heads`, and the keys and values to attend to:
+        those of `heads`, or with a cache those of the whole texts.
         """
         turning, value = torch.split(heads, [self.num_queries + self.num_keys, self.num_keys], 2)
         turned = _rotated(turning, *rotation)
@@ -57,12 +57,12 @@ class SelfAttention:
         return query, *cached.update(key, value, self._index)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-        """Return what queries [B, M, H, D] gather from keys and values [B, N, H, D], as
-        [B, M, H * D]. mask: bool, broadcast to [B, 1, M, N]; None where every key is seen.
+        """Return attention's output [B, M, H * D] for queries [B, M, H, D] over keys and values
+        [B, N, H', D]. mask: bool, broadcast to [B, 1, M, N]; None if every key is visible.
         """
         query, key, value = (part.transpose(1, 2) for part in (query, key, value))
         groups = self.num_queries // self.num_keys
-        # On a GPU torch shares keys among heads without a mask only, or slowly.
+        # On a GPU, torch's grouped-query attention is slow, or impossible, with a mask.
         if groups > 1 and mask is not None and key.is_cuda:
             key, value = (part.repeat_interleave(groups, 1) for part in (key, value))
             groups = 1
@@ -73,32 +73,34 @@ class SelfAttention:
 
 
 class Masks:
-    """Which keys the queries of one batch see, by the model's attention and the batch's padding."""
+    """The attention masks of one batch, from the model's attention and the batch's padding."""
 
     def __init__(
         self, attention: Attention, is_key: Mask | None, positions: Ids, num_keys: int, device: Any
     ) -> None:
-        """is_key: which keys are real, bool [B, N]; None if all are. positions: of each token of
-        the batch in its text, int64 [B or 1, W]. num_keys: N.
+        """is_key: which keys are not padding, bool [B, N]; None if all. positions: each token's
+        position in its text, int64 [B or 1, W]. num_keys: N.
         """
         self._attention, self._positions, self._device = attention, positions, device
         self._key_positions = np.arange(num_keys)
         self._is_key = None if is_key is None else self._on_device(is_key[:, None, None, :])
 
     def all(self) -> Tensor | None:
-        """Return the mask of every token's query, bool [B or 1, 1, W or 1, N]; None sees all."""
+        """Return the mask for all tokens as queries, bool [B or 1, 1, W or 1, N]; None if every key
+        is visible.
+        """
         return self._of(self._positions)
 
     def at(self, columns: Ids) -> Tensor | None:
-        """Return the mask of some queries of each text, bool [B or 1, 1, M or 1, N]; columns: where
-        they stand in the batch, int64 [B, M].
+        """Return the mask for M queries per text, bool [B or 1, 1, M or 1, N]. columns: their
+        columns in the batch, int64 [B, M].
         """
         num_texts, width = len(columns), self._positions.shape[1]
         positions = np.broadcast_to(self._positions, (num_texts, width))
         return self._of(np.take_along_axis(positions, columns, 1))
 
     def _of(self, positions: Ids) -> Tensor | None:
-        # Full attention needs no mask but the padding's.
+        # Bidirectional attention needs no mask beyond the padding's.
         if isinstance(self._attention, Bidirectional):
             return self._is_key
         rows = [self._attention.allows(row, self._key_positions) for row in positions]
@@ -110,14 +112,14 @@ class Masks:
 
 
 def norm_of(norm: Any) -> Callable[[Tensor], Tensor]:
-    """Return an RMS norm as torch's own function, which passes over the states once."""
+    """Return an RMS norm as torch's fused function, which passes over the states once."""
     shape, eps = norm.weight.shape, norm.variance_epsilon
     return partial(rms_norm, normalized_shape=shape, weight=norm.weight, eps=eps)
 
 
 def _rotated(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Return heads [B, N, H, D] with rotary position embeddings; cos and sin: [B or 1, N, D],
-    halves alike.
+    """Return heads [B, N, H, D] with rotary position embeddings applied. cos, sin: [B or 1, N, D],
+    their two halves equal.
     """
     half = heads.shape[-1] // 2
     sin = sin[:, :, None, :half]

@@ -1,4 +1,4 @@
-"""Which rows of texts run together: batches with little padding."""
+"""Groups rows into batches with little padding."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from dataclasses import dataclass
 from dise_core.rows import Row
 
 MAX_KEY_PADDING = 0.5
-"""The share of the keys of a cached batch that padding may take: less splits batches, more makes
-all keys as long as one.
+"""The largest share of a cached batch's keys that may be padding: a smaller one splits batches up,
+a larger one pads short texts' keys to the length of the longest.
 """
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Window(Row):
-    """The part of a row that runs against what is kept of the rest.
+    """The part of a row that runs against the cached keys and values of the rest.
 
-    first: where in the text it begins. num_keys: the length of the text, whose keys it attends to.
+    first: the position where it begins. num_keys: the length of the text, all of which it attends
+    to.
     """
 
     first: int = 0
@@ -26,18 +27,18 @@ class Window(Row):
 
     @property
     def share(self) -> float:
-        """The share of the text's positions that it computes."""
+        """The share of the text's positions that are computed."""
         return len(self.token_ids) / self.num_keys
 
 
 def padded_batches(
     rows: Sequence[Row], max_padding: float, max_tokens: float = math.inf
 ) -> Iterator[list[Row]]:
-    """Yield the rows in batches, longest first, in which at most a share of `max_padding` of the
-    tokens is padding.
+    """Yield the rows in batches, longest first; at most `max_padding` of a batch's tokens are
+    padding.
 
-    A batch of several rows holds at most `max_tokens` tokens, padding counted. Windows are ordered
-    by their texts' length, and at most MAX_KEY_PADDING of the keys that they attend to are padding.
+    A batch of several rows holds at most `max_tokens` tokens, padding included. Windows are ordered
+    by the length of their texts, and at most MAX_KEY_PADDING of a batch's keys are padding.
     """
     batch: list[Row] = []
     filled = _Filled()
@@ -54,8 +55,8 @@ def padded_batches(
 
 @dataclass(frozen=True, slots=True)
 class _Filled:
-    """What a batch holds: sequences, their tokens and keys, and the most of either in one
-    of them.
+    """The size of a batch: its sequences, their tokens and keys, and the most tokens and keys of
+    any one sequence.
     """
 
     sequences: int = 0
@@ -65,7 +66,7 @@ class _Filled:
     most_keys: int = 0
 
     def plus(self, row: Row) -> _Filled:
-        """Return the same with a row more."""
+        """Return the size with one more row."""
         count, num_keys = row.num_sequences, _num_keys(row)
         return _Filled(
             self.sequences + count,
@@ -76,7 +77,7 @@ class _Filled:
         )
 
     def is_within(self, max_padding: float, max_tokens: float) -> bool:
-        """Return whether so much may be one batch."""
+        """Return whether one batch may be that large, and has little enough padding."""
         padded, padded_keys = self.sequences * self.width, self.sequences * self.most_keys
         is_dense = (
             self.tokens >= (1 - max_padding) * padded

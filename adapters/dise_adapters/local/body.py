@@ -1,9 +1,9 @@
-"""The body of a transformers model, its last layer only where someone asks.
+"""The body of a transformers model; its last layer runs only at the positions that are read.
 
-The last layer's queries, its feed-forward block and the final norm are needed at no other position,
-so a Llama-like model of L layers that is asked at few positions does about L - 1 layers of work.
-What the first layer's attention takes in knows its token alone, so it is computed once for each
-distinct one: most tokens of a text that is being written are masks.
+The last layer's attention, its feed-forward block and the final norm are needed at no other
+position, so a Llama-like model of L layers that is read at few positions does about L - 1 layers of
+work. The first layer's queries, keys and values depend on the token alone, so they are computed
+once for each distinct token: most tokens of a canvas are masks.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ class Body(Protocol):
     """A model without its head."""
 
     cache_shape: tuple[int, int, int] | None
-    """Layers, key-value heads and numbers of a head, where a KV cache is possible; else None."""
+    """Layers, key-value heads and head dimension; None if the body cannot use a KV cache."""
 
     max_padding: float
-    """The share of a batch that padding may take."""
+    """The largest share of a batch that may be padding."""
 
     multiple: int
-    """The length of a batch, and that of what it attends to, is padded to a multiple of this."""
+    """Texts, and the keys that they attend to, are padded to a multiple of this length."""
 
     def __call__(
         self, input_ids: Ids, is_real: Mask | None, rows: Ids, cached: CachedPass | None = None
     ) -> Tensor:
-        """Return the hidden states [R, d] of some rows of the flattened batch, ascending int64 [R].
+        """Return the hidden states [R, d] at `rows` of the flattened batch, int64 [R], ascending.
 
-        input_ids: int64 [B, N]. is_real: bool [B, N], False where a text is padded at its end; None
-        if none is. cached: what is cached of this pass, and attended to from earlier ones.
+        input_ids: int64 [B, N]. is_real: bool [B, N], False at padding, which follows a text; None
+        without padding. cached: what to store in the KV cache, and what to read from it.
         """
 
 
 class WholeBody:
-    """Any model of transformers: all of its states, and of them those asked for."""
+    """Any transformers model: computes all hidden states and returns those asked for."""
 
     cache_shape: tuple[int, int, int] | None = None
     max_padding = 0.25
@@ -73,22 +73,22 @@ class WholeBody:
 
 
 class OwnBody:
-    """The computation of Llama, Qwen2 and Qwen3, its last layer only where someone asks, and
-    without padding but in attention.
+    """Our forward pass of Llama, Qwen2 and Qwen3: unpadded except in attention, and the last layer
+    only at the positions that are read.
     """
 
     max_padding = 1 / 3
 
     @staticmethod
     def covers(body: Any) -> bool:
-        """Return whether the computation of `body`, a model without its head, is this one."""
+        """Return whether this class can compute `body`, a transformers model without its head."""
         windows = "sliding_attention" in (getattr(body.config, "layer_types", None) or ())
         is_known = isinstance(body, LlamaModel | Qwen2Model | Qwen3Model)
         return is_known and not windows and body.config._attn_implementation == "sdpa"
 
     def __init__(self, body: Any, attention: Attention) -> None:
-        """Take over the body's weights, layer by layer, so that none is there twice. The body
-        cannot run any more.
+        """Take over the body's weights layer by layer, so that none is in memory twice; the body
+        can then no longer run.
         """
         self._embed, self._rotation = body.embed_tokens, body.rotary_emb
         self._norm, self._attention = norm_of(body.norm), attention
@@ -105,6 +105,7 @@ class OwnBody:
         device, (batch, length) = self._embed.weight.device, input_ids.shape
         unpadded = Unpadded.of(is_real, (batch, length), device)
         asked = _Asked.of(rows, unpadded, device)
+        # Up to its attention the first layer sees tokens alone: compute each distinct one once.
         ids, which = np.unique(input_ids, return_inverse=True)
         distinct, token_of = _on(device, padded_rows(ids, device), which.reshape(batch, length))
         positions = np.arange(length)[None] if cached is None else cached.positions
@@ -136,12 +137,11 @@ class OwnBody:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """The R rows that are read, padded to a number of rows that matmuls like, and as M queries of
-    each text.
+    """The R rows that are read, R padded by padded_rows, also as M queries per text, padded with 0.
 
-    queries: rows of the flattened padded batch, int64 [B, M], padded with 0; columns: the same as
-    columns of the batch, on the host. tokens: which unpadded tokens stand at the R rows; answers:
-    which of the flattened queries they are; both int64 [R].
+    queries: rows of the flattened padded batch, int64 [B, M]. columns: the same as columns of the
+    batch, on the host. tokens: the unpadded index of each of the R rows, int64 [R]. answers: the
+    index of each among the flattened queries, int64 [R].
     """
 
     queries: Tensor
@@ -151,7 +151,7 @@ class _Asked:
 
     @classmethod
     def of(cls, rows: Ids, unpadded: Unpadded, device: torch.device) -> _Asked:
-        """Return the rows as the last layer asks for them."""
+        """Return the indices with which the last layer selects the rows of the padded batch."""
         batch, length = unpadded.shape
         counts = np.bincount(rows // length, minlength=batch)
         is_query = np.arange(counts.max()) < counts[:, None]

@@ -12,7 +12,9 @@ class TransformersBackend(Backend[Checkpoint]):
 
     @classmethod
     def open(cls, checkpoint: Checkpoint, config: EngineConfig) -> Reader:
-        """Return a reader of the checkpoint. Raises ModelError if it cannot be loaded."""
+        """Return a reader of the checkpoint. Raises InputError for a device that cannot be used,
+        ModelError if the checkpoint cannot be loaded.
+        """
         from dise_adapters.local.loading import load_reader
 
         return load_reader(checkpoint, config)

@@ -1,4 +1,4 @@
-"""The KV cache: keys and values from one pass to a later one, one block of memory for all texts."""
+"""The KV cache: keys and values kept from pass to pass, all texts in one block of memory."""
 
 from __future__ import annotations
 
@@ -17,22 +17,21 @@ from dise_core.reading import CacheHint, CacheSlot
 from dise_core.records import Record
 
 GROWTH = 16
-"""Tokens that a new text may grow by in the room that it is given."""
+"""Extra room, in tokens, that a new text gets to grow into."""
 
 
 class KVCache:
-    """Rows for the keys and values of `max_tokens` tokens, allocated at the first use. Rotated
-    keys, [L, 2, T, H, D].
+    """Rotated keys, and values, of `max_tokens` tokens: [L, 2, T, H, D], allocated at first use.
 
-    A new text gets room to grow, so that texts that are written on need not wait for one another. A
-    slot holds its rows until its last reference goes, from whatever thread that is; a text that
-    gets shorter keeps them.
+    A new text gets GROWTH extra rows, so that growing texts do not have to wait for one another. A
+    slot holds its rows until its last reference goes, in whichever thread; a text that gets shorter
+    keeps them.
     """
 
     def __init__(
         self, shape: tuple[int, int, int], max_tokens: int, device: torch.device, dtype: torch.dtype
     ) -> None:
-        """shape: layers, key-value heads, numbers of a head."""
+        """shape: layers, key-value heads, head dimension."""
         layers, heads, size = shape
         self._shape = (layers, 2, max_tokens, heads, size)
         self._options: Record = {"device": device, "dtype": dtype}
@@ -42,15 +41,15 @@ class KVCache:
         self._returned: deque[_Text] = deque()
 
     def missing(self, hint: CacheHint, length: int) -> int:
-        """Return for how many more tokens there must be room to cache a text of that length.
+        """Return how many more tokens of room a text of `length` tokens needs to be cached.
 
         0 for a text that could never be cached.
         """
         return 0 if length > self._shape[2] else self._missing(hint.slot, length)
 
     def holds(self, hint: CacheHint, length: int) -> bool:
-        """Return whether all of a text of that length is cached but the window, for which there is
-        room.
+        """Return whether a text of `length` tokens is cached outside the hint's window; if so, room
+        for its whole length is taken.
         """
         text = self._texts.get(hint.slot)
         if text is None or hint.window is None:
@@ -61,8 +60,8 @@ class KVCache:
         )
 
     def take(self, slot: CacheSlot, length: int) -> bool:
-        """Give the slot room for a text of that length; if there is none return False, and what it
-        held is out of date.
+        """Give the slot room for a text of `length` tokens and return True. Without enough room
+        return False; what the slot held is then no longer valid.
         """
         missing = self._missing(slot, length)
         if length > self._shape[2] or missing > self.num_free:
@@ -71,6 +70,7 @@ class KVCache:
             return False
         if slot not in self._texts:
             self._texts[slot] = _Text(self._free[:0])
+            # The finalizer may run in any thread, so it only appends; num_free collects the rows.
             weakref.finalize(slot, self._returned.append, self._texts[slot])
         text = self._texts[slot]
         text.rows, self._free = (
@@ -86,19 +86,19 @@ class KVCache:
         return min(length + GROWTH, self._shape[2])
 
     def rows(self, slot: CacheSlot) -> Ids:
-        """Return where the slot's tokens are cached, int64 [N]."""
+        """Return the rows of memory that hold the slot's tokens, int64 [N]."""
         text = self._texts[slot]
         return text.rows[: text.length]
 
     @property
     def num_free(self) -> int:
-        """Tokens for which there is room."""
+        """The number of tokens for which there is room."""
         while self._returned:
             self._free = np.concatenate([self._free, self._returned.popleft().rows])
         return len(self._free)
 
     def memory(self) -> Tensor:
-        """Return the memory itself. Raises ModelError if the device has not that much."""
+        """Return the memory, [L, 2, T, H, D]. Raises ModelError if the device has too little."""
         if self._memory is None:
             try:
                 self._memory = torch.zeros(self._shape, **self._options)
@@ -113,7 +113,7 @@ class KVCache:
 
 @dataclass(slots=True, eq=False)
 class _Text:
-    """A text that is cached: its rows, int64 [>= length], and its tokens."""
+    """A cached text: its rows of memory, int64 [>= length], and its length in tokens."""
 
     rows: Ids
     length: int = 0
@@ -121,12 +121,12 @@ class _Text:
 
 @dataclass(slots=True)
 class CachedPass:
-    """One pass over a batch of texts that are cached.
+    """One forward pass that writes to the KV cache, and may read from it.
 
-    positions: of each token of the batch in its text, int64 [B, W], on the host. fresh: which
-    tokens of the flattened batch are cached, int64 [T]; written: at which rows, int64 [T]. read:
-    rows of each text's tokens, [B, N], padded; None where the batch holds the whole texts. is_key:
-    which of these are real, bool [B, N]; None if all are.
+    positions: each token's position in its text, int64 [B, W], on the host. fresh: the tokens of
+    the flattened batch to be cached, int64 [T]; written: the row of memory for each, int64 [T].
+    read: the rows of memory of each text, int64 [B, N], padded; None if the batch holds whole
+    texts. is_key: which of those are not padding, bool [B, N]; None if all.
     """
 
     memory: Tensor
@@ -137,8 +137,8 @@ class CachedPass:
     is_key: Mask | None = None
 
     def update(self, key: Tensor, value: Tensor, layer: int) -> tuple[Tensor, Tensor]:
-        """Cache the batch's keys and values [B, W, H, D]; return those to attend to: the same, or
-        all that are cached, [B, N, H, D].
+        """Cache one layer's keys and values [B, W, H, D]. Return those to attend to: the same, or
+        with `read` those of the whole texts, [B, N, H, D].
         """
         memory = self.memory[layer]
         for index, part in enumerate((key, value)):

@@ -11,7 +11,7 @@ from dise_adapters.local.linear import linear
 
 
 class FeedForward:
-    """down(act(gate(x)) * up(x)), gate and up in one matmul."""
+    """down(act(gate(x)) * up(x)), with gate and up as one matmul."""
 
     def __init__(self, block: Any) -> None:
         """Take over the weights of a block of transformers."""
@@ -20,14 +20,14 @@ class FeedForward:
         self._down = linear(block.down_proj)
 
     def __call__(self, states: Tensor) -> Tensor:
-        """Return [..., d] of states [..., d]."""
+        """Return the block's output [..., d] for states [..., d]."""
         gate, up = self._gate_and_up(states).chunk(2, dim=-1)
         result: Tensor = self._down(self._activation(gate).mul_(up))
         return result
 
 
 class Layer:
-    """One layer's weights."""
+    """One transformer layer, with its norms."""
 
     def __init__(self, layer: Any) -> None:
         """Take over the weights of a layer of transformers."""
@@ -41,6 +41,6 @@ class Layer:
         return self.attention.heads(self._attention_norm(states))
 
     def transform(self, states: Tensor, seen: Tensor) -> Tensor:
-        """Return the layer's output [..., d] from its input and what attention gathered."""
+        """Return the layer's output [..., d]. seen: what attention returned for `states`."""
         states = self.attention.out(seen).add_(states)
         return self._feed_forward(self._feed_forward_norm(states)).add_(states)

@@ -1,9 +1,8 @@
-"""Linear layers joined where they share their input, and on a CPU in oneDNN's own layout of
-weights.
+"""Linear layers, joined if they share their input, and on a CPU with weights packed for oneDNN.
 
-In float32 torch leaves such matmuls to MKL, which on AMD's processors runs at half the speed; and
-a row's result there depends on how many rows there are, here it does not. Source: what
-torch.compile does to weights that it may freeze.
+Unpacked float32 matmuls go to MKL, which runs at half the speed on AMD processors, and whose result
+for a row depends on the number of rows; oneDNN's does not. Source: torch.compile packs the weights
+that it may freeze in the same way.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ import torch
 from torch import Tensor, nn
 
 ROWS = 64
-"""Rows of a matmul for which the layout is chosen; it serves any number."""
+"""The number of rows that the packed layout is chosen for; it works for any number."""
 
 
 class PackedLinear(nn.Module):
-    """x W^T + b with W packed."""
+    """x W^T + b, with W packed for oneDNN."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
@@ -26,7 +25,7 @@ class PackedLinear(nn.Module):
         self._bias = bias
 
     def forward(self, states: Tensor) -> Tensor:
-        """Return [..., out] of states [..., in]."""
+        """Return [..., out] for states [..., in]."""
         result: Tensor = torch.ops.mkldnn._linear_pointwise(
             states, self._weight, self._bias, "none", [], ""
         )
@@ -34,7 +33,7 @@ class PackedLinear(nn.Module):
 
 
 def can_pack(weight: Tensor) -> bool:
-    """Return whether this torch packs such weights."""
+    """Return whether this build of torch can pack such weights on this machine."""
     is_x86 = platform.machine().lower() in ("x86_64", "amd64")
     has_onednn = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
     is_there = has_onednn and hasattr(torch.ops.mkldnn, "_linear_pointwise")
@@ -46,9 +45,7 @@ def can_pack(weight: Tensor) -> bool:
 
 
 def linear(*layers: nn.Linear) -> nn.Module:
-    """Return linear layers that share their input as one, [..., out of the first + out of the
-    second + ...].
-    """
+    """Return linear layers with the same input as one, whose output concatenates theirs."""
     weights, biases = [layer.weight.detach() for layer in layers], [layer.bias for layer in layers]
     weight = weights[0] if len(weights) == 1 else torch.cat(weights)
     bias = None if biases[0] is None else torch.cat([each.detach() for each in biases])

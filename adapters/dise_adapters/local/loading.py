@@ -1,6 +1,4 @@
-"""Loads weights into transformers' own models, and refuses checkpoints that do not fit them
-exactly.
-"""
+"""Loads weights into transformers' own models; refuses checkpoints that do not fit exactly."""
 
 from __future__ import annotations
 
@@ -30,14 +28,14 @@ if TYPE_CHECKING:
     from dise_adapters.families.family import Checkpoint
 
 PROBE = (0, 1, 2, 3)
-"""Token ids on which the two ways to a model's logits are compared."""
+"""Token ids on which body-then-head logits are compared with the whole model's."""
 
 
 def load_reader(checkpoint: Checkpoint, config: EngineConfig) -> TransformerReader:
     """Return a reader of a checkpoint's safetensors, or of its GGUF file.
 
-    Raises CheckpointError for missing, extra or misshapen weights, InputError for a device or dtype
-    that this machine lacks, ModelError otherwise.
+    Raises CheckpointError for missing, extra or misshapen weights, InputError for a device that
+    cannot be used, ModelError if loading fails otherwise.
     """
     device = choose_device(config.device)
     dtype = choose_dtype(config.dtype, device)
@@ -64,7 +62,7 @@ def load_reader(checkpoint: Checkpoint, config: EngineConfig) -> TransformerRead
 
 
 def _options(checkpoint: Checkpoint) -> Record:
-    """Return what transformers needs to know beside the folder."""
+    """Return the checkpoint's own arguments for from_pretrained."""
     family, options = checkpoint.family, {}
     if checkpoint.settings is not None:
         config_class = getattr(transformers, family.model_class).config_class
@@ -80,11 +78,10 @@ def _options(checkpoint: Checkpoint) -> Record:
 def _reader(
     model: Any, device: torch.device, family: Family, max_cache_tokens: int
 ) -> TransformerReader:
-    """Return a reader that applies the model's head only where someone asks, if that is all there
-    is to its logits.
+    """Return a reader that applies the head only at the positions read, if the logits are just the
+    head's output.
 
-    Some models scale or cap their logits after the head: those are read through their whole forward
-    pass.
+    Models that scale or cap their logits after the head are read through their whole forward pass.
     """
     if device.type == "cpu":
         THREADS.fit(model.num_parameters())
@@ -145,7 +142,7 @@ def _refuse_misfits(folder: Path, report: Mapping[str, Iterable[Any]]) -> None:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep transformers' own report of the weights off the screen: ours says it in one line."""
+    """Silence transformers' own report on the weights: our errors say it in one line."""
     log: Any = transformers_logging
     level = log.get_verbosity()
     log.set_verbosity(logging.CRITICAL)

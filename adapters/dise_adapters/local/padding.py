@@ -1,4 +1,4 @@
-"""The three paddings: texts of a batch, rows of a matmul, and keys of attention on a CPU."""
+"""The three kinds of padding: texts in a batch, rows of a matmul, and keys of CPU attention."""
 
 from __future__ import annotations
 
@@ -10,19 +10,17 @@ import torch
 from dise_core.arrays import Ids, Mask
 
 CPU_MULTIPLE = 8
-"""Attention on a CPU is made of matmuls so small that those with 61 keys take longer than those
-with 64.
-"""
+"""CPU attention consists of such small matmuls that 61 keys take longer than 64."""
 
 FEW_ROWS, STEP, LONG_STEP = 256, 16, 64
-"""Up to FEW_ROWS the rows of a matmul are a multiple of STEP, above of LONG_STEP."""
+"""A matmul's rows are padded to a multiple of STEP, and above FEW_ROWS of LONG_STEP."""
 
 
 def padded_texts(rows: Sequence[Ids], multiple: int = 1) -> tuple[Ids, Mask | None]:
-    """Return rows of ids as one array, int64 [B, N], padded with 0, and which of them are real,
-    bool [B, N]; None if all are.
+    """Return rows of ids as int64 [B, N], padded with 0, and which are not padding, bool [B, N];
+    None if all.
 
-    N: the least multiple of `multiple` that holds them.
+    N is the least multiple of `multiple` that holds the longest row.
     """
     width = -(-max(map(len, rows)) // multiple) * multiple
     ids, is_real = np.zeros((len(rows), width), np.int64), np.zeros((len(rows), width), np.bool_)
@@ -32,10 +30,10 @@ def padded_texts(rows: Sequence[Ids], multiple: int = 1) -> tuple[Ids, Mask | No
 
 
 def padded_rows(indices: Ids, device: torch.device) -> Ids:
-    """Return indices int64 [R], on a CPU with zeros behind them up to one of few numbers of rows.
+    """Return indices int64 [R], on a CPU padded with zeros so that few different R occur.
 
-    oneDNN compiles a matmul anew for each number of rows that it meets, and keeps it: that costs
-    time, and memory without end.
+    oneDNN compiles a kernel for each new number of rows and keeps it: compiling takes time, and the
+    kernels pile up in memory.
     """
     if device.type != "cpu":
         return indices
@@ -44,5 +42,5 @@ def padded_rows(indices: Ids, device: torch.device) -> Ids:
 
 
 def key_multiple(device: torch.device) -> int:
-    """Return the multiple that the lengths of texts, and of what they attend to, are padded to."""
+    """Return the multiple to which texts, and the keys that they attend to, are padded."""
     return CPU_MULTIPLE if device.type == "cpu" else 1

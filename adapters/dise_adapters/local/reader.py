@@ -1,5 +1,5 @@
-"""How a transformers model answers Reads: few padded batches, and the LM head only where someone
-asks.
+"""How a transformers model answers Reads: in few batches with little padding, and with the LM head
+only at the positions that are read.
 """
 
 from __future__ import annotations
@@ -31,22 +31,23 @@ from dise_core.reading import Read, Reading
 from dise_core.rows import Row, distinct_rows
 
 CPU_TOKENS = 2048
-"""Tokens of a batch on a CPU: its matmuls are at full speed by then, and what they make
-still fits the cache.
+"""The most tokens in a batch on a CPU: enough for matmuls at full speed, few enough for their
+outputs to fit the CPU's cache.
 """
 
 MAX_LOGITS = 2**25
-"""Logits that exist at one time, 128 MiB in float32; on a CPU an eighth of them, which stay in the
-cache.
+"""The most logits in memory at one time, 128 MiB in float32; on a CPU an eighth of that, which fits
+its cache.
 """
 
 
 class TransformerReader:
-    """Runs a transformers model. Between calls it caches nothing but what a read's hint allows.
+    """Answers Reads with a transformers model. Between calls it keeps only what a Read's CacheHint
+    permits.
 
-    body: the model without its head; head: maps its hidden states [R, d] to logits [R, vocab_size].
-    answers_for: which position a row of the states answers for. answers_first: whether position 0
-    has an answer. room: the KV cache; None for a model without one.
+    body: the model without its head. head: maps hidden states [R, d] to logits [R, vocab_size].
+    answers_for: which position a row of logits predicts. answers_first: whether position 0 has an
+    answer. room: the KV cache; None for a model without one.
     """
 
     def __init__(
@@ -69,10 +70,11 @@ class TransformerReader:
 
     @torch.inference_mode()
     def read(self, reads: Sequence[Read]) -> list[Reading]:
-        """Answer the reads in their order. Reads of one text share its row; rows of like length
-        share a batch.
+        """Return the answers in the order of the reads. Reads of one text share a row; rows of
+        similar length share a batch.
 
-        Out of memory, a batch is halved until it fits. Raises ModelError if one row alone does not.
+        A batch that runs out of memory is halved until it fits. Raises ModelError if a single row
+        does not fit, InputError for position 0 of an auto-regressive model.
         """
         if not self._answers_first and any((read.positions == 0).any() for read in reads):
             raise InputError(
@@ -83,6 +85,7 @@ class TransformerReader:
         readings: dict[int, Reading] = {}
         rows = [self._run(row) for row in distinct_rows(reads) if _num_positions(row, reads)]
         max_tokens = CPU_TOKENS if self._device.type == "cpu" else math.inf
+        # Windows attend to cached keys, whole rows to their own: a batch holds one kind only.
         for kind in (False, True):
             some = [row for row in rows if isinstance(row, Window) == kind]
             for batch in padded_batches(some, self._body.max_padding, max_tokens):
@@ -90,7 +93,7 @@ class TransformerReader:
         return [readings.get(index) or Reading.of_nothing() for index in range(len(reads))]
 
     def _run(self, row: Row) -> Row:
-        """Return what of the row must run: all of it, or its window where the rest is cached."""
+        """Return the part of the row to run: all of it, or its window if the rest is cached."""
         hint = row.cache
         length = len(row.token_ids)
         if hint is None or hint.window is None or self.room is None:
@@ -98,6 +101,7 @@ class TransformerReader:
         if not self.room.holds(hint, length):
             return row
         start, stop = hint.window
+        # Where row i - 1 answers for position i, the window must include one position more.
         first = start if self._answers_for == "own" else max(0, start - 1)
         ids = row.token_ids[first:stop]
         return Window(ids, row.predictor, None, row.reads, hint, first, length)
@@ -142,10 +146,10 @@ class TransformerReader:
     def _questions(
         self, asked: Sequence[Read], starts: Sequence[tuple[int, int]]
     ) -> tuple[Ids, list[tuple[ReadoutGroup, Tensor, Tensor]]]:
-        """Return which rows of the flattened batch are read, ascending int64 [R], and each group of
-        reads with the rows, among these, that answer it and their scales of guidance.
+        """Return the rows of the flattened batch that are read, int64 [R], ascending, and for each
+        group of reads: the group, the indices into those rows that answer it, and guidance scales.
 
-        They go to the device before the pass, which is then not waited for.
+        All go to the device before the forward pass, so that no copy has to wait for it.
         """
         groups = group_reads(asked)
         where = [self._rows([(asked[i], starts[i]) for i in group.indices]) for group in groups]
@@ -161,8 +165,8 @@ class TransformerReader:
     def _cached(
         self, batch: list[Row], shape: tuple[int, ...], is_real: Mask | None
     ) -> CachedPass | None:
-        """Return what of the batch is cached, and read of what was; None if nothing is. shape: of
-        the padded batch; is_real: bool [B, W], None if all of it is.
+        """Return what the batch writes to the KV cache and reads from it; None if nothing. shape:
+        [B, W] of the padded batch. is_real: bool [B, W], False at padding; None without padding.
         """
         if self.room is None or not any(row.cache for row in batch):
             return None
@@ -178,6 +182,7 @@ class TransformerReader:
         if not spans:
             return None
         written = np.concatenate([rows[first : first + count] for rows, first, count in spans])
+        # Rows that found no room share the batch, but are not cached.
         has_slot = np.array([slot is not None for slot in slots])[:, None]
         fresh = np.flatnonzero(np.broadcast_to(has_slot, shape) if is_real is None
                                else has_slot & is_real)  # fmt: skip
@@ -190,17 +195,17 @@ class TransformerReader:
         return CachedPass(self.room.memory(), positions, tokens, put, read, is_key)
 
     def _is_cached(self, row: Row) -> bool:
-        """Return whether there is room to cache a row; a window's text is cached already."""
+        """Return whether the row is cached: a window always, a whole row if there is room."""
         if row.cache is None or self.room is None:
             return False
         return isinstance(row, Window) or self.room.take(row.cache.slot, len(row.token_ids))
 
     def _rows(self, asked: Sequence[tuple[Read, tuple[int, int]]]) -> tuple[Ids, LogProbs]:
         """Return the rows of the flattened batch that answer the reads, int64 [1, R], and their
-        scales [R].
+        guidance scales, float32 [R].
 
-        Where a read is guided there are two lines, [2, R]: the second is that of the unconditional
-        text. For reads without guidance it repeats the first and the scale is 0.
+        If any read is guided the shape is [2, R], with the rows of the unconditional texts second;
+        a read without guidance then repeats its rows, with scale 0.
         """
         rows, twins, scales = [], [], []
         for read, (start, twin) in asked:
@@ -213,7 +218,7 @@ class TransformerReader:
         return np.stack([np.concatenate(line) for line in lines]), np.concatenate(scales)
 
     def _answering(self, positions: Ids) -> Ids:
-        """Return the rows that answer the positions, int64 [M]."""
+        """Return the rows of a text whose logits answer for the positions, int64 [M]."""
         return positions if self._answers_for == "own" else np.maximum(positions - 1, 0)
 
     def _answers(
@@ -236,12 +241,12 @@ class TransformerReader:
 
 
 def rows_at_once(vocab_size: int, device: torch.device) -> int:
-    """Return how many rows of logits may exist at one time."""
+    """Return how many rows of logits fit MAX_LOGITS, at least 1."""
     return max(1, (MAX_LOGITS // 8 if device.type == "cpu" else MAX_LOGITS) // vocab_size)
 
 
 def _first(row: Row) -> int:
-    """Return where in its text the row's sequence begins."""
+    """Return the position in the text at which the row begins."""
     return row.first if isinstance(row, Window) else 0
 
 
@@ -250,8 +255,8 @@ def _sequences(row: Row) -> list[Ids]:
 
 
 def _starts(batch: list[Row], width: int) -> dict[int, tuple[int, int]]:
-    """Return, for each read, where its text and its unconditional text start in the flattened
-    states [B * width, d].
+    """Return for each read where position 0 of its text, and of its unconditional text, would be in
+    the flattened states [B * width, d]. Without guidance the two are the same.
     """
     starts: dict[int, tuple[int, int]] = {}
     line = 0

@@ -1,5 +1,5 @@
-"""The readouts on torch tensors: [R, V] logits in, a few numbers a row out. No step needs float64
-over the vocabulary.
+"""The readouts on torch tensors: from logits [R, V] to a few numbers per row, without float64 over
+the vocabulary.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from dise_core.reading import (
 )
 
 LEAST_TEMPERATURE = 1e-6
-"""Any lower one draws as this does: the likeliest token."""
+"""The least temperature that is divided by; with it the likeliest token is drawn."""
 
 Recipe = tuple[object, ...]
-"""What rows must share to be computed together: the readout without what differs from row to row.
+"""What reads must have in common to be computed together: the readout without its per-row values.
 """
 
 
 @dataclass(slots=True)
 class RowAnswers:
-    """The answers to R rows of logits: token_ids [R] or [R, k], logprobs alike, confidences [R] or
-    empty.
+    """The answers for R rows of logits: token_ids and logprobs, both [R] or [R, k], and confidences
+    [R] or empty.
 
-    A probability travels as its log-odds: near 1 float32 tells those apart, where all probabilities
-    would be 1.
+    A confidence that is a probability is held as log-odds: near 1 all probabilities would round to
+    1 in float32.
     """
 
     token_ids: Tensor
@@ -48,11 +48,10 @@ class RowAnswers:
 
 @dataclass(slots=True)
 class ReadoutGroup:
-    """Reads that are computed together. `per_row`: targets or uniform numbers, one a row, or None;
-    on the host at first.
+    """Reads that are computed together. `indices`: of the reads. `per_row`: one target or uniform
+    number per row, or None; on the host at first.
 
-    `inverse`: which of the rows answers each position of the reads, in their order; None where each
-    has a row of its own.
+    `inverse`: the row that answers each position of the reads, in order; None if each has its own.
     """
 
     readout: object
@@ -62,10 +61,10 @@ class ReadoutGroup:
     inverse: Ids | None = None
 
     def without_repeats(self, where: Ids) -> tuple[ReadoutGroup, Ids]:
-        """Return the group with one row for each target at each row of the states, and which rows
-        stay. where: the rows of the states, int64 [num_rows].
+        """Return the group with each (row of the states, target) pair once, and the indices of the
+        rows that are kept. where: the row of the states for each row, int64 [num_rows].
 
-        A score and the report on its tokens ask for the same.
+        A score and the report on its tokens often ask for the same pairs.
         """
         if not isinstance(self.readout, TokenLogProbs) or self.per_row is None:
             return self, np.arange(self.num_rows)
@@ -77,12 +76,12 @@ class ReadoutGroup:
         ), stays
 
     def to(self, device: torch.device) -> ReadoutGroup:
-        """Return the group where its logits will be."""
+        """Return the group with `per_row` on the device."""
         return self if self.per_row is None else replace(self, per_row=self.per_row.to(device))
 
 
 def group_reads(reads: Sequence[Read]) -> list[ReadoutGroup]:
-    """Return the reads in groups of one recipe; in each, rows follow the order of `indices`."""
+    """Return the reads in groups of one recipe each; a group's rows follow its `indices`."""
     groups: dict[Recipe, list[int]] = {}
     for index, read in enumerate(reads):
         groups.setdefault(_recipe(read), []).append(index)
@@ -90,10 +89,8 @@ def group_reads(reads: Sequence[Read]) -> list[ReadoutGroup]:
 
 
 def answer_rows(logits: Tensor, group: ReadoutGroup, rows: slice) -> RowAnswers:
-    """Return what the group's readout makes of logits [R, V], float32; `rows`: which of the group's
-    rows they are.
-
-    The logits are used up.
+    """Return the group's answers for float32 logits [R, V], which may be overwritten. rows: the
+    slice of the group's rows that they are.
     """
     match group.readout:
         case TokenLogProbs():
@@ -117,7 +114,7 @@ def answer_rows(logits: Tensor, group: ReadoutGroup, rows: slice) -> RowAnswers:
 def split_answers(
     group: ReadoutGroup, answers: Iterable[RowAnswers], reads: Sequence[Read]
 ) -> Iterator[tuple[int, Reading]]:
-    """Yield each read of the group by its index, with its Reading."""
+    """Yield the index and the Reading of each read in the group."""
     joined = _joined(answers, group.num_rows)
     token_ids, logprobs = joined.token_ids.cpu().numpy(), joined.logprobs.float().cpu().numpy()
     confidences = joined.confidences.cpu().numpy().astype(np.float64)
@@ -133,10 +130,10 @@ def split_answers(
 
 
 def _joined(answers: Iterable[RowAnswers], num_rows: int) -> RowAnswers:
-    """Return the answers as one.
+    """Return the chunks' answers as one.
 
-    Their memory is taken once: a little kept from each chunk would lie where the next one's logits
-    could have gone.
+    Memory for all is allocated at once: small tensors kept from each chunk would fragment the
+    memory that the next chunk's logits need.
     """
     nothing = torch.zeros(0)
     joined, start = RowAnswers(nothing.long(), nothing, nothing), 0
@@ -176,6 +173,7 @@ def _candidates(logits: Tensor, readout: Candidates, uniforms: Tensor | None) ->
     work[:, forbidden] = logits[:, forbidden]
     others = _log_normalizer(work.scatter_(-1, token_ids[:, None], -torch.inf))
     normalizer = torch.logaddexp(chosen, others)
+    # The difference is the candidate's log-odds, precise where its probability rounds to 1.
     if confidences is None and readout.confidence == "probability":
         confidences = (chosen - others)[:, 0]
     elif confidences is None:
@@ -184,8 +182,8 @@ def _candidates(logits: Tensor, readout: Candidates, uniforms: Tensor | None) ->
 
 
 def _confidences(logits: Tensor, token_ids: Tensor, readout: Candidates) -> Tensor:
-    """Return how sure softmax(logits) is of each candidate, [R], once the unranked ids are left out
-    of it.
+    """Return the confidence in each candidate, [R], under softmax(logits) without the unranked ids;
+    as log-odds if it is a probability.
     """
     unranked = _ids(readout.unranked, logits.device)
     ranked = logits.index_fill(-1, unranked, -torch.inf)
@@ -200,12 +198,12 @@ def _confidences(logits: Tensor, token_ids: Tensor, readout: Candidates) -> Tens
 
 @lru_cache
 def _ids(token_ids: tuple[int, ...], device: torch.device) -> Tensor:
-    """Return token ids on the device: they are the same at every step."""
+    """Return token ids as a tensor on the device, cached: they are the same at every step."""
     return torch.tensor(token_ids, dtype=torch.int64, device=device)
 
 
 def _spread(logprobs: Tensor, kind: Confidence) -> Tensor:
-    """Return how far a distribution is from even, [R]."""
+    """Return the margin or the negative entropy of each row's distribution, [R]."""
     if kind == "margin":
         first, second = torch.topk(logprobs, 2).values.exp().unbind(-1)
         return first - second
@@ -213,21 +211,22 @@ def _spread(logprobs: Tensor, kind: Confidence) -> Tensor:
 
 
 def _filtered(allowed: Tensor, readout: Candidates) -> Tensor:
-    """Return the logits that candidates are drawn from, up to a constant: tempered, all but the
-    likely ones -inf.
+    """Return the logits that candidates are drawn from, up to a constant: tempered, and -inf for
+    tokens that top-k or top-p drop.
     """
     temperature = max(readout.temperature, LEAST_TEMPERATURE) if readout.temperature > 0 else 1.0
     return _keep_likely((allowed - allowed.amax(-1, keepdim=True)) / temperature, readout)
 
 
 def _draw(drawn_from: Tensor, uniforms: Tensor) -> Tensor:
-    """Return the token at which the cumulative distribution of each row passes its uniform number,
-    int64 [R].
+    """Return the token at which each row's cumulative distribution passes its uniform number, int64
+    [R].
 
-    Where logits are NaN it is some token, whose log-probability is NaN.
+    For NaN logits it is an arbitrary token, whose log-probability is NaN.
     """
     cumulative = torch.softmax(drawn_from, dim=-1).cumsum(-1)
     total = cumulative[:, -1:]
+    # A target that rounds up to the total would lie past every token.
     targets = torch.minimum(
         uniforms[:, None].to(total.dtype) * total, torch.nextafter(total, torch.zeros_like(total))
     )
@@ -238,7 +237,7 @@ def _draw(drawn_from: Tensor, uniforms: Tensor) -> Tensor:
 
 def _keep_likely(logits: Tensor, readout: Candidates) -> Tensor:
     """Return the logits with all but the top k, and then all but the top p, set to -inf; the
-    likeliest always stays.
+    likeliest token is always kept.
     """
     if 0 < readout.top_k < logits.shape[-1]:
         kth = torch.topk(logits, readout.top_k).values[:, -1:]

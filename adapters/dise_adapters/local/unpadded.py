@@ -1,4 +1,4 @@
-"""A batch of texts of unequal length without its padding, which attention alone needs."""
+"""A batch of texts of unequal length without its padding, which only attention needs."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from dise_adapters.local.padding import padded_rows
 from dise_core.arrays import Ids, Mask
 
 LEAST_PADDING = 0.1
-"""The share of a batch from which on its padding costs more than leaving it out, layer by layer."""
+"""The share of padding in a batch from which removing it, layer by layer, is cheaper than computing
+it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Unpadded:
-    """Where the tokens of B padded texts [B, N] lie when they stand one after the other, [T].
+    """Index maps between a padded batch [B, N] and its T tokens without padding.
 
-    rows: of each token in the flattened padded batch, int64 [T], padded to a number of rows that
-    matmuls like; None where T is B * N. tokens: which of them each row shows, int64 [B * N],
-    padding the first; None where padding stays. On the device, and on the host as `index`.
+    rows: the row of each token in the flattened padded batch, int64 [T], T padded by padded_rows;
+    None if T is B * N. tokens: the token at each of those rows, int64 [B * N], 0 at padding; None
+    if the padding is kept. Both are on the device; `index` is `tokens` on the host.
     """
 
     shape: tuple[int, int]
@@ -32,7 +34,7 @@ class Unpadded:
 
     @classmethod
     def of(cls, is_real: Mask | None, shape: tuple[int, int], device: torch.device) -> Unpadded:
-        """Return the form of a batch; is_real: bool [B, N], None where no text is padded."""
+        """Return the maps of a batch. is_real: bool [B, N], False at padding; None if none is."""
         size = math.prod(shape)
         if is_real is None or is_real.mean() > 1 - LEAST_PADDING:
             rows = padded_rows(np.arange(size), device)
@@ -45,12 +47,12 @@ class Unpadded:
         return cls(shape, packed, tokens, index)
 
     def packed(self, padded: Tensor) -> Tensor:
-        """Return [T, ...] of [B, N, ...]."""
+        """Return the unpadded tokens [T, ...] of a padded batch [B, N, ...]."""
         flat = padded.flatten(0, 1)
         return flat if self.rows is None else flat.index_select(0, self.rows)
 
     def padded(self, packed: Tensor) -> Tensor:
-        """Return [B, N, ...] of [T, ...]; what stands where nothing is real, is finite."""
+        """Return the padded batch [B, N, ...] of unpadded tokens [T, ...]; padding is finite."""
         if self.tokens is None:
             flat = packed[: math.prod(self.shape)]
         else:
@@ -58,5 +60,5 @@ class Unpadded:
         return flat.view(*self.shape, *flat.shape[1:])
 
     def which(self, rows: Ids) -> Ids:
-        """Return the tokens that stand at rows of the flattened padded batch that are real."""
+        """Return the unpadded index of each row, int64 [R], none of which may be padding."""
         return rows if self.index is None else self.index[rows]

@@ -1,3 +1,3 @@
-"""vLLM as the engine: LLaDA and Dream as pooling models whose pooler answers Reads, in process and
-over HTTP.
+"""vLLM as an engine: diffusion models run as pooling models whose pooler answers Reads, in process
+or over HTTP.
 """

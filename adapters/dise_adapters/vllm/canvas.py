@@ -1,14 +1,14 @@
 """Block-diffusion models that vLLM itself runs (DiffusionGemma): DiSE of a finished text through
-read-only seeded canvases.
+read-only canvases that are seeded with it.
 
-Name the server as canvas+http://127.0.0.1:8000. Started with `vllm serve MODEL --max-logprobs 128`.
-Not yet run on a GPU.
+Give the model as canvas+http://127.0.0.1:8000 for a server started with `vllm serve MODEL
+--max-logprobs 128`. Not yet run on a GPU.
 
-Such a model reads what stands before a canvas once, causally, and the canvas in both directions. A
-Read is answered in canvases that begin at the first position asked: each is one request with the
-canvas seeded with the text's own tokens, one denoising step, nothing committed. Its
-log-probabilities are DiSE's, at every position of the canvas. Reads that need the same canvas share
-its request, as a score does and the report on its tokens.
+Such a model attends causally to the text before a canvas, and in both directions within it. A Read
+is answered by consecutive canvases, the first of which begins at the first position asked. Each is
+one request: the canvas is seeded with the text's own tokens, one denoising step runs, and nothing
+is committed. Its log-probabilities at every position are those that DiSE needs. Reads that need the
+same canvas share its request, as a score and the report on its tokens do.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ if TYPE_CHECKING:
 SCHEME = "canvas+"
 
 MAX_IDS = 127
-"""Distinct tokens in one request: vLLM takes 128, and the last is cut off where the likeliest token
-is none of them.
+"""The most distinct tokens in one request: vLLM accepts 128, but drops the last if the likeliest
+token is not among them.
 """
 
 BYTES_PER_ENTRY = 2**9
 """A token's entry in an answer: numbers and its text."""
 
 IN_FLIGHT = 32
-"""Requests on their way at one time."""
+"""The most requests in flight at one time."""
 
 
 class _TextConfig(BaseModel):
@@ -89,11 +89,11 @@ class _CanvasConfig(BaseModel):
 
 @dataclass(slots=True)
 class Canvas:
-    """One canvas and who asks about it.
+    """One canvas and the reads that it answers.
 
-    token_ids: the text up to the canvas's end, int64; start: where the canvas begins. wanted: the
-    tokens whose log-probabilities are asked. asked: reads by their index, and which of the
-    positions of each the canvas holds.
+    token_ids: the text up to the canvas's end, int64. start: the canvas's first position. wanted:
+    the tokens whose log-probabilities are asked for. asked: the index of each read, with the
+    indices of those of its positions that the canvas holds.
     """
 
     token_ids: Ids
@@ -103,19 +103,17 @@ class Canvas:
 
 
 class VllmCanvasPredictor(MaskPredictor):
-    """A block-diffusion model on a vLLM server. It scores finished texts; its server writes by
-    itself.
-    """
+    """A block-diffusion model on a vLLM server, for scoring finished texts only."""
 
     @classmethod
     def claims(cls, model: str, revision: str | None = None) -> bool:  # noqa: ARG003
-        """Return whether `model` is canvas+ and an address."""
+        """Return whether `model` is canvas+ followed by an address."""
         return model.startswith((f"{SCHEME}http://", f"{SCHEME}https://"))
 
     @classmethod
     def load(cls, model: str, config: EngineConfig) -> Self:
-        """Ask the server what it runs, and read that model's tokenizer. Raises ModelError if it
-        cannot be reached.
+        """Ask the server which model it runs, and load that model's tokenizer. Raises ModelError if
+        the server cannot be reached, CheckpointError if it does not run a block-diffusion model.
         """
         from dise_adapters.vllm.http import Connection
 
@@ -156,8 +154,8 @@ class VllmCanvasPredictor(MaskPredictor):
         self._served = served.id
 
     def read(self, reads: Sequence[Read]) -> Sequence[Reading]:
-        """Answer the reads in their order, each canvas one request. Raises InputError for anything
-        but TokenLogProbs.
+        """Return the answers in the order of the reads. Raises InputError for guidance, position 0
+        or any readout but TokenLogProbs.
         """
         for read in reads:
             _check(read)
@@ -178,7 +176,7 @@ class VllmCanvasPredictor(MaskPredictor):
         return [Reading(_targets(read), each) for read, each in zip(reads, logprobs, strict=True)]
 
     def _canvases(self, reads: Sequence[Read]) -> list[Canvas]:
-        """Return the canvases that answer the reads, each once, in the order of first use."""
+        """Return the canvases that answer the reads, each once, in order of first use."""
         canvases: dict[tuple[bytes, int], Canvas] = {}
         for index, read in enumerate(reads):
             for start, rows in self._parts(read.positions):
@@ -189,7 +187,7 @@ class VllmCanvasPredictor(MaskPredictor):
         return list(canvases.values())
 
     def _parts(self, positions: Ids) -> Iterator[tuple[int, Ids]]:
-        """Yield where each canvas starts, and which of the positions it holds."""
+        """Yield each canvas's start, and the indices of the positions that it holds."""
         if len(positions) == 0:
             return
         first = int(positions.min())
@@ -198,7 +196,7 @@ class VllmCanvasPredictor(MaskPredictor):
             yield first + int(canvas) * self._canvas_length, np.flatnonzero(number == canvas)
 
     def _logprobs(self, canvas: Canvas) -> list[dict[int, float]]:
-        """Return, for each position of the canvas, the log-probabilities of the wanted tokens."""
+        """Return the log-probabilities of the wanted tokens at each position of the canvas."""
         before, seed = np.split(canvas.token_ids, [canvas.start])
         found: list[dict[int, float]] = [{} for _ in seed]
         wanted = sorted(canvas.wanted)

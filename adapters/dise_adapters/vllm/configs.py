@@ -1,7 +1,7 @@
-"""The families' config.json as configurations of transformers, so that vLLM reads them without
-remote code.
+"""Configuration classes of transformers for the families' config.json, so that vLLM needs no remote
+code.
 
-One class for each model_type, under its own name in this module: vLLM's processes find it there.
+Each model_type has a class under its own name in this module, where vLLM's processes import it.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from dise_adapters.vllm.families import runnable
 
 
 def config_class(family: Family, model_type: str) -> type[PretrainedConfig]:
-    """Return a configuration made of the fields of the family's config.json. It raises
-    CheckpointError for variants that are not covered.
+    """Return the configuration class that translates the family's config.json. Its instances raise
+    CheckpointError for unsupported variants.
     """
     base = getattr(transformers, family.model_class).config_class
 
     def translated(self: Any, **fields: Any) -> None:
-        # transformers makes one without fields too, for its own comparison.
+        # transformers also creates one without fields, to compare with.
         settings = family.settings(fields, "the model") if fields else {}
         base.__init__(self, **{**fields, **(settings or {})})
 
@@ -36,6 +36,6 @@ CONFIGS = {
     for family in runnable()
     for model_type in family.model_types
 }
-"""By their model_type."""
+"""The configuration classes by model_type."""
 
 globals().update({each.__name__: each for each in CONFIGS.values()})

@@ -1,7 +1,7 @@
-"""Norms and activations for a CPU on which vLLM does not compile the model.
+"""Norms and activations for a model that vLLM runs uncompiled on a CPU.
 
-vLLM leaves both to its compiler there: uncompiled they are several passes over memory that is taken
-anew each time, and took a fifth of a small model's time.
+vLLM relies on its compiler to fuse them: uncompiled, each makes several passes over newly allocated
+memory, and together they took a fifth of a small model's time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from vllm.model_executor.layers.layernorm import RMSNorm
 
 
 class OnePassNorm(nn.Module):
-    """vLLM's RMSNorm by the kernel that vLLM has for CPUs."""
+    """vLLM's RMSNorm, computed by vLLM's own kernel for CPUs."""
 
     def __init__(self, norm: RMSNorm) -> None:
         """Take over the weight of `norm`."""
@@ -26,11 +26,11 @@ class OnePassNorm(nn.Module):
     def forward(
         self, states: Tensor, residual: Tensor | None = None
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """Return the states [T, d] normalized; with a residual [T, d] that of their sum, and the
+        """Return states [T, d] normalized; with a residual [T, d], their sum normalized, and the
         sum, both in place.
         """
         if residual is None:
-            # The kernel reads rows one after the other; the heads of Qwen3 are views with gaps.
+            # The kernel expects contiguous rows, and Qwen3's heads are strided views.
             states = states.contiguous()
             result = torch.empty_like(states)
             torch.ops._C.rms_norm(result, states, self.weight, self._eps)
@@ -40,17 +40,17 @@ class OnePassNorm(nn.Module):
 
 
 class SiluTimesUp(nn.Module):
-    """vLLM's SiluAndMul with one result in memory, not two."""
+    """vLLM's SiluAndMul with one temporary in memory instead of two."""
 
     def forward(self, states: Tensor) -> Tensor:
-        """Return silu(gate) * up, [T, f], of gate and up side by side, [T, 2 f]."""
+        """Return silu(gate) * up, [T, f], for states [T, 2 f] that hold gate, then up."""
         gate, up = states.chunk(2, dim=-1)
         return silu(gate).mul_(up)
 
 
 def spare_memory(model: nn.Module, config: VllmConfig) -> None:
-    """Put these layers in place of vLLM's, before the weights are loaded, where the model runs on a
-    CPU as it is.
+    """Replace vLLM's layers by these if the model runs uncompiled on a CPU; to be called before the
+    weights are loaded.
     """
     if config.device_config.device_type != "cpu" or not config.model_config.enforce_eager:
         return

@@ -1,7 +1,7 @@
-"""The entry point of the group vllm.endpoint_plugins: POST /v1/dise/read on a stock vLLM server.
+"""The entry point in the group vllm.endpoint_plugins: POST /v1/dise/read on a stock vLLM server.
 
-Every bound is checked here, in front: a bad position or token id that reached the engine would end
-it for everybody.
+All bounds are checked here: a bad position or token id that reached the engine would stop it for
+every client.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from dise_core.params import input_error
 from dise_core.records import Fields, Record
 
 MAX_ROWS = 1024
-"""Texts in one request."""
+"""The most texts in one request."""
 
 MAX_BODY_BYTES = 64 * 2**20
 
 
 class RowBody(BaseModel):
-    """One text and what is asked of it."""
+    """One text and the Reads of it."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -69,13 +69,13 @@ class DiseEndpoint:
                 return _refusal(404 if error.parameter == "model" else 400, str(error))
 
     async def init_state(self, engine_client: Any, state: Any, args: Namespace) -> None:
-        """Keep the engine's client for the route."""
+        """Store the engine's client for the route."""
         names = args.served_model_name or [args.model]
         state.dise = ReadService(engine_client, [names] if isinstance(names, str) else list(names))
 
 
 class ReadService:
-    """Checks requests and puts their texts to the engine, all at once."""
+    """Checks a request and submits all its texts to the engine at once."""
 
     def __init__(self, engine_client: Any, names: list[str]) -> None:
         config = engine_client.model_config
@@ -85,8 +85,8 @@ class ReadService:
         self._max_length = int(config.max_model_len)
 
     async def body_of(self, request: Request) -> ReadBody:
-        """Return the request's body. Raises InputError if it is too large, ValidationError if it is
-        none.
+        """Return the checked body. Raises ValidationError if it is malformed, InputError if it is
+        too large, names another model or asks for what cannot be answered.
         """
         received = bytearray()
         async for chunk in request.stream():
@@ -107,7 +107,7 @@ class ReadService:
         return body
 
     async def read(self, body: ReadBody) -> list[str]:
-        """Return each text's packed answer, float32 little-endian in base64."""
+        """Return each text's packed answer: little-endian float32 in base64."""
         tasks = [asyncio.create_task(self._answer(row)) for row in body.rows]
         try:
             return list(await asyncio.gather(*tasks))

@@ -12,8 +12,8 @@ class VllmBackend(Backend[Checkpoint]):
 
     @classmethod
     def open(cls, checkpoint: Checkpoint, config: EngineConfig) -> Reader:
-        """Return a reader of the checkpoint. Raises InputError without vLLM or for GGUF, ModelError
-        if it cannot start.
+        """Return a reader of the checkpoint. Raises InputError for a GGUF file or if vLLM is not
+        installed, ModelError if it cannot start.
         """
         from dise_adapters.vllm.reader import open_vllm_reader
 

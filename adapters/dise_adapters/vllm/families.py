@@ -1,4 +1,4 @@
-"""The installed families, and which of them vLLM runs with a model class of its own."""
+"""The installed families, and those that vLLM runs with a model class of its own."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ MODELS = {
     "Qwen2ForCausalLM": "vllm.model_executor.models.qwen2",
     "Qwen3ForCausalLM": "vllm.model_executor.models.qwen3",
 }
-"""Where vLLM keeps its own classes; they have the names of transformers'."""
+"""The modules of vLLM's own model classes, which have the names of transformers' classes."""
 
 
 def installed() -> Iterator[type[CheckpointPredictor]]:
-    """Yield the predictors of all installed families, those of other distributions first."""
+    """Yield the predictor classes of all installed families, those of other distributions first."""
     entries = installed_plugins()[0].mask_predictors.values()
     for entry in sorted(entries, key=lambda entry: entry.is_built_in):
         if issubclass(entry.cls, CheckpointPredictor):
@@ -27,7 +27,7 @@ def installed() -> Iterator[type[CheckpointPredictor]]:
 
 
 def runnable() -> Iterator[Family]:
-    """Yield the families that vLLM has a class for, and whose attention it computes."""
+    """Yield the families whose model class vLLM has and whose attention is bidirectional."""
     for predictor in installed():
         family = predictor.family
         is_bidirectional = isinstance(family.attention, Bidirectional)
@@ -36,5 +36,5 @@ def runnable() -> Iterator[Family]:
 
 
 def predictor_for(fields: Fields, model: str) -> type[CheckpointPredictor] | None:
-    """Return the predictor of the family that a config.json is of; None for no family."""
+    """Return the predictor class of the family that a config.json belongs to; None if none does."""
     return next((each for each in installed() if each.family.matches(fields, model)), None)

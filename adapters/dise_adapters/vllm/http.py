@@ -45,7 +45,7 @@ class StatusError(Exception):
 
 
 class Connection:
-    """A server by its address. Lost connections and 5xx are tried again, refusals never."""
+    """A connection to a server. Lost connections and 5xx are retried, refusals (4xx) never."""
 
     def __init__(self, address: str) -> None:
         """address: may hold a user and a password, which are sent and never shown.
@@ -159,7 +159,7 @@ def split_address(given: str) -> tuple[str, tuple[str, str] | None]:
 
 
 def is_transient(error: BaseException) -> bool:
-    """Return whether trying again may help: no connection, a connection lost, a time-out,
+    """Return whether a retry may help: no connection, a connection lost, a time-out,
     or a 5xx.
     """
     if isinstance(error, StatusError):

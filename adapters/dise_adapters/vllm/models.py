@@ -1,7 +1,6 @@
-"""The families on vLLM's own model classes, as pooling models: what they return is what the pooler
-reads.
+"""The families as pooling models on vLLM's own model classes, with a pooler that answers Reads.
 
-One class for each architecture, under its own name in this module: vLLM's processes find it there.
+Each architecture has a class under its own name in this module, where vLLM's processes import it.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from dise_adapters.vllm.pooler import ReadingPooler
 
 
 def model_class(family: Family, architecture: str) -> type[nn.Module]:
-    """Return vLLM's class of the family's model with bidirectional attention and a pooler that
-    answers Reads.
+    """Return a subclass of vLLM's class for the family, with bidirectional attention and a pooler
+    that answers Reads.
     """
     base: Any = getattr(import_module(MODELS[family.model_class]), family.model_class)
 

@@ -1,5 +1,5 @@
-"""What may be asked of an auto-regressive model on vLLM: the log-probabilities of a text's own
-tokens.
+"""Reads of an auto-regressive model on vLLM, which answers only with the log-probabilities of a
+text's own tokens.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from dise_core.reading import Read, Reading, TokenLogProbs
 from dise_core.rows import distinct_rows
 
 OwnLogProbs = Sequence[float]
-"""For each token of a text but the first, its log-probability given those before it."""
+"""The log-probability of each token of a text but the first, given those before it."""
 
 
 def read_own_tokens(
     reads: Sequence[Read], ask: Callable[[list[list[int]]], Iterable[OwnLogProbs]]
 ) -> list[Reading]:
-    """Return the answers to the reads; `ask` answers each text. Raises InputError for a Read of
-    anything else.
+    """Return the answers in the order of the reads; `ask` gets the texts. Raises InputError for
+    anything but a text's own tokens, and for position 0.
     """
     for read in reads:
         _check(read)

@@ -1,10 +1,10 @@
-"""The entry point of vllm.general_plugins: vLLM calls it in each process that it starts."""
+"""The entry point in the group vllm.general_plugins, which vLLM calls in each of its processes."""
 
 from __future__ import annotations
 
 
 def register() -> None:
-    """Make the installed families known to vLLM. May be called any number of times."""
+    """Register the installed families with vLLM. May be called any number of times."""
     from transformers import AutoConfig
     from vllm import ModelRegistry
 

@@ -1,8 +1,8 @@
-"""The pooler that answers Reads inside vLLM: the head at the positions asked for, and the readouts
-of every engine.
+"""The pooler that answers Reads inside vLLM: it applies the head at the positions asked for, then
+the readouts that all engines share.
 
-Every tensor-parallel rank runs it. Each holds a part of the vocabulary; the logits of the rows
-asked for are gathered, as many at a time as rows_at_once allows.
+It runs on every tensor-parallel rank. Each rank holds a part of the vocabulary; the logits of the
+rows asked for are gathered from all ranks, rows_at_once rows at a time.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ from dise_core.records import Fields, Record
 
 
 class ReadingPooler(Pooler):  # type: ignore[misc]
-    """Answers the reads that a request carries in `PoolingParams.extra_kwargs["reads"]`.
+    """Answers the Reads that a request carries in `PoolingParams.extra_kwargs["reads"]`.
 
-    A request without any is told of each token: its log-probability, the likeliest token there and
-    that one's, [N, 3]. A request whose reads cannot be answered gets one NaN, and the others what
-    they asked for.
+    A request without extra_kwargs gets, for each of its N tokens, the token's log-probability, the
+    likeliest token at its position and that token's log-probability: [N, 3]. A request whose Reads
+    cannot be answered gets one NaN; the other requests of the batch are unaffected.
     """
 
     def __init__(self, model: Any, answers_for: AnswersFor) -> None:
-        """model: has lm_head and logits_processor. answers_for: see Family."""
+        """model: one with lm_head and logits_processor. answers_for: see Family."""
         super().__init__()
         self._model = (model,)  # not a child, or its weights would be registered twice
         self._shift = 0 if answers_for == "own" else 1
 
     def get_supported_tasks(self) -> Set[Any]:
-        """Return the task."""
+        """Return the one task that this pooler supports."""
         return {TASK}
 
     def get_pooling_updates(self, task: Any) -> PoolingParamsUpdate:  # noqa: ARG002
-        """Ask for the token ids beside the hidden states."""
+        """Request the token ids along with the hidden states."""
         return PoolingParamsUpdate(requires_token_ids=True)
 
     def forward(self, hidden_states: Tensor, pooling_metadata: PoolingMetadata) -> list[Tensor]:
-        """Return one float32 tensor a request. hidden_states: [tokens of all requests, d]."""
+        """Return one float32 tensor per request. hidden_states: [tokens of all requests, d]."""
         texts = [
             ids.numpy().astype(np.int64) for ids in pooling_metadata.get_prompt_token_ids_cpu()
         ]
@@ -67,6 +67,7 @@ class ReadingPooler(Pooler):  # type: ignore[misc]
             self._reads(params.extra_kwargs, text)
             for params, text in zip(pooling_metadata.pooling_params, texts, strict=True)
         ]
+        # With a shift, row i - 1 answers for position i; position 0 has its own row.
         rows = [
             (read, starts[number] + np.maximum(read.positions - self._shift, 0))
             for number, reads in enumerate(asked)
@@ -79,7 +80,7 @@ class ReadingPooler(Pooler):  # type: ignore[misc]
         ]
 
     def _reads(self, extra: Record | None, text: Ids) -> list[Read]:
-        """Return what a request asks; nothing where it cannot be answered."""
+        """Return a request's Reads; none if they cannot be answered."""
         if extra is None:
             everywhere = np.arange(len(text))
             return [
@@ -92,7 +93,7 @@ class ReadingPooler(Pooler):  # type: ignore[misc]
             return []
 
     def _answer(self, states: Tensor, rows: Sequence[tuple[Read, Ids]]) -> list[Reading]:
-        """Return a Reading for each read, whose rows of the states stand beside it."""
+        """Return the answers in order. rows: each Read with the rows of the states to answer it."""
         reads = [read for read, _ in rows]
         readings: dict[int, Reading] = {}
         for group in (group.to(states.device) for group in group_reads(reads)):
@@ -122,9 +123,7 @@ class ReadingPooler(Pooler):  # type: ignore[misc]
 
 
 def _tensor(extra: Fields | None, reads: Sequence[Read], readings: Sequence[Reading]) -> Tensor:
-    """Return a request's answer; its memory is its own, as vLLM sends the whole storage of what it
-    gets.
-    """
+    """Return a request's answer in memory of its own: vLLM sends a tensor's whole storage."""
     if extra is None:
         tokens, best = readings
         columns = np.stack(

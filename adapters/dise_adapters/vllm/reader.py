@@ -1,6 +1,4 @@
-"""A vLLM engine in this process, or in child processes where the model is spread over several
-devices.
-"""
+"""A vLLM engine in this process, or in child processes for a model on several devices."""
 
 from __future__ import annotations
 
@@ -28,15 +26,15 @@ DEFAULTS = {
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_NO_USAGE_STATS": "1",
 }
-"""Environment of vLLM: standard output is for answers."""
+"""Environment variables for vLLM, which among others keep its log off standard output."""
 
 CPU_DEFAULTS = {"VLLM_CPU_KVCACHE_SPACE": "1"}
-"""The same on a CPU: no key is ever cached for these models."""
+"""Further ones on a CPU: diffusion models cache no keys in vLLM, so its KV cache is small."""
 
 
 def open_vllm_reader(checkpoint: Checkpoint, config: EngineConfig) -> VllmReader | VllmJudgeReader:
-    """Start a vLLM engine on the checkpoint. Raises InputError without vLLM or for GGUF, ModelError
-    if it cannot start.
+    """Return a reader on a new vLLM engine. Raises InputError for a GGUF file or if vLLM is not
+    installed, ModelError if it cannot start.
     """
     if checkpoint.gguf_file is not None:
         raise InputError("GGUF files need the transformers engine", "engine")
@@ -46,7 +44,7 @@ def open_vllm_reader(checkpoint: Checkpoint, config: EngineConfig) -> VllmReader
 
 
 class VllmReader(Reader):
-    """Answers Reads with a reading model; each text is one request."""
+    """Answers Reads of a diffusion model with a ReadingPooler; each text is one request."""
 
     def __init__(self, engine: Any) -> None:
         """engine: a vllm.LLM."""
@@ -55,15 +53,15 @@ class VllmReader(Reader):
         self._vocab_size = int(engine.model_config.get_vocab_size())
 
     def read(self, reads: Sequence[Read]) -> list[Reading]:
-        """Answer the reads in their order. Raises InputError for guidance, ModelError if the engine
-        fails.
+        """Return the answers in the order of the reads. Raises InputError for guidance, ModelError
+        if the engine fails.
         """
         return read_texts(reads, self._vocab_size, self._ask)
 
     def _ask(self, questions: list[Question]) -> list[Vector]:
         """Return each text's answer.
 
-        LLM.encode would do the same, but passes each request through another thread and copies its
+        LLM.encode would do the same, but sends each request through another thread and copies its
         parameters once more.
         """
         names = [f"dise{next(self._numbers)}" for _ in questions]
@@ -93,8 +91,8 @@ class VllmReader(Reader):
 
 
 class VllmJudgeReader(Reader):
-    """Answers for an auto-regressive model: the log-probabilities of a text's own tokens, by vLLM's
-    prompt_logprobs.
+    """Answers Reads of an auto-regressive model: the log-probabilities of a text's own tokens, from
+    vLLM's prompt_logprobs.
     """
 
     def __init__(self, engine: Any) -> None:
@@ -107,7 +105,7 @@ class VllmJudgeReader(Reader):
         )
 
     def read(self, reads: Sequence[Read]) -> list[Reading]:
-        """Answer the reads in their order. Raises InputError for anything but a text's
+        """Return the answers in the order of the reads. Raises InputError for anything but a text's
         own tokens.
         """
         return read_own_tokens(reads, self._ask)
@@ -123,7 +121,7 @@ class VllmJudgeReader(Reader):
 
 @contextmanager
 def _failures() -> Iterator[None]:
-    """Turn whatever vLLM raises into a ModelError of one line."""
+    """Turn whatever vLLM raises into a one-line ModelError."""
     try:
         yield
     except Exception as error:
@@ -131,7 +129,7 @@ def _failures() -> Iterator[None]:
 
 
 def _engine(folder: Path, config: EngineConfig, runner: str) -> Any:
-    """Start vLLM's own LLM."""
+    """Return a new vllm.LLM. Raises InputError if vLLM is not installed, ModelError if it fails."""
     for name, value in _environment(config.tensor_parallel_size).items():
         os.environ.setdefault(name, value)
     try:
@@ -146,7 +144,7 @@ def _engine(folder: Path, config: EngineConfig, runner: str) -> Any:
 
 
 def _environment(num_ranks: int) -> dict[str, str]:
-    """Return the defaults of vLLM's environment for a model on that many devices."""
+    """Return the default environment variables of vLLM for a model on that many devices."""
     several = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0" if num_ranks == 1 else "1"}
     if torch.cuda.is_available():
         return DEFAULTS | several
@@ -171,5 +169,5 @@ def _options(config: EngineConfig, runner: str) -> Record:
 
 
 def _line(error: Exception) -> str:
-    """Return an error as one line, without the address of documentation."""
+    """Return an error as one line of at most 500 characters."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"[:500]

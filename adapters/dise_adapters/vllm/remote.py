@@ -1,4 +1,4 @@
-"""What answers Reads by asking a vLLM server."""
+"""Readers that ask a vLLM server."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ServerReader(Reader):
         self._vocab_size = vocab_size
 
     def read(self, reads: Sequence[Read]) -> list[Reading]:
-        """Answer the reads in their order."""
+        """Return the answers in the order of the reads."""
         return read_texts(reads, self._vocab_size, self._ask)
 
     def _ask(self, questions: list[Question]) -> list[Vector]:
@@ -66,7 +66,7 @@ def _vectors(answer: Rows, texts: list[list[int]]) -> list[Vector]:
 
 
 class ServerJudgeReader(Reader):
-    """Answers for an auto-regressive model through stock POST /v1/completions with
+    """Answers Reads of an auto-regressive model through stock POST /v1/completions, with
     prompt_logprobs.
     """
 
@@ -75,7 +75,9 @@ class ServerJudgeReader(Reader):
         self._model = model
 
     def read(self, reads: Sequence[Read]) -> list[Reading]:
-        """Answer the reads in their order."""
+        """Return the answers in the order of the reads. Raises InputError for anything but a text's
+        own tokens.
+        """
         return read_own_tokens(reads, self._ask)
 
     def _ask(self, texts: list[list[int]]) -> Iterator[OwnLogProbs]:
@@ -94,7 +96,7 @@ class ServerJudgeReader(Reader):
 
 
 def _portions(texts: list[T], size: Callable[[T], int], most: int) -> Iterator[list[T]]:
-    """Yield the texts in order, as many at a time as one request takes."""
+    """Yield the texts in lists that fit one request."""
     portion: list[T] = []
     total = 0
     for text in texts:

@@ -1,8 +1,8 @@
-"""vLLM servers as models: name one by its address, http://127.0.0.1:8000.
+"""vLLM servers as models, named by their address, such as http://127.0.0.1:8000.
 
-A server of LLaDA or Dream needs our plugin (docs/vllm.md); a server of an auto-regressive model, a
-judge, is a stock one. Its model's tokenizer is read here, from the folder or hub id that the server
-names, or from what stands behind a #: http://gpu7:8000#GSAI-ML/LLaDA-8B-Instruct.
+A server of LLaDA or Dream needs our plugin (docs/vllm.md); one of an auto-regressive model, for a
+judge, is a stock server. The tokenizer is loaded on this side, from the folder or hub id that the
+server names, or the one after a #: http://gpu7:8000#GSAI-ML/LLaDA-8B-Instruct.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class VllmServerPredictor(MaskPredictor):
 
     @classmethod
     def claims(cls, model: str, revision: str | None = None) -> bool:  # noqa: ARG003
-        """Return whether `model` is an address."""
+        """Return whether `model` is an HTTP address."""
         return model.startswith(("http://", "https://"))
 
     @classmethod
     def load(cls, model: str, config: EngineConfig) -> Self:
-        """Ask the server what it runs, and read that model's tokenizer. Raises ModelError if it
-        cannot be reached.
+        """Ask the server which model it runs, and load that model's tokenizer. Raises ModelError if
+        the server cannot be reached or the tokenizer is not found.
         """
         from dise_adapters.vllm.http import Connection
 
@@ -63,19 +63,19 @@ class VllmServerPredictor(MaskPredictor):
         return cls(_described(folder, name, config, connection, served.id), served)
 
     def __init__(self, described: MaskPredictor, served: Served) -> None:
-        """described: the model's adapter, its reader that of the server."""
+        """described: the model's own predictor, whose Reads the server answers."""
         self._described = described
         self.tokenizer, longest = described.tokenizer, described.info.max_length
         longest = min(longest, served.max_model_len or longest)
         self.info = replace(described.info, max_length=longest)
 
     def read(self, reads: Sequence[Read]) -> Sequence[Reading]:
-        """Answer the reads in their order."""
+        """Return the answers in the order of the reads."""
         return self._described.read(reads)
 
 
 def refuse_local_options(config: EngineConfig) -> None:
-    """Raise InputError for options that the server has decided already."""
+    """Raise InputError for options that only the server can set."""
     for name in ("engine", "device", "dtype", "attn_implementation"):
         if getattr(config, name) != EngineConfig.model_fields[name].default:
             raise InputError(
@@ -87,7 +87,7 @@ def refuse_local_options(config: EngineConfig) -> None:
 def _described(
     folder: Path, name: str, config: EngineConfig, connection: Connection, served: str
 ) -> MaskPredictor:
-    """Return the predictor of the model's family, its reads answered by the server."""
+    """Return the predictor of the model's family, whose Reads the server answers."""
     from dise_adapters.vllm.remote import ServerJudgeReader, ServerReader
 
     fields = read_config(str(folder)) or {}

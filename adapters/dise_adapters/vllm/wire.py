@@ -1,5 +1,5 @@
-"""How Reads travel to a vLLM engine, as plain JSON, and their Readings back, as one float32 vector
-a text.
+"""The wire format between DiSE and a vLLM engine: Reads as plain JSON, and their Readings as one
+float32 vector per text.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Vector = npt.NDArray[np.float32]
 
 
 class Question(NamedTuple):
-    """A text and what is asked of it, as JSON, and how many numbers answer it."""
+    """A text's token ids, its Reads as JSON, and how many numbers answer them."""
 
     token_ids: list[int]
     asked: list[Record]
@@ -35,12 +35,12 @@ class Question(NamedTuple):
 
 
 TASK = "token_classify"
-"""The pooling task of a Read: the one that both of vLLM's model runners know and that fits, numbers
-for tokens.
+"""The pooling task of a Read: the only one that returns numbers per token and that both of vLLM's
+model runners support.
 """
 
 MAX_READS = 64
-"""Reads of one text in one request."""
+"""The most Reads of one text in one request."""
 
 MAX_TOP = 1000
 """The largest k of TopLogProbs."""
@@ -51,8 +51,8 @@ WHOLE_VOCABULARY = "distribution"
 def read_texts(
     reads: Sequence[Read], vocab_size: int, ask: Callable[[list[Question]], Sequence[Vector]]
 ) -> list[Reading]:
-    """Return the answers to the reads; `ask` answers each text with one vector. Reads of one text
-    travel together.
+    """Return the answers in the order of the reads; `ask` answers each text with one vector. Reads
+    of one text share a question.
     """
     rows = [
         row
@@ -80,8 +80,8 @@ def checksum(token_ids: Sequence[int]) -> int:
 
 
 def to_wire(read: Read) -> Record:
-    """Return what a Read asks, without its text. Raises InputError for guidance, which asks two
-    texts at once.
+    """Return a Read as JSON, without its text. Raises InputError for guidance, which reads two
+    texts.
     """
     if read.guidance is not None:
         raise InputError(
@@ -112,8 +112,8 @@ def to_wire(read: Read) -> Record:
 
 
 def from_wire(asked: Fields, token_ids: Ids, vocab_size: int) -> Read:
-    """Return the Read of a text int64 [N]. Raises InputError for anything that no model could
-    answer.
+    """Return the Read that `to_wire` encoded, of a text int64 [N]. Raises InputError for anything
+    malformed or out of range.
     """
     try:
         positions = as_ids(asked["positions"])
@@ -184,9 +184,7 @@ def _within(ids: Ids, vocab_size: int, name: str) -> Ids:
 
 
 def pack(reads: Sequence[Read], readings: Sequence[Reading]) -> Vector:
-    """Return the answers to the reads of one text as one vector. Token ids are exact
-    below 2**24.
-    """
+    """Return the Readings of one text as one float32 vector. Token ids below 2**24 are exact."""
     parts: list[Any] = [np.zeros(0, np.float32)]
     for read, reading in zip(reads, readings, strict=True):
         if not isinstance(read.readout, TokenLogProbs | Distribution):
@@ -199,8 +197,8 @@ def pack(reads: Sequence[Read], readings: Sequence[Reading]) -> Vector:
 
 
 def unpack(vector: Vector, reads: Sequence[Read], vocab_size: int) -> list[Reading]:
-    """Return the Readings that `pack` packed. Raises ModelError if the vector is not the answer to
-    these reads.
+    """Return the Readings that `pack` packed. Raises ModelError if the vector's length does not fit
+    the reads.
     """
     readings, start = [], 0
     for read in reads:
@@ -251,13 +249,13 @@ def _check_numbers(logprobs: Vector, confidences: Vector) -> None:
 
 
 def _is_probability(read: Read) -> bool:
-    """Return whether the confidences travel as log-odds: near 1 float32 tells those apart."""
+    """Return whether the confidences are sent as log-odds, which float32 resolves near 1."""
     return isinstance(read.readout, Candidates) and read.readout.confidence == "probability"
 
 
 def _layout(read: Read, vocab_size: int) -> tuple[tuple[int, ...], bool, bool]:
-    """Return the shape of the log-probabilities, whether token ids travel with them, and whether
-    confidences do.
+    """Return the shape of the log-probabilities, whether token ids are sent with them, and whether
+    confidences are.
     """
     rows = len(read.positions)
     match read.readout:

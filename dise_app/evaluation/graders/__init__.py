@@ -1,5 +1,5 @@
-"""Is an answer right? Each grader has the mode "d1", which counts as the field's common harness
-does, and "robust".
+"""Graders decide whether an answer is right. Each has the mode "d1", which grades like the d1
+evaluation code, and the mode "robust".
 """
 
 from dise_app.evaluation.graders.countdown import CountdownGrader

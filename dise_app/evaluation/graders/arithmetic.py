@@ -1,6 +1,4 @@
-"""The value of an arithmetic expression from an untrusted text: a walk over its syntax tree,
-bounded in size.
-"""
+"""Evaluates arithmetic expressions in untrusted text by walking the syntax tree, within bounds."""
 
 from __future__ import annotations
 
@@ -10,10 +8,10 @@ from collections.abc import Callable
 from fractions import Fraction
 
 MAX_LENGTH = 1000
-"""Characters of an expression."""
+"""The most characters in an expression."""
 
 MAX_BITS = 4096
-"""Bits of any number on the way."""
+"""The most bits in any intermediate number."""
 
 _OPERATORS: dict[type[ast.operator], Callable[[Fraction, Fraction], Fraction]] = {
     ast.Add: operator.add,
@@ -24,14 +22,14 @@ _OPERATORS: dict[type[ast.operator], Callable[[Fraction, Fraction], Fraction]] =
 
 
 class ExpressionError(ValueError):
-    """The text is not an expression that is evaluated here; the message says why."""
+    """The text is not an expression that can be evaluated here; the message says why."""
 
 
 def value_of(text: str, python: bool = False) -> Fraction:
     """Return the exact value of an expression of numbers, + - * / and brackets.
 
-    python: allow ** and // as well, as Python's own eval does. Raises ExpressionError for anything
-    else, for a division by zero, and where a number would be larger than MAX_BITS.
+    python: also allow ** and //, as Python's own eval does. Raises ExpressionError for anything
+    else, for a division by zero, and for a number of more than MAX_BITS bits.
     """
     if len(text) > MAX_LENGTH:
         raise ExpressionError(

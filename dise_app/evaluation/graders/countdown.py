@@ -1,4 +1,4 @@
-"""Countdown: an expression of the given numbers, each once, that makes the target."""
+"""Countdown: an expression that uses each given number once and equals the target."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ TYPOGRAPHY = (
 
 
 class CountdownGrader(Grader):
-    """d1: the last box; the answer marks if it is not closed; all of the text without one; Python's
-    operators; within 1e-5.
+    """Grades an expression of the given numbers against the target.
 
-    robust: the last box, else the answer marks; + - * / and brackets only; exact.
+    d1: takes the last box, else the answer marks if the box is not closed, else the whole text;
+    allows Python's operators and an error below 1e-5. robust: takes the last box, else the answer
+    marks; allows only + - * / and brackets; exact.
     """
 
     def __init__(self, numbers: Sequence[int], target: int, mode: Mode = "robust") -> None:

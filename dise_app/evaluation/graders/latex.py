@@ -1,6 +1,4 @@
-"""Bringing LaTeX answers into one form, as the Hendrycks MATH grader does; its steps and their
-order are kept.
-"""
+"""Normalizes LaTeX answers with the steps of the Hendrycks MATH grader, in the same order."""
 
 from __future__ import annotations
 
@@ -12,8 +10,8 @@ _REMOVED = ("\\left", "\\right", "^{\\circ}", "^\\circ", "\\$")
 
 
 def normalized(text: str) -> str:
-    """Return the text in the common form. Raises ValueError where the original raises, on half a
-    fraction.
+    """Return the normalized text. Raises ValueError where the original fails: for two units, or a
+    root of nothing.
     """
     for mark in _DROPPED:
         text = text.replace(mark, "")
@@ -34,7 +32,7 @@ def normalized(text: str) -> str:
 
 
 def _without_units(text: str) -> str:
-    """Drop a unit on the right, which stands in \\text{ ...}. Raises ValueError for two."""
+    """Return the text without a unit, \\text{ ...}, on its right. Raises ValueError for two."""
     parts = text.split("\\text{ ")
     if len(parts) > 2:
         raise ValueError("more than one unit")
@@ -42,7 +40,7 @@ def _without_units(text: str) -> str:
 
 
 def _fixed_roots(text: str) -> str:
-    """Put the braces into \\sqrt3. Raises ValueError for a root of nothing."""
+    """Return the text with braces added to \\sqrt3. Raises ValueError for a root of nothing."""
     first, *rest = text.split("\\sqrt")
     if not rest:
         return text
@@ -54,7 +52,7 @@ def _fixed_roots(text: str) -> str:
 
 
 def _fixed_fractions(text: str) -> str:
-    """Put the braces into \\frac12, \\frac1{72} and \\frac{1}2."""
+    """Return the text with braces added to \\frac12 and \\frac1{72}."""
     first, *rest = text.split("\\frac")
     fixed = first
     for part in rest:
@@ -70,7 +68,7 @@ def _fixed_fractions(text: str) -> str:
 
 
 def _fixed_slash(text: str) -> str:
-    """Write 3/4 as \\frac{3}{4}."""
+    """Return \\frac{3}{4} for 3/4, and any other text unchanged."""
     found = re.fullmatch(r"(-?\d+)/(-?\d+)", text)
     return (
         f"\\frac{{{int(found[1])}}}{{{int(found[2])}}}"

@@ -1,4 +1,4 @@
-"""MATH500: a LaTeX answer, compared as text in a common form; robust: also as mathematics."""
+"""MATH500: a LaTeX answer, compared as normalized text; if robust, also as mathematics."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dise_app.evaluation.graders.verdict import Grader, Mode, Verdict
 
 
 class MathGrader(Grader):
-    """d1: the last box, else all of the text, against the truth as the Hendrycks grader compares
-    them.
+    """Grades a LaTeX answer against the truth.
 
-    robust: the last box, else the answer marks; equal as text, or as mathematics by a computer
-    algebra system in a process of its own, with a time limit.
+    d1: takes the last box, else the whole text, and compares as the Hendrycks grader does. robust:
+    takes the last box, else the answer marks; equal as text, or as mathematics according to sympy,
+    in a separate process with a time limit.
     """
 
     def __init__(self, truth: str, mode: Mode = "robust") -> None:
@@ -36,8 +36,8 @@ class MathGrader(Grader):
 
 
 def _d1_answer(text: str) -> str | None:
-    """Return what d1 takes for the answer: a box after "\\boxed " up to the next $, the last box,
-    or all of the text.
+    """Return what d1 takes as the answer: the text after the last "\\boxed " up to the next $, else
+    the last box, else the answer marks if the box is broken or empty, or the text if there is none.
     """
     if "\\boxed " in text:
         return text.rpartition("\\boxed ")[2].partition("$")[0]

@@ -13,15 +13,15 @@ _FRACTION = re.compile(r"(-?)\\[dt]?frac\{(-?\d+)\}\{(-?\d+)\}")
 
 
 class NumberGrader(Grader):
-    """d1: the first number of the first usable box, cut at its first closing brace; else the last
-    in the answer marks.
+    """Grades the final number of an answer against the truth.
 
-    robust: the last box, else the answer marks, else the last number of the text; commas between
-    thousands are read, and fractions.
+    d1: takes the first number of the first usable box, cut at its first closing brace, else the
+    last number in the answer marks. robust: takes the last box, else the answer marks, else the
+    whole text, and of that the last number; reads thousands separators and fractions.
     """
 
     def __init__(self, truth: float | None, mode: Mode = "robust") -> None:
-        """truth: None, as d1 reads a negative one, makes every answer wrong."""
+        """truth: None makes every answer wrong, which is how d1 treats a negative truth."""
         self._truth = truth
         self._mode = mode
         self.version = f"number-{mode}-1"

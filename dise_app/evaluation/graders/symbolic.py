@@ -1,5 +1,5 @@
-"""Whether two LaTeX answers are equal as mathematics: asked of sympy in a process of its own,
-killed when it is late.
+"""Whether two LaTeX answers are equal as mathematics: decided by sympy in a separate process, which
+is killed when it takes too long.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 MAX_LENGTH = 300
-"""Characters of an answer that is looked at as mathematics."""
+"""The most characters in an answer that is compared as mathematics."""
 
 SECONDS = 5.0
-"""Time for one comparison."""
+"""The time limit of one comparison."""
 
 START_SECONDS = 60.0
-"""Time for the process to start."""
+"""The time limit for the process to start."""
 
 
 def are_equal(one: str, other: str) -> bool:
-    """Return whether sympy finds them equal; False if it cannot read one of them or takes longer
-    than SECONDS.
+    """Return whether sympy finds them equal; False if one is too long or cannot be parsed, or if it
+    takes longer than SECONDS.
     """
     if max(len(one), len(other)) > MAX_LENGTH:
         return False
@@ -29,7 +29,7 @@ def are_equal(one: str, other: str) -> bool:
 
 
 class _Worker:
-    """A process that compares, started when it is first needed and again after it was killed."""
+    """The process that compares, started when first needed and again after it was killed."""
 
     def __init__(self) -> None:
         self._process: Any = None
@@ -70,7 +70,7 @@ atexit.register(_worker.stop)
 
 
 def _serve(pipe: Connection) -> None:
-    """Answer pairs until the other end is closed. The memory of this process is bounded."""
+    """Answer pairs until the other end closes, within bounded memory."""
     import resource
 
     from sympy import simplify

@@ -1,4 +1,4 @@
-"""What a grader says, and why."""
+"""The interface of graders, and their verdict."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Mode = Literal["d1", "robust"]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether an answer is right, what was read from it (None if nothing), and why."""
+    """Whether an answer is right, what was extracted from it (None if nothing), and the reason."""
 
     is_correct: bool
     extracted: str | None
@@ -22,10 +22,10 @@ class Grader(ABC):
     """Grades the text of one answer against the truth of its question."""
 
     version: str
-    """Names the grader, its mode and its rules, whose number goes up when a verdict may change; in
-    results, and in journals, which are of one version.
+    """The grader's name, mode and the number of its rules, which goes up whenever a verdict may
+    change. It is recorded in results and journals; a journal never mixes versions.
     """
 
     @abstractmethod
     def grade(self, response: str) -> Verdict:
-        """Return the verdict. Any text is harmless."""
+        """Return the verdict. Any text is safe."""

@@ -1,1 +1,1 @@
-"""How long a response becomes."""
+"""Length controllers."""

@@ -1,5 +1,5 @@
-"""DAEDAL: finds a length before denoising, and makes room where the model is unsure. Source: Li et
-al., 2025.
+"""DAEDAL: finds a length before denoising, and inserts masks where the model is unsure. Source: Li
+et al., 2025.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from dise_core.scoring import SequenceScorer
 
 @dataclass(slots=True)
 class _Canvas:
-    """The text under way. `trace` holds its lengths, each with the confidence in the end tokens
-    that led there.
+    """The text being written. `trace` holds its lengths, each with the confidence in the end tokens
+    at that step.
     """
 
     ids: Ids
@@ -29,33 +29,30 @@ class _Canvas:
 
     @property
     def room(self) -> int:
-        """Tokens by which it may still grow."""
+        """The number of tokens by which the text may still grow."""
         return self.max_length - len(self.ids)
 
     def insert(self, position: int, ids: Ids) -> None:
-        """Put ids in front of the token at the position; what is then beyond max_length falls off
-        the end.
-        """
+        """Insert ids before the token at `position`; the text is then cut off at max_length."""
         self.ids = np.insert(self.ids, position, ids)[: self.max_length]
 
     def note(self, confidence: float, nfe: int) -> None:
-        """Add to the trace that the text now has its length."""
+        """Add the current length to the trace."""
         self.trace.append(
             LengthStep(len(self.trace) + 1, len(self.ids) - self.prompt_length, confidence, nfe)
         )
 
 
 class DAEDAL(LengthController):
-    """Starts at max_tokens and grows to max_gen_length at most; the settings are those of the
-    published code.
+    """Starts at max_tokens and grows to at most max_gen_length while the model is unsure.
 
-    First the canvas of masks grows by `expansion_factor` tokens until the model is sure enough that
-    it ends inside it. Then half of `eos_check_tokens` end tokens are put behind it, and it is
-    denoised block by block: every candidate with a probability above `high_conf_threshold` is
-    committed, or else the best. While the model is not sure of the end, the least sure mask below
-    `low_conf_threshold` of each step gives way to `expansion_factor` new ones. The schedule and the
-    unmasking policy of the request are not used. In the trace, `score` is the confidence in the end
-    tokens, 0 to 1.
+    The settings are those of the published code. First the canvas of masks grows by
+    `expansion_factor` tokens at a time until the model is sure enough that the response ends in it.
+    Then eos_check_tokens // 2 end tokens are appended, and the canvas is denoised block by block:
+    each step commits every candidate with a probability above `high_conf_threshold`, or else the
+    most probable one. If in a step the model is not sure of the end, its least probable candidate
+    below `low_conf_threshold` gives way to `expansion_factor` masks. The request's schedule and
+    unmasking policy are not used. In the trace `score` is the confidence in the end tokens, 0 to 1.
     """
 
     max_gen_length: PositiveInt = 2048
@@ -69,8 +66,7 @@ class DAEDAL(LengthController):
     def generate(self, prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer) -> Plan[Generation]:
         """Return a plan of the response and its evaluation.
 
-        Raises InputError if the base length is above max_gen_length, or if the model has no end
-        token.
+        Raises InputError if max_tokens is above max_gen_length, or if the model has no end token.
         """
         if denoiser.max_tokens > self.max_gen_length:
             raise InputError(
@@ -97,7 +93,7 @@ class DAEDAL(LengthController):
         return Generation(text, evaluation, tuple(canvas.trace), stopped_by)
 
     def _find_length(self, canvas: _Canvas, denoiser: Denoiser) -> Plan[None]:
-        """Grow the canvas until the model is sure enough of the end."""
+        """Grow the canvas until the model is sure enough of the end, or there is no more room."""
         while True:
             [reading] = yield [_likeliest(canvas, denoiser)]
             confidence = self._end_confidence(reading, denoiser)
@@ -107,10 +103,11 @@ class DAEDAL(LengthController):
             canvas.insert(len(canvas.ids), denoiser.masks(self.expansion_factor))
 
     def _fill(self, canvas: _Canvas, denoiser: Denoiser) -> Plan[None]:
-        """Denoise the canvas block by block, making room where the model is unsure."""
+        """Denoise the canvas block by block, inserting masks where the model is unsure."""
         start, step, nfe = canvas.prompt_length, 0, 0
         grid = denoiser.text(canvas.ids, start).blocks
         while start < len(canvas.ids):
+            # Inserted masks push the tail on, so the block is cut from the grid anew at each step.
             block = np.arange(*next(grid.spans(start, len(canvas.ids))))
             masked = block[canvas.ids[block] == denoiser.mask_id]
             if len(masked) == 0:
@@ -134,20 +131,17 @@ class DAEDAL(LengthController):
                 nfe = 0
 
     def _is_filled(self, candidates: Reading) -> Mask:
-        """Return which candidates are committed, bool [M]: all that are sure enough, or the best
-        one.
-        """
+        """Return which candidates to commit, bool [M]: all above the threshold, else the best."""
         is_sure: Mask = candidates.confidences > self.high_conf_threshold
         if not is_sure.any():
             is_sure[np.argmax(candidates.confidences)] = True
         return is_sure
 
     def _end_confidence(self, reading: Reading, denoiser: Denoiser) -> float:
-        """Return the mean probability of the end token at the last W positions where it is the
-        likeliest, 0 where it is not.
+        """Return the mean probability of the end token over the last W = eos_check_tokens positions
+        where it is the likeliest token; if there are fewer, the missing ones count as 0.
 
-        reading: the likeliest token at each response position. Fewer than W such positions count as
-        zeros.
+        reading: the likeliest token at each response position.
         """
         is_end = reading.token_ids == denoiser.special.eos_id
         last = reading.logprobs[is_end][-self.eos_check_tokens :]
@@ -155,8 +149,6 @@ class DAEDAL(LengthController):
 
 
 def _likeliest(canvas: _Canvas, denoiser: Denoiser) -> Read:
-    """Return the Read that asks for the likeliest token, the mask among them, at every position of
-    the response.
-    """
+    """Return the Read of the likeliest token, which may be the mask, at each response position."""
     response = np.arange(canvas.prompt_length, len(canvas.ids))
     return denoiser.ask(canvas.ids, response, Candidates(), canvas.prompt_length)

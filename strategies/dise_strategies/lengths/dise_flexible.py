@@ -1,4 +1,4 @@
-"""Flexible-length generation guided by a score. Source: the paper, Algorithm 1."""
+"""Flexible-length generation guided by the score. Source: the paper, Algorithm 1."""
 
 from __future__ import annotations
 
@@ -18,30 +18,31 @@ from dise_core.sequence import TokenSequence
 from dise_strategies.lengths.patience import Patience
 
 STEPS_APART = 2**32
-"""Denoising steps between the noise of one iteration and that of the next."""
+"""The distance between the first denoising steps of two iterations, so that none share noise."""
 
 Iterate = tuple[TokenSequence, Evaluation]
 
 
 class DiSEFlexible(LengthController):
-    """Extends a response by one token at a time as long as its score gets better.
+    """Extends a response one token at a time for as long as its score improves.
 
-    Each iteration masks the last min(D, response length) tokens of the text before it, appends one
-    mask, writes that tail anew and scores the text; D grows by one each time. The best text is the
-    answer. Stops by "patience" after K iterations in a row without improvement, by "max_iterations"
-    after M_max texts in all, by "context" where one more token would not fit the model. End tokens
-    are removed from the first text; those that come back stay in the text that is extended.
+    Each iteration masks the last min(D, response length) tokens of the previous text, appends one
+    mask, denoises that tail and scores the text; D grows by one each time. Returns the text with
+    the best score. Stops by "patience" after K iterations in a row without improvement, by
+    "max_iterations" after M_max texts in all, by "context" if one more token would not fit the
+    model. End tokens are removed from the first text only; later ones stay in the extended text.
+    Source: the paper, Algorithm 1.
     """
 
     max_iterations: PositiveInt = 10
-    """M_max: texts in all, so at most M_max - 1 extensions."""
+    """M_max: the number of texts in all, so at most M_max - 1 extensions."""
     patience: PositiveInt = 4
-    """K."""
+    """K: the number of iterations in a row without improvement after which it stops."""
     mask_size: PositiveInt = 20
-    """D, for the first extension."""
+    """D of the first extension."""
 
     def generate(self, prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer) -> Plan[Generation]:
-        """Return a plan of the best text; its trace holds every iteration."""
+        """Return a plan of the best text; the trace holds every iteration."""
         caching = denoiser.caching()
         current, nfe = yield from count_nfe(self._first(prompt, denoiser, scorer, caching))
         best, trace = current, [_step(1, current, nfe)]
@@ -66,7 +67,7 @@ class DiSEFlexible(LengthController):
     def _first(
         self, prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer, caching: Caching
     ) -> Plan[Iterate]:
-        """Return a plan of the text of the base length, its end tokens removed."""
+        """Return a plan of the first text: of the base length, then without its end tokens."""
         written = yield from denoiser.write(prompt, denoiser.max_tokens, caching)
         ids = np.concatenate([prompt, written.ids[written.text_positions]])
         return (yield from _scored(denoiser.text(ids, len(prompt)), scorer))
@@ -79,7 +80,7 @@ class DiSEFlexible(LengthController):
         scorer: SequenceScorer,
         caching: Caching,
     ) -> Plan[Iterate]:
-        """Return a plan of the text of iteration t."""
+        """Return a plan of the text of iteration t >= 2, which extends the given text."""
         num_masked = min(self.mask_size + t - 2, len(text.response))
         start = len(text) - num_masked
         canvas = np.concatenate([text.ids[:start], denoiser.masks(num_masked + 1)])

@@ -1,4 +1,4 @@
-"""A length that the user chooses."""
+"""The length controller that keeps the length that the user chose."""
 
 from __future__ import annotations
 

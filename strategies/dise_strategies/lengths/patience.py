@@ -1,4 +1,4 @@
-"""When to stop trying: after so many attempts in a row that were no better than the best."""
+"""When to stop: after a number of values in a row that do not improve on the best."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """The best value seen, and how many since were no improvement. It never changes: `after`
-    returns a new one.
+    """The best value so far, and the number of values since then. Immutable: `after` returns a new
+    one.
     """
 
     limit: int
@@ -17,14 +17,12 @@ class Patience:
     num_failures: int = 0
 
     def after(self, value: float) -> Patience:
-        """Return the patience after one more value. Only a strictly greater one is an improvement;
-        it resets the count.
-        """
+        """Return the patience after one more value. A strictly greater value resets the count."""
         if value > self.best:
             return Patience(self.limit, value)
         return Patience(self.limit, self.best, self.num_failures + 1)
 
     @property
     def is_exhausted(self) -> bool:
-        """True after `limit` failures in a row."""
+        """Whether the last `limit` values brought no improvement."""
         return self.num_failures >= self.limit

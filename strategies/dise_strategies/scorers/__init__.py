@@ -1,1 +1,1 @@
-"""How sure the model is of a finished text."""
+"""Scorers: how sure the model is of a finished text."""

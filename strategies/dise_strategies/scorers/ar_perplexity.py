@@ -11,13 +11,12 @@ from dise_core import Plan, Read, Score, Scorer, Selector, TokenLogProbs, TokenS
 
 
 class ARPerplexity(Scorer):
-    """Has the judge read prompt and response in its own tokens and chat template; the value is its
-    mean log p per token.
+    """Mean log-probability of the response's tokens under an auto-regressive judge.
 
-    Only the response's tokens count, end tokens left out: log p(token | prompt, tokens before it),
-    exact, in one forward pass of the judge. `log_likelihood` is their sum, `perplexity`
-    exp(-value). A judge's tokens are not the selected ones, so the selector must be
-    "response-text", which is the default.
+    The judge reads prompt and response in its own tokens and chat template, in one forward pass.
+    The value is the mean of log p(token | prompt, tokens before it) over the response's tokens, end
+    tokens left out; `log_likelihood` is their sum, `perplexity` exp(-value). The judge's tokens are
+    not those that a selector chooses from, so the selector must be "response-text", the default.
     """
 
     default_selector: ClassVar[str] = "response-text"
@@ -25,7 +24,7 @@ class ARPerplexity(Scorer):
 
     def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
         """Return a plan of the mean, in nats, over the selected tokens of a text in the judge's
-        tokens. The first token of a text is left out: nothing precedes it.
+        tokens. A text's first token is left out: nothing precedes it.
         """
         positions = np.flatnonzero(selector.select(sequence))
         positions = positions[positions > 0]

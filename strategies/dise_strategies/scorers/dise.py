@@ -1,6 +1,4 @@
-"""DiSE: the mean log-probability of regenerating the text's own tokens. Source: the
-paper, Eq. (2).
-"""
+"""DiSE: the mean log-probability of regenerating a text's own tokens."""
 
 from __future__ import annotations
 
@@ -10,14 +8,13 @@ from dise_core import Plan, Read, Score, Scorer, Selector, TokenLogProbs, TokenS
 
 
 class DiSE(Scorer):
-    """Feeds the finished text back, unmasked, and averages log p(x_i | X) over the selected
-    positions, in nats.
+    """Mean log p(x_i | X) over the selected positions of the unmasked text X, in nats.
 
-    One forward pass; none if no position is selected.
+    Costs one forward pass, or none if no position is selected. Source: the paper, Eq. (2).
     """
 
     def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
-        """Return a plan of DiSE(X)."""
+        """Return a plan of DiSE(X); -inf if no position is selected."""
         positions = np.flatnonzero(selector.select(sequence))
         if len(positions) == 0:
             return Score.of_nothing()

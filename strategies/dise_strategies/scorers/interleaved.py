@@ -1,8 +1,7 @@
-"""Interleaved regeneration: each token is scored while it is masked, together with every k-th other
-one.
+"""Interleaved regeneration: scores each token while every k-th token, itself included, is masked.
 
-Ours, not the paper's: between DiSE, which masks nothing, and pseudo-log-likelihood, which masks one
-token at a time.
+Ours, not the paper's: it lies between DiSE, which masks nothing, and pseudo-log-likelihood, which
+masks one token at a time.
 """
 
 from __future__ import annotations
@@ -14,18 +13,17 @@ from dise_core import Plan, Read, Score, Scorer, Selector, TokenLogProbs, TokenS
 
 
 class InterleavedRegeneration(Scorer):
-    """Masks the response in k interleaved passes and averages log p(x_i | the unmasked rest) over
-    the selected tokens.
+    """Mean log p(x_i | unmasked rest) over the selected tokens, masked in k interleaved passes.
 
-    Pass j masks every response position that leaves the remainder j when divided by k, counted from
-    the start of the response. Selected prompt tokens are never masked, so they are left out. Costs
-    one forward pass for each pass that holds a selected token, k at most.
+    Pass j masks the response positions r with r % k == j, counted from the start of the response.
+    Prompt tokens are never masked, so selected ones are left out. Costs one forward pass for each
+    pass that masks a selected token, k at most.
     """
 
     k: int = Field(2, ge=1)
 
     def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
-        """Return a plan of the mean, in nats."""
+        """Return a plan of the mean, in nats; -inf if no response token is selected."""
         response = sequence.response_positions
         chosen = response[selector.select(sequence)[response]]
         passes = [chosen[(chosen - sequence.prompt_length) % self.k == j] for j in range(self.k)]

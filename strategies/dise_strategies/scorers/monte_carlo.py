@@ -1,7 +1,7 @@
-"""The likelihood of the selected tokens given all others, estimated by masking some of them at
-random, many times over.
+"""Monte Carlo estimates of the likelihood of the selected tokens given all others, each sample with
+a random part of them masked.
 
-Three published estimators of one quantity; they differ in how many tokens a sample masks.
+Three published estimators of the same quantity; they differ in how many tokens a sample masks.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from dise_core.noise import Noise
 from dise_core.reading import Guidance
 
 READS_AT_ONCE = 256
-"""Samples whose masked texts exist at one time."""
+"""The most samples that are read at one time."""
 
 
 @dataclass(frozen=True, slots=True)
 class MaskingSample:
-    """One random masking of the n selected tokens, bool [n], and the weight of the masked tokens'
+    """One random masking of the n selected tokens, bool [n], and the weight of its sum of
     log-probabilities.
     """
 
@@ -36,18 +36,16 @@ class MaskingSample:
 
 
 class MonteCarloScorer(Scorer):
-    """Estimates log p(selected tokens | all others), in nats and summed over the tokens, with its
-    standard error.
+    """Estimates log p(selected tokens | all others), in nats, with its standard error.
 
-    The mean over samples of weight · Σ log p(masked token | partly masked text). With the selector
-    "response" this is the conditional likelihood of the response, with "full" the unconditional one
-    of the whole text. The same seed and text give the same samples, whatever runs beside them. NFE:
-    num_samples, less those that mask nothing.
+    The estimate is the mean over samples of weight · Σ log p(masked token | partly masked text).
+    With the selector "response" it is the conditional log-likelihood of the response, with "full"
+    the unconditional one of the whole text. The same seed and text give the same samples, whatever
+    runs beside them. NFE: num_samples, minus the samples that mask nothing.
 
-    `cfg_scale` > 0 guides every sample against the same partly masked text with its whole prompt
-    masked, as LLaDA's evaluation does with `cfg`: logits u + (cfg_scale + 1)(c - u), twice the NFE.
-    A text without a prompt has nothing to be guided by: its estimate and its NFE are those of
-    cfg_scale 0.
+    cfg_scale > 0 guides each sample with the same partly masked text whose whole prompt is masked
+    too, as `cfg` in LLaDA's evaluation: logits u + (cfg_scale + 1)(c - u), at twice the NFE. A text
+    without a prompt cannot be guided: its estimate and NFE are those of cfg_scale 0.
     """
 
     default_selector: ClassVar[str] = "response"
@@ -58,10 +56,10 @@ class MonteCarloScorer(Scorer):
 
     @abstractmethod
     def samples(self, num_tokens: int, random: np.random.Generator) -> Iterator[MaskingSample]:
-        """Yield num_samples maskings of num_tokens >= 1 tokens."""
+        """Yield num_samples random maskings of num_tokens >= 1 tokens."""
 
     def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
-        """Return a plan of the estimate."""
+        """Return a plan of the estimate; -inf if no position may be masked."""
         positions = self.positions(sequence, selector)
         if len(positions) == 0:
             return Score.of_nothing()
@@ -82,11 +80,11 @@ class MonteCarloScorer(Scorer):
         return Score(value, positions, self.standard_error(estimates), log_likelihood=value)
 
     def positions(self, sequence: TokenSequence, selector: Selector) -> Ids:
-        """Return the positions that may be masked, ascending."""
+        """Return the positions that may be masked, ascending, int64 [n]."""
         return np.flatnonzero(selector.select(sequence))
 
     def standard_error(self, estimates: Floats) -> float | None:
-        """Return the standard error of the mean of independent estimates; None for a single one."""
+        """Return the standard error of the mean of independent estimates; None for fewer than 2."""
         if len(estimates) < 2:
             return None
         return float(estimates.std(ddof=1) / math.sqrt(len(estimates)))
@@ -102,24 +100,21 @@ class MonteCarloScorer(Scorer):
 
 
 class MonteCarlo(MonteCarloScorer):
-    """The paper's estimator, Eq. (1): l uniform in 1..n, l tokens masked without replacement,
-    weight n / l.
-    """
+    """The paper's estimator, Eq. (1): masks l of n tokens, l uniform in 1..n, with weight n / l."""
 
     def samples(self, num_tokens: int, random: np.random.Generator) -> Iterator[MaskingSample]:
-        """Yield the samples, independent of each other."""
+        """Yield independent samples, each masking l tokens without replacement."""
         for _ in range(self.num_samples):
             yield _masking_exactly(int(random.integers(1, num_tokens + 1)), num_tokens, random)
 
 
 class StratifiedMonteCarlo(MonteCarloScorer):
-    """LLaDA's own likelihood: as "mc", but the l of a batch are spread evenly over 1..n from a
-    random first one.
+    """LLaDA's own likelihood estimator: like "mc", but l is spread evenly over each batch.
 
-    A batch of b samples then covers short and long masks alike, which lowers the variance.
-    `batch_size` must divide num_samples; None makes one batch of all. The standard error comes from
-    the spread of the batches; with one batch alone from that of its samples, which is more than the
-    true one.
+    The l of a batch's samples start at a random one and are evenly spaced over 1..n, modulo n, so
+    every batch masks few tokens as often as many; this lowers the variance. `batch_size` must
+    divide num_samples; None makes all samples one batch. The standard error is estimated from the
+    batch means, or for a single batch from its samples, which overestimates it.
     """
 
     batch_size: PositiveInt | None = None
@@ -137,7 +132,7 @@ class StratifiedMonteCarlo(MonteCarloScorer):
         return self.batch_size or self.num_samples
 
     def samples(self, num_tokens: int, random: np.random.Generator) -> Iterator[MaskingSample]:
-        """Yield the samples, batch by batch."""
+        """Yield the samples batch by batch."""
         b = self._batch_size
         for _ in range(self.num_samples // b):
             first = int(random.integers(1, num_tokens + 1))
@@ -148,32 +143,33 @@ class StratifiedMonteCarlo(MonteCarloScorer):
                 yield _masking_exactly(int(num_masked), num_tokens, random)
 
     def standard_error(self, estimates: Floats) -> float | None:
-        """Return the standard error over the batches, or over the samples of the only one."""
+        """Return the standard error over the batch means, or over the samples of a single batch."""
         batches = estimates.reshape(-1, self._batch_size)
         return super().standard_error(estimates if len(batches) == 1 else batches.mean(axis=1))
 
 
 class DreamMonteCarlo(MonteCarloScorer):
-    """Dream's own likelihood: each token is masked with probability t, weight 1 / t.
+    """Dream's own likelihood estimator: masks each token with probability t, with weight 1 / t.
 
-    An end token is put behind a response that has none, where the model has room for it. The first
-    and last token of the whole text are never masked. The t of a batch are spread evenly over (0,
-    1) from a random first one, `eps` at least; the standard error is as for "mc-llada".
+    An end token is appended to a text that does not end in one, if the model has room for it. The
+    first and last tokens of the whole text are never masked. The t of all samples start at a random
+    one and are evenly spaced over [eps, 1), modulo 1; the standard error is that of the samples,
+    which overestimates the true one.
     """
 
     eps: float = Field(1e-3, gt=0, lt=1)
 
     def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
-        """Return a plan of the estimate for the text with its end token."""
+        """Return a plan of the estimate for the text with an end token appended."""
         return (yield from super().score(_ended(sequence), selector))
 
     def positions(self, sequence: TokenSequence, selector: Selector) -> Ids:
-        """Return the selected positions but the first and last of the text."""
+        """Return the selected positions without the text's first and last."""
         positions = super().positions(sequence, selector)
         return positions[(positions > 0) & (positions < len(sequence) - 1)]
 
     def samples(self, num_tokens: int, random: np.random.Generator) -> Iterator[MaskingSample]:
-        """Yield the samples."""
+        """Yield the samples, their t evenly spaced."""
         times = (random.random() + np.arange(self.num_samples) / self.num_samples) % 1
         for t in (1 - self.eps) * times + self.eps:
             yield MaskingSample(random.random(num_tokens) < t, 1 / t)
@@ -188,8 +184,8 @@ def _masking_exactly(
 
 
 def _ended(sequence: TokenSequence) -> TokenSequence:
-    """Return the text with an end token behind it; itself if it has one, or the model has none or
-    no room for it.
+    """Return the text with an end token appended; the text itself if it ends in one, or if the
+    model has none or no room for it.
     """
     special = sequence.special
     has_end = len(sequence) > 0 and bool(special.is_end(sequence.ids[-1:])[0])

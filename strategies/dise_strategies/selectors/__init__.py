@@ -1,1 +1,1 @@
-"""Which positions a score is taken over. Where a text has no prompt, all of it is the response."""
+"""Selectors of the positions to score. In a text without a prompt, all of it is the response."""

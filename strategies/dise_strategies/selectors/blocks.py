@@ -1,4 +1,4 @@
-"""Selectors of the response's share of one block, end tokens included."""
+"""Selectors of the response positions in one block, end tokens included."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dise_core.arrays import Mask
 
 
 class FirstBlock(Selector):
-    """Selects the first block."""
+    """Selects the response's first block, end tokens included."""
 
     def select(self, sequence: TokenSequence) -> Mask:
         """Return M, bool [N]."""
@@ -15,7 +15,7 @@ class FirstBlock(Selector):
 
 
 class LastBlock(Selector):
-    """Selects the last block, which may be shorter than the others."""
+    """Selects the response's last block, which may be shorter than the others."""
 
     def select(self, sequence: TokenSequence) -> Mask:
         """Return M, bool [N]."""
@@ -23,6 +23,6 @@ class LastBlock(Selector):
 
 
 def _spans(sequence: TokenSequence, which: slice) -> Mask:
-    """Return the response's positions in some of the blocks that it takes up, bool [N]."""
+    """Return bool [N], True at the response's positions in a contiguous slice of its blocks."""
     spans = list(sequence.blocks.spans(sequence.prompt_length, len(sequence)))[which]
     return sequence.mask_of(slice(spans[0][0], spans[-1][1]) if spans else [])

@@ -1,6 +1,4 @@
-"""Selectors of K tokens. Where there are fewer than K they take what there is, and never spill into
-another part.
-"""
+"""Selectors of K tokens of the prompt or the response: if it has fewer, of all that it has."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ class FirstK(Selector):
 
 
 class MidK(Selector):
-    """Selects K tokens from the middle of the response, end tokens left out; of two middles the
-    left one.
-    """
+    """Selects the middle K response tokens that are not end tokens; of two middles, the left."""
 
     k: PositiveInt
 

@@ -1,4 +1,4 @@
-"""Selectors of a whole part of the text."""
+"""Selectors of whole parts of the text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dise_core.arrays import Mask
 
 
 class Full(Selector):
-    """Selects all of [P; R], end tokens included."""
+    """Selects the whole text [P; R], end tokens included."""
 
     def select(self, sequence: TokenSequence) -> Mask:
         """Return M, bool [N]."""
@@ -31,7 +31,7 @@ class Response(Selector):
 
 
 class ResponseText(Selector):
-    """Selects the response without its end tokens, wherever they stand."""
+    """Selects the response without its end tokens, wherever they occur."""
 
     def select(self, sequence: TokenSequence) -> Mask:
         """Return M, bool [N]."""

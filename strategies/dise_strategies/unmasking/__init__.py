@@ -1,1 +1,1 @@
-"""Which masked positions are committed in a denoising step."""
+"""Unmasking policies: which masked positions a denoising step commits."""

@@ -1,4 +1,4 @@
-"""Policies that commit as many candidates as the model is sure of, whatever the schedule says.
+"""Policies that ignore the schedule and commit every candidate that the model is sure enough of.
 Source: Fast-dLLM.
 """
 
@@ -14,24 +14,23 @@ from dise_core.arrays import Ids
 
 
 class Threshold(UnmaskingPolicy):
-    """Commits every candidate of at least this probability, and always the best one."""
+    """Commits every candidate whose probability reaches the threshold, and always the best one."""
 
     uses_quota: ClassVar[bool] = False
 
     threshold: float = Field(0.9, ge=0, le=1)
 
     def choose(self, step: UnmaskingStep) -> Ids:
-        """Return the indices, the most probable first."""
+        """Return the indices, most probable first."""
         order = np.argsort(-step.confidences, kind="stable")
         return order[: max(1, int((step.confidences >= self.threshold).sum()))]
 
 
 class Factor(UnmaskingPolicy):
-    """Commits the r most probable candidates for the largest r up to which (r + 1)(1 - p) stays
-    within the factor.
+    """Commits the most probable candidates while (r + 1)(1 - p) <= factor for the r-th of them.
 
-    The best one is always committed. Tokens written together may be wrong together: the more there
-    are, the surer each must be.
+    The best one is always committed. The more tokens are written in parallel, the more probable
+    each must be, since they are chosen independently of each other.
     """
 
     uses_quota: ClassVar[bool] = False
@@ -39,7 +38,7 @@ class Factor(UnmaskingPolicy):
     factor: float = Field(1.0, gt=0, allow_inf_nan=False)
 
     def choose(self, step: UnmaskingStep) -> Ids:
-        """Return the indices, the most probable first."""
+        """Return the indices, most probable first."""
         order = np.argsort(-step.confidences, kind="stable")
         ranks = np.arange(1, len(order) + 1)
         is_accepted = step.confidences[order] >= 1 - self.factor / (ranks + 1)

@@ -1,4 +1,4 @@
-"""Policies that commit positions at random, whatever the model is sure of."""
+"""Policies that commit positions at random, whatever the model's confidence."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ class RandomUnmasking(UnmaskingPolicy):
         return True
 
     def choose(self, step: UnmaskingStep) -> Ids:
-        """Return the indices of a quota of positions, drawn by the request's own noise."""
+        """Return the indices of step.quota positions, drawn with the request's own noise."""
         return np.argsort(step.random(), kind="stable")[: step.quota]
 
 
 class Origin(UnmaskingPolicy):
-    """Commits each masked position by itself with the probability that the schedule gives; at times
-    none. Source: Dream.
+    """Commits each masked position independently, with the schedule's share as probability.
+
+    A step may commit nothing. Source: Dream.
     """
 
     uses_quota: ClassVar[bool] = False
@@ -36,5 +37,5 @@ class Origin(UnmaskingPolicy):
         return True
 
     def choose(self, step: UnmaskingStep) -> Ids:
-        """Return the indices that the request's own noise picks."""
+        """Return the indices drawn with the request's own noise."""
         return np.flatnonzero(step.random() < step.share)

@@ -1,4 +1,4 @@
-"""Policies that commit the schedule's quota of the candidates that the model is surest of."""
+"""Policies that commit the candidates of highest confidence, as many as the schedule's quota."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from dise_core.reading import Confidence
 
 
 class RankedPolicy(UnmaskingPolicy):
-    """Commits the quota's candidates of highest confidence; of equals the one further left.
+    """Commits the quota's number of candidates of highest confidence; of equals, the leftmost.
 
-    With `alg_temp` above 0 they are drawn without replacement from softmax(confidence / alg_temp)
+    With alg_temp > 0 they are drawn without replacement from softmax(confidence / alg_temp)
     instead. Source: Dream.
     """
 
@@ -27,8 +27,9 @@ class RankedPolicy(UnmaskingPolicy):
         return self.alg_temp > 0
 
     def choose(self, step: UnmaskingStep) -> Ids:
-        """Return the indices of the quota's candidates, the first-ranked first."""
+        """Return the indices of step.quota candidates, best first."""
         keys = step.confidences
+        # The top k of logits with Gumbel noise are k draws without replacement from their softmax.
         if self.alg_temp > 0:
             keys = keys / self.alg_temp - np.log(
                 -np.log(np.clip(step.random(), 1e-300, 1 - 2**-53))
@@ -37,22 +38,18 @@ class RankedPolicy(UnmaskingPolicy):
 
 
 class LowConfidence(RankedPolicy):
-    """Ranks by the candidate's probability: LLaDA's low-confidence remasking, and Dream's
-    maskgit_plus.
-    """
+    """Ranks by the candidate's probability: LLaDA's low-confidence, Dream's maskgit_plus."""
 
     confidence: ClassVar[Confidence] = "probability"
 
 
 class Entropy(RankedPolicy):
-    """Ranks by how low the entropy of the position's distribution is. Source: Dream."""
+    """Ranks by the negative entropy of the position's distribution. Source: Dream."""
 
     confidence: ClassVar[Confidence] = "entropy"
 
 
 class Margin(RankedPolicy):
-    """Ranks by the probability of the likeliest token minus that of the second: Dream's
-    topk_margin.
-    """
+    """Ranks by the margin between the two likeliest tokens' probabilities: Dream's topk_margin."""
 
     confidence: ClassVar[Confidence] = "margin"

@@ -1,7 +1,7 @@
-"""The files of the embedded model: a small LLaDA that solves Countdown problems, so that everything
+"""The files of the embedded model, a small LLaDA that solves Countdown problems: with it everything
 runs without a download.
 
-Its README.md is the model card; examples/countdown_model trains it.
+README.md is its model card; examples/countdown_model trains it.
 """
 
 from __future__ import annotations
