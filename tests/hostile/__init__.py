@@ -1,3 +1,3 @@
-"""What strangers hand over: whatever it is, it ends in a result or in one of our errors, soon, and in
-bounded memory.
+"""What strangers hand over: whatever it is, it ends in a result or in one of our errors, soon, and
+in bounded memory.
 """
