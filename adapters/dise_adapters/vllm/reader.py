@@ -78,7 +78,7 @@ class VllmReader(Reader):
         from dise_adapters.vllm.asked import pooling_params
 
         engine = self._engine.llm_engine
-        for name, (token_ids, asked) in zip(names, questions, strict=True):
+        for name, (token_ids, asked, _) in zip(names, questions, strict=True):
             engine.add_request(
                 name, {"type": "token", "prompt_token_ids": token_ids}, pooling_params(asked)
             )
