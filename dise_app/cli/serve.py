@@ -40,7 +40,8 @@ def serve(
         ) from error
 
     limits = Limits(**parts.limits)
-    llm = settled(AsyncLLM(**parts.models, max_waiting=limits.max_waiting, **parts.engine))
+    bounds = {"max_waiting": limits.max_waiting, "budget": limits.budget}
+    llm = settled(AsyncLLM(**parts.models, **bounds, **parts.engine))
     key = os.environ.get(KEY_VARIABLE, "").strip() or None
     app = create_app(llm, limits, key, Hosts(host, limits.allowed_host))
     _log_to_stderr()

@@ -170,14 +170,15 @@ def _add_facts(app: FastAPI, service: Service) -> None:
         return FileResponse(PAGE / "index.html", headers={"Content-Security-Policy": POLICY})
 
     @app.get("/health")
-    async def health() -> Record:
+    async def health() -> Response:
         engine = service.llm.engine
-        return {
-            "status": "ok",
+        facts = {
+            "status": "ok" if engine.death is None else f"dead: {engine.death}",
             "model": service.model,
             "running": engine.num_running,
             "waiting": engine.num_waiting,
         }
+        return JSONResponse(facts, 200 if engine.death is None else 503)
 
     @app.get("/metrics", include_in_schema=False)
     async def metrics() -> Response:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from dise_core import Budget
 from dise_core.params import Params
 
 MAX_SECONDS = 1e6
@@ -20,6 +21,11 @@ class Limits(Params):
     """Requests that may wait to start; one more gets 429."""
     max_tokens_limit: int = Field(4096, ge=1)
     """The most tokens that an answer may ask for."""
+    max_passes: int = Field(2**15, ge=1)
+    """The most forward passes, of one sequence each, that a request may take; one that goes on gets
+    400."""
+    max_pass_tokens: int = Field(2**27, ge=1)
+    """The most tokens in all the forward passes of a request; one that goes on gets 400."""
     max_body_bytes: int = Field(2 * 2**20, ge=1)
     """The largest request in bytes."""
     max_bytes_in_flight: int = Field(64 * 2**20, ge=1)
@@ -40,3 +46,8 @@ class Limits(Params):
     allowed_host: tuple[str, ...] = ()
     """A name that clients may call the server by, beside its address and that of this machine; *
     allows all. Any other Host header gets 403, which keeps pages of other sites away."""
+
+    @property
+    def budget(self) -> Budget:
+        """What one request may cost."""
+        return Budget(self.max_passes, self.max_pass_tokens)
