@@ -30,6 +30,12 @@ DEFAULTS = {
 }
 """Environment of vLLM: standard output is for answers."""
 
+FORMATS = ("safetensors", "auto", "dummy", "fastsafetensors", "runai_streamer", "bitsandbytes")
+"""The load_format of vLLM that reads safetensors, or nothing."""
+
+NEVER = {"trust_remote_code": (False, None), "load_format": FORMATS}
+"""The arguments of vLLM that could run what a checkpoint brings, and their harmless values."""
+
 CPU_DEFAULTS = {"VLLM_CPU_KVCACHE_SPACE": "1"}
 """The same on a CPU: no key is ever cached for these models."""
 
@@ -132,13 +138,13 @@ def _failures() -> Iterator[None]:
 
 def _engine(folder: Path, config: EngineConfig, runner: str) -> Any:
     """Start vLLM's own LLM."""
+    options = llm_options(config, runner)
     for name, value in _environment(config.tensor_parallel_size).items():
         os.environ.setdefault(name, value)
     try:
         import vllm
     except ImportError as error:
         raise InputError("engine 'vllm' needs vLLM 0.32: see docs/vllm.md", "engine") from error
-    options = _options(config, runner)
     try:
         return vllm.LLM(model=str(folder), **options)
     except Exception as error:
@@ -154,7 +160,18 @@ def _environment(num_ranks: int) -> dict[str, str]:
     return DEFAULTS | several | CPU_DEFAULTS | {"VLLM_CPU_OMP_THREADS_BIND": threads}
 
 
-def _options(config: EngineConfig, runner: str) -> Record:
+def llm_options(config: EngineConfig, runner: str) -> Record:
+    """Return the arguments of vLLM's LLM. Raises InputError for one that runs a checkpoint's code
+    or unpickles its weights.
+    """
+    for name, allowed in NEVER.items():
+        if config.vllm_options.get(name, allowed[0]) not in allowed:
+            value = config.vllm_options[name]
+            raise InputError(
+                f"vllm_options.{name}={value!r:.40}: a checkpoint's code never runs and only "
+                "safetensors are read; leave it out",
+                "vllm_options",
+            )
     has_gpu = torch.cuda.is_available()
     options: Record = {
         "runner": runner,
@@ -164,6 +181,8 @@ def _options(config: EngineConfig, runner: str) -> Record:
         "max_num_seqs": config.max_num_seqs,
         "max_num_batched_tokens": config.max_batch_tokens,
         "disable_log_stats": True,
+        "trust_remote_code": False,
+        "load_format": "safetensors",
     }
     if not has_gpu:
         options |= {"enforce_eager": True, "hf_overrides": {"head_dtype": "model"}}
