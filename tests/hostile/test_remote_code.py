@@ -5,20 +5,19 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from dise_adapters.checkpoint.hub import read_config
-from dise_adapters.vllm.reader import open_vllm_reader
 from dise_adapters.vllm.reader import llm_options
 from dise_core import LLM, InputError
 from dise_core.errors import DiseError
 from dise_core.params import EngineConfig
 from tests import reference_a2d, reference_dream, reference_llada
 
-KINDS = ("llama", "llada", "dream", "a2d-qwen3")
 CLASSES = ("AutoConfig", "AutoModel", "AutoModelForCausalLM", "AutoModelForMaskedLM")
 
 
@@ -88,17 +87,19 @@ def test_a_piped_yes_runs_nothing(tmp_path: Path) -> None:
     assert done.returncode in (0, 1, 2), done.stderr
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("named", ["", "LlamaForCausalLM", "OddModel"])
+@pytest.mark.parametrize(
+    ("kind", "named"),
+    [("llama", ""), ("llama", "LlamaForCausalLM"), ("llama", "OddModel"), ("llada", "OddModel"),
+     ("dream", ""), ("a2d-qwen3", "LlamaForCausalLM")],
+)  # fmt: skip
 def test_no_kind_of_checkpoint_runs_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, named: str
 ) -> None:
     folder = trapped(tmp_path / "model", kind, named, tokenizer_list=not named)
     monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("somebody was asked"))
-    try:
+    refusal = pytest.raises(DiseError, match="of its own") if kind == "llama" else nullcontext()
+    with refusal:
         LLM("countdown", judge=str(folder)) if kind == "llama" else LLM(str(folder))
-    except DiseError as error:
-        assert "\n" not in str(error)
     assert not (folder / "ran").exists()
 
 

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from dise_adapters.checkpoint.template import render
 from dise_core.arrays import Ids
 from dise_core.errors import CheckpointError, InputError, ModelError
 from dise_core.model import Tokenizer
@@ -77,8 +78,6 @@ class FastTokenizer(Tokenizer):
 
         Raises InputError for a message without "role" and "content", or that the template refuses.
         """
-        from jinja2 import TemplateError
-
         for message in messages:
             if not isinstance(message, Mapping) or not all(
                 isinstance(message.get(k), str) for k in ("role", "content")
@@ -86,16 +85,10 @@ class FastTokenizer(Tokenizer):
                 raise InputError(
                     f'a message needs "role" and "content", both text: {message!r:.80}', "messages"
                 )
-        try:
-            return str(
-                self._tokenizer.apply_chat_template(
-                    list(messages), add_generation_prompt=add_generation_prompt, tokenize=False
-                )
-            )
-        except TemplateError as error:
-            raise InputError(
-                f"the model's chat template refuses the conversation: {error}", "messages"
-            ) from error
+        template = self._tokenizer.get_chat_template()
+        variables = {"tools": None, "documents": None, **self._tokenizer.special_tokens_map}
+        variables |= {"messages": list(messages), "add_generation_prompt": add_generation_prompt}
+        return render(template, variables)
 
     @property
     def start_ids(self) -> Ids:

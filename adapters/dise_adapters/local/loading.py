@@ -46,8 +46,8 @@ def load_reader(checkpoint: Checkpoint, config: EngineConfig) -> TransformerRead
         raise CheckpointError(f"{folder} holds no weights in safetensors (*.safetensors)")
     if "/" in config.attn_implementation:  # transformers would fetch such a kernel and run it
         raise InputError(
-            f"attn_implementation={config.attn_implementation!r:.80}: code from the hub never runs; "
-            'take one that is installed, such as "sdpa" or "flash_attention_2"',
+            f"attn_implementation={config.attn_implementation!r:.80}: code from the hub never "
+            'runs; take one that is installed, such as "sdpa" or "flash_attention_2"',
             "attn_implementation",
         )
     with quiet():
