@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from dise_adapters.checkpoint.config import token_ids
+from dise_adapters.checkpoint.config import MOST, check_numbers, token_ids
+from dise_adapters.checkpoint.files import one_line
 from dise_adapters.checkpoint.hub import config_if_any, is_gguf, model_folder, read_config
 from dise_adapters.checkpoint.special import special_tokens
 from dise_adapters.checkpoint.tokenizer import FastTokenizer
 from dise_adapters.families.family import Checkpoint, Family, architectures
 from dise_adapters.families.not_covered import not_covered
 from dise_core.backend import Reader
-from dise_core.errors import CheckpointError, InputError, ModelError
+from dise_core.errors import CheckpointError, InputError
 from dise_core.model import Causal, MaskPredictor, ModelInfo
 from dise_core.params import EngineConfig
 from dise_core.plugins import installed_catalog
@@ -81,6 +82,7 @@ class CheckpointPredictor(MaskPredictor):
         _refuse(family, fields, name)
         settings = family.settings(fields, str(folder))
         if settings is None:
+            check_numbers(fields, str(folder))
             fields = fields | _transformers_fields(folder, name, gguf_file)
         self.tokenizer = FastTokenizer.from_folder(folder, family.tokenizer_class, gguf_file)
         self.info = _info(family, fields | (settings or {}), self.tokenizer, name, config)
@@ -125,20 +127,22 @@ def _info(
             mask_tokens=family.mask_tokens,
             mask_token_id=config.mask_token_id,
         )
-    if special.mask_id is not None and special.mask_id >= vocab_size:
-        raise CheckpointError(
-            f"{name} has {vocab_size} rows of logits, so {special.mask_id} cannot be its mask token"
-        )
+    for token_id, what in [(special.mask_id, "its mask"), (special.eos_id, "an end")]:
+        if token_id is not None and token_id >= vocab_size:
+            raise CheckpointError(
+                f"{name} has {vocab_size} rows of logits, so {token_id} cannot be {what} token"
+            )
     kind = (family.attention, family.tempered_confidence)
     return ModelInfo(name, vocab_size, max_length, special, *kind)
 
 
 def _size(fields: Fields, field: str, name: str) -> int:
     value = fields.get(field)
-    if not isinstance(value, int):
+    if type(value) is not int or not 1 <= value <= MOST[field]:
+        said = f" between 1 and {MOST[field]}" if isinstance(value, int) else ""
         raise CheckpointError(
-            f"the configuration of {name} gives no {field}, so it is not a text model of a known "
-            "length"
+            f"the configuration of {name} gives no {field}{said}, so it is not a text model of a "
+            "known length"
         )
     return value
 
@@ -155,8 +159,8 @@ def _transformers_fields(folder: Path, name: str, gguf_file: str | None) -> Reco
             found: Any = AutoConfig.from_pretrained(
                 folder, local_files_only=True, trust_remote_code=False, **source
             )
-        except (OSError, ValueError, ImportError, KeyError) as error:
-            raise ModelError(f"cannot load {name}: {' '.join(str(error).split())}") from error
+        except Exception as error:
+            raise CheckpointError(f"cannot load {name}: {one_line(error)}") from error
     names = ("vocab_size", "max_position_embeddings", "eos_token_id", "mask_token_id")
     return {name: getattr(found, name, None) for name in names}
 
