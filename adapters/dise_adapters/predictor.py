@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from dise_adapters.checkpoint.config import MOST, check_numbers, token_ids
+from dise_adapters.checkpoint.config import MOST, check_numbers, refuse_variants, token_ids
 from dise_adapters.checkpoint.files import one_line
+from dise_adapters.checkpoint.gguf import weigh_gguf
 from dise_adapters.checkpoint.hub import config_if_any, is_gguf, model_folder, read_config
 from dise_adapters.checkpoint.special import special_tokens
 from dise_adapters.checkpoint.tokenizer import FastTokenizer
@@ -80,9 +81,12 @@ class CheckpointPredictor(MaskPredictor):
         family = self.family
         fields = {} if gguf_file else read_config(str(folder)) or {}
         _refuse(family, fields, name)
+        if gguf_file is not None:
+            weigh_gguf(folder / gguf_file)
         settings = family.settings(fields, str(folder))
         if settings is None:
             check_numbers(fields, str(folder))
+            refuse_variants(fields, {"transformers_weights": (None,)}, str(folder))
             fields = fields | _transformers_fields(folder, name, gguf_file)
         self.tokenizer = FastTokenizer.from_folder(folder, family.tokenizer_class, gguf_file)
         self.info = _info(family, fields | (settings or {}), self.tokenizer, name, config)

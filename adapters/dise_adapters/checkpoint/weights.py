@@ -148,10 +148,10 @@ def _check_offsets(tensors: Mapping[str, Tensor], size: int) -> None:
 
 
 def refuse_larger(folder: Path, weights: Weights, num_elements: int) -> None:
-    """Raise CheckpointError for a model of many more elements than its files can hold, at two bits
-    or more for each: nobody allocates those.
+    """Raise CheckpointError for a model of many more elements than its files hold, or could, packed
+    at two bits each: nobody allocates those.
     """
-    if num_elements > SPARE + 4 * weights.num_bytes:
+    if num_elements > SPARE + max(4 * weights.num_bytes, 2 * weights.num_elements):
         raise CheckpointError(
             f"cannot load {folder}: its config.json makes a model of {num_elements} weights, and "
             f"its files hold {weights.num_elements}"

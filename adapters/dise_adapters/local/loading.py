@@ -15,14 +15,14 @@ import transformers
 from transformers.utils import logging as transformers_logging
 
 from dise_adapters.checkpoint.files import one_line
-from dise_adapters.checkpoint.weights import refuse_larger, weigh_files
 from dise_adapters.families.family import Family
 from dise_adapters.local.body import Body, OwnBody, WholeBody
 from dise_adapters.local.kv_cache import KVCache
 from dise_adapters.local.linear import linear
 from dise_adapters.local.reader import TransformerReader
 from dise_adapters.local.threads import THREADS
-from dise_core.errors import CheckpointError, InputError
+from dise_adapters.local.weighing import refuse_not_finite, weigh
+from dise_core.errors import CheckpointError, InputError, ModelError
 from dise_core.model import Causal
 from dise_core.params import EngineConfig
 from dise_core.records import Record
@@ -43,7 +43,6 @@ def load_reader(checkpoint: Checkpoint, config: EngineConfig) -> TransformerRead
     device = choose_device(config.device)
     dtype = choose_dtype(config.dtype, device)
     folder, family = checkpoint.folder, checkpoint.family
-    weights = None if checkpoint.gguf_file else weigh_files(folder)
     if "/" in config.attn_implementation:  # transformers would fetch such a kernel and run it
         raise InputError(
             f"attn_implementation={config.attn_implementation!r:.80}: code from the hub never "
@@ -52,8 +51,7 @@ def load_reader(checkpoint: Checkpoint, config: EngineConfig) -> TransformerRead
         )
     with quiet():
         try:
-            if weights is not None:
-                refuse_larger(folder, weights, _num_elements(checkpoint))
+            weigh(checkpoint)
             model, report = getattr(transformers, family.model_class).from_pretrained(
                 folder,
                 **_options(checkpoint),
@@ -68,9 +66,9 @@ def load_reader(checkpoint: Checkpoint, config: EngineConfig) -> TransformerRead
         except CheckpointError:
             raise
         except Exception as error:
-            raise CheckpointError(f"cannot load {folder}: {one_line(error)}") from error
+            raise ModelError(f"cannot load {folder}: {one_line(error)}") from error
     _refuse_misfits(folder, report)
-    _refuse_not_finite(folder, model)
+    refuse_not_finite(folder, model)
     return _reader(model.to(device).eval(), device, family, config.max_cache_tokens)
 
 
@@ -85,33 +83,6 @@ def _options(checkpoint: Checkpoint) -> Record:
     if checkpoint.gguf_file is not None:
         options["gguf_file"] = checkpoint.gguf_file
     return options
-
-
-def _num_elements(checkpoint: Checkpoint) -> int:
-    """Return how many numbers the model of that configuration holds, made without room for them."""
-    options = {"local_files_only": True, "trust_remote_code": False}
-    with torch.device("meta"):
-        kind = getattr(transformers, checkpoint.family.model_class)
-        config = _options(checkpoint).get("config")
-        if config is None:
-            config = transformers.AutoConfig.from_pretrained(checkpoint.folder, **options)
-            model = kind.from_config(config, trust_remote_code=False)
-        else:
-            model = kind(config)
-    return sum(part.numel() for part in (*model.parameters(), *model.buffers()))
-
-
-@torch.inference_mode()
-def _refuse_not_finite(folder: Path, model: Any) -> None:
-    """Raise CheckpointError for weights with NaN or infinities: every answer would be one."""
-    for name, weight in model.named_parameters():
-        if not weight.is_floating_point() or weight.element_size() < 2:
-            continue  # packed: a sum would mean nothing
-        if not weight.sum().isfinite() and not weight.isfinite().all():
-            raise CheckpointError(
-                f"the checkpoint in {folder} has weights that are not finite numbers as "
-                f"{str(weight.dtype).removeprefix('torch.')}: {name}"
-            )
 
 
 @torch.inference_mode()

@@ -14,10 +14,11 @@ from typing import Any
 import torch
 
 from dise_adapters.families.family import Checkpoint
+from dise_adapters.local.weighing import weigh
 from dise_adapters.vllm.own_tokens import OwnLogProbs, read_own_tokens
 from dise_adapters.vllm.wire import Question, Vector, read_texts
 from dise_core.backend import Reader
-from dise_core.errors import InputError, ModelError
+from dise_core.errors import CheckpointError, InputError, ModelError
 from dise_core.model import Causal
 from dise_core.params import EngineConfig
 from dise_core.reading import Read, Reading
@@ -46,6 +47,8 @@ def open_vllm_reader(checkpoint: Checkpoint, config: EngineConfig) -> VllmReader
     """
     if checkpoint.gguf_file is not None:
         raise InputError("GGUF files need the transformers engine", "engine")
+    with _failures(f"cannot load {checkpoint.folder}"):
+        weigh(checkpoint)
     if isinstance(checkpoint.family.attention, Causal):
         return VllmJudgeReader(_engine(checkpoint.folder, config, "generate"))
     return VllmReader(_engine(checkpoint.folder, config, "pooling"))
@@ -128,12 +131,14 @@ class VllmJudgeReader(Reader):
 
 
 @contextmanager
-def _failures() -> Iterator[None]:
-    """Turn whatever vLLM raises into a ModelError of one line."""
+def _failures(what: str = "the vLLM engine failed") -> Iterator[None]:
+    """Turn whatever is raised into a ModelError of one line."""
     try:
         yield
+    except CheckpointError:
+        raise
     except Exception as error:
-        raise ModelError(f"the vLLM engine failed: {_line(error)}") from error
+        raise ModelError(f"{what}: {_line(error)}") from error
 
 
 def _engine(folder: Path, config: EngineConfig, runner: str) -> Any:
