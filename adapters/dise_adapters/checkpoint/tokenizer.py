@@ -108,7 +108,9 @@ class FastTokenizer(Tokenizer):
         unknown = np.flatnonzero(ids == self._unknown_id)
         if len(unknown):
             start, end = encoding.offsets[unknown[0]]
-            raise InputError(f"the model's vocabulary has no {text[start:end]!r} (in {text!r:.80})")
+            raise InputError(
+                f"the model's vocabulary has no {text[start:end]!r:.80} (in {text!r:.80})"
+            )
         return ids
 
     def chat_text(
