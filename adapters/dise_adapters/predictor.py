@@ -52,7 +52,7 @@ class CheckpointPredictor(MaskPredictor):
             f"Its config.json says model_type {fields.get('model_type')!r} and architectures "
             f"{', '.join(names) or 'none'}"
         )
-        return facts if reason is None else f"{facts}; it is refused: {reason}"
+        return one_line(facts if reason is None else f"{facts}; it is refused: {reason}")
 
     @classmethod
     def load(cls, model: str, config: EngineConfig) -> Self:
@@ -174,4 +174,4 @@ def _refuse(family: Family, fields: Fields, name: str) -> None:
     is_named = set(architectures(fields)) & set(family.architectures)
     reason = family.obstacle(fields, name) or (None if is_named else not_covered(fields))
     if reason is not None:
-        raise CheckpointError(f"{name} is refused: {reason}")
+        raise CheckpointError(f"{name} is refused: {one_line(reason)}")

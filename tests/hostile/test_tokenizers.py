@@ -243,11 +243,11 @@ def test_any_tokenizer_file_works_or_is_refused(data: st.DataObject) -> None:
     folder = Path(mkdtemp())
     reference_llada.write_tokenizer(folder, 50)
     whole = json.loads((folder / "tokenizer.json").read_text())
-    changes = data.draw(mutation(FIELDS))
+    changes = data.draw(mutation(*FIELDS))
     for name in data.draw(st.sets(st.sampled_from(["normalizer", "decoder", "pre_tokenizer"]))):
         changes[name] = data.draw(STEPS)
     part: dict[str, Any] = whole["model"]
-    whole["model"] = changed(part, data.draw(mutation(sorted(part)) | st.just({})))
+    whole["model"] = changed(part, data.draw(mutation(*sorted(part)) | st.just({})))
     (folder / "tokenizer.json").write_text(json.dumps(changed(whole, changes)))
     tried(folder)
 
@@ -263,7 +263,7 @@ def test_any_settings_work_or_are_refused(data: st.DataObject, is_dream: bool) -
     settings = json.loads((folder / "tokenizer_config.json").read_text())
     names = [*settings, "chat_template", "auto_map", "added_tokens_decoder", "model_max_length",
              "extra_special_tokens", "bos_token", "fast_tokenizer_files"]  # fmt: skip
-    changes = data.draw(mutation(names))
+    changes = data.draw(mutation(*names))
     (folder / "tokenizer_config.json").write_text(json.dumps(changed(settings, changes)))
     if is_dream and data.draw(st.booleans()):
         vocabulary = data.draw(VALUES | st.binary(max_size=8))

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 
+from dise_adapters.checkpoint.files import one_line
 from dise_core.errors import CheckpointError
 from dise_core.records import Fields, Record
 
@@ -116,8 +117,8 @@ def check_numbers(fields: object, where: str, name: str = "") -> None:
 
 
 def _wrong(name: str, value: object, allowed: str, where: str) -> CheckpointError:
-    said = json.dumps(value)
-    return CheckpointError(f"{where}/config.json: {name:.80}={said:.80} must be {allowed}")
+    said = one_line(f"{name:.80}={json.dumps(value):.80} must be {allowed}")
+    return CheckpointError(f"{where}/config.json: {said}")
 
 
 def rope(fields: Fields, where: str) -> Record:

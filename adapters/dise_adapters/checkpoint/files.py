@@ -94,14 +94,13 @@ def validated(kind: type[Model], fields: object, where: object) -> Model:
         problem = error.errors(include_url=False)[0]
         name = ".".join(str(part) for part in problem["loc"] if part != "[key]")
         said = "" if problem["type"] == "missing" else f"={problem['input']!r:.80}"
-        raise CheckpointError(
-            f"cannot read {where}: {name:.80}{said}: {one_line(problem['msg'])}"
-        ) from error
+        problem_line = one_line(f"{name:.80}{said}: {problem['msg']}")
+        raise CheckpointError(f"cannot read {where}: {problem_line}") from error
 
 
 def one_line(error: object) -> str:
-    """Return what an error says as one line of moderate length, whatever the checkpoint put into
-    it.
+    """Return what an error says as one line of moderate length, without the control characters that
+    a checkpoint may have put into it.
     """
-    text = str(error) or type(error).__name__
-    return " ".join(text.encode("utf-8", "backslashreplace").decode().split())[:400]
+    text = (str(error) or type(error).__name__)[:2000]
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:400]

@@ -20,6 +20,7 @@ from time import monotonic
 from typing import IO
 
 from dise_adapters.checkpoint import rendering
+from dise_adapters.checkpoint.files import one_line
 from dise_core.errors import InputError, ModelError
 from dise_core.records import Fields, Record
 
@@ -43,9 +44,9 @@ def render(template: str, variables: Fields) -> str:
         raise InputError(f"the conversation is not JSON: {error}", "messages") from error
     answer = _PROCESS.ask(request)
     if "text" not in answer:
-        problem = " ".join(str(answer["problem"]).split())
+        problem = one_line(answer["problem"])
         raise InputError(
-            f"the model's chat template refuses the conversation: {problem:.300}", "messages"
+            f"the model's chat template refuses the conversation: {problem}", "messages"
         )
     return str(answer["text"])
 

@@ -148,7 +148,7 @@ def _refuse_misfits(folder: Path, report: Mapping[str, Iterable[Any]]) -> None:
         if names:
             more = f" and {len(names) - 3} more" if len(names) > 3 else ""
             raise CheckpointError(
-                f"the checkpoint in {folder} {verb} weights: {', '.join(names[:3])}{more}"
+                f"the checkpoint in {folder} {verb} weights: {one_line(', '.join(names[:3]))}{more}"
             )
 
 
