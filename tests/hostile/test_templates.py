@@ -165,6 +165,11 @@ def test_a_bomb_ends_in_an_error(name: str) -> None:
     assert "What is" in render(CHATML, variables(CHATS[0]))
 
 
+def test_a_template_may_take_half_a_gibibyte() -> None:
+    with pytest.raises(InputError, match="it takes more than 512 MiB"):
+        render(BOMBS["a long text"], variables(CHATS[0]))
+
+
 def test_a_template_may_compute_for_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(template, "CPU_SECONDS", 1.0)
     template._PROCESS.close()
