@@ -313,6 +313,8 @@ GGUF_FILES = {
     "a short list": (gguf(text(b"a") + struct.pack("<IIQ", 9, 4, 2**20), 1), "beyond the file"),
     "a type": (gguf(text(b"a") + struct.pack("<I", 77), 1), "unknown type 77"),
     "layers": (gguf(number(b"llama.block_count", 10**6), 1), "llama.block_count=1000000 must be"),
+    "too many layers": (gguf(number(b"llama.block_count", 9), 1), "block_count=9, and its tensors"),
+    "too large": (gguf(number(b"a.embedding_length", 9), 1), "embedding_length=9, and its tensors"),
     "alignment": (gguf(number(b"general.alignment", 0), 1), "general.alignment is 0"),
     "dimensions": (
         gguf(num_tensors=1, tensors=text(b"w") + struct.pack("<I", 2**31)),
@@ -341,7 +343,7 @@ def test_a_gguf_file_is_bounded_before_it_is_read(tmp_path: Path, name: str) -> 
 def test_a_gguf_file_that_is_right_is_weighed(tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
     tensors = text(b"w") + struct.pack("<IQQIQ", 2, 3, 5, 0, 0)
-    header = gguf(number(b"llama.block_count", 2), 1, 1, tensors)
+    header = gguf(number(b"llama.block_count", 1), 1, 1, tensors)
     path.write_bytes(header + bytes(-len(header) % 32) + bytes(60))
     assert weigh_gguf(path).num_elements == 15
 
@@ -429,7 +431,7 @@ def test_any_index_or_header_is_weighed_or_refused(data: st.DataObject) -> None:
 @cases(1 / 18)
 def test_any_gguf_file_is_weighed_or_refused(tmp_path_factory: Any, data: st.DataObject) -> None:
     tensors = text(b"w") + struct.pack("<IQQIQ", 2, 3, 5, 0, 0)
-    whole = gguf(number(b"llama.block_count", 2) + text(b"b") + struct.pack("<I", 8) + text(b"c"),
+    whole = gguf(number(b"llama.block_count", 1) + text(b"b") + struct.pack("<I", 8) + text(b"c"),
                  2, 1, tensors)  # fmt: skip
     content = bytearray(whole + bytes(-len(whole) % 32) + bytes(60))
     for _ in range(data.draw(st.integers(1, 4))):

@@ -55,19 +55,25 @@ class _Header:
             raise ValueError(f"it begins with {magic!r} and version {version}, not GGUF and 2 or 3")
         if num_tensors > MOST_TENSORS or num_keys > MOST_KEYS:
             raise ValueError(f"its header counts {num_tensors} tensors and {num_keys} keys")
-        alignment = 32
+        alignment, sizes = 32, dict[str, int]()
         for _ in range(num_keys):
             name = self._string()
             value = self._value(self._number("I"))
             if name == "general.alignment" and isinstance(value, int):
                 alignment = value
             _check(name, value)
+            if isinstance(value, int):
+                sizes[name] = value
         if alignment < 1:
             raise ValueError("general.alignment is 0")
-        return self._tensors(num_tensors, alignment)
+        return self._tensors(num_tensors, alignment, sizes)
 
-    def _tensors(self, num_tensors: int, alignment: int) -> Weights:
+    def _tensors(self, num_tensors: int, alignment: int, given: Mapping[str, int]) -> Weights:
         shapes = [self._tensor() for _ in range(num_tensors)]
+        largest = max((max(shape, default=1) for _, _, shape, _ in shapes), default=0)
+        for key, most in ((".block_count", num_tensors), (".embedding_length", largest)):
+            for name in (name for name in given if name.endswith(key) and given[name] > most):
+                raise ValueError(f"{name:.80}={given[name]}, and its tensors allow {most}")
         start = -(-self.file.tell() // alignment) * alignment
         sizes = _sizes()
         num_elements = 0

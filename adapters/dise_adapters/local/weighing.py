@@ -19,9 +19,11 @@ def weigh(checkpoint: Checkpoint) -> None:
     """Raise CheckpointError for weights that cannot be read, or cannot fill the model that the
     configuration makes.
     """
-    folder, gguf = checkpoint.folder, checkpoint.gguf_file
-    weights = weigh_files(folder) if gguf is None else weigh_gguf(folder / gguf)
-    refuse_larger(folder, weights, _num_elements(checkpoint))
+    if checkpoint.gguf_file is not None:  # its sizes are compared with its tensors there
+        weigh_gguf(checkpoint.folder / checkpoint.gguf_file)
+    else:
+        weights = weigh_files(checkpoint.folder)
+        refuse_larger(checkpoint.folder, weights, _num_elements(checkpoint))
 
 
 def _num_elements(checkpoint: Checkpoint) -> int:
@@ -31,9 +33,8 @@ def _num_elements(checkpoint: Checkpoint) -> int:
         if checkpoint.settings is not None:
             model = kind(kind.config_class(**checkpoint.settings))
         else:
-            source = {} if checkpoint.gguf_file is None else {"gguf_file": checkpoint.gguf_file}
             config = transformers.AutoConfig.from_pretrained(
-                checkpoint.folder, local_files_only=True, trust_remote_code=False, **source
+                checkpoint.folder, local_files_only=True, trust_remote_code=False
             )
             model = kind.from_config(config, trust_remote_code=False)
     return sum(part.numel() for part in (*model.parameters(), *model.buffers()))
