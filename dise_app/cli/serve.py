@@ -40,8 +40,11 @@ def serve(
         ) from error
 
     limits = Limits(**parts.limits)
-    bounds = {"max_waiting": limits.max_waiting, "budget": limits.budget}
-    llm = settled(AsyncLLM(**parts.models, **bounds, **parts.engine))
+    llm = settled(
+        AsyncLLM(
+            **parts.models, max_waiting=limits.max_waiting, budget=limits.budget, **parts.engine
+        )
+    )
     key = os.environ.get(KEY_VARIABLE, "").strip() or None
     app = create_app(llm, limits, key, Hosts(host, limits.allowed_host))
     _log_to_stderr()
