@@ -95,7 +95,8 @@ class Fields(Table):
         )
         more: Record = {}
         if isinstance(default, list):
-            kind = list[get_args(kind)[0]] if get_origin(kind) is tuple else list[str]  # type: ignore[misc]
+            items = _plain(get_args(kind)[0]) if get_origin(kind) is tuple else str
+            kind = list[items]  # type: ignore[valid-type]
             more["metavar"] = (
                 "KEY=VALUE" if field.annotation == Settings else get_args(kind)[0].__name__
             )
@@ -113,12 +114,17 @@ def _flag(name: str) -> str:
     return name.removesuffix("s") if name.endswith("_settings") else name
 
 
+def _plain(kind: Any) -> Any:
+    """Return T of Annotated[T, ...], whose bounds pydantic checks, and any other type unchanged."""
+    return get_args(kind)[0] if get_origin(kind) is Annotated else kind
+
+
 def _without_none(kind: Any) -> Any:
     """Return T for T | None, and any other type as it is."""
     if get_origin(kind) not in (UnionType, Union):
         return kind
     [found] = [part for part in get_args(kind) if part is not NoneType]
-    return found
+    return _plain(found)
 
 
 def _number_or_none(given: str | int) -> int | None:
