@@ -38,7 +38,7 @@ class Table(ABC):
     options: Mapping[str, Option]
 
     @abstractmethod
-    def read(self, values: Mapping[str, Any], given: Collection[str]) -> Record:
+    def read(self, values: Record, given: Collection[str]) -> Record:
         """Return what the verb gets. values: of all its options; given: those the user named."""
 
 
@@ -48,7 +48,7 @@ class Own(Table):
     def __init__(self, **options: Option) -> None:
         self.options = options
 
-    def read(self, values: Mapping[str, Any], given: Collection[str]) -> Record:  # noqa: ARG002
+    def read(self, values: Record, given: Collection[str]) -> Record:  # noqa: ARG002
         """Return the values as they are."""
         return {name: values[name] for name in self.options}
 
@@ -72,7 +72,7 @@ class Fields(Table):
             _flag(name): self._option(name, field) for name, field in self._fields.items()
         }
 
-    def read(self, values: Mapping[str, Any], given: Collection[str]) -> Record:
+    def read(self, values: Record, given: Collection[str]) -> Record:
         """Return the fields that the user named, and this table's own defaults for the others."""
         named = {
             name: settings(values[_flag(name)] or [])
@@ -114,7 +114,7 @@ def _flag(name: str) -> str:
     return name.removesuffix("s") if name.endswith("_settings") else name
 
 
-def _plain(kind: Any) -> Any:
+def _plain(kind: object) -> Any:
     """Return T of Annotated[T, ...], whose bounds pydantic checks, and any other type unchanged."""
     return get_args(kind)[0] if get_origin(kind) is Annotated else kind
 

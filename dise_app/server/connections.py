@@ -5,7 +5,7 @@ taking its answer. uvicorn itself only ends those that are idle after an answer.
 from __future__ import annotations
 
 import asyncio
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -17,7 +17,7 @@ LATE_AFTER_ALL = 1.0
 its answer.
 """
 
-Wait = tuple[str, Any]
+Wait = tuple[str, object]
 """What the server waits for of a client, and what has come so far: once that changes, it waits
 anew.
 """

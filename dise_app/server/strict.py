@@ -16,7 +16,7 @@ from pydantic_core import from_json
 class StrictRequest(Request):
     """A request that refuses what could not be sent back."""
 
-    async def json(self) -> Any:
+    async def json(self) -> object:
         """Return the body. Raises JSONDecodeError."""
         try:
             return from_json(await self.body(), allow_inf_nan=False)

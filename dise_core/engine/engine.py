@@ -90,7 +90,7 @@ class Engine:
             request.settle(row, answer)
 
     def _admit(
-        self, arriving: Iterator[tuple[int, Plan[Any]]], running: list[Request], caller: Caller
+        self, arriving: Iterator[tuple[int, Plan[object]]], running: list[Request], caller: Caller
     ) -> None:
         while len(running) < self.max_running:
             index_and_plan = next(arriving, None)

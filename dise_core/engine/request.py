@@ -34,7 +34,7 @@ class Request:
         "started_at",
     )
 
-    def __init__(self, index: int, plan: Plan[Any], caller: Caller | None = None) -> None:
+    def __init__(self, index: int, plan: Plan[object], caller: Caller | None = None) -> None:
         self.index = index
         self.caller = caller or Caller()
         self.started_at = time.perf_counter()

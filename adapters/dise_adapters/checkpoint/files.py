@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -71,10 +71,10 @@ def read_object(path: Path) -> Record:
     return found
 
 
-def parse(text: str | bytes) -> Any:
+def parse(text: str | bytes) -> object:
     """Return what JSON says. Raises ValueError for what is none, and for too deep nesting."""
     found = json.loads(text)
-    level: Sequence[Any] = [found]
+    level: Sequence[object] = [found]
     for _ in range(MOST_NESTED):
         parts = [each.values() if isinstance(each, dict) else each
                  for each in level if isinstance(each, dict | list)]  # fmt: skip

@@ -14,7 +14,10 @@ import struct
 import sys
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 LENGTH = struct.Struct(">Q")
 MEMORY_BYTES = 2**29
@@ -24,7 +27,7 @@ OUTPUT_BYTES = 2**25
 """The longest answer, as JSON."""
 
 
-def compiler() -> Callable[[str], Any]:
+def compiler() -> Callable[[str], Template]:
     """Return what compiles a template in the environment that transformers gives it."""
     from jinja2 import TemplateError, nodes
     from jinja2.ext import Extension, loopcontrols
@@ -48,7 +51,7 @@ def compiler() -> Callable[[str], Any]:
     def raise_exception(message: str) -> None:
         raise TemplateError(message)
 
-    def tojson(x: Any, ensure_ascii: bool = False, **options: Any) -> str:
+    def tojson(x: object, ensure_ascii: bool = False, **options: Any) -> str:
         if not options.keys() <= {"indent", "separators", "sort_keys"}:
             raise TypeError(f"tojson knows no {', '.join(options)}")
         return json.dumps(x, ensure_ascii=ensure_ascii, **options)
@@ -67,7 +70,7 @@ class Renderer:
 
     def __init__(self) -> None:
         self._compile = compiler()
-        self._templates: dict[str, Any] = {}
+        self._templates: dict[str, Template] = {}
 
     def answer(self, request: dict[str, Any]) -> dict[str, str]:
         """Return the text, or why there is none."""

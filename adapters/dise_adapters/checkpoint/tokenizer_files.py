@@ -7,13 +7,13 @@ import binascii
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from dise_adapters.checkpoint.files import check_size, check_sizes, one_line, read_object, validated
 from dise_core.errors import CheckpointError, DiseError
-from dise_core.records import Fields
+from dise_core.records import Fields, Record
 
 MOST_GROWTH = 256
 """How many times as long a normalizer may make a text; those of published models stay below 8."""
@@ -50,8 +50,8 @@ class TokenizerFile(Part):
 
     model: Algorithm
     added_tokens: list[AddedToken] = Field(default_factory=list)
-    normalizer: dict[str, Any] | None = None
-    decoder: dict[str, Any] | None = None
+    normalizer: Record | None = None
+    decoder: Record | None = None
 
 
 class NamedTemplate(Part):
@@ -66,7 +66,7 @@ class Settings(Part):
 
     tokenizer_class: str | None = None
     chat_template: str | list[NamedTemplate] | None = None
-    added_tokens_decoder: dict[Annotated[str, Field(pattern=r"^\d{1,7}$")], Any] | None = None
+    added_tokens_decoder: dict[Annotated[str, Field(pattern=r"^\d{1,7}$")], object] | None = None
 
 
 def check_tokenizer(folder: Path) -> None:

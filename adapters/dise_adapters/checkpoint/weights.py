@@ -7,12 +7,13 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from dise_adapters.checkpoint.files import one_line, parse, read_object, validated
 from dise_core.errors import CheckpointError
+from dise_core.records import Record
 
 WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 
@@ -42,7 +43,7 @@ class Strict(BaseModel):
 class Index(Strict):
     """The index of a checkpoint in several files: the file of each tensor."""
 
-    metadata: dict[str, Any]
+    metadata: Record
     weight_map: dict[Name, Annotated[str, Field(pattern=r"^[^/\\\x00]{1,200}\.safetensors$")]] = (
         Field(min_length=1, max_length=2**20)
     )
