@@ -20,14 +20,13 @@ demo: $(VENV)/.installed
 	$(BIN)/python examples/demo.py
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest $(PARALLEL) --cov --cov-report=term
-	$(BIN)/coverage report --include='dise_core/*,*/dise_strategies/*' --fail-under=95
+	$(BIN)/python -m pytest $(PARALLEL) --cov --cov-report=term --cov-fail-under=95
 
 # Ten times as many cases of what strangers may hand over.
 hostile: $(VENV)/.installed-dev
 	DISE_HOSTILE_CASES=20000 $(BIN)/python -m pytest $(PARALLEL) tests/hostile
 
-ROUNDED := $(addprefix tests/adapters/test_,llada.py dream.py families.py cache.py reader.py unpadded.py) tests/strategies
+ROUNDED := $(addprefix tests/adapters/test_,llada.py dream.py families.py cache.py reader.py unpadded.py)
 
 # The tests of what is computed, with the kernels of older processors, whose sums round otherwise.
 processors: $(VENV)/.installed-dev
