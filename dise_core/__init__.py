@@ -10,7 +10,7 @@ from dise_core.canvas import CanvasToken, CanvasUpdate
 from dise_core.catalog import Catalog
 from dise_core.cost import count_nfe
 from dise_core.denoise import Denoiser
-from dise_core.engine import Outcome
+from dise_core.engine import Budget, Outcome
 from dise_core.errors import (
     CheckpointError,
     ClosedError,
@@ -77,6 +77,7 @@ __all__ = [
     "Backend",
     "Bidirectional",
     "BlockCausal",
+    "Budget",
     "CacheHint",
     "CacheRoom",
     "CacheSlot",

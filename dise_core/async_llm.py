@@ -6,13 +6,15 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
+from os import PathLike
 from types import TracebackType
 from typing import Self, Unpack, overload
 
 from dise_core.canvas import Canvases, CanvasUpdate
 from dise_core.catalog import Catalog
-from dise_core.engine import AsyncEngine, Engine, Outcome
+from dise_core.engine import AsyncEngine, Budget, Caller, Engine, Outcome
 from dise_core.errors import DiseError
+from dise_core.given import is_one
 from dise_core.llm import (
     LLM,
     Chat,
@@ -22,7 +24,6 @@ from dise_core.llm import (
     Scoring,
     TextLists,
     Texts,
-    is_one,
     rankings,
     request_plan,
 )
@@ -46,17 +47,19 @@ class AsyncLLM:
 
     def __init__(
         self,
-        model: str | MaskPredictor = "countdown",
+        model: str | PathLike[str] | MaskPredictor = "countdown",
         *,
-        judge: str | MaskPredictor | None = None,
+        judge: str | PathLike[str] | MaskPredictor | None = None,
         catalog: Catalog | None = None,
         max_waiting: int = 1024,
+        budget: Budget | None = None,
         **options: Unpack[EngineOptions],
     ) -> None:
         """Load the models as LLM does and start the engine's thread.
 
         At most max_waiting requests queue; beyond that each method raises OverloadedError. After
-        `close` each raises ClosedError.
+        `close` each raises ClosedError. budget: what one call may cost; a call that goes beyond it
+        raises InputError.
         """
         loaded: list[LLM] = []
 
@@ -64,6 +67,7 @@ class AsyncLLM:
             loaded.append(LLM(model, judge=judge, catalog=catalog, **options))
             return loaded[0].engine
 
+        self.budget = budget or Budget()
         self.engine = AsyncEngine(load, max_waiting)
         [llm] = loaded
         self.config = llm.config
@@ -116,7 +120,8 @@ class AsyncLLM:
         Unlike LLM.run, this submits all plans at once, so those beyond max_waiting end with
         OverloadedError. Leaving the iteration early cancels the plans that are still running.
         """
-        tasks = [asyncio.ensure_future(self._outcome(*each)) for each in enumerate(plans)]
+        caller = Caller(self.budget)
+        tasks = [asyncio.ensure_future(self._outcome(*each, caller)) for each in enumerate(plans)]
         try:
             for ended in asyncio.as_completed(tasks):
                 yield await ended
@@ -142,7 +147,7 @@ class AsyncLLM:
             loop.call_soon_threadsafe(news.put_nowait, reads)
 
         plan = request_plan(self.planner, prompt, params, chat)
-        future = asyncio.wrap_future(self.engine.submit(plan, tell))
+        future = asyncio.wrap_future(self.engine.submit(plan, tell, Caller(self.budget)))
         future.add_done_callback(lambda _: news.put_nowait(None))
         canvases = Canvases(self.predictor)
         try:
@@ -172,10 +177,12 @@ class AsyncLLM:
     ) -> None:
         await self.close()
 
-    async def _outcome(self, index: int, plan: Plan[RequestOutput]) -> Outcome[RequestOutput]:
+    async def _outcome(
+        self, index: int, plan: Plan[RequestOutput], caller: Caller
+    ) -> Outcome[RequestOutput]:
         started = time.perf_counter()
         try:
-            answer, seconds = await asyncio.wrap_future(self.engine.submit(plan))
+            answer, seconds = await asyncio.wrap_future(self.engine.submit(plan, caller=caller))
         except DiseError as error:
             return Outcome(index, None, error, time.perf_counter() - started)
         return Outcome(index, answer, None, seconds)

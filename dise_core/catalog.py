@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 from pydantic import ValidationError
 
 from dise_core.backend import Backend
+from dise_core.checks import CheckedSelector
 from dise_core.claims import choose
 from dise_core.errors import InputError, UnknownNameError
 from dise_core.interfaces import LengthController, Scorer, Selector, Strategy, UnmaskingPolicy
@@ -20,6 +21,9 @@ from dise_core.selection import Union
 
 C = TypeVar("C")
 S = TypeVar("S", bound=Strategy)
+
+MAX_PARTS = 64
+"""Selectors in a union."""
 
 OWN_DISTRIBUTION = "dise"
 """The distribution whose plugins are built in."""
@@ -56,7 +60,10 @@ class Catalog:
         """Return the selector of that name; names joined by + give their union. Raises
         UnknownNameError for an unknown name, InputError for one that lacks its number.
         """
-        parts = tuple(self._selector(name.strip()) for name in text.split("+"))
+        names = text.split("+", MAX_PARTS)
+        if len(names) > MAX_PARTS:
+            raise InputError(f"a selector may join at most {MAX_PARTS} parts by +", "selector")
+        parts = tuple(self._selector(name.strip()) for name in names)
         return parts[0] if len(parts) == 1 else Union(parts=parts)
 
     def scorer(self, name: str, settings: Fields | None = None) -> Scorer:
@@ -97,14 +104,17 @@ class Catalog:
         return self.engines[name].cls
 
     def _selector(self, name: str) -> Selector:
-        numbered = re.fullmatch(r"(.+)-(\d+)", name)
+        numbered = re.fullmatch(r"(.+?)-0*(\d{1,9})", name)
+        settings: Fields = {}
         if name not in self.selectors and numbered and f"{numbered[1]}-K" in self.selectors:
-            return _build("selector", f"{numbered[1]}-K", self.selectors, {"k": int(numbered[2])})
-        if name.endswith("-K") and name in self.selectors:
+            name, settings = f"{numbered[1]}-K", {"k": int(numbered[2])}
+        elif name.endswith("-K") and name in self.selectors:
             raise InputError(
                 f"selector {name!r} needs a number, for example {name[:-1]}10", "selector"
             )
-        return _build("selector", name, self.selectors, {})
+        selector = _build("selector", name, self.selectors, settings)
+        is_built_in = self.selectors[name].is_built_in
+        return selector if is_built_in else CheckedSelector(inner=selector)
 
 
 def _build(kind: str, name: str, entries: Mapping[str, Entry[S]], settings: Fields) -> S:

@@ -12,6 +12,7 @@ import numpy as np
 from dise_core.arrays import Ids
 from dise_core.blocks import BlockGrid
 from dise_core.cache import Caching
+from dise_core.checks import checked_choice
 from dise_core.errors import InputError, PlanError
 from dise_core.interfaces import UnmaskingPolicy, UnmaskingStep
 from dise_core.model import ModelInfo
@@ -218,9 +219,8 @@ class Denoiser:
                 canvas[asked] = reading.token_ids
                 return step + 1
             reading = reading.at(asked <= masked[-1]) if looks_ahead else reading
-            chosen = self.policy.choose(
-                UnmaskingStep(masked, reading.confidences, commit.quota, commit.share, noise)
-            )
+            look = UnmaskingStep(masked, reading.confidences, commit.quota, commit.share, noise)
+            chosen = checked_choice(self.policy, self.policy.choose(look), len(masked))
             num_idle = 0 if len(chosen) else num_idle + 1
             self._check_idle(num_idle)
             canvas[masked[chosen]] = reading.token_ids[chosen]

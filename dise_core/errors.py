@@ -83,3 +83,8 @@ class OverloadedError(DiseError):
 
 class ClosedError(DiseError):
     """The engine is shutting down or has shut down."""
+
+
+def shown(value: object, width: int = 80) -> str:
+    """Return a value on one line, cut after `width` characters, as error texts show it."""
+    return " ".join(repr(value).split())[:width]

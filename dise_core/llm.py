@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from numbers import Integral
+from os import PathLike, fspath
 from typing import Unpack, cast, overload
 
 from dise_core.canvas import Canvases, CanvasUpdate
@@ -11,6 +11,7 @@ from dise_core.catalog import Catalog
 from dise_core.engine import Engine, Outcome
 from dise_core.engine.request import Request
 from dise_core.errors import InputError
+from dise_core.given import check_list, is_one, params_of
 from dise_core.model import MaskPredictor
 from dise_core.outputs import RequestOutput
 from dise_core.params import EngineConfig, EngineOptions, SamplingParams, ScoringParams
@@ -47,9 +48,9 @@ class LLM:
 
     def __init__(
         self,
-        model: str | MaskPredictor = "countdown",
+        model: str | PathLike[str] | MaskPredictor = "countdown",
         *,
-        judge: str | MaskPredictor | None = None,
+        judge: str | PathLike[str] | MaskPredictor | None = None,
         catalog: Catalog | None = None,
         **options: Unpack[EngineOptions],
     ) -> None:
@@ -157,14 +158,21 @@ class LLM:
         """
         return self.engine.run(plans)
 
-    def _loaded_judge(self, model: str | MaskPredictor) -> MaskPredictor:
+    def _loaded_judge(self, model: str | PathLike[str] | MaskPredictor) -> MaskPredictor:
         judge = self._loaded(model, self.config.model_copy(update=dict.fromkeys(THE_MODELS_OWN)))
         if not judge.info.is_autoregressive:
             raise InputError(f"judge {judge.info.name!r} is not auto-regressive", "judge")
         return judge
 
-    def _loaded(self, model: str | MaskPredictor, config: EngineConfig) -> MaskPredictor:
-        return self.catalog.load_model(model, config) if isinstance(model, str) else model
+    def _loaded(self, model: object, config: EngineConfig) -> MaskPredictor:
+        if isinstance(model, str | PathLike):
+            return self.catalog.load_model(fspath(model), config)
+        if not isinstance(model, MaskPredictor):
+            found = type(model).__name__
+            raise InputError(
+                f"a model is a name, a folder or a MaskPredictor, not {found}", "model"
+            )
+        return model
 
     def _all(self, plans: Iterable[Plan[RequestOutput]]) -> list[RequestOutput]:
         outcomes = sorted(self.run(plans), key=lambda outcome: outcome.index)
@@ -175,9 +183,12 @@ def request_plan(
     planner: Planner, prompt: Prompt | Sequence[Message], params: SamplingParams | None, chat: Chat
 ) -> Plan[RequestOutput]:
     """Return the plan of a prompt, or of a conversation if `prompt` is a list of messages."""
-    if not isinstance(prompt, str) and any(isinstance(item, Mapping) for item in prompt):
-        return planner.chat(cast("Sequence[Message]", prompt), params or SamplingParams())
-    return planner.generate(cast("Prompt", prompt), params or SamplingParams(), chat)
+    its = params_of(params, SamplingParams)
+    if not isinstance(prompt, str):
+        check_list(prompt, "prompt", "a text, token ids or a conversation")
+        if any(isinstance(item, Mapping) for item in prompt):
+            return planner.chat(cast("Sequence[Message]", prompt), its)
+    return planner.generate(cast("Prompt", prompt), its, chat)
 
 
 def rankings(
@@ -187,6 +198,8 @@ def rankings(
 
     Raises InputError if prompts and lists of candidates do not pair up.
     """
+    if not is_one(prompts):
+        check_list(candidates, "candidates", "a list of candidates for each prompt")
     many = cast("Sequence[Prompt]", [prompts] if is_one(prompts) else prompts)
     lists = cast("Sequence[Sequence[Prompt]]", [candidates] if is_one(prompts) else candidates)
     if len(many) != len(lists):
@@ -195,9 +208,5 @@ def rankings(
             "candidates",
         )
     pairs = zip(many, lists, strict=True)
-    return [planner.rank(prompt, its, params or ScoringParams(), chat) for prompt, its in pairs]
-
-
-def is_one(prompts: Given) -> bool:
-    """Return whether it is one prompt: a text, or a possibly empty list of token ids."""
-    return isinstance(prompts, str) or all(isinstance(item, Integral) for item in prompts)
+    scoring = params_of(params, ScoringParams)
+    return [planner.rank(prompt, its, scoring, chat) for prompt, its in pairs]

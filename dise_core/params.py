@@ -4,13 +4,40 @@ LLaDA's.
 
 from __future__ import annotations
 
-from typing import Literal, Self, TypedDict
+from typing import TYPE_CHECKING, Annotated, Literal, Self, TypedDict
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
 
 from dise_core.errors import InputError
 from dise_core.reading import CacheKind
 from dise_core.records import Record
+
+MAX_LENGTH = 2**20
+"""Tokens of a text, a block or a step: more than any model reads."""
+
+MAX_STEPS = 2**16
+"""Denoising steps of a response. Those beyond its tokens are skipped, or commit at random."""
+
+MAX_SAMPLES = 1024
+"""Answers to one prompt that exist at one time."""
+
+MAX_NAME = 1000
+"""Characters of a name, and of a union of selectors."""
+
+MAX_STOPS, MAX_STOP = 64, 1000
+"""Stop texts, and the characters of one."""
+
+Name = Annotated[str, StringConstraints(max_length=MAX_NAME)]
+Length = Annotated[int, Field(ge=1, le=MAX_LENGTH)]
+TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 
 Settings = Record
 """Settings of a strategy, by the names of its fields."""
@@ -31,18 +58,27 @@ class Params(BaseModel):
         use_attribute_docstrings=True,
     )
 
+    if not TYPE_CHECKING:
+
+        def __init__(self, **fields: object) -> None:
+            """Raises InputError for the first field that is not allowed."""
+            try:
+                super().__init__(**fields)
+            except ValidationError as error:
+                raise input_error(error) from error
+
 
 class Scoring(Params):
     """What a text is scored by."""
 
-    scorer: str = "dise"
+    scorer: Name = "dise"
     """How an answer is scored; see `dise plugins`."""
-    selector: str | None = None
+    selector: Name | None = None
     """Over which positions, for example response, last-10, prompt-last-2+response-first-5; None is
     the scorer's own choice."""
     scorer_settings: Settings = Field(default_factory=dict)
     """A setting of the scorer."""
-    block_length: int = Field(32, ge=1)
+    block_length: Length = 32
     """Tokens in a block of the response."""
 
 
@@ -57,26 +93,26 @@ class ScoringParams(Scoring):
 class Denoising(Scoring):
     """How a response is denoised and scored, in the settings that OpenAI's API has no name for."""
 
-    tokens_per_step: int = Field(2, ge=1)
+    tokens_per_step: Length = 2
     """Tokens committed in one denoising step."""
-    steps: int | None = Field(None, ge=1)
+    steps: int | None = Field(None, ge=1, le=MAX_STEPS)
     """Denoising steps in all, spread over the blocks, instead of tokens_per_step."""
     eps: float | None = Field(None, gt=0, lt=1)
     """Dream's schedule: the steps are even in diffusion time, which falls from 1 to eps, instead of
     in tokens."""
-    top_k: int = Field(0, ge=0)
+    top_k: int = Field(0, ge=0, lt=2**31)
     """Draw only from this many of the likeliest tokens; 0 means all."""
-    unmasking: str = Field(
+    unmasking: Name = Field(
         "low-confidence", validation_alias=AliasChoices("unmasking", "remasking")
     )
     """Which masks are filled first; see `dise plugins`."""
     unmasking_settings: Settings = Field(default_factory=dict)
     """A setting of the unmasking policy."""
-    length: str = "fixed"
+    length: Name = "fixed"
     """How the length is chosen; see `dise plugins`."""
     length_settings: Settings = Field(default_factory=dict)
     """A setting of the length controller."""
-    cfg_scale: float = Field(0.0, ge=0, allow_inf_nan=False)
+    cfg_scale: float = Field(0.0, ge=0, le=1000, allow_inf_nan=False)
     """Scale of classifier-free guidance; 0 turns it off."""
     cache: CacheKind = "none"
     """Keep keys and values within a block, as Fast-dLLM: faster, and approximate. The score is that
@@ -84,7 +120,7 @@ class Denoising(Scoring):
     early_exit: float | None = Field(None, gt=0, le=1)
     """End an answer where all that is left would be end tokens, each with more than this
     probability."""
-    forbidden_token_ids: tuple[int, ...] = ()
+    forbidden_token_ids: tuple[TokenId, ...] = Field((), max_length=MAX_LENGTH)
     """An id that is never written."""
     logits_eos_inf: bool = False
     """Never write the end token, and leave it out of the confidences, as LLaDA's option."""
@@ -98,7 +134,7 @@ class Denoising(Scoring):
 class SamplingParams(Denoising, ScoringParams):
     """How a response is generated, and then scored."""
 
-    max_tokens: int = Field(128, ge=1)
+    max_tokens: Length = 128
     """Length of the response's canvas in tokens."""
     temperature: float = Field(0.0, ge=0, allow_inf_nan=False)
     """0 takes the likeliest token; above it, tokens are drawn from softmax(logits / temperature).
@@ -108,12 +144,14 @@ class SamplingParams(Denoising, ScoringParams):
     seed: int | None = Field(None, ge=0, lt=2**64)
     """Same seed, same prompt, same answer, whatever runs beside it. Without one each request draws
     its own, and tells it."""
-    n: int = Field(1, ge=1)
+    n: int = Field(1, ge=1, le=MAX_SAMPLES)
     """Answers to return for a prompt, best score first."""
-    best_of: int | None = Field(None, ge=1)
+    best_of: int | None = Field(None, ge=1, le=MAX_SAMPLES)
     """Answers to write for a prompt, of which the n with the best score are returned; n if not set.
     """
-    stop: tuple[str, ...] = ()
+    stop: tuple[Annotated[str, StringConstraints(max_length=MAX_STOP)], ...] = Field(
+        (), max_length=MAX_STOPS
+    )
     """An answer's text ends before the first of these; its tokens and its score are of all that was
     written."""
 
@@ -157,9 +195,9 @@ class EngineOptions(TypedDict, total=False):
 class EngineConfig(Params):
     """How a model is loaded and how much of it runs at once."""
 
-    max_num_seqs: int = Field(64, ge=1)
+    max_num_seqs: int = Field(64, ge=1, le=2**16)
     """The most sequences in one forward pass."""
-    max_batch_tokens: int = Field(16384, ge=1)
+    max_batch_tokens: int = Field(16384, ge=1, le=2**24)
     """The most tokens in one forward pass."""
     device: str = "auto"
     """A torch device; "auto" takes a GPU if there is one."""
@@ -173,13 +211,13 @@ class EngineConfig(Params):
     """Name of the adapter that loads the model, whichever claim it; None asks them. A judge finds
     its own.
     """
-    mask_token_id: int | None = Field(None, ge=0)
+    mask_token_id: TokenId | None = None
     """The id of the mask token, for a checkpoint that does not name it."""
-    block_size: int | None = Field(None, ge=1)
+    block_size: Length | None = None
     """Tokens in a block of a block-diffusion model, for a checkpoint that does not say."""
     engine: str = "transformers"
     """What runs the model's forward passes; see `dise plugins`."""
-    tensor_parallel_size: int = Field(1, ge=1)
+    tensor_parallel_size: int = Field(1, ge=1, le=1024)
     """GPUs, or CPU ranks, over which vLLM spreads the model."""
     vllm_options: Settings = Field(default_factory=dict)
     """A further argument of vLLM's own LLM, for example gpu_memory_utilization."""

@@ -9,15 +9,17 @@ from typing import TypeVar, cast
 from dise_core.answers import Answers
 from dise_core.arrays import Ids
 from dise_core.catalog import Catalog
+from dise_core.checks import checked_generation
 from dise_core.cost import count_cost
 from dise_core.denoise import Denoiser
 from dise_core.errors import InputError
+from dise_core.given import check_chat, check_list, params_of, several
 from dise_core.interfaces import Scorer, UnmaskingPolicy
 from dise_core.model import MaskPredictor
 from dise_core.noise import Noise, drawn_seed
 from dise_core.outputs import Generation, RequestOutput
 from dise_core.params import SamplingParams, ScoringParams
-from dise_core.prompts import GivenPrompt, Message, Prompt, Prompts, Translation, several
+from dise_core.prompts import GivenPrompt, Message, Prompt, Prompts, Translation
 from dise_core.reading import Plan, gather
 from dise_core.scoring import SequenceScorer
 from dise_core.sequence import TokenSequence, as_ids, check_token_ids
@@ -78,6 +80,7 @@ class Planner:
         """Return a plan of the candidates, likeliest first: by log-likelihood if the scorer
         estimates one, else by score.
         """
+        check_list(candidates, "candidates", "a list of texts or of token ids")
         if len(candidates) == 0:
             raise InputError("no candidate given", "candidates")
         given = self._prompts.read_or_none(prompt, chat)
@@ -90,17 +93,15 @@ class Planner:
         chat: bool | None,
     ) -> list[Plan[RequestOutput]]:
         """Return the plans of one or several prompts; params apply to all, or one to each."""
-        many = several(prompts, "prompt")
-        each = (
-            list(params)
-            if isinstance(params, Sequence)
-            else [params or SamplingParams()] * len(many)
-        )
+        many = cast("list[Prompt]", several(prompts, "prompt"))
+        each = [*params] if isinstance(params, list | tuple) else [params] * len(many)
         if len(many) != len(each):
             raise InputError(
                 f"{len(many)} prompts do not pair up with {len(each)} params", "params"
             )
-        return [self.generate(prompt, its, chat) for prompt, its in zip(many, each, strict=True)]
+        check_chat(chat)
+        checked = [params_of(its, SamplingParams) for its in each]
+        return [self.generate(*pair, chat) for pair in zip(many, checked, strict=True)]
 
     def conversations(
         self,
@@ -108,11 +109,13 @@ class Planner:
         params: SamplingParams | None,
     ) -> list[Plan[RequestOutput]]:
         """Return the plans of one or several conversations."""
-        is_one = bool(conversations) and isinstance(conversations[0], Mapping)
+        check_list(conversations, "conversations", "a conversation or a list of them")
+        is_one = len(conversations) > 0 and isinstance(conversations[0], Mapping)
         many = cast("list[Sequence[Message]]", [conversations] if is_one else list(conversations))
         if not many:
             raise InputError("no conversation given", "conversations")
-        return [self.chat(messages, params or SamplingParams()) for messages in many]
+        its = params_of(params, SamplingParams)
+        return [self.chat(messages, its) for messages in many]
 
     def scores(
         self,
@@ -122,16 +125,15 @@ class Planner:
         chat: bool | None,
     ) -> list[Plan[RequestOutput]]:
         """Return the plans of one or several (prompt, response) pairs."""
-        many, answers = several(prompts, "prompt"), several(responses, "response")
+        many = cast("list[Prompt]", several(prompts, "prompt"))
+        answers = cast("list[Prompt]", several(responses, "response"))
         if len(many) != len(answers):
             raise InputError(
                 f"{len(many)} prompts do not pair up with {len(answers)} responses", "responses"
             )
-        pairs = zip(many, answers, strict=True)
-        return [
-            self.score(prompt, response, params or ScoringParams(), chat)
-            for prompt, response in pairs
-        ]
+        check_chat(chat)
+        its = params_of(params, ScoringParams)
+        return [self.score(*pair, its, chat) for pair in zip(many, answers, strict=True)]
 
     def texts(
         self,
@@ -199,7 +201,9 @@ class Planner:
             controller.generate(prompt.ids, self._denoiser(prompt, params, policy, sample), scorer)
             for sample in range(params.num_samples)
         )
-        generations, cost = yield from count_cost(gather(*samples))
+        written, cost = yield from count_cost(gather(*samples))
+        mask_id = self.predictor.info.special.mask_id
+        generations = [checked_generation(controller, one, prompt.ids, mask_id) for one in written]
         return self._answers.written(prompt, generations, params, cost)
 
     def _policy(self, params: SamplingParams) -> UnmaskingPolicy:

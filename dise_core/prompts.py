@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Integral
 
 import numpy as np
 
 from dise_core.arrays import Ids
 from dise_core.errors import InputError, TooLongError
+from dise_core.given import check_chat, check_list, check_messages
 from dise_core.model import MaskPredictor, Tokenizer
 from dise_core.sequence import TokenSequence, as_ids, check_token_ids
+
+CHARACTERS_PER_TOKEN = 128
+"""More than the tokens of a text ever have on average."""
 
 Prompt = str | Sequence[int]
 """A text, or token ids that are used as they are."""
@@ -89,8 +92,10 @@ class Prompts:
         model without a template.
         """
         tokenizer = self.predictor.tokenizer
+        check_chat(chat)
         if not isinstance(prompt, str):
             return GivenPrompt(self.encode(prompt))
+        self._refuse_endless(prompt, "prompt")
         if chat and not tokenizer.has_chat_template:
             raise InputError(
                 f"model {self.predictor.info.name!r} has no chat template; use --no-chat "
@@ -108,6 +113,8 @@ class Prompts:
         """Return the tokenized prompt; an empty one means a text without a prompt, which an
         auto-regressive model begins with its begin-of-text token.
         """
+        if not isinstance(prompt, str):
+            check_list(prompt, "prompt", "a text or token ids")
         if len(prompt):
             return self.read(prompt, chat)
         return GivenPrompt(
@@ -121,8 +128,9 @@ class Prompts:
         """Return a conversation, tokenized up to the start of the model's answer. Raises InputError
         for an empty one.
         """
-        if not messages:
-            raise InputError("the conversation is empty: it needs at least one message", "messages")
+        check_messages(messages)
+        for message in messages:
+            self._refuse_endless(message["content"], "messages")
         ids = self.predictor.tokenizer.encode_chat(messages)
         return GivenPrompt(ids, messages[-1]["content"], tuple(messages))
 
@@ -131,6 +139,7 @@ class Prompts:
         vocabulary.
         """
         if isinstance(text, str):
+            self._refuse_endless(text, "response")
             return self.predictor.tokenizer.encode(text)
         ids = as_ids(text)
         check_token_ids(ids, self.predictor.info.vocab_size)
@@ -176,19 +185,19 @@ class Prompts:
                 "finished text"
             )
 
+    def _refuse_endless(self, text: str, parameter: str) -> None:
+        """Raise TooLongError for a text of more characters than the model's longest has, before it
+        is tokenized.
+        """
+        most = CHARACTERS_PER_TOKEN * self.predictor.info.max_length
+        if len(text) > most:
+            raise TooLongError(
+                f"a text of {len(text)} characters is longer than this model's limit of "
+                f"{self.predictor.info.max_length} tokens, at {CHARACTERS_PER_TOKEN} characters "
+                "a token",
+                parameter,
+            )
+
     def _refuse_longer(self, num_tokens: int, what: str) -> None:
         if num_tokens > (limit := self.predictor.info.max_length):
             raise TooLongError(f"{what} is longer than the model's limit of {limit} tokens")
-
-
-def several(prompts: Prompt | Sequence[Prompt], parameter: str) -> list[Prompt]:
-    """Return the prompts as a list; a text or a flat list of token ids is one prompt. Raises
-    InputError if there is none.
-    """
-    if isinstance(prompts, str):
-        return [prompts]
-    if len(prompts) == 0:
-        raise InputError(f"no {parameter} given", f"{parameter}s")
-    if all(isinstance(item, Integral) for item in prompts):
-        return [prompts]  # type: ignore[list-item]
-    return list(prompts)  # type: ignore[arg-type]

@@ -12,6 +12,7 @@ and a framework with its own loop may drive one directly:
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from operator import methodcaller
 from typing import Literal, TypeVar
@@ -26,6 +27,9 @@ from dise_core.sequence import TokenSequence
 T = TypeVar("T")
 
 Confidence = Literal["probability", "entropy", "margin"]
+
+READS_AT_ONCE = 256
+"""Reads that a plan of many yields at one time: each holds its text in memory."""
 
 CacheKind = Literal["none", "prefix", "dual"]
 """What denoising caches within a block: nothing, the text before the block, or the text on both
@@ -261,8 +265,9 @@ def gather(*plans: Plan[T]) -> Plan[list[T]]:
                 advance(index, methodcaller("send", readings[start : start + len(reads)]))
                 start += len(reads)
     finally:
-        for plan in plans:
-            plan.close()
+        with ExitStack() as stack:  # one that fails to close leaves no other open
+            for plan in plans:
+                stack.callback(plan.close)
     return [results[index] for index in range(len(plans))]
 
 

@@ -59,7 +59,7 @@ def in_time(num_steps: int, eps: float) -> Schedule:
 
     The last step commits all. Source: Dream's diffusion_generate.
     """
-    times = [1 + (eps - 1) * step / num_steps for step in range(num_steps)]
+    times = (1 + (eps - 1) * step / num_steps for step in range(num_steps))
     shares = (1 - after / before for before, after in pairwise(times))
     return Schedule(chain(shares, repeat(1.0)))
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from dise_core.arrays import Ids, Mask
+from dise_core.checks import checked_score
 from dise_core.errors import InputError
 from dise_core.interfaces import Scorer, Selector
 from dise_core.outputs import Evaluation, Score, TokenReport
@@ -40,7 +41,8 @@ class SequenceScorer:
         no judge is loaded, and if the judge cannot read the text.
         """
         if self.scorer.asks == "target":
-            return (yield from self.scorer.score(sequence, self.selector))
+            score = yield from self.scorer.score(sequence, self.selector)
+            return checked_score(self.scorer, score)
         text = self._judged_positions(sequence)
         if len(text) == 0:
             return Score.of_nothing()
@@ -49,7 +51,7 @@ class SequenceScorer:
                 "no model 'judge' is loaded that could read the text in its own tokens", "judge"
             )
         judged = self.translation.of(sequence)
-        score = yield from self.scorer.score(judged, _WholeResponse())
+        score = checked_score(self.scorer, (yield from self.scorer.score(judged, _WholeResponse())))
         return replace(score, positions=text) if score.num_positions else score
 
     def _judged_positions(self, sequence: TokenSequence) -> Ids:

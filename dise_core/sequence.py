@@ -10,7 +10,7 @@ import numpy as np
 
 from dise_core.arrays import Ids, Mask
 from dise_core.blocks import BlockGrid
-from dise_core.errors import InputError
+from dise_core.errors import InputError, shown
 
 BlockOrigin = Literal["response", "text"]
 """Where blocks count from: the start of the response, or of the whole text, prompt included."""
@@ -123,12 +123,21 @@ def as_ids(ids: Sequence[int] | Ids) -> Ids:
     """Return token ids as int64 [N]; an empty sequence is allowed. Raises InputError unless they
     are a flat list of integers.
     """
-    array = np.asarray(ids)
+    try:
+        array = np.asarray(ids)
+    except Exception as error:  # whatever the array protocol of an object raises
+        raise _not_ids(ids) from error
+    if array.ndim != 1:
+        raise _not_ids(ids)
     if array.size == 0:
         return np.zeros(0, dtype=np.int64)
-    if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
-        raise InputError(f"token ids must be a flat list of integers, not {ids!r:.80}", "token_ids")
+    if not np.issubdtype(array.dtype, np.integer):
+        raise _not_ids(ids)
     return array.astype(np.int64)
+
+
+def _not_ids(ids: object) -> InputError:
+    return InputError(f"token ids must be a flat list of integers, not {shown(ids)}", "token_ids")
 
 
 def check_token_ids(ids: Ids, vocab_size: int, parameter: str = "token_ids") -> None:

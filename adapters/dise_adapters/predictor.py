@@ -6,14 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from dise_adapters.checkpoint.config import token_ids
+from dise_adapters.checkpoint.config import MOST, check_numbers, refuse_variants, token_ids
+from dise_adapters.checkpoint.files import one_line
+from dise_adapters.checkpoint.gguf import weigh_gguf
 from dise_adapters.checkpoint.hub import config_if_any, is_gguf, model_folder, read_config
 from dise_adapters.checkpoint.special import special_tokens
 from dise_adapters.checkpoint.tokenizer import FastTokenizer
 from dise_adapters.families.family import Checkpoint, Family, architectures
 from dise_adapters.families.not_covered import not_covered
 from dise_core.backend import Reader
-from dise_core.errors import CheckpointError, InputError, ModelError
+from dise_core.errors import CheckpointError, InputError
 from dise_core.model import Causal, MaskPredictor, ModelInfo
 from dise_core.params import EngineConfig
 from dise_core.plugins import installed_catalog
@@ -52,7 +54,7 @@ class CheckpointPredictor(MaskPredictor):
             f"Its config.json says model_type {fields.get('model_type')!r} and architectures "
             f"{', '.join(names) or 'none'}"
         )
-        return facts if reason is None else f"{facts}; it is refused: {reason}"
+        return one_line(facts if reason is None else f"{facts}; it is refused: {reason}")
 
     @classmethod
     def load(cls, model: str, config: EngineConfig) -> Self:
@@ -82,8 +84,12 @@ class CheckpointPredictor(MaskPredictor):
         family = self.family
         fields = {} if gguf_file else read_config(str(folder)) or {}
         _refuse(family, fields, name)
+        if gguf_file is not None:
+            weigh_gguf(folder / gguf_file)
         settings = family.settings(fields, str(folder))
         if settings is None:
+            check_numbers(fields, str(folder))
+            refuse_variants(fields, {"transformers_weights": (None,)}, str(folder))
             fields = fields | _transformers_fields(folder, name, gguf_file)
         self.tokenizer = FastTokenizer.from_folder(folder, family.tokenizer_class, gguf_file)
         self.info = _info(family, fields | (settings or {}), self.tokenizer, name, config)
@@ -128,20 +134,22 @@ def _info(
             mask_tokens=family.mask_tokens,
             mask_token_id=config.mask_token_id,
         )
-    if special.mask_id is not None and special.mask_id >= vocab_size:
-        raise CheckpointError(
-            f"{name} has {vocab_size} rows of logits, so {special.mask_id} cannot be its mask token"
-        )
+    for token_id, what in [(special.mask_id, "its mask"), (special.eos_id, "an end")]:
+        if token_id is not None and token_id >= vocab_size:
+            raise CheckpointError(
+                f"{name} has {vocab_size} rows of logits, so {token_id} cannot be {what} token"
+            )
     kind = (family.attention, family.tempered_confidence)
     return ModelInfo(name, vocab_size, max_length, special, *kind)
 
 
 def _size(fields: Fields, field: str, name: str) -> int:
     value = fields.get(field)
-    if not isinstance(value, int):
+    if type(value) is not int or not 1 <= value <= MOST[field]:
+        said = f" between 1 and {MOST[field]}" if isinstance(value, int) else ""
         raise CheckpointError(
-            f"the configuration of {name} gives no {field}, so it is not a text model of a known "
-            "length"
+            f"the configuration of {name} gives no {field}{said}, so it is not a text model of a "
+            "known length"
         )
     return value
 
@@ -158,8 +166,8 @@ def _transformers_fields(folder: Path, name: str, gguf_file: str | None) -> Reco
             found: Any = AutoConfig.from_pretrained(
                 folder, local_files_only=True, trust_remote_code=False, **source
             )
-        except (OSError, ValueError, ImportError, KeyError) as error:
-            raise ModelError(f"cannot load {name}: {' '.join(str(error).split())}") from error
+        except Exception as error:
+            raise CheckpointError(f"cannot load {name}: {one_line(error)}") from error
     names = ("vocab_size", "max_position_embeddings", "eos_token_id", "mask_token_id")
     return {name: getattr(found, name, None) for name in names}
 
@@ -169,4 +177,4 @@ def _refuse(family: Family, fields: Fields, name: str) -> None:
     is_named = set(architectures(fields)) & set(family.architectures)
     reason = family.obstacle(fields, name) or (None if is_named else not_covered(fields))
     if reason is not None:
-        raise CheckpointError(f"{name} is refused: {reason}")
+        raise CheckpointError(f"{name} is refused: {one_line(reason)}")

@@ -32,6 +32,7 @@ def serve(
 
     try:
         from dise_app.server.app import create_app
+        from dise_app.server.hosts import Hosts
         from dise_app.server.run import GracefulServer
     except ImportError as error:
         raise InputError(
@@ -39,10 +40,16 @@ def serve(
         ) from error
 
     limits = Limits(**parts.limits)
-    llm = settled(AsyncLLM(**parts.models, max_waiting=limits.max_waiting, **parts.engine))
-    app = create_app(llm, limits, os.environ.get(KEY_VARIABLE) or None)
+    llm = settled(
+        AsyncLLM(
+            **parts.models, max_waiting=limits.max_waiting, budget=limits.budget, **parts.engine
+        )
+    )
+    key = os.environ.get(KEY_VARIABLE, "").strip() or None
+    app = create_app(llm, limits, key, Hosts(host, limits.allowed_host))
     _log_to_stderr()
-    server = GracefulServer(app, llm, host, port, limits.grace)
+    server = GracefulServer(app, llm, host, port, limits)
+    server.catch_signals()
     listening = server.listen()
     print(
         f"dise: {llm.predictor.info.name} at http://{host}:{listening.getsockname()[1]}", flush=True

@@ -21,6 +21,7 @@ from starlette.exceptions import HTTPException
 from dise_app.server import answers, errors
 from dise_app.server.errors import ServerError
 from dise_app.server.guard import Guard
+from dise_app.server.hosts import Hosts
 from dise_app.server.limits import Limits
 from dise_app.server.metrics import Metrics
 from dise_app.server.schemas import (
@@ -31,6 +32,7 @@ from dise_app.server.schemas import (
     ScoreRequest,
 )
 from dise_app.server.streaming import stream
+from dise_app.server.strict import StrictRoute
 from dise_core import AsyncLLM, CanvasUpdate, RequestOutput, SamplingParams
 from dise_core.errors import DiseError
 from dise_core.records import Record
@@ -115,7 +117,12 @@ async def _disconnected(request: Request) -> None:
         pass
 
 
-def create_app(llm: AsyncLLM, limits: Limits | None = None, api_key: str | None = None) -> FastAPI:
+def create_app(
+    llm: AsyncLLM,
+    limits: Limits | None = None,
+    api_key: str | None = None,
+    hosts: Hosts | None = None,
+) -> FastAPI:
     """Return the server as an ASGI application, which closes the model when it shuts down."""
     limits = limits or Limits()
     service = Service(llm, limits)
@@ -126,9 +133,8 @@ def create_app(llm: AsyncLLM, limits: Limits | None = None, api_key: str | None 
         await llm.close(0)
 
     app = FastAPI(title="DiSE", docs_url=None, redoc_url=None, lifespan=lifespan)
-    app.add_middleware(
-        Guard, metrics=service.metrics, api_key=api_key, max_body_bytes=limits.max_body_bytes
-    )
+    app.router.route_class = StrictRoute
+    app.add_middleware(Guard, metrics=service.metrics, api_key=api_key, limits=limits, hosts=hosts)
     _add_errors(app)
     _add_facts(app, service)
     _add_completions(app, service)
@@ -164,14 +170,15 @@ def _add_facts(app: FastAPI, service: Service) -> None:
         return FileResponse(PAGE / "index.html", headers={"Content-Security-Policy": POLICY})
 
     @app.get("/health")
-    async def health() -> Record:
+    async def health() -> Response:
         engine = service.llm.engine
-        return {
-            "status": "ok",
+        facts = {
+            "status": "ok" if engine.death is None else f"dead: {engine.death}",
             "model": service.model,
             "running": engine.num_running,
             "waiting": engine.num_waiting,
         }
+        return JSONResponse(facts, 200 if engine.death is None else 503)
 
     @app.get("/metrics", include_in_schema=False)
     async def metrics() -> Response:

@@ -38,7 +38,9 @@ class ServerError(Exception):
 def answer(error: Exception) -> JSONResponse:
     """Return the HTTP response to a request that failed."""
     status, param, code = _facts(error)
-    headers = {"Retry-After": "1"} if status in {429, 503} else None
+    headers = {"Retry-After": "1"} if status in {429, 503} else {}
+    if status == 408 or code == "bad_framing":
+        headers["Connection"] = "close"
     return JSONResponse(body(error, status, param, code), status, headers=headers)
 
 
@@ -46,7 +48,8 @@ def body(error: Exception, status: int, param: str | None, code: str | None) -> 
     """Return OpenAI's error object."""
     kinds = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
     kind = kinds.get(status, "invalid_request_error" if status < 500 else "server_error")
-    return {"error": {"message": _message(error), "type": kind, "param": param, "code": code}}
+    message = _message(error).encode("utf-8", "backslashreplace").decode()
+    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
 def in_stream(error: Exception) -> Record:
@@ -95,6 +98,8 @@ def _problem(error: RequestValidationError) -> str:
 def _location(error: RequestValidationError | ValidationError) -> str | None:
     problem = error.errors()[0]
     names = [
-        str(name) for name in problem["loc"] if name != "body" and problem["type"] != "json_invalid"
+        f"{name!s:.80}".encode("utf-8", "backslashreplace").decode()
+        for name in problem["loc"]
+        if name != "body" and problem["type"] != "json_invalid"
     ]
     return ".".join(names) or None

@@ -1,4 +1,4 @@
-"""Middleware for every request: its id, its size, its key, its log line."""
+"""Middleware for every request: its host, its id, its size, its key, its log line."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import MutableMapping
+from collections.abc import Mapping
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from dise_app.server.bodies import Budget, Exchange, too_large
 from dise_app.server.errors import ServerError, answer
+from dise_app.server.hosts import Hosts
+from dise_app.server.limits import Limits
 from dise_app.server.metrics import Metrics
 from dise_core.records import Record
 
@@ -21,10 +24,9 @@ log = logging.getLogger("dise.server")
 OPEN_PATHS = {"/", "/health"}
 """Paths that need no key; the page's own files need none either."""
 
-CLIENT_WENT_AWAY = 499
-"""The status in the log and the metrics of a request that got no response."""
-
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+Headers = Mapping[bytes, bytes]
 
 
 class Guard:
@@ -33,48 +35,66 @@ class Guard:
     """
 
     def __init__(
-        self, app: ASGIApp, metrics: Metrics, api_key: str | None, max_body_bytes: int
+        self,
+        app: ASGIApp,
+        metrics: Metrics,
+        api_key: str | None,
+        limits: Limits,
+        hosts: Hosts | None,
     ) -> None:
+        """hosts: None where the server's address is not known, and any Host is taken."""
         self._app = app
         self._metrics = metrics
-        self._api_key = api_key
-        self._max_body_bytes = max_body_bytes
+        self._api_key = None if api_key is None else api_key.encode("utf-8", "surrogateescape")
+        self._limits = limits
+        self._budget = Budget(limits.max_bytes_in_flight)
+        self._hosts = hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        headers = {
-            key.decode("latin-1"): value.decode("latin-1") for key, value in scope["headers"]
-        }
-        given = headers.get("x-request-id", "")
+        headers = dict(scope["headers"])
+        given = headers.get(b"x-request-id", b"").decode("latin-1")
         request_id = given if REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
         started = time.perf_counter()
-        exchange = _Exchange(receive, send, request_id, self._max_body_bytes)
+        exchange = Exchange(receive, send, request_id, self._limits, self._budget)
         try:
             refusal = self._refusal(scope, headers)
             if refusal is None:
                 await self._app(scope, exchange.receive, exchange.send)
-            if exchange.is_too_large:
-                refusal = _too_large(self._max_body_bytes)
-            if refusal is not None:
-                await answer(refusal)(scope, receive, exchange.send_refusal)
+            if (refusal := refusal or exchange.refusal) and not exchange.is_answered:
+                await answer(refusal)(scope, receive, exchange.send_marked)
         finally:
+            exchange.close()
             self._note(scope, request_id, exchange.status, time.perf_counter() - started)
 
-    def _refusal(self, scope: Scope, headers: MutableMapping[str, str]) -> ServerError | None:
-        length = headers.get("content-length", "0")
-        if length.isdigit() and int(length) > self._max_body_bytes:
-            return _too_large(self._max_body_bytes)
-        if (
-            self._api_key is None
-            or scope["path"] in OPEN_PATHS
-            or scope["path"].startswith("/page/")
-        ):
-            return None
-        key = headers.get("authorization", "").removeprefix("Bearer ")
-        if hmac.compare_digest(key.encode(), self._api_key.encode()):
+    def _refusal(self, scope: Scope, headers: Headers) -> ServerError | None:
+        host = headers.get(b"host", b"").decode("latin-1")
+        if self._hosts is not None and host and not self._hosts.allows(host):
+            return ServerError(
+                403,
+                f"this server does not answer to the host {host!r:.80}; allow it with "
+                "--allowed-host NAME",
+                code="host_not_allowed",
+            )
+        if b"content-length" in headers and b"transfer-encoding" in headers:
+            return ServerError(
+                400, "Content-Length and Transfer-Encoding exclude each other", code="bad_framing"
+            )
+        length = headers.get(b"content-length", b"0")
+        if length.isdigit() and int(length[:20]) > self._limits.max_body_bytes:
+            return too_large(self._limits.max_body_bytes)
+        return None if self._is_open(scope["path"]) else self._refused_key(headers)
+
+    def _is_open(self, path: str) -> bool:
+        return self._api_key is None or path in OPEN_PATHS or path.startswith("/page/")
+
+    def _refused_key(self, headers: Headers) -> ServerError | None:
+        """Compare bytes: a key may be any UTF-8."""
+        key = headers.get(b"authorization", b"").removeprefix(b"Bearer ")
+        if hmac.compare_digest(key, self._api_key or b""):
             return None
         return ServerError(
             401,
@@ -95,44 +115,3 @@ class Guard:
             "seconds": round(seconds, 4),
         }
         log.info(json.dumps(record))
-
-
-class _Exchange:
-    """One request: its body, counted as it arrives, and its response, marked with its id."""
-
-    def __init__(self, receive: Receive, send: Send, request_id: str, max_body_bytes: int) -> None:
-        self.is_too_large = False
-        self.status = CLIENT_WENT_AWAY
-        self._receive, self._send = receive, send
-        self._request_id = request_id
-        self._bytes_left = max_body_bytes
-
-    async def receive(self) -> Message:
-        message = await self._receive()
-        self._bytes_left -= len(message.get("body", b""))
-        if self._bytes_left < 0:
-            self.is_too_large = True
-            raise _too_large(0)
-        return message
-
-    async def send(self, message: Message) -> None:
-        """Pass on the application's response, unless the body was too large: then the refusal
-        replaces it.
-        """
-        if not self.is_too_large:
-            await self.send_refusal(message)
-
-    async def send_refusal(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self.status = message["status"]
-            message["headers"] = [
-                *message.get("headers", []),
-                (b"x-request-id", self._request_id.encode()),
-            ]
-        await self._send(message)
-
-
-def _too_large(limit: int) -> ServerError:
-    return ServerError(
-        413, f"the request's body is larger than {limit} bytes", code="request_too_large"
-    )

@@ -5,22 +5,29 @@ it has.
 from __future__ import annotations
 
 import asyncio
+import math
+import os
+import resource
 import signal
 import socket
 from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
+from uvicorn.server import HANDLED_SIGNALS
 
+from dise_app.server.connections import BoundedConnection, protocol_of
+from dise_app.server.limits import Limits
 from dise_core import AsyncLLM
 
 MARGIN = 5
 """Seconds after the grace time for the last responses to reach their clients."""
 
-KEEP_ALIVE = 75
-"""Seconds that an idle connection stays open: longer than clients (httpx, and so openai: 5) and
-proxies (nginx: 60) keep one, so that none sends a request on a connection that is being closed.
-"""
+TICKS = 5
+"""How often connections are looked at: every fifth tick of uvicorn's, each of 0.1 seconds."""
+
+SPARE_FILES = 256
+"""Open files that are no connections."""
 
 
 class GracefulServer(uvicorn.Server):
@@ -28,22 +35,25 @@ class GracefulServer(uvicorn.Server):
     rather than a broken connection.
     """
 
-    def __init__(self, app: FastAPI, llm: AsyncLLM, host: str, port: int, grace: float) -> None:
+    def __init__(self, app: FastAPI, llm: AsyncLLM, host: str, port: int, limits: Limits) -> None:
         config = uvicorn.Config(
             app,
             host=host,
             port=port,
+            http=protocol_of(limits),
+            ws="none",
             log_level="warning",
             access_log=False,
-            timeout_keep_alive=KEEP_ALIVE,
-            timeout_graceful_shutdown=int(grace) + MARGIN,
+            timeout_keep_alive=math.ceil(limits.idle_timeout),
+            timeout_graceful_shutdown=int(limits.grace) + MARGIN,
             limit_concurrency=None,
         )
         super().__init__(config)
         self._llm = llm
-        self._grace = grace
-        self._seconds = int(grace) + MARGIN
+        self._limits = limits
+        self._seconds = int(limits.grace) + MARGIN
         self._signal: int | None = None
+        self._is_down = False
         self._is_drained = False
 
     @property
@@ -60,24 +70,66 @@ class GracefulServer(uvicorn.Server):
         """Return a socket that already accepts connections, so that its address can be announced at
         once.
         """
+        _allow_open_files(self._limits.max_connections + SPARE_FILES)
         listening = self.config.bind_socket()
         listening.listen(self.config.backlog)
         return listening
 
+    def catch_signals(self) -> None:
+        """Handle SIGTERM and Ctrl-C until the process ends: uvicorn's own run leaves out the
+        moments before and after.
+        """
+        for number in HANDLED_SIGNALS:
+            signal.signal(number, self.handle_exit)
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
-        """Begin the shutdown; a second Ctrl-C breaks the remaining connections.
+        """Begin the shutdown; a second Ctrl-C ends the process at once.
 
         Unlike uvicorn's, it does not raise the signal again afterwards: the exit code tells how the
         shutdown ended.
         """
+        if self.should_exit and sig == signal.SIGINT:
+            cut_off = 1 if self.server_state.tasks else 128 + signal.SIGINT
+            os._exit(self.exit_code if self._is_down else cut_off)
         self._signal = sig
-        self.force_exit = self.force_exit or (self.should_exit and sig == signal.SIGINT)
         self.should_exit = True
 
+    async def on_tick(self, counter: int) -> bool:
+        """Look at the connections now and then, beside what uvicorn does."""
+        if counter % TICKS == 0:
+            self._check_connections()
+        return await super().on_tick(counter)
+
+    def _check_connections(self) -> None:
+        now = asyncio.get_running_loop().time()
+        for connection in list(self.server_state.connections):
+            if isinstance(connection, BoundedConnection):
+                connection.check(now, self.should_exit)
+
+    async def _keep_checking(self) -> None:
+        while True:
+            self._check_connections()
+            await asyncio.sleep(0.1)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Close the model within the grace time, and at the same time the connections."""
+        """Close the model within the grace time, and at the same time the connections. What has
+        not arrived by then is no request.
+        """
         loop = asyncio.get_running_loop()
         broken_after = loop.time() + self._seconds
-        closing = self._llm.close(self._grace)
-        num_cut_off, _ = await asyncio.gather(closing, super().shutdown(sockets))
-        self._is_drained = num_cut_off == 0 and not self.force_exit and loop.time() < broken_after
+        checking = asyncio.create_task(self._keep_checking())
+        try:
+            closing = self._llm.close(self._limits.grace)
+            num_cut_off, _ = await asyncio.gather(closing, super().shutdown(sockets))
+        finally:
+            checking.cancel()
+        self._is_drained = num_cut_off == 0 and loop.time() < broken_after
+        self._is_down = True
+
+
+def _allow_open_files(wanted: int) -> None:
+    """Raise this process's limit of open files where it is lower, as far as the system lets it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

@@ -4,9 +4,9 @@ by name.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, FailFast, Field, model_validator
 
 from dise_core.params import Denoising, SamplingParams, ScoringParams
 
@@ -15,7 +15,15 @@ MAX_PROMPTS = 256
 MAX_CANDIDATES = 256
 MAX_STOPS = 16
 
-TokenIds = list[int]
+
+class _FailFast(FailFast):
+    """pydantic's FailFast, as unions need it: a list of a million wrong items is one problem."""
+
+    __hash__ = object.__hash__
+
+
+TokenIds = Annotated[list[int], _FailFast()]
+Strings = Annotated[list[str], _FailFast()]
 Texts = str | TokenIds
 
 
@@ -49,7 +57,7 @@ class Completion(_Body):
     n: int = Field(1, ge=1, le=MAX_ANSWERS)
     best_of: int | None = Field(None, ge=1, le=MAX_ANSWERS)
     seed: int | None = Field(None, ge=0, lt=2**64)
-    stop: str | list[str] | None = None
+    stop: str | Strings | None = None
     stream: bool = False
     stream_options: StreamOptions | None = None
     user: str | None = None
@@ -91,7 +99,7 @@ class Completion(_Body):
 class CompletionRequest(Completion):
     """POST /v1/completions. `prompt` is a text, used as it is, token ids, or a list of either."""
 
-    prompt: str | TokenIds | list[str] | list[TokenIds]
+    prompt: str | TokenIds | Strings | Annotated[list[TokenIds], _FailFast()]
     logprobs: int | None = Field(None, ge=0, le=20)
     echo: Literal[False] | None = None
     suffix: Literal[""] | None = None
@@ -164,7 +172,7 @@ class Scored(ScoringParams):
 class ScoreRequest(Scored):
     """POST /v1/score."""
 
-    response: Texts | list[str] | list[TokenIds]
+    response: Texts | Strings | Annotated[list[TokenIds], _FailFast()]
 
     @property
     def responses(self) -> list[Texts]:

@@ -5,14 +5,16 @@ end when their caller cancels.
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
+from dise_core.engine.caller import Caller
 from dise_core.engine.engine import Engine
-from dise_core.engine.request import Request
+from dise_core.engine.request import Request, failure
 from dise_core.errors import ClosedError, DiseError, OverloadedError, PlanError
 from dise_core.reading import Plan, Read
 
@@ -29,6 +31,7 @@ class _Ticket:
     request: Request
     future: Future[Any]
     watch: Watch | None
+    is_started: bool = False
     seen: Sequence[Read] = field(default=())
 
     def show(self) -> None:
@@ -38,7 +41,7 @@ class _Ticket:
         self.seen = self.request.reads
         try:
             self.watch(self.seen)
-        except Exception:
+        except BaseException:
             self.watch = None
 
     def settle(self) -> None:
@@ -53,14 +56,21 @@ class _Ticket:
     def fail(self, error: DiseError) -> None:
         """End the request with an error that is not its own."""
         self.request.close()
-        if self.future.set_running_or_notify_cancel():
+        if not self.future.done() and self.future.set_running_or_notify_cancel():
             self.future.set_exception(error)
 
 
-class AsyncEngine:
-    """Runs plans in one thread, first come, first served; at most `max_waiting` queue.
+NUM_STARTERS = 2
+"""Threads in which plans start."""
 
-    Cancelling a future ends its request before the next forward pass. All methods are thread-safe.
+
+class AsyncEngine:
+    """Runs plans in one thread; at most `max_waiting` queue. Callers take turns, and the requests
+    of one caller are first come, first served.
+
+    Plans start, that is read their prompts, in threads of their own, so that a long one delays
+    nobody. Cancelling a future ends its request before the next forward pass. All methods are
+    thread-safe.
     """
 
     def __init__(self, load: Callable[[], Engine], max_waiting: int = 1024) -> None:
@@ -76,6 +86,10 @@ class AsyncEngine:
         self._is_closing = False
         self._is_aborting = False
         self._num_cut_off = 0
+        self._death: DiseError | None = None
+        self._starting: SimpleQueue[_Ticket | None] = SimpleQueue()
+        for _ in range(NUM_STARTERS):
+            threading.Thread(target=self._start_all, name="dise-start", daemon=True).start()
         loaded: Future[Engine] = Future()
         self._thread = threading.Thread(
             target=self._run, args=(load, loaded), name="dise-engine", daemon=True
@@ -93,22 +107,35 @@ class AsyncEngine:
         """The number of requests that are queued."""
         return len(self._waiting)
 
-    def submit(self, plan: Plan[T], watch: Watch | None = None) -> Future[tuple[T, float]]:
+    @property
+    def death(self) -> DiseError | None:
+        """Why the engine's thread ended on its own; None while it serves, and after `close`."""
+        return self._death
+
+    def submit(
+        self, plan: Plan[T], watch: Watch | None = None, caller: Caller | None = None
+    ) -> Future[tuple[T, float]]:
         """Return the future of the plan's result and the seconds from its admission to its end.
 
-        Raises OverloadedError if max_waiting requests are queued already, ClosedError once the
-        engine is closing.
+        caller: whose plan it is; plans of one caller share its turns. None is a caller of its own.
+        Raises OverloadedError if max_waiting requests wait already, ClosedError once the engine is
+        closing, and what `death` says once it has died.
         """
         future: Future[tuple[T, float]] = Future()
+        ticket = _Ticket(Request(0, plan, caller), future, watch)
         with self._changed:
+            if self._death is not None:
+                raise self._death
             if self._is_closing:
                 raise ClosedError("the engine is shutting down and takes no more requests")
+            if len(self._waiting) >= self._max_waiting:
+                self._waiting = deque(each for each in self._waiting if not each.future.cancelled())
             if len(self._waiting) >= self._max_waiting:
                 raise OverloadedError(
                     f"{self._max_waiting} requests are waiting already; try again later"
                 )
-            self._waiting.append(_Ticket(Request(0, plan), future, watch))
-            self._changed.notify()
+            self._waiting.append(ticket)
+        self._starting.put(ticket)
         return future
 
     def close(self, grace: float = 30.0) -> int:
@@ -120,8 +147,12 @@ class AsyncEngine:
             self._is_closing = True
             self._changed.notify()
         self._thread.join(grace)
-        self._is_aborting = True
+        with self._changed:
+            self._is_aborting = True
+            self._changed.notify()
         self._thread.join()
+        for _ in range(NUM_STARTERS):
+            self._starting.put(None)
         return self._num_cut_off
 
     def _run(self, load: Callable[[], Engine], loaded: Future[Engine]) -> None:
@@ -131,7 +162,10 @@ class AsyncEngine:
             loaded.set_exception(error)
             return
         loaded.set_result(engine)
-        self._loop(engine)
+        try:
+            self._loop(engine)
+        except BaseException as error:
+            self._die(error)
 
     def _loop(self, engine: Engine) -> None:
         while self._admit(engine.max_running):
@@ -140,28 +174,56 @@ class AsyncEngine:
                 return
             try:
                 engine.step([ticket.request for ticket in self._running])
-            except Exception as error:
-                self._fail_all(PlanError(f"the engine failed: {type(error).__name__}: {error}"))
+            except BaseException as error:
+                self._fail_all(PlanError(f"the engine failed: {failure(error)}"))
             self._leave()
 
+    def _start_all(self) -> None:
+        """Start plans until the engine is closed. One that ends as it starts needs no turn."""
+        while (ticket := self._starting.get()) is not None:
+            if not ticket.future.cancelled():
+                ticket.request.start()
+            with self._changed:
+                ticket.is_started = True
+                is_over = ticket.request.is_finished and ticket in self._waiting
+                if is_over:
+                    self._waiting.remove(ticket)
+                self._changed.notify()
+            if is_over:
+                ticket.settle()
+
     def _admit(self, max_running: int) -> bool:
-        """Wait for work and start as much as there is room for. Return False once the engine is
+        """Wait for work and admit as much as there is room for. Return False once the engine is
         closing and nothing is left to run.
         """
         with self._changed:
-            while not self._running and not self._waiting:
-                if self._is_closing:
+            while not (self._running or self._is_aborting or self._started()):
+                if self._is_closing and not self._waiting:
                     return False
                 self._changed.wait()
-            joining: list[_Ticket] = []
-            while self._waiting and len(self._running) + len(joining) < max_running:
-                joining.append(self._waiting.popleft())
-        for ticket in joining:
-            if not ticket.future.cancelled():
-                ticket.request.start()
+            while (ticket := self._next(max_running)) is not None:
+                ticket.request.admit()
                 self._running.append(ticket)
+                self._waiting.remove(ticket)
         self._leave()
         return True
+
+    def _started(self) -> list[_Ticket]:
+        return [ticket for ticket in self._waiting if ticket.is_started]
+
+    def _next(self, max_running: int) -> _Ticket | None:
+        """Return the oldest waiting request of the caller with the fewest running ones.
+
+        None if no request waits that has started, or if there is no room: `max_running` requests
+        run, and this caller has some of them, or as many callers have.
+        """
+        running = Counter(ticket.request.caller for ticket in self._running)
+        started = self._started()
+        if not started or len(running) >= max_running:
+            return None
+        ticket = min(started, key=lambda ticket: running[ticket.request.caller])
+        has_room = len(self._running) < max_running or not running[ticket.request.caller]
+        return ticket if has_room else None
 
     def _leave(self) -> None:
         """Settle the requests that have ended, and drop those that their callers cancelled."""
@@ -177,11 +239,24 @@ class AsyncEngine:
         self._running = staying
 
     def _abort(self) -> None:
+        self._take_all()
+        self._fail_all(ClosedError("the engine was shut down before the request was done"))
+
+    def _die(self, error: BaseException) -> None:
+        """Fail all requests, and those to come, with what ended the engine's thread."""
+        death = ClosedError(f"the engine has died and must be started anew: {failure(error)}")
+        death.__cause__ = error
         with self._changed:
-            self._running += self._waiting
+            self._death = death
+        self._take_all()
+        self._fail_all(death)
+
+    def _take_all(self) -> None:
+        """Make the waiting requests running ones, and count those that are cut off."""
+        with self._changed:
+            self._running += [each for each in self._waiting if each not in self._running]
             self._waiting.clear()
         self._num_cut_off = sum(not ticket.future.done() for ticket in self._running)
-        self._fail_all(ClosedError("the engine was shut down before the request was done"))
 
     def _fail_all(self, error: DiseError) -> None:
         for ticket in self._running:

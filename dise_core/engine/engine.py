@@ -7,18 +7,11 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
-import numpy as np
-
-from dise_core.engine.request import Request
+from dise_core.engine.answers import checked
+from dise_core.engine.caller import Caller
+from dise_core.engine.request import Request, failure
 from dise_core.engine.scheduler import Scheduler
-from dise_core.errors import (
-    DiseError,
-    InputError,
-    ModelError,
-    ModelOutputError,
-    PlanError,
-    TooLongError,
-)
+from dise_core.errors import DiseError, InputError, ModelError, PlanError, TooLongError, shown
 from dise_core.model import MaskPredictor
 from dise_core.params import EngineConfig
 from dise_core.reading import Plan, Read, Reading
@@ -74,10 +67,11 @@ class Engine:
         Closing this iterator closes the plans that are running.
         """
         arriving = enumerate(plans)
+        caller = Caller(is_alone=True)
         running: list[Request] = []
         try:
             while True:
-                self._admit(arriving, running)
+                self._admit(arriving, running, caller)
                 if not running:
                     return
                 self.step(running)
@@ -95,12 +89,14 @@ class Engine:
         for (request, row), answer in zip(batch, self._answers(batch), strict=True):
             request.settle(row, answer)
 
-    def _admit(self, arriving: Iterator[tuple[int, Plan[Any]]], running: list[Request]) -> None:
+    def _admit(
+        self, arriving: Iterator[tuple[int, Plan[Any]]], running: list[Request], caller: Caller
+    ) -> None:
         while len(running) < self.max_running:
             index_and_plan = next(arriving, None)
             if index_and_plan is None:
                 return
-            request = Request(*index_and_plan)
+            request = Request(*index_and_plan, caller)
             request.start()
             running.append(request)
 
@@ -111,7 +107,7 @@ class Engine:
         for request, row in batch:
             try:
                 self._check(row)
-            except (InputError, PlanError) as error:
+            except DiseError as error:
                 request.settle(row, error)
         return [(request, row) for request, row in batch if row in request.rows]
 
@@ -144,33 +140,32 @@ class Engine:
             readings = iter(
                 self._read(batch[0][1].predictor, [read for reads in questions for read in reads])
             )
-        except Exception as error:
+        except BaseException as error:
             if len(batch) == 1:
-                return [error]
+                return [error if isinstance(error, Exception) else failure(error)]
             return [answer for single in batch for answer in self._answers([single])]
-        return [_checked(reads, list(islice(readings, len(reads)))) for reads in questions]
+        return [
+            self._checked(row, reads, list(islice(readings, len(reads))))
+            for (_, row), reads in zip(batch, questions, strict=True)
+        ]
 
-    def _read(self, predictor: str, reads: Sequence[Read]) -> Sequence[Reading]:
-        readings = self._predictors[predictor].read(reads)
+    def _read(self, predictor: str, reads: Sequence[Read]) -> Sequence[object]:
+        readings: object = self._predictors[predictor].read(reads)
+        if not isinstance(readings, Sequence):
+            found = shown(readings)
+            raise ModelError(f"predictor {predictor!r} must answer a list of Readings, not {found}")
         if len(readings) != len(reads):
             raise ModelError(
                 f"predictor {predictor!r} answered {len(readings)} of {len(reads)} reads"
             )
         return readings
 
-
-def _checked(reads: Sequence[Read], readings: Sequence[Reading]) -> Answer:
-    """Return the readings, or an error naming the first position whose reading holds NaN."""
-    for read, reading in zip(reads, readings, strict=True):
-        is_nan = np.isnan(reading.logprobs)
-        if is_nan.any():
-            row = int(np.argmax(is_nan.reshape(len(read.positions), -1).any(axis=1)))
-            return ModelOutputError(
-                f"the model's logits at position {int(read.positions[row])} hold NaN or infinity; "
-                "check its weights, or "
-                "load it with dtype float32"
-            )
-    return readings
+    def _checked(self, row: Row, reads: Sequence[Read], readings: Sequence[object]) -> Answer:
+        """Return the readings of one row, or the error that they are."""
+        try:
+            return checked(self._predictors[row.predictor], row.predictor, reads, readings)
+        except DiseError as error:
+            return error
 
 
 def _outcome(request: Request) -> Outcome[Any]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from threading import current_thread, main_thread
 from typing import Any
 
-from dise_core.errors import DiseError, PlanError
+from dise_core.engine.caller import Caller
+from dise_core.errors import DiseError, PlanError, shown
 from dise_core.outputs import RequestOutput
 from dise_core.reading import Plan, Read, Reading
 from dise_core.rows import Row, distinct_rows
@@ -23,6 +25,7 @@ class Request:
         "_plan",
         "_readings",
         "_reads",
+        "caller",
         "error",
         "finished_at",
         "index",
@@ -31,8 +34,9 @@ class Request:
         "started_at",
     )
 
-    def __init__(self, index: int, plan: Plan[Any]) -> None:
+    def __init__(self, index: int, plan: Plan[Any], caller: Caller | None = None) -> None:
         self.index = index
+        self.caller = caller or Caller()
         self.started_at = time.perf_counter()
         self.finished_at: float | None = None
         self.result: Any = None
@@ -58,9 +62,13 @@ class Request:
         """The reads that the plan yielded last."""
         return self._reads
 
+    def admit(self) -> None:
+        """Count its time from here."""
+        self.started_at = time.perf_counter()
+
     def start(self) -> None:
         """Run the plan up to its first reads. Its time counts from here."""
-        self.started_at = time.perf_counter()
+        self.admit()
         self._advance(lambda: next(self._plan))
 
     def reads_of(self, row: Row) -> list[Read]:
@@ -86,8 +94,13 @@ class Request:
             self._advance(lambda: self._plan.send(answers))
 
     def close(self) -> None:
-        """Close the plan, even if it is unfinished."""
-        self._plan.close()
+        """End the plan unfinished. What it raises then is lost: its caller is gone, or has been
+        told.
+        """
+        try:
+            self._plan.close()
+        except BaseException as error:
+            failure(error)
 
     def _advance(self, step: Callable[[], object]) -> None:
         """Run the plan to its next reads. Whatever it raises ends this request and no other."""
@@ -101,14 +114,16 @@ class Request:
             else:
                 raise PlanError(f"a plan asked for nothing {MAX_EMPTY_QUESTIONS} times in a row")
             self._reads = reads
-            self.rows = distinct_rows(reads)
+            rows = distinct_rows(reads)
+            self.caller.spend(rows)
+            self.rows = rows
         except StopIteration as stop:
             self.finished_at = time.perf_counter()
             self.result = _timed(stop.value, self.seconds)
-        except Exception as error:
-            self.error = _explained(error)
+        except BaseException as error:
+            self.error = failure(error)
             self.finished_at = time.perf_counter()
-            self._plan.close()
+            self.close()
 
 
 def _timed(result: object, seconds: float) -> object:
@@ -120,14 +135,29 @@ def _timed(result: object, seconds: float) -> object:
 
 def _checked(reads: object) -> Sequence[Read]:
     if not isinstance(reads, Sequence) or not all(isinstance(read, Read) for read in reads):
-        raise PlanError(f"a plan must yield a list of Reads, not {reads!r:.80}")
+        raise PlanError(f"a plan must yield a list of Reads, not {shown(reads)}")
     return reads
 
 
-def _explained(error: Exception) -> DiseError:
-    """Return a DiseError as it is; wrap any other in a PlanError that names it, as its cause."""
+def failure(error: BaseException) -> DiseError:
+    """Return what a plan or a predictor raised as an error of ours: one that is not as a PlanError
+    that names it and keeps it as its cause.
+
+    A plugin may raise anything, SystemExit and the like too, and ends its own request by it. Only
+    Ctrl-C, which Python raises in the main thread, goes on.
+    """
+    if isinstance(error, KeyboardInterrupt) and current_thread() is main_thread():
+        raise error
     if isinstance(error, DiseError):
         return error
-    explained = PlanError(f"{type(error).__name__}: {error}")
+    explained = PlanError(f"{type(error).__name__}{_text_of(error)}")
     explained.__cause__ = error
     return explained
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        text = " ".join(str(error).split())
+    except BaseException:  # a plugin's own __str__
+        return ""
+    return f": {text:.500}" if text else ""

@@ -1,10 +1,12 @@
-"""Which rows go into the next forward pass: first come, first served, within the batch limits."""
+"""Which rows go into the next forward pass: each caller's share of the tokens, within the batch
+limits.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 
+from dise_core.engine.caller import Caller
 from dise_core.engine.request import Request
 from dise_core.errors import TooLongError
 from dise_core.model import CacheRoom
@@ -12,35 +14,81 @@ from dise_core.rows import Row
 
 Turn = tuple[Request, Row]
 
+SHARE = 256
+"""Tokens of a batch that every caller may take while others wait: on a GPU a pass over so few takes
+about as long as one over a single token.
+"""
 
-@dataclass(frozen=True, slots=True)
+PATIENCE = 4096
+"""Tokens of a batch of one caller where others may come: a newcomer waits until it is done, and a
+larger one is hardly more efficient.
+"""
+
+
 class Scheduler:
     """Fills batches of at most `max_num_seqs` sequences and `max_batch_tokens` tokens, within the
     room of each predictor's cache.
+
+    While the requests of several callers wait, they share the batches by deficit round-robin over
+    tokens: each batch gives every caller as many tokens as twice the shortest row, SHARE at least,
+    and what a caller does not use it keeps while it waits. So a request of many or long rows delays
+    a small one by about its own share, and still runs. Source: Shreedhar and Varghese, 1995.
     """
 
-    max_num_seqs: int
-    max_batch_tokens: int
-    rooms: Mapping[str, CacheRoom] = field(default_factory=dict)
+    def __init__(
+        self, max_num_seqs: int, max_batch_tokens: int, rooms: Mapping[str, CacheRoom] | None = None
+    ) -> None:
+        self.max_num_seqs = max_num_seqs
+        self.max_batch_tokens = max_batch_tokens
+        self.rooms = rooms or {}
+        self._credits: dict[Caller, int] = {}
 
     def schedule(self, running: list[Request]) -> list[Turn]:
-        """Return the rows of the next batch, oldest request first.
+        """Return the rows of the next batch; those of one caller oldest request first.
 
-        The batch holds rows of one predictor: that of the oldest row with room in the cache. A row
+        The batch holds rows of one predictor: that of the first row with room in the cache. A row
         of more than max_batch_tokens tokens fails its request. A row is skipped only while it waits
-        for its predictor's turn or for room in the cache, so each runs after finitely many batches.
+        for its caller's or its predictor's turn or for room in the cache, so each runs after
+        finitely many batches.
         """
         batch: list[Turn] = []
         num_seqs = num_tokens = 0
-        for request, row in self._with_room(self._waiting(running)):
+        for request, row in self._with_room(self._in_turn(running)):
             if batch and row.predictor != batch[0][1].predictor:
                 continue
             num_seqs += row.num_sequences
             num_tokens += row.num_tokens
-            if batch and (num_seqs > self.max_num_seqs or num_tokens > self.max_batch_tokens):
+            if batch and (num_seqs > self.max_num_seqs or num_tokens > self._most_tokens(request)):
                 break
             batch.append((request, row))
+            self._credits[request.caller] -= row.num_tokens
         return batch
+
+    def _most_tokens(self, request: Request) -> int:
+        """Return how many tokens the batch may hold; the request is that of its last row."""
+        waits_alone = len(self._credits) == 1 and not request.caller.is_alone
+        return min(self.max_batch_tokens, PATIENCE) if waits_alone else self.max_batch_tokens
+
+    def _in_turn(self, running: list[Request]) -> Iterator[Turn]:
+        """Yield the waiting rows, those of the caller with the most credit first; of several
+        callers each as far as its credit goes.
+        """
+        callers: dict[Caller, list[Turn]] = {}
+        for request, row in self._waiting(running):
+            callers.setdefault(request.caller, []).append((request, row))
+        self._credits = {caller: self._credits.get(caller, 0) for caller in callers}
+        if len(callers) < 2:
+            yield from (turn for turns in callers.values() for turn in turns)
+            return
+        shortest = min(row.num_tokens for turns in callers.values() for _, row in turns)
+        for caller, credit in self._credits.items():
+            earned = max(0, credit) + max(SHARE, 2 * shortest)
+            self._credits[caller] = min(earned, self.max_batch_tokens)
+        for caller in sorted(callers, key=lambda caller: -self._credits[caller]):
+            for request, row in callers[caller]:
+                if self._credits[caller] < row.num_tokens:
+                    break
+                yield request, row
 
     def _with_room(self, waiting: Iterator[Turn]) -> Iterator[Turn]:
         """Yield the rows that need no room in the cache, or find enough.

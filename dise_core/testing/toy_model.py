@@ -19,6 +19,7 @@ from dise_core import (
     TopLogProbs,
 )
 from dise_core.arrays import Ids
+from dise_core.errors import InputError
 from dise_core.model import BIDIRECTIONAL, Attention, ModelInfo, Tokenizer
 from dise_core.params import EngineConfig
 from dise_core.sequence import SpecialTokens
@@ -39,6 +40,9 @@ class LetterTokenizer(Tokenizer):
         return False
 
     def encode(self, text: str) -> Ids:
+        for letter in text:
+            if letter not in LETTERS:
+                raise InputError(f"the model's vocabulary has no {letter!r}")
         return np.array([LETTERS.index(letter) for letter in text], dtype=np.int64)
 
     def chat_text(

@@ -310,7 +310,8 @@ def test_a_broken_config_is_named(tmp_path: Path, text: str, problem: str) -> No
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_nan_weights_fail_the_request_with_the_position(tmp_path: Path, temperature: float) -> None:
     folder = checkpoint(tmp_path)
-    edit_weights(folder, **{"model.transformer.ln_f.weight": torch.full((64,), torch.nan)})
+    huge = torch.full((64,), torch.finfo(torch.float32).max)  # finite, and its products are not
+    edit_weights(folder, **{"model.transformer.ln_f.weight": huge})
     with pytest.raises(ModelError, match="logits at position 3 hold NaN or infinity"):
         LLM(str(folder)).generate(
             [[1, 2, 3]], SamplingParams(max_tokens=4, temperature=temperature)
@@ -331,7 +332,8 @@ def test_the_lowest_temperature_writes_the_likeliest_tokens(tmp_path: Path) -> N
 def test_infinite_logits_fail_the_request(tmp_path: Path) -> None:
     folder = checkpoint(tmp_path)
     head = load_file(folder / "model.safetensors")["model.transformer.ff_out.weight"]
-    edit_weights(folder, **{"model.transformer.ff_out.weight": torch.full_like(head, torch.inf)})
+    huge = torch.full_like(head, torch.finfo(torch.float32).max)
+    edit_weights(folder, **{"model.transformer.ff_out.weight": huge})
     with pytest.raises(ModelError, match="hold NaN or infinity"):
         LLM(str(folder)).score([[1, 2]], [[3]])
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from dise_app.server.app import create_app
+from dise_app.server.hosts import Hosts
 from dise_app.server.limits import Limits
 from dise_app.server.run import GracefulServer
 from dise_core import AsyncLLM
@@ -60,11 +61,15 @@ class ServeProcess:
 
 @contextmanager
 def serving(
-    llm: AsyncLLM, limits: Limits | None = None, api_key: str | None = None
+    llm: AsyncLLM,
+    limits: Limits | None = None,
+    api_key: str | None = None,
+    hosts: Hosts | None = None,
 ) -> Iterator[str]:
     """Serve a model from a thread of this process; yield its address."""
-    app = create_app(llm, limits, api_key)
-    server = GracefulServer(app, llm, "127.0.0.1", 0, 5)
+    limits = limits or Limits(grace=5)
+    app = create_app(llm, limits, api_key, hosts)
+    server = GracefulServer(app, llm, "127.0.0.1", 0, limits)
     listening = server.listen()
     thread = threading.Thread(target=lambda: asyncio.run(server.serve([listening])), daemon=True)
     thread.start()

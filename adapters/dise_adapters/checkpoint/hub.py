@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from functools import lru_cache
 from pathlib import Path
 from time import monotonic
 
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 
-from dise_core.errors import CheckpointError, DiseError, InputError, ModelError
+from dise_adapters.checkpoint.files import read_object
+from dise_core.errors import DiseError, InputError, ModelError
 from dise_core.records import Record
 
 _CONFIG = ["config.json"]
@@ -29,14 +29,7 @@ def read_config(model: str, revision: str | None = None) -> Record | None:
     """
     if is_gguf(model) or (not _is_folder(model) and not _is_hub_id(model)):
         return None
-    path = _config_folder(model, revision) / "config.json"
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"cannot read {path}: {error}") from error
-    if not isinstance(config, dict):
-        raise CheckpointError(f"{path} does not hold a JSON object")
-    return config
+    return read_object(_config_folder(model, revision) / "config.json")
 
 
 def config_if_any(model: str, revision: str | None = None) -> Record | None:

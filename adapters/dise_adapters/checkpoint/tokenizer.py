@@ -9,10 +9,18 @@ from typing import Any, Self
 
 import numpy as np
 
+from dise_adapters.checkpoint.template import render
+from dise_adapters.checkpoint.tokenizer_files import check_tokenizer, refused
 from dise_core.arrays import Ids
-from dise_core.errors import CheckpointError, InputError, ModelError
+from dise_core.errors import CheckpointError, InputError
 from dise_core.model import Tokenizer
 from dise_core.sequence import as_ids
+
+MOST_TOKENS_PER_BYTE = 32
+"""Tokens that a text may have for each of its bytes; a normalizer spells some characters out."""
+
+MOST_TEMPLATE = 2**20
+"""Characters of a chat template."""
 
 
 class FastTokenizer(Tokenizer):
@@ -31,7 +39,7 @@ class FastTokenizer(Tokenizer):
         """Return the folder's tokenizer and chat template, loaded by that class of transformers;
         without a tokenizer.json, by the byte-level vocab.json and merges.txt.
 
-        Raises CheckpointError if neither exists, ModelError if they cannot be read.
+        Raises CheckpointError if neither exists, or if they cannot be read.
         """
         import transformers
 
@@ -43,15 +51,37 @@ class FastTokenizer(Tokenizer):
                 if not (folder / name).is_file():
                     raise CheckpointError(f"{folder} has neither tokenizer.json nor {name}")
             tokenizer_class = "Qwen2Tokenizer"
+        if gguf_file is None:
+            check_tokenizer(folder)
         source = {} if gguf_file is None else {"gguf_file": gguf_file}
-        try:
-            tokenizer = getattr(transformers, tokenizer_class).from_pretrained(
-                folder, local_files_only=True, trust_remote_code=False, **source
-            )
-        except (OSError, ValueError, ImportError) as error:
-            reason = " ".join(str(error).split())
-            raise ModelError(f"cannot load the tokenizer in {folder}: {reason}") from error
-        return cls(tokenizer)
+        with refused(f"cannot load the tokenizer in {folder}"):
+            try:
+                loaded = getattr(transformers, tokenizer_class).from_pretrained(
+                    folder, local_files_only=True, trust_remote_code=False, **source
+                )
+            except ValueError as error:
+                if "trust_remote_code" in str(error):
+                    raise ValueError("it asks for code of its own, which is never run") from error
+                raise
+            return cls(loaded)._tried()
+
+    def _tried(self) -> Self:
+        """Return itself. Raises what its files lead to once it is used."""
+        backend = self._tokenizer.backend_tokenizer
+        backend.no_padding()  # of every text to a given length
+        backend.no_truncation()
+        self._tokenizer.decode(backend.encode("a b\n7", add_special_tokens=False).ids)
+        _ = self.mask_id, self.start_ids, self.added_tokens, self._unknown_id
+        if self.has_chat_template and len(template := self._template()) > MOST_TEMPLATE:
+            raise ValueError(f"its chat template has {len(template)} characters")
+        return self
+
+    def _template(self) -> str:
+        """Return the chat template, of several the default."""
+        template = self._tokenizer.get_chat_template()
+        if not isinstance(template, str):
+            raise TypeError(f"its chat template is a {type(template).__name__}")
+        return template
 
     @property
     def has_chat_template(self) -> bool:
@@ -62,12 +92,25 @@ class FastTokenizer(Tokenizer):
         """Return the ids of a text, int64 [N], without adding special tokens. Raises InputError for
         characters that the vocabulary lacks.
         """
-        encoding = self._tokenizer.backend_tokenizer.encode(text, add_special_tokens=False)
+        try:
+            num_bytes = len(text.encode())
+        except UnicodeEncodeError as error:
+            raise InputError(
+                f"the text holds half a surrogate pair at {error.start}: {text!r:.80}"
+            ) from error
+        with refused("the tokenizer fails on the text"):
+            encoding = self._tokenizer.backend_tokenizer.encode(text, add_special_tokens=False)
         ids = np.asarray(encoding.ids, dtype=np.int64)
+        if len(ids) > MOST_TOKENS_PER_BYTE * num_bytes + 64:
+            raise CheckpointError(
+                f"the tokenizer makes {len(ids)} tokens of {num_bytes} bytes ({text!r:.80})"
+            )
         unknown = np.flatnonzero(ids == self._unknown_id)
         if len(unknown):
             start, end = encoding.offsets[unknown[0]]
-            raise InputError(f"the model's vocabulary has no {text[start:end]!r} (in {text!r:.80})")
+            raise InputError(
+                f"the model's vocabulary has no {text[start:end]!r:.80} (in {text!r:.80})"
+            )
         return ids
 
     def chat_text(
@@ -78,8 +121,6 @@ class FastTokenizer(Tokenizer):
         Raises InputError for a message without "role" and "content", and for messages that the
         template refuses.
         """
-        from jinja2 import TemplateError
-
         for message in messages:
             if not isinstance(message, Mapping) or not all(
                 isinstance(message.get(k), str) for k in ("role", "content")
@@ -87,16 +128,9 @@ class FastTokenizer(Tokenizer):
                 raise InputError(
                     f'a message needs "role" and "content", both text: {message!r:.80}', "messages"
                 )
-        try:
-            return str(
-                self._tokenizer.apply_chat_template(
-                    list(messages), add_generation_prompt=add_generation_prompt, tokenize=False
-                )
-            )
-        except TemplateError as error:
-            raise InputError(
-                f"the model's chat template refuses the conversation: {error}", "messages"
-            ) from error
+        variables = {"tools": None, "documents": None, **self._tokenizer.special_tokens_map}
+        variables |= {"messages": list(messages), "add_generation_prompt": add_generation_prompt}
+        return render(self._template(), variables)
 
     @property
     def start_ids(self) -> Ids:
@@ -106,14 +140,15 @@ class FastTokenizer(Tokenizer):
 
     def decode(self, ids: Ids) -> str:
         """Return the text of ids [N], without special tokens."""
-        return str(self._tokenizer.decode(ids.tolist(), skip_special_tokens=True))
+        with refused("the tokenizer fails on the tokens"):
+            return str(self._tokenizer.decode(ids.tolist(), skip_special_tokens=True))
 
     def token_text(self, token_id: int) -> str:
         """Return one token as text; a special token as its name."""
         if token_id not in self._texts:
-            self._texts[token_id] = str(
-                self._tokenizer.decode([token_id], clean_up_tokenization_spaces=False)
-            )
+            with refused("the tokenizer fails on the tokens"):
+                text = self._tokenizer.decode([token_id], clean_up_tokenization_spaces=False)
+            self._texts[token_id] = str(text)
         return self._texts[token_id]
 
     def id_of(self, token: str) -> int | None:
@@ -140,4 +175,5 @@ class FastTokenizer(Tokenizer):
     def _unknown_id(self) -> int:
         """The id of the unknown token; -1 if the vocabulary can express every text."""
         token = getattr(self._tokenizer.backend_tokenizer.model, "unk_token", None)
-        return -1 if token is None else int(self._tokenizer.convert_tokens_to_ids(token))
+        token_id = None if token is None else self._tokenizer.convert_tokens_to_ids(token)
+        return -1 if token_id is None else int(token_id)

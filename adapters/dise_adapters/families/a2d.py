@@ -16,7 +16,8 @@ from dise_core.records import Fields
 def qwen3_settings(fields: Fields, where: str) -> Settings:
     """Return the configuration as a Qwen3's. Raises CheckpointError, see Family.translate."""
     refuse_variants(fields, {"attention_bias": (False,)}, where)
-    return qwen_settings(fields, where) | {"head_dim": whole(fields, "head_dim", where)}
+    head_dim = whole(fields, "head_dim", where)
+    return qwen_settings(fields, where, head_dim) | {"head_dim": head_dim}
 
 
 def block_diffusion(fields: Fields, model: str) -> str | None:

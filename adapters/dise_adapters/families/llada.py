@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from dise_adapters.checkpoint.config import number, refuse_variants, rope, whole, whole_or
+from dise_adapters.checkpoint.config import (
+    check_heads,
+    flag,
+    number,
+    refuse_variants,
+    rope,
+    whole,
+    whole_or,
+)
 from dise_adapters.families.family import Family, Settings
 from dise_core.records import Fields
 
@@ -38,17 +46,22 @@ def llama_settings(fields: Fields, where: str) -> Settings:
     num_heads = whole(fields, "n_heads", where)
     # The embedding may have more rows than the vocabulary has tokens.
     rows = "embedding_size" if fields.get("embedding_size") else "vocab_size"
+    hidden, kv_heads = (
+        whole(fields, "d_model", where),
+        whole_or(num_heads, fields, "n_kv_heads", where),
+    )
+    check_heads(hidden, num_heads, kv_heads, None, where)
     return {
-        "hidden_size": whole(fields, "d_model", where),
+        "hidden_size": hidden,
         "num_hidden_layers": whole(fields, "n_layers", where),
         "num_attention_heads": num_heads,
-        "num_key_value_heads": whole_or(num_heads, fields, "n_kv_heads", where),
+        "num_key_value_heads": kv_heads,
         "intermediate_size": _mlp_size(fields, where),
         "vocab_size": whole(fields, rows, where),
         "max_position_embeddings": whole(fields, "max_sequence_length", where),
         "rope_parameters": rope(fields, where),
         "rms_norm_eps": number(fields, "rms_norm_eps", where),
-        "tie_word_embeddings": bool(fields.get("weight_tying", False)),
+        "tie_word_embeddings": flag(fields, "weight_tying", where),
     }
 
 

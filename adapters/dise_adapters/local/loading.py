@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import transformers
-from safetensors import SafetensorError
 from transformers.utils import logging as transformers_logging
 
+from dise_adapters.checkpoint.files import one_line
 from dise_adapters.families.family import Family
 from dise_adapters.local.body import Body, OwnBody, WholeBody
 from dise_adapters.local.kv_cache import KVCache
 from dise_adapters.local.linear import linear
 from dise_adapters.local.reader import TransformerReader
 from dise_adapters.local.threads import THREADS
+from dise_adapters.local.weighing import refuse_not_finite, weigh
 from dise_core.errors import CheckpointError, InputError, ModelError
 from dise_core.model import Causal
 from dise_core.params import EngineConfig
@@ -40,10 +41,15 @@ def load_reader(checkpoint: Checkpoint, config: EngineConfig) -> TransformerRead
     device = choose_device(config.device)
     dtype = choose_dtype(config.dtype, device)
     folder, family = checkpoint.folder, checkpoint.family
-    if checkpoint.gguf_file is None and not list(folder.glob("*.safetensors")):
-        raise CheckpointError(f"{folder} holds no weights in safetensors (*.safetensors)")
+    if "/" in config.attn_implementation:  # transformers would fetch such a kernel and run it
+        raise InputError(
+            f"attn_implementation={config.attn_implementation!r:.80}: code from the hub never "
+            'runs; take one that is installed, such as "sdpa" or "flash_attention_2"',
+            "attn_implementation",
+        )
     with quiet():
         try:
+            weigh(checkpoint)
             model, report = getattr(transformers, family.model_class).from_pretrained(
                 folder,
                 **_options(checkpoint),
@@ -55,9 +61,12 @@ def load_reader(checkpoint: Checkpoint, config: EngineConfig) -> TransformerRead
                 ignore_mismatched_sizes=True,
                 output_loading_info=True,
             )
-        except (OSError, ValueError, ImportError, RuntimeError, SafetensorError) as error:
-            raise ModelError(f"cannot load {folder}: {' '.join(str(error).split())}") from error
+        except CheckpointError:
+            raise
+        except Exception as error:
+            raise ModelError(f"cannot load {folder}: {one_line(error)}") from error
     _refuse_misfits(folder, report)
+    refuse_not_finite(folder, model)
     return _reader(model.to(device).eval(), device, family, config.max_cache_tokens)
 
 
@@ -136,7 +145,7 @@ def _refuse_misfits(folder: Path, report: Mapping[str, Iterable[Any]]) -> None:
         if names:
             more = f" and {len(names) - 3} more" if len(names) > 3 else ""
             raise CheckpointError(
-                f"the checkpoint in {folder} {verb} weights: {', '.join(names[:3])}{more}"
+                f"the checkpoint in {folder} {verb} weights: {one_line(', '.join(names[:3]))}{more}"
             )
 
 

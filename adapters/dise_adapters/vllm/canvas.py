@@ -16,23 +16,27 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
+from pydantic import BaseModel, Field, ValidationError
 
 from dise_adapters.checkpoint.hub import model_folder, read_config
 from dise_adapters.checkpoint.tokenizer import FastTokenizer
+from dise_adapters.vllm.schemas import Canvases
 from dise_adapters.vllm.server import TOKENIZER_FILES, refuse_local_options
 from dise_core.arrays import Ids
-from dise_core.errors import CheckpointError, InputError, ModelError
+from dise_core.errors import CheckpointError, InputError, ModelOutputError
 from dise_core.model import MaskPredictor, ModelInfo
-from dise_core.params import EngineConfig
+from dise_core.params import EngineConfig, input_error
 from dise_core.reading import Read, Reading, TokenLogProbs
 from dise_core.records import Record
 from dise_core.sequence import SpecialTokens
 
 if TYPE_CHECKING:
     from dise_adapters.vllm.http import Connection
+    from dise_adapters.vllm.schemas import Served
 
 SCHEME = "canvas+"
 
@@ -41,8 +45,46 @@ MAX_IDS = 127
 token is not among them.
 """
 
+BYTES_PER_ENTRY = 2**9
+"""A token's entry in an answer: numbers and its text."""
+
 IN_FLIGHT = 32
 """The most requests in flight at one time."""
+
+
+class _TextConfig(BaseModel):
+    vocab_size: int = Field(ge=2, le=2**31)
+    max_position_embeddings: int | None = Field(None, ge=1)
+    eos_token_id: int | list[int] | None = None
+
+
+class _CanvasConfig(BaseModel):
+    """What is read of config.json; what the text's part lacks stands beside it."""
+
+    canvas_length: int = Field(ge=1, le=2**16)
+    text_config: _TextConfig
+
+    @property
+    def eos_ids(self) -> list[int]:
+        ends = self.text_config.eos_token_id
+        return [] if ends is None else [ends] if isinstance(ends, int) else ends
+
+    @classmethod
+    def of(cls, fields: Record, folder: Path) -> _CanvasConfig:
+        """Return config.json's fields. Raises CheckpointError."""
+        if "canvas_length" not in fields:
+            raise CheckpointError(
+                f"{folder}/config.json has no canvas_length: this is not a block-diffusion model"
+            )
+        text = fields.get("text_config", fields)
+        shared = {"eos_token_id": fields.get("eos_token_id")}
+        try:
+            return cls.model_validate(
+                {**fields, "text_config": {**shared, **text} if isinstance(text, dict) else text},
+                strict=True,
+            )
+        except ValidationError as error:
+            raise CheckpointError(f"{folder}/config.json: {input_error(error)}") from error
 
 
 @dataclass(slots=True)
@@ -81,37 +123,35 @@ class VllmCanvasPredictor(MaskPredictor):
             )
         refuse_local_options(config)
         address, _, source = model.removeprefix(SCHEME).partition("#")
-        connection = Connection(address.rstrip("/"))
+        connection = Connection(address)
         served = connection.model()
-        folder = model_folder(
-            source or str(served.get("root") or served["id"]), config.revision, TOKENIZER_FILES
-        )
-        fields = read_config(str(folder)) or {}
-        if "canvas_length" not in fields:
-            raise CheckpointError(
-                f"{folder}/config.json has no canvas_length: this is not a block-diffusion model"
-            )
-        return cls(model, connection, served, fields, FastTokenizer.from_folder(folder))
+        folder = model_folder(source or served.root or served.id, config.revision, TOKENIZER_FILES)
+        fields = _CanvasConfig.of(read_config(str(folder)) or {}, folder)
+        name = f"{SCHEME}{connection.address}" + (f"#{source}" if source else "")
+        return cls(name, connection, served, fields, FastTokenizer.from_folder(folder))
 
     def __init__(
         self,
         name: str,
         connection: Connection,
-        served: Record,
-        fields: Record,
+        served: Served,
+        fields: _CanvasConfig,
         tokenizer: FastTokenizer,
     ) -> None:
         """fields: the model's config.json."""
-        text = fields.get("text_config", fields)
-        ends = text.get("eos_token_id", fields.get("eos_token_id"))
-        eos_ids = [] if ends is None else [ends] if isinstance(ends, int) else list(ends)
+        eos_ids = fields.eos_ids
         self.tokenizer = tokenizer
         special = SpecialTokens(None, frozenset(eos_ids), eos_ids[0] if eos_ids else None)
-        max_length = int(served.get("max_model_len") or text["max_position_embeddings"])
-        self.info = ModelInfo(name, int(text["vocab_size"]), max_length, special)
-        self._canvas_length = int(fields["canvas_length"])
+        max_length = served.max_model_len or fields.text_config.max_position_embeddings
+        if max_length is None:
+            raise CheckpointError(
+                f"{name} does not say how long a text may be: its config.json has no "
+                "max_position_embeddings"
+            )
+        self.info = ModelInfo(name, fields.text_config.vocab_size, max_length, special)
+        self._canvas_length = fields.canvas_length
         self._connection = connection
-        self._served = str(served["id"])
+        self._served = served.id
 
     def read(self, reads: Sequence[Read]) -> Sequence[Reading]:
         """Return the answers in the order of the reads. Raises InputError for guidance, position 0
@@ -161,18 +201,22 @@ class VllmCanvasPredictor(MaskPredictor):
         found: list[dict[int, float]] = [{} for _ in seed]
         wanted = sorted(canvas.wanted)
         for first in range(0, len(wanted), MAX_IDS):
-            body = self._body(before.tolist(), seed.tolist(), wanted[first : first + MAX_IDS])
-            [choice] = self._connection.post("/inference/v1/generate", body)["choices"]
-            content = choice["logprobs"]["content"]
+            some = wanted[first : first + MAX_IDS]
+            body = self._body(before.tolist(), seed.tolist(), some)
+            size = BYTES_PER_ENTRY * (len(some) + 3) * len(seed)
+            answer = self._connection.post("/inference/v1/generate", body, Canvases, size)
+            content = answer.choices[0].logprobs.content
             if len(content) != len(seed):
-                raise ModelError(
+                raise ModelOutputError(
                     f"{self._connection.address} answered {len(content)} positions of a canvas of "
                     f"{len(seed)}"
                 )
             for position, entry in zip(found, content, strict=True):
-                position.update(
-                    (top["token_id"], top["logprob"]) for top in (entry, *entry["top_logprobs"])
-                )
+                position.update((top.token_id, top.logprob) for top in (entry, *entry.top_logprobs))
+                if missing := set(some) - set(position):
+                    raise ModelOutputError(
+                        f"{self._connection.address} left out token {min(missing)}, which was asked"
+                    )
         return found
 
     def _body(self, prompt: list[int], canvas: list[int], wanted: list[int]) -> Record:

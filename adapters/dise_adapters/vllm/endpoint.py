@@ -18,7 +18,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dise_adapters.vllm.asked import pooling_params
-from dise_adapters.vllm.wire import MAX_READS, TASK, WHOLE_VOCABULARY, from_wire
+from dise_adapters.vllm.wire import MAX_READS, TASK, WHOLE_VOCABULARY, checksum, from_wire
 from dise_core.errors import InputError
 from dise_core.params import input_error
 from dise_core.records import Fields, Record
@@ -61,7 +61,8 @@ class DiseEndpoint:
             service: ReadService = request.app.state.dise
             try:
                 body = await service.body_of(request)
-                return JSONResponse({"rows": await service.read(body)})
+                checksums = [checksum(row.token_ids) for row in body.rows]
+                return JSONResponse({"rows": await service.read(body), "checksums": checksums})
             except ValidationError as error:
                 return _refusal(400, str(input_error(error)))
             except InputError as error:

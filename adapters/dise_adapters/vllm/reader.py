@@ -12,10 +12,11 @@ from typing import Any
 import torch
 
 from dise_adapters.families.family import Checkpoint
+from dise_adapters.local.weighing import weigh
 from dise_adapters.vllm.own_tokens import OwnLogProbs, read_own_tokens
 from dise_adapters.vllm.wire import Question, Vector, read_texts
 from dise_core.backend import Reader
-from dise_core.errors import InputError, ModelError
+from dise_core.errors import CheckpointError, InputError, ModelError
 from dise_core.model import Causal
 from dise_core.params import EngineConfig
 from dise_core.reading import Read, Reading
@@ -28,6 +29,12 @@ DEFAULTS = {
 }
 """Environment variables for vLLM, which among others keep its log off standard output."""
 
+FORMATS = ("safetensors", "auto", "dummy", "fastsafetensors", "runai_streamer", "bitsandbytes")
+"""The load_format of vLLM that reads safetensors, or nothing."""
+
+NEVER = {"trust_remote_code": (False, None), "load_format": FORMATS}
+"""The arguments of vLLM that could run what a checkpoint brings, and their harmless values."""
+
 CPU_DEFAULTS = {"VLLM_CPU_KVCACHE_SPACE": "1"}
 """Further ones on a CPU: diffusion models cache no keys in vLLM, so its KV cache is small."""
 
@@ -38,6 +45,8 @@ def open_vllm_reader(checkpoint: Checkpoint, config: EngineConfig) -> VllmReader
     """
     if checkpoint.gguf_file is not None:
         raise InputError("GGUF files need the transformers engine", "engine")
+    with _failures(f"cannot load {checkpoint.folder}"):
+        weigh(checkpoint)
     if isinstance(checkpoint.family.attention, Causal):
         return VllmJudgeReader(_engine(checkpoint.folder, config, "generate"))
     return VllmReader(_engine(checkpoint.folder, config, "pooling"))
@@ -78,7 +87,7 @@ class VllmReader(Reader):
         from dise_adapters.vllm.asked import pooling_params
 
         engine = self._engine.llm_engine
-        for name, (token_ids, asked) in zip(names, questions, strict=True):
+        for name, (token_ids, asked, _) in zip(names, questions, strict=True):
             engine.add_request(
                 name, {"type": "token", "prompt_token_ids": token_ids}, pooling_params(asked)
             )
@@ -120,23 +129,25 @@ class VllmJudgeReader(Reader):
 
 
 @contextmanager
-def _failures() -> Iterator[None]:
-    """Turn whatever vLLM raises into a one-line ModelError."""
+def _failures(what: str = "the vLLM engine failed") -> Iterator[None]:
+    """Turn whatever is raised into a ModelError of one line."""
     try:
         yield
+    except CheckpointError:
+        raise
     except Exception as error:
-        raise ModelError(f"the vLLM engine failed: {_line(error)}") from error
+        raise ModelError(f"{what}: {_line(error)}") from error
 
 
 def _engine(folder: Path, config: EngineConfig, runner: str) -> Any:
     """Return a new vllm.LLM. Raises InputError if vLLM is not installed, ModelError if it fails."""
+    options = llm_options(config, runner)
     for name, value in _environment(config.tensor_parallel_size).items():
         os.environ.setdefault(name, value)
     try:
         import vllm
     except ImportError as error:
         raise InputError("engine 'vllm' needs vLLM 0.32: see docs/vllm.md", "engine") from error
-    options = _options(config, runner)
     try:
         return vllm.LLM(model=str(folder), **options)
     except Exception as error:
@@ -152,7 +163,18 @@ def _environment(num_ranks: int) -> dict[str, str]:
     return DEFAULTS | several | CPU_DEFAULTS | {"VLLM_CPU_OMP_THREADS_BIND": threads}
 
 
-def _options(config: EngineConfig, runner: str) -> Record:
+def llm_options(config: EngineConfig, runner: str) -> Record:
+    """Return the arguments of vLLM's LLM. Raises InputError for one that runs a checkpoint's code
+    or unpickles its weights.
+    """
+    for name, allowed in NEVER.items():
+        if config.vllm_options.get(name, allowed[0]) not in allowed:
+            value = config.vllm_options[name]
+            raise InputError(
+                f"vllm_options.{name}={value!r:.40}: a checkpoint's code never runs and only "
+                "safetensors are read; leave it out",
+                "vllm_options",
+            )
     has_gpu = torch.cuda.is_available()
     options: Record = {
         "runner": runner,
@@ -162,6 +184,8 @@ def _options(config: EngineConfig, runner: str) -> Record:
         "max_num_seqs": config.max_num_seqs,
         "max_num_batched_tokens": config.max_batch_tokens,
         "disable_log_stats": True,
+        "trust_remote_code": False,
+        "load_format": "safetensors",
     }
     if not has_gpu:
         options |= {"enforce_eager": True, "hf_overrides": {"head_dtype": "model"}}

@@ -20,10 +20,10 @@ from dise_core.errors import InputError, ModelError
 from dise_core.model import MaskPredictor
 from dise_core.params import EngineConfig
 from dise_core.reading import Read, Reading
-from dise_core.records import Record
 
 if TYPE_CHECKING:
     from dise_adapters.vllm.http import Connection
+    from dise_adapters.vllm.schemas import Served
 
 TOKENIZER_FILES = ["*.json", "*.jinja", "*.model", "*.txt"]
 
@@ -49,23 +49,24 @@ class VllmServerPredictor(MaskPredictor):
                 "adapter",
             )
         refuse_local_options(config)
-        address, _, source = model.partition("#")
-        connection = Connection(address.rstrip("/"))
-        served = connection.model()
-        source = source or str(served.get("root") or served["id"])
+        address, _, named = model.partition("#")
+        connection = Connection(address)
+        address, served = connection.address, connection.model()
+        source = named or served.root or served.id
         try:
             folder = model_folder(source, config.revision, TOKENIZER_FILES)
         except (InputError, ModelError) as error:
             raise ModelError(
                 f"{address} runs {source!r}, whose tokenizer is not here; name it: {address}#FOLDER"
             ) from error
-        return cls(_described(folder, model, config, connection, str(served["id"])), served)
+        name = f"{address}#{named}" if named else address
+        return cls(_described(folder, name, config, connection, served.id), served)
 
-    def __init__(self, described: MaskPredictor, served: Record) -> None:
+    def __init__(self, described: MaskPredictor, served: Served) -> None:
         """described: the model's own predictor, whose Reads the server answers."""
         self._described = described
         self.tokenizer, longest = described.tokenizer, described.info.max_length
-        longest = min(longest, int(served.get("max_model_len") or longest))
+        longest = min(longest, served.max_model_len or longest)
         self.info = replace(described.info, max_length=longest)
 
     def read(self, reads: Sequence[Read]) -> Sequence[Reading]:
@@ -87,7 +88,7 @@ def _described(
     folder: Path, name: str, config: EngineConfig, connection: Connection, served: str
 ) -> MaskPredictor:
     """Return the predictor of the model's family, whose Reads the server answers."""
-    from dise_adapters.vllm.http import ServerJudgeReader, ServerReader
+    from dise_adapters.vllm.remote import ServerJudgeReader, ServerReader
 
     fields = read_config(str(folder)) or {}
     kind = predictor_for(fields, str(folder))

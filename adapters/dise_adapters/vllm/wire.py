@@ -5,15 +5,17 @@ float32 vector per text.
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from dise_adapters.vllm.schemas import MAX_LOGPROB
 from dise_core.arrays import Ids
-from dise_core.errors import InputError, ModelError, PlanError
+from dise_core.errors import InputError, ModelError, ModelOutputError, PlanError
 from dise_core.noise import Noise
 from dise_core.odds import log_odds, probabilities
 from dise_core.reading import Candidates, Distribution, Read, Reading, TokenLogProbs, TopLogProbs
@@ -23,8 +25,14 @@ from dise_core.sequence import as_ids
 
 Vector = npt.NDArray[np.float32]
 
-Question = tuple[list[int], list[Record]]
-"""A text's token ids, and its Reads as JSON."""
+
+class Question(NamedTuple):
+    """A text's token ids, its Reads as JSON, and how many numbers answer them."""
+
+    token_ids: list[int]
+    asked: list[Record]
+    num_numbers: int
+
 
 TASK = "token_classify"
 """The pooling task of a Read: the only one that returns numbers per token and that both of vLLM's
@@ -52,13 +60,23 @@ def read_texts(
         if any(len(reads[index].positions) for index in row.reads)
     ]
     questions = [
-        (row.token_ids.tolist(), [to_wire(reads[index]) for index in row.reads]) for row in rows
+        Question(
+            row.token_ids.tolist(),
+            [to_wire(reads[index]) for index in row.reads],
+            sum(sum(_sizes(reads[index], vocab_size)) for index in row.reads),
+        )
+        for row in rows
     ]
     readings: dict[int, Reading] = {}
     for row, vector in zip(rows, ask(questions) if rows else (), strict=True):
         answers = unpack(vector, [reads[index] for index in row.reads], vocab_size)
         readings.update(zip(row.reads, answers, strict=True))
     return [readings.get(index) or Reading.of_nothing() for index in range(len(reads))]
+
+
+def checksum(token_ids: Sequence[int]) -> int:
+    """Return a number that tells texts apart, so that an answer can name the text that it is of."""
+    return zlib.crc32(np.asarray(token_ids, dtype="<i8").tobytes())
 
 
 def to_wire(read: Read) -> Record:
@@ -184,20 +202,20 @@ def unpack(vector: Vector, reads: Sequence[Read], vocab_size: int) -> list[Readi
     """
     readings, start = [], 0
     for read in reads:
-        shape, has_ids, has_confidences = _layout(read, vocab_size)
-        count = math.prod(shape)
-        sizes = [count * has_ids, count, len(read.positions) * has_confidences]
+        sizes = _sizes(read, vocab_size)
         *bounds, end = accumulate(sizes, initial=start)
         ids, logprobs, confidences = (
             vector[first : first + size] for first, size in zip(bounds, sizes, strict=True)
         )
         start = end
-        if len(confidences) != sizes[2] or len(logprobs) != count:
+        if start > len(vector):
             break
-        token_ids = ids.astype(np.int64) if has_ids else _implied_ids(read, shape)
+        shape, has_ids, _ = _layout(read, vocab_size)
+        token_ids = _whole(ids, vocab_size) if has_ids else _implied_ids(read, shape)
         sure = (
             probabilities(confidences) if _is_probability(read) else confidences.astype(np.float64)
         )
+        _check_numbers(logprobs, confidences)
         readings.append(Reading(token_ids.reshape(shape), logprobs.reshape(shape), sure))
     if len(readings) < len(reads) or start != len(vector):
         raise ModelError(
@@ -205,6 +223,29 @@ def unpack(vector: Vector, reads: Sequence[Read], vocab_size: int) -> list[Readi
             "version of dise?"
         )
     return readings
+
+
+def _whole(ids: Vector, vocab_size: int) -> Ids:
+    """Return token ids int64. Raises ModelOutputError for what is none."""
+    is_id = (ids >= 0) & (ids < vocab_size) & (ids == np.floor(ids))
+    if not is_id.all():
+        raise ModelOutputError(
+            f"the vLLM engine answered {ids[~is_id][0]} as a token id, which is a whole number in "
+            f"0..{vocab_size - 1}"
+        )
+    return ids.astype(np.int64)
+
+
+def _check_numbers(logprobs: Vector, confidences: Vector) -> None:
+    """Raise ModelOutputError for numbers that are no answer. NaN among the log-probabilities is one
+    and fails the request that asked.
+    """
+    if (logprobs > MAX_LOGPROB).any():
+        raise ModelOutputError(
+            f"the vLLM engine answered {logprobs.max()} as a log-probability, which is at most 0"
+        )
+    if np.isnan(confidences).any() and not np.isnan(logprobs).any():
+        raise ModelOutputError("the vLLM engine answered NaN as a confidence")
 
 
 def _is_probability(read: Read) -> bool:
@@ -226,6 +267,13 @@ def _layout(read: Read, vocab_size: int) -> tuple[tuple[int, ...], bool, bool]:
             return (rows, min(k, vocab_size)), True, False
         case _:
             return (rows, vocab_size), False, False
+
+
+def _sizes(read: Read, vocab_size: int) -> tuple[int, int, int]:
+    """Return how many token ids, log-probabilities and confidences answer a read."""
+    shape, has_ids, has_confidences = _layout(read, vocab_size)
+    count = math.prod(shape)
+    return count * has_ids, count, len(read.positions) * has_confidences
 
 
 def _implied_ids(read: Read, shape: tuple[int, ...]) -> Ids:

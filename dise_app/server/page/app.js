@@ -33,7 +33,7 @@ async function write() {
   $("answers_section").hidden = true;
   try {
     const headers = { "Content-Type": "application/json" };
-    if ($("key").value) headers.Authorization = `Bearer ${$("key").value}`;
+    if ($("key").value) headers.Authorization = `Bearer ${utf8($("key").value)}`;
     const options = { method: "POST", headers, body: JSON.stringify(request()), signal: running.signal };
     const response = await fetch("/v1/chat/completions", options);
     if (!response.ok) throw await refusal(response);
@@ -49,6 +49,11 @@ async function write() {
     setBusy(false, error.name === "AbortError" ? "stopped" : error.message, error.name !== "AbortError");
   }
   $("canvas_section").hidden = true;
+}
+
+// A header holds one character for each byte.
+function utf8(text) {
+  return String.fromCharCode(...new TextEncoder().encode(text));
 }
 
 async function refusal(response) {

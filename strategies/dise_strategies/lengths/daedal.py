@@ -7,12 +7,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from pydantic import Field, PositiveInt
+from pydantic import Field
 
 from dise_core import Candidates, InputError, LengthController, Plan, Read, Reading
 from dise_core.arrays import Ids, Mask
 from dise_core.denoise import Denoiser
 from dise_core.outputs import Generation, LengthStep
+from dise_core.params import Length
 from dise_core.scoring import SequenceScorer
 
 
@@ -55,13 +56,13 @@ class DAEDAL(LengthController):
     unmasking policy are not used. In the trace `score` is the confidence in the end tokens, 0 to 1.
     """
 
-    max_gen_length: PositiveInt = 2048
+    max_gen_length: Length = 2048
     high_conf_threshold: float = Field(0.9, ge=0, le=1)
     low_conf_threshold: float = Field(0.1, ge=0, le=1)
-    expansion_factor: PositiveInt = 8
+    expansion_factor: Length = 8
     eos_confidence_threshold: float = Field(0.5, ge=0, le=1)
     expand_eos_confidence_threshold: float = Field(0.9, ge=0, le=1)
-    eos_check_tokens: PositiveInt = 32
+    eos_check_tokens: Length = 32
 
     def generate(self, prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer) -> Plan[Generation]:
         """Return a plan of the response and its evaluation.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-from pydantic import PositiveInt
 
 from dise_core import LengthController, Plan
 from dise_core.arrays import Ids
@@ -13,6 +12,7 @@ from dise_core.cache import Caching
 from dise_core.cost import count_nfe
 from dise_core.denoise import Denoiser
 from dise_core.outputs import Evaluation, Generation, LengthStep
+from dise_core.params import Length
 from dise_core.scoring import SequenceScorer
 from dise_core.sequence import TokenSequence
 from dise_strategies.lengths.patience import Patience
@@ -34,11 +34,11 @@ class DiSEFlexible(LengthController):
     Source: the paper, Algorithm 1.
     """
 
-    max_iterations: PositiveInt = 10
+    max_iterations: Length = 10
     """M_max: the number of texts in all, so at most M_max - 1 extensions."""
-    patience: PositiveInt = 4
+    patience: Length = 4
     """K: the number of iterations in a row without improvement after which it stops."""
-    mask_size: PositiveInt = 20
+    mask_size: Length = 20
     """D of the first extension."""
 
     def generate(self, prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer) -> Plan[Generation]:

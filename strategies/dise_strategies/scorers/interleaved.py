@@ -10,6 +10,9 @@ import numpy as np
 from pydantic import Field
 
 from dise_core import Plan, Read, Score, Scorer, Selector, TokenLogProbs, TokenSequence
+from dise_core.arrays import Ids, LogProbs
+from dise_core.params import MAX_LENGTH
+from dise_core.reading import READS_AT_ONCE
 
 
 class InterleavedRegeneration(Scorer):
@@ -20,22 +23,26 @@ class InterleavedRegeneration(Scorer):
     pass that masks a selected token, k at most.
     """
 
-    k: int = Field(2, ge=1)
+    k: int = Field(2, ge=1, le=MAX_LENGTH)
 
     def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
         """Return a plan of the mean, in nats; -inf if no response token is selected."""
         response = sequence.response_positions
         chosen = response[selector.select(sequence)[response]]
-        passes = [chosen[(chosen - sequence.prompt_length) % self.k == j] for j in range(self.k)]
-        asked = [(j, positions) for j, positions in enumerate(passes) if len(positions)]
-        if not asked:
+        remainders = (chosen - sequence.prompt_length) % self.k
+        logprobs: list[LogProbs] = []
+        passes = np.unique(remainders)
+        for start in range(0, len(passes), READS_AT_ONCE):
+            several = passes[start : start + READS_AT_ONCE]
+            readings = yield [
+                self._read(sequence, int(j), chosen[remainders == j]) for j in several
+            ]
+            logprobs.extend(reading.logprobs for reading in readings)
+        if not logprobs:
             return Score.of_nothing()
-        readings = yield [
-            Read(
-                sequence.with_masks(response[j :: self.k]),
-                positions,
-                TokenLogProbs(sequence.ids[positions]),
-            )
-            for j, positions in asked
-        ]
-        return Score.mean_of(np.concatenate([reading.logprobs for reading in readings]), chosen)
+        return Score.mean_of(np.concatenate(logprobs), chosen)
+
+    def _read(self, sequence: TokenSequence, j: int, positions: Ids) -> Read:
+        """Return the read of pass j, which asks for the tokens at its selected positions."""
+        masked = sequence.with_masks(sequence.response_positions[j :: self.k])
+        return Read(masked, positions, TokenLogProbs(sequence.ids[positions]))

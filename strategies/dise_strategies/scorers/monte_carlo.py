@@ -19,10 +19,7 @@ from pydantic import Field, PositiveInt, model_validator
 from dise_core import Plan, Read, Score, Scorer, Selector, TokenLogProbs, TokenSequence
 from dise_core.arrays import Floats, Ids, Mask
 from dise_core.noise import Noise
-from dise_core.reading import Guidance
-
-READS_AT_ONCE = 256
-"""The most samples that are read at one time."""
+from dise_core.reading import READS_AT_ONCE, Guidance
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,106 @@
+"""The files of a checkpoint, bounded before they are read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from dise_core.errors import CheckpointError
+from dise_core.records import Record
+
+Model = TypeVar("Model", bound=BaseModel)
+
+MIB = 2**20
+
+MOST_BYTES = (
+    ("config.json", MIB),
+    ("generation_config.json", MIB),
+    ("special_tokens_map.json", MIB),
+    ("*.index.json", 64 * MIB),
+    ("*.json", 128 * MIB),
+    ("*.jinja", MIB),
+    ("*.model", 128 * MIB),
+    ("*.txt", 64 * MIB),
+)
+"""The largest files that are read, by the first pattern that their names match; the largest
+tokenizer.json of a published model has 33 MB.
+"""
+
+MOST_NESTED = 32
+"""The deepest nesting in a file; a config.json of a published model has four levels."""
+
+
+def check_sizes(folder: Path) -> None:
+    """Raise CheckpointError, naming it, for a file that is too large to be what its name says, or
+    no file at all.
+    """
+    for path in sorted(folder.iterdir()):
+        if any(fnmatch(path.name, pattern) for pattern, _ in MOST_BYTES):
+            check_size(path)
+    for path in sorted((folder / "additional_chat_templates").glob("*.jinja")):
+        check_size(path)
+
+
+def check_size(path: Path) -> None:
+    """Raise CheckpointError unless it is a file, and not too large for its name."""
+    try:
+        if path.exists() and not path.is_file():
+            raise CheckpointError(f"cannot read {path}: it is not a file")
+        size = path.stat().st_size
+    except OSError as error:
+        raise CheckpointError(f"cannot read {path}: {error.strerror}") from error
+    most = next(most for pattern, most in MOST_BYTES if fnmatch(path.name, pattern))
+    if size > most:
+        raise CheckpointError(f"cannot read {path}: it has {size} bytes, and at most {most} may be")
+
+
+def read_object(path: Path) -> Record:
+    """Return the JSON object in a file. Raises CheckpointError for anything else."""
+    check_size(path)
+    try:
+        found = parse(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise CheckpointError(f"cannot read {path}: {one_line(error)}") from error
+    if not isinstance(found, dict):
+        raise CheckpointError(f"{path} does not hold a JSON object")
+    return found
+
+
+def parse(text: str | bytes) -> Any:
+    """Return what JSON says. Raises ValueError for what is none, and for too deep nesting."""
+    found = json.loads(text)
+    level: Sequence[Any] = [found]
+    for _ in range(MOST_NESTED):
+        parts = [each.values() if isinstance(each, dict) else each
+                 for each in level if isinstance(each, dict | list)]  # fmt: skip
+        level = [item for part in parts for item in part]
+        if not level:
+            return found
+    raise ValueError(f"it is nested more than {MOST_NESTED} levels deep")
+
+
+def validated(kind: type[Model], fields: object, where: object) -> Model:
+    """Return the fields as that model. Raises CheckpointError with the first field that is wrong,
+    its value and what is allowed.
+    """
+    try:
+        return kind.model_validate(fields)
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        name = ".".join(str(part) for part in problem["loc"] if part != "[key]")
+        said = "" if problem["type"] == "missing" else f"={problem['input']!r:.80}"
+        problem_line = one_line(f"{name:.80}{said}: {problem['msg']}")
+        raise CheckpointError(f"cannot read {where}: {problem_line}") from error
+
+
+def one_line(error: object) -> str:
+    """Return what an error says as one line of moderate length, without the control characters that
+    a checkpoint may have put into it.
+    """
+    text = (str(error) or type(error).__name__)[:2000]
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:400]

@@ -1,0 +1,53 @@
+"""Weighs a checkpoint: how much it would allocate, before it does, and whether all is finite."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+import transformers
+
+from dise_adapters.checkpoint.gguf import weigh_gguf
+from dise_adapters.checkpoint.weights import refuse_larger, weigh_files
+from dise_core.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from dise_adapters.families.family import Checkpoint
+
+
+def weigh(checkpoint: Checkpoint) -> None:
+    """Raise CheckpointError for weights that cannot be read, or cannot fill the model that the
+    configuration makes.
+    """
+    if checkpoint.gguf_file is not None:  # its sizes are compared with its tensors there
+        weigh_gguf(checkpoint.folder / checkpoint.gguf_file)
+    else:
+        weights = weigh_files(checkpoint.folder)
+        refuse_larger(checkpoint.folder, weights, _num_elements(checkpoint))
+
+
+def _num_elements(checkpoint: Checkpoint) -> int:
+    """Return how many numbers the model of that configuration holds, made without room for them."""
+    kind = getattr(transformers, checkpoint.family.model_class)
+    with torch.device("meta"):
+        if checkpoint.settings is not None:
+            model = kind(kind.config_class(**checkpoint.settings))
+        else:
+            config = transformers.AutoConfig.from_pretrained(
+                checkpoint.folder, local_files_only=True, trust_remote_code=False
+            )
+            model = kind.from_config(config, trust_remote_code=False)
+    return sum(part.numel() for part in (*model.parameters(), *model.buffers()))
+
+
+@torch.inference_mode()
+def refuse_not_finite(folder: object, model: Any) -> None:
+    """Raise CheckpointError for weights with NaN or infinities: every answer would be one."""
+    for name, weight in model.named_parameters():
+        if not weight.is_floating_point() or weight.element_size() < 2:
+            continue  # packed: a sum would mean nothing
+        if not weight.sum().isfinite() and not weight.isfinite().all():
+            raise CheckpointError(
+                f"the checkpoint in {folder} has weights that are not finite numbers as "
+                f"{str(weight.dtype).removeprefix('torch.')}: {name}"
+            )

@@ -1,0 +1,44 @@
+"""Those who submit plans: each gets its turns, and may have a budget."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dise_core.errors import InputError
+from dise_core.rows import Row
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What all plans of one caller may cost together; None is no limit.
+
+    passes: forward passes of one sequence. tokens: the tokens in them.
+    """
+
+    passes: int | None = None
+    tokens: int | None = None
+
+
+class Caller:
+    """Whoever submits plans that share turns and a budget. is_alone: no other will ever come."""
+
+    def __init__(self, budget: Budget | None = None, is_alone: bool = False) -> None:
+        self.is_alone = is_alone
+        self._budget = budget or Budget()
+        self._num_passes = self._num_tokens = 0
+
+    def spend(self, rows: Iterable[Row]) -> None:
+        """Count rows that a plan asks for. Raises InputError where they go beyond the budget."""
+        for row in rows:
+            self._num_passes += row.num_sequences
+            self._num_tokens += row.num_tokens
+        for spent, limit, what in (
+            (self._num_passes, self._budget.passes, "forward passes"),
+            (self._num_tokens, self._budget.tokens, "tokens in forward passes"),
+        ):
+            if limit is not None and spent > limit:
+                raise InputError(
+                    f"the request takes more than the {limit} {what} that one may take here; ask "
+                    "for fewer or shorter answers, fewer steps or fewer samples"
+                )

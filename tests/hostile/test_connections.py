@@ -1,0 +1,454 @@
+"""Clients that send anything at all, in any way, to a server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dise_app.server.app import create_app
+from dise_app.server.hosts import Hosts
+from dise_app.server.limits import Limits
+from dise_app.server.run import GracefulServer
+from dise_app.server.schemas import ChatRequest, CompletionRequest, RankRequest
+from dise_core import AsyncLLM
+from dise_core.testing import ToyPredictor
+from tests.app.serving import ServeProcess, serving
+from tests.hostile.bounds import bounded, cases
+
+LIMITS = Limits(
+    header_timeout=0.5,
+    body_timeout=0.5,
+    idle_timeout=1,
+    grace=5,
+    max_body_bytes=100_000,
+    max_bytes_in_flight=150_000,
+    max_connections=20,
+)
+KEY = "schl\u00fcssel \u2603"
+AUTHORIZATION = f"Authorization: Bearer {KEY}"
+BODY = b'{"prompt": [1, 2], "response": [3, 4, 5]}'
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with serving(AsyncLLM(ToyPredictor()), LIMITS, KEY, Hosts("127.0.0.1")) as address:
+        yield address
+
+
+def connect(url: str) -> socket.socket:
+    host, port = url.removeprefix("http://").split(":")
+    connection = socket.create_connection((host, int(port)))
+    connection.settimeout(10)
+    return connection
+
+
+def head(*lines: str, first: str = "POST /v1/score HTTP/1.1") -> bytes:
+    return "\r\n".join([first, *lines, "", ""]).encode()
+
+
+def scoring(*lines: str) -> bytes:
+    return head("Host: localhost", AUTHORIZATION, "Content-Type: application/json", *lines)
+
+
+GOOD = scoring(f"Content-Length: {len(BODY)}") + BODY
+
+
+def rest(connection: socket.socket) -> bytes:
+    """Return all that the server sends until it closes the connection."""
+    received = b""
+    with suppress(ConnectionResetError):
+        while piece := connection.recv(2**16):
+            received += piece
+    return received
+
+
+def answered(url: str, request: bytes) -> bytes:
+    """Return the answer to a request after which the client waits until the server closes."""
+    with closing(connect(url)) as connection:
+        connection.sendall(request)
+        return rest(connection)
+
+
+def test_a_good_request_is_answered_and_its_connection_closed_once_it_idles(url: str) -> None:
+    started = time.monotonic()
+    answer = answered(url, GOOD)
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert 0.5 < time.monotonic() - started < 4
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status"),
+    [
+        (b"", b""),
+        (b"\r\n\r\n", b"HTTP/1.1 400"),
+        (b"POST /v1/score HTTP/1.1\r\nHost: localhost\r\nX: ", b"HTTP/1.1 408"),
+        (scoring("Content-Length: 100") + BODY, b"HTTP/1.1 408"),
+        (scoring("Transfer-Encoding: chunked") + b"5\r\nabcde\r\n", b"HTTP/1.1 408"),
+        (head("Host: localhost", "Content-Length: 9", first="GET / HTTP/1.1"), b"HTTP/1.1 200"),
+        (GOOD + b"POST /v1/sc", b"HTTP/1.1 200"),
+        (GOOD + b"\r\n", b"HTTP/1.1 200"),
+        (head("Host: localhost", "Content-Length: 100"), b"HTTP/1.1 401"),
+        (head("Host: localhost", "Upgrade: websocket", "Connection: Upgrade"), b"HTTP/1.1 401"),
+        (head("Host: localhost", first="CONNECT a:1 HTTP/1.1"), b"HTTP/1.1 40"),
+    ],
+)
+def test_a_request_that_stops_midway_does_not_hold_its_connection(
+    url: str, request_bytes: bytes, status: bytes
+) -> None:
+    with bounded():
+        answer = answered(url, request_bytes)
+    assert answer[: len(status)] == status
+    assert bool(answer) == bool(status)
+
+
+@pytest.mark.parametrize("begin", [b"", scoring("Content-Length: 90000")])
+def test_a_byte_now_and_then_does_not_hold_a_connection(url: str, begin: bytes) -> None:
+    with bounded(), closing(connect(url)) as connection:
+        connection.sendall(begin)
+        with suppress(ConnectionError):
+            for _ in range(100):
+                connection.sendall(b"a")
+                time.sleep(0.05)
+            pytest.fail("the connection is still open")
+
+
+def test_an_endless_body_after_an_early_answer_is_cut_off(url: str) -> None:
+    with bounded(), closing(connect(url)) as connection:
+        connection.sendall(head("Host: localhost", "Transfer-Encoding: chunked"))
+        assert connection.recv(12) == b"HTTP/1.1 401"
+        with suppress(ConnectionError):
+            for _ in range(100):
+                connection.sendall(b"5\r\nabcde\r\n")
+                time.sleep(0.05)
+            pytest.fail("the connection is still open")
+
+
+def test_a_client_that_does_not_take_its_answers_is_cut_off(url: str) -> None:
+    page = head("Host: localhost", first="GET /page/app.js HTTP/1.1")
+
+    def is_open(connection: socket.socket) -> bool:
+        try:
+            connection.sendall(page * 1_000)
+        except TimeoutError:
+            return True
+        except ConnectionError:
+            return False
+        return True
+
+    with closing(connect(url)) as connection:
+        connection.settimeout(0.5)
+        started = time.monotonic()
+        while is_open(connection):
+            assert time.monotonic() - started < 15
+
+
+def test_more_connections_than_allowed_are_refused_and_later_taken(url: str) -> None:
+    held = [connect(url) for _ in range(LIMITS.max_connections)]
+    answers = [answered(url, b"") for _ in range(3)]
+    assert {answer[:12] for answer in answers} == {b"HTTP/1.1 503"}
+    for connection in held:
+        assert rest(connection) == b""
+        connection.close()
+    assert answered(url, GOOD).startswith(b"HTTP/1.1 200")
+
+
+def test_bodies_hold_no_more_than_their_budget_together(url: str) -> None:
+    part = scoring("Content-Length: 90000") + b" " * 80_000
+    held = [connect(url) for _ in range(4)]
+    for connection in held:
+        connection.sendall(part)
+    statuses = sorted(rest(connection)[9:12] for connection in held)
+    assert statuses == [b"408", b"429", b"429", b"429"]
+    for connection in held:
+        connection.close()
+    assert answered(url, GOOD).startswith(b"HTTP/1.1 200")
+
+
+def test_two_lengths_of_a_body_are_refused(url: str) -> None:
+    smuggled = scoring(f"Content-Length: {len(BODY)}", "Transfer-Encoding: chunked")
+    answer = answered(url, smuggled + b"0\r\n\r\n" + GOOD)
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert b"exclude each other" in answer
+    assert answer.count(b"HTTP/1.1") == 1
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["Content-Length: 5", "Content-Length: 6"],
+        ["Content-Length: -1"],
+        ["Content-Length: 1e3"],
+        ["Transfer-Encoding: chunked, identity"],
+        ["Host: localhost", "X: a\x00b"],
+        ["Host: localhost", "X: " + "a" * 100_000],
+        ["Host: localhost", "Host: localhost"],
+    ],
+)
+def test_a_broken_head_is_refused(url: str, lines: list[str]) -> None:
+    with bounded():
+        answer = answered(url, head(*lines) + BODY)
+    assert answer[:10] == b"HTTP/1.1 4" or answer[:12] == b"HTTP/1.1 501"
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost", 200),
+        ("LOCALHOST:99", 200),
+        ("localhost.", 200),
+        ("127.0.0.1:8000", 200),
+        ("[::1]:8000", 200),
+        ("evil.example", 403),
+        ("evil.example:8000", 403),
+        ("localhost.evil.example", 403),
+        ("127.0.0.1.evil.example", 403),
+        ("localhost@evil.example", 403),
+        ("192.168.0.7", 403),
+        ("\u00e9vil", 403),
+    ],
+)
+def test_only_the_names_of_this_machine_are_answered(url: str, host: str, status: int) -> None:
+    for path in ("/", "/health"):
+        answer = httpx.get(f"{url}{path}", headers={"Host": host.encode()})  # type: ignore[dict-item]
+        assert answer.status_code == status, answer.text
+        assert status == 200 or answer.json()["error"]["code"] == "host_not_allowed"
+
+
+def test_which_hosts_are_allowed_follows_the_address_and_the_option() -> None:
+    everywhere = Hosts("0.0.0.0", ["dise.example"])
+    assert all(map(everywhere.allows, ["10.0.0.3:80", "[fe80::1]", "dise.example", "localhost"]))
+    assert not any(map(everywhere.allows, ["other.example", "", "10.0.0.3.other.example"]))
+    assert everywhere.allows(socket.gethostname())
+    assert Hosts("127.0.0.1", ["gpu7"]).allows("gpu7:8000")
+    assert Hosts("127.0.0.1", ["*"]).allows("anything")
+    assert not Hosts("::1").allows("10.0.0.3")
+
+
+def test_a_key_may_be_any_utf8(url: str) -> None:
+    for key, status in ((KEY.encode(), 200), (KEY.encode("latin-1", "replace"), 401), (b"a", 401)):
+        headers = {b"Authorization": b"Bearer " + key}
+        assert httpx.get(f"{url}/v1/models", headers=headers).status_code == status
+
+
+LOOP = asyncio.new_event_loop()
+LLM = AsyncLLM("countdown")
+APP = create_app(LLM, Limits(max_tokens_limit=16, timeout=4.0))
+
+
+def asked(path: str, content: bytes) -> httpx.Response:
+    """Return the answer of the application itself, without a connection."""
+
+    async def ask() -> httpx.Response:
+        transport = httpx.ASGITransport(app=APP, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            headers = {"Content-Type": "application/json"}
+            return await client.post(path, content=content, headers=headers)
+
+    return LOOP.run_until_complete(ask())
+
+
+@pytest.fixture(scope="module", autouse=True)
+def application() -> Iterator[None]:
+    yield
+    LOOP.run_until_complete(LLM.close(0))
+    LOOP.close()
+
+
+SURROGATE = "\ud800"
+ROUTES = {
+    "/v1/completions": {"prompt": "8,3,5 -> 10", "max_tokens": 8, "dise": {"block_length": 8}},
+    "/v1/chat/completions": {
+        "messages": [{"role": "user", "content": "8,3,5 -> 10"}],
+        "max_tokens": 8,
+        "stop": ["x"],
+    },
+    "/v1/score": {"prompt": "8,3,5 -> 10", "response": "5+8-3=10"},
+    "/v1/rank": {"prompt": "8,3,5 -> 10", "candidates": ["5+8-3=10", [1, 2]]},
+}
+
+
+@pytest.mark.parametrize("path", list(ROUTES))
+def test_lone_surrogates_are_refused_wherever_they_stand(path: str) -> None:
+    for change in (
+        {"model": SURROGATE},
+        {"prompt": SURROGATE},
+        {SURROGATE: 1},
+        {"messages": [{"role": SURROGATE, "content": SURROGATE}]},
+        {"stop": [SURROGATE]},
+        {"response": SURROGATE},
+        {"user": SURROGATE},
+    ):
+        answer = asked(path, json.dumps({**ROUTES[path], **change}).encode())
+        assert answer.status_code == 400, answer.text
+        assert "surrogate pair" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"[" * 100_000,
+        b'{"a":' * 1_000 + b"1" + b"}" * 1_000,
+        b"\xff\xfe",
+        b'{"prompt": NaN}',
+        b'{"max_tokens": 1e999}',
+        b'{"seed": ' + b"9" * 100_000 + b"}",
+        b'"' + b"a" * 1_000_000,
+        b"",
+        b"null",
+    ],
+)
+def test_what_is_no_request_is_refused(content: bytes) -> None:
+    with bounded():
+        answer = asked("/v1/completions", content)
+    assert answer.status_code in (400, 422)
+    assert len(answer.content) < 1_000
+
+
+@pytest.mark.parametrize("item", [b"null,", b'"a",1,', b"[null],", b"{},", b"0.5,"])
+def test_a_list_of_a_million_wrong_items_is_one_problem(item: bytes) -> None:
+    items = (item * (2_000_000 // len(item)))[:-1]
+    for path, field in (("completions", "prompt"), ("completions", "stop"), ("score", "response")):
+        with bounded(gigabytes=0.5):
+            answer = asked(f"/v1/{path}", f'{{"{field}": ['.encode() + items + b"]}")
+        assert answer.status_code in (400, 422)
+        assert len(answer.content) < 1_000
+
+
+texts = st.one_of(
+    st.text(max_size=8),
+    st.sampled_from(["", SURROGATE, "\x00", "a" * 3_000, "\u202e", "<mask>", "last-10", "dise"]),
+    st.text(st.characters(categories=("Cs", "Cc", "Co", "Nd")), max_size=4),
+)
+scalars = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-2, 40),
+    st.sampled_from([2**31, 2**64, -(2**63), 10**30]),
+    st.floats(),
+    texts,
+)
+values = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=6,
+)
+FIELDS = [*CompletionRequest.model_fields, *ChatRequest.model_fields, *RankRequest.model_fields]
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> tuple[str, bytes]:
+    """Good requests but for a few fields, sometimes torn."""
+    path = draw(st.sampled_from(sorted(ROUTES)))
+    names = st.sampled_from(FIELDS) | texts
+    body = {**ROUTES[path], **draw(st.dictionaries(names, values, max_size=3))}
+    content = json.dumps(body).encode()
+    if draw(st.integers(0, 9)) == 0:
+        place = draw(st.integers(0, len(content)))
+        content = content[:place] + draw(st.binary(max_size=4)) + content[place:]
+    return path, content
+
+
+@cases(1 / 9)
+@given(requests())
+def test_no_request_is_the_servers_fault(request: tuple[str, bytes]) -> None:
+    with bounded():
+        answer = asked(*request)
+    assert answer.status_code in (200, 400, 404, 422, 429, 503, 504), answer.text
+
+
+@cases(1 / 20)
+@given(st.text(max_size=30), st.sampled_from(["GET", "POST", "PUT", "a b", "HEAD"]))
+def test_no_path_is_the_servers_fault(path: str, method: str) -> None:
+    raw = path.encode("utf-8", "surrogatepass")
+
+    async def ask() -> int:
+        status, is_sent = 0, False
+
+        async def receive() -> dict[str, Any]:
+            nonlocal is_sent
+            if is_sent:
+                await asyncio.sleep(3600)
+            is_sent = True
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(message: dict[str, Any]) -> None:
+            nonlocal status
+            status = message.get("status", status)
+
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": method,
+            "path": "/" + raw.decode("utf-8", "replace"),
+            "raw_path": raw,
+            "query_string": raw,
+            "root_path": "",
+            "scheme": "http",
+            "headers": [(b"x-request-id", raw), (b"authorization", raw), (b"accept", raw)],
+            "client": ("test", 1),
+            "server": ("test", 1),
+        }
+        await APP(scope, receive, send)
+        return status
+
+    for start in ("", "page/"):
+        path = start + path
+        with bounded():
+            assert LOOP.run_until_complete(ask()) < 500
+
+
+def test_two_interrupts_end_the_process_at_once_and_without_a_traceback() -> None:
+    process = ServeProcess("--grace", "100")
+    body = {"prompt": "1,2 -> 3", "response": "1+2=3", "scorer": "mc"}
+    slow = json.dumps({**body, "scorer_settings": {"num_samples": 20_000}}).encode()
+    with closing(connect(process.url)) as connection:
+        lines = (
+            "Host: localhost",
+            "Content-Type: application/json",
+            f"Content-Length: {len(slow)}",
+        )
+        connection.sendall(head(*lines) + slow)
+        while not httpx.get(f"{process.url}/health").json()["running"]:
+            time.sleep(0.05)
+        os.kill(process.process.pid, signal.SIGINT)
+        time.sleep(0.5)
+        assert process.process.poll() is None
+        started = time.monotonic()
+        code = process.stop(signal.SIGINT)
+        assert time.monotonic() - started < 2
+    assert code == 1, "a request was cut off"
+    assert "Traceback" not in "".join(process.log)
+
+
+def test_held_connections_do_not_keep_a_drained_server_from_ending_with_0() -> None:
+    llm, limits = AsyncLLM(ToyPredictor()), Limits(grace=20)
+    server = GracefulServer(create_app(llm, limits, KEY), llm, "127.0.0.1", 0, limits)
+    listening = server.listen()
+    url = "http://{}:{}".format(*listening.getsockname())
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve([listening])), daemon=True)
+    thread.start()
+    beginnings = [b"", b"POST /v1/sc", scoring("Content-Length: 900") + BODY, GOOD]
+    held = [connect(url) for _ in beginnings]
+    for connection, beginning in zip(held, beginnings, strict=True):
+        connection.sendall(beginning)
+    assert held[-1].recv(12) == b"HTTP/1.1 200"
+    server.handle_exit(signal.SIGTERM, None)
+    thread.join(5)
+    assert not thread.is_alive()
+    assert server.exit_code == 0
+    for connection in held:
+        connection.close()
