@@ -95,10 +95,9 @@ class Fields(Table):
         )
         more: Record = {}
         if isinstance(default, list):
-            kind = list[get_args(kind)[0]] if get_origin(kind) is tuple else list[str]  # type: ignore[misc]
-            more["metavar"] = (
-                "KEY=VALUE" if field.annotation == Settings else get_args(kind)[0].__name__
-            )
+            each = _plain(get_args(kind)[0]) if get_origin(kind) is tuple else str
+            kind = list[each]  # type: ignore[valid-type]
+            more["metavar"] = "KEY=VALUE" if field.annotation == Settings else each.__name__
             default, about = None, about.rstrip(".") + "; may be repeated."
         elif field.default is not None and kind is not field.annotation:
             more = {"parser": _number_or_none, "metavar": "INTEGER|none"}
@@ -116,9 +115,14 @@ def _flag(name: str) -> str:
 def _without_none(kind: Any) -> Any:
     """Return T for T | None, and any other type as it is."""
     if get_origin(kind) not in (UnionType, Union):
-        return kind
+        return _plain(kind)
     [found] = [part for part in get_args(kind) if part is not NoneType]
-    return found
+    return _plain(found)
+
+
+def _plain(kind: Any) -> Any:
+    """Return T for Annotated[T, ...], whose bounds params.py checks; any other type as it is."""
+    return get_args(kind)[0] if get_origin(kind) is Annotated else kind
 
 
 def _number_or_none(given: str | int) -> int | None:
