@@ -425,18 +425,18 @@ def test_a_line_of_two_gigabytes_is_named_and_never_in_memory(dise: Dise, tmp_pa
 # A full disk.
 
 
-@pytest.mark.parametrize("more", [0, 1, 500])
+@pytest.mark.parametrize("kept", [1, 2])
 def test_a_full_disk_leaves_whole_lines_to_go_on_from(
-    dise: Dise, tmp_path: Path, more: int
+    dise: Dise, tmp_path: Path, kept: int
 ) -> None:
     args, output = done(dise, tmp_path)
     straight = answers(output)
-    [first, second, _] = output.read_bytes().splitlines(keepends=True)
-    with room_for(len(first) + len(second) + more):
+    lines = output.read_bytes().splitlines(keepends=True)
+    with room_for(sum(map(len, lines[:kept])) + 100):
         run = dise(*args)
     assert (run.code, run.out, len(run.err.splitlines())) == (1, "", 1)
     assert f"cannot write {output}: File too large; the lines before are whole" in run.err
-    assert answers(output) == straight[:2]
+    assert answers(output) == straight[:kept]
     assert dise(*args, "--resume").code == 0
     assert answers(output) == straight
 
