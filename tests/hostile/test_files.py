@@ -200,7 +200,18 @@ def test_standard_input_and_output_are_files_too(dise: Dise, tmp_path: Path, sta
 def done(dise: Dise, tmp_path: Path) -> tuple[tuple[object, ...], Path]:
     """Return the arguments of a run that ended, and its output."""
     output = tmp_path / "out"
-    args = ("generate", "--input", prompts(tmp_path / "in"), "--output", output, *FAST, "--seed", 5)
+    args = (
+        "generate",
+        "--input",
+        prompts(tmp_path / "in"),
+        "--output",
+        output,
+        *FAST,
+        "--seed",
+        5,
+        "--logprobs",
+        5,
+    )
     run = dise(*args)
     assert (run.code, run.err) == (0, "")
     return args, output
