@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 import typer
@@ -50,17 +49,14 @@ def main() -> None:
             raise
         problem = input_error(error) if isinstance(error, ValidationError) else error
         print(f"dise: {problem}", file=sys.stderr)
-        _give_up_output()
         sys.exit(2 if isinstance(problem, InputError) else 1)
     except BrokenPipeError:
-        _give_up_output()
         sys.stderr.close()
         sys.exit(1)
     except Exception as error:
         if "--debug" in sys.argv:
             raise
         print(f"dise: {type(error).__name__}: {error} (--debug shows where)", file=sys.stderr)
-        _give_up_output()
         sys.exit(1)
 
 
@@ -70,11 +66,3 @@ def _run() -> None:
         app()
     finally:
         sys.stdout.flush()
-
-
-def _give_up_output() -> None:
-    """Drop what standard output did not take, or the interpreter tries, and fails, once more."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

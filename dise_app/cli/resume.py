@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, Field, ValidationError
 
-from dise_app.lines import LineFile
+from dise_app.linefile import LineFile
 from dise_app.texts import refuse_other, write_json
 from dise_core.errors import InputError
 from dise_core.records import Fields, Record

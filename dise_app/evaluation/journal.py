@@ -7,9 +7,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from dise_app.lines import LineFile, encoded
+from dise_app.linefile import LineFile
+from dise_app.lines import encoded
 from dise_app.texts import refuse_other
-from dise_core.errors import InputError
+from dise_core.errors import DiseError, InputError
 from dise_core.records import Fields, Record
 
 
@@ -39,9 +40,12 @@ class Journal:
 
     def add(self, record: Record) -> None:
         """Append a finished item; it is on disk when this returns. Raises DiseError if the disk is
-        full or fails.
+        full or fails, or for a record that JSON cannot hold.
         """
-        self._file.add(record)
+        try:
+            self._file.add(record)
+        except InputError as error:
+            raise DiseError(f"the record of {record['id']} {error}") from error
         self.records[record["id"]] = record
 
     def close(self) -> None:

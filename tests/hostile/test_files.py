@@ -28,7 +28,8 @@ from dise_app.evaluation.experiments import Sampled
 from dise_app.evaluation.journal import Journal
 from dise_app.evaluation.run import run as run_experiment
 from dise_app.evaluation.scoring import Contenders
-from dise_app.lines import LineFile, encoded, parse
+from dise_app.linefile import LineFile
+from dise_app.lines import encoded, parse
 from dise_app.texts import write_json
 from dise_core import LLM, SamplingParams
 from dise_core.errors import DiseError, InputError
@@ -114,7 +115,7 @@ def test_a_second_run_on_one_output_is_refused_and_changes_nothing(
 def test_a_killed_run_leaves_no_lock(tmp_path: Path) -> None:
     path = tmp_path / "out"
     holding = (
-        "import sys, time; from pathlib import Path; from dise_app.lines import LineFile; "
+        "import sys, time; from pathlib import Path; from dise_app.linefile import LineFile; "
         "file = LineFile(Path(sys.argv[1])); print('held', flush=True); time.sleep(60)"
     )
     process = subprocess.Popen([sys.executable, "-c", holding, path], stdout=subprocess.PIPE)
@@ -362,6 +363,18 @@ def test_a_journal_of_others_is_refused_before_a_byte_is_lost(
     assert path.read_bytes() == content
     write(path, b"").unlink()
     Journal(path, key).close()
+
+
+@pytest.mark.parametrize("value", [float("nan"), "\ud800"])
+def test_a_record_that_json_cannot_hold_is_named_and_not_written(
+    tmp_path: Path, value: object
+) -> None:
+    journal = Journal(tmp_path / "journal.jsonl", {"model": "m"})
+    before = journal.path.read_bytes()
+    with pytest.raises(DiseError, match="the record of a-1 holds"):
+        journal.add({"id": "a-1", "value": value})
+    journal.close()
+    assert journal.path.read_bytes() == before
 
 
 def test_a_journal_whose_first_line_is_torn_is_begun_again(tmp_path: Path) -> None:
