@@ -471,11 +471,23 @@ def test_no_room_at_all_is_one_line(dise: Dise, tmp_path: Path) -> None:
     assert "cannot write /dev/full: No space left on device" in run.err
 
 
-def test_what_standard_output_does_not_take_is_told_once() -> None:
-    command = "import sys; from dise_app.cli.main import main; sys.argv[1:] = ['--help']; main()"
+ON_TOY = """
+import sys
+from dise_app.cli import answer
+from dise_app.cli.main import main
+from dise_core import LLM
+from dise_core.testing import ToyPredictor
+answer.load = lambda *_: LLM(ToyPredictor())
+main()
+"""
+
+
+@pytest.mark.parametrize("args", [("--response", "abc", "--json"), ("--input", "-")])
+def test_what_standard_output_does_not_take_is_told_once(args: tuple[str, ...]) -> None:
     with Path("/dev/full").open("wb") as full:
         ended = subprocess.run(
-            [sys.executable, "-c", command],
+            [sys.executable, "-c", ON_TOY, "score", *args],
+            input=json.dumps({"response": "abc"}),
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
