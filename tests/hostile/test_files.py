@@ -492,6 +492,7 @@ def test_what_standard_output_does_not_take_is_told_once(args: tuple[str, ...]) 
             stderr=subprocess.PIPE,
             text=True,
             check=False,
+            env={name: each for name, each in os.environ.items() if name != "PYTHONUNBUFFERED"},
         )
     assert ended.returncode == 1
     [told] = ended.stderr.splitlines()
