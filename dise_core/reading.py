@@ -150,11 +150,13 @@ class CacheHint:
     window None: compute the whole text and cache its keys and values; the answers are exact. window
     (start, stop), half-open: outside it the text equals that of the slot's last read, so compute
     only the window against the cached rest. A window that reaches the end of the text may change
-    the text's length. A guided Read is never cached.
+    the text's length. A guided Read is never cached. most: the tokens that the text may ever have;
+    0 if that is not known. One that outgrows its room is computed whole from then on.
     """
 
     slot: CacheSlot
     window: tuple[int, int] | None = None
+    most: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

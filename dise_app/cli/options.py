@@ -95,9 +95,11 @@ class Fields(Table):
         )
         more: Record = {}
         if isinstance(default, list):
-            each = _plain(get_args(kind)[0]) if get_origin(kind) is tuple else str
-            kind = list[each]  # type: ignore[valid-type]
-            more["metavar"] = "KEY=VALUE" if field.annotation == Settings else each.__name__
+            items = _plain(get_args(kind)[0]) if get_origin(kind) is tuple else str
+            kind = list[items]  # type: ignore[valid-type]
+            more["metavar"] = (
+                "KEY=VALUE" if field.annotation == Settings else get_args(kind)[0].__name__
+            )
             default, about = None, about.rstrip(".") + "; may be repeated."
         elif field.default is not None and kind is not field.annotation:
             more = {"parser": _number_or_none, "metavar": "INTEGER|none"}
@@ -112,17 +114,17 @@ def _flag(name: str) -> str:
     return name.removesuffix("s") if name.endswith("_settings") else name
 
 
+def _plain(kind: Any) -> Any:
+    """Return T of Annotated[T, ...], whose bounds pydantic checks, and any other type unchanged."""
+    return get_args(kind)[0] if get_origin(kind) is Annotated else kind
+
+
 def _without_none(kind: Any) -> Any:
     """Return T for T | None, and any other type as it is."""
     if get_origin(kind) not in (UnionType, Union):
-        return _plain(kind)
+        return kind
     [found] = [part for part in get_args(kind) if part is not NoneType]
     return _plain(found)
-
-
-def _plain(kind: Any) -> Any:
-    """Return T for Annotated[T, ...], whose bounds params.py checks; any other type as it is."""
-    return get_args(kind)[0] if get_origin(kind) is Annotated else kind
 
 
 def _number_or_none(given: str | int) -> int | None:
@@ -227,12 +229,7 @@ FILES = Own(
         None,
     ),
     resume=(
-        Annotated[
-            bool,
-            typer.Option(
-                "--resume", help="Keep what OUTPUT holds, and answer the lines that it lacks."
-            ),
-        ],
+        Annotated[bool, typer.Option("--resume", help="Answer only the lines that OUTPUT lacks.")],
         False,
     ),
 )

@@ -5,6 +5,7 @@ limits.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 
 from dise_core.engine.caller import Caller
 from dise_core.engine.request import Request
@@ -51,9 +52,15 @@ class Scheduler:
         for its caller's or its predictor's turn or for room in the cache, so each runs after
         finitely many batches.
         """
+        batch = self._fill(self._with_room(self._in_turn(running)))
+        # Those whose turn it is may wait for room that others hold: then the others run.
+        batch = batch or self._fill(self._with_room(self._waiting(running)))
+        return batch or self._fill(islice(self._waiting(running), 1))
+
+    def _fill(self, rows: Iterator[Turn]) -> list[Turn]:
         batch: list[Turn] = []
         num_seqs = num_tokens = 0
-        for request, row in self._with_room(self._in_turn(running)):
+        for request, row in rows:
             if batch and row.predictor != batch[0][1].predictor:
                 continue
             num_seqs += row.num_sequences
@@ -94,24 +101,19 @@ class Scheduler:
         """Yield the rows that need no room in the cache, or find enough.
 
         A row that finds too little waits until a request ends, and so do all later rows that need
-        room. If no other row can run, the oldest of them runs uncached.
+        room.
         """
         free = {name: room.num_free for name, room in self.rooms.items()}
-        oldest, is_idle = None, True
         for request, row in waiting:
             missing = 0
             if row.cache is not None and row.predictor in self.rooms:
                 missing = self.rooms[row.predictor].missing(row.cache, len(row.token_ids))
-            if missing > free.get(row.predictor, 0):
-                oldest = oldest or (request, row)
+            if missing <= free.get(row.predictor, 0):
+                free[row.predictor] = free.get(row.predictor, 0) - missing
+                yield request, row
+            else:
                 # Later rows must not take the room that this one waits for, even if they would fit.
                 free[row.predictor] = 0
-            else:
-                free[row.predictor] = free.get(row.predictor, 0) - missing
-                is_idle = False
-                yield request, row
-        if is_idle and oldest:
-            yield oldest
 
     def _waiting(self, running: list[Request]) -> Iterator[Turn]:
         for request in running:

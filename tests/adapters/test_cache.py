@@ -169,39 +169,55 @@ def test_places_come_back_when_requests_end(tmp_path: Path) -> None:
     assert llm.predictor.room.num_free == 200
 
 
-def test_a_slot_whose_text_grows_takes_new_places_and_gives_the_old_ones_back_once() -> None:
+def test_a_text_gets_all_the_room_that_it_may_need_and_gives_it_back_once() -> None:
     kept = KVCache((1, 1, 2), 100, torch.device("cpu"), torch.float32)
     slot, other = CacheSlot(), CacheSlot()
     assert kept.missing(CacheHint(slot), 40) == 40 + GROWTH
-    assert kept.take(slot, 40)
-    assert kept.take(slot, 30)
-    assert kept.take(slot, 40 + GROWTH)
-    assert kept.num_free == 60 - GROWTH
-    assert kept.missing(CacheHint(slot), 43 + GROWTH) == 3
+    assert kept.missing(CacheHint(slot, most=44), 40) == 44
+    assert kept.missing(CacheHint(slot, most=2**20), 40) == 100
     assert kept.missing(CacheHint(other), 101) == 0
-    assert not kept.take(other, 60 - GROWTH)
-    assert kept.take(other, 60 - 2 * GROWTH)
+    assert kept.take(CacheHint(slot, most=44), 40)
+    assert kept.take(CacheHint(slot), 30)
+    assert kept.take(CacheHint(slot), 44)
+    assert kept.num_free == 56
+    assert kept.missing(CacheHint(slot), 47) == 0
+    assert not kept.take(CacheHint(slot), 47)
+    assert not kept.take(CacheHint(other), 56)
+    assert kept.take(CacheHint(other), 56 - GROWTH)
     assert kept.num_free == 0
+    assert kept.take(CacheHint(slot), 44)
     assert len({*kept.rows(slot).tolist(), *kept.rows(other).tolist()}) == 100 - GROWTH
     del slot, other
     gc.collect()
     assert kept.num_free == 100
-    assert kept.take(CacheSlot(), 100)
+    assert kept.take(CacheHint(CacheSlot()), 100)
 
 
 def test_a_text_that_could_not_be_kept_leaves_nothing_of_the_one_before() -> None:
-    kept, slot, other = (
-        KVCache((1, 1, 2), 60, torch.device("cpu"), torch.float32),
-        CacheSlot(),
-        CacheSlot(),
-    )
-    assert kept.take(slot, 20)
-    assert kept.take(other, 40 - 2 * GROWTH)
-    assert not kept.take(slot, 21 + GROWTH)
-    del other
-    gc.collect()
+    kept, slot = KVCache((1, 1, 2), 60, torch.device("cpu"), torch.float32), CacheSlot()
+    assert kept.take(CacheHint(slot), 20)
+    assert kept.holds(CacheHint(slot, (10, 20)), 20)
+    assert not kept.take(CacheHint(slot), 21 + GROWTH)
     assert not kept.holds(CacheHint(slot, (10, 20)), 20)
-    assert kept.take(slot, 21 + GROWTH)
+
+
+def test_what_is_written_with_a_cache_does_not_depend_on_what_else_is(tmp_path: Path) -> None:
+    llm = LLM(str(checkpoint(tmp_path)), max_cache_tokens=100)
+    params = SamplingParams(
+        max_tokens=10,
+        block_length=8,
+        tokens_per_step=4,
+        cache="dual",
+        temperature=1.0,
+        seed=0,
+        length="dise-flexible",
+        length_settings={"max_iterations": 22, "patience": 22, "mask_size": 8},
+        logprobs=None,
+    )
+    together = llm.generate(PROMPTS * 2, params)
+    for prompt, answer in zip(PROMPTS, together, strict=False):
+        [alone] = llm.generate([prompt], params)
+        assert alone.outputs[0].token_ids == answer.outputs[0].token_ids
 
 
 def test_a_guided_read_keeps_nothing_and_is_exact(tmp_path: Path) -> None:
@@ -226,7 +242,7 @@ def test_memory_that_cannot_be_had_says_what_to_lower() -> None:
 def test_a_window_runs_only_against_what_is_kept() -> None:
     kept, slot = KVCache((1, 1, 2), 10, torch.device("cpu"), torch.float32), CacheSlot()
     assert not kept.holds(CacheHint(slot, (2, 4)), 6)
-    assert kept.take(slot, 6)
+    assert kept.take(CacheHint(slot), 6)
     assert kept.holds(CacheHint(slot, (2, 4)), 6)
     assert not kept.holds(CacheHint(slot, (2, 4)), 7)
     assert kept.holds(CacheHint(slot, (2, 7)), 7)

@@ -96,7 +96,7 @@ def test_rank_takes_a_file_of_texts_and_ids(dise: Dise, tmp_path: Path) -> None:
         ),
         (
             ["generate", PROBLEM, "--length", "dise-flexible", "--length-setting", "patience=0"],
-            "length controller 'dise-flexible': patience=0: Input should be greater than 0",
+            "length controller 'dise-flexible': patience=0: Input should be greater than or equal",
         ),
         (
             [
@@ -107,11 +107,11 @@ def test_rank_takes_a_file_of_texts_and_ids(dise: Dise, tmp_path: Path) -> None:
                 "--length-setting",
                 "max_iterations=0",
             ],
-            "max_iterations=0: Input should be greater than 0",
+            "max_iterations=0: Input should be greater than or equal to 1",
         ),
         (
             ["generate", PROBLEM, "--length", "dise-flexible", "--length-setting", "mask_size=0"],
-            "mask_size=0: Input should be greater than 0",
+            "mask_size=0: Input should be greater than or equal to 1",
         ),
         (
             ["generate", PROBLEM, "--unmasking", "threshold", "--unmasking-setting", "threshold=2"],

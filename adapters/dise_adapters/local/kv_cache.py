@@ -17,15 +17,15 @@ from dise_core.reading import CacheHint, CacheSlot
 from dise_core.records import Record
 
 GROWTH = 16
-"""Extra room, in tokens, that a new text gets to grow into."""
+"""Extra room, in tokens, of a text whose hint does not say how long it may become."""
 
 
 class KVCache:
     """Rotated keys, and values, of `max_tokens` tokens: [L, 2, T, H, D], allocated at first use.
 
-    A new text gets GROWTH extra rows, so that growing texts do not have to wait for one another. A
-    slot holds its rows until its last reference goes, in whichever thread; a text that gets shorter
-    keeps them.
+    A new text gets all the rows that it may ever need, so that growing texts do not wait for one
+    another. A slot holds its rows until its last reference goes, in whichever thread; a text that
+    gets shorter keeps them.
     """
 
     def __init__(
@@ -43,47 +43,48 @@ class KVCache:
     def missing(self, hint: CacheHint, length: int) -> int:
         """Return how many more tokens of room a text of `length` tokens needs to be cached.
 
-        0 for a text that could never be cached.
+        0 for a text that has its room, and for one that could never be cached.
         """
-        return 0 if length > self._shape[2] else self._missing(hint.slot, length)
+        if hint.slot in self._texts or length > self._shape[2]:
+            return 0
+        return min(max(length, hint.most or length + GROWTH), self._shape[2])
 
     def holds(self, hint: CacheHint, length: int) -> bool:
-        """Return whether a text of `length` tokens is cached outside the hint's window; if so, room
-        for its whole length is taken.
+        """Return whether a text of `length` tokens is cached outside the hint's window, and fits in
+        its room.
         """
         text = self._texts.get(hint.slot)
         if text is None or hint.window is None:
             return False
         start, stop = hint.window
-        return (text.length == length or (stop == length and text.length >= start)) and self.take(
-            hint.slot, length
-        )
+        is_cached = text.length == length or (stop == length and text.length >= start)
+        return is_cached and self.take(hint, length)
 
-    def take(self, slot: CacheSlot, length: int) -> bool:
-        """Give the slot room for a text of `length` tokens and return True. Without enough room
-        return False; what the slot held is then no longer valid.
+    def take(self, hint: CacheHint, length: int) -> bool:
+        """Give the slot room for the text, all that it may ever need, and return True.
+
+        Return False without enough room, and for a text that outgrows what it has; what the slot
+        held is then no longer valid. So whether a text is cached never depends on other texts.
         """
-        missing = self._missing(slot, length)
+        missing = self.missing(hint, length)
         if length > self._shape[2] or missing > self.num_free:
-            if slot in self._texts:
-                self._texts[slot].length = 0
+            self._forget(hint.slot)
             return False
-        if slot not in self._texts:
-            self._texts[slot] = _Text(self._free[:0])
+        if hint.slot not in self._texts:
+            self._texts[hint.slot] = _Text(self._free[:missing])
+            self._free = self._free[missing:]
             # The finalizer may run in any thread, so it only appends; num_free collects the rows.
-            weakref.finalize(slot, self._returned.append, self._texts[slot])
-        text = self._texts[slot]
-        text.rows, self._free = (
-            np.concatenate([text.rows, self._free[:missing]]),
-            self._free[missing:],
-        )
+            weakref.finalize(hint.slot, self._returned.append, self._texts[hint.slot])
+        text = self._texts[hint.slot]
+        if length > len(text.rows):
+            self._forget(hint.slot)
+            return False
         text.length = length
         return True
 
-    def _missing(self, slot: CacheSlot, length: int) -> int:
+    def _forget(self, slot: CacheSlot) -> None:
         if slot in self._texts:
-            return max(0, length - len(self._texts[slot].rows))
-        return min(length + GROWTH, self._shape[2])
+            self._texts[slot].length = 0
 
     def rows(self, slot: CacheSlot) -> Ids:
         """Return the rows of memory that hold the slot's tokens, int64 [N]."""

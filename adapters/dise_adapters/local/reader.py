@@ -198,7 +198,7 @@ class TransformerReader:
         """Return whether the row is cached: a window always, a whole row if there is room."""
         if row.cache is None or self.room is None:
             return False
-        return isinstance(row, Window) or self.room.take(row.cache.slot, len(row.token_ids))
+        return isinstance(row, Window) or self.room.take(row.cache, len(row.token_ids))
 
     def _rows(self, asked: Sequence[tuple[Read, tuple[int, int]]]) -> tuple[Ids, LogProbs]:
         """Return the rows of the flattened batch that answer the reads, int64 [1, R], and their

@@ -43,7 +43,7 @@ class DiSEFlexible(LengthController):
 
     def generate(self, prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer) -> Plan[Generation]:
         """Return a plan of the best text; the trace holds every iteration."""
-        caching = denoiser.caching()
+        caching = denoiser.caching(len(prompt) + denoiser.max_tokens + self.max_iterations - 1)
         current, nfe = yield from count_nfe(self._first(prompt, denoiser, scorer, caching))
         best, trace = current, [_step(1, current, nfe)]
         patience = Patience(self.patience, _value(current))
