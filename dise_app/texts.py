@@ -1,15 +1,14 @@
-"""Formats that several entry points share: KEY=VALUE settings, JSON lines that may end in a torn
-line, and indented JSON.
-"""
+"""What several entry points share: KEY=VALUE settings, and files that are written whole."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from dise_core.errors import InputError
+from dise_core.errors import DiseError, InputError
 from dise_core.records import Fields, Record
 
 
@@ -29,29 +28,46 @@ def settings(pairs: Iterable[str]) -> Record:
     return found
 
 
-def whole_lines(path: Path) -> list[bytes]:
-    """Return a file's complete lines, none if there is no file. A torn last line, from a run that
-    was killed while writing, is removed from the file.
-
-    Raises OSError if the file cannot be read or written.
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a path to write to, which takes the place of `path` once all is written. Raises
+    DiseError if that fails; `path` is then as it was.
     """
-    if not path.exists():
-        return []
-    whole = path.read_bytes()
-    kept = whole[: whole.rfind(b"\n") + 1]
-    if len(kept) < len(whole):
-        with path.open("r+b") as file:
-            file.truncate(len(kept))
-    return kept.split(b"\n")[:-1]
+    part = path.with_name(f".part-{path.name}")
+    try:
+        yield part
+        part.replace(path)
+    except OSError as error:
+        problem = error.strerror or error
+        raise DiseError(f"cannot write {path}: {problem}; the file is as it was") from error
+    finally:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text in UTF-8, whole or not at all. Raises DiseError if that fails."""
+    with replacing(path) as part:
+        part.write_text(text, encoding="utf-8")
 
 
 def write_json(path: Path, record: Fields) -> None:
-    """Write a record as indented JSON in UTF-8. Raises OSError if the file cannot be written."""
-    path.write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    """Write a record as indented JSON, as `write_text` does."""
+    write_text(path, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
+
+
+def refuse_other(path: Path, found: Fields, wanted: Fields) -> None:
+    """Raise InputError, naming the first difference, if what a file was written with is not what is
+    asked for now.
+    """
+    for name in {**found, **wanted}:
+        if found.get(name) != wanted.get(name):
+            differs = f"its {name} is {found.get(name)!r:.200}, not {wanted.get(name)!r:.200}"
+            raise InputError(f"{path} holds another run: {differs}; use another --output", "output")
 
 
 def _json_or_text(value: str) -> Any:
     try:
         return json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return value

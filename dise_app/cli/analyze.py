@@ -99,6 +99,8 @@ def _responses(path: Path | None, loaded: Any) -> dict[str, str]:
     responses: dict[str, str] = {}
     known = {question.id for question in loaded.items}
     for line in jsonl.read_lines(path) if path is not None else ():
+        if line.problem is not None:
+            raise InputError(f"line {line.number} of {path} {line.problem}", "texts")
         question, response = str(line.record.get("id")), line.record.get("response")
         if not isinstance(response, str) or question not in known:
             raise InputError(

@@ -6,13 +6,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from dise_app.cli.options import Parts
 from dise_core.errors import InputError
 from dise_core.llm import LLM
 from dise_core.outputs import RequestOutput
+from dise_core.params import EngineConfig, ScoringParams
 from dise_core.reading import Plan
 from dise_core.records import Fields, Record
 
 Records = list[Record]
+
+ANSWERS_DEPEND_ON = {"revision", "adapter", "dtype", "mask_token_id", "block_size"}
+"""The fields of EngineConfig that change what is computed, not only how fast."""
 
 
 def load(models: Fields, engine: Fields) -> LLM:
@@ -25,9 +30,9 @@ def load(models: Fields, engine: Fields) -> LLM:
 def answer(
     llm: LLM,
     records: Records,
-    files: Fields,
+    parts: Parts,
+    params: ScoringParams,
     plan_of: Callable[[Record], Plan[RequestOutput]],
-    as_json: bool,
     shows_seed: bool = False,
 ) -> None:
     """Answer the lines of --input and write the answers to --output, or else answer `records` and
@@ -35,10 +40,24 @@ def answer(
     """
     from dise_app.cli import jsonl, render
 
-    if files["input"] is not None:
-        jsonl.run_file(llm, files["input"], files["output"], plan_of, files["resume"])
+    if parts.files["input"] is not None:
+        jsonl.run_file(llm, parts.files, plan_of, _settings(llm, parts, params))
     else:
-        render.show(llm, records, plan_of, as_json, shows_seed)
+        render.show(llm, records, plan_of, parts.shared["as_json"], shows_seed)
+
+
+def _settings(llm: LLM, parts: Parts, params: ScoringParams) -> Record:
+    """Return what the answers to the lines of a file depend on, beside the lines, as JSON."""
+    engine = EngineConfig(**parts.engine).model_dump(mode="json", include=ANSWERS_DEPEND_ON)
+    models = {role: predictor.info.name for role, predictor in llm.planner.predictors.items()}
+    return {
+        "command": parts.command,
+        "model": models["target"],
+        "judge": models.get("judge"),
+        "chat": parts.shared["chat"],
+        **engine,
+        **params.model_dump(mode="json"),
+    }
 
 
 def refuse_both_or_neither(given: object, files: Fields, what: str) -> None:

@@ -328,8 +328,7 @@ def finish(experiment: Experiment, output: Path, write: Callable[..., None], as_
     from dise_app.evaluation.run import run
 
     with progress_bar(len(experiment.items)) as advance:
-        records = run(experiment, output, advance)
-    write(experiment, records, output)
+        run(experiment, output, advance, lambda records: write(experiment, records, output))
     print(
         (output / ("results.json" if as_json else "report.md")).read_text(encoding="utf-8"), end=""
     )

@@ -43,11 +43,4 @@ def generate(
         )
 
     records: list[Record] = [{"prompt": prompt} for prompt in prompts or []]
-    answer(
-        llm,
-        records,
-        parts.files,
-        plan_of,
-        parts.shared["as_json"],
-        params.temperature > 0 or policy.is_random,
-    )
+    answer(llm, records, parts, params, plan_of, params.temperature > 0 or policy.is_random)

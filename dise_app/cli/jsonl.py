@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import json
+import os
+import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO
 
 import typer
 
-from dise_app.texts import whole_lines
+from dise_app.cli.resume import AnswerFile, settings_path
+from dise_app.lines import encoded, lines_of, parse, without_bom
 from dise_core.engine import Outcome
-from dise_core.errors import InputError
+from dise_core.errors import DiseError, InputError
 from dise_core.llm import LLM
 from dise_core.outputs import RequestOutput
 from dise_core.reading import Plan
-from dise_core.records import Record
+from dise_core.records import Fields, Record
 
 STANDARD = Path("-")
 
@@ -26,6 +28,8 @@ Answer = Outcome[RequestOutput]
 
 PlanOf = Callable[[Record], Plan[RequestOutput]]
 """Returns the plan that answers a record."""
+
+Add = Callable[[Record], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,52 +43,60 @@ class Line:
 
 def read_lines(path: Path) -> Iterator[Line]:
     """Yield the non-blank lines of a file. Raises InputError if it cannot be read."""
-    with _open_to_read(path) as lines:
-        for number, text in enumerate(lines, start=1):
+    with _open_to_read(path) as file:
+        for number, line in enumerate(lines_of(file), start=1):
+            text = without_bom(line) if number == 1 else line
             if text.strip():
                 yield _parse(number, text)
 
 
-def run_file(llm: LLM, path: Path, output: Path | None, plan_of: PlanOf, resume: bool) -> None:
-    """Answer every line of a file. Raises typer.Exit(1) if any line failed, InputError for
-    unsuitable files.
+def run_file(llm: LLM, files: Fields, plan_of: PlanOf, settings: Fields) -> None:
+    """Answer every line of --input. settings: what the answers depend on, beside the lines. Raises
+    typer.Exit(1) if any line failed, InputError for unsuitable files, DiseError if the answers
+    cannot be written.
     """
-    output = output or STANDARD
-    if output != STANDARD and path.resolve() == output.resolve():
-        raise InputError(f"--input and --output are the same file {path}", "output")
+    path, output, resume = files["input"], files["output"] or STANDARD, files["resume"]
     if resume and output == STANDARD:
         raise InputError("--resume needs --output FILE", "resume")
+    if any(_is_same(path, each) for each in (output, settings_path(output))):
+        raise InputError(f"--input and --output are the same file {path}", "output")
     lines = list(read_lines(path))
     if not lines:
         raise InputError(f"--input {path} holds no line", "input")
-    if complete(llm, lines, output, plan_of, resume):
+    if output == STANDARD:
+        num_failed = complete(llm, lines, plan_of, _print)
+    else:
+        with AnswerFile(output, settings) as file:
+            done = file.answered({line.number: line.record for line in lines}) if resume else ()
+            file.begin()
+            todo = [line for line in lines if line.number not in done]
+            num_failed = complete(llm, todo, plan_of, file.add, len(done))
+    if num_failed:
         raise typer.Exit(1)
 
 
-def complete(llm: LLM, lines: list[Line], output: Path, plan_of: PlanOf, resume: bool) -> int:
-    """Run a plan for every line and write the answers; return how many lines failed.
+def complete(llm: LLM, lines: list[Line], plan_of: PlanOf, add: Add, num_done: int = 0) -> int:
+    """Run a plan for every line, hand the answers to `add`, and return how many lines failed.
 
     An answer also has the input line's keys that it does not define itself, and the line's number
     as "line". A line that fails is reported on standard error and not written. Each answer is
-    written as soon as all lines before it have ended.
+    written as soon as all lines before it have ended. num_done: lines of earlier runs.
     """
     from dise_app.cli.progress import progress_bar
 
     num_failed = 0
-    with _open_to_write(output, resume) as (file, last_done), progress_bar(len(lines)) as advance:
-        todo = [line for line in lines if line.number > last_done]
-        advance(len(lines) - len(todo))
-        plans = (_plan(line, plan_of) for line in todo)
-        for line, outcome in _in_order(todo, llm.run(plans)):
+    with progress_bar(num_done + len(lines)) as advance:
+        advance(num_done)
+        plans = (_plan(line, plan_of) for line in lines)
+        for line, outcome in _in_order(lines, llm.run(plans)):
             advance(1)
-            if outcome.result is not None:
-                record = {**line.record, **outcome.result.to_dict(), "line": line.number}
-                print(
-                    json.dumps(record, ensure_ascii=False, allow_nan=False), file=file, flush=True
-                )
-            else:
+            try:
+                add({**line.record, **outcome.unwrap().to_dict(), "line": line.number})
+            except DiseError as error:
+                if error is not outcome.error and not isinstance(error, InputError):
+                    raise
                 num_failed += 1
-                print(f"dise: line {line.number}: {outcome.error}", file=sys.stderr)
+                print(f"dise: line {line.number}: {error}", file=sys.stderr)
     return num_failed
 
 
@@ -127,52 +139,45 @@ def _in_order(lines: list[Line], outcomes: Iterable[Answer]) -> Iterator[tuple[L
             index += 1
 
 
-def _parse(number: int, text: str) -> Line:
+def _parse(number: int, line: bytes) -> Line:
     try:
-        record = json.loads(text)
-    except ValueError as error:
-        return Line(number, {}, f"is not JSON: {error}")
-    if not isinstance(record, dict):
-        return Line(number, {}, f"is not a JSON object: {text.strip():.60}")
-    return Line(number, record)
+        return Line(number, parse(line))
+    except InputError as error:
+        return Line(number, {}, str(error))
 
 
 @contextmanager
-def _open_to_read(path: Path) -> Iterator[TextIO]:
+def _open_to_read(path: Path) -> Iterator[BinaryIO]:
     if path == STANDARD:
-        yield sys.stdin
+        yield sys.stdin.buffer
         return
     try:
-        with path.open(encoding="utf-8", errors="surrogateescape") as file:
+        with path.open("rb") as file:
             yield file
     except OSError as error:
         raise InputError(f"cannot read --input {path}: {error.strerror}", "input") from error
 
 
-@contextmanager
-def _open_to_write(path: Path, resume: bool) -> Iterator[tuple[TextIO, int]]:
-    """Yield the file, and the number of the last input line that it already answers. Raises
-    InputError if it cannot be written or resumed.
-    """
-    if path == STANDARD:
-        yield sys.stdout, 0
-        return
+def _is_same(given: Path, output: Path) -> bool:
+    """Return whether both are one regular file, by whatever names."""
+    pair = [_file_at(path, number) for number, path in enumerate((given, output))]
+    return pair[0] is not None and pair[0] == pair[1]
+
+
+def _file_at(path: Path, standard: int) -> tuple[int, int] | None:
+    """Return device and inode of a regular file, or of what `standard` is open on for "-"."""
     try:
-        last_done = _last_line_done(path) if resume else 0
-        with path.open("a" if last_done else "w", encoding="utf-8") as file:
-            yield file, last_done
+        found = os.fstat(standard) if path == STANDARD else path.stat()
+    except OSError:
+        return None
+    return (found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) else None
+
+
+def _print(record: Record) -> None:
+    line = encoded(record).decode()
+    try:
+        print(line, end="", flush=True)
+    except BrokenPipeError:
+        raise
     except OSError as error:
-        raise InputError(f"cannot write --output {path}: {error.strerror}", "output") from error
-
-
-def _last_line_done(path: Path) -> int:
-    """Return the number of the last input line that the file answers, 0 for none; an incomplete
-    last line is removed. Raises InputError for a file that dise did not write.
-    """
-    lines = whole_lines(path)
-    try:
-        return int(json.loads(lines[-1])["line"]) if lines else 0
-    except (ValueError, TypeError, KeyError) as error:
-        raise InputError(
-            f"cannot resume: the last line of {path} is none that dise wrote", "resume"
-        ) from error
+        raise DiseError(f"cannot write to standard output: {error.strerror}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import typer
@@ -43,18 +44,38 @@ def main() -> None:
     choose_threads()
     keep_freed_memory()
     try:
-        app()
+        _run()
     except (DiseError, ValidationError) as error:
         if "--debug" in sys.argv:
             raise
         problem = input_error(error) if isinstance(error, ValidationError) else error
         print(f"dise: {problem}", file=sys.stderr)
+        _give_up_output()
         sys.exit(2 if isinstance(problem, InputError) else 1)
     except BrokenPipeError:
+        _give_up_output()
         sys.stderr.close()
         sys.exit(1)
     except Exception as error:
         if "--debug" in sys.argv:
             raise
         print(f"dise: {type(error).__name__}: {error} (--debug shows where)", file=sys.stderr)
+        _give_up_output()
         sys.exit(1)
+
+
+def _run() -> None:
+    """Run the verb. Raises SystemExit once all is written, OSError if it cannot be."""
+    try:
+        app()
+    except SystemExit:
+        sys.stdout.flush()
+        raise
+
+
+def _give_up_output() -> None:
+    """Drop what standard output did not take; the interpreter would try, and fail, once more."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

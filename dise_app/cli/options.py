@@ -26,7 +26,7 @@ Verb = Callable[..., None]
 
 
 class Parts(SimpleNamespace):
-    """The values that each table of a verb has read, by the table's name."""
+    """The verb's name as `command`, and what each of its tables has read, by the table's name."""
 
 
 REQUIRED = inspect.Parameter.empty
@@ -164,7 +164,10 @@ def verb(**tables: Table) -> Callable[[Verb], Verb]:
             given = {
                 name for name, source in sources.items() if source and source.name != "DEFAULT"
             }
-            parts = Parts(**{part: table.read(values, given) for part, table in tables.items()})
+            parts = Parts(
+                command=function.__name__,
+                **{part: table.read(values, given) for part, table in tables.items()},
+            )
             function(
                 **{p.name: values[p.name] for p in own}, **({"parts": parts} if tables else {})
             )
@@ -226,10 +229,7 @@ FILES = Own(
         None,
     ),
     resume=(
-        Annotated[
-            bool,
-            typer.Option("--resume", help="Go on after the last line that OUTPUT already holds."),
-        ],
+        Annotated[bool, typer.Option("--resume", help="Answer only the lines that OUTPUT lacks.")],
         False,
     ),
 )

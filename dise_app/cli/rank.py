@@ -48,10 +48,4 @@ def rank(
             jsonl.optional_text_or_ids(record, "prompt"), each, params, parts.shared["chat"]
         )
 
-    answer(
-        llm,
-        [{"prompt": prompt, "candidates": candidates}],
-        parts.files,
-        plan_of,
-        parts.shared["as_json"],
-    )
+    answer(llm, [{"prompt": prompt, "candidates": candidates}], parts, params, plan_of)

@@ -40,10 +40,4 @@ def score(
             prompt, jsonl.text_or_ids(record, "response"), params, parts.shared["chat"]
         )
 
-    answer(
-        llm,
-        [{"prompt": prompt, "response": response}],
-        parts.files,
-        plan_of,
-        parts.shared["as_json"],
-    )
+    answer(llm, [{"prompt": prompt, "response": response}], parts, params, plan_of)

@@ -5,11 +5,12 @@ line.
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
-from dise_app.texts import whole_lines
-from dise_core.errors import InputError
+from dise_app.linefile import LineFile
+from dise_app.lines import encoded
+from dise_app.texts import refuse_other
+from dise_core.errors import DiseError, InputError
 from dise_core.records import Fields, Record
 
 
@@ -17,38 +18,51 @@ class Journal:
     """JSON lines: first the run's key, then one record per finished item, each with its id."""
 
     def __init__(self, path: Path, key: Fields) -> None:
-        """Open the journal, or create it. Raises InputError, naming the difference, if it belongs
-        to another run.
+        """Open the journal, or create it, and keep other runs out until it is closed. Raises
+        InputError, naming the difference, if it belongs to another run, and for a file that dise
+        did not write; the file is then as it was.
         """
         self.path = path
         self.records: dict[str, Record] = {}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lines = whole_lines(path)
-        if lines:
-            self._check(json.loads(lines[0]), json.loads(json.dumps(key)))
-            self.records = {record["id"]: record for record in map(json.loads, lines[1:])}
-        self._file = path.open("a", encoding="utf-8")
-        if not lines:
-            self._write(dict(key))
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"cannot write --output {path}: {error.strerror}", "output") from error
+        self._file = LineFile(path, is_synced=True)
+        try:
+            is_new = not self._read(key)
+            self._file.begin()
+            if is_new:
+                self._file.add(key)
+        except BaseException:
+            self.close()
+            raise
 
     def add(self, record: Record) -> None:
-        """Append a finished item; it is on disk when this returns."""
-        self._write(record)
+        """Append a finished item; it is on disk when this returns. Raises DiseError if the disk is
+        full or fails, or for a record that JSON cannot hold.
+        """
+        try:
+            self._file.add(record)
+        except InputError as error:
+            raise DiseError(f"the record of {record['id']} {error}") from error
         self.records[record["id"]] = record
 
     def close(self) -> None:
         """Close the file."""
         self._file.close()
 
-    def _write(self, record: Record) -> None:
-        self._file.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
-
-    def _check(self, found: Record, key: Record) -> None:
-        for name in {**found, **key}:
-            if found.get(name) != key.get(name):
-                differs = f"its {name} is {found.get(name)!r}, not {key.get(name)!r}"
-                raise InputError(
-                    f"{self.path} holds another run: {differs}; use another --output", "output"
-                )
+    def _read(self, key: Fields) -> bool:
+        """Read the records, and return whether the file holds the key."""
+        has_key = False
+        for number, record in self._file.records():
+            if number == 1:
+                refuse_other(self.path, record, json.loads(encoded(key)))
+                has_key = True
+            elif not isinstance(record.get("id"), str):
+                raise self._file.foreign(number, "has no id")
+            else:
+                self.records[record["id"]] = record
+        if not has_key and not encoded(key).startswith(self._file.torn):
+            raise self._file.foreign(1, "is cut short")
+        return has_key

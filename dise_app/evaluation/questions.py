@@ -439,7 +439,7 @@ def _file_rows(path: Path) -> tuple[list[Row], str]:
     that cannot be read or is not a JSON list or JSON lines.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
         rows = (
             json.loads(text)
             if path.suffix == ".json"
@@ -447,7 +447,7 @@ def _file_rows(path: Path) -> tuple[list[Row], str]:
         )
     except OSError as error:
         raise InputError(f"cannot read --data {path}: {error.strerror}", "data") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"--data {path} is not JSON: {error}", "data") from error
     if not isinstance(rows, list):
         raise InputError(f"--data {path} holds no list of questions", "data")

@@ -20,10 +20,16 @@ from dise_core.records import Record
 PACKAGES = ("dise", "torch", "transformers", "tokenizers", "numpy", "scikit-learn", "matplotlib")
 
 
-def run(experiment: Experiment, output: Path, advance: Callable[[int], None]) -> list[Record]:
+def run(
+    experiment: Experiment,
+    output: Path,
+    advance: Callable[[int], None],
+    report: Callable[[list[Record]], None] = lambda _: None,
+) -> list[Record]:
     """Return the record of every item, in order, resuming from the journal in `output`.
 
-    advance: called with the number of items just finished; first with those of earlier runs. Raises
+    advance: called with the number of items just finished; first with those of earlier runs.
+    report: called with the records, before another run may write to `output`. Raises
     the InputError of an item that cannot run before the journal is opened and anything is computed.
     Later it raises the first error of an item; the journal then holds all items that ended before,
     and the next run tries the others again.
@@ -39,7 +45,9 @@ def run(experiment: Experiment, output: Path, advance: Callable[[int], None]) ->
             seconds = {"seconds": round(outcome.seconds, 4)} if experiment.is_timed else {}
             journal.add(outcome.unwrap() | seconds)
             advance(1)
-        return [journal.records[item.id] for item in items]
+        records = [journal.records[item.id] for item in items]
+        report(records)
+        return records
     finally:
         journal.close()
 

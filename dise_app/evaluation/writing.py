@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from dise_app.evaluation.experiments import Experiment
 from dise_app.evaluation.run import key_of
-from dise_app.texts import write_json
+from dise_app.texts import replacing, write_json, write_text
 from dise_core.records import Fields
 
 
@@ -17,7 +17,7 @@ def write(
     output: Path, title: str, experiment: Experiment, figures: Fields, text: Sequence[str]
 ) -> None:
     """Write results.json, the figures with what they depend on, and report.md: the title, a line on
-    model and data, and the paragraphs of `text`. Raises OSError if a file cannot be written.
+    model and data, and the paragraphs of `text`. Raises DiseError if a file cannot be written.
     """
     key, count = key_of(experiment), len(experiment.questions.items)
     write_json(output / "results.json", {**key, "num_questions": count, "figures": figures})
@@ -26,12 +26,13 @@ def write(
         f"`{key['prompts']}`, n = {count} questions."
     )
     page = "\n\n".join([f"# {title}", facts, *text]) + "\n"
-    (output / "report.md").write_text(page, encoding="utf-8")
+    write_text(output / "report.md", page)
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a plot. Raises OSError if the file cannot be written."""
-    figure.savefig(path, dpi=130)
+    """Write a plot. Raises DiseError if the file cannot be written."""
+    with replacing(path) as part:
+        figure.savefig(part, dpi=130)
 
 
 def table(head: str, rows: Sequence[Sequence[str]]) -> str:

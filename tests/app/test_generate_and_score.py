@@ -128,10 +128,8 @@ def test_a_file_keeps_order_ids_and_other_keys(dise: Dise, tmp_path: Path) -> No
 def test_standard_input_and_output_stand_for_files(
     dise: Dise, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "sys.stdin",
-        io.StringIO(json.dumps({"prompt": PROBLEM}) + "\n" + json.dumps({"prompt": "1 -> 1"})),
-    )
+    lines = json.dumps({"prompt": PROBLEM}) + "\n" + json.dumps({"prompt": "1 -> 1"})
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(lines.encode())))
     run = dise("generate", "--input", "-", *FAST)
     assert [json.loads(line)["line"] for line in run.out.splitlines()] == [1, 2]
 
@@ -216,7 +214,7 @@ def test_resume_of_a_foreign_file_is_refused(dise: Dise, tmp_path: Path) -> None
     foreign = write_jsonl(tmp_path / "foreign", "something else")
     run = dise("generate", "--input", lines, "--output", foreign, "--resume", *FAST)
     assert (run.code, run.out) == (2, "")
-    assert "the last line of" in run.err
+    assert f"line 1 of {foreign} is none that dise wrote" in run.err
     assert foreign.read_text() == "something else\n"
 
 
