@@ -29,14 +29,16 @@ def weigh(checkpoint: Checkpoint) -> None:
 def _num_elements(checkpoint: Checkpoint) -> int:
     """Return how many numbers the model of that configuration holds, made without room for them."""
     kind = getattr(transformers, checkpoint.family.model_class)
+    is_auto = not hasattr(kind, "config_class")
+    reads = transformers.AutoConfig if is_auto else kind.config_class
+    if checkpoint.settings is not None:
+        config = kind.config_class(**checkpoint.settings)
+    else:
+        config = reads.from_pretrained(
+            checkpoint.folder, local_files_only=True, trust_remote_code=False
+        )
     with torch.device("meta"):
-        if checkpoint.settings is not None:
-            model = kind(kind.config_class(**checkpoint.settings))
-        else:
-            config = transformers.AutoConfig.from_pretrained(
-                checkpoint.folder, local_files_only=True, trust_remote_code=False
-            )
-            model = kind.from_config(config, trust_remote_code=False)
+        model = kind.from_config(config, trust_remote_code=False) if is_auto else kind(config)
     return sum(part.numel() for part in (*model.parameters(), *model.buffers()))
 
 
