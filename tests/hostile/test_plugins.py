@@ -316,7 +316,7 @@ def test_a_dead_engine_fails_those_who_wait_and_those_who_come(
     for future in futures:
         with pytest.raises(ClosedError, match=r"the engine has died.*killed on purpose"):
             future.result(5)
-    assert time.monotonic() - started < 1
+    assert time.monotonic() - started < 5
     assert engine.death is not None
     with pytest.raises(ClosedError, match="has died"):
         engine.submit(good())

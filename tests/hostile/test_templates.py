@@ -5,7 +5,6 @@ with it.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -221,14 +220,13 @@ def test_threads_get_their_own_answers() -> None:
     assert all(f"user\n{number}<" in answers[number] for number in range(8))
 
 
-def test_a_conversation_costs_little() -> None:
+def test_one_process_renders_all_conversations() -> None:
     render(LLAMA3, variables(CHATS[0]))
-    took = []
-    for _ in range(200):
-        started = time.perf_counter()
+    first = template._PROCESS._running
+    assert first is not None
+    for _ in range(20):
         render(LLAMA3, variables(CHATS[0]))
-        took.append(time.perf_counter() - started)
-    assert sorted(took)[100] < 0.005  # about 0.3 ms on a free core
+    assert template._PROCESS._running is first
 
 
 ATOMS = ["messages", "''", "'ab'", "7", "10**6", "range(9)", "range(99999)", "none", "nope", "[1]"]
