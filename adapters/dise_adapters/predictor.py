@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from dise_adapters.checkpoint.config import MOST, check_numbers, refuse_variants, token_ids
+from dise_adapters.checkpoint.config import MOST, ConfigJson
 from dise_adapters.checkpoint.files import one_line
-from dise_adapters.checkpoint.gguf import weigh_gguf
+from dise_adapters.checkpoint.gguf import gguf_fields
 from dise_adapters.checkpoint.hub import config_if_any, is_gguf, model_folder, read_config
 from dise_adapters.checkpoint.special import special_tokens
 from dise_adapters.checkpoint.tokenizer import FastTokenizer
@@ -82,15 +82,14 @@ class CheckpointPredictor(MaskPredictor):
         the tokenizer.
         """
         family = self.family
-        fields = {} if gguf_file else read_config(str(folder)) or {}
+        fields = gguf_fields(folder / gguf_file) if gguf_file else read_config(str(folder)) or {}
         _refuse(family, fields, name)
-        if gguf_file is not None:
-            weigh_gguf(folder / gguf_file)
         settings = family.settings(fields, str(folder))
-        if settings is None:
-            check_numbers(fields, str(folder))
-            refuse_variants(fields, {"transformers_weights": (None,)}, str(folder))
-            fields = fields | _transformers_fields(folder, name, gguf_file)
+        if settings is None and gguf_file is None:
+            given = ConfigJson(fields, str(folder))
+            given.check_numbers()
+            given.refuse_variants({"transformers_weights": (None,)})
+            fields = fields | _transformers_fields(folder, name)
         self.tokenizer = FastTokenizer.from_folder(folder, family.tokenizer_class, gguf_file)
         self.info = _info(family, fields | (settings or {}), self.tokenizer, name, config)
         checkpoint = Checkpoint(family, folder, settings, gguf_file)
@@ -123,7 +122,7 @@ def _info(
             "block_size",
         )
     if isinstance(family.attention, Causal):
-        ends = frozenset(token_ids(fields, "eos_token_id", name))
+        ends = frozenset(ConfigJson(fields, name).token_ids("eos_token_id"))
         special = SpecialTokens(None, ends)
     else:
         special = special_tokens(
@@ -154,17 +153,16 @@ def _size(fields: Fields, field: str, name: str) -> int:
     return value
 
 
-def _transformers_fields(folder: Path, name: str, gguf_file: str | None) -> Record:
-    """Return the configuration as transformers reads it, from config.json or a GGUF file."""
+def _transformers_fields(folder: Path, name: str) -> Record:
+    """Return the configuration as transformers reads it."""
     from transformers import AutoConfig
 
     from dise_adapters.local.loading import quiet
 
-    source = {} if gguf_file is None else {"gguf_file": gguf_file}
     with quiet():
         try:
             found: Any = AutoConfig.from_pretrained(
-                folder, local_files_only=True, trust_remote_code=False, **source
+                folder, local_files_only=True, trust_remote_code=False
             )
         except Exception as error:
             raise CheckpointError(f"cannot load {name}: {one_line(error)}") from error

@@ -26,13 +26,26 @@ def checked(
     vocabulary or not those asked for, or whose log-probabilities are above 0.
     """
     for read, reading in zip(reads, readings, strict=True):
-        for rule in _broken_rules(read, reading, predictor.info.vocab_size):
+        rule = _broken_rule(read, reading, predictor.info.vocab_size)
+        if rule is not None:
             kind = type(predictor)
             raise ModelError(
                 f"predictor {name!r} ({kind.__module__}.{kind.__qualname__}) gave a bad answer: "
                 f"{rule}"
             )
     return readings  # type: ignore[return-value]
+
+
+def _broken_rule(read: Read, reading: object, vocab_size: int) -> str | None:
+    """Return the first rule that a reading breaks. Its fields may be of any type, so that comparing
+    them may raise anything, and that is a broken rule too.
+    """
+    try:
+        return next(_broken_rules(read, reading, vocab_size), None)
+    except ModelOutputError:
+        raise
+    except Exception as error:
+        return f"checking it failed with {type(error).__name__}: {error}"
 
 
 def _broken_rules(read: Read, reading: object, vocab_size: int) -> Iterator[str]:

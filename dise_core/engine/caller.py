@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from threading import Lock
 
 from dise_core.errors import InputError
 from dise_core.rows import Row
@@ -27,12 +28,14 @@ class Caller:
         self.is_alone = is_alone
         self._budget = budget or Budget()
         self._num_passes = self._num_tokens = 0
+        self._counting = Lock()  # plans of one caller start in threads of their own
 
     def spend(self, rows: Iterable[Row]) -> None:
         """Count rows that a plan asks for. Raises InputError where they go beyond the budget."""
-        for row in rows:
-            self._num_passes += row.num_sequences
-            self._num_tokens += row.num_tokens
+        with self._counting:
+            for row in rows:
+                self._num_passes += row.num_sequences
+                self._num_tokens += row.num_tokens
         for spent, limit, what in (
             (self._num_passes, self._budget.passes, "forward passes"),
             (self._num_tokens, self._budget.tokens, "tokens in forward passes"),

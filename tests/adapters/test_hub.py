@@ -8,17 +8,18 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from dise_adapters.checkpoint.hub import read_config
 from dise_core import InputError
+from tests import servers
 
+JSON = {"Content-Type": "application/json"}
 CONFIG = b'{"model_type": "llada"}'
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -44,13 +45,13 @@ class Hub(ThreadingHTTPServer):
         self.num_fetched = 0
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(servers.Handler):
     def do_GET(self) -> None:
         hub = self.server
         assert isinstance(hub, Hub)
         if hub.failures:
             hub.num_failed += 1
-            self._answer(hub.failures.pop(0), b"{}", {"X-Error-Code": "RepoNotFound"})
+            self.send(hub.failures.pop(0), b"{}", {"X-Error-Code": "RepoNotFound"} | JSON)
         elif self.path.startswith("/api/"):
             tree = [{"type": "file", "path": "config.json", "size": len(hub.config), "oid": "a"}]
             info = {
@@ -58,37 +59,18 @@ class Handler(BaseHTTPRequestHandler):
                 "sha": COMMIT,
                 "siblings": [{"rfilename": "config.json"}],
             }
-            self._answer(200, json.dumps(tree if "/tree/" in self.path else info).encode(), {})
+            self.send(200, json.dumps(tree if "/tree/" in self.path else info).encode(), JSON)
         else:
             hub.num_fetched += self.command == "GET"
-            self._answer(200, hub.config, {"ETag": '"abc"', "X-Repo-Commit": COMMIT})
+            self.send(200, hub.config, {"ETag": '"abc"', "X-Repo-Commit": COMMIT} | JSON)
 
-    do_HEAD = do_GET  # noqa: N815
-
-    def _answer(self, status: int, body: bytes, headers: dict[str, str]) -> None:
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        pass
+    do_HEAD = do_GET
 
 
 @contextmanager
 def serving(hub: Hub) -> Iterator[str]:
-    thread = threading.Thread(target=hub.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{hub.server_port}"
-    finally:
-        hub.shutdown()
-        thread.join()
-        hub.server_close()
+    with servers.serving(hub):
+        yield servers.address(hub)
 
 
 def ask(endpoint: str, home: Path, script: str = SCRIPT, **environment: str) -> str:

@@ -4,9 +4,8 @@ its answers.
 
 import json
 import shutil
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,9 @@ import pytest
 from dise_adapters.checkpoint.hub import read_config
 from dise_core import LLM, InputError, Read, ScoringParams, TokenLogProbs, TopLogProbs
 from dise_core.errors import CheckpointError
+from tests import servers
 from tests.adapters.test_vllm_client import FOLDER
+from tests.servers import serving
 
 SERVED_LIMIT = 128
 
@@ -27,13 +28,12 @@ def logprob(place: int, token_id: int) -> float:
     return -0.01 * place - 0.001 * token_id - 0.5
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(servers.Handler):
     server: Any
 
     def do_GET(self) -> None:
-        self._send(
-            {"data": [{"id": "gemma", "root": str(self.server.folder), "max_model_len": 100}]}
-        )
+        served = {"id": "gemma", "root": str(self.server.folder), "max_model_len": 100}
+        self.send(200, json.dumps({"data": [served]}).encode())
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -47,17 +47,8 @@ class Handler(BaseHTTPRequestHandler):
             entries = list(dict.fromkeys([best, *ids]))[: params["logprobs"]]
             tops = [{"token_id": i, "logprob": logprob(place, i), "rank": None} for i in entries]
             content.append({**tops[0], "top_logprobs": tops})
-        self._send({"choices": [{"index": 0, "logprobs": {"content": content}}]})
-
-    def _send(self, body: dict[str, Any]) -> None:
-        data = json.dumps(body).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *_: object) -> None:
-        pass
+        choice = {"index": 0, "logprobs": {"content": content}}
+        self.send(200, json.dumps({"choices": [choice]}).encode())
 
 
 @pytest.fixture
@@ -73,16 +64,12 @@ def server(tmp_path: Path) -> Iterator[Any]:
     (tmp_path / "config.json").write_text(json.dumps(config))
     stub: Any = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     stub.folder, stub.asked = tmp_path, []
-    thread = threading.Thread(target=stub.serve_forever)
-    thread.start()
-    yield stub
-    stub.shutdown()
-    thread.join()
-    stub.server_close()
+    with serving(stub):
+        yield stub
 
 
 def address(server: Any) -> str:
-    return f"canvas+http://127.0.0.1:{server.server_address[1]}"
+    return f"canvas+{servers.address(server)}"
 
 
 def test_the_request_seeds_a_read_only_canvas(server: Any) -> None:

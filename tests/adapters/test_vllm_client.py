@@ -4,9 +4,8 @@ servers do.
 
 import base64
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,8 @@ from dise_core import (
 from dise_core.errors import ModelError
 from dise_core.noise import Noise
 from dise_core.reading import Distribution, Guidance
+from tests import servers
+from tests.servers import address, serving
 
 FOLDER = Path(__file__).parents[2] / "adapters" / "dise_adapters" / "families" / "countdown"
 
@@ -42,13 +43,10 @@ class Server(ThreadingHTTPServer):
         self.asked: list[tuple[str, Any]] = []
         self.answer: bytes | None = None
         self.root = str(FOLDER)
-
-    @property
-    def address(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
+        self.address = address(self)
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(servers.Handler):
     server: Server
 
     def do_GET(self) -> None:
@@ -70,26 +68,14 @@ class Handler(BaseHTTPRequestHandler):
         return base64.b64encode(pack(reads, self.server.predictor.read(reads)).tobytes()).decode()
 
     def _send(self, status: int, body: dict[str, Any]) -> None:
-        data = self.server.answer or json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *_: object) -> None:
-        pass
+        self.send(status, self.server.answer or json.dumps(body).encode())
 
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     monkeypatch.setattr(http, "wait_exponential", lambda **_: lambda _state: 0)
-    server = Server()
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(Server()) as server:
+        yield server
 
 
 PARAMS = SamplingParams(

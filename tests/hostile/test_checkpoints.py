@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from dise_adapters.checkpoint.files import MOST_NESTED
-from dise_adapters.checkpoint.gguf import weigh_gguf
+from dise_adapters.checkpoint.gguf import gguf_fields
 from dise_adapters.checkpoint.hub import read_config
 from dise_adapters.checkpoint.weights import INDEX, WHOLE, weigh_files
 from dise_adapters.families.a2d import A2D_QWEN3
@@ -340,12 +340,14 @@ def test_a_gguf_file_is_bounded_before_it_is_read(tmp_path: Path, name: str) -> 
         predictor_of(CAUSAL).load(str(path), EngineConfig())
 
 
-def test_a_gguf_file_that_is_right_is_weighed(tmp_path: Path) -> None:
+def test_a_gguf_file_that_is_right_tells_of_its_model(tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
-    tensors = text(b"w") + struct.pack("<IQQIQ", 2, 3, 5, 0, 0)
-    header = gguf(number(b"llama.block_count", 1), 1, 1, tensors)
+    tensors = text(b"token_embd.weight") + struct.pack("<IQQIQ", 2, 3, 5, 0, 0)
+    keys = {b"llama.block_count": 1, b"llama.context_length": 77, b"tokenizer.ggml.eos_token_id": 4}
+    header = gguf(b"".join(number(*key) for key in keys.items()), 3, 1, tensors)
     path.write_bytes(header + bytes(-len(header) % 32) + bytes(60))
-    assert weigh_gguf(path).num_elements == 15
+    fields = {"vocab_size": 5, "max_position_embeddings": 77, "eos_token_id": 4}
+    assert gguf_fields(path) == fields
 
 
 # Generators: a file that is right, changed at random.
@@ -439,4 +441,4 @@ def test_any_gguf_file_is_weighed_or_refused(tmp_path_factory: Any, data: st.Dat
     path = tmp_path_factory.getbasetemp() / "any.gguf"
     path.write_bytes(content[: data.draw(st.integers(0, len(content)))])
     with result_or_refusal():
-        weigh_gguf(path)
+        gguf_fields(path)

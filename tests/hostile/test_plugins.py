@@ -253,6 +253,9 @@ SPOILED: list[tuple[Spoil, str]] = [
     (lambda r: replace(r, token_ids=r.token_ids + 0.5), "an array of integers"),
     (lambda r: replace(r, token_ids=r.token_ids[None]), "token_ids must have the shape"),
     (lambda r: replace(r, share=7.0), "share must be in 0..1"),
+    (lambda r: replace(r, share=None), "checking it failed with TypeError"),
+    (lambda r: replace(r, share="all"), "checking it failed with TypeError"),
+    (lambda r: replace(r, share=np.ones(3)), "checking it failed with ValueError"),
 ]
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
-import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from itertools import repeat
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,9 @@ from dise_adapters.vllm.schemas import Served
 from dise_adapters.vllm.wire import pack
 from dise_core import LLM, Candidates, Read, Reading, TokenLogProbs, TopLogProbs
 from dise_core.errors import DiseError, InputError, ModelError, ModelOutputError
+from tests import servers
 from tests.hostile.bounds import bounded, cases
+from tests.servers import address, serving
 
 FOLDER = Path(http.__file__).parents[1] / "families" / "countdown"
 VOCAB_SIZE = 32
@@ -48,13 +49,13 @@ class Hostile(ThreadingHTTPServer):
         self.answer: Answer = says({})
         self.seen: list[str] = []
         self.headers: list[dict[str, str]] = []
-        self.address = f"http://127.0.0.1:{self.server_address[1]}"
+        self.address = address(self)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Clients may leave in the middle."""
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(servers.Handler):
     server: Hostile
     protocol_version = "HTTP/1.1"
 
@@ -72,9 +73,6 @@ class Handler(BaseHTTPRequestHandler):
         for name, value in headers.items():
             self.send_header(name.replace("_", "-"), value)
         self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        pass
 
 
 def sends(content: bytes, status: int = 200, kind: str = "application/json") -> Answer:
@@ -105,13 +103,8 @@ def chunks(pieces: Iterator[bytes], **headers: str) -> Answer:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Hostile]:
-    server = Hostile()
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(Hostile()) as server:
+        yield server
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from dise_adapters.checkpoint.files import one_line
 from dise_core.errors import CheckpointError
@@ -30,44 +31,99 @@ MOST_NUMBER = 2**40
 """The largest value of a field that only transformers reads."""
 
 
-def refuse_variants(fields: Fields, covered: Mapping[str, Sequence[object]], where: str) -> None:
-    """Raise CheckpointError, naming the field and its value, unless each field is absent or has one
-    of its covered values. where: the checkpoint, for the message.
+@dataclass(frozen=True, slots=True)
+class ConfigJson:
+    """The fields of a config.json, read one by one. Each method raises CheckpointError, which names
+    the field, for a value that is not what it returns.
+
+    where: the checkpoint, for errors.
     """
-    for field, values in covered.items():
-        value = fields.get(field, values[0])
-        if value not in values:
-            raise CheckpointError(
-                f"{where}/config.json: {field}={value!r:.80} is not covered, only "
-                f"{' or '.join(map(repr, values))}"
-            )
 
+    fields: Fields
+    where: str
 
-def whole(fields: Fields, name: str, where: str) -> int:
-    """Return the field's whole number above 0. Raises CheckpointError for anything else."""
-    value = number(fields, name, where)
-    if value != int(value):
-        raise _wrong(name, value, "a whole number", where)
-    return int(value)
+    def refuse_variants(self, covered: Mapping[str, Sequence[object]]) -> None:
+        """Raise CheckpointError, naming the field and its value, unless each field is absent or has
+        one of its covered values.
+        """
+        for field, values in covered.items():
+            value = self.fields.get(field, values[0])
+            if value not in values:
+                allowed = " or ".join(map(repr, values))
+                raise self.error(f"{field}={value!r:.80} is not covered, only {allowed}")
 
+    def whole(self, name: str, default: int | None = None) -> int:
+        """Return a whole number above 0; a default stands for a field that is missing or null."""
+        if default is not None and self.fields.get(name) is None:
+            return default
+        value = self.number(name)
+        if value != int(value):
+            raise self._wrong(name, value, "a whole number")
+        return int(value)
 
-def whole_or(default: int, fields: Fields, name: str, where: str) -> int:
-    """Return the field's whole number above 0, or the default if it is missing or null."""
-    return default if fields.get(name) is None else whole(fields, name, where)
+    def number(self, name: str) -> float:
+        """Return a finite number above 0."""
+        if name not in self.fields:
+            raise CheckpointError(f"{self.where}/config.json has no field {name!r}")
+        value, most = self.fields[name], largest(name, MOST_SIZE)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+            raise self._wrong(name, value, "a number above 0")
+        if value > most:
+            raise self._wrong(name, value, f"at most {most:g}")
+        return value
 
+    def flag(self, name: str) -> bool:
+        """Return whether the field is true; false where it is missing or null."""
+        value = self.fields.get(name)
+        if value is not None and not isinstance(value, bool):
+            raise self._wrong(name, value, "true or false")
+        return bool(value)
 
-def number(fields: Fields, name: str, where: str) -> float:
-    """Return the field's finite number above 0. Raises CheckpointError, which names the field, for
-    anything else.
-    """
-    if name not in fields:
-        raise CheckpointError(f"{where}/config.json has no field {name!r}")
-    value, most = fields[name], largest(name, MOST_SIZE)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise _wrong(name, value, "a number above 0", where)
-    if value > most:
-        raise _wrong(name, value, f"at most {most:g}", where)
-    return value
+    def rope(self) -> Record:
+        """Return the settings of unscaled rotary embeddings with the checkpoint's rope_theta, which
+        is a field of its own, or part of rope_parameters as transformers 5 writes it.
+        """
+        parameters = self.fields.get("rope_parameters") or {}
+        if not isinstance(parameters, Mapping):
+            raise self.error("rope_parameters must be an object")
+        both = ConfigJson({**parameters, **self.fields}, self.where)
+        both.refuse_variants({"rope_type": ("default",)})
+        return {"rope_type": "default", "rope_theta": float(both.number("rope_theta"))}
+
+    def token_ids(self, name: str) -> list[int]:
+        """Return a token id or a list of them as a list, empty if it is missing or null."""
+        value = self.fields.get(name)
+        ids = [] if value is None else value if isinstance(value, list) else [value]
+        if len(ids) > MOST_IDS or not all(type(each) is int and 0 <= each < 2**31 for each in ids):
+            raise self._wrong(name, value, "a token id")
+        return ids
+
+    def check_heads(self, hidden: int, heads: int, kv_heads: int, head_dim: int | None) -> None:
+        """Raise CheckpointError unless the heads share the hidden size, the heads of keys and
+        values share the heads, and each head is of even size, as rotary embeddings need it.
+        """
+        if head_dim is None and hidden % heads:
+            raise self.error(f"{heads} heads do not divide the hidden size {hidden}")
+        if heads % kv_heads:
+            raise self.error(f"{kv_heads} heads of keys and values do not divide {heads} heads")
+        if (size := head_dim or hidden // heads) % 2:
+            raise self.error(f"a head has the size {size}, and rotary embeddings need an even one")
+
+    def check_numbers(self) -> None:
+        """Raise CheckpointError, naming the field, for a number anywhere in it that transformers
+        could not take as a size: it makes lists and layers of them.
+        """
+        for name, value in _numbers(self.fields):
+            most = largest(name, MOST_NUMBER)
+            if abs(value) > max(most, 2) and abs(value) != math.inf:
+                raise self._wrong(name, value, f"at most {most:g}")
+
+    def error(self, problem: str) -> CheckpointError:
+        """Return the error that names the file and its problem."""
+        return CheckpointError(f"{self.where}/config.json: {problem}")
+
+    def _wrong(self, name: str, value: object, allowed: str) -> CheckpointError:
+        return self.error(one_line(f"{name:.80}={json.dumps(value):.80} must be {allowed}"))
 
 
 def largest(name: str, otherwise: float) -> float:
@@ -75,72 +131,13 @@ def largest(name: str, otherwise: float) -> float:
     return MOST.get(name, MOST.get(name.rpartition("_")[2], otherwise))
 
 
-def flag(fields: Fields, name: str, where: str) -> bool:
-    """Return whether the field is true; false where it is missing or null. Raises CheckpointError,
-    naming it, for anything else.
-    """
-    value = fields.get(name)
-    if value is not None and not isinstance(value, bool):
-        raise _wrong(name, value, "true or false", where)
-    return bool(value)
-
-
-def check_heads(hidden: int, heads: int, kv_heads: int, head_dim: int | None, where: str) -> None:
-    """Raise CheckpointError unless the heads share the hidden size, the heads of keys and values
-    share the heads, and each head is of even size, as rotary embeddings need it.
-    """
-    problem = ""
-    if head_dim is None and hidden % heads:
-        problem = f"{heads} heads do not divide the hidden size {hidden}"
-    elif heads % kv_heads:
-        problem = f"{kv_heads} heads of keys and values do not divide {heads} heads"
-    elif (size := head_dim or hidden // heads) % 2:
-        problem = f"a head has the size {size}, and rotary embeddings need an even one"
-    if problem:
-        raise CheckpointError(f"{where}/config.json: {problem}")
-
-
-def check_numbers(fields: object, where: str, name: str = "") -> None:
-    """Raise CheckpointError, naming the field, for a number anywhere in a config.json that
-    transformers could not take as a size: it makes lists and layers of them.
-    """
-    if isinstance(fields, Mapping):
-        for key, value in fields.items():
-            check_numbers(value, where, str(key))
-    elif isinstance(fields, list):
-        for value in fields:
-            check_numbers(value, where, name)
-    elif isinstance(fields, int | float) and not isinstance(fields, bool):
-        most = largest(name, MOST_NUMBER)
-        if abs(fields) > max(most, 2) and abs(fields) != math.inf:
-            raise _wrong(name, fields, f"at most {most:g}", where)
-
-
-def _wrong(name: str, value: object, allowed: str, where: str) -> CheckpointError:
-    said = one_line(f"{name:.80}={json.dumps(value):.80} must be {allowed}")
-    return CheckpointError(f"{where}/config.json: {said}")
-
-
-def rope(fields: Fields, where: str) -> Record:
-    """Return the settings of unscaled rotary embeddings with the checkpoint's rope_theta.
-
-    rope_theta is a field of its own, or part of rope_parameters as transformers 5 writes it. Raises
-    CheckpointError for scaled embeddings.
-    """
-    parameters = fields.get("rope_parameters") or {}
-    if not isinstance(parameters, Mapping):
-        raise CheckpointError(f"{where}/config.json: rope_parameters must be an object")
-    refuse_variants({**parameters, **fields}, {"rope_type": ("default",)}, where)
-    theta = float(number({**parameters, **fields}, "rope_theta", where))
-    return {"rope_type": "default", "rope_theta": theta}
-
-
-def token_ids(fields: Fields, name: str, where: str) -> list[int]:
-    """Return the field's token id or ids as a list, empty if it is missing or null. Raises
-    CheckpointError for anything else.
-    """
-    value = fields.get(name)
-    ids = [] if value is None else value if isinstance(value, list) else [value]
-    if len(ids) > MOST_IDS or not all(type(each) is int and 0 <= each < 2**31 for each in ids):
-        raise _wrong(name, value, "a token id", where)
-    return ids
+def _numbers(value: object, name: str = "") -> Iterator[tuple[str, float]]:
+    """Yield each number in a JSON value with the name of its field."""
+    if isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from _numbers(each, str(key))
+    elif isinstance(value, list):
+        for each in value:
+            yield from _numbers(each, name)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield name, value

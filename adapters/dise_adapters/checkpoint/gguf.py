@@ -1,4 +1,6 @@
-"""What a GGUF file holds, by its header: read with bounds, before anything else reads it."""
+"""What a GGUF file says of its model, by its header: read with bounds, before anything else reads
+it.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,8 @@ from typing import BinaryIO
 
 from dise_adapters.checkpoint.config import MOST
 from dise_adapters.checkpoint.files import one_line
-from dise_adapters.checkpoint.weights import Weights
 from dise_core.errors import CheckpointError
+from dise_core.records import Record
 
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q",
            12: "d"}  # fmt: skip
@@ -29,15 +31,22 @@ SIZES = {
 }  # fmt: skip
 """The largest values of keys, by the last words of their names."""
 
+FIELDS = {"context_length": "max_position_embeddings", "eos_token_id": "eos_token_id"}
+"""What a config.json calls a key, by the last words of its name."""
 
-def weigh_gguf(path: Path) -> Weights:
-    """Return what a GGUF file holds. Raises CheckpointError for a header that the file cannot
-    have.
+EMBEDDING = "token_embd.weight"
+"""The tensor whose last dimension is the vocabulary's."""
+
+
+def gguf_fields(path: Path) -> Record:
+    """Return what a config.json would say of the model in a GGUF file: vocab_size,
+    max_position_embeddings and eos_token_id, as far as it tells. Raises CheckpointError for a
+    header that the file cannot have.
     """
     try:
         with path.open("rb") as file:
             header = _Header(file, path.stat().st_size)
-            return header.weights()
+            return header.fields()
     except (OSError, ValueError, struct.error) as error:
         raise CheckpointError(f"cannot load {path}: {one_line(error)}") from error
 
@@ -49,7 +58,7 @@ class _Header:
     file: BinaryIO
     size: int
 
-    def weights(self) -> Weights:
+    def fields(self) -> Record:
         magic, version, num_tensors, num_keys = struct.unpack("<4sIQQ", self._bytes(24))
         if magic != b"GGUF" or version not in (2, 3):
             raise ValueError(f"it begins with {magic!r} and version {version}, not GGUF and 2 or 3")
@@ -66,9 +75,17 @@ class _Header:
                 sizes[name] = value
         if alignment < 1:
             raise ValueError("general.alignment is 0")
-        return self._tensors(num_tensors, alignment, sizes)
+        shapes = self._shapes(num_tensors, alignment, sizes)
+        keys = {name.rpartition(".")[2]: value for name, value in sizes.items()}
+        found = {field: keys[key] for key, field in FIELDS.items() if key in keys}
+        return found | ({"vocab_size": shapes[EMBEDDING][-1]} if shapes.get(EMBEDDING) else {})
 
-    def _tensors(self, num_tensors: int, alignment: int, given: Mapping[str, int]) -> Weights:
+    def _shapes(
+        self, num_tensors: int, alignment: int, given: Mapping[str, int]
+    ) -> Mapping[str, tuple[int, ...]]:
+        """Return the tensors' shapes. Raises ValueError for one that ends beyond the file, and for
+        sizes that the tensors do not have.
+        """
         shapes = [self._tensor() for _ in range(num_tensors)]
         largest = max((max(shape, default=1) for _, _, shape, _ in shapes), default=0)
         for key, most in ((".block_count", num_tensors), (".embedding_length", largest)):
@@ -76,15 +93,13 @@ class _Header:
                 raise ValueError(f"{name:.80}={given[name]}, and its tensors allow {most}")
         start = -(-self.file.tell() // alignment) * alignment
         sizes = _sizes()
-        num_elements = 0
         for name, kind, shape, offset in shapes:
             if sizes and kind not in sizes:
                 raise ValueError(f"tensor {name!r:.80} has the unknown type {kind}")
             block, num_bytes = sizes.get(kind, (1, 0))
             if start + offset + math.prod(shape) // block * num_bytes > self.size:
                 raise ValueError(f"tensor {name!r:.80} of shape {shape} ends beyond the file")
-            num_elements += math.prod(shape)
-        return Weights(num_elements, self.size)
+        return {name: shape for name, _, shape, _ in shapes}
 
     def _tensor(self) -> tuple[str, int, tuple[int, ...], int]:
         name, num_dims = self._string(), self._number("I")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from dise_adapters.checkpoint.config import token_ids
+from dise_adapters.checkpoint.config import ConfigJson
 from dise_adapters.checkpoint.tokenizer import FastTokenizer
 from dise_core.errors import CheckpointError, InputError
 from dise_core.records import Fields
@@ -51,7 +51,7 @@ def special_tokens(
     mask_id = next(iter(found.values()), mask_token_id)
     if mask_token_id not in (None, mask_id):
         raise InputError(f"mask_token_id={mask_token_id} is not the mask: {named}", "mask_token_id")
-    ends = token_ids(fields, "eos_token_id", where)
+    ends = ConfigJson(fields, where).token_ids("eos_token_id")
     others = [tokenizer.id_of(name) for name in end_tokens]
     eos_ids = frozenset(token_id for token_id in (*ends, *others) if token_id is not None)
     return SpecialTokens(mask_id, eos_ids, ends[0] if ends else None)
@@ -61,7 +61,7 @@ def _masks(
     fields: Fields, tokenizer: FastTokenizer, names: Sequence[str], where: str
 ) -> Iterator[tuple[str, int]]:
     """Yield each source that names a mask token, with the id that it gives."""
-    for token_id in token_ids(fields, "mask_token_id", where):
+    for token_id in ConfigJson(fields, where).token_ids("mask_token_id"):
         yield "config.json's mask_token_id", token_id
     if tokenizer.mask_id is not None:
         yield "the tokenizer's mask_token", tokenizer.mask_id

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from pathlib import PurePath
 
-from dise_adapters.checkpoint.config import refuse_variants, whole
+from dise_adapters.checkpoint.config import ConfigJson
 from dise_adapters.families.dream import qwen_settings
 from dise_adapters.families.family import Family, Settings
 from dise_core.records import Fields
 
 
-def qwen3_settings(fields: Fields, where: str) -> Settings:
+def qwen3_settings(config: ConfigJson) -> Settings:
     """Return the configuration as a Qwen3's. Raises CheckpointError, see Family.translate."""
-    refuse_variants(fields, {"attention_bias": (False,)}, where)
-    head_dim = whole(fields, "head_dim", where)
-    return qwen_settings(fields, where, head_dim) | {"head_dim": head_dim}
+    config.refuse_variants({"attention_bias": (False,)})
+    head_dim = config.whole("head_dim")
+    return qwen_settings(config, head_dim) | {"head_dim": head_dim}
 
 
 def block_diffusion(fields: Fields, model: str) -> str | None:

@@ -5,17 +5,8 @@ Row i - 1 of the logits predicts token i; the engines hide that shift.
 
 from __future__ import annotations
 
-from dise_adapters.checkpoint.config import (
-    check_heads,
-    flag,
-    number,
-    refuse_variants,
-    rope,
-    whole,
-    whole_or,
-)
+from dise_adapters.checkpoint.config import ConfigJson
 from dise_adapters.families.family import Family, Settings
-from dise_core.records import Fields
 
 COVERED = {"hidden_act": ("silu",), "use_sliding_window": (False, None), "rope_scaling": (None,)}
 """The configuration fields that change the computation, with the values that Qwen's class covers.
@@ -32,21 +23,21 @@ SHARED = (
 """The whole-number fields that the configurations of Dream, Qwen2 and Qwen3 share."""
 
 
-def qwen_settings(fields: Fields, where: str, head_dim: int | None = None) -> Settings:
+def qwen_settings(config: ConfigJson, head_dim: int | None = None) -> Settings:
     """Return a configuration with Qwen's field names as a Qwen's; head_dim: where it is its own.
     Raises CheckpointError, see Family.translate.
     """
-    refuse_variants(fields, COVERED, where)
-    shared = {field: whole(fields, field, where) for field in SHARED}
+    config.refuse_variants(COVERED)
+    shared = {field: config.whole(field) for field in SHARED}
     num_heads = shared["num_attention_heads"]
-    kv_heads = whole_or(num_heads, fields, "num_key_value_heads", where)
-    check_heads(shared["hidden_size"], num_heads, kv_heads, head_dim, where)
+    kv_heads = config.whole("num_key_value_heads", num_heads)
+    config.check_heads(shared["hidden_size"], num_heads, kv_heads, head_dim)
     return {
         **shared,
         "num_key_value_heads": kv_heads,
-        "rms_norm_eps": number(fields, "rms_norm_eps", where),
-        "rope_parameters": rope(fields, where),
-        "tie_word_embeddings": flag(fields, "tie_word_embeddings", where),
+        "rms_norm_eps": config.number("rms_norm_eps"),
+        "rope_parameters": config.rope(),
+        "tie_word_embeddings": config.flag("tie_word_embeddings"),
         "use_sliding_window": False,
     }
 

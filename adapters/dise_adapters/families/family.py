@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from dise_adapters.checkpoint.config import ConfigJson
 from dise_core.model import BIDIRECTIONAL, Attention, Causal
 from dise_core.records import Fields, Record
 
@@ -24,21 +25,21 @@ class Family:
 
     about: a one-sentence description. architectures, model_types: the names that config.json gives
     it; model_types count only if config.json names no architecture. model_class: the transformers
-    class that computes it. translate: maps (config.json's fields, the checkpoint for errors) to
-    that class's configuration, with "vocab_size" and "max_position_embeddings"; raises
-    CheckpointError, naming field and value, for what the class does not cover. None: transformers
-    reads config.json itself. key_mapping: regular expressions for the checkpoint's weight names,
-    with their replacements. mask_tokens, end_tokens: their possible names in the vocabulary.
-    tempered_confidence: see ModelInfo. tokenizer_class: transformers' class. takes_gguf: whether
-    GGUF files load too. recognizes: replaces the check of the names. obstacle: returns the reason
-    for refusing a checkpoint, from its config.json and its name.
+    class that computes it. translate: maps config.json to that class's configuration, with
+    "vocab_size" and "max_position_embeddings"; raises CheckpointError, naming field and value, for
+    what the class does not cover. None: transformers reads config.json itself. key_mapping: regular
+    expressions for the checkpoint's weight names, with their replacements. mask_tokens, end_tokens:
+    their possible names in the vocabulary. tempered_confidence: see ModelInfo. tokenizer_class:
+    transformers' class. takes_gguf: whether GGUF files load too. recognizes: replaces the check of
+    the names. obstacle: returns the reason for refusing a checkpoint, from its config.json and its
+    name.
     """
 
     about: str
     architectures: tuple[str, ...] = ()
     model_types: tuple[str, ...] = ()
     model_class: str
-    translate: Callable[[Fields, str], Settings] | None = None
+    translate: Callable[[ConfigJson], Settings] | None = None
     key_mapping: Mapping[str, str] = field(default_factory=dict)
     mask_tokens: tuple[str, ...] = ()
     end_tokens: tuple[str, ...] = ()
@@ -67,7 +68,8 @@ class Family:
         """
         if self.translate is None:
             return None
-        return self.translate(fields, where) | {"is_causal": isinstance(self.attention, Causal)}
+        config = ConfigJson(fields, where)
+        return self.translate(config) | {"is_causal": isinstance(self.attention, Causal)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,17 +2,8 @@
 
 from __future__ import annotations
 
-from dise_adapters.checkpoint.config import (
-    check_heads,
-    flag,
-    number,
-    refuse_variants,
-    rope,
-    whole,
-    whole_or,
-)
+from dise_adapters.checkpoint.config import ConfigJson
 from dise_adapters.families.family import Family, Settings
-from dise_core.records import Fields
 
 BLOCK = r"^model\.transformer\.blocks\.(\d+)\."
 LAYER = r"model.layers.\1."
@@ -40,40 +31,38 @@ COVERED = {
 """
 
 
-def llama_settings(fields: Fields, where: str) -> Settings:
+def llama_settings(config: ConfigJson) -> Settings:
     """Return LLaDA's configuration as a Llama's. Raises CheckpointError, see Family.translate."""
-    refuse_variants(fields, COVERED, where)
-    num_heads = whole(fields, "n_heads", where)
+    config.refuse_variants(COVERED)
+    hidden, num_heads = config.whole("d_model"), config.whole("n_heads")
+    kv_heads = config.whole("n_kv_heads", num_heads)
+    config.check_heads(hidden, num_heads, kv_heads, None)
     # The embedding may have more rows than the vocabulary has tokens.
-    rows = "embedding_size" if fields.get("embedding_size") else "vocab_size"
-    hidden, kv_heads = (
-        whole(fields, "d_model", where),
-        whole_or(num_heads, fields, "n_kv_heads", where),
-    )
-    check_heads(hidden, num_heads, kv_heads, None, where)
+    rows = "embedding_size" if config.fields.get("embedding_size") else "vocab_size"
     return {
         "hidden_size": hidden,
-        "num_hidden_layers": whole(fields, "n_layers", where),
+        "num_hidden_layers": config.whole("n_layers"),
         "num_attention_heads": num_heads,
         "num_key_value_heads": kv_heads,
-        "intermediate_size": _mlp_size(fields, where),
-        "vocab_size": whole(fields, rows, where),
-        "max_position_embeddings": whole(fields, "max_sequence_length", where),
-        "rope_parameters": rope(fields, where),
-        "rms_norm_eps": number(fields, "rms_norm_eps", where),
-        "tie_word_embeddings": flag(fields, "weight_tying", where),
+        "intermediate_size": _mlp_size(config),
+        "vocab_size": config.whole(rows),
+        "max_position_embeddings": config.whole("max_sequence_length"),
+        "rope_parameters": config.rope(),
+        "rms_norm_eps": config.number("rms_norm_eps"),
+        "tie_word_embeddings": config.flag("weight_tying"),
     }
 
 
-def _mlp_size(fields: Fields, where: str) -> int:
+def _mlp_size(config: ConfigJson) -> int:
     """Return mlp_hidden_size; if null, mlp_ratio (4 if not given) times d_model, as LLaDA's code
     does.
     """
-    given = fields.get("mlp_hidden_size")
-    if given is not None or not {"mlp_hidden_size", "mlp_ratio"} & set(fields):
-        return whole(fields, "mlp_hidden_size", where)
-    ratio = whole({"mlp_ratio": MLP_RATIO, **fields}, "mlp_ratio", where)
-    return ratio * whole(fields, "d_model", where)
+    is_told = config.fields.get("mlp_hidden_size") is not None
+    if is_told or not {"mlp_hidden_size", "mlp_ratio"} & set(config.fields):
+        return config.whole("mlp_hidden_size")
+    # A ratio that is there and null is an error, as in LLaDA's code.
+    ratio = config.whole("mlp_ratio") if "mlp_ratio" in config.fields else MLP_RATIO
+    return ratio * config.whole("d_model")
 
 
 LLADA = Family(

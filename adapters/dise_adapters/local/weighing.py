@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 import transformers
 
-from dise_adapters.checkpoint.gguf import weigh_gguf
 from dise_adapters.checkpoint.weights import refuse_larger, weigh_files
 from dise_core.errors import CheckpointError
 
@@ -17,11 +16,9 @@ if TYPE_CHECKING:
 
 def weigh(checkpoint: Checkpoint) -> None:
     """Raise CheckpointError for weights that cannot be read, or cannot fill the model that the
-    configuration makes.
+    configuration makes. A GGUF file is both, and has been compared with itself.
     """
-    if checkpoint.gguf_file is not None:  # its sizes are compared with its tensors there
-        weigh_gguf(checkpoint.folder / checkpoint.gguf_file)
-    else:
+    if checkpoint.gguf_file is None:
         weights = weigh_files(checkpoint.folder)
         refuse_larger(checkpoint.folder, weights, _num_elements(checkpoint))
 
