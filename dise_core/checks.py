@@ -40,12 +40,8 @@ def checked_choice(policy: UnmaskingPolicy, chosen: object, num_masked: int) -> 
     indices = np.asarray(chosen)
     if indices.size == 0:
         return np.zeros(0, np.int64)
-    if (
-        indices.ndim != 1
-        or indices.dtype.kind not in "iu"
-        or not 0 <= indices.min() <= indices.max() < num_masked
-        or len(set(indices.tolist())) != len(indices)
-    ):
+    listed = indices.tolist() if indices.ndim == 1 and indices.dtype.kind in "iu" else [-1]
+    if not 0 <= min(listed) <= max(listed) < num_masked or len(set(listed)) < len(listed):
         promise = f"distinct indices in 0..{num_masked - 1}, int64"
         raise _broken("unmasking policy", policy, promise, _described(chosen))
     return indices

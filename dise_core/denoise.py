@@ -202,14 +202,13 @@ class Denoiser:
     ) -> Plan[int]:
         """Fill the block's masks in place and return the number of the next step."""
         num_idle, is_first, mask_id = 0, True, self.mask_id
-        readout = self.candidates(self.noise, self.policy.confidence)
         while len(masked := block[canvas[block] == mask_id]):
             commit = schedule.next(len(masked))
             # A step of Dream's schedule that would commit nothing needs no forward pass.
             if commit.quota == 0 and self.policy.uses_quota:
                 continue
             noise = self.noise.at_step(step)
-            drawn = replace(readout, noise=noise)
+            drawn = self.candidates(noise, self.policy.confidence)
             # Early exit judges all that is still masked, so a block's first step reads past it.
             looks_ahead = is_first and self.params.early_exit is not None
             asked = self._rest(canvas, block) if looks_ahead else masked

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -33,7 +33,7 @@ class Noise:
 
     def at_step(self, step: int) -> Noise:
         """Return the noise of another step of the same request."""
-        return replace(self, step=step)
+        return Noise(self.seed, self.stream, step)
 
     def uniforms(self, positions: Ids, purpose: int = 0) -> Floats:
         """Return float64 [M] in [0, 1) for positions int64 [M]; purposes draw independently."""

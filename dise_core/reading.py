@@ -20,9 +20,9 @@ from typing import Literal, TypeVar
 import numpy as np
 
 from dise_core.arrays import Floats, Ids, LogProbs, Mask
-from dise_core.errors import PlanError
+from dise_core.errors import PlanError, shown
 from dise_core.noise import Noise
-from dise_core.sequence import TokenSequence
+from dise_core.sequence import TokenSequence, are_within
 
 T = TypeVar("T")
 
@@ -178,24 +178,25 @@ class Read:
     cache: CacheHint | None = None
 
     def __post_init__(self) -> None:
-        if len(self.positions) and not 0 <= self.positions.min() <= self.positions.max() < len(
-            self.token_ids
-        ):
-            raise PlanError(
-                f"a Read asks for positions outside 0..{len(self.token_ids) - 1}: {self.positions}"
-            )
-        if self.guidance is not None and len(self.guidance.token_ids) != len(self.token_ids):
-            raise PlanError(
-                f"a Read of {len(self.token_ids)} tokens is guided by one of "
-                f"{len(self.guidance.token_ids)}"
-            )
-        if isinstance(self.readout, TokenLogProbs) and len(self.readout.targets) != len(
-            self.positions
-        ):
-            raise PlanError(
-                f"a Read has {len(self.positions)} positions but {len(self.readout.targets)} "
-                "targets"
-            )
+        length = _length("token_ids", self.token_ids)
+        num_positions = _length("positions", self.positions)
+        if not are_within(self.positions, length):
+            raise PlanError(f"a Read asks for positions outside 0..{length - 1}: {self.positions}")
+        if self.guidance is not None:
+            guiding = _length("token_ids of guidance", self.guidance.token_ids)
+            if guiding != length:
+                raise PlanError(f"a Read of {length} tokens is guided by one of {guiding}")
+        if isinstance(self.readout, TokenLogProbs):
+            num_targets = _length("targets", self.readout.targets)
+            if num_targets != num_positions:
+                raise PlanError(f"a Read has {num_positions} positions but {num_targets} targets")
+
+
+def _length(what: str, ids: object) -> int:
+    """Return the number of ids. Raises PlanError for anything but int64 [N]."""
+    if not isinstance(ids, np.ndarray) or ids.dtype != np.int64 or ids.ndim != 1:
+        raise PlanError(f"the {what} of a Read must be int64 [N], not {shown(ids)}")
+    return len(ids)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -140,13 +140,18 @@ def _not_ids(ids: object) -> InputError:
     return InputError(f"token ids must be a flat list of integers, not {shown(ids)}", "token_ids")
 
 
+def are_within(ids: Ids, count: int) -> bool:
+    """Return whether all ids, integers of any shape, are in [0, count)."""
+    # A negative number, taken as unsigned, is larger than any id.
+    return ids.size == 0 or bool(ids.astype(np.uint64).max() < count)
+
+
 def check_token_ids(ids: Ids, vocab_size: int, parameter: str = "token_ids") -> None:
     """Raise InputError, naming the first bad id and its position, unless all ids [N] are in
     [0, vocab_size).
     """
-    outside = (ids < 0) | (ids >= vocab_size)
-    if outside.any():
-        position = int(np.argmax(outside))
+    if not are_within(ids, vocab_size):
+        position = int(np.argmax((ids < 0) | (ids >= vocab_size)))
         raise InputError(
             f"token id {int(ids[position])} at position {position} is outside the vocabulary: ids "
             f"are 0 to {vocab_size - 1}",

@@ -32,6 +32,8 @@ class Caller:
 
     def spend(self, rows: Iterable[Row]) -> None:
         """Count rows that a plan asks for. Raises InputError where they go beyond the budget."""
+        if self._budget == Budget():
+            return
         with self._counting:
             for row in rows:
                 self._num_passes += row.num_sequences

@@ -107,8 +107,8 @@ class Engine:
         for request, row in batch:
             try:
                 self._check(row)
-            except DiseError as error:
-                request.settle(row, error)
+            except Exception as error:  # a plan may yield Reads of anything
+                request.settle(row, failure(error))
         return [(request, row) for request, row in batch if row in request.rows]
 
     def _check(self, row: Row) -> None:
@@ -135,21 +135,25 @@ class Engine:
         """
         if not batch:
             return []
+        name = batch[0][1].predictor
         questions = [request.reads_of(row) for request, row in batch]
+        reads = [read for of_row in questions for read in of_row]
         try:
-            readings = iter(
-                self._read(batch[0][1].predictor, [read for reads in questions for read in reads])
-            )
+            readings = self._read(name, reads)
         except BaseException as error:
             if len(batch) == 1:
                 return [error if isinstance(error, Exception) else failure(error)]
             return [answer for single in batch for answer in self._answers([single])]
-        return [
-            self._checked(row, reads, list(islice(readings, len(reads))))
-            for (_, row), reads in zip(batch, questions, strict=True)
-        ]
+        found = iter(readings)
+        parts = [list(islice(found, len(of_row))) for of_row in questions]
+        try:
+            checked(self._predictors[name], name, reads, readings)
+        except DiseError:
+            pairs = zip(questions, parts, strict=True)
+            return [self._checked(name, of_row, part) for of_row, part in pairs]
+        return list(parts)
 
-    def _read(self, predictor: str, reads: Sequence[Read]) -> Sequence[object]:
+    def _read(self, predictor: str, reads: Sequence[Read]) -> Sequence[Reading]:
         readings: object = self._predictors[predictor].read(reads)
         if not isinstance(readings, Sequence):
             found = shown(readings)
@@ -160,10 +164,10 @@ class Engine:
             )
         return readings
 
-    def _checked(self, row: Row, reads: Sequence[Read], readings: Sequence[object]) -> Answer:
+    def _checked(self, name: str, reads: Sequence[Read], readings: Sequence[Reading]) -> Answer:
         """Return the readings of one row, or the error that they are."""
         try:
-            return checked(self._predictors[row.predictor], row.predictor, reads, readings)
+            return checked(self._predictors[name], name, reads, readings)
         except DiseError as error:
             return error
 

@@ -26,6 +26,7 @@ from dise_core import (
     LengthController,
     ModelError,
     Plan,
+    PlanError,
     PluginError,
     Read,
     Reading,
@@ -34,6 +35,7 @@ from dise_core import (
     Scorer,
     ScoringParams,
     Selector,
+    TokenLogProbs,
     UnmaskingPolicy,
 )
 from dise_core.catalog import Entry
@@ -41,6 +43,7 @@ from dise_core.engine import AsyncEngine, Engine
 from dise_core.engine.request import Request
 from dise_core.params import EngineConfig
 from dise_core.plugins import installed_catalog
+from dise_core.reading import Guidance
 from dise_core.testing import ToyPredictor
 from tests.hostile.bounds import bounded, cases
 
@@ -67,8 +70,6 @@ def asks() -> list[Read]:
 
 
 def _targets(ids: list[int]) -> Any:
-    from dise_core import TokenLogProbs
-
     return TokenLogProbs(np.array(ids))
 
 
@@ -276,6 +277,38 @@ def test_a_bad_answer_names_its_predictor_and_the_rule(spoil: Spoil, rule: str) 
     assert [outcome.error is None for outcome in outcomes] == [True, False, True]
     with pytest.raises(ModelError, match=f"predictor 'target' .*Spoiling.*{rule}"):
         outcomes[1].unwrap()
+
+
+IDS = np.array([1, 2, 3])
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"token_ids": [1, 2, 3]},
+        {"token_ids": IDS[None]},
+        {"token_ids": IDS.astype(np.int32)},
+        {"positions": IDS / 2},
+        {"positions": None},
+        {"positions": IDS},
+        {"positions": -IDS},
+        {"readout": TokenLogProbs(np.array([1.0]))},
+        {"readout": _targets([1, 2])},
+        {"guidance": Guidance([1, 2, 3], 1.0)},  # type: ignore[arg-type]
+        {"guidance": Guidance(IDS[:2], 1.0)},
+    ],
+)
+def test_a_bad_question_ends_its_own_plan(fields: dict[str, Any]) -> None:
+    asked = {"token_ids": IDS, "positions": IDS[:1], "readout": _targets([2])}
+
+    def asking() -> Plan[str]:
+        yield [Read(**asked)]  # type: ignore[arg-type]
+        yield [Read(**asked | fields)]  # type: ignore[arg-type]
+        return "answered"
+
+    outcomes = sorted(LLM(ToyPredictor()).run([asking(), good()]), key=lambda found: found.index)
+    assert isinstance(outcomes[0].error, PlanError)
+    assert outcomes[1].error is None
 
 
 @pytest.mark.parametrize("error", LEAVING)
