@@ -37,12 +37,14 @@ def main() -> None:
     from pydantic import ValidationError
 
     from dise_app.cli.memory import keep_freed_memory
+    from dise_app.cli.startup import WithoutScikitLearn
     from dise_core.errors import DiseError, InputError
     from dise_core.params import input_error
     from dise_core.threads import choose_threads
 
     choose_threads()
     keep_freed_memory()
+    WithoutScikitLearn.install()
     try:
         _run()
     except (DiseError, ValidationError) as error:

@@ -1,5 +1,5 @@
 """A real vLLM server with our plugin: the same answers over HTTP, refusals that harm nobody, and a
-server that dies.
+server that dies. The families are compared in process; what a server adds knows none of them.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ pytest.importorskip("vllm")
 from dise_adapters.vllm import http
 from dise_core import LLM, SamplingParams, ScoringParams
 from dise_core.errors import ModelError
-from tests.vllm.conftest import FOLDERS
+from tests.vllm.conftest import dream_folder
 from tests.vllm.serving import READING, Server, server
 
 TOLERANCE = 1e-4
@@ -22,12 +22,10 @@ PROMPTS = [np.random.default_rng(n).integers(0, 45, n).tolist() for n in (1, 5, 
 pytestmark = pytest.mark.timeout(600)
 
 
-@pytest.fixture(scope="module", params=list(FOLDERS))
-def running(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Server]:
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("served")
-    with server(FOLDERS[request.param](folder / "model"), folder / "log", *READING) as started:
+    with server(dream_folder(folder / "model"), folder / "log", *READING) as started:
         yield started
 
 
