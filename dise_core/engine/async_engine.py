@@ -9,13 +9,14 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from queue import SimpleQueue
 from typing import Any, TypeVar
 
+from dise_core.engine import starters
 from dise_core.engine.caller import Caller
 from dise_core.engine.engine import Engine
 from dise_core.engine.request import Request, failure
-from dise_core.errors import ClosedError, DiseError, OverloadedError, PlanError
+from dise_core.engine.starters import Starters
+from dise_core.errors import ClosedError, DiseError, InputError, OverloadedError, PlanError
 from dise_core.reading import Plan, Read
 
 T = TypeVar("T")
@@ -60,8 +61,8 @@ class _Ticket:
             self.future.set_exception(error)
 
 
-NUM_STARTERS = 2
-"""Threads in which plans start."""
+LOOK_SECONDS = 1.0
+"""How often to look for starts that take too long, while nothing runs."""
 
 
 class AsyncEngine:
@@ -87,9 +88,7 @@ class AsyncEngine:
         self._is_aborting = False
         self._num_cut_off = 0
         self._death: DiseError | None = None
-        self._starting: SimpleQueue[_Ticket | None] = SimpleQueue()
-        for _ in range(NUM_STARTERS):
-            threading.Thread(target=self._start_all, name="dise-start", daemon=True).start()
+        self._starters = Starters(self._start)
         loaded: Future[Engine] = Future()
         self._thread = threading.Thread(
             target=self._run, args=(load, loaded), name="dise-engine", daemon=True
@@ -135,7 +134,8 @@ class AsyncEngine:
                     f"{self._max_waiting} requests are waiting already; try again later"
                 )
             self._waiting.append(ticket)
-        self._starting.put(ticket)
+            self._changed.notify()
+        self._starters.put(ticket)
         return future
 
     def close(self, grace: float = 30.0) -> int:
@@ -151,8 +151,7 @@ class AsyncEngine:
             self._is_aborting = True
             self._changed.notify()
         self._thread.join()
-        for _ in range(NUM_STARTERS):
-            self._starting.put(None)
+        self._starters.close()
         return self._num_cut_off
 
     def _run(self, load: Callable[[], Engine], loaded: Future[Engine]) -> None:
@@ -177,20 +176,32 @@ class AsyncEngine:
             except BaseException as error:
                 self._fail_all(PlanError(f"the engine failed: {failure(error)}"))
             self._leave()
+            self._give_up_late_starts()
 
-    def _start_all(self) -> None:
-        """Start plans until the engine is closed. One that ends as it starts needs no turn."""
-        while (ticket := self._starting.get()) is not None:
-            if not ticket.future.cancelled():
-                ticket.request.start()
-            with self._changed:
-                ticket.is_started = True
-                is_over = ticket.request.is_finished and ticket in self._waiting
-                if is_over:
-                    self._waiting.remove(ticket)
-                self._changed.notify()
+    def _start(self, ticket: _Ticket) -> None:
+        """Start a plan. One that ends as it starts needs no turn."""
+        if not ticket.future.cancelled():
+            ticket.request.start()
+        with self._changed:
+            ticket.is_started = True
+            is_over = ticket.request.is_finished and ticket in self._waiting
             if is_over:
-                ticket.settle()
+                self._waiting.remove(ticket)
+            self._changed.notify()
+        if is_over:
+            ticket.settle()
+
+    def _give_up_late_starts(self) -> None:
+        for ticket in self._starters.given_up():
+            with self._changed:
+                if ticket not in self._waiting:
+                    continue
+                self._waiting.remove(ticket)
+            ticket.fail(
+                InputError(
+                    f"reading the prompt took longer than {starters.SECONDS:g} s; shorten it"
+                )
+            )
 
     def _admit(self, max_running: int) -> bool:
         """Wait for work and admit as much as there is room for. Return False once the engine is
@@ -200,7 +211,8 @@ class AsyncEngine:
             while not (self._running or self._is_aborting or self._started()):
                 if self._is_closing and not self._waiting:
                     return False
-                self._changed.wait()
+                self._changed.wait(LOOK_SECONDS if self._waiting else None)
+                self._give_up_late_starts()
             while (ticket := self._next(max_running)) is not None:
                 ticket.request.admit()
                 self._running.append(ticket)

@@ -23,6 +23,7 @@ from dise_core import (
     ClosedError,
     DiseError,
     Generation,
+    InputError,
     LengthController,
     ModelError,
     Plan,
@@ -39,7 +40,7 @@ from dise_core import (
     UnmaskingPolicy,
 )
 from dise_core.catalog import Entry
-from dise_core.engine import AsyncEngine, Engine
+from dise_core.engine import AsyncEngine, Engine, async_engine, starters
 from dise_core.engine.request import Request
 from dise_core.params import EngineConfig
 from dise_core.plugins import installed_catalog
@@ -327,6 +328,30 @@ def test_a_predictor_that_leaves_fails_the_request_that_asked(error: type[BaseEx
 
     errors = asyncio.run(asyncio.wait_for(ask(), 10))
     assert [each is None for each in errors] == [True, False, True]
+
+
+def test_a_start_that_takes_too_long_is_given_up_and_holds_up_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(starters, "SECONDS", 0.2)
+    monkeypatch.setattr(async_engine, "LOOK_SECONDS", 0.05)
+    ended = threading.Event()
+
+    def stuck() -> Plan[str]:
+        ended.wait(20)
+        yield asks()
+        return "late"
+
+    engine = AsyncEngine(lambda: Engine({"target": ToyPredictor()}, EngineConfig()))
+    late = [engine.submit(stuck()) for _ in range(5)]
+    prompt = engine.submit(good())
+    for future in late:
+        with pytest.raises(InputError, match=r"longer than 0\.2 s"):
+            future.result(5)
+    assert prompt.result(5)[0] == "done"
+    ended.set()
+    assert engine.submit(good()).result(5)[0] == "done"
+    assert engine.close() == 0
 
 
 def test_a_dead_engine_fails_those_who_wait_and_those_who_come(
