@@ -47,4 +47,4 @@ def _hiding(run: Any, module: ModuleType) -> None:
     try:
         run(module)
     finally:
-        del sys.modules["sklearn"]
+        sys.modules.pop("sklearn", None)

@@ -34,7 +34,7 @@ COVERED = {
 def llama_settings(config: ConfigJson) -> Settings:
     """Return LLaDA's configuration as a Llama's. Raises CheckpointError, see Family.translate."""
     config.refuse_variants(COVERED)
-    hidden, num_heads = config.whole("d_model"), config.whole("n_heads")
+    num_heads, hidden = config.whole("n_heads"), config.whole("d_model")
     kv_heads = config.whole("n_kv_heads", num_heads)
     config.check_heads(hidden, num_heads, kv_heads, None)
     # The embedding may have more rows than the vocabulary has tokens.
