@@ -20,7 +20,7 @@ demo: $(VENV)/.installed
 	$(BIN)/python examples/demo.py
 
 # The tests of the core and the strategies, which measure how much of them they run.
-OF_IDEAS := tests/core tests/laws tests/strategies
+OF_IDEAS := tests/core tests/strategies
 
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest $(PARALLEL) $(OF_IDEAS) --cov --cov-report=term --cov-fail-under=95
@@ -50,10 +50,11 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
 	touch $@
 
-$(VENV)/.installed-dev: $(VENV)/.installed
+$(VENV)/.installed-dev: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	$(BIN)/pip install --quiet --no-deps $(JUDGE)
-	touch $@
+	touch $(VENV)/.installed $@
 
 vllm: $(VLLM_VENV)/.installed
 	OMP_NUM_THREADS=1 $(VLLM_VENV)/bin/python -m pytest tests/vllm tests/app/test_process.py -W default --show-capture=no

@@ -51,7 +51,7 @@ class Poisoned(ToyPredictor):
 
 def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
     async def bounded() -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             await test()
 
     asyncio.run(bounded())

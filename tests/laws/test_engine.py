@@ -106,7 +106,7 @@ def test_no_request_waits_for_those_that_came_later(
             assert len(predictor.batches) <= 2 * num_before + 1
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.lists(st.tuples(prompts, sampling_params), min_size=1, max_size=6), st.integers(1, 5))
 def test_a_generation_does_not_depend_on_its_company(
     requests: list[tuple[list[int], SamplingParams]], limit: int
