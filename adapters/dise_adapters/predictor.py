@@ -15,6 +15,7 @@ from dise_adapters.checkpoint.tokenizer import FastTokenizer
 from dise_adapters.families.family import Checkpoint, Family, architectures
 from dise_adapters.families.not_covered import not_covered
 from dise_core.backend import Reader
+from dise_core.completion import completed
 from dise_core.errors import CheckpointError, InputError
 from dise_core.model import Causal, MaskPredictor, ModelInfo
 from dise_core.params import EngineConfig
@@ -101,7 +102,7 @@ class CheckpointPredictor(MaskPredictor):
         """Return the answers in the order of the reads. Raises InputError for position 0 of an
         auto-regressive model.
         """
-        return self._reader.read(reads)
+        return self._reader.read([completed(read, self.info) for read in reads])
 
 
 def predictor_of(family: Family) -> type[CheckpointPredictor]:

@@ -19,6 +19,7 @@ from dise_core import (
     TopLogProbs,
 )
 from dise_core.arrays import Ids
+from dise_core.completion import completed
 from dise_core.errors import InputError
 from dise_core.model import BIDIRECTIONAL, Attention, ModelInfo, Tokenizer
 from dise_core.params import EngineConfig
@@ -99,7 +100,7 @@ class ToyPredictor(MaskPredictor):
 
     def read(self, reads: Sequence[Read]) -> list[Reading]:
         self.batches.append([read.token_ids for read in reads])
-        return [self._answer(read) for read in reads]
+        return [self._answer(completed(read, self.info)) for read in reads]
 
     def _answer(self, read: Read) -> Reading:
         logits = self.logits(read.token_ids)
