@@ -93,7 +93,8 @@ class CheckpointPredictor(MaskPredictor):
             fields = fields | _transformers_fields(folder, name)
         self.tokenizer = FastTokenizer.from_folder(folder, family.tokenizer_class, gguf_file)
         self.info = _info(family, fields | (settings or {}), self.tokenizer, name, config)
-        checkpoint = Checkpoint(family, folder, settings, gguf_file)
+        kind = (family.attention, self.info.special.mask_id)
+        checkpoint = Checkpoint(family, folder, settings, gguf_file, *kind)
         backend = installed_catalog().backend(config.engine)
         self._reader = reader or backend.open(checkpoint, config)
         self.room = self._reader.room

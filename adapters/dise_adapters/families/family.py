@@ -77,13 +77,16 @@ class Checkpoint:
     """A checkpoint for an engine to open.
 
     folder: holds config.json and safetensors weights, or the file gguf_file. settings: the fields
-    of the model class's configuration; None if transformers reads config.json.
+    of the model class's configuration; None if transformers reads config.json. attention: this
+    checkpoint's. mask_id: its mask token, if it has one.
     """
 
     family: Family
     folder: Path
     settings: Settings | None = None
     gguf_file: str | None = None
+    attention: Attention = BIDIRECTIONAL
+    mask_id: int | None = None
 
 
 def architectures(fields: Fields) -> list[str]:

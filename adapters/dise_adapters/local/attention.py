@@ -73,7 +73,12 @@ class SelfAttention:
 
 
 class Masks:
-    """The attention masks of one batch, from the model's attention and the batch's padding."""
+    """The attention masks of one batch, from the model's attention and the batch's padding.
+
+    Texts whose tokens have the same positions share one mask, and a part of the mask that hides
+    nothing is left out: the padding's where no real token attends to padding, the attention's where
+    every token of a window attends to the whole text.
+    """
 
     def __init__(
         self, attention: Attention, is_key: Mask | None, positions: Ids, num_keys: int, device: Any
@@ -81,34 +86,61 @@ class Masks:
         """is_key: which keys are not padding, bool [B, N]; None if all. positions: each token's
         position in its text, int64 [B or 1, W]. num_keys: N.
         """
-        self._attention, self._positions, self._device = attention, positions, device
-        self._key_positions = np.arange(num_keys)
+        self._device, self._width = device, positions.shape[-1]
+        self._allowed: Tensor | None = None
+        if not isinstance(attention, Bidirectional):
+            # One row of the table for each distinct position, whatever the number of texts.
+            distinct, lines = np.unique(positions, return_inverse=True)
+            allowed = attention.allows(distinct, np.arange(num_keys))
+            self._lines = lines.reshape(positions.shape)
+            if not self._sees_all(allowed, is_key):
+                self._allowed = self._on_device(allowed)
+                is_whole = len(allowed) == num_keys and len(positions) == 1 and distinct[0] == 0
+                is_key = None if is_whole and _hides_padding(allowed, is_key) else is_key
         self._is_key = None if is_key is None else self._on_device(is_key[:, None, None, :])
 
     def all(self) -> Tensor | None:
         """Return the mask for all tokens as queries, bool [B or 1, 1, W or 1, N]; None if every key
         is visible.
         """
-        return self._of(self._positions)
+        return self._is_key if self._allowed is None else self._of(self._lines)
 
     def at(self, columns: Ids) -> Tensor | None:
         """Return the mask for M queries per text, bool [B or 1, 1, M or 1, N]. columns: their
         columns in the batch, int64 [B, M].
         """
-        num_texts, width = len(columns), self._positions.shape[1]
-        positions = np.broadcast_to(self._positions, (num_texts, width))
-        return self._of(np.take_along_axis(positions, columns, 1))
-
-    def _of(self, positions: Ids) -> Tensor | None:
-        # Bidirectional attention needs no mask beyond the padding's.
-        if isinstance(self._attention, Bidirectional):
+        if self._allowed is None:
             return self._is_key
-        rows = [self._attention.allows(row, self._key_positions) for row in positions]
-        allowed = self._on_device(np.stack(rows)[:, None])
+        every = np.broadcast_to(self._lines, (len(columns), self._width))
+        lines = np.take_along_axis(every, columns, 1)
+        return self._of(lines[:1] if (lines == lines[:1]).all() else lines)
+
+    def _of(self, lines: Ids) -> Tensor:
+        assert self._allowed is not None
+        allowed = self._allowed[self._on_device(lines)].unsqueeze(1)
         return allowed if self._is_key is None else allowed & self._is_key
 
-    def _on_device(self, mask: Mask) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(mask)).to(self._device)
+    def _sees_all(self, allowed: Mask, is_key: Mask | None) -> bool:
+        """Return whether every token attends to every key of its text."""
+        if is_key is None or allowed.all():
+            return bool(allowed.all())
+        if self._width == is_key.shape[-1]:  # whole texts: too large a test to pay
+            return False
+        is_padding = np.expand_dims(~is_key, 1)
+        return bool((allowed[self._lines] | is_padding).all())
+
+    def _on_device(self, array: Mask | Ids) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(array)).to(self._device)
+
+
+def _hides_padding(allowed: Mask, is_key: Mask | None) -> bool:
+    """Return whether no token of whole texts attends to the padding behind its text. allowed: bool
+    [N, N]. is_key: bool [B, N].
+    """
+    if is_key is None:
+        return True
+    lengths = np.unique(is_key.sum(axis=1))
+    return not any(allowed[:length, length:].any() for length in lengths)
 
 
 def norm_of(norm: Any) -> Callable[[Tensor], Tensor]:

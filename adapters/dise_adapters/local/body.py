@@ -25,7 +25,21 @@ from dise_adapters.local.layer import Layer
 from dise_adapters.local.padding import key_multiple, padded_rows
 from dise_adapters.local.unpadded import Unpadded
 from dise_core.arrays import Ids, Mask
-from dise_core.model import Attention, Causal
+from dise_core.errors import InputError
+from dise_core.model import Attention, BlockCausal, Causal
+
+MASKED = ("sdpa", "eager")
+"""The implementations of attention in transformers that take any mask."""
+
+
+def check_implementation(name: str, attention: Attention) -> None:
+    """Raise InputError for an implementation of attention that cannot attend in blocks."""
+    if isinstance(attention, BlockCausal) and name not in MASKED:
+        raise InputError(
+            f"attn_implementation={name!r:.80} cannot attend in blocks; take "
+            + " or ".join(map(repr, MASKED)),
+            "attn_implementation",
+        )
 
 
 class Body(Protocol):
@@ -57,9 +71,8 @@ class WholeBody:
     max_padding = 0.25
     multiple = 1
 
-    def __init__(self, model: Any, output: str = "last_hidden_state") -> None:
-        self._model = model
-        self._output = output
+    def __init__(self, model: Any, attention: Attention, output: str = "last_hidden_state") -> None:
+        self._model, self._attention, self._output = model, attention, output
 
     def __call__(
         self, input_ids: Ids, is_real: Mask | None, rows: Ids, cached: CachedPass | None = None
@@ -67,9 +80,21 @@ class WholeBody:
         """Return the states of the rows."""
         assert cached is None
         ids, where = _on(self._model.device, input_ids, rows)
-        mask = None if is_real is None else torch.from_numpy(is_real).to(ids.device, torch.int64)
+        mask = self._mask(is_real, input_ids.shape)
         states: Tensor = self._model(ids, attention_mask=mask, use_cache=False)[self._output]
         return states.flatten(0, 1)[where]
+
+    def _mask(self, is_real: Mask | None, shape: tuple[int, ...]) -> Tensor | None:
+        """Return the padding's mask [B, N], from which transformers makes its own; under
+        block-causal attention the whole mask, [B, 1, N, N], to be added to the scores.
+        """
+        device, (batch, length) = self._model.device, shape
+        if not isinstance(self._attention, BlockCausal):
+            return None if is_real is None else torch.from_numpy(is_real).to(device, torch.int64)
+        positions = np.arange(length)[None]
+        mask = Masks(self._attention, is_real, positions, length, device).all()
+        scores = torch.zeros((batch, 1, length, length), device=device, dtype=self._model.dtype)
+        return scores if mask is None else scores.masked_fill_(~mask, torch.finfo(scores.dtype).min)
 
 
 class OwnBody:

@@ -84,7 +84,18 @@ class KVCache:
 
     def _forget(self, slot: CacheSlot) -> None:
         if slot in self._texts:
-            self._texts[slot].length = 0
+            self._texts[slot].length = self._texts[slot].current = 0
+
+    def current(self, slot: CacheSlot) -> int:
+        """Return how many tokens from the text's start on have the keys and values of the text that
+        was read last. Those behind a window are older than it.
+        """
+        return self._texts[slot].current
+
+    def computed(self, slot: CacheSlot, stop: int) -> None:
+        """Record that a pass has cached the slot's tokens before position `stop`."""
+        if slot in self._texts:
+            self._texts[slot].current = min(stop, self._texts[slot].length)
 
     def rows(self, slot: CacheSlot) -> Ids:
         """Return the rows of memory that hold the slot's tokens, int64 [N]."""
@@ -114,18 +125,21 @@ class KVCache:
 
 @dataclass(slots=True, eq=False)
 class _Text:
-    """A cached text: its rows of memory, int64 [>= length], and its length in tokens."""
+    """A cached text: its rows of memory, int64 [>= length], its length in tokens, and how many of
+    them are current.
+    """
 
     rows: Ids
     length: int = 0
+    current: int = 0
 
 
 @dataclass(slots=True)
 class CachedPass:
     """One forward pass that writes to the KV cache, and may read from it.
 
-    positions: each token's position in its text, int64 [B, W], on the host. fresh: the tokens of
-    the flattened batch to be cached, int64 [T]; written: the row of memory for each, int64 [T].
+    positions: each token's position in its text, int64 [B or 1, W], on the host. fresh: the tokens
+    of the flattened batch to be cached, int64 [T]; written: the row of memory for each, int64 [T].
     read: the rows of memory of each text, int64 [B, N], padded; None if the batch holds whole
     texts. is_key: which of those are not padding, bool [B, N]; None if all.
     """

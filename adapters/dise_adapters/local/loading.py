@@ -13,15 +13,13 @@ import transformers
 from transformers.utils import logging as transformers_logging
 
 from dise_adapters.checkpoint.files import one_line
-from dise_adapters.families.family import Family
-from dise_adapters.local.body import Body, OwnBody, WholeBody
+from dise_adapters.local.body import Body, OwnBody, WholeBody, check_implementation
 from dise_adapters.local.kv_cache import KVCache
 from dise_adapters.local.linear import linear
 from dise_adapters.local.reader import TransformerReader
 from dise_adapters.local.threads import THREADS
 from dise_adapters.local.weighing import refuse_not_finite, weigh
 from dise_core.errors import CheckpointError, InputError, ModelError
-from dise_core.model import Causal
 from dise_core.params import EngineConfig
 from dise_core.records import Record
 
@@ -47,6 +45,7 @@ def load_reader(checkpoint: Checkpoint, config: EngineConfig) -> TransformerRead
             'runs; take one that is installed, such as "sdpa" or "flash_attention_2"',
             "attn_implementation",
         )
+    check_implementation(config.attn_implementation, checkpoint.attention)
     with quiet():
         try:
             weigh(checkpoint)
@@ -67,7 +66,7 @@ def load_reader(checkpoint: Checkpoint, config: EngineConfig) -> TransformerRead
             raise ModelError(f"cannot load {folder}: {one_line(error)}") from error
     _refuse_misfits(folder, report)
     refuse_not_finite(folder, model)
-    return _reader(model.to(device).eval(), device, family, config.max_cache_tokens)
+    return _reader(model.to(device).eval(), device, checkpoint, config.max_cache_tokens)
 
 
 def _options(checkpoint: Checkpoint) -> Record:
@@ -85,7 +84,7 @@ def _options(checkpoint: Checkpoint) -> Record:
 
 @torch.inference_mode()
 def _reader(
-    model: Any, device: torch.device, family: Family, max_cache_tokens: int
+    model: Any, device: torch.device, checkpoint: Checkpoint, max_cache_tokens: int
 ) -> TransformerReader:
     """Return a reader that applies the head only at the positions read, if the logits are just the
     head's output.
@@ -94,6 +93,7 @@ def _reader(
     """
     if device.type == "cpu":
         THREADS.fit(model.num_parameters())
+    family, attention = checkpoint.family, checkpoint.attention
     body, head = model.base_model, model.get_output_embeddings()
     probe = torch.tensor([PROBE], device=device)
     logits = model(probe, use_cache=False).logits
@@ -101,16 +101,15 @@ def _reader(
     if head is None or not torch.equal(
         head(body(probe, use_cache=False).last_hidden_state), logits
     ):
-        own, head = WholeBody(model, "logits"), torch.nn.Identity()
+        own, head = WholeBody(model, attention, "logits"), torch.nn.Identity()
     elif OwnBody.covers(body):
-        own, head = OwnBody(body, family.attention), linear(head)
+        own, head = OwnBody(body, attention), linear(head)
     else:
-        own = WholeBody(body)
+        own = WholeBody(body, attention)
     shape = own.cache_shape
     room = None if shape is None else KVCache(shape, max_cache_tokens, device, model.dtype)
-    answers_first = not isinstance(family.attention, Causal)
     return TransformerReader(
-        own, head, logits.shape[-1], device, family.answers_for, answers_first, room
+        own, head, logits.shape[-1], device, family.answers_for, attention, room
     )
 
 

@@ -26,8 +26,10 @@ from dise_adapters.local.readouts import (
     split_answers,
 )
 from dise_core.arrays import Ids, LogProbs, Mask
+from dise_core.blocks import BlockGrid
 from dise_core.errors import InputError, ModelError
-from dise_core.reading import Read, Reading
+from dise_core.model import BIDIRECTIONAL, Attention, BlockCausal, Causal
+from dise_core.reading import CacheHint, Read, Reading
 from dise_core.rows import Row, distinct_rows
 
 CPU_TOKENS = 2048
@@ -46,8 +48,8 @@ class TransformerReader:
     permits.
 
     body: the model without its head. head: maps hidden states [R, d] to logits [R, vocab_size].
-    answers_for: which position a row of logits predicts. answers_first: whether position 0 has an
-    answer. room: the KV cache; None for a model without one.
+    answers_for: which position a row of logits predicts. attention: the model's; under causal
+    attention position 0 has no answer. room: the KV cache; None for a model without one.
     """
 
     def __init__(
@@ -57,7 +59,7 @@ class TransformerReader:
         vocab_size: int,
         device: torch.device,
         answers_for: AnswersFor = "own",
-        answers_first: bool = True,
+        attention: Attention = BIDIRECTIONAL,
         room: KVCache | None = None,
     ) -> None:
         self._body = body
@@ -65,7 +67,10 @@ class TransformerReader:
         self._vocab_size = vocab_size
         self._device = device
         self._answers_for = answers_for
-        self._answers_first = answers_first
+        self._answers_first = not isinstance(attention, Causal)
+        self._blocks: BlockGrid | None = None
+        if isinstance(attention, BlockCausal):
+            self._blocks = BlockGrid(attention.length)
         self.room = room
 
     @torch.inference_mode()
@@ -100,11 +105,25 @@ class TransformerReader:
             return row
         if not self.room.holds(hint, length):
             return row
-        start, stop = hint.window
+        start, stop = self._exact(hint, length) if self._blocks else hint.window
         # Where row i - 1 answers for position i, the window must include one position more.
         first = start if self._answers_for == "own" else max(0, start - 1)
         ids = row.token_ids[first:stop]
         return Window(ids, row.predictor, None, row.reads, hint, first, length)
+
+    def _exact(self, hint: CacheHint, length: int) -> tuple[int, int]:
+        """Return the hint's window, widened until its answers are those of the whole text.
+
+        Earlier blocks never see later ones, so whole blocks against current keys and values are
+        exact. A block that began before the window, or goes on behind it, has cached keys that have
+        seen the window's old tokens.
+        """
+        assert self._blocks is not None
+        assert self.room is not None
+        assert hint.window is not None
+        start, stop = hint.window
+        start = self._blocks.start_of(min(start, self.room.current(hint.slot)))
+        return start, min(self._blocks.start_of(stop - 1) + self._blocks.length, length)
 
     def _read_within_memory(self, batch: list[Row], reads: Sequence[Read]) -> dict[int, Reading]:
         try:
@@ -131,6 +150,9 @@ class TransformerReader:
         rows, questions = self._questions(asked, [starts[index] for index in indices])
         cached = self._cached(batch, input_ids.shape, is_real)
         states = self._body(input_ids, is_real, rows, cached)
+        for row in batch:
+            if row.cache is not None and self.room is not None:
+                self.room.computed(row.cache.slot, _first(row) + len(row.token_ids))
         readings: dict[int, Reading] = {}
         for group, lines, scales in questions:
             answers = self._answers(states, lines, scales, group)
@@ -139,7 +161,7 @@ class TransformerReader:
         for row in batch:
             if isinstance(row, Window):
                 for i in row.reads:
-                    is_exact = row.share == 1
+                    is_exact = row.share == 1 or self._blocks is not None
                     readings[i] = replace(readings[i], share=row.share, is_exact=is_exact)
         return readings
 
@@ -186,7 +208,9 @@ class TransformerReader:
         has_slot = np.array([slot is not None for slot in slots])[:, None]
         fresh = np.flatnonzero(np.broadcast_to(has_slot, shape) if is_real is None
                                else has_slot & is_real)  # fmt: skip
-        positions = np.array([_first(row) for row in sequences])[:, None] + np.arange(shape[1])
+        first = np.array([_first(row) for row in sequences])[:, None]
+        is_shared = bool((first == first[0]).all())
+        positions = (first[:1] if is_shared else first) + np.arange(shape[1])
         read, is_key = None, None
         if isinstance(batch[0], Window):
             padded, is_key = padded_texts([rows for rows, _, _ in spans], self._body.multiple)

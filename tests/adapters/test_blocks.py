@@ -1,0 +1,142 @@
+"""Attention in blocks: whole passes and cached windows beside an independent model, whatever runs
+beside them.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from dise_adapters.checkpoint.hub import read_config
+from dise_adapters.families.a2d import A2D_QWEN3
+from dise_adapters.families.dream import DREAM
+from dise_adapters.predictor import predictor_of
+from dise_core import BlockCausal, Distribution, EngineConfig, InputError, MaskPredictor, Read
+from dise_core.arrays import Ids, LogProbs
+from dise_core.reading import CacheHint, CacheSlot
+from tests import reference_a2d, reference_dream
+from tests.reference_blocks import BlockQwen2, BlockQwen3, reference_of
+
+BLOCK, END = 4, reference_a2d.PAD
+KINDS = ["qwen3", "qwen2"]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("blocks")
+    config = reference_a2d.default_config(eos_token_id=END)
+    dream = reference_dream.default_config()
+    return {
+        "qwen3": reference_a2d.write_checkpoint(folder / "a2d", config),
+        "qwen2": reference_dream.write_checkpoint(folder / "dream", dream, gain=1.0),
+    }
+
+
+def load(kind: str, folder: Path, length: int = BLOCK, **options: object) -> MaskPredictor:
+    read_config.cache_clear()
+    family = replace(A2D_QWEN3 if kind == "qwen3" else DREAM, attention=BlockCausal(length))
+    return predictor_of(family).load(str(folder), EngineConfig(**options))  # type: ignore[arg-type]
+
+
+def expected_of(
+    model: BlockQwen2 | BlockQwen3, ids: Ids, positions: Ids, length: int = BLOCK
+) -> np.ndarray:
+    """Return the log-probabilities at the positions, from one pass over the completed text."""
+    ended = ids.tolist() + [END] * (-len(ids) % length)
+    rows = positions if isinstance(model, BlockQwen3) else np.maximum(positions - 1, 0)
+    return torch.log_softmax(model.block_rows(ended, length)[rows], -1).numpy()
+
+
+def texts_of(*lengths: int) -> list[Ids]:
+    random = np.random.default_rng(0)
+    return [random.integers(0, 50, length) for length in lengths]
+
+
+def assert_exact(found: LogProbs, expected: np.ndarray) -> None:
+    np.testing.assert_allclose(found, expected, rtol=2e-6, atol=1e-5)  # float32 beside float64
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("length", "implementation"), [(1, "sdpa"), (3, "sdpa"), (32, "sdpa"), (4, "eager")]
+)
+def test_whole_texts_agree_with_an_independent_model(
+    folders: dict[str, Path], kind: str, length: int, implementation: str
+) -> None:
+    predictor = load(kind, folders[kind], length, attn_implementation=implementation)
+    model = reference_of(kind, folders[kind])
+    texts = texts_of(1, 9, 9, 12, 40, 41)
+    everywhere = [Read(ids, np.arange(len(ids)), Distribution()) for ids in texts]
+    some = [Read(ids, np.arange(len(ids))[-3:], Distribution()) for ids in texts]
+    for reads in (everywhere, some, everywhere[:1], everywhere[2:4]):
+        for read, reading in zip(reads, predictor.read(reads), strict=True):
+            assert_exact(
+                reading.logprobs, expected_of(model, read.token_ids, read.positions, length)
+            )
+
+
+def test_transformers_own_forward_needs_an_implementation_that_takes_masks(
+    folders: dict[str, Path],
+) -> None:
+    with pytest.raises(InputError, match="'flex_attention' cannot attend in blocks; take 'sdpa'"):
+        load("qwen3", folders["qwen3"], attn_implementation="flex_attention")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_blocks_written_one_by_one_against_the_cache_are_those_of_whole_passes(
+    folders: dict[str, Path], kind: str
+) -> None:
+    """Three texts grow side by side; each step changes its last block, then adds another."""
+    predictor, model = load(kind, folders[kind]), reference_of(kind, folders[kind])
+    texts, random = texts_of(BLOCK, 3 * BLOCK, 6 * BLOCK), np.random.default_rng(1)
+    slots = [CacheSlot() for _ in texts]
+    predictor.read([_ask(ids, slot, None) for ids, slot in zip(texts, slots, strict=True)])
+    for step in range(5):
+        starts = [len(ids) - BLOCK for ids in texts]
+        # In every other step the finished block runs with the first step of the next one.
+        more = BLOCK * (1 + step % 2)
+        texts = [np.append(ids[:-BLOCK], random.integers(0, 50, more)) for ids in texts]
+        reads = [
+            _ask(ids, slot, (start, len(ids)))
+            for ids, slot, start in zip(texts, slots, starts, strict=True)
+        ]
+        for read, reading in zip(reads, predictor.read(reads), strict=True):
+            assert reading.is_exact
+            assert reading.share < 1 or len(read.token_ids) <= 2 * BLOCK
+            assert_exact(reading.logprobs, expected_of(model, read.token_ids, read.positions))
+
+
+def _ask(ids: Ids, slot: CacheSlot, window: tuple[int, int] | None) -> Read:
+    positions = np.arange(*(window or (0, len(ids))))
+    return Read(ids, positions, Distribution(), cache=CacheHint(slot, window, 64))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("windows", [[(6, 7), (13, 18)], [(9, 11), (14, 15)], [(17, 18)] * 2])
+def test_a_window_that_cuts_blocks_is_exact_too(
+    folders: dict[str, Path], kind: str, windows: list[tuple[int, int]]
+) -> None:
+    """The second window stands behind blocks whose keys the first one made older."""
+    predictor, model = load(kind, folders[kind]), reference_of(kind, folders[kind])
+    [ids], slot = texts_of(18), CacheSlot()
+    predictor.read([_ask(ids, slot, None)])
+    for window in windows:
+        ids = ids.copy()
+        ids[slice(*window)] += 5
+        [reading] = predictor.read([_ask(ids, slot, window)])
+        assert reading.is_exact
+        assert reading.share < 1
+        assert_exact(reading.logprobs, expected_of(model, ids, np.arange(*window)))
+
+
+def test_a_window_costs_its_blocks(folders: dict[str, Path]) -> None:
+    shares = {}
+    for kind in KINDS:
+        predictor, slot = load(kind, folders[kind]), CacheSlot()
+        [ids] = texts_of(24)
+        predictor.read([_ask(ids, slot, None)])
+        [reading] = predictor.read([_ask(ids, slot, (20, 24))])
+        shares[kind] = reading.share
+    assert shares == {"qwen3": 4 / 24, "qwen2": 5 / 24}
