@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
-from dise_core.model import CacheRoom
+from dise_core.model import Ability, CacheRoom
 from dise_core.params import EngineConfig
 from dise_core.reading import Read, Reading
 
@@ -20,6 +20,11 @@ class Reader(Protocol):
     def room(self) -> CacheRoom | None:
         """Its KV cache; None for a reader without one."""
         return None
+
+    @property
+    def abilities(self) -> frozenset[Ability]:
+        """What it answers beyond plain Reads: see MaskPredictor."""
+        return frozenset()
 
     @abstractmethod
     def read(self, reads: Sequence[Read]) -> Sequence[Reading]:

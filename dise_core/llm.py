@@ -9,7 +9,6 @@ from typing import Unpack, cast, overload
 from dise_core.canvas import Canvases, CanvasUpdate
 from dise_core.catalog import Catalog
 from dise_core.engine import Engine, Outcome
-from dise_core.engine.request import Request
 from dise_core.errors import InputError
 from dise_core.given import check_list, is_one, params_of
 from dise_core.model import MaskPredictor
@@ -137,7 +136,7 @@ class LLM:
 
         Leaving the iteration early cancels the request.
         """
-        request = Request(0, request_plan(self.planner, prompt, params, chat))
+        request = self.engine.request(0, request_plan(self.planner, prompt, params, chat))
         canvases, seen = Canvases(self.predictor), None
         try:
             request.start()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Literal, Protocol, Self
 
 import numpy as np
 
@@ -145,12 +145,21 @@ class CacheRoom(Protocol):
         """
 
 
+Ability = Literal["two-stream", "shadow"]
+"""A kind of Read that not every predictor answers: one with context_ids, where the model's
+attention is block-causal; one of shadows.
+"""
+
+
 class MaskPredictor(ABC):
     """A loaded model that answers Reads."""
 
     info: ModelInfo
 
     tokenizer: Tokenizer
+
+    abilities: frozenset[Ability] = frozenset()
+    """What it answers beyond plain Reads. The engine refuses the rest by name, before any pass."""
 
     room: CacheRoom | None = None
     """Its KV cache, which Reads with a cache hint may fill; None for a predictor without one."""

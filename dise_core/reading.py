@@ -21,12 +21,37 @@ import numpy as np
 
 from dise_core.arrays import Floats, Ids, LogProbs, Mask
 from dise_core.errors import PlanError, shown
-from dise_core.noise import Noise
+from dise_core.readouts import (
+    Candidates,
+    Confidence,
+    Distribution,
+    Readout,
+    TokenLogProbs,
+    TopLogProbs,
+)
 from dise_core.sequence import TokenSequence, are_within
 
-T = TypeVar("T")
+__all__ = [
+    "READS_AT_ONCE",
+    "CacheHint",
+    "CacheKind",
+    "CacheSlot",
+    "Candidates",
+    "Canvas",
+    "Confidence",
+    "Distribution",
+    "Guidance",
+    "Plan",
+    "Read",
+    "Reading",
+    "Readout",
+    "TokenLogProbs",
+    "TopLogProbs",
+    "drive",
+    "gather",
+]
 
-Confidence = Literal["probability", "entropy", "margin"]
+T = TypeVar("T")
 
 READS_AT_ONCE = 256
 """Reads that a plan of many yields at one time: each holds its text in memory."""
@@ -38,87 +63,31 @@ sides of it. Source: Fast-dLLM.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TokenLogProbs:
-    """Ask for log p(targets[i]) at positions[i]. targets: int64 [M].
-
-    The Reading repeats the targets and holds logprobs float32 [M].
-    """
-
-    targets: Ids
-
-
-@dataclass(frozen=True, slots=True)
-class Candidates:
-    """Ask for one candidate token per position, and for the model's confidence in it.
-
-    At temperature 0 the candidate is the most probable token; the lower id wins a tie. Otherwise it
-    is drawn from softmax(logits / temperature) after top-k, then top-p, by inverting the cumulative
-    distribution at one uniform number per position. `forbidden` ids are never candidates. The
-    Reading holds token_ids [M], logprobs [M] and confidences [M]. Both come from the untempered
-    softmax(logits); a confidence is the "probability" of the candidate, the negative "entropy" in
-    nats, or the "margin" between the probabilities of the two likeliest tokens.
-
-    is_tempered: take the confidences from the distribution that candidates are drawn from instead:
-    without forbidden ids, tempered, and after top-k and top-p, which apply at temperature 0 too.
-    Source: Dream's sample_tokens. unranked: ids whose logits count as -inf for the confidences; a
-    candidate among them gets the lowest confidence: 0 as a probability, else -inf. Source: LLaDA's
-    confidence_eos_eot_inf.
-    """
-
-    temperature: float = 0.0
-    top_p: float = 1.0
-    top_k: int = 0
-    noise: Noise | None = None
-    confidence: Confidence = "probability"
-    forbidden: tuple[int, ...] = ()
-    is_tempered: bool = False
-    unranked: tuple[int, ...] = ()
-
-    def __post_init__(self) -> None:
-        if self.temperature > 0 and self.noise is None:
-            raise PlanError("Candidates with a temperature need noise")
-
-
-@dataclass(frozen=True, slots=True)
-class TopLogProbs:
-    """Ask for the k likeliest tokens per position, likeliest first.
-
-    The Reading holds token_ids and logprobs, both [M, k].
-    """
-
-    k: int
-
-
-@dataclass(frozen=True, slots=True)
-class Distribution:
-    """Ask for the whole distribution: logprobs and token_ids [M, V]. In process only."""
-
-
-Readout = TokenLogProbs | Candidates | TopLogProbs | Distribution
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Guidance:
     """Classifier-free guidance: the unconditional text, int64 [N], and the scale s >= 0.
 
     Before the readout the logits become u + (s + 1)(c - u), with u those of this text and c those
-    of the Read's own. Source: LLaDA.
+    of the Read's own. context_ids: the unconditional text's, for a Read that has its own. Source:
+    LLaDA.
     """
 
     token_ids: Ids
     scale: float
+    context_ids: Ids | None = None
 
     @classmethod
     def without_prompt(cls, text: TokenSequence, masked: Ids, scale: float) -> Guidance | None:
-        """Return the guidance for a text with masks at `masked`, int64 [M]: the same masked text
-        with its whole prompt masked too.
+        """Return the guidance for a text with masks at `masked`, int64 [M]: the same masked text,
+        and the same context, with its whole prompt masked too.
 
         None at scale 0, and for a text without a prompt, where u = c and guidance changes nothing.
         Raises InputError if the model has no mask token.
         """
         if not scale or not text.prompt_length:
             return None
-        return cls(text.with_masks(np.concatenate([np.arange(text.prompt_length), masked])), scale)
+        prompt = np.arange(text.prompt_length)
+        ids = text.with_masks(np.concatenate([prompt, masked]))
+        return cls(ids, scale, text.with_masks(prompt))
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +135,16 @@ class Read:
     token_ids: int64 [N], mask tokens included. positions: int64 [M], each in [0, N). Position i is
     answered with the model's distribution for the token AT i. `predictor` names the loaded model
     that answers. `canvas` describes a response being written, for streaming; it changes no answer.
-    `cache`: see CacheHint. Raises PlanError for positions, guidance or targets that do not fit.
+    `cache`: see CacheHint.
+
+    context_ids: the finished text, int64 [N], where token_ids hold masks. Under block-causal
+    attention each block is then read after the finished earlier ones: the answers at its positions
+    are those of the text whose earlier blocks come from context_ids, the block itself from
+    token_ids. Any other attention ignores it. shadow: answer each position as if it alone were
+    masked, without masking it for the others: its own mask token, which no other token sees,
+    attends to all of the text that the position may see, but for the token at it.
+
+    Raises PlanError for parts that do not fit together.
     """
 
     token_ids: Ids
@@ -176,6 +154,8 @@ class Read:
     guidance: Guidance | None = None
     canvas: Canvas | None = None
     cache: CacheHint | None = None
+    context_ids: Ids | None = None
+    shadow: bool = False
 
     def __post_init__(self) -> None:
         length = _length("token_ids", self.token_ids)
@@ -186,10 +166,25 @@ class Read:
             guiding = _length("token_ids of guidance", self.guidance.token_ids)
             if guiding != length:
                 raise PlanError(f"a Read of {length} tokens is guided by one of {guiding}")
+        if self.context_ids is not None or self.shadow:
+            self._check_streams(length)
         if isinstance(self.readout, TokenLogProbs):
             num_targets = _length("targets", self.readout.targets)
             if num_targets != num_positions:
                 raise PlanError(f"a Read has {num_positions} positions but {num_targets} targets")
+
+    def _check_streams(self, length: int) -> None:
+        """Raise PlanError for contexts of another length, or a cache or shadow beside them."""
+        if self.cache is not None:
+            raise PlanError("a Read with context_ids, or of shadows, cannot be cached")
+        if self.context_ids is None:
+            return
+        contexts = [self.context_ids] + ([self.guidance.context_ids] if self.guidance else [])
+        for context in contexts:
+            if (found := _length("context_ids", context)) != length:
+                raise PlanError(f"a Read of {length} tokens has a context of {found}")
+        if self.shadow:
+            raise PlanError("a Read of shadows has no context_ids: its text is finished")
 
 
 def _length(what: str, ids: object) -> int:

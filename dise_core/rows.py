@@ -7,19 +7,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from dise_core.arrays import Ids
 from dise_core.reading import CacheHint, Guidance, Read
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Row:
-    """One sequence to run through the model, and the indices of the Reads that it answers."""
+    """One sequence to run through the model, and the indices of the Reads that it answers.
+
+    context_ids: see Read. num_shadows: the mask tokens that run beside the text for Reads of
+    shadows.
+    """
 
     token_ids: Ids
     predictor: str
     guidance: Guidance | None
     reads: tuple[int, ...]
     cache: CacheHint | None = None
+    context_ids: Ids | None = None
+    num_shadows: int = 0
 
     @property
     def num_sequences(self) -> int:
@@ -28,27 +36,42 @@ class Row:
 
     @property
     def num_tokens(self) -> int:
-        """The number of tokens that this row adds to a batch."""
-        return len(self.token_ids) * self.num_sequences
+        """The most tokens that this row adds to a batch."""
+        context = 0 if self.context_ids is None else len(self.context_ids)
+        return (len(self.token_ids) + context + self.num_shadows) * self.num_sequences
 
 
 def distinct_rows(reads: Sequence[Read]) -> list[Row]:
     """Return the rows that answer the reads, in order of first use. Reads with equal token ids,
-    predictor, guidance and cache hint share a row.
+    context, predictor, guidance and cache hint share a row. Shadows share that of their text, to
+    which they are invisible.
     """
     if len(reads) == 1:
-        return [_row(reads[0], (0,))]
+        return [_row(reads, (0,))]
     groups: dict[tuple[object, ...], list[int]] = {}
     for index, read in enumerate(reads):
         groups.setdefault(_key(read), []).append(index)
-    return [_row(reads[indices[0]], tuple(indices)) for indices in groups.values()]
+    return [_row(reads, tuple(indices)) for indices in groups.values()]
 
 
-def _row(read: Read, indices: tuple[int, ...]) -> Row:
+def _row(reads: Sequence[Read], indices: tuple[int, ...]) -> Row:
+    read = reads[indices[0]]
     cache = None if read.guidance else read.cache
-    return Row(read.token_ids, read.predictor, read.guidance, indices, cache)
+    shadowed = [reads[index].positions for index in indices if reads[index].shadow]
+    num_shadows = len(np.unique(np.concatenate(shadowed))) if shadowed else 0
+    asked = (read.token_ids, read.predictor, read.guidance, indices)
+    return Row(*asked, cache, read.context_ids, num_shadows)
 
 
 def _key(read: Read) -> tuple[object, ...]:
-    guidance = read.guidance and (read.guidance.token_ids.tobytes(), read.guidance.scale)
-    return read.predictor, read.token_ids.tobytes(), guidance, read.cache
+    ids = (read.token_ids.tobytes(), _bytes(read.context_ids))
+    guidance = read.guidance and (
+        read.guidance.token_ids.tobytes(),
+        _bytes(read.guidance.context_ids),
+        read.guidance.scale,
+    )
+    return read.predictor, ids, guidance, read.cache
+
+
+def _bytes(ids: Ids | None) -> bytes | None:
+    return None if ids is None else ids.tobytes()

@@ -97,7 +97,7 @@ class CheckpointPredictor(MaskPredictor):
         checkpoint = Checkpoint(family, folder, settings, gguf_file, *kind)
         backend = installed_catalog().backend(config.engine)
         self._reader = reader or backend.open(checkpoint, config)
-        self.room = self._reader.room
+        self.room, self.abilities = self._reader.room, self._reader.abilities
 
     def read(self, reads: Sequence[Read]) -> Sequence[Reading]:
         """Return the answers in the order of the reads. Raises InputError for position 0 of an

@@ -94,7 +94,7 @@ class AsyncEngine:
             target=self._run, args=(load, loaded), name="dise-engine", daemon=True
         )
         self._thread.start()
-        loaded.result()
+        self._request = loaded.result().request
 
     @property
     def num_running(self) -> int:
@@ -121,7 +121,7 @@ class AsyncEngine:
         closing, and what `death` says once it has died.
         """
         future: Future[tuple[T, float]] = Future()
-        ticket = _Ticket(Request(0, plan, caller), future, watch)
+        ticket = _Ticket(self._request(0, plan, caller), future, watch)
         with self._changed:
             if self._death is not None:
                 raise self._death

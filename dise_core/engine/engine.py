@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
+from dise_core.completion import heeded
 from dise_core.engine.answers import checked
 from dise_core.engine.caller import Caller
 from dise_core.engine.request import Request, failure
 from dise_core.engine.scheduler import Scheduler
 from dise_core.errors import DiseError, InputError, ModelError, PlanError, TooLongError, shown
-from dise_core.model import MaskPredictor
+from dise_core.model import Ability, MaskPredictor
 from dise_core.params import EngineConfig
 from dise_core.reading import Plan, Read, Reading
 from dise_core.rows import Row
@@ -83,6 +84,10 @@ class Engine:
             for request in running:
                 request.close()
 
+    def request(self, index: int, plan: Plan[object], caller: Caller | None = None) -> Request:
+        """Return the plan as a request that has not started, for `step`."""
+        return Request(index, plan, caller, self._prepared)
+
     def step(self, running: list[Request]) -> None:
         """Run one batch of the requests' rows and pass the answers to their requests."""
         batch = self._sound(self._scheduler.schedule(running))
@@ -96,9 +101,16 @@ class Engine:
             index_and_plan = next(arriving, None)
             if index_and_plan is None:
                 return
-            request = Request(*index_and_plan, caller)
+            request = self.request(*index_and_plan, caller)
             request.start()
             running.append(request)
+
+    def _prepared(self, read: Read) -> Read:
+        """Return the Read without a context that its model ignores, so that it takes the room of
+        what runs.
+        """
+        predictor = self._predictors.get(read.predictor)
+        return read if predictor is None else heeded(read, predictor.info)
 
     def _sound(self, batch: Batch) -> Batch:
         """Return the valid rows of the batch. An invalid row fails its request, whose other rows
@@ -125,9 +137,11 @@ class Engine:
                 f"a text of {len(row.token_ids)} tokens is longer than the model's limit of "
                 f"{predictor.info.max_length}"
             )
-        check_token_ids(row.token_ids, predictor.info.vocab_size)
-        if row.guidance is not None:
-            check_token_ids(row.guidance.token_ids, predictor.info.vocab_size)
+        guided = row.guidance and (row.guidance.token_ids, row.guidance.context_ids)
+        for ids in (row.token_ids, row.context_ids, *(guided or ())):
+            if ids is not None:
+                check_token_ids(ids, predictor.info.vocab_size)
+        _check_abilities(row, predictor)
 
     def _answers(self, batch: Batch) -> list[Answer]:
         """Return the answer to each row. If the predictor fails on the batch, each row is run alone
@@ -170,6 +184,21 @@ class Engine:
             return checked(self._predictors[name], name, reads, readings)
         except DiseError as error:
             return error
+
+
+def _check_abilities(row: Row, predictor: MaskPredictor) -> None:
+    """Raise InputError for a kind of Read that the predictor does not answer."""
+    kinds: dict[Ability, tuple[bool, str]] = {
+        "two-stream": (row.context_ids is not None, "a masked text beside the finished one"),
+        "shadow": (row.num_shadows > 0, "shadows of its tokens"),
+    }
+    for ability, (is_asked, what) in kinds.items():
+        if is_asked and ability not in predictor.abilities:
+            raise InputError(
+                f"{predictor.info.name!r:.80} cannot read {what} ({ability}) as it is loaded: take "
+                'another scorer, such as "dise", or the engine "transformers"',
+                "scorer",
+            )
 
 
 def _outcome(request: Request) -> Outcome[Any]:

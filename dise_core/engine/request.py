@@ -19,10 +19,14 @@ MAX_EMPTY_QUESTIONS = 1000
 
 
 class Request:
-    """One running plan, with all its state; `index` is its index in the caller's order."""
+    """One running plan, with all its state; `index` is its index in the caller's order.
+
+    prepared: returns a Read of the plan as the engine runs it.
+    """
 
     __slots__ = (
         "_plan",
+        "_prepared",
         "_readings",
         "_reads",
         "caller",
@@ -34,7 +38,13 @@ class Request:
         "started_at",
     )
 
-    def __init__(self, index: int, plan: Plan[object], caller: Caller | None = None) -> None:
+    def __init__(
+        self,
+        index: int,
+        plan: Plan[object],
+        caller: Caller | None = None,
+        prepared: Callable[[Read], Read] = lambda read: read,
+    ) -> None:
         self.index = index
         self.caller = caller or Caller()
         self.started_at = time.perf_counter()
@@ -43,7 +53,7 @@ class Request:
         self.error: DiseError | None = None
         self.rows: list[Row] = []
         """Rows that wait for a forward pass."""
-        self._plan = plan
+        self._plan, self._prepared = plan, prepared
         self._reads: Sequence[Read] = ()
         self._readings: dict[int, Reading] = {}
 
@@ -113,8 +123,8 @@ class Request:
                 step = lambda: self._plan.send([])  # noqa: E731
             else:
                 raise PlanError(f"a plan asked for nothing {MAX_EMPTY_QUESTIONS} times in a row")
-            self._reads = reads
-            rows = distinct_rows(reads)
+            self._reads = [self._prepared(read) for read in reads]
+            rows = distinct_rows(self._reads)
             self.caller.spend(rows)
             self.rows = rows
         except StopIteration as stop:

@@ -21,7 +21,7 @@ from dise_core import (
 from dise_core.arrays import Ids
 from dise_core.completion import completed
 from dise_core.errors import InputError
-from dise_core.model import BIDIRECTIONAL, Attention, ModelInfo, Tokenizer
+from dise_core.model import BIDIRECTIONAL, Ability, Attention, BlockCausal, ModelInfo, Tokenizer
 from dise_core.params import EngineConfig
 from dise_core.sequence import SpecialTokens
 
@@ -69,6 +69,8 @@ class ToyPredictor(MaskPredictor):
     `batches` records the token ids of each Read of each call.
     """
 
+    abilities: frozenset[Ability] = frozenset({"two-stream", "shadow"})
+
     def __init__(
         self, max_length: int = 40, seed: int = 0, attention: Attention = BIDIRECTIONAL
     ) -> None:
@@ -103,11 +105,37 @@ class ToyPredictor(MaskPredictor):
         return [self._answer(completed(read, self.info)) for read in reads]
 
     def _answer(self, read: Read) -> Reading:
-        logits = self.logits(read.token_ids)
-        if read.guidance is not None:
-            bare = self.logits(read.guidance.token_ids)
-            logits = bare + (read.guidance.scale + 1) * (logits - bare)
-        return naive_readout(logits[read.positions], read)
+        logits = self._logits_at(read, read.token_ids, read.context_ids)
+        if (guidance := read.guidance) is not None:
+            context = None if read.context_ids is None else guidance.context_ids
+            bare = self._logits_at(read, guidance.token_ids, context)
+            logits = bare + (guidance.scale + 1) * (logits - bare)
+        return naive_readout(logits, read)
+
+    def _logits_at(self, read: Read, ids: Ids, context: Ids | None) -> Logits:
+        """Return logits [M, V]; with a context, and of shadows, from one text for each position."""
+        if context is None and not read.shadow:
+            return self.logits(ids)[read.positions]
+        texts = [
+            self._masked(ids, position) if context is None else self._after(position, ids, context)
+            for position in read.positions
+        ]
+        rows = [self.logits(text)[at] for text, at in zip(texts, read.positions, strict=True)]
+        return np.array(rows).reshape(len(rows), VOCAB_SIZE)
+
+    def _after(self, position: int, ids: Ids, context: Ids) -> Ids:
+        """Return the text whose blocks before that of the position are finished."""
+        assert isinstance(self.info.attention, BlockCausal)
+        start = position - position % self.info.attention.length
+        return np.concatenate([context[:start], ids[start:]])
+
+    def _masked(self, ids: Ids, position: int) -> Ids:
+        """Return the text with one mask, which in a single layer of attention is a shadow: no other
+        token has seen the one that it hides.
+        """
+        masked = ids.copy()
+        masked[position] = MASK
+        return masked
 
 
 def naive_readout(logits: Logits, read: Read) -> Reading:

@@ -10,6 +10,7 @@ from dise_strategies.scorers.ar_perplexity import ARPerplexity
 from dise_strategies.scorers.dise import DiSE
 from dise_strategies.scorers.interleaved import InterleavedRegeneration
 from dise_strategies.scorers.monte_carlo import DreamMonteCarlo, MonteCarlo, StratifiedMonteCarlo
+from dise_strategies.scorers.shadow import Shadow
 from dise_strategies.selectors.blocks import FirstBlock, LastBlock
 from dise_strategies.selectors.counted import FirstK, LastK, MidK, PromptLastK, ResponseFirstK
 from dise_strategies.selectors.whole import Full, PromptOnly, Response, ResponseText
@@ -45,6 +46,7 @@ def dise_scorers() -> dict[str, type[Scorer]]:
         "mc": MonteCarlo,
         "mc-llada": StratifiedMonteCarlo,
         "mc-dream": DreamMonteCarlo,
+        "shadow": Shadow,
         "ar-perplexity": ARPerplexity,
     }
 

@@ -39,13 +39,19 @@ class TinyBody:
 
     kept_shape = None
     max_padding = 0.25
+    takes_overlays = False
 
     def __init__(self, fits: int = 1000, multiple: int = 1) -> None:
         self.shapes: list[tuple[int, ...]] = []
         self.fits, self.multiple = fits, multiple
 
     def __call__(
-        self, input_ids: Ids, is_real: Mask | None, places: Ids, kept: object = None
+        self,
+        input_ids: Ids,
+        is_real: Mask | None,
+        places: Ids,
+        kept: object = None,
+        overlays: object = None,
     ) -> torch.Tensor:
         if len(input_ids) > self.fits:
             raise torch.OutOfMemoryError("too much")
@@ -111,7 +117,7 @@ def test_a_mix_up_of_rows_is_more_than_rounding() -> None:
 def windows(*sizes: tuple[int, int]) -> list[Row]:
     """Windows of so many tokens in texts of so many."""
     return [
-        Window(np.arange(n), "target", None, (i,), None, 0, keys)
+        Window(np.arange(n), "target", None, (i,), num_keys=keys)
         for i, (n, keys) in enumerate(sizes)
     ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dise_core.rows import Row
 
@@ -22,8 +22,8 @@ class Window(Row):
     to.
     """
 
-    first: int = 0
-    num_keys: int = 0
+    first: int = field(default=0, kw_only=True)
+    num_keys: int = field(default=0, kw_only=True)
 
     @property
     def share(self) -> float:
@@ -89,3 +89,8 @@ class _Filled:
 def _num_keys(row: Row) -> int:
     """Return how many keys the row's tokens attend to."""
     return row.num_keys if isinstance(row, Window) else len(row.token_ids)
+
+
+def first_of(row: Row) -> int:
+    """Return the position in the text at which the row begins."""
+    return row.first if isinstance(row, Window) else 0

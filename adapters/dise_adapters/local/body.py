@@ -19,14 +19,17 @@ from transformers.models.llama.modeling_llama import LlamaModel
 from transformers.models.qwen2.modeling_qwen2 import Qwen2Model
 from transformers.models.qwen3.modeling_qwen3 import Qwen3Model
 
-from dise_adapters.local.attention import Masks, norm_of
+from dise_adapters.local.attention import norm_of
 from dise_adapters.local.kv_cache import CachedPass
 from dise_adapters.local.layer import Layer
+from dise_adapters.local.masks import Masks, OverlayMasks
+from dise_adapters.local.overlays import Overlays
 from dise_adapters.local.padding import key_multiple, padded_rows
 from dise_adapters.local.unpadded import Unpadded
 from dise_core.arrays import Ids, Mask
 from dise_core.errors import InputError
 from dise_core.model import Attention, BlockCausal, Causal
+from dise_core.records import Record
 
 MASKED = ("sdpa", "eager")
 """The implementations of attention in transformers that take any mask."""
@@ -54,13 +57,22 @@ class Body(Protocol):
     multiple: int
     """Texts, and the keys that they attend to, are padded to a multiple of this length."""
 
+    takes_overlays: bool
+    """Whether it runs texts with overlays."""
+
     def __call__(
-        self, input_ids: Ids, is_real: Mask | None, rows: Ids, cached: CachedPass | None = None
+        self,
+        input_ids: Ids,
+        is_real: Mask | None,
+        rows: Ids,
+        cached: CachedPass | None = None,
+        overlays: Overlays | None = None,
     ) -> Tensor:
         """Return the hidden states [R, d] at `rows` of the flattened batch, int64 [R], ascending.
 
         input_ids: int64 [B, N]. is_real: bool [B, N], False at padding, which follows a text; None
-        without padding. cached: what to store in the KV cache, and what to read from it.
+        without padding. cached: what to store in the KV cache, and what to read from it. overlays:
+        of texts that have some; never together with `cached`.
         """
 
 
@@ -73,28 +85,66 @@ class WholeBody:
 
     def __init__(self, model: Any, attention: Attention, output: str = "last_hidden_state") -> None:
         self._model, self._attention, self._output = model, attention, output
+        self.takes_overlays = not isinstance(attention, Causal) and self._obeys_masks()
 
     def __call__(
-        self, input_ids: Ids, is_real: Mask | None, rows: Ids, cached: CachedPass | None = None
+        self,
+        input_ids: Ids,
+        is_real: Mask | None,
+        rows: Ids,
+        cached: CachedPass | None = None,
+        overlays: Overlays | None = None,
     ) -> Tensor:
         """Return the states of the rows."""
         assert cached is None
         ids, where = _on(self._model.device, input_ids, rows)
-        mask = self._mask(is_real, input_ids.shape)
-        states: Tensor = self._model(ids, attention_mask=mask, use_cache=False)[self._output]
-        return states.flatten(0, 1)[where]
+        return self._states(ids, is_real, overlays).flatten(0, 1)[where]
 
-    def _mask(self, is_real: Mask | None, shape: tuple[int, ...]) -> Tensor | None:
-        """Return the padding's mask [B, N], from which transformers makes its own; under
-        block-causal attention the whole mask, [B, 1, N, N], to be added to the scores.
+    def _states(self, ids: Tensor, is_real: Mask | None, overlays: Overlays | None) -> Tensor:
+        """Return all states [B, N, d]."""
+        given: Record = {"attention_mask": self._mask(is_real, tuple(ids.shape), overlays)}
+        if overlays is not None:
+            [given["position_ids"]] = _on(ids.device, overlays.positions)
+        states: Tensor = self._model(ids, use_cache=False, **given)[self._output]
+        return states
+
+    def _mask(
+        self, is_real: Mask | None, shape: tuple[int, ...], overlays: Overlays | None
+    ) -> Tensor | None:
+        """Return the padding's mask [B, N], from which transformers makes its own; in blocks, and
+        for overlays, the whole mask, [B, 1, N, N], to be added to the scores.
         """
         device, (batch, length) = self._model.device, shape
-        if not isinstance(self._attention, BlockCausal):
+        if overlays is not None:
+            mask: Tensor | None = OverlayMasks(self._attention, is_real, overlays, device).all()
+        elif isinstance(self._attention, BlockCausal):
+            positions = np.arange(length)[None]
+            mask = Masks(self._attention, is_real, positions, length, device).all()
+        else:
             return None if is_real is None else torch.from_numpy(is_real).to(device, torch.int64)
-        positions = np.arange(length)[None]
-        mask = Masks(self._attention, is_real, positions, length, device).all()
         scores = torch.zeros((batch, 1, length, length), device=device, dtype=self._model.dtype)
         return scores if mask is None else scores.masked_fill_(~mask, torch.finfo(scores.dtype).min)
+
+    def _obeys_masks(self) -> bool:
+        """Return whether the model takes any mask and any positions, from what it computes: a token
+        that the others must not see changes nothing for them, but depends on its own position.
+        """
+        config = self._model.config
+        windows = "sliding_attention" in (getattr(config, "layer_types", None) or ())
+        if windows or config._attn_implementation not in MASKED:
+            return False
+        device, groups = self._model.device, np.array([[0, 0, 0, 1]])
+        text, more = (torch.tensor([ids], device=device) for ids in ((0, 1, 2), (0, 1, 2, 3)))
+        try:
+            plain = self._states(text, None, None)
+            first, second = (
+                self._states(more, None, Overlays(np.array([[0, 1, 2, at]]), groups))
+                for at in (0, 2)
+            )
+        except Exception:  # a model of any kind, called as not all can be
+            return False
+        is_hidden = torch.allclose(first[:, :3], plain, rtol=1e-2, atol=1e-2)
+        return is_hidden and not torch.equal(first[:, 3], second[:, 3])
 
 
 class OwnBody:
@@ -103,6 +153,7 @@ class OwnBody:
     """
 
     max_padding = 1 / 3
+    takes_overlays = True
 
     @staticmethod
     def covers(body: Any) -> bool:
@@ -124,7 +175,12 @@ class OwnBody:
         self.multiple = key_multiple(body.norm.weight.device)
 
     def __call__(
-        self, input_ids: Ids, is_real: Mask | None, rows: Ids, cached: CachedPass | None = None
+        self,
+        input_ids: Ids,
+        is_real: Mask | None,
+        rows: Ids,
+        cached: CachedPass | None = None,
+        overlays: Overlays | None = None,
     ) -> Tensor:
         """Return the states of the rows."""
         device, (batch, length) = self._embed.weight.device, input_ids.shape
@@ -134,7 +190,11 @@ class OwnBody:
         ids, which = np.unique(input_ids, return_inverse=True)
         distinct, token_of = _on(device, padded_rows(ids, device), which.reshape(batch, length))
         positions = np.arange(length)[None] if cached is None else cached.positions
-        masks = self._masks(is_real, positions, cached, device)
+        if overlays is None:
+            masks: Masks | OverlayMasks = self._masks(is_real, positions, cached, device)
+        else:
+            positions = overlays.positions
+            masks = OverlayMasks(self._attention, is_real, overlays, device)
         mask, last_mask = masks.all(), masks.at(asked.columns)
         states = self._embed(distinct)
         rotation = self._rotation(states, *_on(device, positions))

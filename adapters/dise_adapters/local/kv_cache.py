@@ -34,6 +34,7 @@ class KVCache:
         """shape: layers, key-value heads, head dimension."""
         layers, heads, size = shape
         self._shape = (layers, 2, max_tokens, heads, size)
+        self.device = device
         self._options: Record = {"device": device, "dtype": dtype}
         self._memory: Tensor | None = None
         self._free = np.arange(max_tokens)

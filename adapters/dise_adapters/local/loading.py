@@ -108,9 +108,8 @@ def _reader(
         own = WholeBody(body, attention)
     shape = own.cache_shape
     room = None if shape is None else KVCache(shape, max_cache_tokens, device, model.dtype)
-    return TransformerReader(
-        own, head, logits.shape[-1], device, family.answers_for, attention, room
-    )
+    kind = (family.answers_for, attention, room, checkpoint.mask_id)
+    return TransformerReader(own, head, logits.shape[-1], device, *kind)
 
 
 def choose_device(name: str) -> torch.device:

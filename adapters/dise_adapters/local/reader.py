@@ -5,7 +5,7 @@ only at the positions that are read.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,10 +14,12 @@ import torch
 from torch import Tensor
 
 from dise_adapters.families.family import AnswersFor
-from dise_adapters.local.batching import Window, padded_batches
+from dise_adapters.local.batching import Window, first_of, padded_batches
 from dise_adapters.local.body import Body
-from dise_adapters.local.kv_cache import CachedPass, KVCache
+from dise_adapters.local.kv_cache import KVCache
+from dise_adapters.local.overlays import Overlaid, Overlays, in_two_streams, with_shadows
 from dise_adapters.local.padding import padded_texts
+from dise_adapters.local.passes import cached_pass
 from dise_adapters.local.readouts import (
     ReadoutGroup,
     RowAnswers,
@@ -25,10 +27,10 @@ from dise_adapters.local.readouts import (
     group_reads,
     split_answers,
 )
-from dise_core.arrays import Ids, LogProbs, Mask
+from dise_core.arrays import Ids, LogProbs
 from dise_core.blocks import BlockGrid
 from dise_core.errors import InputError, ModelError
-from dise_core.model import BIDIRECTIONAL, Attention, BlockCausal, Causal
+from dise_core.model import BIDIRECTIONAL, Ability, Attention, BlockCausal, Causal
 from dise_core.reading import CacheHint, Read, Reading
 from dise_core.rows import Row, distinct_rows
 
@@ -43,13 +45,20 @@ its cache.
 """
 
 
+Places = tuple[Ids, Ids]
+"""The rows of a batch that answer a Read, and those of its unconditional text; without guidance the
+two are the same. int64 [M].
+"""
+
+
 class TransformerReader:
     """Answers Reads with a transformers model. Between calls it keeps only what a Read's CacheHint
     permits.
 
     body: the model without its head. head: maps hidden states [R, d] to logits [R, vocab_size].
     answers_for: which position a row of logits predicts. attention: the model's; under causal
-    attention position 0 has no answer. room: the KV cache; None for a model without one.
+    attention position 0 has no answer. room: the KV cache; None for a model without one. mask_id:
+    the model's mask token, if it has one.
     """
 
     def __init__(
@@ -61,17 +70,26 @@ class TransformerReader:
         answers_for: AnswersFor = "own",
         attention: Attention = BIDIRECTIONAL,
         room: KVCache | None = None,
+        mask_id: int | None = None,
     ) -> None:
         self._body = body
         self._head = head
         self._vocab_size = vocab_size
         self._device = device
         self._answers_for = answers_for
+        self._attention, self._mask_id = attention, mask_id
         self._answers_first = not isinstance(attention, Causal)
         self._blocks: BlockGrid | None = None
         if isinstance(attention, BlockCausal):
             self._blocks = BlockGrid(attention.length)
         self.room = room
+        self.abilities = self._abilities()
+
+    def _abilities(self) -> frozenset[Ability]:
+        if not self._body.takes_overlays or isinstance(self._attention, Causal):
+            return frozenset()
+        some: list[Ability] = ["two-stream"] if self._blocks else []
+        return frozenset(some if self._mask_id is None else [*some, "shadow"])
 
     @torch.inference_mode()
     def read(self, reads: Sequence[Read]) -> list[Reading]:
@@ -88,17 +106,25 @@ class TransformerReader:
                 "prompt",
             )
         readings: dict[int, Reading] = {}
-        rows = [self._run(row) for row in distinct_rows(reads) if _num_positions(row, reads)]
+        rows = [self._run(row, reads) for row in distinct_rows(reads) if _num_positions(row, reads)]
         max_tokens = CPU_TOKENS if self._device.type == "cpu" else math.inf
-        # Windows attend to cached keys, whole rows to their own: a batch holds one kind only.
-        for kind in (False, True):
-            some = [row for row in rows if isinstance(row, Window) == kind]
+        # Windows attend to cached keys, whole rows to their own, overlays to parts of a text: a
+        # batch holds one kind only.
+        for kind in (Row, Window, Overlaid):
+            some = [row for row in rows if type(row) is kind]
             for batch in padded_batches(some, self._body.max_padding, max_tokens):
                 readings.update(self._read_within_memory(batch, reads))
         return [readings.get(index) or Reading.of_nothing() for index in range(len(reads))]
 
-    def _run(self, row: Row) -> Row:
-        """Return the part of the row to run: all of it, or its window if the rest is cached."""
+    def _run(self, row: Row, reads: Sequence[Read]) -> Row:
+        """Return what is run of the row: all of it, with its overlays if it has some, or its window
+        if the rest is cached.
+        """
+        if row.context_ids is not None and self._blocks:
+            return in_two_streams(row, reads, self._blocks.length, self._answers_for)
+        if row.num_shadows and self._mask_id is not None:
+            kind = (self._attention, self._answers_for, self._mask_id)
+            return with_shadows(row, reads, *kind)
         hint = row.cache
         length = len(row.token_ids)
         if hint is None or hint.window is None or self.room is None:
@@ -109,7 +135,8 @@ class TransformerReader:
         # Where row i - 1 answers for position i, the window must include one position more.
         first = start if self._answers_for == "own" else max(0, start - 1)
         ids = row.token_ids[first:stop]
-        return Window(ids, row.predictor, None, row.reads, hint, first, length)
+        text = (ids, row.predictor, None, row.reads, hint)
+        return Window(*text, first=first, num_keys=length)
 
     def _exact(self, hint: CacheHint, length: int) -> tuple[int, int]:
         """Return the hint's window, widened until its answers are those of the whole text.
@@ -146,13 +173,17 @@ class TransformerReader:
         asked = [reads[index] for index in indices]
         texts = [ids for row in batch for ids in _sequences(row)]
         input_ids, is_real = padded_texts(texts, self._body.multiple)
-        starts = _starts(batch, input_ids.shape[1])
-        rows, questions = self._questions(asked, [starts[index] for index in indices])
-        cached = self._cached(batch, input_ids.shape, is_real)
-        states = self._body(input_ids, is_real, rows, cached)
+        width = input_ids.shape[1]
+        places = self._places(batch, reads, width)
+        rows, questions = self._questions(asked, [places[index] for index in indices])
+        cached = None
+        if self.room is not None and any(row.cache for row in batch):
+            cached = cached_pass(self.room, batch, is_real, width, self._body.multiple)
+        overlays = Overlays.of(batch, width) if isinstance(batch[0], Overlaid) else None
+        states = self._body(input_ids, is_real, rows, cached, overlays)
         for row in batch:
             if row.cache is not None and self.room is not None:
-                self.room.computed(row.cache.slot, _first(row) + len(row.token_ids))
+                self.room.computed(row.cache.slot, first_of(row) + len(row.token_ids))
         readings: dict[int, Reading] = {}
         for group, lines, scales in questions:
             answers = self._answers(states, lines, scales, group)
@@ -166,7 +197,7 @@ class TransformerReader:
         return readings
 
     def _questions(
-        self, asked: Sequence[Read], starts: Sequence[tuple[int, int]]
+        self, asked: Sequence[Read], places: Sequence[Places]
     ) -> tuple[Ids, list[tuple[ReadoutGroup, Tensor, Tensor]]]:
         """Return the rows of the flattened batch that are read, int64 [R], ascending, and for each
         group of reads: the group, the indices into those rows that answer it, and guidance scales.
@@ -174,7 +205,7 @@ class TransformerReader:
         All go to the device before the forward pass, so that no copy has to wait for it.
         """
         groups = group_reads(asked)
-        where = [self._rows([(asked[i], starts[i]) for i in group.indices]) for group in groups]
+        where = [_lines([(asked[i], places[i]) for i in group.indices]) for group in groups]
         rows = np.unique(np.concatenate([lines.ravel() for lines, _ in where]))
         questions = []
         for whole, (lines, scales) in zip(groups, where, strict=True):
@@ -184,62 +215,22 @@ class TransformerReader:
             questions.append((group.to(self._device), among, scale))
         return rows, questions
 
-    def _cached(
-        self, batch: list[Row], shape: tuple[int, ...], is_real: Mask | None
-    ) -> CachedPass | None:
-        """Return what the batch writes to the KV cache and reads from it; None if nothing. shape:
-        [B, W] of the padded batch. is_real: bool [B, W], False at padding; None without padding.
-        """
-        if self.room is None or not any(row.cache for row in batch):
-            return None
-        sequences = [row for row in batch for _ in range(row.num_sequences)]
-        slots = [
-            row.cache.slot if row.cache and self._is_cached(row) else None for row in sequences
-        ]
-        spans = [
-            (self.room.rows(slot), _first(row), len(row.token_ids))
-            for row, slot in zip(sequences, slots, strict=True)
-            if slot is not None
-        ]
-        if not spans:
-            return None
-        written = np.concatenate([rows[first : first + count] for rows, first, count in spans])
-        # Rows that found no room share the batch, but are not cached.
-        has_slot = np.array([slot is not None for slot in slots])[:, None]
-        fresh = np.flatnonzero(np.broadcast_to(has_slot, shape) if is_real is None
-                               else has_slot & is_real)  # fmt: skip
-        first = np.array([_first(row) for row in sequences])[:, None]
-        is_shared = bool((first == first[0]).all())
-        positions = (first[:1] if is_shared else first) + np.arange(shape[1])
-        read, is_key = None, None
-        if isinstance(batch[0], Window):
-            padded, is_key = padded_texts([rows for rows, _, _ in spans], self._body.multiple)
-            read = torch.from_numpy(padded).to(self._device)
-        tokens, put = (torch.from_numpy(array).to(self._device) for array in (fresh, written))
-        return CachedPass(self.room.memory(), positions, tokens, put, read, is_key)
+    def _places(self, batch: list[Row], reads: Sequence[Read], width: int) -> dict[int, Places]:
+        """Return for each read the rows of the flattened states [B * width, d] that answer it."""
+        places: dict[int, Places] = {}
+        line = 0
+        for row in batch:
+            twin = line + row.num_sequences - 1
+            for index, columns in zip(row.reads, self._columns(row, reads), strict=True):
+                places[index] = (line * width + columns, twin * width + columns)
+            line += row.num_sequences
+        return places
 
-    def _is_cached(self, row: Row) -> bool:
-        """Return whether the row is cached: a window always, a whole row if there is room."""
-        if row.cache is None or self.room is None:
-            return False
-        return isinstance(row, Window) or self.room.take(row.cache, len(row.token_ids))
-
-    def _rows(self, asked: Sequence[tuple[Read, tuple[int, int]]]) -> tuple[Ids, LogProbs]:
-        """Return the rows of the flattened batch that answer the reads, int64 [1, R], and their
-        guidance scales, float32 [R].
-
-        If any read is guided the shape is [2, R], with the rows of the unconditional texts second;
-        a read without guidance then repeats its rows, with scale 0.
-        """
-        rows, twins, scales = [], [], []
-        for read, (start, twin) in asked:
-            positions = self._answering(read.positions)
-            rows.append(start + positions)
-            twins.append(twin + positions)
-            scale = read.guidance.scale if read.guidance else 0.0
-            scales.append(np.full(len(positions), scale, dtype=np.float32))
-        lines = [rows, twins] if any(read.guidance for read, _ in asked) else [rows]
-        return np.stack([np.concatenate(line) for line in lines]), np.concatenate(scales)
+    def _columns(self, row: Row, reads: Sequence[Read]) -> Iterable[Ids]:
+        """Return for each read of the row the tokens of it that answer for its positions."""
+        if isinstance(row, Overlaid):
+            return row.columns
+        return [self._answering(reads[index].positions) - first_of(row) for index in row.reads]
 
     def _answering(self, positions: Ids) -> Ids:
         """Return the rows of a text whose logits answer for the positions, int64 [M]."""
@@ -269,27 +260,24 @@ def rows_at_once(vocab_size: int, device: torch.device) -> int:
     return max(1, (MAX_LOGITS // 8 if device.type == "cpu" else MAX_LOGITS) // vocab_size)
 
 
-def _first(row: Row) -> int:
-    """Return the position in the text at which the row begins."""
-    return row.first if isinstance(row, Window) else 0
-
-
 def _sequences(row: Row) -> list[Ids]:
     return [row.token_ids] if row.guidance is None else [row.token_ids, row.guidance.token_ids]
 
 
-def _starts(batch: list[Row], width: int) -> dict[int, tuple[int, int]]:
-    """Return for each read where position 0 of its text, and of its unconditional text, would be in
-    the flattened states [B * width, d]. Without guidance the two are the same.
+def _lines(asked: Sequence[tuple[Read, Places]]) -> tuple[Ids, LogProbs]:
+    """Return the rows of the flattened batch that answer the reads, int64 [1, R], and their
+    guidance scales, float32 [R].
+
+    If any read is guided the shape is [2, R], with the rows of the unconditional texts second; a
+    read without guidance then repeats its rows, with scale 0.
     """
-    starts: dict[int, tuple[int, int]] = {}
-    line = 0
-    for row in batch:
-        twin = line + row.num_sequences - 1
-        first = _first(row)
-        starts.update((index, (line * width - first, twin * width - first)) for index in row.reads)
-        line += row.num_sequences
-    return starts
+    is_guided = any(read.guidance for read, _ in asked)
+    lines = [np.concatenate([places[i] for _, places in asked]) for i in range(1 + is_guided)]
+    scales = [
+        np.full(len(rows), read.guidance.scale if read.guidance else 0.0, np.float32)
+        for read, (rows, _) in asked
+    ]
+    return np.stack(lines), np.concatenate(scales)
 
 
 def _num_positions(row: Row, reads: Sequence[Read]) -> int:

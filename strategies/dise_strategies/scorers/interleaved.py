@@ -19,8 +19,9 @@ class InterleavedRegeneration(Scorer):
     """Mean log p(x_i | unmasked rest) over the selected tokens, masked in k interleaved passes.
 
     Pass j masks the response positions r with r % k == j, counted from the start of the response.
-    Prompt tokens are never masked, so selected ones are left out. Costs one forward pass for each
-    pass that masks a selected token, k at most.
+    Prompt tokens are never masked, so selected ones are left out. A block-causal model reads each
+    block after the finished earlier ones, in which nothing is masked. Costs one forward pass for
+    each pass that masks a selected token, k at most.
     """
 
     k: int = Field(2, ge=1, le=MAX_LENGTH)
@@ -45,4 +46,5 @@ class InterleavedRegeneration(Scorer):
     def _read(self, sequence: TokenSequence, j: int, positions: Ids) -> Read:
         """Return the read of pass j, which asks for the tokens at its selected positions."""
         masked = sequence.with_masks(sequence.response_positions[j :: self.k])
-        return Read(masked, positions, TokenLogProbs(sequence.ids[positions]))
+        targets = TokenLogProbs(sequence.ids[positions])
+        return Read(masked, positions, targets, context_ids=sequence.ids)

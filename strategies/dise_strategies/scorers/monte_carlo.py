@@ -38,7 +38,9 @@ class MonteCarloScorer(Scorer):
     The estimate is the mean over samples of weight · Σ log p(masked token | partly masked text).
     With the selector "response" it is the conditional log-likelihood of the response, with "full"
     the unconditional one of the whole text. The same seed and text give the same samples, whatever
-    runs beside them. NFE: num_samples, minus the samples that mask nothing.
+    runs beside them. A block-causal model reads each block after the finished earlier ones, in
+    which nothing is masked, as in its training. NFE: num_samples, minus the samples that mask
+    nothing.
 
     cfg_scale > 0 guides each sample with the same partly masked text whose whole prompt is masked
     too, as `cfg` in LLaDA's evaluation: logits u + (cfg_scale + 1)(c - u), at twice the NFE. A text
@@ -93,6 +95,7 @@ class MonteCarloScorer(Scorer):
             masked,
             TokenLogProbs(sequence.ids[masked]),
             guidance=guidance,
+            context_ids=sequence.ids,
         )
 
 

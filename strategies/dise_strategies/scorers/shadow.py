@@ -1,0 +1,27 @@
+"""Shadow regeneration: each token's probability as if it alone were masked, all in one pass."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dise_core import Plan, Read, Score, Scorer, Selector, TokenLogProbs, TokenSequence
+
+
+class Shadow(Scorer):
+    """Mean log p(x_i | all but x_i) over the selected positions, in nats, by one shadow read.
+
+    A mask token is added for each selected position. It shares the position, sees all of the text
+    that the position may see but the token at it, and is itself seen by none. So it lies between
+    DiSE, which sees the token, and masking one token at a time: the other tokens' states have seen
+    x_i. Costs one forward pass of N + M tokens, or none if no position is selected. Source: WINO
+    (arXiv 2507.18578), which verifies drafts in this way.
+    """
+
+    def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
+        """Return a plan of the mean; -inf if no position is selected."""
+        positions = np.flatnonzero(selector.select(sequence))
+        if len(positions) == 0:
+            return Score.of_nothing()
+        targets = TokenLogProbs(sequence.ids[positions])
+        [reading] = yield [Read(sequence.ids, positions, targets, shadow=True)]
+        return Score.mean_of(reading.logprobs, positions)
