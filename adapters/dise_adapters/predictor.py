@@ -97,7 +97,8 @@ class CheckpointPredictor(MaskPredictor):
         checkpoint = Checkpoint(family, folder, settings, gguf_file, *kind)
         backend = installed_catalog().backend(config.engine)
         self._reader = reader or backend.open(checkpoint, config)
-        self.room, self.abilities = self._reader.room, self._reader.abilities
+        self.room = self._reader.room
+        self.abilities = getattr(self._reader, "abilities", frozenset())
 
     def read(self, reads: Sequence[Read]) -> Sequence[Reading]:
         """Return the answers in the order of the reads. Raises InputError for position 0 of an
