@@ -102,10 +102,12 @@ class OverlayMasks:
         replaces = torch.zeros(shape, dtype=torch.bool, device=device)
         replaces[batch, groups, positions] = True
         replaces[:, 0] = False
+        # By position, then by key: what each token sees of the text, and of its own overlay all.
+        of_text = allows[positions] & ~replaces[batch, groups]
         query, key = groups[:, :, None], groups[:, None, :]
-        is_replaced = replaces[batch[:, :, None], query, positions[:, None, :]]
-        is_seen = (query == key) | ((key == 0) & ~is_replaced)
-        is_seen &= allows[positions[:, :, None], positions[:, None, :]]
+        shape = (*positions.shape, positions.shape[1])
+        is_seen = of_text.gather(2, positions[:, None, :].expand(shape)) & (key == 0)
+        is_seen |= (query == key) & (query > 0)
         if is_real is not None:
             is_seen &= torch.from_numpy(is_real).to(device)[:, None, :]
         self._batch, self._mask = batch, is_seen
