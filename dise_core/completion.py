@@ -10,28 +10,23 @@ from typing import overload
 import numpy as np
 
 from dise_core.arrays import Ids
-from dise_core.model import BlockCausal, ModelInfo
+from dise_core.errors import InputError
+from dise_core.model import Ability, BlockCausal, ModelInfo
 from dise_core.reading import CacheHint, Read
 
 
-def heeded(read: Read, info: ModelInfo) -> Read:
-    """Return the Read without its context where the model's attention ignores that."""
-    if read.context_ids is None or isinstance(info.attention, BlockCausal):
-        return read
-    guidance = read.guidance and replace(read.guidance, context_ids=None)
-    return replace(read, context_ids=None, guidance=guidance)
-
-
 def completed(read: Read, info: ModelInfo) -> Read:
-    """Return the Read as the model runs it; every predictor calls this first.
+    """Return the Read as the model runs it. The engine calls this, and every predictor for those
+    who ask it directly: done twice, it changes nothing more.
 
     Under block-causal attention a text that ends inside a block goes on with end tokens up to the
     block's border, though never beyond max_length: an incomplete block would be seen with fewer
     neighbours than any in training. The Read asks nothing about those tokens. A model without an
     end token, and every other attention, gets the text as it is.
     """
-    read = heeded(read, info)
-    if not isinstance(info.attention, BlockCausal) or info.special.eos_id is None:
+    if not isinstance(info.attention, BlockCausal):
+        return _without_context(read)
+    if info.special.eos_id is None:
         return read
     num_tokens = len(read.token_ids)
     more = _border(num_tokens, info) - num_tokens
@@ -46,6 +41,30 @@ def completed(read: Read, info: ModelInfo) -> Read:
         cache = _completed_hint(cache, num_tokens, info)
     ids, context = _joined(read.token_ids, ends), _joined(read.context_ids, ends)
     return replace(read, token_ids=ids, context_ids=context, guidance=guidance, cache=cache)
+
+
+def check_abilities(read: Read, info: ModelInfo, abilities: frozenset[Ability]) -> None:
+    """Raise InputError for a kind of Read that a predictor of these abilities does not answer."""
+    has_context = read.context_ids is not None and isinstance(info.attention, BlockCausal)
+    kinds: dict[Ability, tuple[bool, str]] = {
+        "two-stream": (has_context, "a masked text beside the finished one"),
+        "shadow": (read.shadow, "shadows of its tokens"),
+    }
+    for ability, (is_asked, what) in kinds.items():
+        if is_asked and ability not in abilities:
+            raise InputError(
+                f"{info.name!r:.80} cannot read {what} ({ability}) as it is loaded: take another "
+                'scorer, such as "dise", or the engine "transformers"',
+                "scorer",
+            )
+
+
+def _without_context(read: Read) -> Read:
+    """Return the Read without the context, which every attention but block-causal ignores."""
+    if read.context_ids is None:
+        return read
+    guidance = read.guidance and replace(read.guidance, context_ids=None)
+    return replace(read, context_ids=None, guidance=guidance)
 
 
 def _border(num_tokens: int, info: ModelInfo) -> int:

@@ -119,7 +119,9 @@ class CacheHint:
     window None: compute the whole text and cache its keys and values; the answers are exact. window
     (start, stop), half-open: outside it the text equals that of the slot's last read, so compute
     only the window against the cached rest. A window that reaches the end of the text may change
-    the text's length. A guided Read is never cached. most: the tokens that the text may ever have;
+    the text's length. Under block-causal attention the answers are exact all the same: the window
+    grows to whole blocks, and back to where the cached rest is up to date. A guided Read is never
+    cached. most: the tokens that the text may ever have;
     0 if that is not known. One that outgrows its room is computed whole from then on.
     """
 

@@ -15,7 +15,7 @@ from dise_adapters.checkpoint.tokenizer import FastTokenizer
 from dise_adapters.families.family import Checkpoint, Family, architectures
 from dise_adapters.families.not_covered import not_covered
 from dise_core.backend import Reader
-from dise_core.completion import completed
+from dise_core.completion import check_abilities, completed
 from dise_core.errors import CheckpointError, InputError
 from dise_core.model import Causal, MaskPredictor, ModelInfo
 from dise_core.params import EngineConfig
@@ -102,8 +102,10 @@ class CheckpointPredictor(MaskPredictor):
 
     def read(self, reads: Sequence[Read]) -> Sequence[Reading]:
         """Return the answers in the order of the reads. Raises InputError for position 0 of an
-        auto-regressive model.
+        auto-regressive model, and for kinds of Reads beyond `abilities`.
         """
+        for read in reads:
+            check_abilities(read, self.info, self.abilities)
         return self._reader.read([completed(read, self.info) for read in reads])
 
 

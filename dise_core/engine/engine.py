@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
-from dise_core.completion import heeded
+from dise_core.completion import check_abilities, completed
 from dise_core.engine.answers import checked
 from dise_core.engine.caller import Caller
 from dise_core.engine.request import Request, failure
 from dise_core.engine.scheduler import Scheduler
 from dise_core.errors import DiseError, InputError, ModelError, PlanError, TooLongError, shown
-from dise_core.model import Ability, MaskPredictor
+from dise_core.model import MaskPredictor
 from dise_core.params import EngineConfig
 from dise_core.reading import Plan, Read, Reading
 from dise_core.rows import Row
@@ -106,11 +106,9 @@ class Engine:
             running.append(request)
 
     def _prepared(self, read: Read) -> Read:
-        """Return the Read without a context that its model ignores, so that it takes the room of
-        what runs.
-        """
+        """Return the Read as its model runs it, so that it takes the room of what runs."""
         predictor = self._predictors.get(read.predictor)
-        return read if predictor is None else heeded(read, predictor.info)
+        return read if predictor is None else completed(read, predictor.info)
 
     def _sound(self, batch: Batch) -> Batch:
         """Return the valid rows of the batch. An invalid row fails its request, whose other rows
@@ -118,12 +116,12 @@ class Engine:
         """
         for request, row in batch:
             try:
-                self._check(row)
+                self._check(row, request.reads_of(row))
             except Exception as error:  # a plan may yield Reads of anything
                 request.settle(row, failure(error))
         return [(request, row) for request, row in batch if row in request.rows]
 
-    def _check(self, row: Row) -> None:
+    def _check(self, row: Row, reads: Sequence[Read]) -> None:
         if row.predictor not in self._predictors:
             raise PlanError(
                 f"no predictor {row.predictor!r} is loaded. Loaded: "
@@ -141,7 +139,8 @@ class Engine:
         for ids in (row.token_ids, row.context_ids, *(guided or ())):
             if ids is not None:
                 check_token_ids(ids, predictor.info.vocab_size)
-        _check_abilities(row, predictor)
+        for read in reads:
+            check_abilities(read, predictor.info, predictor.abilities)
 
     def _answers(self, batch: Batch) -> list[Answer]:
         """Return the answer to each row. If the predictor fails on the batch, each row is run alone
@@ -184,21 +183,6 @@ class Engine:
             return checked(self._predictors[name], name, reads, readings)
         except DiseError as error:
             return error
-
-
-def _check_abilities(row: Row, predictor: MaskPredictor) -> None:
-    """Raise InputError for a kind of Read that the predictor does not answer."""
-    kinds: dict[Ability, tuple[bool, str]] = {
-        "two-stream": (row.context_ids is not None, "a masked text beside the finished one"),
-        "shadow": (row.num_shadows > 0, "shadows of its tokens"),
-    }
-    for ability, (is_asked, what) in kinds.items():
-        if is_asked and ability not in predictor.abilities:
-            raise InputError(
-                f"{predictor.info.name!r:.80} cannot read {what} ({ability}) as it is loaded: take "
-                'another scorer, such as "dise", or the engine "transformers"',
-                "scorer",
-            )
 
 
 def _outcome(request: Request) -> Outcome[Any]:

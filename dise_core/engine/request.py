@@ -25,14 +25,15 @@ class Request:
     """
 
     __slots__ = (
+        "_asked",
         "_plan",
         "_prepared",
         "_readings",
-        "_reads",
         "caller",
         "error",
         "finished_at",
         "index",
+        "reads",
         "result",
         "rows",
         "started_at",
@@ -54,7 +55,9 @@ class Request:
         self.rows: list[Row] = []
         """Rows that wait for a forward pass."""
         self._plan, self._prepared = plan, prepared
-        self._reads: Sequence[Read] = ()
+        self.reads: Sequence[Read] = ()
+        """The Reads that the plan yielded last."""
+        self._asked: list[Read] = []
         self._readings: dict[int, Reading] = {}
 
     @property
@@ -67,11 +70,6 @@ class Request:
         """The seconds from its start to its end, or until now."""
         return (self.finished_at or time.perf_counter()) - self.started_at
 
-    @property
-    def reads(self) -> Sequence[Read]:
-        """The reads that the plan yielded last."""
-        return self._reads
-
     def admit(self) -> None:
         """Count its time from here."""
         self.started_at = time.perf_counter()
@@ -82,8 +80,8 @@ class Request:
         self._advance(lambda: next(self._plan))
 
     def reads_of(self, row: Row) -> list[Read]:
-        """Return the reads that the row answers."""
-        return [self._reads[index] for index in row.reads]
+        """Return the Reads that the row answers, as the engine runs them."""
+        return [self._asked[index] for index in row.reads]
 
     def settle(self, row: Row, answer: Sequence[Reading] | Exception) -> None:
         """Accept the outcome of one row: its Readings, or an error, which is raised inside the plan
@@ -100,7 +98,7 @@ class Request:
             return
         self._readings.update(zip(row.reads, answer, strict=True))
         if not self.rows:
-            answers = [self._readings[index] for index in range(len(self._reads))]
+            answers = [self._readings[index] for index in range(len(self.reads))]
             self._advance(lambda: self._plan.send(answers))
 
     def close(self) -> None:
@@ -123,8 +121,8 @@ class Request:
                 step = lambda: self._plan.send([])  # noqa: E731
             else:
                 raise PlanError(f"a plan asked for nothing {MAX_EMPTY_QUESTIONS} times in a row")
-            self._reads = [self._prepared(read) for read in reads]
-            rows = distinct_rows(self._reads)
+            self.reads, self._asked = reads, [self._prepared(read) for read in reads]
+            rows = distinct_rows(self._asked)
             self.caller.spend(rows)
             self.rows = rows
         except StopIteration as stop:

@@ -104,9 +104,9 @@ def test_full_attention_runs_the_rows_that_it_always_ran(scorer: str) -> None:
 def test_two_streams_take_the_room_of_both() -> None:
     toy = ToyPredictor(attention=BlockCausal(4))
     params = ScoringParams(scorer="interleaved")
-    with pytest.raises(TooLongError, match="takes 12 tokens of a batch"):
-        LLM(toy, max_batch_tokens=11).score(["ab"], ["cdef"], params)
-    assert LLM(toy, max_batch_tokens=12).score(["ab"], ["cdef"], params)
+    with pytest.raises(TooLongError, match="takes 16 tokens of a batch"):
+        LLM(toy, max_batch_tokens=15).score(["ab"], ["cdef"], params)
+    assert LLM(toy, max_batch_tokens=16).score(["ab"], ["cdef"], params)
 
 
 @pytest.mark.parametrize(
