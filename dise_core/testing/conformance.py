@@ -33,6 +33,7 @@ from dise_core.reading import (
 )
 from dise_core.scoring import SequenceScorer, regenerate
 from dise_core.sequence import BlockOrigin, SpecialTokens, TokenSequence
+from dise_core.testing.streams import check_two_streams
 from dise_core.testing.toy_model import SPECIAL, ToyPredictor
 
 STRANGE_NAMES = (
@@ -176,8 +177,8 @@ def check_unmasking_policy(policy: UnmaskingPolicy) -> None:
 
 
 def check_mask_predictor(predictor: MaskPredictor, tolerance: float = 1e-4) -> None:
-    """Check that the predictor's readouts agree with each other, and are the same alone as in a
-    batch of texts of different lengths.
+    """Check that the predictor's readouts agree with each other, are the same alone as in a batch
+    of texts of different lengths, and heed a context if it reads two streams.
 
     tolerance: how far log-probabilities of one text may differ, in nats.
     """
@@ -207,6 +208,7 @@ def check_mask_predictor(predictor: MaskPredictor, tolerance: float = 1e-4) -> N
         )
     for start in range(0, len(reads), 5):
         _check_readouts(reads[start : start + 5], together[start : start + 5], tolerance)
+    check_two_streams(predictor, texts, tolerance)
 
 
 def check_claims(

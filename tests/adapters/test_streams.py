@@ -25,6 +25,7 @@ from dise_core import (
 from dise_core.arrays import Ids
 from dise_core.model import BIDIRECTIONAL, Attention
 from dise_core.reading import Guidance
+from dise_core.testing import check_mask_predictor
 from tests import reference_a2d, reference_dream
 from tests.reference_blocks import BlockQwen2, BlockQwen3, reference_of, two_streams, with_shadow
 
@@ -106,6 +107,11 @@ def test_two_streams_are_those_of_the_training(
         of = (read.token_ids, read.context_ids, read.positions, length)
         assert_exact(reading.logprobs, torch.log_softmax(logits_after(model, *of), -1).numpy())
     assert_exact(plain.logprobs, predictor.read(reads[-1:])[0].logprobs)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_model_in_blocks_passes_the_kit(folders: dict[str, Path], kind: str) -> None:
+    check_mask_predictor(load(kind, folders[kind], BlockCausal(BLOCK)))
 
 
 def test_two_streams_are_guided_by_two(folders: dict[str, Path]) -> None:

@@ -1,16 +1,19 @@
 """Reads of two streams and of shadows: what fits together, what shares a row, who answers them."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from dise_core import LLM, BlockCausal, Plan, Read, ScoringParams, TokenLogProbs
+from dise_core import LLM, BlockCausal, Plan, Read, Reading, ScoringParams, TokenLogProbs
 from dise_core.engine import Engine
 from dise_core.errors import InputError, PlanError, TooLongError
 from dise_core.model import BIDIRECTIONAL, Attention, MaskPredictor
 from dise_core.params import EngineConfig
 from dise_core.reading import CacheHint, CacheSlot, Guidance
 from dise_core.rows import distinct_rows
-from dise_core.testing import ToyPredictor, check_scorer
+from dise_core.testing import ToyPredictor, check_mask_predictor, check_scorer
 from dise_core.testing.toy_model import MASK
 from dise_strategies.scorers.shadow import Shadow
 
@@ -65,6 +68,20 @@ class Plain(ToyPredictor):
     """A predictor that answers plain Reads only, as those of third parties do."""
 
     abilities = MaskPredictor.abilities
+
+
+class Deaf(ToyPredictor):
+    """Reads two streams by its own account, and ignores the second."""
+
+    def read(self, reads: Sequence[Read]) -> list[Reading]:
+        return super().read([replace(read, context_ids=None) for read in reads])
+
+
+def test_the_kit_finds_a_predictor_that_ignores_contexts() -> None:
+    check_mask_predictor(ToyPredictor(attention=BlockCausal(4)))
+    check_mask_predictor(Deaf())
+    with pytest.raises(AssertionError, match="must be read after the finished ones"):
+        check_mask_predictor(Deaf(attention=BlockCausal(4)))
 
 
 @pytest.mark.parametrize(
