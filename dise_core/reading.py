@@ -121,8 +121,8 @@ class CacheHint:
     only the window against the cached rest. A window that reaches the end of the text may change
     the text's length. Under block-causal attention the answers are exact all the same: the window
     grows to whole blocks, and back to where the cached rest is up to date. A guided Read is never
-    cached. most: the tokens that the text may ever have;
-    0 if that is not known. One that outgrows its room is computed whole from then on.
+    cached. most: the tokens that the text may ever have; 0 if that is not known. One that outgrows
+    its room is computed whole from then on.
     """
 
     slot: CacheSlot
