@@ -12,6 +12,7 @@ import torch
 from dise_adapters.checkpoint.hub import read_config
 from dise_adapters.families.a2d import A2D_QWEN3
 from dise_adapters.families.dream import DREAM
+from dise_adapters.local.masks import Masks
 from dise_adapters.predictor import predictor_of
 from dise_core import BlockCausal, Distribution, EngineConfig, InputError, MaskPredictor, Read
 from dise_core.arrays import Ids, LogProbs
@@ -140,3 +141,27 @@ def test_a_window_costs_its_blocks(folders: dict[str, Path]) -> None:
         [reading] = predictor.read([_ask(ids, slot, (20, 24))])
         shares[kind] = reading.share
     assert shares == {"qwen3": 4 / 24, "qwen2": 5 / 24}
+
+
+@pytest.mark.parametrize("lengths", [(8, 8), (8, 5, 2), (7, 6), (8, 4), (3,)])
+@pytest.mark.parametrize("length", [1, 4, 8])
+def test_real_tokens_see_their_blocks_and_no_padding(lengths: tuple[int, ...], length: int) -> None:
+    """Of whole texts and of windows, some of which end inside a block; for chosen tokens too."""
+    columns = np.array([[0, 2], [1, 1], [0, 1]])[: len(lengths)]
+    is_key = np.arange(8) < np.array(lengths)[:, None]
+    key_mask = None if is_key.all() else is_key
+    for first in (np.zeros(len(lengths), np.int64), np.array(lengths) - 3):
+        positions = np.maximum(first, 0)[:, None] + np.arange(8 if not first.any() else 3)
+        shared = positions[:1] if (positions == positions[:1]).all() else positions
+        masks = Masks(BlockCausal(length), key_mask, shared, 8, "cpu")
+        everywhere = np.tile(np.arange(positions.shape[1]), (len(lengths), 1))
+        for chosen, mask in ((everywhere, masks.all()), (columns, masks.at(columns))):
+            shape = (len(lengths), 1, chosen.shape[1], 8)
+            found = np.ones(shape, bool) if mask is None else mask.expand(shape).numpy()
+            for text, column in np.ndindex(chosen.shape):
+                position = positions[text, chosen[text, column]]
+                if position < lengths[text]:
+                    sees = [
+                        k // length <= position // length and k < lengths[text] for k in range(8)
+                    ]
+                    assert found[text, 0, column].tolist() == sees
