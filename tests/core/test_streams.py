@@ -107,9 +107,14 @@ def test_a_predictor_that_cannot_is_not_asked(
 @pytest.mark.parametrize("scorer", ["interleaved", "mc", "mc-llada", "mc-dream"])
 def test_full_attention_runs_the_rows_that_it_always_ran(scorer: str) -> None:
     """A text of max_batch_tokens still fits, and no predictor hears of a context."""
-    toy, heard = Plain(), []
-    read = toy.read
-    toy.read = lambda reads: heard.extend(reads) or read(reads)  # type: ignore[method-assign,func-returns-value]
+    heard: list[Read] = []
+
+    class Heard(Plain):
+        def read(self, reads: Sequence[Read]) -> list[Reading]:
+            heard.extend(reads)
+            return super().read(reads)
+
+    toy = Heard()
     params = ScoringParams(scorer=scorer, scorer_settings={} if scorer == "interleaved" else
                            {"num_samples": 4})  # fmt: skip
     [answer] = LLM(toy, max_batch_tokens=7, max_num_seqs=1).score(["ab"], ["cdef"], params)
