@@ -13,11 +13,11 @@ import transformers
 from transformers.utils import logging as transformers_logging
 
 from dise_adapters.checkpoint.files import one_line
-from dise_adapters.families.family import Family
 from dise_adapters.local.body import Body, OwnBody, WholeBody
 from dise_adapters.local.kv_cache import KVCache
 from dise_adapters.local.linear import linear
 from dise_adapters.local.reader import TransformerReader
+from dise_adapters.local.splitting import taken_apart
 from dise_adapters.local.threads import THREADS
 from dise_adapters.local.weighing import refuse_not_finite, weigh
 from dise_core.errors import CheckpointError, InputError, ModelError
@@ -51,7 +51,6 @@ def load_reader(checkpoint: Checkpoint, config: EngineConfig) -> TransformerRead
         try:
             weigh(checkpoint)
             model, report = getattr(transformers, family.model_class).from_pretrained(
-                folder,
                 **_options(checkpoint),
                 dtype=dtype,
                 attn_implementation=config.attn_implementation,
@@ -67,12 +66,16 @@ def load_reader(checkpoint: Checkpoint, config: EngineConfig) -> TransformerRead
             raise ModelError(f"cannot load {folder}: {one_line(error)}") from error
     _refuse_misfits(folder, report)
     refuse_not_finite(folder, model)
-    return _reader(model.to(device).eval(), device, family, config.max_cache_tokens)
+    return _reader(model.to(device).eval(), device, checkpoint, config.max_cache_tokens)
 
 
 def _options(checkpoint: Checkpoint) -> Record:
     """Return the checkpoint's own arguments for from_pretrained."""
-    family, options = checkpoint.family, {}
+    family = checkpoint.family
+    is_whole = family.split is None
+    options: Record = {"pretrained_model_name_or_path": checkpoint.folder if is_whole else None}
+    if family.split is not None:
+        options["state_dict"] = taken_apart(checkpoint.folder, family.split, checkpoint.settings)
     if checkpoint.settings is not None:
         config_class = getattr(transformers, family.model_class).config_class
         options["config"] = config_class(**checkpoint.settings)
@@ -85,7 +88,7 @@ def _options(checkpoint: Checkpoint) -> Record:
 
 @torch.inference_mode()
 def _reader(
-    model: Any, device: torch.device, family: Family, max_cache_tokens: int
+    model: Any, device: torch.device, checkpoint: Checkpoint, max_cache_tokens: int
 ) -> TransformerReader:
     """Return a reader that applies the head only at the positions read, if the logits are just the
     head's output.
@@ -94,7 +97,10 @@ def _reader(
     """
     if device.type == "cpu":
         THREADS.fit(model.num_parameters())
+    family, attention = checkpoint.family, checkpoint.attention
     body, head = model.base_model, model.get_output_embeddings()
+    if family.head:
+        head = torch.nn.Sequential(*(getattr(model, name) for name in family.head))
     probe = torch.tensor([PROBE], device=device)
     logits = model(probe, use_cache=False).logits
     own: Body
@@ -103,12 +109,12 @@ def _reader(
     ):
         own, head = WholeBody(model, "logits"), torch.nn.Identity()
     elif OwnBody.covers(body):
-        own, head = OwnBody(body, family.attention), linear(head)
+        own, head = OwnBody(body, attention), linear(head)
     else:
         own = WholeBody(body)
     shape = own.cache_shape
     room = None if shape is None else KVCache(shape, max_cache_tokens, device, model.dtype)
-    answers_first = not isinstance(family.attention, Causal)
+    answers_first = not isinstance(attention, Causal)
     return TransformerReader(
         own, head, logits.shape[-1], device, family.answers_for, answers_first, room
     )

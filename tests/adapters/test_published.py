@@ -1,0 +1,80 @@
+"""Every published format of diffusion models against an independent model, at a tiny size."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dise_adapters.checkpoint.hub import read_config
+from dise_adapters.plugin import FAMILIES
+from dise_adapters.predictor import predictor_of
+from dise_core import LLM, Distribution, InputError, Read
+from dise_core.errors import CheckpointError
+from dise_core.testing import check_mask_predictor
+from tests.published import PUBLISHED
+
+LENGTHS = (32, 64)
+"""Texts that end where a block ends, whatever its length."""
+
+
+@pytest.fixture(autouse=True)
+def _fresh_configs() -> None:
+    read_config.cache_clear()
+
+
+def texts() -> list[np.ndarray]:
+    random = np.random.default_rng(0)
+    return [random.integers(0, 70, length) for length in LENGTHS]
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_published_format_agrees_with_an_independent_model(tmp_path: Path, name: str) -> None:
+    published = PUBLISHED[name]
+    folder = published.write(tmp_path)
+    claiming = [
+        each for each, family in FAMILIES.items() if predictor_of(family).claims(str(folder))
+    ]
+    assert claiming == [published.family]
+    llm = LLM(str(folder))
+    info = llm.predictor.info
+    assert (info.attention, info.special.mask_id) == (published.attention, published.mask_id)
+    assert info.special.eos_id == published.eos_id
+    reference = published.reference(folder)
+    reads = [Read(ids, np.arange(len(ids)), Distribution()) for ids in texts()]
+    for read, reading in zip(reads, llm.predictor.read(reads), strict=True):
+        expected = reference.logprobs(read.token_ids.tolist()).numpy()
+        assert np.abs(reading.logprobs - expected).max() < 1e-5
+
+
+@pytest.mark.parametrize("name", ["sdar", "llada2", "rnd1", "fast-dllm-v2"])
+def test_a_published_format_keeps_the_contract_of_a_predictor(tmp_path: Path, name: str) -> None:
+    check_mask_predictor(LLM(str(PUBLISHED[name].write(tmp_path))).predictor)
+
+
+@pytest.mark.parametrize("name", [*PUBLISHED])
+def test_no_published_format_is_taken_for_a_judge(tmp_path: Path, name: str) -> None:
+    folder = PUBLISHED[name].write(tmp_path)
+    with pytest.raises(InputError, match="is not auto-regressive"):
+        LLM("countdown", judge=str(folder))
+
+
+@pytest.mark.parametrize("name", ["stable-diffcoder", "stable-diffcoder of old", "open-dcoder"])
+def test_what_looks_like_a_judge_is_none_even_when_its_adapter_is_named(
+    tmp_path: Path, name: str
+) -> None:
+    folder = PUBLISHED[name].write(tmp_path)
+    with pytest.raises(CheckpointError, match="is refused: it is a diffusion model by its"):
+        LLM(str(folder), adapter="llama")
+
+
+@pytest.mark.parametrize("name", ["llada2", "llada-moe", "sdar-moe"])
+def test_the_mixture_routes_each_token_on_its_own(tmp_path: Path, name: str) -> None:
+    """A text in a batch with others gets the answers that it gets alone."""
+    llm = LLM(str(PUBLISHED[name].write(tmp_path)))
+    reads = [Read(ids, np.arange(len(ids)), Distribution()) for ids in texts()]
+    together = llm.predictor.read(reads)
+    for read, reading in zip(reads, together, strict=True):
+        [alone] = llm.predictor.read([read])
+        assert np.abs(alone.logprobs - reading.logprobs).max() < 1e-5
