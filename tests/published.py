@@ -51,20 +51,27 @@ class Published:
 
     def write_tokenizer(self, folder: Path) -> None:
         """Write a tokenizer of one character a token with the special tokens."""
-        from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+        tokenizer(folder, self.shape.vocab, self.tokens, self.mask_token)
 
-        names = [self.tokens.get(i) or (LETTERS[i - 8 : i - 7] if 8 <= i < 35 else "") or f"<{i}>"
-                 for i in range(self.shape.vocab)]  # fmt: skip
-        vocabulary = {name: i for i, name in enumerate(names)}
-        tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<0>"))
-        tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
-        tokenizer.decoder = decoders.Fuse()
-        tokenizer.add_special_tokens([*self.tokens.values()])
-        tokenizer.save(str(folder / "tokenizer.json"))
-        settings = {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "<0>"}
-        if self.mask_token is not None:
-            settings["mask_token"] = self.mask_token
-        (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+
+def tokenizer(folder: Path, size: int, special: Mapping[int, str], mask: str | None) -> None:
+    """Write a tokenizer of one character a token, with special tokens by their ids.
+
+    mask: the mask token that its files name, if they do.
+    """
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+
+    names = [special.get(i) or LETTERS[i - 8 : i - 7] if 8 <= i < 35 else special.get(i) or f"<{i}>"
+             for i in range(size)]  # fmt: skip
+    vocabulary = {name: i for i, name in enumerate(names)}
+    made = Tokenizer(models.WordLevel(vocabulary, unk_token=names[0]))
+    made.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
+    made.decoder = decoders.Fuse()
+    made.add_special_tokens([*special.values()])
+    made.save(str(folder / "tokenizer.json"))
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": names[0]}
+    settings |= {} if mask is None else {"mask_token": mask}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
 
 
 def auto_map(module: str, name: str) -> dict[str, str]:

@@ -12,8 +12,11 @@ from dise_adapters.plugin import FAMILIES
 from dise_adapters.predictor import predictor_of
 from dise_core import LLM, Distribution, InputError, Read
 from dise_core.errors import CheckpointError
+from dise_core.model import BIDIRECTIONAL
 from dise_core.testing import check_mask_predictor
+from tests import reference_modernbert
 from tests.published import PUBLISHED
+from tests.reference_modernbert import ReferenceModernBert
 
 LENGTHS = (32, 64)
 """Texts that end where a block ends, whatever its length."""
@@ -78,3 +81,18 @@ def test_the_mixture_routes_each_token_on_its_own(tmp_path: Path, name: str) -> 
     for read, reading in zip(reads, together, strict=True):
         [alone] = llm.predictor.read([read])
         assert np.abs(alone.logprobs - reading.logprobs).max() < 1e-5
+
+
+def test_a_modernbert_that_chats_agrees_with_an_independent_one(tmp_path: Path) -> None:
+    folder = reference_modernbert.write_checkpoint(tmp_path / "model")
+    llm, reference = LLM(str(folder)), ReferenceModernBert(folder)
+    assert llm.predictor.info.attention == BIDIRECTIONAL
+    assert llm.predictor.info.special.mask_id == reference_modernbert.MASK
+    assert llm.predictor.info.special.eos_ids == {62, 65}
+    random = np.random.default_rng(0)
+    reads = [Read(ids, np.arange(n), Distribution()) for n in (1, 9, 40, 96)
+             for ids in [random.integers(0, 70, n)]]  # fmt: skip
+    for read, reading in zip(reads, llm.predictor.read(reads), strict=True):
+        expected = reference.logprobs(read.token_ids.tolist()).numpy()
+        assert np.abs(reading.logprobs - expected).max() < 1e-5
+    check_mask_predictor(llm.predictor)
