@@ -41,9 +41,11 @@ class Published:
 
     def write(self, root: Path, **changes: object) -> Path:
         """Write a checkpoint below that folder, with these fields of config.json changed."""
-        return write_checkpoint(
-            root / self.called, self.shape, self.fields(**changes), self.write_tokenizer
-        )
+        return self.write_into(root / self.called, **changes)
+
+    def write_into(self, folder: Path, **changes: object) -> Path:
+        """Write a checkpoint into the folder, with these fields of config.json changed."""
+        return write_checkpoint(folder, self.shape, self.fields(**changes), self.write_tokenizer)
 
     def reference(self, folder: Path) -> Reference:
         """Return what the checkpoint computes, written out."""
@@ -320,6 +322,17 @@ LLADA2 = Published(
     eos_id=60,
     attention=BlockCausal(32),
 )
+
+DIFFULLAMA = Published(
+    family="diffullama",
+    called="diffullama",
+    shape=Shape(is_shifted=True),
+    config={"architectures": ["LlamaForCausalLM"], "model_type": "llama", "eos_token_id": 2},
+    tokens={2: "</s>"},
+    mask_id=67,
+    eos_id=2,
+)
+"""Told by its adapter alone, so it is none of PUBLISHED."""
 
 PUBLISHED = {
     "a2d-qwen3 in blocks": A2D_QWEN3,

@@ -6,6 +6,7 @@ from dise_adapters.embedded import CountdownPredictor
 from dise_adapters.families.a2d import A2D_QWEN2, A2D_QWEN3
 from dise_adapters.families.causal import CAUSAL
 from dise_adapters.families.diffcoder import DIFFCODER
+from dise_adapters.families.diffullama import DIFFUGPT, DIFFULLAMA
 from dise_adapters.families.dream import DREAM
 from dise_adapters.families.fast_dllm import FAST_DLLM
 from dise_adapters.families.illada import ILLADA
@@ -39,6 +40,8 @@ FAMILIES = {
     "llada-moe": LLADA_MOE,
     "rnd1": RND1,
     "llada2": LLADA2,
+    "diffullama": DIFFULLAMA,
+    "diffugpt": DIFFUGPT,
     "llama": CAUSAL,
 }
 

@@ -43,7 +43,7 @@ DIFFUSION_NAMES = {
     "open-dllm": "",
     "open_dllm": "",
     "diffullama": ", which --adapter diffullama loads with the id of its mask (--mask-token-id)",
-    "diffugpt": ", which no adapter here covers",
+    "diffugpt": ", which --adapter diffugpt loads with the id of its mask (--mask-token-id)",
     "bd3lm": "",
     "refusion": ", which no adapter here covers",
 }
