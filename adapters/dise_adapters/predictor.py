@@ -12,6 +12,7 @@ from dise_adapters.checkpoint.gguf import gguf_fields
 from dise_adapters.checkpoint.hub import config_if_any, is_gguf, model_folder, read_config
 from dise_adapters.checkpoint.special import special_tokens
 from dise_adapters.checkpoint.tokenizer import FastTokenizer
+from dise_adapters.families.blocks import in_words
 from dise_adapters.families.family import Checkpoint, Family, architectures
 from dise_adapters.families.not_covered import not_covered
 from dise_core.backend import Reader
@@ -109,7 +110,8 @@ class CheckpointPredictor(MaskPredictor):
 
 def predictor_of(family: Family) -> type[CheckpointPredictor]:
     """Return the predictor class of a family, ready for the hook dise_mask_predictors."""
-    members = {"family": family, "__doc__": family.about, "__module__": __name__}
+    about = f"{family.about.rstrip('.')} ({in_words(family.attention)})."
+    members = {"family": family, "__doc__": about, "__module__": __name__}
     return type(CheckpointPredictor.__name__, (CheckpointPredictor,), members)
 
 

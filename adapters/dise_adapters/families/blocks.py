@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from dise_adapters.checkpoint.config import ConfigJson
 from dise_core.errors import InputError
-from dise_core.model import Attention, BlockCausal
+from dise_core.model import Attention, Bidirectional, BlockCausal, Causal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +62,21 @@ def attention_of(
             "block_size",
         )
     return found
+
+
+def in_words(kind: Attention | Varying) -> str:
+    """Return the attention of a family as listings name it, such as "block-causal of 4 or 8"."""
+    if isinstance(kind, Varying):
+        kinds = [*kind.names.values(), *filter(None, [kind.otherwise])]
+        names = [] if all(isinstance(each, BlockCausal) for each in kinds) else ["full"]
+    else:
+        kinds = [kind]
+        full = {Bidirectional: "full", Causal: "causal"}.get(type(kind))
+        names = [] if full is None else [full]
+    lengths = sorted({each.length for each in kinds if isinstance(each, BlockCausal)})
+    if lengths:
+        names.append("block-causal of " + " or ".join(map(str, lengths)))
+    return f"{' or '.join(names)} attention" if not lengths else " or ".join(names)
 
 
 def shown(attention: Attention) -> str:
