@@ -71,8 +71,9 @@ def _rotary_share(config: ConfigJson, head_dim: int) -> float:
     """Return the share of a head that is rotated. Raises CheckpointError unless it is even."""
     share = config.number("partial_rotary_factor")
     size = int(head_dim * share)
-    if share > 1 or size < 2 or size % 2 or config.fields.get("rotary_dim") not in (None, size):
+    if share > 1 or size < 2 or size % 2:
         raise config.error(f"partial_rotary_factor={share} of head_dim={head_dim} is not covered")
+    config.refuse_variants({"rotary_dim": (size, None)})
     return share
 
 
