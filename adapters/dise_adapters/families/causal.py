@@ -37,11 +37,11 @@ OTHER_NAMES = frozenset(
 """Auto-regressive classes of transformers whose names do not end in ForCausalLM."""
 
 DIFFUSION_NAMES = {
-    "diffcoder": "",
-    "open-dcoder": "",
-    "open_dcoder": "",
-    "open-dllm": "",
-    "open_dllm": "",
+    "diffcoder": ", which --adapter stable-diffcoder loads",
+    "open-dcoder": ", which --adapter open-dcoder loads",
+    "open_dcoder": ", which --adapter open-dcoder loads",
+    "open-dllm": ", which --adapter open-dcoder loads",
+    "open_dllm": ", which --adapter open-dcoder loads",
     "diffullama": ", which --adapter diffullama loads with the id of its mask (--mask-token-id)",
     "diffugpt": ", which --adapter diffugpt loads with the id of its mask (--mask-token-id)",
     "bd3lm": "",
