@@ -78,7 +78,7 @@ def test_every_verb_with_a_model_takes_an_adapter_by_name(
     )
     assert done.code == 2
     assert (
-        "dise: unknown adapter 'lama'. Did you mean 'llama'? Known: a2d-qwen3, countdown, dream"
+        "dise: unknown adapter 'lama'. Did you mean 'llama'? Known: a2d-qwen2, a2d-qwen3, countdown"
         in done.err
     )
 
