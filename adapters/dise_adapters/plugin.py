@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from dise_adapters.embedded import CountdownPredictor
-from dise_adapters.families.a2d import A2D_QWEN3
+from dise_adapters.families.a2d import A2D_QWEN2, A2D_QWEN3
 from dise_adapters.families.causal import CAUSAL
+from dise_adapters.families.diffcoder import DIFFCODER
+from dise_adapters.families.diffullama import DIFFUGPT, DIFFULLAMA
 from dise_adapters.families.dream import DREAM
+from dise_adapters.families.fast_dllm import FAST_DLLM
+from dise_adapters.families.illada import ILLADA
 from dise_adapters.families.llada import LLADA
+from dise_adapters.families.llada2 import LLADA2
+from dise_adapters.families.llada_moe import LLADA_MOE
+from dise_adapters.families.modernbert import MODERNBERT
+from dise_adapters.families.open_dcoder import OPEN_DCODER
+from dise_adapters.families.rnd1 import RND1
+from dise_adapters.families.sdar import SDAR, SDAR_MOE
 from dise_adapters.local.engine import TransformersBackend
 from dise_adapters.predictor import predictor_of
 from dise_adapters.vllm.canvas import VllmCanvasPredictor
@@ -15,7 +25,25 @@ from dise_adapters.vllm.server import VllmServerPredictor
 from dise_core import MaskPredictor, hookimpl
 from dise_core.backend import Backends
 
-FAMILIES = {"llada": LLADA, "dream": DREAM, "a2d-qwen3": A2D_QWEN3, "llama": CAUSAL}
+FAMILIES = {
+    "llada": LLADA,
+    "dream": DREAM,
+    "a2d-qwen3": A2D_QWEN3,
+    "a2d-qwen2": A2D_QWEN2,
+    "sdar": SDAR,
+    "sdar-moe": SDAR_MOE,
+    "fast-dllm-v2": FAST_DLLM,
+    "stable-diffcoder": DIFFCODER,
+    "illada": ILLADA,
+    "open-dcoder": OPEN_DCODER,
+    "modernbert": MODERNBERT,
+    "llada-moe": LLADA_MOE,
+    "rnd1": RND1,
+    "llada2": LLADA2,
+    "diffullama": DIFFULLAMA,
+    "diffugpt": DIFFUGPT,
+    "llama": CAUSAL,
+}
 
 
 @hookimpl

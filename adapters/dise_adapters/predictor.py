@@ -12,12 +12,13 @@ from dise_adapters.checkpoint.gguf import gguf_fields
 from dise_adapters.checkpoint.hub import config_if_any, is_gguf, model_folder, read_config
 from dise_adapters.checkpoint.special import special_tokens
 from dise_adapters.checkpoint.tokenizer import FastTokenizer
+from dise_adapters.families.blocks import in_words
 from dise_adapters.families.family import Checkpoint, Family, architectures
 from dise_adapters.families.not_covered import not_covered
 from dise_core.backend import Reader
 from dise_core.completion import check_abilities, completed
 from dise_core.errors import CheckpointError, InputError
-from dise_core.model import Causal, MaskPredictor, ModelInfo
+from dise_core.model import Attention, Causal, MaskPredictor, ModelInfo
 from dise_core.params import EngineConfig
 from dise_core.plugins import installed_catalog
 from dise_core.reading import Read, Reading
@@ -92,8 +93,10 @@ class CheckpointPredictor(MaskPredictor):
             given.refuse_variants({"transformers_weights": (None,)})
             fields = fields | _transformers_fields(folder, name)
         self.tokenizer = FastTokenizer.from_folder(folder, family.tokenizer_class, gguf_file)
-        self.info = _info(family, fields | (settings or {}), self.tokenizer, name, config)
-        kind = (family.attention, self.info.special.mask_id)
+        attention = family.attention_of(fields, (name, folder.name), config.block_size)
+        described = fields | (settings or {})
+        self.info = _info(family, described, self.tokenizer, name, config, attention)
+        kind = (attention, self.info.special.mask_id)
         checkpoint = Checkpoint(family, folder, settings, gguf_file, *kind)
         backend = installed_catalog().backend(config.engine)
         self._reader = reader or backend.open(checkpoint, config)
@@ -111,22 +114,23 @@ class CheckpointPredictor(MaskPredictor):
 
 def predictor_of(family: Family) -> type[CheckpointPredictor]:
     """Return the predictor class of a family, ready for the hook dise_mask_predictors."""
-    members = {"family": family, "__doc__": family.about, "__module__": __name__}
+    about = f"{family.about.rstrip('.')} ({in_words(family.attention)})."
+    members = {"family": family, "__doc__": about, "__module__": __name__}
     return type(CheckpointPredictor.__name__, (CheckpointPredictor,), members)
 
 
 def _info(
-    family: Family, fields: Fields, tokenizer: FastTokenizer, name: str, config: EngineConfig
+    family: Family,
+    fields: Fields,
+    tokenizer: FastTokenizer,
+    name: str,
+    config: EngineConfig,
+    attention: Attention,
 ) -> ModelInfo:
     """Return the model's description, from its configuration, its tokenizer and the options."""
     vocab_size = _size(fields, "vocab_size", name)
     max_length = _size(fields, "max_position_embeddings", name)
-    if config.block_size is not None:
-        raise InputError(
-            f"{name} attends to the whole text, so it has no blocks: leave out block_size",
-            "block_size",
-        )
-    if isinstance(family.attention, Causal):
+    if isinstance(attention, Causal):
         ends = frozenset(ConfigJson(fields, name).token_ids("eos_token_id"))
         special = SpecialTokens(None, ends)
     else:
@@ -137,13 +141,14 @@ def _info(
             name,
             mask_tokens=family.mask_tokens,
             mask_token_id=config.mask_token_id,
+            family_mask=family.mask_id,
         )
     for token_id, what in [(special.mask_id, "its mask"), (special.eos_id, "an end")]:
         if token_id is not None and token_id >= vocab_size:
             raise CheckpointError(
                 f"{name} has {vocab_size} rows of logits, so {token_id} cannot be {what} token"
             )
-    kind = (family.attention, family.tempered_confidence)
+    kind = (attention, family.tempered_confidence)
     return ModelInfo(name, vocab_size, max_length, special, *kind)
 
 

@@ -222,13 +222,13 @@ NO_JUDGES: dict[str, tuple[dict[str, object], str]] = {
         },
         "it attends in both directions (use_bidirectional_attention is true)",
     ),
-    "Stable-DiffCoder": (
-        {"architectures": ["StableDiffcoderForCausalLM"]},
-        "it is a diffusion model that is not covered: Stable-DiffCoder, block diffusion",
+    "Nemotron": (
+        {"architectures": ["NemotronLabsDiffusionModel"]},
+        "it is a diffusion model that is not covered: Nemotron-Labs-Diffusion",
     ),
-    "an older Stable-DiffCoder": (
-        {"auto_map": {"AutoModelForCausalLM": "modeling_x.SeedDiffcoderForCausalLM"}},
-        "it is a diffusion model by its auto_map (SeedDiffcoderForCausalLM)",
+    "ReFusion": (
+        {"auto_map": {"AutoModelForCausalLM": "modeling_x.ReFusionForCausalLM"}},
+        "it is a diffusion model by its auto_map (ReFusionForCausalLM)",
     ),
     "DiffuLLaMA under another name": (
         {"_name_or_path": "diffusionfamily/diffullama"},
@@ -279,7 +279,7 @@ def test_a_diffusion_model_is_known_by_its_folders_name(tmp_path: Path) -> None:
     assert predictor_of(CAUSAL).claims(described(tmp_path / "llama-7b", {}))
 
 
-@pytest.mark.parametrize("name", ["roberta", "both directions", "older", "code"])
+@pytest.mark.parametrize("name", ["roberta", "both directions", "ReFusion", "code"])
 def test_the_adapter_refuses_what_is_not_auto_regressive_even_when_it_is_named(
     tmp_path: Path, name: str
 ) -> None:

@@ -4,6 +4,7 @@ asked once.
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from dise_core import LLM, InputError
 from dise_core.errors import CheckpointError, ModelError
 from dise_core.testing import check_claims
 from tests.adapters.test_hub import Hub, ask, serving
+from tests.published import PUBLISHED
 
 CONFIGS = {
     "llada": '{"model_type": "llada", "architectures": ["LLaDAModelLM"]}',
@@ -26,19 +28,26 @@ CONFIGS = {
     "a2d-qwen3": '{"model_type": "a2d-qwen3", "architectures": ["A2DQwen3LMHeadModel"]}',
     "llama": '{"model_type": "llama", "architectures": ["LlamaForCausalLM"]}',
     "bert": '{"model_type": "bert", "architectures": ["BertForMaskedLM"]}',
+    "modernbert": '{"model_type": "modernbert", "architectures": ["ModernBertForMaskedLM"]}',
+    **{
+        each.family: json.dumps(each.fields(_name_or_path=each.called))
+        for each in PUBLISHED.values()
+    },
 }
 
 KIT = """
 import sys
+from pathlib import Path
 from dise_adapters.plugin import FAMILIES
 from dise_adapters.predictor import predictor_of
 from dise_core.testing import check_claims
-folders = dict(zip((*FAMILIES, "bert"), sys.argv[1:], strict=True))
+folders = {Path(folder).name: folder for folder in sys.argv[1:]}
+assert set(FAMILIES) - {"diffullama", "diffugpt"} < set(folders)
 adapters = {name: predictor_of(family) for name, family in FAMILIES.items()}
 for name, adapter in adapters.items():
     others = [folder for other, folder in folders.items() if other != name]
     strange = ["countdown", "http://127.0.0.1:8000", "x" * 5000, "x\\0y"]
-    check_claims(adapter, [folders[name]], [*others, *strange])
+    check_claims(adapter, [folders[name]] if name in folders else [], [*others, *strange])
 check_claims(adapters["llama"], ["/some/model.gguf"])
 print("all conform")
 """

@@ -14,7 +14,7 @@ from dise_adapters.families.not_covered import MODEL_TYPES, NOT_COVERED
 from dise_adapters.plugin import FAMILIES
 from dise_adapters.predictor import predictor_of
 from dise_core import LLM, Distribution, InputError, Read, SamplingParams
-from dise_core.errors import CheckpointError, DiseError, UnknownNameError
+from dise_core.errors import CheckpointError, UnknownNameError
 from dise_core.testing import check_mask_predictor
 from tests import reference_a2d, reference_dream, reference_llada
 from tests.reference_a2d import ReferenceQwen3
@@ -107,15 +107,6 @@ def test_architectures_decide_before_the_model_type(tmp_path: Path) -> None:
     folder = described(tmp_path, **both)
     claiming = [name for name, each in FAMILIES.items() if predictor_of(each).claims(folder)]
     assert claiming == ["dream"]
-
-
-@pytest.mark.parametrize("where", ["folder", "_name_or_path"])
-def test_the_block_diffusion_twin_is_refused_by_its_name(tmp_path: Path, where: str) -> None:
-    name = "Qwen3-0.6B-diffusion-bd3lm-v0.1"
-    config = reference_a2d.default_config(_name_or_path=name if where != "folder" else "x")
-    folder = described(tmp_path / (name if where == "folder" else "model"), **config)
-    with pytest.raises(DiseError, match=r"it is a block-diffusion model by its name \(Qwen3-0"):
-        LLM(folder)
 
 
 def llada(folder: Path, **changes: object) -> Path:

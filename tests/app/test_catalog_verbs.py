@@ -24,7 +24,20 @@ def test_plugins_lists_every_name_with_its_plugin(dise: Dise) -> None:
     assert "last-K" in dise("plugins").out
 
 
-NAMES = ("a2d-qwen3", "countdown", "dream", "llada", "llama", "vllm-canvas", "vllm-server")
+NAMES = (
+    "a2d-qwen2", "a2d-qwen3", "countdown", "diffugpt", "diffullama", "dream", "fast-dllm-v2",
+    "illada", "llada", "llada-moe", "llada2", "llama", "modernbert", "open-dcoder", "rnd1", "sdar",
+    "sdar-moe", "stable-diffcoder", "vllm-canvas", "vllm-server",
+)  # fmt: skip
+
+ATTENTION = {
+    "llada": "full attention",
+    "llama": "causal attention",
+    "a2d-qwen3": "full or block-causal of 32",
+    "sdar": "block-causal of 4 or 8 or 16 or 32 or 64",
+    "llada2": "block-causal of 32",
+    "stable-diffcoder": "block-causal of 4",
+}
 
 
 def test_models_tells_names_from_adapters(dise: Dise) -> None:
@@ -33,6 +46,13 @@ def test_models_tells_names_from_adapters(dise: Dise) -> None:
     }
     assert rows == {name: name == "countdown" for name in NAMES}
     assert "countdown" in dise("models").out
+
+
+def test_models_tells_the_attention_of_each_family(dise: Dise) -> None:
+    rows = json.loads(dise("models", "--json").out)["models"]
+    about = {row["name"]: row["about"] for row in rows}
+    for name, attention in ATTENTION.items():
+        assert about[name].endswith(f"({attention}).")
 
 
 DATA = ("--dataset", "countdown", "--output", "OUT", "--limit", "1")
@@ -58,7 +78,7 @@ def test_every_verb_with_a_model_takes_an_adapter_by_name(
     )
     assert done.code == 2
     assert (
-        "dise: unknown adapter 'lama'. Did you mean 'llama'? Known: a2d-qwen3, countdown, dream"
+        "dise: unknown adapter 'lama'. Did you mean 'llama'? Known: a2d-qwen2, a2d-qwen3, countdown"
         in done.err
     )
 

@@ -17,6 +17,9 @@ from dise_core import LLM, InputError
 from dise_core.errors import DiseError
 from dise_core.params import EngineConfig
 from tests import reference_a2d, reference_dream, reference_llada
+from tests.published import LLADA2, SDAR
+
+TINY = {"sdar": SDAR, "llada2": LLADA2}
 
 CLASSES = ("AutoConfig", "AutoModel", "AutoModelForCausalLM", "AutoModelForMaskedLM")
 
@@ -59,6 +62,8 @@ def write_whole(folder: Path, kind: str) -> None:
         config = reference_llada.default_config()
         weights = reference_llada.random_weights(config)
         reference_llada.write_checkpoint(folder, config, weights)
+    elif kind in TINY:
+        TINY[kind].write_into(folder, block_size=4)
     else:
         reference = {"dream": reference_dream, "a2d-qwen3": reference_a2d}[kind]
         reference.write_checkpoint(folder, reference.default_config())
@@ -90,7 +95,8 @@ def test_a_piped_yes_runs_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "named"),
     [("llama", ""), ("llama", "LlamaForCausalLM"), ("llama", "OddModel"), ("llada", "OddModel"),
-     ("dream", ""), ("a2d-qwen3", "LlamaForCausalLM")],
+     ("dream", ""), ("a2d-qwen3", "LlamaForCausalLM"),
+     ("sdar", "LlamaForCausalLM"), ("llada2", "OddModel")],
 )  # fmt: skip
 def test_no_kind_of_checkpoint_runs_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, named: str

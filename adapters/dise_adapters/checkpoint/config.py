@@ -72,6 +72,19 @@ class ConfigJson:
             raise self._wrong(name, value, f"at most {most:g}")
         return value
 
+    def count(self, name: str, default: int = 0) -> int:
+        """Return a whole number, 0 among them; a default stands for a field missing or null."""
+        value = self.fields.get(name)
+        if value is None:
+            return default
+        return 0 if type(value) is int and value == 0 else self.whole(name)
+
+    def refuse_windows(self) -> None:
+        """Raise CheckpointError for layers that attend to a part of the text only."""
+        kinds = self.fields.get("layer_types") or []
+        if not isinstance(kinds, list) or any(kind != "full_attention" for kind in kinds):
+            raise self._wrong("layer_types", kinds, '"full_attention" in all layers')
+
     def flag(self, name: str) -> bool:
         """Return whether the field is true; false where it is missing or null."""
         value = self.fields.get(name)

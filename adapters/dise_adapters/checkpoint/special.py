@@ -32,14 +32,19 @@ def special_tokens(
     *,
     mask_tokens: Sequence[str] = (),
     mask_token_id: int | None = None,
+    family_mask: int | None = None,
 ) -> SpecialTokens:
     """Return the mask and end tokens of a diffusion model.
 
-    fields: those of config.json. end_tokens, mask_tokens: their names, looked up in the vocabulary.
-    mask_token_id: the user's option. Raises CheckpointError if no source names a mask token or two
-    sources disagree, InputError if the user's id contradicts the checkpoint's files.
+    fields: those of config.json. end_tokens, mask_tokens: their names, looked up in the vocabulary;
+    the first end token found there pads responses if config.json names none. mask_token_id: the
+    user's option. family_mask: the id in every published checkpoint of the family. Raises
+    CheckpointError if no source names a mask token or two sources disagree, InputError if the
+    user's id contradicts the others.
     """
     found = dict(_masks(fields, tokenizer, mask_tokens, where))
+    if family_mask is not None:
+        found["every published checkpoint of this format"] = family_mask
     named = ", ".join(f"{token_id} by {source}" for source, token_id in found.items())
     if len(set(found.values())) > 1:
         raise CheckpointError(f"the files of {where} name different mask tokens: {named}")
@@ -53,8 +58,8 @@ def special_tokens(
         raise InputError(f"mask_token_id={mask_token_id} is not the mask: {named}", "mask_token_id")
     ends = ConfigJson(fields, where).token_ids("eos_token_id")
     others = [tokenizer.id_of(name) for name in end_tokens]
-    eos_ids = frozenset(token_id for token_id in (*ends, *others) if token_id is not None)
-    return SpecialTokens(mask_id, eos_ids, ends[0] if ends else None)
+    known = [token_id for token_id in (*ends, *others) if token_id is not None]
+    return SpecialTokens(mask_id, frozenset(known), known[0] if known else None)
 
 
 def _masks(

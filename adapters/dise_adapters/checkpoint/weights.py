@@ -88,6 +88,17 @@ def weigh_files(folder: Path) -> Weights:
     return Weights(elements, sum(path.stat().st_size for path in paths))
 
 
+def shapes(folder: Path) -> dict[str, list[int]]:
+    """Return the shape of each weight in a folder by name. Raises what weigh_files raises for one
+    file.
+    """
+    return {
+        name: list(tensor.shape)
+        for path in weight_files(folder)
+        for name, tensor in _header(path).items()
+    }
+
+
 def weight_files(folder: Path) -> list[Path]:
     """Return the files that are loaded: the one, or those of the index."""
     if not list(folder.glob("*.safetensors")):

@@ -6,10 +6,10 @@ A model that attends to later tokens would be sure of every token, and nothing w
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import PurePath
 
-from dise_adapters.families.family import Family, architectures
+from dise_adapters.families.family import Family, architectures, remote_classes
 from dise_adapters.families.not_covered import not_covered
 from dise_core.model import Causal
 from dise_core.records import Fields
@@ -36,11 +36,20 @@ OTHER_NAMES = frozenset(
 )  # fmt: skip
 """Auto-regressive classes of transformers whose names do not end in ForCausalLM."""
 
-DIFFUSION_NAMES = ("diffcoder", "diffullama", "diffugpt", "bd3lm")
-"""Parts of the names of diffusion models whose config.json gives the model_type llama or gpt2."""
-
-MODEL_CLASSES = ("AutoModel", "AutoModelForCausalLM", "AutoModelForMaskedLM")
-"""The entries of auto_map that name model classes."""
+DIFFUSION_NAMES = {
+    "diffcoder": ", which --adapter stable-diffcoder loads",
+    "open-dcoder": ", which --adapter open-dcoder loads",
+    "open_dcoder": ", which --adapter open-dcoder loads",
+    "open-dllm": ", which --adapter open-dcoder loads",
+    "open_dllm": ", which --adapter open-dcoder loads",
+    "diffullama": ", which --adapter diffullama loads with the id of its mask (--mask-token-id)",
+    "diffugpt": ", which --adapter diffugpt loads with the id of its mask (--mask-token-id)",
+    "bd3lm": "",
+    "refusion": ", which no adapter here covers",
+}
+"""Parts of the names of diffusion models whose config.json gives an auto-regressive model's type,
+and what to do with them.
+"""
 
 
 def is_autoregressive(fields: Fields, model: str) -> bool:
@@ -64,8 +73,9 @@ def obstacle(fields: Fields, model: str) -> str | None:
     if (known := not_covered(fields)) is not None:
         return known
     for source, name in _names(fields, model):
-        if any(part in name.casefold() for part in DIFFUSION_NAMES):
-            return f"it is a diffusion model by {source} ({name}), and no adapter here covers it"
+        for part, advice in DIFFUSION_NAMES.items():
+            if part in name.casefold():
+                return f"it is a diffusion model by {source} ({name}){advice}"
     foreign = _foreign_classes(fields)
     if foreign:
         return (
@@ -87,28 +97,17 @@ def _names(fields: Fields, model: str) -> Iterator[tuple[str, str]]:
     yield "the _name_or_path of config.json", str(fields.get("_name_or_path") or "")
     for source, names in (
         ("its architectures", architectures(fields)),
-        ("its auto_map", _remote_classes(fields)),
+        ("its auto_map", remote_classes(fields)),
     ):
         for name in names:
             yield source, name
-
-
-def _remote_classes(fields: Fields) -> list[str]:
-    """Return the class names of auto_map's model entries, each "module.Class" or
-    "repository--module.Class".
-    """
-    auto_map = fields.get("auto_map")
-    if not isinstance(auto_map, Mapping):
-        return []
-    entries = (auto_map.get(key) for key in MODEL_CLASSES)
-    return [entry.rpartition(".")[2] for entry in entries if isinstance(entry, str)]
 
 
 def _foreign_classes(fields: Fields) -> list[str]:
     """Return the model classes of auto_map that transformers lacks; it has since adopted the
     others.
     """
-    remote = _remote_classes(fields)
+    remote = remote_classes(fields)
     if not remote:
         return []
     import transformers

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Literal
 
 from dise_adapters.checkpoint.config import ConfigJson
-from dise_core.model import BIDIRECTIONAL, Attention, Causal
+from dise_adapters.families.blocks import Varying, attention_of
+from dise_core.model import BIDIRECTIONAL, Attention, Bidirectional, Causal
 from dise_core.records import Fields, Record
 
 Settings = Record
@@ -17,6 +18,19 @@ Settings = Record
 AnswersFor = Literal["own", "next"]
 """The position that a row of logits predicts: its own, or the next one. With "next", row 0 also
 answers for position 0, except under causal attention, where position 0 has no answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Weights of the checkpoint that hold several of the model's, one below the other.
+
+    pattern: a regular expression for part of their names. parts: what replaces it in the names of
+    the model's weights, from top to bottom. rows: the rows of each, from the settings.
+    """
+
+    pattern: str
+    parts: tuple[str, ...]
+    rows: Callable[[Settings], tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,11 +42,13 @@ class Family:
     class that computes it. translate: maps config.json to that class's configuration, with
     "vocab_size" and "max_position_embeddings"; raises CheckpointError, naming field and value, for
     what the class does not cover. None: transformers reads config.json itself. key_mapping: regular
-    expressions for the checkpoint's weight names, with their replacements. mask_tokens, end_tokens:
-    their possible names in the vocabulary. tempered_confidence: see ModelInfo. tokenizer_class:
-    transformers' class. takes_gguf: whether GGUF files load too. recognizes: replaces the check of
-    the names. obstacle: returns the reason for refusing a checkpoint, from its config.json and its
-    name.
+    expressions for the checkpoint's weight names, with their replacements. split: weights to be
+    taken apart. head: the modules between the body and the logits; empty for the model's output
+    embeddings alone. mask_tokens, end_tokens: their possible names in the vocabulary. mask_id: of
+    every published checkpoint, where their files may not name it. tempered_confidence: see
+    ModelInfo. tokenizer_class: transformers' class. takes_gguf: whether GGUF files load too.
+    recognizes: replaces the check of the names. obstacle: returns the reason for refusing a
+    checkpoint, from its config.json and its name.
     """
 
     about: str
@@ -41,10 +57,13 @@ class Family:
     model_class: str
     translate: Callable[[ConfigJson], Settings] | None = None
     key_mapping: Mapping[str, str] = field(default_factory=dict)
+    split: Split | None = None
+    head: tuple[str, ...] = ()
     mask_tokens: tuple[str, ...] = ()
+    mask_id: int | None = None
     end_tokens: tuple[str, ...] = ()
     answers_for: AnswersFor = "own"
-    attention: Attention = BIDIRECTIONAL
+    attention: Attention | Varying = BIDIRECTIONAL
     tempered_confidence: bool = False
     tokenizer_class: str = "PreTrainedTokenizerFast"
     takes_gguf: bool = False
@@ -71,6 +90,25 @@ class Family:
         config = ConfigJson(fields, where)
         return self.translate(config) | {"is_causal": isinstance(self.attention, Causal)}
 
+    def attention_of(
+        self, fields: Fields, names: Sequence[str], block_size: int | None = None
+    ) -> Attention:
+        """Return the attention of a checkpoint called `names`, the first of which errors give.
+
+        Raises what `blocks.attention_of` raises.
+        """
+        called = [*names, str(fields.get("_name_or_path") or "")]
+        config = ConfigJson(fields, names[0])
+        return attention_of(
+            self.attention, config, [PurePath(name).name for name in called], block_size
+        )
+
+    @property
+    def may_be_bidirectional(self) -> bool:
+        """Whether some checkpoint of this family attends to the whole text."""
+        kind = self.attention
+        return isinstance(kind.otherwise if isinstance(kind, Varying) else kind, Bidirectional)
+
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
@@ -93,3 +131,18 @@ def architectures(fields: Fields) -> list[str]:
     """Return the class names in config.json's `architectures`; none if it is not a list."""
     names = fields.get("architectures")
     return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+
+
+MODEL_CLASSES = ("AutoModel", "AutoModelForCausalLM", "AutoModelForMaskedLM")
+"""The entries of auto_map that name model classes."""
+
+
+def remote_classes(fields: Fields) -> list[str]:
+    """Return the class names of auto_map's model entries, each "module.Class" or
+    "repository--module.Class".
+    """
+    auto_map = fields.get("auto_map")
+    if not isinstance(auto_map, Mapping):
+        return []
+    entries = (auto_map.get(key) for key in MODEL_CLASSES)
+    return [entry.rpartition(".")[2] for entry in entries if isinstance(entry, str)]

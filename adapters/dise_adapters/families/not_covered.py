@@ -8,29 +8,21 @@ from dise_adapters.families.family import architectures
 from dise_core.records import Fields
 
 NOT_COVERED = {
-    "LLaDAMoEModelLM": "LLaDA-MoE, a mixture of experts",
-    "LLaDA2MoeModelLM": "LLaDA2, block diffusion with a mixture of experts",
-    "ILLaDAForCausalLM": "iLLaDA",
-    "SDARForCausalLM": "SDAR, block diffusion",
-    "SDARMoeForCausalLM": "SDAR, block diffusion with a mixture of experts",
-    "Fast_dLLM_QwenForCausalLM": "Fast-dLLM v2, block diffusion",
-    "StableDiffcoderForCausalLM": "Stable-DiffCoder, block diffusion",
-    "NemotronLabsDiffusionModel": "Nemotron-Labs-Diffusion, block diffusion",
-    "WeDLMForCausalLM": "WeDLM, diffusion with causal attention",
-    "RND1LM": "RND1, a mixture of experts",
+    "NemotronLabsDiffusionModel": "Nemotron-Labs-Diffusion, whose finished text is read causally",
+    "WeDLMForCausalLM": "WeDLM, diffusion with causal attention and tokens in another order",
+    "ReFusionForCausalLM": "ReFusion, diffusion with causal attention over slots of tokens",
+    "BD3LM": "BD3-LM, block diffusion with a backbone of its own",
+    "MDLM": "MDLM, with a backbone of its own",
 }
 """Unsupported models by their names in `architectures`."""
 
 MODEL_TYPES = {
-    "llada_moe_v2": "LLaDA-MoE v2, a mixture of experts",
-    "llada2_moe": NOT_COVERED["LLaDA2MoeModelLM"],
-    "sdar": NOT_COVERED["SDARForCausalLM"],
-    "fast_dllm_qwen": NOT_COVERED["Fast_dLLM_QwenForCausalLM"],
+    "llada_moe_v2": "LLaDA-MoE v2, whose format is not published",
     "nemotron_labs_diffusion": NOT_COVERED["NemotronLabsDiffusionModel"],
     "wedlm": NOT_COVERED["WeDLMForCausalLM"],
-    "rnd1": NOT_COVERED["RND1LM"],
-    "bd3lm": "BD3-LM, block diffusion with a backbone of its own",
-    "mdlm": "MDLM, with a backbone of its own",
+    "refusion": NOT_COVERED["ReFusionForCausalLM"],
+    "bd3lm": NOT_COVERED["BD3LM"],
+    "mdlm": NOT_COVERED["MDLM"],
 }
 """Unsupported models by their `model_type`, in lower case."""
 

@@ -76,10 +76,13 @@ def norm_of(norm: Any) -> Callable[[Tensor], Tensor]:
 
 
 def _rotated(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Return heads [B, N, H, D] with rotary position embeddings applied. cos, sin: [B or 1, N, D],
-    their two halves equal.
+    """Return heads [B, N, H, D] with rotary position embeddings applied to the first R of their
+    dimensions. cos, sin: [B or 1, N, R], their two halves equal.
     """
-    half = heads.shape[-1] // 2
+    size = cos.shape[-1]
+    if size < heads.shape[-1]:
+        return torch.cat([_rotated(heads[..., :size], cos, sin), heads[..., size:]], dim=-1)
+    half = size // 2
     sin = sin[:, :, None, :half]
     turned = heads * cos[:, :, None]
     turned[..., :half].addcmul_(heads[..., half:], sin, value=-1)

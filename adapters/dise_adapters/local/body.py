@@ -15,9 +15,11 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from torch import Tensor
+from transformers.models.glm4_moe.modeling_glm4_moe import Glm4MoeModel
 from transformers.models.llama.modeling_llama import LlamaModel
 from transformers.models.qwen2.modeling_qwen2 import Qwen2Model
 from transformers.models.qwen3.modeling_qwen3 import Qwen3Model
+from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeModel
 
 from dise_adapters.local.attention import norm_of
 from dise_adapters.local.kv_cache import CachedPass
@@ -159,7 +161,8 @@ class OwnBody:
     def covers(body: Any) -> bool:
         """Return whether this class can compute `body`, a transformers model without its head."""
         windows = "sliding_attention" in (getattr(body.config, "layer_types", None) or ())
-        is_known = isinstance(body, LlamaModel | Qwen2Model | Qwen3Model)
+        known = LlamaModel | Qwen2Model | Qwen3Model | Qwen3MoeModel | Glm4MoeModel
+        is_known = isinstance(body, known)
         return is_known and not windows and body.config._attn_implementation == "sdpa"
 
     def __init__(self, body: Any, attention: Attention) -> None:

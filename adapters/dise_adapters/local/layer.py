@@ -1,4 +1,6 @@
-"""One layer of Llama, Qwen2 and Qwen3: attention, then the feed-forward block."""
+"""One layer of Llama, Qwen2, Qwen3, and of Qwen3 and Glm4 as mixtures of experts: attention, then
+the feed-forward block.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +28,29 @@ class FeedForward:
         return result
 
 
+class Experts:
+    """A mixture of experts, as transformers computes it: its router, its experts, and those shared
+    by all tokens. Every token is routed on its own.
+    """
+
+    def __init__(self, block: Any) -> None:
+        """Take over the weights of a block of transformers."""
+        self._block = block
+
+    def __call__(self, states: Tensor) -> Tensor:
+        """Return the block's output [..., d] for states [..., d]."""
+        result: Tensor = self._block(states.reshape(1, -1, states.shape[-1]))
+        return result.view(states.shape)
+
+
 class Layer:
     """One transformer layer, with its norms."""
 
     def __init__(self, layer: Any) -> None:
         """Take over the weights of a layer of transformers."""
         self.attention = SelfAttention(layer.self_attn)
-        self._feed_forward = FeedForward(layer.mlp)
+        is_mixture = hasattr(layer.mlp, "experts")
+        self._feed_forward = Experts(layer.mlp) if is_mixture else FeedForward(layer.mlp)
         self._attention_norm = norm_of(layer.input_layernorm)
         self._feed_forward_norm = norm_of(layer.post_attention_layernorm)
 

@@ -17,6 +17,7 @@ from dise_adapters.local.body import Body, OwnBody, WholeBody, check_implementat
 from dise_adapters.local.kv_cache import KVCache
 from dise_adapters.local.linear import linear
 from dise_adapters.local.reader import TransformerReader
+from dise_adapters.local.splitting import taken_apart
 from dise_adapters.local.threads import THREADS
 from dise_adapters.local.weighing import refuse_not_finite, weigh
 from dise_core.errors import CheckpointError, InputError, ModelError
@@ -50,7 +51,6 @@ def load_reader(checkpoint: Checkpoint, config: EngineConfig) -> TransformerRead
         try:
             weigh(checkpoint)
             model, report = getattr(transformers, family.model_class).from_pretrained(
-                folder,
                 **_options(checkpoint),
                 dtype=dtype,
                 attn_implementation=config.attn_implementation,
@@ -71,7 +71,11 @@ def load_reader(checkpoint: Checkpoint, config: EngineConfig) -> TransformerRead
 
 def _options(checkpoint: Checkpoint) -> Record:
     """Return the checkpoint's own arguments for from_pretrained."""
-    family, options = checkpoint.family, {}
+    family = checkpoint.family
+    is_whole = family.split is None
+    options: Record = {"pretrained_model_name_or_path": checkpoint.folder if is_whole else None}
+    if family.split is not None:
+        options["state_dict"] = taken_apart(checkpoint.folder, family.split, checkpoint.settings)
     if checkpoint.settings is not None:
         config_class = getattr(transformers, family.model_class).config_class
         options["config"] = config_class(**checkpoint.settings)
@@ -95,6 +99,8 @@ def _reader(
         THREADS.fit(model.num_parameters())
     family, attention = checkpoint.family, checkpoint.attention
     body, head = model.base_model, model.get_output_embeddings()
+    if family.head:
+        head = torch.nn.Sequential(*(getattr(model, name) for name in family.head))
     probe = torch.tensor([PROBE], device=device)
     logits = model(probe, use_cache=False).logits
     own: Body

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import transformers
 
+from dise_adapters.checkpoint.experts import check_experts
 from dise_adapters.checkpoint.weights import refuse_larger, weigh_files
 from dise_core.errors import CheckpointError
 
@@ -20,6 +21,10 @@ def weigh(checkpoint: Checkpoint) -> None:
     """
     if checkpoint.gguf_file is None:
         weights = weigh_files(checkpoint.folder)
+        settings = checkpoint.settings or {}
+        for name in ("num_experts", "n_routed_experts"):
+            if name in settings:
+                check_experts(checkpoint.folder, settings[name])
         refuse_larger(checkpoint.folder, weights, _num_elements(checkpoint))
 
 

@@ -12,7 +12,7 @@ import transformers
 from transformers import PretrainedConfig
 
 from dise_adapters.families.family import Family
-from dise_adapters.vllm.families import runnable
+from dise_adapters.vllm.families import refuse_unrunnable, runnable
 
 
 def config_class(family: Family, model_type: str) -> type[PretrainedConfig]:
@@ -24,6 +24,8 @@ def config_class(family: Family, model_type: str) -> type[PretrainedConfig]:
     def translated(self: Any, **fields: Any) -> None:
         # transformers also creates one without fields, to compare with.
         settings = family.settings(fields, "the model") if fields else {}
+        attention = family.attention_of(fields, (str(fields.get("name_or_path") or "the model"),))
+        refuse_unrunnable(family, attention, "the model")
         base.__init__(self, **{**fields, **(settings or {})})
 
     name = "".join(part.title() for part in model_type.split("-")) + "Config"

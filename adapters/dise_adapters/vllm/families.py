@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dise_adapters.families.blocks import shown
 from dise_adapters.families.family import Family
 from dise_adapters.predictor import CheckpointPredictor
-from dise_core.model import Bidirectional
+from dise_core.errors import InputError
+from dise_core.model import Attention, Bidirectional, Causal
 from dise_core.plugins import installed_plugins
 from dise_core.records import Fields
 
@@ -27,12 +29,27 @@ def installed() -> Iterator[type[CheckpointPredictor]]:
 
 
 def runnable() -> Iterator[Family]:
-    """Yield the families whose model class vLLM has and whose attention is bidirectional."""
+    """Yield the families whose model class vLLM has and whose attention is, or may be,
+    bidirectional.
+    """
     for predictor in installed():
         family = predictor.family
-        is_bidirectional = isinstance(family.attention, Bidirectional)
-        if is_bidirectional and family.translate and family.model_class in MODELS:
+        is_named = bool(family.architectures and family.translate)
+        if is_named and family.may_be_bidirectional and family.model_class in MODELS:
             yield family
+
+
+def refuse_unrunnable(family: Family, attention: Attention, name: str) -> None:
+    """Raise InputError for a diffusion model that vLLM would not run, or would run wrongly."""
+    if isinstance(attention, Causal):
+        return
+    why = None
+    if not isinstance(attention, Bidirectional):
+        why = f"reads {shown(attention)}, and vLLM has no such attention"
+    elif not any(family is each for each in runnable()):
+        why = f"is of a format that vLLM has no class for ({family.about.rstrip('.')})"
+    if why is not None:
+        raise InputError(f"{name} {why}: it needs the transformers engine", "engine")
 
 
 def predictor_for(fields: Fields, model: str) -> type[CheckpointPredictor] | None:

@@ -13,6 +13,7 @@ import torch
 
 from dise_adapters.families.family import Checkpoint
 from dise_adapters.local.weighing import weigh
+from dise_adapters.vllm.families import refuse_unrunnable
 from dise_adapters.vllm.own_tokens import OwnLogProbs, read_own_tokens
 from dise_adapters.vllm.wire import Question, Vector, read_texts
 from dise_core.backend import Reader
@@ -45,9 +46,10 @@ def open_vllm_reader(checkpoint: Checkpoint, config: EngineConfig) -> VllmReader
     """
     if checkpoint.gguf_file is not None:
         raise InputError("GGUF files need the transformers engine", "engine")
+    refuse_unrunnable(checkpoint.family, checkpoint.attention, str(checkpoint.folder))
     with _failures(f"cannot load {checkpoint.folder}"):
         weigh(checkpoint)
-    if isinstance(checkpoint.family.attention, Causal):
+    if isinstance(checkpoint.attention, Causal):
         return VllmJudgeReader(_engine(checkpoint.folder, config, "generate"))
     return VllmReader(_engine(checkpoint.folder, config, "pooling"))
 

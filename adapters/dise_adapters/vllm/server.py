@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self
 from dise_adapters.checkpoint.hub import model_folder, read_config
 from dise_adapters.families.causal import CAUSAL
 from dise_adapters.predictor import predictor_of
-from dise_adapters.vllm.families import predictor_for
+from dise_adapters.vllm.families import predictor_for, refuse_unrunnable
 from dise_core.errors import InputError, ModelError
 from dise_core.model import MaskPredictor
 from dise_core.params import EngineConfig
@@ -92,6 +92,9 @@ def _described(
 
     fields = read_config(str(folder)) or {}
     kind = predictor_for(fields, str(folder))
+    if kind is not None:
+        attention = kind.family.attention_of(fields, (name, folder.name), config.block_size)
+        refuse_unrunnable(kind.family, attention, name)
     settings = None if kind is None else kind.family.settings(fields, str(folder))
     if kind is None or settings is None:
         judge = kind or predictor_of(CAUSAL)

@@ -1,0 +1,28 @@
+"""Stable-DiffCoder: Llama as a block diffusion model. Its config.json says model_type llama, and in
+older revisions LlamaForCausalLM: it must never be taken for an auto-regressive model.
+"""
+
+from __future__ import annotations
+
+from dise_adapters.families.backbones import llama_settings
+from dise_adapters.families.family import Family, architectures, remote_classes
+from dise_core.model import BlockCausal
+from dise_core.records import Fields
+
+
+def names_diffcoder(fields: Fields, model: str) -> bool:  # noqa: ARG001
+    """Return whether the class that config.json names, its own or of its code, is a DiffCoder."""
+    named = (*architectures(fields), *remote_classes(fields))
+    return any("diffcoder" in name.casefold() for name in named)
+
+
+DIFFCODER = Family(
+    about="Stable-DiffCoder, on Llama.",
+    architectures=("StableDiffcoderForCausalLM",),
+    model_class="LlamaForCausalLM",
+    translate=llama_settings,
+    mask_tokens=("<[MASK_TOKEN]>",),
+    mask_id=5,
+    attention=BlockCausal(4),
+    recognizes=names_diffcoder,
+)

@@ -1,0 +1,16 @@
+"""iLLaDA: LLaDA trained again from scratch, in the format of transformers' Llama."""
+
+from __future__ import annotations
+
+from dise_adapters.families.backbones import llama_settings
+from dise_adapters.families.family import Family
+
+ILLADA = Family(
+    about="iLLaDA, on Llama.",
+    architectures=("ILLaDAForCausalLM",),
+    model_types=("illada",),
+    model_class="LlamaForCausalLM",
+    translate=llama_settings,
+    mask_tokens=("<[MASK]>",),
+    mask_id=5,
+)

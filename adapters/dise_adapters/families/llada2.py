@@ -1,0 +1,115 @@
+"""LLaDA2.0 and LLaDA2.1: block diffusion with a mixture of experts, on transformers' Glm4-MoE."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+
+from dise_adapters.checkpoint.config import ConfigJson
+from dise_adapters.families.backbones import NO_BIAS, decoder_settings, experts
+from dise_adapters.families.blocks import Varying
+from dise_adapters.families.family import Family, Settings, Split
+from dise_core.model import BlockCausal
+from dise_core.records import Fields
+
+COVERED = NO_BIAS | {
+    "use_bias": (False,),
+    "use_qk_norm": (True,),
+    "use_rmsnorm": (True, None),
+    "norm_head": (False, None),
+    "norm_softmax": (False, None),
+    "norm_topk_prob": (True, None),
+    "score_function": ("sigmoid", None),
+    "router_dtype": ("fp32", "float32", None),
+    "moe_router_enable_expert_bias": (True, None),
+    "num_nextn_predict_layers": (0, None),
+    "expert_capacity": (None,),
+}
+
+GROUP_TOP = 2
+"""The experts of a group whose scores decide whether the group is chosen."""
+
+
+def llada2_settings(config: ConfigJson) -> Settings:
+    """Return the configuration as a Glm4-MoE's. Raises CheckpointError, see Family.translate."""
+    config.refuse_variants(COVERED)
+    head_dim = config.whole("head_dim")
+    settings = decoder_settings(config, head_dim)
+    return {
+        **settings,
+        **_routing(config),
+        "head_dim": head_dim,
+        "use_qk_norm": True,
+        "rope_parameters": settings["rope_parameters"]
+        | {"partial_rotary_factor": _rotary_share(config, head_dim)},
+        "moe_intermediate_size": config.whole("moe_intermediate_size"),
+        "n_shared_experts": config.whole("num_shared_experts"),
+        "first_k_dense_replace": config.count("first_k_dense_replace"),
+        "num_nextn_predict_layers": 0,
+    }
+
+
+def _routing(config: ConfigJson) -> Settings:
+    """Return how a token's experts are chosen: the best of the best groups."""
+    sizes = experts(config)
+    num_experts, per_token = sizes["num_experts"], sizes["num_experts_per_tok"]
+    groups, chosen = config.whole("n_group"), config.whole("topk_group")
+    if num_experts % groups or chosen > groups or num_experts // groups < GROUP_TOP:
+        raise config.error(f"n_group={groups} and topk_group={chosen} of {num_experts} experts")
+    if per_token > chosen * (num_experts // groups):
+        raise config.error(f"num_experts_per_tok={per_token} of {chosen} groups")
+    return {
+        "n_routed_experts": num_experts,
+        "num_experts_per_tok": per_token,
+        "n_group": groups,
+        "topk_group": chosen,
+        "routed_scaling_factor": config.number("routed_scaling_factor"),
+        "norm_topk_prob": per_token > 1,
+    }
+
+
+def _rotary_share(config: ConfigJson, head_dim: int) -> float:
+    """Return the share of a head that is rotated. Raises CheckpointError unless it is even."""
+    share = config.number("partial_rotary_factor")
+    size = int(head_dim * share)
+    if share > 1 or size < 2 or size % 2:
+        raise config.error(f"partial_rotary_factor={share} of head_dim={head_dim} is not covered")
+    config.refuse_variants({"rotary_dim": (size, None)})
+    return share
+
+
+def successor(fields: Fields, model: str) -> str | None:
+    """Return why the checkpoint's names rule out LLaDA2.0 and 2.1; None if they do not."""
+    for name in (PurePath(model).name, PurePath(str(fields.get("_name_or_path") or "")).name):
+        if "llada2.2" in name.casefold():
+            return f"LLaDA2.2 ({name}) deletes and splits tokens as it writes, which is not covered"
+    return None
+
+
+def _rows(settings: Settings) -> tuple[int, ...]:
+    heads, kv_heads = settings["num_attention_heads"], settings["num_key_value_heads"]
+    return tuple(count * settings["head_dim"] for count in (heads, kv_heads, kv_heads))
+
+
+LLADA2 = Family(
+    about="LLaDA2.0 and LLaDA2.1, on Glm4-MoE.",
+    architectures=("LLaDA2MoeModelLM",),
+    model_types=("llada2_moe",),
+    model_class="Glm4MoeForCausalLM",
+    translate=llada2_settings,
+    key_mapping={
+        r"^model\.word_embeddings\.": "model.embed_tokens.",
+        r"\.attention\.dense\.": ".self_attn.o_proj.",
+        r"\.attention\.query_layernorm\.": ".self_attn.q_norm.",
+        r"\.attention\.key_layernorm\.": ".self_attn.k_norm.",
+        r"\.mlp\.gate\.expert_bias$": ".mlp.gate.e_score_correction_bias",
+    },
+    split=Split(
+        r"\.attention\.query_key_value\.",
+        tuple(f".self_attn.{name}_proj." for name in ("q", "k", "v")),
+        _rows,
+    ),
+    mask_tokens=("<|mask|>",),
+    end_tokens=("<|endoftext|>", "<|role_end|>"),
+    attention=Varying(length_field="block_size", otherwise=BlockCausal(32)),
+    obstacle=successor,
+)

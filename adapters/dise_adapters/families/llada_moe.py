@@ -1,0 +1,51 @@
+"""LLaDA-MoE-7B-A1B: LLaDA as a mixture of experts, in the format of transformers' Qwen3-MoE."""
+
+from __future__ import annotations
+
+from dise_adapters.checkpoint.config import ConfigJson
+from dise_adapters.families.backbones import NO_BIAS, experts, qwen_settings
+from dise_adapters.families.family import Family, Settings
+
+COVERED = NO_BIAS | {
+    "qk_layernorm": (True,),
+    "clip_qkv": (None,),
+    "norm_topk_prob": (None, False),
+    "moe_router_score_function": ("softmax",),
+    "moe_router_enable_expert_bias": (False,),
+    "router_num_group": (None,),
+    "router_topk_group": (None,),
+    "routed_scaling_factor": (None, 1),
+    "shared_expert_intermediate_size": (None,),
+    "partial_rotary_factor": (1, None),
+}
+
+
+def llada_moe_settings(config: ConfigJson) -> Settings:
+    """Return the configuration as a Qwen3-MoE's. Raises CheckpointError, see Family.translate."""
+    config.refuse_variants(COVERED)
+    layers = config.fields.get("moe_layer_freq", 1)
+    if any(each != 1 for each in (layers if isinstance(layers, list) else [layers])):
+        raise config.error(f"moe_layer_freq={layers!r:.80} is not covered, only 1 in all layers")
+    size = config.whole("expert_intermediate_size")
+    whole = ConfigJson({**config.fields, "intermediate_size": size}, config.where)
+    settings = qwen_settings(whole)
+    return {
+        **settings,
+        **experts(config),
+        "head_dim": settings["hidden_size"] // settings["num_attention_heads"],
+        "moe_intermediate_size": size,
+        "norm_topk_prob": False,
+        "decoder_sparse_step": 1,
+        "mlp_only_layers": [],
+    }
+
+
+LLADA_MOE = Family(
+    about="LLaDA-MoE, on Qwen3-MoE.",
+    architectures=("LLaDAMoEModelLM", "LLaDAMoEModel"),
+    model_types=("llada_moe",),
+    model_class="Qwen3MoeForCausalLM",
+    translate=llada_moe_settings,
+    mask_tokens=("<|mask|>",),
+    end_tokens=("<|endoftext|>", "<|role_end|>"),
+)

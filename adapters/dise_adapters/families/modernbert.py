@@ -1,0 +1,14 @@
+"""ModernBERT as a diffusion model that chats (dllm's ModernBERT-chat), and any of its format."""
+
+from __future__ import annotations
+
+from dise_adapters.families.family import Family
+
+MODERNBERT = Family(
+    about="ModernBERT that chats, on ModernBertForMaskedLM.",
+    architectures=("ModernBertForMaskedLM",),
+    model_class="ModernBertForMaskedLM",
+    head=("head", "decoder"),
+    mask_tokens=("[MASK]",),
+    end_tokens=("[/Answer]", "[SEP]"),
+)

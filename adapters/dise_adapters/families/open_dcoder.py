@@ -1,0 +1,33 @@
+"""Open-dCoder: Qwen2.5-Coder with full attention. Its config.json is that of an auto-regressive
+Qwen2: only its name tells it. Row i - 1 of the logits predicts token i.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePath
+
+from dise_adapters.families.backbones import qwen_settings
+from dise_adapters.families.family import Family
+from dise_core.records import Fields
+
+NAME = re.compile(r"open[-_]d(coder|llm)", re.IGNORECASE)
+
+
+def is_named(fields: Fields, model: str) -> bool:
+    """Return whether the checkpoint is a Qwen2 and its name, or the one in config.json, says that
+    it is an Open-dCoder.
+    """
+    names = (PurePath(model).name, str(fields.get("_name_or_path") or ""))
+    return fields.get("model_type") == "qwen2" and any(map(NAME.search, names))
+
+
+OPEN_DCODER = Family(
+    about="Open-dCoder, on Qwen2, by its name.",
+    model_class="Qwen2ForCausalLM",
+    translate=qwen_settings,
+    mask_tokens=("[MASK]",),
+    end_tokens=("<|endoftext|>", "<|im_end|>"),
+    answers_for="next",
+    recognizes=is_named,
+)

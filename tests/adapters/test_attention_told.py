@@ -1,0 +1,107 @@
+"""How a checkpoint tells the attention of its model and the length of its blocks, and what happens
+where it does not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dise_adapters.checkpoint.hub import read_config
+from dise_core import LLM, InputError
+from dise_core.errors import CheckpointError
+from dise_core.model import BIDIRECTIONAL, Attention, BlockCausal
+from tests.published import A2D_QWEN3, DIFFCODER, FAST_DLLM, ILLADA, LLADA2, SDAR, Published
+
+
+@pytest.fixture(autouse=True)
+def _fresh_configs() -> None:
+    read_config.cache_clear()
+
+
+def attention(folder: Path, block_size: int | None = None) -> Attention:
+    return LLM(str(folder), block_size=block_size).predictor.info.attention
+
+
+@pytest.mark.parametrize(
+    ("published", "called", "expected"),
+    [
+        (SDAR, "SDAR-4B-Chat", BlockCausal(4)),
+        (SDAR, "SDAR-8B-Chat-b16", BlockCausal(16)),
+        (SDAR, "my-sdar-1.7B-chat-b64-tuned", BlockCausal(64)),
+        (SDAR, "TraDo-8B-Thinking", BlockCausal(4)),
+        (A2D_QWEN3, "Qwen3-0.6B-diffusion-bd3lm-v0.1", BlockCausal(32)),
+        (A2D_QWEN3, "Qwen3-0.6B-diffusion-mdlm-v0.1", BIDIRECTIONAL),
+        (A2D_QWEN3, "some-model", BIDIRECTIONAL),
+        (LLADA2, "some-model", BlockCausal(32)),
+    ],
+)
+def test_the_name_tells_where_config_json_does_not(
+    tmp_path: Path, published: Published, called: str, expected: Attention
+) -> None:
+    assert attention(replace(published, called=called).write(tmp_path)) == expected
+    unnamed = replace(published, called="model").write(tmp_path, _name_or_path=f"org/{called}")
+    assert attention(unnamed) == expected
+
+
+def test_config_json_tells_the_length(tmp_path: Path) -> None:
+    assert attention(FAST_DLLM.write(tmp_path, bd_size=8)) == BlockCausal(8)
+    unnamed = replace(SDAR, called="model").write(tmp_path, block_size=16)
+    assert attention(unnamed) == BlockCausal(16)
+    assert attention(unnamed, 16) == BlockCausal(16)
+
+
+@pytest.mark.parametrize("size", [0, -4, 1.5, "4", True, [4], 10**9])
+def test_a_length_that_is_none_is_refused(tmp_path: Path, size: object) -> None:
+    with pytest.raises(CheckpointError, match="bd_size"):
+        LLM(str(FAST_DLLM.write(tmp_path, bd_size=size)))
+
+
+def test_the_option_is_for_checkpoints_that_do_not_say(tmp_path: Path) -> None:
+    unnamed = replace(SDAR, called="model").write(tmp_path)
+    with pytest.raises(InputError, match=r"several lengths: give block_size \(--block-size\)"):
+        LLM(str(unnamed))
+    assert attention(unnamed, 16) == BlockCausal(16)
+    assert attention(replace(A2D_QWEN3, called="a2d").write(tmp_path), 32) == BlockCausal(32)
+    assert attention(LLADA2.write(tmp_path), 64) == BlockCausal(64)
+
+
+@pytest.mark.parametrize(
+    ("published", "called", "named"),
+    [
+        (
+            SDAR,
+            "SDAR-4B-Chat-b8",
+            r"block_size=16 is not that of .*: blocks of 8 by its name \(SDAR",
+        ),
+        (FAST_DLLM, "model", "blocks of 16 by config.json's bd_size"),
+        (DIFFCODER, "model", "block_size=5 is not that of .*: blocks of 4"),
+        (A2D_QWEN3, "x-mdlm", r"attends to the whole text \(bidirectional attention by its name"),
+        (ILLADA, "model", "attends to the whole text, so it has no blocks: leave out block_size"),
+    ],
+)
+def test_an_option_that_contradicts_the_checkpoint_is_refused(
+    tmp_path: Path, published: Published, called: str, named: str
+) -> None:
+    folder = replace(published, called=called).write(tmp_path)
+    with pytest.raises(InputError, match=named) as caught:
+        LLM(str(folder), block_size=16 if published is SDAR else 5)
+    assert caught.value.parameter == "block_size"
+
+
+def test_sources_that_disagree_are_named(tmp_path: Path) -> None:
+    folder = replace(SDAR, called="SDAR-4B-b8").write(tmp_path, block_size=16)
+    with pytest.raises(
+        CheckpointError, match=r"blocks of 16 by config.json's block_size, blocks of 8"
+    ):
+        LLM(str(folder))
+
+
+def test_a_causal_verifier_in_sdars_format_is_refused(tmp_path: Path) -> None:
+    folder = replace(SDAR, called="uno-qwen3-8B").write(tmp_path)
+    with pytest.raises(CheckpointError, match="auto-regressive verifier in SDAR's format"):
+        LLM(str(folder), adapter="sdar", block_size=4)
+    with pytest.raises(CheckpointError, match="use_regular_causal=True is not covered"):
+        LLM(str(SDAR.write(tmp_path, use_regular_causal=True)))

@@ -1,0 +1,156 @@
+"""What a published format's config.json, weights and tokenizer may not say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+from dise_adapters.checkpoint.hub import read_config
+from dise_core import LLM, InputError
+from dise_core.errors import CheckpointError, UnknownNameError
+from tests import reference_gpt2
+from tests.published import (
+    A2D_QWEN2,
+    DIFFCODER,
+    FAST_DLLM,
+    ILLADA,
+    LLADA2,
+    LLADA_MOE,
+    RND1,
+    SDAR,
+    SDAR_MOE,
+    Published,
+)
+
+
+@pytest.fixture(autouse=True)
+def _fresh_configs() -> None:
+    read_config.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("published", "field", "value"),
+    [
+        (A2D_QWEN2, "rope_scaling", {"rope_type": "yarn", "factor": 4.0}),
+        (A2D_QWEN2, "use_sliding_window", True),
+        (FAST_DLLM, "layer_types", ["full_attention", "sliding_attention"]),
+        (FAST_DLLM, "use_relay", True),
+        (SDAR, "attention_bias", True),
+        (SDAR, "hidden_act", "gelu"),
+        (SDAR_MOE, "mlp_only_layers", [0]),
+        (SDAR_MOE, "decoder_sparse_step", 2),
+        (SDAR_MOE, "num_experts_per_tok", 9),
+        (DIFFCODER, "mlp_bias", True),
+        (ILLADA, "layer_norm_eps", 1e-5),
+        (LLADA_MOE, "moe_layer_freq", [0, 1]),
+        (LLADA_MOE, "shared_expert_intermediate_size", 20),
+        (LLADA_MOE, "norm_topk_prob", True),
+        (LLADA_MOE, "moe_router_score_function", "sigmoid"),
+        (LLADA_MOE, "router_num_group", 2),
+        (LLADA_MOE, "qk_layernorm", False),
+        (RND1, "norm_topk_prob", False),
+        (LLADA2, "expert_capacity", 64),
+        (LLADA2, "score_function", "softmax"),
+        (LLADA2, "moe_router_enable_expert_bias", False),
+        (LLADA2, "norm_head", True),
+        (LLADA2, "use_qkv_bias", True),
+        (LLADA2, "n_group", 5),
+        (LLADA2, "topk_group", 5),
+        (LLADA2, "num_experts_per_tok", 7),
+        (LLADA2, "partial_rotary_factor", 0.25),
+        (LLADA2, "partial_rotary_factor", 1.5),
+        (LLADA2, "rotary_dim", 20),
+        (LLADA2, "num_shared_experts", 0),
+        (LLADA2, "num_nextn_predict_layers", 1),
+    ],
+)
+def test_a_variant_is_refused_by_field_and_value(
+    tmp_path: Path, published: Published, field: str, value: object
+) -> None:
+    folder = published.write(tmp_path, **{field: value})
+    shown = repr(value) if not isinstance(value, list) else ""
+    with pytest.raises(CheckpointError, match=field) as caught:
+        LLM(str(folder))
+    assert shown in str(caught.value).replace('"', "'")
+
+
+def test_a_variant_of_gpt2_is_refused(tmp_path: Path) -> None:
+    folder = reference_gpt2.write_checkpoint(tmp_path)
+    text = (folder / "config.json").read_text().replace('"gelu_new"', '"relu"')
+    (folder / "config.json").write_text(text)
+    with pytest.raises(CheckpointError, match="activation_function='relu' is not covered"):
+        LLM(str(folder), adapter="diffugpt", mask_token_id=67)
+
+
+def test_the_successor_that_edits_is_refused_by_its_name(tmp_path: Path) -> None:
+    folder = replace(LLADA2, called="LLaDA2.2-mini").write(tmp_path)
+    with pytest.raises(UnknownNameError, match=r"LLaDA2.2 \(LLaDA2.2-mini\) deletes and splits"):
+        LLM(str(folder))
+    with pytest.raises(CheckpointError, match="deletes and splits tokens"):
+        LLM(str(folder), adapter="llada2")
+
+
+@pytest.mark.parametrize("rows", [159, 161])
+def test_a_fused_matrix_of_other_rows_is_refused(tmp_path: Path, rows: int) -> None:
+    folder = LLADA2.write(tmp_path)
+    weights = load_file(folder / "model.safetensors")
+    name = "model.layers.1.attention.query_key_value.weight"
+    weights[name] = weights[name].repeat(2, 1)[:rows].contiguous()
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(CheckpointError, match=rf"{name} of \[{rows}, 48\], not of 80 \+ 40 \+ 40"):
+        LLM(str(folder))
+
+
+@pytest.mark.parametrize("published", [LLADA2, LLADA_MOE, SDAR_MOE])
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ("lost", "lacks weights: model.layers.1.mlp.experts.7.up_proj.weight"),
+        ("extra", "has extra weights: model.layers.1.mlp.experts.12.up_proj.weight"),
+        ("misshapen", "has misshapen weights: model.layers.1.mlp.experts.7.up_proj.weight"),
+    ],
+)
+def test_a_mixture_must_have_each_expert(
+    tmp_path: Path, published: Published, change: str, named: str
+) -> None:
+    folder = published.write(tmp_path)
+    weights = load_file(folder / "model.safetensors")
+    name = "model.layers.1.mlp.experts.7.up_proj.weight"
+    if change == "extra":
+        weights[name.replace(".7.", ".12.")] = weights[name].clone()
+    elif change == "misshapen":
+        weights[name] = weights[name][:-1].contiguous()
+    else:
+        del weights[name]
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(CheckpointError, match=named):
+        LLM(str(folder))
+
+
+def test_a_mixture_without_its_bias_is_refused(tmp_path: Path) -> None:
+    folder = LLADA2.write(tmp_path)
+    weights = load_file(folder / "model.safetensors")
+    del weights["model.layers.2.mlp.gate.expert_bias"]
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(CheckpointError, match=r"lacks weights: .*e_score_correction_bias"):
+        LLM(str(folder))
+
+
+def test_the_mask_of_a_format_is_checked_against_all_that_name_one(tmp_path: Path) -> None:
+    unnamed = replace(ILLADA, tokens={2: "</s>"})
+    assert LLM(str(unnamed.write(tmp_path / "a"))).predictor.info.special.mask_id == 5
+    other = replace(ILLADA, tokens={2: "</s>", 7: "<[MASK]>"}).write(tmp_path / "b")
+    with pytest.raises(CheckpointError, match=r"7 by the vocabulary's <\[MASK\]>, 5 by every publ"):
+        LLM(str(other))
+    with pytest.raises(CheckpointError, match=r"9 by config\.json's mask_token_id, 5 by the voc"):
+        LLM(str(ILLADA.write(tmp_path / "c", mask_token_id=9)))
+    with pytest.raises(InputError, match="mask_token_id=3 is not the mask: 5 by"):
+        LLM(str(ILLADA.write(tmp_path / "d")), mask_token_id=3)
+
+
+def test_an_end_token_that_the_vocabulary_alone_names_pads(tmp_path: Path) -> None:
+    special = LLM(str(LLADA2.write(tmp_path))).predictor.info.special
+    assert (special.eos_id, special.eos_ids) == (60, {60, 61})
