@@ -29,8 +29,9 @@ class CanvasUpdate:
     index: which of the request's samples. committed: the tokens that are new since the last update;
     those of the last step come with the answer. num_tokens: the canvas's length. text: all text
     before the first mask. settled: the part of `text` that no later step changes: all of it, or ""
-    where the length controller may rewrite the canvas. is_fresh: this canvas replaces the previous
-    one, so forget the tokens committed before.
+    where the length controller may rewrite the canvas, and that of the finished blocks where the
+    unmasking policy edits. is_fresh: this canvas replaces the previous one, so forget the tokens
+    committed before.
     """
 
     index: int
@@ -57,7 +58,7 @@ class Canvases:
     def _update(self, read: Read, canvas: Canvas) -> CanvasUpdate | None:
         mask_id, tokenizer = self._predictor.info.special.mask_id, self._predictor.tokenizer
         now = read.token_ids[canvas.start :]
-        before = self._last.get(canvas.sample)
+        before = self._extended(self._last.get(canvas.sample), len(now))
         self._last[canvas.sample] = now
         is_fresh = (
             before is None
@@ -72,8 +73,18 @@ class Canvases:
         masked = np.flatnonzero(now == mask_id)
         text = tokenizer.decode(now[: masked[0]] if len(masked) else now)
         settled = text if canvas.is_settled else ""
+        if settled and canvas.settled is not None:
+            settled = tokenizer.decode(now[: max(canvas.settled - canvas.start, 0)])
         committed = self._tokens(now, np.flatnonzero(is_new))
         return CanvasUpdate(canvas.sample, committed, len(now), text, settled, is_fresh)
+
+    def _extended(self, before: Ids | None, length: int) -> Ids | None:
+        """Return the canvas as it was, with masks behind it where a canvas grows by blocks."""
+        info = self._predictor.info
+        if before is None or info.block_length is None or info.special.mask_id is None:
+            return before
+        num_more = max(length - len(before), 0)
+        return np.concatenate([before, np.full(num_more, info.special.mask_id)])
 
     def _tokens(self, ids: Ids, positions: Ids) -> tuple[CanvasToken, ...]:
         is_end = self._predictor.info.special.is_end(ids)

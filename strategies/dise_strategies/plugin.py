@@ -6,6 +6,7 @@ from dise_core import LengthController, Scorer, Selector, UnmaskingPolicy, hooki
 from dise_strategies.lengths.daedal import DAEDAL
 from dise_strategies.lengths.dise_flexible import DiSEFlexible
 from dise_strategies.lengths.fixed import FixedLength
+from dise_strategies.lengths.until_end import UntilEnd
 from dise_strategies.scorers.ar_perplexity import ARPerplexity
 from dise_strategies.scorers.dise import DiSE
 from dise_strategies.scorers.interleaved import InterleavedRegeneration
@@ -54,7 +55,12 @@ def dise_scorers() -> dict[str, type[Scorer]]:
 @hookimpl
 def dise_length_controllers() -> dict[str, type[LengthController]]:
     """Return the built-in length controllers."""
-    return {"fixed": FixedLength, "dise-flexible": DiSEFlexible, "daedal": DAEDAL}
+    return {
+        "fixed": FixedLength,
+        "until-end": UntilEnd,
+        "dise-flexible": DiSEFlexible,
+        "daedal": DAEDAL,
+    }
 
 
 @hookimpl

@@ -67,7 +67,8 @@ class DAEDAL(LengthController):
     def generate(self, prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer) -> Plan[Generation]:
         """Return a plan of the response and its evaluation.
 
-        Raises InputError if max_tokens is above max_gen_length, or if the model has no end token.
+        Raises InputError if max_tokens is above max_gen_length, if the model has no end token, and
+        if its attention is block-causal.
         """
         if denoiser.max_tokens > self.max_gen_length:
             raise InputError(
@@ -78,6 +79,13 @@ class DAEDAL(LengthController):
         if denoiser.special.eos_id is None:
             raise InputError(
                 "this model has no end token, so its length cannot be found this way; use 'fixed'",
+                "length",
+            )
+        if denoiser.info.block_length is not None:
+            raise InputError(
+                "daedal finds the length in masks that follow what is written, and under "
+                f"block-causal attention {denoiser.info.name!r} does not see those; use "
+                "'until-end'",
                 "length",
             )
         denoiser = denoiser.once()
