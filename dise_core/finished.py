@@ -13,6 +13,7 @@ import numpy as np
 
 from dise_core.arrays import Ids, LogProbs
 from dise_core.blocks import BlockGrid
+from dise_core.completion import completed
 from dise_core.model import ModelInfo
 from dise_core.reading import CacheHint, CacheSlot, Plan, Read, Reading, TokenLogProbs
 
@@ -47,7 +48,7 @@ class FinishedBlocks:
         start = min(self.first_computed(text), self._grid.start_of(max(len(text) - 1, 0)))
         self._cached = text.copy()
         window = (start, len(text)) if start else None
-        return CacheHint(self._slot, window, self._to_border(max(most, len(text))))
+        return CacheHint(self._slot, window, max(most, len(text)))
 
     def first_computed(self, text: Ids) -> int:
         """Return the first position of the text, int64 [N], whose block is not cached."""
@@ -145,16 +146,8 @@ class FinishedBlocks:
         return self._grid.start_of(num_common)
 
     def _completed(self, text: Ids) -> Ids:
-        """Return the text as the model reads it: with end tokens up to its last block's border."""
-        end = self._info.special.eos_id
-        num_missing = self._to_border(len(text)) - len(text)
-        if end is None or num_missing <= 0:
-            return text
-        return np.concatenate([text, np.full(num_missing, end)])
-
-    def _to_border(self, length: int) -> int:
-        """Return a text's length with its last block completed, as far as the model reads."""
-        return min(-(-length // self._grid.length) * self._grid.length, self._info.max_length)
+        """Return the text as the model reads it: completed to its last block's border."""
+        return completed(Read(text, text[:0], TokenLogProbs(text[:0])), self._info).token_ids
 
 
 def _asks_own_tokens(read: Read) -> bool:

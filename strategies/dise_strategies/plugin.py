@@ -15,6 +15,14 @@ from dise_strategies.scorers.shadow import Shadow
 from dise_strategies.selectors.blocks import FirstBlock, LastBlock
 from dise_strategies.selectors.counted import FirstK, LastK, MidK, PromptLastK, ResponseFirstK
 from dise_strategies.selectors.whole import Full, PromptOnly, Response, ResponseText
+from dise_strategies.unmasking.blockwise import (
+    EntropyBounded,
+    LLaDA2,
+    LLaDA2Editing,
+    LowConfidenceDynamic,
+    Sequential,
+    SubBlocks,
+)
 from dise_strategies.unmasking.parallel import Factor, Threshold
 from dise_strategies.unmasking.random import Origin, RandomUnmasking
 from dise_strategies.unmasking.ranked import Entropy, LowConfidence, Margin
@@ -74,4 +82,10 @@ def dise_unmasking_policies() -> dict[str, type[UnmaskingPolicy]]:
         "origin": Origin,
         "threshold": Threshold,
         "factor": Factor,
+        "sequential": Sequential,
+        "low-confidence-dynamic": LowConfidenceDynamic,
+        "entropy-bounded": EntropyBounded,
+        "llada2": LLaDA2,
+        "llada2-editing": LLaDA2Editing,
+        "sub-blocks": SubBlocks,
     }
