@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dise_core.arrays import Ids
+from dise_core.arrays import Ids, LogProbs
 from dise_core.blocks import BlockGrid
 from dise_core.cache import Caching
 from dise_core.errors import InputError
@@ -208,16 +208,17 @@ class Denoiser:
         prompt_length: int,
         cache: CacheHint | None = None,
         settled: int | None = None,
+        logprobs: LogProbs | None = None,
     ) -> Read:
-        """Return a Read of a copy of the canvas, with this request's guidance. settled: see Canvas.
-        Raises PlanError for positions outside the canvas.
+        """Return a Read of a copy of the canvas, with this request's guidance. settled, logprobs:
+        see Canvas. Raises PlanError for positions outside the canvas.
         """
         guidance = None
         if scale := self.params.cfg_scale:
             unconditional = canvas.copy()
             unconditional[:prompt_length] = self.mask_id
             guidance = Guidance(unconditional, scale)
-        shown = Canvas(self.sample, prompt_length, self.is_settled, settled)
+        shown = Canvas(self.sample, prompt_length, self.is_settled, settled, logprobs)
         return Read(canvas.copy(), positions, readout, guidance=guidance, canvas=shown, cache=cache)
 
     def _blocks(self, canvas: Ids, start: int) -> Iterator[tuple[tuple[int, int], Ids]]:

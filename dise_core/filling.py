@@ -144,8 +144,11 @@ class Filling:
         return reading
 
     def _ask(self, text: Ids, asked: Ids, drawn: Candidates, hint: CacheHint | None = None) -> Read:
+        start, known = self.prompt_length, None
         settled = self.span[0] if self.denoiser.policy.edits else None
-        return self.denoiser.ask(text, asked, drawn, self.prompt_length, hint, settled)
+        if self.finished is not None:
+            known = self.finished.logprobs(text)[start:]
+        return self.denoiser.ask(text, asked, drawn, start, hint, settled, known)
 
     def _unknown(self, text: Ids, stop: int) -> Ids:
         """Return the response's positions before `stop` that the next pass computes and whose
