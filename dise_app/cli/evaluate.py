@@ -268,9 +268,7 @@ def length(
         typer.Option(help="D of DiSE-flexible; may be repeated. [default: 20]", show_default=False),
     ] = None,
     max_iterations: Annotated[int, typer.Option(help="M_max of DiSE-flexible.")] = 10,
-    daedal: Annotated[
-        bool, typer.Option(help="Compare with DAEDAL, on a model that is not block-causal.")
-    ] = True,
+    daedal: Annotated[bool, typer.Option(help="Compare with DAEDAL.")] = True,
     grader: Grading = GraderMode.robust,
     as_json: options.Json = False,
     *,
@@ -293,7 +291,7 @@ def length(
             variants[f"dise-flexible from {base}, K = {k}, D = {d}"] = params(
                 max_tokens=base, length="dise-flexible", length_settings=settings
             )
-        if daedal and llm.predictor.info.block_length is None:
+        if daedal:
             variants[f"daedal from {base}"] = params(max_tokens=base, length="daedal")
     finish(
         Lengths(llm, loaded, variants, grader.value, max_iterations), output, report.length, as_json

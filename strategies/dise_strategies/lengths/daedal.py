@@ -54,6 +54,8 @@ class DAEDAL(LengthController):
     most probable one. If in a step the model is not sure of the end, its least probable candidate
     below `low_conf_threshold` gives way to `expansion_factor` masks. The request's schedule and
     unmasking policy are not used. In the trace `score` is the confidence in the end tokens, 0 to 1.
+    On a block-causal model that confidence is read from blocks behind masks, which such a model
+    never saw in training; until-end finds the length by writing.
     """
 
     max_gen_length: Length = 2048
@@ -67,8 +69,7 @@ class DAEDAL(LengthController):
     def generate(self, prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer) -> Plan[Generation]:
         """Return a plan of the response and its evaluation.
 
-        Raises InputError if max_tokens is above max_gen_length, if the model has no end token, and
-        if its attention is block-causal.
+        Raises InputError if max_tokens is above max_gen_length, or if the model has no end token.
         """
         if denoiser.max_tokens > self.max_gen_length:
             raise InputError(
@@ -79,13 +80,6 @@ class DAEDAL(LengthController):
         if denoiser.special.eos_id is None:
             raise InputError(
                 "this model has no end token, so its length cannot be found this way; use 'fixed'",
-                "length",
-            )
-        if denoiser.info.block_length is not None:
-            raise InputError(
-                "daedal finds the length in masks that follow what is written, and under "
-                f"block-causal attention {denoiser.info.name!r} does not see those; use "
-                "'until-end'",
                 "length",
             )
         denoiser = denoiser.once()
