@@ -29,37 +29,51 @@ class Guess(NamedTuple):
     entropy: float
 
 
+class Model(NamedTuple):
+    """What a naive loop needs of a model: its logits [N, V] for a whole text, and its tokens. end:
+    the one that completes a text. ends: those that end an answer.
+    """
+
+    logits: Callable[[list[int]], np.ndarray]
+    mask: int
+    end: int
+    ends: frozenset[int]
+
+
+def toy_of(length: int) -> tuple[ToyPredictor, Model]:
+    toy = ToyPredictor(max_length=80, seed=1, attention=BlockCausal(length))
+    return toy, Model(lambda ids: toy.logits(np.array(ids)), MASK, END, frozenset({END}))
+
+
 Rule = Callable[[list[Guess]], list[Guess]]
 """Which of the guesses at a block's masks, from left to right, a step commits."""
 
 
-def guesses(toy: ToyPredictor, text: list[int], start: int, length: int) -> list[Guess]:
+def guesses(model: Model, text: list[int], start: int, length: int) -> list[Guess]:
     """Return the guesses at the positions from `start` on, the last block completed by ends."""
-    seen = text + [END] * (-len(text) % length)
-    found, rows = [], toy.logits(np.array(seen))
+    rows = model.logits(text + [model.end] * (-len(text) % length))
+    found = []
     for position in range(start, len(text)):
         logits = rows[position].tolist()
         total = sum(math.exp(x) for x in logits)
         shares = [math.exp(x) / total for x in logits]
-        token = max((t for t in range(12) if t != MASK), key=lambda t: shares[t])
+        token = max((t for t in range(len(shares)) if t != model.mask), key=lambda t: shares[t])
         entropy = -sum(p * math.log(p) for p in shares)
         found.append(Guess(position - start, token, shares[token], entropy))
     return found
 
 
-def written(
-    toy: ToyPredictor, prompt: list[int], max_tokens: int, length: int, rule: Rule
-) -> list[int]:
+def written(model: Model, prompt: list[int], max_tokens: int, length: int, rule: Rule) -> list[int]:
     """Return the response, written block by block until one of them holds an end token."""
-    text = prompt + [MASK] * max_tokens
+    text = prompt + [model.mask] * max_tokens
     for start in range(len(prompt) // length * length, len(text), length):
         stop = min(start + length, len(text))
-        while MASK in text[start:stop]:
-            all_guesses = guesses(toy, text[:stop], start, length)
-            for guess in rule([g for g in all_guesses if text[start + g.offset] == MASK]):
+        while model.mask in text[start:stop]:
+            all_guesses = guesses(model, text[:stop], start, length)
+            for guess in rule([g for g in all_guesses if text[start + g.offset] == model.mask]):
                 text[start + guess.offset] = guess.token
-        if END in text[len(prompt) : stop]:
-            return text[len(prompt) : text.index(END, len(prompt)) + 1]
+        if found := [i for i in range(len(prompt), stop) if text[i] in model.ends]:
+            return text[len(prompt) : found[0] + 1]
     return text[len(prompt) :]
 
 
@@ -152,32 +166,32 @@ def responses(toy: ToyPredictor, settings: dict[str, object]) -> list[list[int]]
 def test_a_sampler_writes_what_its_published_loop_writes(
     length: int, settings: dict[str, object], rule: Rule, max_tokens: int
 ) -> None:
-    toy = ToyPredictor(max_length=80, seed=1, attention=BlockCausal(length))
+    toy, model = toy_of(length)
     found = responses(toy, {"tokens_per_step": 1, "max_tokens": max_tokens, **settings})
-    assert found == [written(toy, prompt, max_tokens, length, rule) for prompt in PROMPTS]
+    assert found == [written(model, prompt, max_tokens, length, rule) for prompt in PROMPTS]
 
 
 def written_with_edits(
-    toy: ToyPredictor, prompt: list[int], max_tokens: int, length: int, settings: dict[str, float]
+    model: Model, prompt: list[int], max_tokens: int, length: int, settings: dict[str, float]
 ) -> tuple[list[int], int]:
     """Return the response that LLaDA2.1's loop writes, and how many tokens it edited."""
-    text, num_edited = prompt + [MASK] * max_tokens, 0
+    text, num_edited = prompt + [model.mask] * max_tokens, 0
     for start in range(len(prompt) // length * length, len(text), length):
         stop, post_steps = min(start + length, len(text)), 0
         while True:
             old = text[start:stop]
-            if MASK not in old:
+            if model.mask not in old:
                 post_steps += 1
             if post_steps > settings["max_post_steps"]:
                 break
-            found = guesses(toy, text[:stop], start, length)
-            open_ = [guess for guess in found if old[guess.offset] == MASK]
+            found = guesses(model, text[:stop], start, length)
+            open_ = [guess for guess in found if old[guess.offset] == model.mask]
             chosen = dynamic(settings["threshold"], 1)(open_) if open_ else []
             edited = [
                 guess
                 for guess in found
                 if start + guess.offset >= len(prompt)
-                and old[guess.offset] not in (MASK, guess.token)
+                and old[guess.offset] not in (model.mask, guess.token)
                 and guess.probability > settings["editing_threshold"]
             ]
             for guess in (*chosen, *edited):
@@ -185,8 +199,8 @@ def written_with_edits(
             num_edited += len(edited)
             if not open_ and not edited:
                 break
-        if END in text[len(prompt) : stop]:
-            return text[len(prompt) : text.index(END, len(prompt)) + 1], num_edited
+        if ends := [i for i in range(len(prompt), stop) if text[i] in model.ends]:
+            return text[len(prompt) : ends[0] + 1], num_edited
     return text[len(prompt) :], num_edited
 
 
@@ -204,9 +218,9 @@ def written_with_edits(
 def test_llada2_editing_writes_what_its_published_loop_writes(
     length: int, settings: dict[str, float], max_tokens: int
 ) -> None:
-    toy = ToyPredictor(max_length=80, seed=1, attention=BlockCausal(length))
+    toy, model = toy_of(length)
     whole = {"threshold": 0.95, "editing_threshold": 0.9, "max_post_steps": 16, **settings}
-    expected = [written_with_edits(toy, prompt, max_tokens, length, whole) for prompt in PROMPTS]
+    expected = [written_with_edits(model, prompt, max_tokens, length, whole) for prompt in PROMPTS]
     sampler: dict[str, object] = {"unmasking": "llada2-editing", "unmasking_settings": settings}
     found = responses(toy, {"tokens_per_step": 1, "max_tokens": max_tokens, **sampler})
     assert found == [text for text, _ in expected]
