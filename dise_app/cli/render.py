@@ -30,18 +30,28 @@ def show(
     shows_seed: bool = False,
 ) -> None:
     """Run the records' plans and print the answers in order. Raises the first error after printing
-    the answers before it.
+    the answers before it. On a terminal a single answer of a block-causal model is shown while it
+    is written.
 
     shows_seed: print the seed too, for answers that depend on it.
     """
     from dise_app.cli.progress import progress_bar
 
+    console = Console(highlight=False)
+    is_block_causal = llm.predictor.info.block_length is not None
+    if is_block_causal and len(records) == 1 and console.is_terminal and not as_json:
+        from dise_app.cli.live import answered
+
+        answer = answered(console, llm, plan_of(records[0]))
+        show_answer(console, answer, shows_seed=shows_seed)
+        if _is_coloured(answer):
+            console.print(legend())
+        return
     with progress_bar(len(records)) as advance:
         outcomes = []
         for outcome in llm.run(plan_of(record) for record in records):
             outcomes.append(outcome)
             advance(1)
-    console = Console(highlight=False)
     for outcome in sorted(outcomes, key=lambda outcome: outcome.index):
         answer = outcome.unwrap()
         if as_json:
