@@ -156,6 +156,8 @@ def _asks_own_tokens(read: Read) -> bool:
         isinstance(read.readout, TokenLogProbs)
         and read.predictor == "target"
         and read.guidance is None
+        and read.context_ids is None
+        and not read.shadow
         and np.array_equal(read.readout.targets, read.token_ids[read.positions])
     )
 

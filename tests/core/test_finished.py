@@ -191,10 +191,31 @@ def test_what_is_not_the_texts_own_or_not_exact_is_not_kept() -> None:
         (Read(text, np.arange(4), TokenLogProbs(text)), False),
         (Read(text, np.arange(4), TokenLogProbs(text + 1)), True),
         (Read(text, np.arange(4), TokenLogProbs(text), predictor="judge"), True),
+        (Read(text, np.arange(4), TokenLogProbs(text), shadow=True), True),
+        (Read(text, np.arange(4), TokenLogProbs(text), context_ids=text), True),
     ):
         finished = FinishedBlocks(toy.info)
         finished.note(read, Reading(text, np.zeros(4, np.float32), is_exact=is_exact))
         assert not any(known(finished, text.tolist()))
+
+
+def test_shadows_are_asked_although_the_texts_own_tokens_are_known() -> None:
+    answers = [
+        LLM(ToyPredictor(attention=BlockCausal(4))).generate(
+            [[1, 2]], SamplingParams(max_tokens=10, length="fixed", scorer=scorer)
+        )[0]
+        for scorer in ("dise", "shadow", "interleaved")
+    ]
+    [dise, shadow, _] = (answer.outputs[0] for answer in answers)
+    assert dise.token_ids == shadow.token_ids
+    assert abs(dise.score.value - shadow.score.value) > 1e-3
+    for answer in answers:
+        output = answer.outputs[0]
+        params = ScoringParams(scorer=output.scorer, selector=output.selector)
+        [again] = LLM(ToyPredictor(attention=BlockCausal(4))).score(
+            [[1, 2]], [output.token_ids], params
+        )
+        assert output.score.value == pytest.approx(again.outputs[0].score.value, abs=1e-6)
 
 
 def test_an_error_of_a_pass_reaches_the_plan_that_asked() -> None:
