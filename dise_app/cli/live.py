@@ -11,7 +11,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from dise_app.cli.render import printable, shade
+from dise_app.cli.render import is_coloured, legend, printable, shade, show_answer
 from dise_core.canvas import CanvasToken, CanvasUpdate
 from dise_core.outputs import RequestOutput
 from dise_core.reading import Plan
@@ -49,6 +49,15 @@ class Written:
                 known = self.logprobs.get(position)
                 text.append(printable(token.text), style="dim" if known is None else shade(known))
         return text
+
+
+def show(llm: LLM, plan: Plan[RequestOutput], shows_seed: bool) -> None:
+    """Run the plan, show on the terminal how its answer is written, and print it."""
+    console = Console(highlight=False)
+    answer = answered(console, llm, plan)
+    show_answer(console, answer, shows_seed=shows_seed)
+    if is_coloured(answer):
+        console.print(legend())
 
 
 def answered(console: Console, llm: LLM, plan: Plan[RequestOutput]) -> RequestOutput:

@@ -30,35 +30,25 @@ def show(
     shows_seed: bool = False,
 ) -> None:
     """Run the records' plans and print the answers in order. Raises the first error after printing
-    the answers before it. On a terminal a single answer of a block-causal model is shown while it
-    is written.
+    the answers before it.
 
     shows_seed: print the seed too, for answers that depend on it.
     """
     from dise_app.cli.progress import progress_bar
 
-    console = Console(highlight=False)
-    is_block_causal = llm.predictor.info.block_length is not None
-    if is_block_causal and len(records) == 1 and console.is_terminal and not as_json:
-        from dise_app.cli.live import answered
-
-        answer = answered(console, llm, plan_of(records[0]))
-        show_answer(console, answer, shows_seed=shows_seed)
-        if _is_coloured(answer):
-            console.print(legend())
-        return
     with progress_bar(len(records)) as advance:
         outcomes = []
         for outcome in llm.run(plan_of(record) for record in records):
             outcomes.append(outcome)
             advance(1)
+    console = Console(highlight=False)
     for outcome in sorted(outcomes, key=lambda outcome: outcome.index):
         answer = outcome.unwrap()
         if as_json:
             print(json.dumps(answer.to_dict(), ensure_ascii=False, allow_nan=False))
         else:
             show_answer(console, answer, shows_seed=shows_seed)
-    if not as_json and any(_is_coloured(outcome.unwrap()) for outcome in outcomes):
+    if not as_json and any(is_coloured(outcome.unwrap()) for outcome in outcomes):
         console.print(legend())
 
 
@@ -126,7 +116,8 @@ def score_text(output: CompletionOutput) -> str:
     return f"score {output.score.value:.4f}" + (f" ± {error:.4f}" if error is not None else "")
 
 
-def _is_coloured(answer: RequestOutput) -> bool:
+def is_coloured(answer: RequestOutput) -> bool:
+    """Return whether the probability of any token is reported."""
     return any(token.logprob is not None for output in answer.outputs for token in output.tokens)
 
 

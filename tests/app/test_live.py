@@ -2,12 +2,14 @@
 
 import io
 
+import pytest
 from rich.console import Console
 
-from dise_app.cli.live import Written, answered
-from dise_app.cli.render import show
+from dise_app.cli.answer import is_shown_live
+from dise_app.cli.live import Written, answered, show
 from dise_core import LLM, BlockCausal, CanvasUpdate, SamplingParams
 from dise_core.canvas import CanvasToken
+from dise_core.model import BIDIRECTIONAL, Attention
 from dise_core.testing import ToyPredictor
 
 
@@ -37,10 +39,34 @@ def test_the_answer_is_the_one_that_would_be_written_unseen() -> None:
     assert "▒" in stream.getvalue()
 
 
-def test_only_a_terminal_shows_it(capsys) -> None:  # type: ignore[no-untyped-def]
+@pytest.mark.parametrize(
+    ("is_terminal", "as_json", "attention", "is_shown"),
+    [
+        (True, False, BlockCausal(4), True),
+        (False, False, BlockCausal(4), False),
+        (True, True, BlockCausal(4), False),
+        (True, False, BIDIRECTIONAL, False),
+    ],
+)
+def test_only_a_terminal_shows_it_and_only_of_a_model_that_writes_in_blocks(
+    monkeypatch: pytest.MonkeyPatch,
+    is_terminal: bool,
+    as_json: bool,
+    attention: Attention,
+    is_shown: bool,
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: is_terminal)
+    llm = LLM(ToyPredictor(attention=attention))
+    assert is_shown_live(llm, [{}], as_json) is is_shown
+    assert not is_shown_live(llm, [{}, {}], as_json)
+
+
+def test_the_answer_follows_with_its_cost_and_the_legend(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     llm = LLM(ToyPredictor(attention=BlockCausal(4)))
-    params = SamplingParams(max_tokens=6, seed=1)
-    show(llm, [{}], lambda _: llm.planner.generate("abc", params), as_json=False)
+    show(llm, llm.planner.generate("abc", SamplingParams(max_tokens=6, seed=1)), shows_seed=True)
     printed = capsys.readouterr().out
-    assert "▒" not in printed
     assert "forward passes" in printed
+    assert "seed 1" in printed
+    assert "probability" in printed
