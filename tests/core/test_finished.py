@@ -90,7 +90,7 @@ def test_a_block_is_read_against_those_before_it() -> None:
     toy = Caching(4)
     params = SamplingParams(max_tokens=10, tokens_per_step=2, length="fixed")
     [answer] = LLM(toy).generate([[1, 2, 3, 4, 5]], params)
-    assert toy.windows == [None, (4, 8), (4, 12), (8, 12), (8, 15), (12, 15), (12, 15)]
+    assert toy.windows == [None, (4, 8), (4, 12), (8, 12), (8, 16), (12, 16), (12, 16)]
     assert (answer.cache, answer.is_approximate) == ("exact", False)
 
 
