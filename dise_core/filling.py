@@ -84,9 +84,12 @@ class Filling:
         if looks_ahead and self._is_over(reading):
             canvas[asked] = reading.token_ids
             return True
-        is_masked = np.isin(asked, masked, assume_unique=True)
-        candidates = reading if is_masked.all() else reading.at(is_masked)
-        drafts = self._drafts(asked, ~is_masked, reading) if denoiser.policy.edits else None
+        candidates, drafts = reading, None
+        if asked is not masked:
+            is_masked = np.isin(asked, masked, assume_unique=True)
+            candidates = reading.at(is_masked)
+            if denoiser.policy.edits:
+                drafts = self._drafts(asked, ~is_masked, reading)
         look = UnmaskingStep(
             masked, candidates.confidences, commit.quota, commit.share, noise, self.span[0], drafts
         )
