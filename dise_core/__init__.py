@@ -25,7 +25,14 @@ from dise_core.errors import (
     UnknownNameError,
 )
 from dise_core.hookspecs import hookimpl
-from dise_core.interfaces import LengthController, Scorer, Selector, UnmaskingPolicy, UnmaskingStep
+from dise_core.interfaces import (
+    Drafts,
+    LengthController,
+    Scorer,
+    Selector,
+    UnmaskingPolicy,
+    UnmaskingStep,
+)
 from dise_core.llm import LLM
 from dise_core.model import (
     Attention,
@@ -94,6 +101,7 @@ __all__ = [
     "Denoiser",
     "DiseError",
     "Distribution",
+    "Drafts",
     "EngineConfig",
     "Evaluation",
     "Floats",

@@ -14,13 +14,14 @@ class Caching:
     A block's first step computes the whole text; each later step computes everything from the
     block's start on ("prefix") or the block alone ("dual"). The context before a tail is computed
     once, while the whole tail is masked, and reused for later tails behind the same context. This
-    object is mutable, so it belongs to the plan that writes the response.
+    object is mutable, so it belongs to the plan that writes the response. A model with full
+    attention has nothing to cache exactly; for block-causal ones see FinishedBlocks.
     """
 
     def __init__(self, kind: CacheKind, most: int = 0) -> None:
         """most: the tokens that the text may grow to; 0 for one that does not grow."""
         self._kind = kind
-        self._most = most
+        self.most = most
         self._slot = CacheSlot()
         self._context: Ids = np.zeros(0, np.int64)
         self._is_cached = False
@@ -34,14 +35,14 @@ class Caching:
         """Return the hint for one step of a block in a text of `length` tokens; None without a
         cache. is_first: whether it is the block's first step.
         """
-        if self._kind == "none":
+        if self._kind in ("none", "exact"):
             return None
         if is_first:
             num_cached = len(self._context) if self._is_cached else 0
             window = (num_cached, length) if num_cached else None
-            return CacheHint(self._slot, window, max(self._most, length))
+            return CacheHint(self._slot, window, max(self.most, length))
         stop = length if self._kind == "prefix" else int(block[-1]) + 1
-        return CacheHint(self._slot, (int(block[0]), stop), max(self._most, length))
+        return CacheHint(self._slot, (int(block[0]), stop), max(self.most, length))
 
     def end_block(self) -> None:
         """Record that a block is written: its first step has cached the context."""

@@ -29,8 +29,10 @@ class CanvasUpdate:
     index: which of the request's samples. committed: the tokens that are new since the last update;
     those of the last step come with the answer. num_tokens: the canvas's length. text: all text
     before the first mask. settled: the part of `text` that no later step changes: all of it, or ""
-    where the length controller may rewrite the canvas. is_fresh: this canvas replaces the previous
-    one, so forget the tokens committed before.
+    where the length controller may rewrite the canvas, and that of the finished blocks where the
+    unmasking policy edits. is_fresh: this canvas replaces the previous one, so forget the tokens
+    committed before. scored: the positions in the response, with the log-probabilities of
+    regenerating their tokens, of blocks that were finished, and are final, since the last update.
     """
 
     index: int
@@ -39,6 +41,7 @@ class CanvasUpdate:
     text: str
     settled: str
     is_fresh: bool
+    scored: tuple[tuple[int, float], ...] = ()
 
 
 class Canvases:
@@ -47,6 +50,7 @@ class Canvases:
     def __init__(self, predictor: MaskPredictor) -> None:
         self._predictor = predictor
         self._last: dict[int, Ids] = {}
+        self._scored: dict[int, dict[int, float]] = {}
 
     def updates(self, reads: Sequence[Read]) -> Iterator[CanvasUpdate]:
         """Yield an update for each canvas among the reads that has changed since the last call."""
@@ -57,7 +61,7 @@ class Canvases:
     def _update(self, read: Read, canvas: Canvas) -> CanvasUpdate | None:
         mask_id, tokenizer = self._predictor.info.special.mask_id, self._predictor.tokenizer
         now = read.token_ids[canvas.start :]
-        before = self._last.get(canvas.sample)
+        before = self._extended(self._last.get(canvas.sample), len(now))
         self._last[canvas.sample] = now
         is_fresh = (
             before is None
@@ -67,13 +71,36 @@ class Canvases:
         is_new = (
             now != mask_id if is_fresh or before is None else (now != mask_id) & (before == mask_id)
         )
-        if not is_new.any() and not is_fresh:
+        scored = self._newly_scored(canvas)
+        if not is_new.any() and not is_fresh and not scored:
             return None
         masked = np.flatnonzero(now == mask_id)
         text = tokenizer.decode(now[: masked[0]] if len(masked) else now)
         settled = text if canvas.is_settled else ""
+        if settled and canvas.settled is not None:
+            settled = tokenizer.decode(now[: max(canvas.settled - canvas.start, 0)])
         committed = self._tokens(now, np.flatnonzero(is_new))
-        return CanvasUpdate(canvas.sample, committed, len(now), text, settled, is_fresh)
+        return CanvasUpdate(canvas.sample, committed, len(now), text, settled, is_fresh, scored)
+
+    def _newly_scored(self, canvas: Canvas) -> tuple[tuple[int, float], ...]:
+        """Return the positions, with their log-probabilities, that are known and were not, or were
+        others, at the last update.
+        """
+        if canvas.logprobs is None:
+            return ()
+        positions = np.flatnonzero(~np.isnan(canvas.logprobs))
+        known = dict(zip(positions.tolist(), canvas.logprobs[positions].tolist(), strict=True))
+        before = self._scored.get(canvas.sample, {})
+        self._scored[canvas.sample] = known
+        return tuple(pair for pair in known.items() if pair not in before.items())
+
+    def _extended(self, before: Ids | None, length: int) -> Ids | None:
+        """Return the canvas as it was, with masks behind it where a canvas grows by blocks."""
+        info = self._predictor.info
+        if before is None or info.block_length is None or info.special.mask_id is None:
+            return before
+        num_more = max(length - len(before), 0)
+        return np.concatenate([before, np.full(num_more, info.special.mask_id)])
 
     def _tokens(self, ids: Ids, positions: Ids) -> tuple[CanvasToken, ...]:
         is_end = self._predictor.info.special.is_end(ids)

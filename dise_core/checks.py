@@ -37,12 +37,21 @@ class CheckedSelector(Selector):
 
 def checked_choice(policy: UnmaskingPolicy, chosen: object, num_masked: int) -> Ids:
     """Return the indices that a policy chose among so many masked positions, int64 [<= M]."""
+    return _checked_indices(policy, chosen, num_masked)
+
+
+def checked_edits(policy: UnmaskingPolicy, edited: object, num_drafts: int) -> Ids:
+    """Return the indices that a policy edits among so many committed positions, int64 [<= E]."""
+    return _checked_indices(policy, edited, num_drafts)
+
+
+def _checked_indices(policy: UnmaskingPolicy, chosen: object, count: int) -> Ids:
     indices = np.asarray(chosen)
     if indices.size == 0:
         return np.zeros(0, np.int64)
     listed = indices.tolist() if indices.ndim == 1 and indices.dtype.kind in "iu" else [-1]
-    if not 0 <= min(listed) <= max(listed) < num_masked or len(set(listed)) < len(listed):
-        promise = f"distinct indices in 0..{num_masked - 1}, int64"
+    if not 0 <= min(listed) <= max(listed) < count or len(set(listed)) < len(listed):
+        promise = f"distinct indices in 0..{count - 1}, int64" if count else "no index"
         raise _broken("unmasking policy", policy, promise, _described(chosen))
     return indices
 

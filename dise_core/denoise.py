@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dise_core.arrays import Ids
+from dise_core.arrays import Ids, LogProbs
 from dise_core.blocks import BlockGrid
 from dise_core.cache import Caching
-from dise_core.checks import checked_choice
-from dise_core.errors import InputError, PlanError
-from dise_core.interfaces import UnmaskingPolicy, UnmaskingStep
+from dise_core.errors import InputError
+from dise_core.filling import Filling
+from dise_core.finished import FinishedBlocks
+from dise_core.interfaces import UnmaskingPolicy
 from dise_core.model import ModelInfo
 from dise_core.noise import Noise
 from dise_core.params import SamplingParams
@@ -26,16 +27,10 @@ from dise_core.reading import (
     Guidance,
     Plan,
     Read,
-    Reading,
     Readout,
 )
 from dise_core.schedule import Schedule, at_rate, in_steps, in_time, share
 from dise_core.sequence import SpecialTokens, TokenSequence
-
-MAX_IDLE_STEPS = 100
-"""Consecutive steps without a commit after which a policy without a quota fails: one that draws at
-random may commit nothing now and then.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +39,8 @@ class Denoiser:
 
     params: only the fields for schedule, blocks, sampling, guidance, cache and early exit are read
     here. The mask id is never written. `sample`: which of the request's responses this is.
-    `is_settled`: see Canvas.
+    `is_settled`: see Canvas. `finished`: what is known of the response's finished blocks, for a
+    block-causal model; shared with its scorer, it spares the scorer's passes.
     """
 
     info: ModelInfo
@@ -53,6 +49,7 @@ class Denoiser:
     params: SamplingParams
     sample: int = 0
     is_settled: bool = False
+    finished: FinishedBlocks | None = None
 
     @property
     def special(self) -> SpecialTokens:
@@ -71,8 +68,8 @@ class Denoiser:
 
     @property
     def block_length(self) -> int:
-        """Tokens in a block."""
-        return self.params.block_length
+        """Tokens in a block: the model's own if it has blocks, else the request's."""
+        return self.info.block_length or self.params.block_length
 
     def once(self) -> Denoiser:
         """Return the denoiser of a response that is written only once: committed tokens never
@@ -117,14 +114,24 @@ class Denoiser:
         return Caching(self.params.cache, min(most, self.max_length))
 
     def write(
-        self, prompt: Ids, num_tokens: int, caching: Caching | None = None
+        self,
+        prompt: Ids,
+        num_tokens: int,
+        caching: Caching | None = None,
+        *,
+        until_end: bool = False,
     ) -> Plan[TokenSequence]:
-        """Return a plan of the text [P; R], its response R of num_tokens tokens denoised. Raises
-        what `denoise` raises.
+        """Return a plan of the text [P; R], its response R of num_tokens tokens denoised, or of
+        fewer with until_end: see `denoise`. Raises what `denoise` raises.
         """
         canvas = np.concatenate([prompt, self.masks(num_tokens)])
         ids = yield from self.denoise(
-            canvas, len(prompt), len(prompt), steps=self.params.steps, caching=caching
+            canvas,
+            len(prompt),
+            len(prompt),
+            steps=self.params.steps,
+            caching=caching,
+            until_end=until_end,
         )
         return self.text(ids, len(prompt))
 
@@ -137,9 +144,13 @@ class Denoiser:
         first_step: int = 0,
         steps: int | None = None,
         caching: Caching | None = None,
+        until_end: bool = False,
     ) -> Plan[Ids]:
         """Return a plan of canvas, int64 [N], with every mask from `start` on filled; the argument
         stays unchanged.
+
+        until_end: stop at the first block that holds an end token, and cut the text behind its
+        first one. Under block-causal attention each block is written as if the text ended with it.
 
         Blocks count from `start`, or from position 0 where the model's attention is block-causal;
         the first and the last may be shorter. `steps` are spread over the blocks that hold a mask;
@@ -149,16 +160,33 @@ class Denoiser:
         commits nothing for too long, InputError for a model without a mask token.
         """
         canvas, step = canvas.copy(), first_step
-        caching = caching or self.caching()
+        caching, finished = caching or self.caching(), self.finished
+        if finished is None and self.info.block_length is not None:
+            finished = FinishedBlocks(self.info, self.params.cache != "none")
         # Only a tail has a context to reuse; a response written from its start has none.
         caching.begin(canvas[: start if start > prompt_length else 0])
         blocks = list(self._blocks(canvas, start))
-        for index, block in enumerate(blocks):
+        for index, (span, masks) in enumerate(blocks):
             num_steps = None if steps is None else max(1, share(steps, index, len(blocks)))
-            schedule = self._schedule(len(block), num_steps)
-            step = yield from self._fill(canvas, block, schedule, step, prompt_length, caching)
+            schedule = self._schedule(len(masks), num_steps)
+            filling = Filling(
+                self, canvas, masks, span, prompt_length, schedule, caching, finished, until_end
+            )
+            step = yield from filling.plan(step)
             caching.end_block()
+            if until_end and (end := self.end_of(canvas[: span[1]], prompt_length)) is not None:
+                return canvas[:end]
         return canvas
+
+    def end_of(self, text: Ids, prompt_length: int) -> int | None:
+        """Return the number of tokens of a text, int64 [N], up to and with the response's first end
+        token; None without one, or where a mask stands before it.
+        """
+        is_end = self.special.is_end(text[prompt_length:])
+        found = np.flatnonzero(is_end | (text[prompt_length:] == self.mask_id))
+        if len(found) == 0 or not is_end[found[0]]:
+            return None
+        return prompt_length + int(found[0]) + 1
 
     def candidates(self, noise: Noise, confidence: Confidence = "probability") -> Candidates:
         """Return the readout that picks one token per position with this request's settings. Raises
@@ -179,77 +207,27 @@ class Denoiser:
         readout: Readout,
         prompt_length: int,
         cache: CacheHint | None = None,
+        settled: int | None = None,
+        logprobs: LogProbs | None = None,
     ) -> Read:
-        """Return a Read of a copy of the canvas, with this request's guidance. Raises PlanError for
-        positions outside the canvas.
+        """Return a Read of a copy of the canvas, with this request's guidance. settled, logprobs:
+        see Canvas. Raises PlanError for positions outside the canvas.
         """
         guidance = None
         if scale := self.params.cfg_scale:
             unconditional = canvas.copy()
             unconditional[:prompt_length] = self.mask_id
             guidance = Guidance(unconditional, scale)
-        shown = Canvas(self.sample, prompt_length, self.is_settled)
+        shown = Canvas(self.sample, prompt_length, self.is_settled, settled, logprobs)
         return Read(canvas.copy(), positions, readout, guidance=guidance, canvas=shown, cache=cache)
 
-    def _fill(
-        self,
-        canvas: Ids,
-        block: Ids,
-        schedule: Schedule,
-        step: int,
-        prompt_length: int,
-        caching: Caching,
-    ) -> Plan[int]:
-        """Fill the block's masks in place and return the number of the next step."""
-        num_idle, is_first, mask_id = 0, True, self.mask_id
-        while len(masked := block[canvas[block] == mask_id]):
-            commit = schedule.next(len(masked))
-            # A step of Dream's schedule that would commit nothing needs no forward pass.
-            if commit.quota == 0 and self.policy.uses_quota:
-                continue
-            noise = self.noise.at_step(step)
-            drawn = self.candidates(noise, self.policy.confidence)
-            # Early exit judges all that is still masked, so a block's first step reads past it.
-            looks_ahead = is_first and self.params.early_exit is not None
-            asked = self._rest(canvas, block) if looks_ahead else masked
-            hint = caching.hint(block, len(canvas), is_first)
-            [reading] = yield [self.ask(canvas, asked, drawn, prompt_length, hint)]
-            if looks_ahead and self._is_over(reading):
-                canvas[asked] = reading.token_ids
-                return step + 1
-            reading = reading.at(asked <= masked[-1]) if looks_ahead else reading
-            look = UnmaskingStep(masked, reading.confidences, commit.quota, commit.share, noise)
-            chosen = checked_choice(self.policy, self.policy.choose(look), len(masked))
-            num_idle = 0 if len(chosen) else num_idle + 1
-            self._check_idle(num_idle)
-            canvas[masked[chosen]] = reading.token_ids[chosen]
-            step, is_first = step + 1, False
-        return step
-
-    def _check_idle(self, num_steps: int) -> None:
-        """Raise PlanError if num_steps steps in a row without a commit are too many."""
-        if num_steps == MAX_IDLE_STEPS or (num_steps and self.policy.uses_quota):
-            raise PlanError(
-                f"unmasking policy {self.policy!r} chose no token, so denoising would never end"
-            )
-
-    def _rest(self, canvas: Ids, block: Ids) -> Ids:
-        """Return all masked positions from the block's first one to the end of the canvas."""
-        masked: Ids = block[0] + np.flatnonzero(canvas[block[0] :] == self.mask_id)
-        return masked
-
-    def _is_over(self, reading: Reading) -> bool:
-        """Return whether all candidates are end tokens, each more probable than early_exit."""
-        sure = np.exp(reading.logprobs.min()) > (self.params.early_exit or 0.0)
-        return bool(sure and self.special.is_end(reading.token_ids).all())
-
-    def _blocks(self, canvas: Ids, start: int) -> Iterator[Ids]:
-        """Yield the masked positions of each block that has any."""
+    def _blocks(self, canvas: Ids, start: int) -> Iterator[tuple[tuple[int, int], Ids]]:
+        """Yield the span of each block that has a mask from `start` on, with these positions."""
         grid = BlockGrid(self.block_length, start if self.info.block_origin == "response" else 0)
         for first, last in grid.spans(start, len(canvas)):
             masked = first + np.flatnonzero(canvas[first:last] == self.mask_id)
             if len(masked):
-                yield masked
+                yield (grid.start_of(first), last), masked
 
     def _schedule(self, num_masked: int, num_steps: int | None) -> Schedule:
         """Return the schedule of one block: in num_steps steps, or at `rate` for None."""

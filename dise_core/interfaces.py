@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from dise_core.arrays import Floats, Ids, Mask
@@ -67,13 +68,28 @@ class LengthController(Strategy):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Drafts:
+    """The committed tokens of a block that is not finished, and what the model would write instead.
+
+    positions, token_ids: int64 [E], what stands where. candidates: int64 [E]; confidences: float64
+    [E], those of the candidates.
+    """
+
+    positions: Ids
+    token_ids: Ids
+    candidates: Ids
+    confidences: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class UnmaskingStep:
     """What a policy decides by: the masked positions of the block and the model's confidence in the
     candidate at each.
 
     positions: int64 [M], ascending. confidences: float64 [M], of the kind `policy.confidence`.
     quota: how many tokens the schedule commits in this step, 1..M; it may be 0 for a policy that
-    does not use it. share: the share of M that the schedule commits, in (0, 1].
+    does not use it. share: the share of M that the schedule commits, in (0, 1]. block_start: the
+    position where the block begins, which may be the prompt's. drafts: for a policy that edits.
     """
 
     positions: Ids
@@ -81,6 +97,8 @@ class UnmaskingStep:
     quota: int
     share: float
     noise: Noise
+    block_start: int = 0
+    drafts: Drafts | None = None
 
     def random(self) -> Floats:
         """Return float64 [M], uniform in [0, 1), independent of the noise of the candidates."""
@@ -96,6 +114,17 @@ class UnmaskingPolicy(Strategy):
     uses_quota: ClassVar[bool] = True
     """Whether the policy commits the schedule's quota; False if it decides by itself how many."""
 
+    edits: ClassVar[bool] = False
+    """Whether it may replace committed tokens of the block that is being denoised. A stream then
+    sends a block's text when the block is finished."""
+
+    @property
+    def num_post_steps(self) -> int:
+        """How many steps a policy that edits gets at most after a block's last mask is filled; the
+        first one that changes nothing ends the block.
+        """
+        return 0
+
     @property
     def is_random(self) -> bool:
         """Whether two samples may differ at temperature 0."""
@@ -106,3 +135,9 @@ class UnmaskingPolicy(Strategy):
         """Return distinct indices into step.positions, int64; for a policy that uses the quota, at
         least one and at most `step.quota`.
         """
+
+    def edit(self, step: UnmaskingStep) -> Ids:  # noqa: ARG002
+        """Return distinct indices into step.drafts whose candidates replace what stands there,
+        int64. Asked, after `choose`, of a policy that edits; also where no mask is left.
+        """
+        return np.zeros(0, np.int64)

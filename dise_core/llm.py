@@ -136,7 +136,17 @@ class LLM:
 
         Leaving the iteration early cancels the request.
         """
-        request = self.engine.request(0, request_plan(self.planner, prompt, params, chat))
+        return self.watch(request_plan(self.planner, prompt, params, chat))
+
+    def watch(
+        self, plan: Plan[RequestOutput]
+    ) -> Generator[CanvasUpdate | RequestOutput, None, None]:
+        """Yield what each denoising step of one of the planner's plans commits, then the answer.
+        Raises what the plan raises.
+
+        Leaving the iteration early cancels the request.
+        """
+        request = self.engine.request(0, plan)
         canvases, seen = Canvases(self.predictor), None
         try:
             request.start()

@@ -83,9 +83,14 @@ class ModelInfo:
         return isinstance(self.attention, Causal)
 
     @property
+    def block_length(self) -> int | None:
+        """The length of its own blocks under block-causal attention, else None."""
+        return self.attention.length if isinstance(self.attention, BlockCausal) else None
+
+    @property
     def block_origin(self) -> BlockOrigin:
         """Where a text's blocks count from: its own start under block-causal attention."""
-        return "text" if isinstance(self.attention, BlockCausal) else "response"
+        return "response" if self.block_length is None else "text"
 
 
 class Tokenizer(ABC):

@@ -82,7 +82,7 @@ class Scoring(Params):
     scorer_settings: Settings = Field(default_factory=dict)
     """A setting of the scorer."""
     block_length: Length = 32
-    """Tokens in a block of the response."""
+    """Tokens in a block of the response. A block-causal model has blocks of its own."""
 
 
 class ScoringParams(Scoring):
@@ -111,15 +111,17 @@ class Denoising(Scoring):
     """Which masks are filled first; see `dise plugins`."""
     unmasking_settings: Settings = Field(default_factory=dict)
     """A setting of the unmasking policy."""
-    length: Name = "fixed"
-    """How the length is chosen; see `dise plugins`."""
+    length: Name | None = None
+    """How the length is chosen; see `dise plugins`. Without it until-end for a block-causal model
+    and fixed for any other."""
     length_settings: Settings = Field(default_factory=dict)
     """A setting of the length controller."""
     cfg_scale: float = Field(0.0, ge=0, le=1000, allow_inf_nan=False)
     """Scale of classifier-free guidance; 0 turns it off."""
-    cache: CacheKind = "none"
-    """Keep keys and values within a block, as Fast-dLLM: faster, and approximate. The score is that
-    of an exact pass."""
+    cache: CacheKind = "exact"
+    """Which keys and values are kept. exact: those of finished blocks, for block-causal models,
+    which changes no answer. prefix, dual: within a block, as Fast-dLLM: faster, and approximate;
+    the score is that of an exact pass."""
     early_exit: float | None = Field(None, gt=0, le=1)
     """End an answer where all that is left would be end tokens, each with more than this
     probability."""

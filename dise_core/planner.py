@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar, cast
 
 from dise_core.answers import Answers
@@ -13,6 +13,8 @@ from dise_core.checks import checked_generation
 from dise_core.cost import count_cost
 from dise_core.denoise import Denoiser
 from dise_core.errors import InputError
+from dise_core.finished import FinishedBlocks
+from dise_core.fitting import fitted
 from dise_core.given import check_chat, check_list, params_of, several
 from dise_core.interfaces import Scorer, UnmaskingPolicy
 from dise_core.model import MaskPredictor
@@ -146,6 +148,7 @@ class Planner:
         Raises InputError for a text that `score` would refuse.
         """
         given = self._prompts.read_or_none(prompt, chat)
+        params = fitted(params, self.predictor.info)
         return [
             self._prompts.finished(given, response, params.block_length) for response in responses
         ]
@@ -179,6 +182,7 @@ class Planner:
     def _evaluate(
         self, prompt: GivenPrompt, responses: Sequence[Prompt], params: ScoringParams
     ) -> Plan[RequestOutput]:
+        params = fitted(params, self.predictor.info)
         scorer, params = self._scorer(prompt, params)
         sequences = [
             self._prompts.finished(prompt, response, params.block_length) for response in responses
@@ -191,15 +195,19 @@ class Planner:
 
     def _generate(self, prompt: GivenPrompt, params: SamplingParams) -> Plan[RequestOutput]:
         self._prompts.check_room(prompt, params.max_tokens)
+        params = fitted(params, self.predictor.info)
         self._check_tokens(params)
         if params.seed is None:
             params = params.model_copy(update={"seed": drawn_seed()})
-        controller = self.catalog.length_controller(params.length, params.length_settings)
+        controller = self.catalog.length_controller(params.length or "", params.length_settings)
         policy = self._policy(params)
         scorer, params = self._scorer(prompt, params)
+        denoisers = [
+            self._denoiser(prompt, params, policy, sample) for sample in range(params.num_samples)
+        ]
         samples = (
-            controller.generate(prompt.ids, self._denoiser(prompt, params, policy, sample), scorer)
-            for sample in range(params.num_samples)
+            controller.generate(prompt.ids, each, replace(scorer, finished=each.finished))
+            for each in denoisers
         )
         written, cost = yield from count_cost(gather(*samples))
         mask_id = self.predictor.info.special.mask_id
@@ -236,8 +244,11 @@ class Planner:
     def _denoiser(
         self, prompt: GivenPrompt, params: SamplingParams, policy: UnmaskingPolicy, sample: int
     ) -> Denoiser:
-        noise = Noise.for_request(params.seed or 0, prompt.ids, sample)
-        return Denoiser(self.predictor.info, policy, noise, params, sample)
+        noise, info = Noise.for_request(params.seed or 0, prompt.ids, sample), self.predictor.info
+        finished = None
+        if info.block_length is not None:
+            finished = FinishedBlocks(info, params.cache != "none")
+        return Denoiser(info, policy, noise, params, sample, finished=finished)
 
     def _check_tokens(self, params: SamplingParams) -> None:
         """Raise InputError for forbidden ids outside the vocabulary, for end-token options on a

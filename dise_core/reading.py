@@ -56,9 +56,10 @@ T = TypeVar("T")
 READS_AT_ONCE = 256
 """Reads that a plan of many yields at one time: each holds its text in memory."""
 
-CacheKind = Literal["none", "prefix", "dual"]
-"""What denoising caches within a block: nothing, the text before the block, or the text on both
-sides of it. Source: Fast-dLLM.
+CacheKind = Literal["exact", "none", "prefix", "dual"]
+"""What denoising caches: what changes no answer, which is the finished blocks of a block-causal
+model; nothing; within a block, the text before it, or that on both sides. Source of the last two:
+Fast-dLLM.
 """
 
 
@@ -95,12 +96,17 @@ class Canvas:
     """A response being written: which of the request's samples it is, and its start in the text.
 
     is_settled: whether the text before its first mask will never change. False where a length
-    controller may rewrite or replace it.
+    controller may rewrite or replace it. settled: if not None, only the text before this position
+    will never change, since the unmasking policy may edit what follows. logprobs: what is known of
+    regenerating the response's tokens, float32 [<= R], NaN where nothing is; None for a model whose
+    tokens cannot be scored while the response is written.
     """
 
     sample: int
     start: int
     is_settled: bool = False
+    settled: int | None = None
+    logprobs: LogProbs | None = field(default=None, compare=False)
 
 
 class CacheSlot:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from dise_core.arrays import Ids, Mask
 from dise_core.checks import checked_score
 from dise_core.errors import InputError
+from dise_core.finished import FinishedBlocks
 from dise_core.interfaces import Scorer, Selector
 from dise_core.outputs import Evaluation, Score, TokenReport
 from dise_core.prompts import Translation
 from dise_core.reading import Plan, Read, TokenLogProbs, TopLogProbs, gather
 from dise_core.sequence import TokenSequence
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +26,8 @@ class SequenceScorer:
 
     `top_logprobs`: how many likely tokens to report per position; None makes no report.
     `translation`: how the judge reads the texts, for a scorer that asks the judge. `name`: the
-    scorer's name in error messages.
+    scorer's name in error messages. `finished`: what is known of the finished blocks of the
+    response that is scored, from writing it.
     """
 
     scorer: Scorer
@@ -31,6 +35,7 @@ class SequenceScorer:
     top_logprobs: int | None = 0
     translation: Translation | None = None
     name: str = "this scorer"
+    finished: FinishedBlocks | None = None
 
     def score(self, sequence: TokenSequence) -> Plan[Score]:
         """Return a plan of the score of a finished text.
@@ -40,6 +45,13 @@ class SequenceScorer:
         Raises InputError if the selector does not select all of these or selects prompt tokens, if
         no judge is loaded, and if the judge cannot read the text.
         """
+        return (yield from self._spared(self._score(sequence)))
+
+    def _spared(self, plan: Plan[T]) -> Plan[T]:
+        """Return the plan without the passes whose answers are known from writing the text."""
+        return plan if self.finished is None else self.finished.answering(plan)
+
+    def _score(self, sequence: TokenSequence) -> Plan[Score]:
         if self.scorer.asks == "target":
             score = yield from self.scorer.score(sequence, self.selector)
             return checked_score(self.scorer, score)
@@ -73,10 +85,10 @@ class SequenceScorer:
         The report reads the unmasked text: it shares the scorer's row if the scorer reads that too,
         and otherwise costs one more forward pass. Raises what `score` raises.
         """
-        plans: list[Plan[Any]] = [self.score(sequence)]
+        plans: list[Plan[Any]] = [self._score(sequence)]
         if self.top_logprobs is not None:
             plans.append(regenerate(sequence, self.top_logprobs))
-        score, *tokens = yield from gather(*plans)
+        score, *tokens = yield from self._spared(gather(*plans))
         return Evaluation(score, *tokens)
 
 

@@ -19,7 +19,6 @@ from dise_core import (
     Reading,
     SamplingParams,
     Score,
-    ScoringParams,
     Selector,
     TokenSequence,
     TopLogProbs,
@@ -60,12 +59,7 @@ class Probe(Experiment):
         if given is None:
             answer = yield from planner.generate(item.prompt, self.params, self.questions.chat)
             response = answer.outputs[0].token_ids
-        [text] = planner.texts(
-            item.prompt,
-            [response],
-            ScoringParams(block_length=self.params.block_length),
-            self.questions.chat,
-        )
+        [text] = planner.texts(item.prompt, [response], self.params, self.questions.chat)
         random = Noise.for_request(self.seed, text.ids, 0).generator()
         return {"id": item.id, **(yield from self.probe(text, random))}
 

@@ -4,6 +4,7 @@ line or a file.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 
 from dise_app.cli.options import Parts
@@ -38,12 +39,23 @@ def answer(
     """Answer the lines of --input and write the answers to --output, or else answer `records` and
     print the answers.
     """
-    from dise_app.cli import jsonl, render
+    from dise_app.cli import jsonl, live, render
 
+    as_json = parts.shared["as_json"]
     if parts.files["input"] is not None:
         jsonl.run_file(llm, parts.files, plan_of, _settings(llm, parts, params))
+    elif is_shown_live(llm, records, as_json):
+        live.show(llm, plan_of(records[0]), shows_seed)
     else:
-        render.show(llm, records, plan_of, parts.shared["as_json"], shows_seed)
+        render.show(llm, records, plan_of, as_json, shows_seed)
+
+
+def is_shown_live(llm: LLM, records: Records, as_json: bool) -> bool:
+    """Return whether the answer is shown while it is written: a single one, on a terminal, of a
+    model that writes block by block.
+    """
+    is_terminal = sys.stdout.isatty() and not as_json
+    return is_terminal and len(records) == 1 and llm.predictor.info.block_length is not None
 
 
 def _settings(llm: LLM, parts: Parts, params: ScoringParams) -> Record:

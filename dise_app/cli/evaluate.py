@@ -15,7 +15,7 @@ import typer
 
 from dise_app import doors
 from dise_app.cli import options
-from dise_core.params import SamplingParams, Scoring
+from dise_core.params import SamplingParams, Scoring, ScoringParams
 from dise_core.records import Fields, Record
 
 if TYPE_CHECKING:
@@ -208,8 +208,8 @@ def given(
 
     loaded = load_questions(parts.data, 0)
     llm, contenders = load_scored(parts, score or SCORES)
-    block_length = Scoring(**parts.scoring).block_length
-    experiment = Given(llm, loaded, contenders, block_length, grader.value, by)
+    scoring = ScoringParams(**parts.scoring)
+    experiment = Given(llm, loaded, contenders, scoring, grader.value, by)
     finish(experiment, output, report.given, as_json)
 
 
@@ -236,8 +236,8 @@ def likelihood(
         )
     chosen = [f"dise:{loaded.dataset.likelihood_selector}", *CHOICE_SCORES]
     llm, contenders = load_scored(parts, score or chosen)
-    block_length = Scoring(**parts.scoring).block_length
-    finish(Likelihood(llm, loaded, contenders, block_length), output, report.likelihood, as_json)
+    scoring = ScoringParams(**parts.scoring)
+    finish(Likelihood(llm, loaded, contenders, scoring), output, report.likelihood, as_json)
 
 
 LENGTH_SAMPLING = options.Fields(SamplingParams, doors.LENGTH, seed=0)
@@ -285,7 +285,7 @@ def length(
     variants: Record = {}
     for base in base_length or fitting_bases(llm, loaded, max_iterations):
         for fixed in (base, base + max_iterations):
-            variants.setdefault(f"fixed, {fixed}", params(max_tokens=fixed))
+            variants.setdefault(f"fixed, {fixed}", params(max_tokens=fixed, length="fixed"))
         for k, d in itertools.product(patience or (2, 3, 4), mask_size or (20,)):
             settings = {"patience": k, "mask_size": d, "max_iterations": max_iterations}
             variants[f"dise-flexible from {base}, K = {k}, D = {d}"] = params(

@@ -48,7 +48,7 @@ def show(
             print(json.dumps(answer.to_dict(), ensure_ascii=False, allow_nan=False))
         else:
             show_answer(console, answer, shows_seed=shows_seed)
-    if not as_json and any(_is_coloured(outcome.unwrap()) for outcome in outcomes):
+    if not as_json and any(is_coloured(outcome.unwrap()) for outcome in outcomes):
         console.print(legend())
 
 
@@ -116,7 +116,8 @@ def score_text(output: CompletionOutput) -> str:
     return f"score {output.score.value:.4f}" + (f" ± {error:.4f}" if error is not None else "")
 
 
-def _is_coloured(answer: RequestOutput) -> bool:
+def is_coloured(answer: RequestOutput) -> bool:
+    """Return whether the probability of any token is reported."""
     return any(token.logprob is not None for output in answer.outputs for token in output.tokens)
 
 

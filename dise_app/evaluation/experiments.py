@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -14,6 +14,7 @@ from dise_app.evaluation.questions import Question, Questions
 from dise_app.evaluation.scoring import Contenders
 from dise_core import LLM, Plan, SamplingParams, ScoringParams, gather
 from dise_core.errors import InputError, TooLongError
+from dise_core.fitting import fitted
 from dise_core.outputs import CompletionOutput
 from dise_core.records import Record
 
@@ -182,14 +183,15 @@ class Likelihood(Experiment):
     """Every candidate of each question, scored by every contender."""
 
     contenders: Contenders
-    block_length: int = 32
+    scoring: ScoringParams = field(default_factory=ScoringParams)
 
     kind = "likelihood"
 
     @property
     def settings(self) -> Record:
         """The scorers and the block length."""
-        return {"scorers": list(self.contenders.labels), "block_length": self.block_length}
+        block_length = fitted(self.scoring, self.llm.predictor.info).block_length
+        return {"scorers": list(self.contenders.labels), "block_length": block_length}
 
     def check(self) -> None:
         """Raise InputError for a scorer without its model, or for an item."""
@@ -217,9 +219,9 @@ class Likelihood(Experiment):
 
     def plan(self, item: Question) -> Plan[Record]:
         """Return a plan of the record."""
-        planner, params = self.llm.planner, ScoringParams(block_length=self.block_length)
-        texts = planner.texts(item.prompt, self.candidates(item), params, self.questions.chat)
-        judge = planner.translation(item.prompt, self.questions.chat)
+        planner, chat = self.llm.planner, self.questions.chat
+        texts = planner.texts(item.prompt, self.candidates(item), self.scoring, chat)
+        judge = planner.translation(item.prompt, chat)
         scores = yield from gather(*(self.contenders.score(text, judge) for text in texts))
         return {"id": item.id, "right": item.right, "candidates": scores}
 

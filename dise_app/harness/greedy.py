@@ -7,6 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 from dise_core import Candidates, Plan, Read, TokenSequence
+from dise_core.arrays import Ids
 from dise_core.reading import Guidance
 
 
@@ -19,9 +20,20 @@ def is_denoised_greedily(text: TokenSequence, cfg_scale: float = 0.0) -> Plan[bo
     its prompt masked. Of equally likely tokens the lower id counts, of equally sure ones the lower
     position. A committed token never changes, so the first wrong one ends the check: it costs at
     least one forward pass and at most one per token, twice that when guided. Source: LLaDA's
-    evaluation, suffix_greedy_prediction.
+    evaluation, suffix_greedy_prediction. Under block-causal attention, whose blocks count from the
+    text's start, they are written one after the other.
     """
-    masked = text.response_positions
+    spans = [(text.prompt_length, len(text))]
+    if text.origin == "text":
+        spans = list(text.blocks.spans(*spans[0]))
+    for span in spans:
+        if not (yield from _is_written(text, np.arange(*span), cfg_scale)):
+            return False
+    return True
+
+
+def _is_written(text: TokenSequence, masked: Ids, cfg_scale: float) -> Plan[bool]:
+    """Return a plan of whether greedy denoising writes the text at the positions masked."""
     while len(masked):
         guidance = Guidance.without_prompt(text, masked, cfg_scale)
         [reading] = yield [Read(text.with_masks(masked), masked, Candidates(), guidance=guidance)]

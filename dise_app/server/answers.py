@@ -152,7 +152,15 @@ def canvas(update: CanvasUpdate) -> Record:
         "is_fresh": update.is_fresh,
         "committed": [token._asdict() for token in update.committed],
         "text": update.text,
+        **({"scored": _scored(update)} if update.scored else {}),
     }
+
+
+def _scored(update: CanvasUpdate) -> list[Record]:
+    """Return the tokens of blocks that are finished, as JSON."""
+    return [
+        {"position": position, "logprob": _finite(logprob)} for position, logprob in update.scored
+    ]
 
 
 def _text_logprobs(tokens: Sequence[Token]) -> Record:

@@ -175,6 +175,7 @@ def _add_facts(app: FastAPI, service: Service) -> None:
         facts = {
             "status": "ok" if engine.death is None else f"dead: {engine.death}",
             "model": service.model,
+            "block_length": service.llm.predictor.info.block_length,
             "running": engine.num_running,
             "waiting": engine.num_waiting,
         }

@@ -15,7 +15,14 @@ import numpy as np
 from dise_core.arrays import Ids, Mask
 from dise_core.cost import count_nfe
 from dise_core.denoise import Denoiser
-from dise_core.interfaces import LengthController, Scorer, Selector, UnmaskingPolicy, UnmaskingStep
+from dise_core.interfaces import (
+    Drafts,
+    LengthController,
+    Scorer,
+    Selector,
+    UnmaskingPolicy,
+    UnmaskingStep,
+)
 from dise_core.model import MaskPredictor
 from dise_core.noise import Noise
 from dise_core.outputs import Generation, Score
@@ -136,8 +143,8 @@ def check_length_controller(
 
 
 def check_unmasking_policy(policy: UnmaskingPolicy) -> None:
-    """Check that the policy chooses distinct indices, within the quota if it uses one, and that
-    denoising with it fills every mask.
+    """Check that the policy chooses distinct indices, within the quota if it uses one, that it
+    edits none but the drafts that it gets, and that denoising with it fills every mask.
     """
     random = np.random.default_rng(0)
     for num_masked in (1, 2, 7):
@@ -167,6 +174,8 @@ def check_unmasking_policy(policy: UnmaskingPolicy) -> None:
                 np.array_equal(confidences, step.confidences),
                 "choose must leave the step unchanged",
             )
+    for num_drafts in (0, 1, 5) if policy.edits else ():
+        _check_edits(policy, num_drafts, random)
     toy = ToyPredictor()
     for settings in ({"tokens_per_step": 2}, {"steps": 4}, {"steps": 4, "eps": 1e-3}):
         params = SamplingParams(max_tokens=9, block_length=5).model_copy(update=settings)
@@ -174,6 +183,20 @@ def check_unmasking_policy(policy: UnmaskingPolicy) -> None:
             Denoiser(toy.info, policy, Noise(0), params).write(np.array([1, 2]), 9), toy.read
         )
         _expect(not (text.ids == SPECIAL.mask_id).any(), "denoising must fill every mask")
+
+
+def _check_edits(policy: UnmaskingPolicy, num_drafts: int, random: np.random.Generator) -> None:
+    """Check what a policy edits where no mask is left."""
+    positions, nothing = np.arange(num_drafts), np.zeros(0, np.int64)
+    drafts = Drafts(positions, positions, positions[::-1].copy(), random.random(num_drafts))
+    edited = policy.edit(UnmaskingStep(nothing, np.zeros(0), 0, 1.0, Noise(0), 0, drafts))
+    _expect(
+        np.issubdtype(edited.dtype, np.integer)
+        and len(set(edited.tolist())) == len(edited)
+        and all(0 <= index < num_drafts for index in edited),
+        f"edit must return distinct indices below {num_drafts}, not {edited!r}",
+    )
+    _expect(policy.num_post_steps >= 0, f"num_post_steps is {policy.num_post_steps}")
 
 
 def check_mask_predictor(predictor: MaskPredictor, tolerance: float = 1e-4) -> None:

@@ -6,6 +6,7 @@ from dise_core import LengthController, Scorer, Selector, UnmaskingPolicy, hooki
 from dise_strategies.lengths.daedal import DAEDAL
 from dise_strategies.lengths.dise_flexible import DiSEFlexible
 from dise_strategies.lengths.fixed import FixedLength
+from dise_strategies.lengths.until_end import UntilEnd
 from dise_strategies.scorers.ar_perplexity import ARPerplexity
 from dise_strategies.scorers.dise import DiSE
 from dise_strategies.scorers.interleaved import InterleavedRegeneration
@@ -14,6 +15,14 @@ from dise_strategies.scorers.shadow import Shadow
 from dise_strategies.selectors.blocks import FirstBlock, LastBlock
 from dise_strategies.selectors.counted import FirstK, LastK, MidK, PromptLastK, ResponseFirstK
 from dise_strategies.selectors.whole import Full, PromptOnly, Response, ResponseText
+from dise_strategies.unmasking.blockwise import (
+    EntropyBounded,
+    LLaDA2,
+    LLaDA2Editing,
+    LowConfidenceDynamic,
+    Sequential,
+    SubBlocks,
+)
 from dise_strategies.unmasking.parallel import Factor, Threshold
 from dise_strategies.unmasking.random import Origin, RandomUnmasking
 from dise_strategies.unmasking.ranked import Entropy, LowConfidence, Margin
@@ -54,7 +63,12 @@ def dise_scorers() -> dict[str, type[Scorer]]:
 @hookimpl
 def dise_length_controllers() -> dict[str, type[LengthController]]:
     """Return the built-in length controllers."""
-    return {"fixed": FixedLength, "dise-flexible": DiSEFlexible, "daedal": DAEDAL}
+    return {
+        "fixed": FixedLength,
+        "until-end": UntilEnd,
+        "dise-flexible": DiSEFlexible,
+        "daedal": DAEDAL,
+    }
 
 
 @hookimpl
@@ -68,4 +82,10 @@ def dise_unmasking_policies() -> dict[str, type[UnmaskingPolicy]]:
         "origin": Origin,
         "threshold": Threshold,
         "factor": Factor,
+        "sequential": Sequential,
+        "low-confidence-dynamic": LowConfidenceDynamic,
+        "entropy-bounded": EntropyBounded,
+        "llada2": LLaDA2,
+        "llada2-editing": LLaDA2Editing,
+        "sub-blocks": SubBlocks,
     }

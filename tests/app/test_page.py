@@ -6,13 +6,17 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.app.serving import ServeProcess
+from dise_core import AsyncLLM, BlockCausal, Read, Reading
+from dise_core.testing import ToyPredictor
+from dise_core.testing.toy_model import LetterTokenizer
+from tests.app.serving import ServeProcess, serving
 
 webdriver = pytest.importorskip("selenium.webdriver")
 
@@ -36,15 +40,24 @@ def server() -> Iterator[ServeProcess]:
 
 @pytest.fixture
 def browser(server: ServeProcess, tmp_path: Path) -> Iterator[Any]:
+    with opened(server.url, tmp_path) as driver:
+        yield driver
+
+
+@contextmanager
+def opened(url: str, tmp_path: Path) -> Iterator[Any]:
+    """Open the page in a browser of its own."""
     options = webdriver.ChromeOptions()
     for flag in (*FLAGS, f"--user-data-dir={tmp_path}"):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     service = webdriver.ChromeService(shutil.which("chromedriver"))
     driver = webdriver.Chrome(options, service)
-    driver.get(server.url)
-    yield driver
-    driver.quit()
+    try:
+        driver.get(url)
+        yield driver
+    finally:
+        driver.quit()
 
 
 def until(condition: Callable[[], Any]) -> Any:
@@ -130,3 +143,49 @@ def test_the_page_fits_a_phone(browser: Any) -> None:
         "return [document.documentElement.scrollWidth, window.innerWidth]"
     )
     assert widths[0] <= widths[1]
+
+
+class Talking(LetterTokenizer):
+    """Takes a conversation for its last message."""
+
+    @property
+    def has_chat_template(self) -> bool:
+        return True
+
+    def chat_text(
+        self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True
+    ) -> str:
+        return messages[-1]["content"]
+
+
+class Slow(ToyPredictor):
+    """Writes in blocks of 4, slowly enough to be watched."""
+
+    def __init__(self) -> None:
+        super().__init__(max_length=60, attention=BlockCausal(4))
+        self.tokenizer = Talking()
+
+    def read(self, reads: Sequence[Read]) -> list[Reading]:
+        time.sleep(0.05)
+        return super().read(reads)
+
+
+def test_finished_blocks_show_their_confidence_while_the_next_ones_are_written(
+    tmp_path: Path,
+) -> None:
+    scored = "#canvases .sure, #canvases .likely, #canvases .unlikely, #canvases .wrong"
+    with serving(AsyncLLM(Slow())) as url, opened(url, tmp_path) as browser:
+        until(lambda: find(browser, "#model")[0].text == "toy")
+        [block] = find(browser, "#block_length")
+        assert (block.get_attribute("value"), block.is_enabled()) == ("4", False)
+        [length] = find(browser, "#length")
+        assert length.get_attribute("value") == "until-end"
+        fill(browser, prompt="abc", max_tokens=30, seed=1)
+        length.send_keys("fixed")
+        find(browser, "#write")[0].click()
+        until(lambda: find(browser, scored) and find(browser, "#canvases .mask"))
+        shown = find(browser, "#canvases span")
+        assert len(shown) < 30
+        browser.save_screenshot(str(tmp_path / "blocks.png"))
+        until(lambda: "forward passes" in find(browser, "#status")[0].text)
+        assert browser.get_log("browser") == []

@@ -19,7 +19,7 @@ from dise_core import (
 )
 from dise_core.arrays import Ids
 from dise_core.denoise import Denoiser
-from dise_core.errors import PlanError
+from dise_core.errors import PlanError, PluginError
 from dise_core.noise import Noise
 from dise_core.reading import Reading
 from dise_core.sequence import SpecialTokens
@@ -158,6 +158,39 @@ def test_a_policy_may_commit_fewer_than_its_quota() -> None:
         2,
         1,
     ]
+
+
+class Editor(LowConfidence):
+    """Edits what it is told to, as long as it may."""
+
+    edits: ClassVar[bool] = True
+
+    index: int
+    post_steps: int = 3
+
+    @property
+    def num_post_steps(self) -> int:
+        return self.post_steps
+
+    def edit(self, step: UnmaskingStep) -> Ids:
+        assert step.drafts is not None
+        assert not (step.drafts.token_ids == MASK).any()
+        return np.array([self.index] if len(step.drafts.positions) else [], np.int64)
+
+
+def test_an_edit_of_what_is_not_committed_names_its_policy() -> None:
+    with pytest.raises(PluginError, match=r"Editor .* must return distinct indices in 0\.\.1"):
+        drive(denoiser(policy=Editor(index=2)).write(PROMPT, 4), ToyPredictor().read)
+
+
+@pytest.mark.parametrize("post_steps", [0, 1, 3])
+def test_an_editor_gets_at_most_its_steps_after_the_last_mask(post_steps: int) -> None:
+    """An edit that writes what stands there changes nothing, and so ends the block."""
+    policy = Editor(index=0, post_steps=post_steps)
+    passes = masks_per_step(denoiser(policy=policy, block_length=4).write(PROMPT, 8))
+    assert [count for i, count in enumerate(passes) if count not in passes[:i]][:4] == [8, 6, 4, 2]
+    assert passes.count(4) <= 1 + post_steps
+    assert passes.count(0) <= post_steps
 
 
 class NeverSure(UnmaskingPolicy):

@@ -53,7 +53,7 @@ def test_the_defaults_are_the_documented_ones() -> None:
     )
     assert (params.unmasking, params.length, params.n, params.seed) == (
         "low-confidence",
-        "fixed",
+        None,
         1,
         None,
     )

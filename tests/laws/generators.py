@@ -31,22 +31,37 @@ scorers = st.sampled_from(
     ]
 )
 
+CONTROLLERS = sorted(installed_catalog().length_controllers)
+
+_settings = {
+    "max_tokens": st.integers(1, 12),
+    "tokens_per_step": st.integers(1, 5),
+    "temperature": st.sampled_from([0.0, 0.7, 2.0]),
+    "top_p": st.sampled_from([1.0, 0.6]),
+    "top_k": st.sampled_from([0, 3]),
+    "seed": st.integers(0, 2**64 - 1),
+    "eps": st.sampled_from([None, 1e-3]),
+    "unmasking": st.sampled_from(sorted(installed_catalog().unmasking_policies)),
+    "cfg_scale": st.sampled_from([0.0, 1.0]),
+    "selector": st.sampled_from(["full", "last-3", "response-text"]),
+}
+
 sampling_params = st.builds(
     lambda scorer, **settings: SamplingParams(**scorer, **settings),
     scorers,
-    max_tokens=st.integers(1, 12),
     block_length=st.integers(1, 12),
-    tokens_per_step=st.integers(1, 5),
-    temperature=st.sampled_from([0.0, 0.7, 2.0]),
-    top_p=st.sampled_from([1.0, 0.6]),
-    top_k=st.sampled_from([0, 3]),
-    seed=st.integers(0, 2**64 - 1),
-    eps=st.sampled_from([None, 1e-3]),
-    unmasking=st.sampled_from(sorted(installed_catalog().unmasking_policies)),
-    length=st.sampled_from(sorted(installed_catalog().length_controllers)),
-    cfg_scale=st.sampled_from([0.0, 1.0]),
-    selector=st.sampled_from(["full", "last-3", "response-text"]),
+    length=st.sampled_from([name for name in CONTROLLERS if name != "until-end"]),
+    **_settings,
 )
+
+block_causal_params = st.builds(
+    lambda scorer, **settings: SamplingParams(**scorer, **settings),
+    scorers,
+    length=st.sampled_from([None, *CONTROLLERS]),
+    cache=st.sampled_from(["exact", "none"]),
+    **_settings,
+)
+"""For models with blocks of their own."""
 
 logits = st.integers(0, 2**32 - 1).map(
     lambda seed: 4 * np.random.default_rng(seed).normal(size=(5, 12))

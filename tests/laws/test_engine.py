@@ -4,14 +4,15 @@ from collections import Counter
 from itertools import pairwise
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from dise_core import LLM, EngineConfig, Plan, Read, SamplingParams, TopLogProbs
 from dise_core.engine import Engine
+from dise_core.model import BIDIRECTIONAL, Attention, BlockCausal
 from dise_core.reading import drive
 from dise_core.testing.toy_model import MASK, VOCAB_SIZE, ToyPredictor
-from tests.laws.generators import prompts, sampling_params
+from tests.laws.generators import block_causal_params, prompts, sampling_params
 
 rounds = st.lists(
     st.lists(st.lists(st.integers(0, VOCAB_SIZE - 1), min_size=1, max_size=9), max_size=6),
@@ -111,13 +112,31 @@ def test_no_request_waits_for_those_that_came_later(
 def test_a_generation_does_not_depend_on_its_company(
     requests: list[tuple[list[int], SamplingParams]], limit: int
 ) -> None:
-    crowd = LLM(ToyPredictor(), max_num_seqs=limit)
+    _compare_with_alone(BIDIRECTIONAL, requests, limit)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    st.integers(1, 5),
+    st.lists(st.tuples(prompts, block_causal_params), min_size=1, max_size=5),
+    st.integers(1, 5),
+)
+def test_nor_does_one_that_is_written_block_by_block(
+    length: int, requests: list[tuple[list[int], SamplingParams]], limit: int
+) -> None:
+    _compare_with_alone(BlockCausal(length), requests, limit)
+
+
+def _compare_with_alone(
+    attention: Attention, requests: list[tuple[list[int], SamplingParams]], limit: int
+) -> None:
+    crowd = LLM(ToyPredictor(attention=attention), max_num_seqs=limit)
     outcomes = list(
         crowd.run(crowd.planner.generate(prompt, params) for prompt, params in requests)
     )
     for outcome in outcomes:
         prompt, params = requests[outcome.index]
-        [alone] = LLM(ToyPredictor()).generate([prompt], params)
+        [alone] = LLM(ToyPredictor(attention=attention)).generate([prompt], params)
         together = outcome.unwrap()
         assert together.outputs[0].token_ids == alone.outputs[0].token_ids
         assert together.outputs[0].score.value == alone.outputs[0].score.value
@@ -132,6 +151,7 @@ def test_committed_tokens_never_change_and_no_mask_stays(
     plain = {"length": "fixed", "scorer": "dise", "scorer_settings": {}}
     params = params.model_copy(update=plain)
     policy = LLM(predictor).catalog.unmasking_policy(params.unmasking)
+    assume(not policy.edits)
     [answer] = LLM(predictor).generate([prompt], params)
     final = np.array([*prompt, *answer.outputs[0].token_ids])
     assert MASK not in final

@@ -8,7 +8,20 @@ let running = null;
 async function start() {
   const health = await (await fetch("/health")).json();
   $("model").textContent = health.model;
-  if (health.model === "countdown") $("prompt").value = "83,18,75 -> 10";
+  if (health.model.startsWith("countdown")) $("prompt").value = "83,18,75 -> 10";
+  showBlocks(health.block_length);
+}
+
+// A block-causal model has blocks of its own and writes until its answer ends.
+function showBlocks(blockLength) {
+  const option = (name) => [...$("length").options].find((each) => each.value === name);
+  if (blockLength === null) {
+    option("until-end").remove();
+    return;
+  }
+  $("block_length").value = blockLength;
+  $("block_length").disabled = true;
+  $("length").value = "until-end";
 }
 
 function request() {
@@ -86,11 +99,17 @@ function showCanvas(canvas) {
   }
   const text = $("canvases").children[canvas.index];
   if (canvas.is_fresh) {
-    text.replaceChildren(...Array.from({ length: canvas.num_tokens }, () => span("▒", "mask")));
+    text.replaceChildren();
   }
+  while (text.children.length < canvas.num_tokens) text.append(span("▒", "mask"));
   for (const old of text.querySelectorAll(".new")) old.classList.remove("new");
   for (const token of canvas.committed) {
     text.children[token.position].replaceWith(token.is_end ? span("·", "end") : span(token.text, "token new"));
+  }
+  for (const { position, logprob } of canvas.scored ?? []) {
+    const token = text.children[position];
+    if (token.classList.contains("token")) token.className = `token ${shade(logprob)}`;
+    token.title = percent(logprob);
   }
 }
 
@@ -102,8 +121,7 @@ function showAnswer(choice) {
   for (const token of choice.dise.tokens) {
     if (token.is_end) continue;
     const shown = span(token.text, `token ${shade(token.logprob)}${token.selected ? " selected" : ""}`);
-    const probability = token.logprob === null ? 0 : Math.exp(token.logprob);
-    shown.title = `${(100 * probability).toFixed(1)} %`;
+    shown.title = percent(token.logprob);
     text.append(shown);
   }
   item.append(text, scoreLine(choice.dise));
@@ -123,6 +141,10 @@ function scoreLine({ score, length }) {
   line.append(value, meter, `${score.scorer} over ${score.selector}, ${score.num_positions} tokens`);
   if (length) line.append(`, ${length.trace.length} lengths tried, stopped by ${length.stopped_by}`);
   return line;
+}
+
+function percent(logprob) {
+  return `${(100 * (logprob === null ? 0 : Math.exp(logprob))).toFixed(1)} %`;
 }
 
 function shade(logprob) {

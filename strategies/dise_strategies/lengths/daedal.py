@@ -54,6 +54,8 @@ class DAEDAL(LengthController):
     most probable one. If in a step the model is not sure of the end, its least probable candidate
     below `low_conf_threshold` gives way to `expansion_factor` masks. The request's schedule and
     unmasking policy are not used. In the trace `score` is the confidence in the end tokens, 0 to 1.
+    On a block-causal model that confidence is read from blocks behind masks, which such a model
+    never saw in training; until-end finds the length by writing.
     """
 
     max_gen_length: Length = 2048

@@ -1,0 +1,59 @@
+"""What a model decides about a request's options: its blocks, its length controller, its cache."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from dise_core.errors import InputError
+from dise_core.model import ModelInfo
+from dise_core.params import SamplingParams, Scoring
+from dise_core.records import Record
+
+P = TypeVar("P", bound=Scoring)
+
+
+def fitted(params: P, info: ModelInfo) -> P:
+    """Return the params as they apply to the model.
+
+    A block-causal model has blocks of its own; without a `length` it writes until-end, and any kind
+    of cache is "exact". Every other model writes "fixed", and has nothing to cache exactly. Raises
+    InputError for what a block-causal model cannot do.
+    """
+    length = info.block_length
+    changes: Record = {}
+    if length is not None:
+        _check_block_length(params, info, length)
+        changes["block_length"] = length
+    if isinstance(params, SamplingParams):
+        if length is not None:
+            _check_blocks(params, info, length)
+        changes["length"] = params.length or ("fixed" if length is None else "until-end")
+        if params.cache == "exact" or (length is not None and params.cache != "none"):
+            changes["cache"] = "none" if length is None else "exact"
+    return params.model_copy(update=changes) if changes else params
+
+
+def _check_block_length(params: Scoring, info: ModelInfo, length: int) -> None:
+    if "block_length" in params.model_fields_set and params.block_length != length:
+        raise InputError(
+            f"block_length={params.block_length}: {info.name!r} has blocks of {length} tokens, "
+            "which are part of its attention; leave block_length out",
+            "block_length",
+        )
+
+
+def _check_blocks(params: SamplingParams, info: ModelInfo, length: int) -> None:
+    """Raise InputError for options that do not fit blocks of that length."""
+    num_blocks = -(-params.max_tokens // length)
+    if params.steps is not None and params.steps < num_blocks:
+        raise InputError(
+            f"steps={params.steps} is less than one step for each of the {num_blocks} blocks of "
+            f"{length} tokens",
+            "steps",
+        )
+    if params.early_exit is not None:
+        raise InputError(
+            f"early_exit looks at what follows a block, which {info.name!r} does not see; "
+            "length 'until-end' stops after the block that ends the answer",
+            "early_exit",
+        )

@@ -1,0 +1,37 @@
+"""The length controller that appends blocks until the answer ends."""
+
+from __future__ import annotations
+
+from dise_core import InputError, LengthController, Plan
+from dise_core.arrays import Ids
+from dise_core.denoise import Denoiser
+from dise_core.outputs import Generation
+from dise_core.scoring import SequenceScorer
+
+
+class UntilEnd(LengthController):
+    """Appends blocks of masks and denoises each against the finished ones, until one holds an end
+    token or the response has max_tokens tokens.
+
+    The response is cut behind its first end token; what the block holds beyond it is dropped. The
+    first block is what is left of the prompt's last one. If max_tokens ends inside a block, that
+    block is denoised as the end of the text, which the model completes with end tokens up to the
+    block's border, as it does a given text. For models with block-causal attention alone: with full
+    attention masks that do not exist yet would be missing from what the model sees.
+    """
+
+    def generate(self, prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer) -> Plan[Generation]:
+        """Return a plan of the response and its evaluation; finish_reason is "stop" if it ends in
+        an end token, "length" if it has max_tokens tokens without one.
+
+        Raises InputError for a model that is not block-causal.
+        """
+        if denoiser.info.block_length is None:
+            raise InputError(
+                f"until-end appends blocks, and {denoiser.info.name!r} has none of its own: its "
+                "attention is not block-causal; use 'fixed', 'daedal' or 'dise-flexible'",
+                "length",
+            )
+        sequence = yield from denoiser.once().write(prompt, denoiser.max_tokens, until_end=True)
+        evaluation = yield from scorer.evaluate(sequence)
+        return Generation(sequence, evaluation)

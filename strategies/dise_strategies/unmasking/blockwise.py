@@ -1,0 +1,122 @@
+"""The unmasking policies of block-diffusion families, with their published defaults.
+
+Those of a family that are here under another name: SDAR's low_confidence_static is
+"low-confidence", and Stable-DiffCoder's is "threshold" with the threshold 0.95. Their published
+schedules commit one token a step: tokens_per_step 1.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from dise_core import UnmaskingPolicy, UnmaskingStep
+from dise_core.arrays import Floats, Ids
+from dise_core.params import Length
+from dise_core.reading import Confidence
+
+MAX_POST_STEPS = 2**16
+
+
+class Sequential(UnmaskingPolicy):
+    """Commits the schedule's quota of positions from left to right. Source: SDAR."""
+
+    def choose(self, step: UnmaskingStep) -> Ids:
+        """Return the first step.quota indices."""
+        return np.arange(step.quota)
+
+
+class LowConfidenceDynamic(UnmaskingPolicy):
+    """Commits every candidate with a probability above the threshold if these are at least the
+    schedule's quota, and else the quota's number of the most probable. Source: SDAR.
+    """
+
+    uses_quota: ClassVar[bool] = False
+
+    threshold: float = Field(0.85, ge=0, le=1)
+
+    def choose(self, step: UnmaskingStep) -> Ids:
+        """Return the indices, most probable first."""
+        num_sure = int((step.confidences > self.threshold).sum())
+        return _surest(step.confidences)[: max(num_sure, step.quota, 1)]
+
+
+class LLaDA2(LowConfidenceDynamic):
+    """LLaDA2.0's: low-confidence-dynamic with a threshold of 0.95."""
+
+    threshold: float = Field(0.95, ge=0, le=1)
+
+
+class LLaDA2Editing(LLaDA2):
+    """LLaDA2.1's: as LLaDA2.0's, and edits what it has committed.
+
+    A committed token of the block gives way to another candidate with a probability above
+    `editing_threshold`. After the last mask is filled the block is read again until nothing
+    changes, at most max_post_steps times. The pass that changes nothing has seen the final tokens,
+    so DiSE of the block comes from it.
+    """
+
+    edits: ClassVar[bool] = True
+
+    editing_threshold: float = Field(0.9, ge=0, le=1)
+    max_post_steps: int = Field(16, ge=0, le=MAX_POST_STEPS)
+
+    @property
+    def num_post_steps(self) -> int:
+        """max_post_steps."""
+        return self.max_post_steps
+
+    def edit(self, step: UnmaskingStep) -> Ids:
+        """Return the indices of the drafts whose candidate differs and is sure enough."""
+        if (drafts := step.drafts) is None:
+            return np.zeros(0, np.int64)
+        is_other = drafts.candidates != drafts.token_ids
+        return np.flatnonzero(is_other & (drafts.confidences > self.editing_threshold))
+
+
+class EntropyBounded(UnmaskingPolicy):
+    """Commits the candidates of lowest entropy while the entropies, in nats, add up to less than
+    the bound, and always the first. Source: SDAR.
+    """
+
+    confidence: ClassVar[Confidence] = "entropy"
+    uses_quota: ClassVar[bool] = False
+
+    bound: float = Field(0.35, ge=0, allow_inf_nan=False)
+
+    def choose(self, step: UnmaskingStep) -> Ids:
+        """Return the indices, lowest entropy first."""
+        order = _surest(step.confidences)
+        totals = np.cumsum(-step.confidences[order])
+        return order[: max(1, int(np.searchsorted(totals, self.bound)))]
+
+
+class SubBlocks(UnmaskingPolicy):
+    """Fills a block by sub-blocks from left to right: in each step every candidate of the first one
+    that holds a mask with a probability above the threshold, and always the most probable.
+
+    A block's first token, which a model that answers for the next position tells from the pass over
+    the blocks before, is committed alone. Source: Fast-dLLM v2.
+    """
+
+    uses_quota: ClassVar[bool] = False
+
+    sub_block: Length = 8
+    threshold: float = Field(1.0, ge=0, le=1)
+
+    def choose(self, step: UnmaskingStep) -> Ids:
+        """Return the indices, most probable first."""
+        offsets = step.positions - step.block_start
+        if offsets[0] == 0:
+            return np.zeros(1, np.int64)
+        here = np.flatnonzero(offsets // self.sub_block == offsets[0] // self.sub_block)
+        confidences = step.confidences[here]
+        num_sure = int((confidences > self.threshold).sum())
+        return here[_surest(confidences)[: max(1, num_sure)]]
+
+
+def _surest(confidences: Floats) -> Ids:
+    """Return the indices by falling confidence; of equals, the leftmost first."""
+    return np.argsort(-confidences, kind="stable")

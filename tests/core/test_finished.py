@@ -1,0 +1,240 @@
+"""The finished blocks of a block-causal model: what is cached, and what is known of them."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from dise_core import (
+    LLM,
+    BlockCausal,
+    InputError,
+    Read,
+    Reading,
+    SamplingParams,
+    ScoringParams,
+    TokenLogProbs,
+    drive,
+)
+from dise_core.finished import FinishedBlocks
+from dise_core.reading import CacheSlot
+from dise_core.testing import ToyPredictor
+from dise_core.testing.toy_model import MASK
+
+PROMPTS = [np.random.default_rng(n).integers(0, 10, n).tolist() for n in (1, 3, 4, 9)]
+
+
+class Caching(ToyPredictor):
+    """Checks what every hint promises: before its window stands what the slot's last read held,
+    and nothing after that read.
+    """
+
+    def __init__(self, length: int) -> None:
+        super().__init__(max_length=80, attention=BlockCausal(length))
+        self.windows: list[tuple[int, int] | None] = []
+        self.asked: list[Read] = []
+        self._last: dict[CacheSlot, np.ndarray] = {}
+        self._length = length
+
+    def read(self, reads: Sequence[Read]) -> list[Reading]:
+        self.asked += reads
+        for read in {(read.cache, read.token_ids.tobytes()): read for read in reads}.values():
+            if read.cache is None:
+                continue
+            self.windows.append(read.cache.window)
+            if read.cache.window is not None:
+                start, stop = read.cache.window
+                assert 0 < start < stop == len(read.token_ids) <= read.cache.most
+                assert start % self._length == 0
+                before = self._last[read.cache.slot][:start]
+                assert np.array_equal(before, read.token_ids[:start])
+                assert MASK not in before
+            self._last[read.cache.slot] = read.token_ids
+        for read in reads:
+            window = read.cache.window if read.cache else None
+            assert window is None or (read.positions >= window[0]).all()
+        return super().read(reads)
+
+
+def published_nfe(prompt_length: int, written: int, length: int) -> int:
+    """Return the passes of SDAR's loop at one token a step: one over the prompt's whole blocks,
+    one for each token, and one for each block to keep its keys.
+    """
+    first = prompt_length // length
+    num_blocks = -(-(prompt_length + written) // length) - first
+    return (first > 0) + written + num_blocks
+
+
+@pytest.mark.parametrize("cache", ["exact", "none"])
+@pytest.mark.parametrize("length", ["fixed", "until-end"])
+def test_dise_of_all_blocks_costs_one_pass_at_the_end(cache: str, length: str) -> None:
+    for prompt in PROMPTS:
+        toy = Caching(4)
+        params = SamplingParams(
+            max_tokens=18, tokens_per_step=1, selector="response", cache=cache, length=length
+        )  # type: ignore[arg-type]
+        [answer] = LLM(toy).generate([prompt], params)
+        [output] = answer.outputs
+        num_written = len(output.token_ids)
+        assert len(toy.batches) == answer.usage.nfe
+        if length == "fixed":
+            assert answer.usage.nfe == num_written + 1
+            assert answer.usage.nfe <= published_nfe(len(prompt), num_written, 4)
+        [scored] = LLM(toy).score([prompt], [output.token_ids], ScoringParams(selector="response"))
+        assert output.score.value == pytest.approx(scored.outputs[0].score.value, abs=1e-6)
+        for token, again in zip(output.tokens, scored.outputs[0].tokens, strict=True):
+            assert token.logprob == pytest.approx(again.logprob, abs=1e-6)
+
+
+def test_a_block_is_read_against_those_before_it() -> None:
+    toy = Caching(4)
+    params = SamplingParams(max_tokens=10, tokens_per_step=2, length="fixed")
+    [answer] = LLM(toy).generate([[1, 2, 3, 4, 5]], params)
+    assert toy.windows == [None, (4, 8), (4, 12), (8, 12), (8, 16), (12, 16), (12, 16)]
+    assert (answer.cache, answer.is_approximate) == ("exact", False)
+
+
+def test_a_long_answer_costs_its_tokens_and_not_their_square() -> None:
+    """Each block runs with the one before it once, and then alone; the first two run whole."""
+    toy = Caching(4)
+    LLM(toy).generate([[1]], SamplingParams(max_tokens=63, length="fixed"))
+    for window in toy.windows[3:]:
+        assert window is not None
+        assert window[1] - window[0] <= 8
+
+
+@pytest.mark.parametrize("cache", ["exact", "prefix", "dual"])
+def test_any_cache_of_a_block_causal_model_is_exact(cache: str) -> None:
+    toy = Caching(4)
+    [answer] = LLM(toy).generate([[1, 2]], SamplingParams(max_tokens=10, cache=cache))  # type: ignore[arg-type]
+    assert answer.cache == "exact"
+    assert toy.windows
+
+
+def test_algorithm_1_keeps_the_blocks_before_its_tail() -> None:
+    toy = Caching(4)
+    settings = {"mask_size": 5, "max_iterations": 4, "patience": 4}
+    params = SamplingParams(
+        max_tokens=18, length="dise-flexible", length_settings=settings, selector="response"
+    )
+    [answer] = LLM(toy).generate([PROMPTS[2]], params)
+    [output] = answer.outputs
+    assert toy.windows.count(None) == 1, "the prompt runs once"
+    scored = LLM(toy).score([PROMPTS[2]], [output.token_ids], ScoringParams(selector="response"))
+    assert output.score.value == pytest.approx(scored[0].outputs[0].score.value, abs=1e-6)
+
+
+def test_the_last_pass_of_an_editor_tells_the_last_block_too() -> None:
+    """A block that ends by itself, in a pass that changes nothing, is known without another."""
+    toy = Caching(4)
+    params = SamplingParams(
+        max_tokens=11, selector="response", unmasking="llada2-editing", tokens_per_step=1,
+        unmasking_settings={"threshold": 1.0, "editing_threshold": 1.0}, length="fixed",
+    )  # fmt: skip
+    [answer] = LLM(toy).generate([[1]], params)
+    own = [read for read in toy.asked if isinstance(read.readout, TokenLogProbs)]
+    assert [read.positions.tolist() for read in own] == [[1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    assert toy.asked[-2].token_ids is own[-1].token_ids, "it shares the pass of a step"
+    assert toy.asked[-2].canvas is not None
+    assert answer.usage.nfe == 3 + 4 + 4 + 3
+    ids = answer.outputs[0].token_ids
+    scored = LLM(toy).score([[1]], [ids], ScoringParams(selector="response"))
+    value = answer.outputs[0].score.value
+    assert value == pytest.approx(scored[0].outputs[0].score.value, abs=1e-6)
+
+
+def test_guided_passes_are_whole_and_tell_nothing() -> None:
+    toy = Caching(4)
+    params = SamplingParams(max_tokens=9, cfg_scale=1.0, selector="response", length="fixed")
+    [answer] = LLM(toy).generate([[1, 2, 3]], params)
+    assert [read.guidance is None for read in toy.asked].count(True) == 2, (
+        "the scorer's, its report's"
+    )
+    assert all(read.cache is None for read in toy.asked)
+    [scored] = LLM(toy).score(
+        [[1, 2, 3]], [answer.outputs[0].token_ids], ScoringParams(selector="response")
+    )
+    assert answer.outputs[0].score.value == scored.outputs[0].score.value
+
+
+def test_top_logprobs_share_the_scorers_pass() -> None:
+    toy = Caching(4)
+    params = SamplingParams(max_tokens=10, logprobs=2, length="fixed", tokens_per_step=2)
+    [answer] = LLM(toy).generate([[1, 2]], params)
+    assert answer.usage.nfe == 1 + 2 + 2 + 1
+    assert len(answer.outputs[0].tokens[0].top_logprobs) == 2
+
+
+def known(finished: FinishedBlocks, ids: list[int]) -> list[bool]:
+    """Return for each token whether its log-probability is known."""
+    return [not np.isnan(value) for value in finished.logprobs(np.array(ids))]
+
+
+def test_what_is_known_of_a_text_ends_with_the_block_in_which_it_differs() -> None:
+    toy = Caching(4)
+    finished = FinishedBlocks(toy.info)
+    text = np.array([1, 2, 3, 4, 5, 6, 7, 8, MASK])
+    own = Read(text, np.arange(2, 8), TokenLogProbs(text[2:8]))
+    [reading] = toy.read([own])
+    finished.note(own, reading)
+    assert known(finished, [1, 2, 3, 4, 5, 6, 7, 8, 9]) == [False, False, *[True] * 6, False]
+    assert known(finished, [1, 2, 3, 4, 5, 6, 7, 9]) == [False, False, True, True, *[False] * 4]
+    assert known(finished, [1, 2, 3, 4, 5, 6]) == [False, False, True, True, False, False]
+    assert not any(known(finished, [2, 2, 3, 4, 5, 6, 7, 8]))
+    np.testing.assert_array_equal(finished.logprobs(text)[2:8], reading.logprobs)
+
+
+def test_what_is_not_the_texts_own_or_not_exact_is_not_kept() -> None:
+    toy = Caching(4)
+    text = np.array([1, 2, 3, 4])
+    for read, is_exact in (
+        (Read(text, np.arange(4), TokenLogProbs(text)), False),
+        (Read(text, np.arange(4), TokenLogProbs(text + 1)), True),
+        (Read(text, np.arange(4), TokenLogProbs(text), predictor="judge"), True),
+        (Read(text, np.arange(4), TokenLogProbs(text), shadow=True), True),
+        (Read(text, np.arange(4), TokenLogProbs(text), context_ids=text), True),
+    ):
+        finished = FinishedBlocks(toy.info)
+        finished.note(read, Reading(text, np.zeros(4, np.float32), is_exact=is_exact))
+        assert not any(known(finished, text.tolist()))
+
+
+def test_shadows_are_asked_although_the_texts_own_tokens_are_known() -> None:
+    answers = [
+        LLM(ToyPredictor(attention=BlockCausal(4))).generate(
+            [[1, 2]], SamplingParams(max_tokens=10, length="fixed", scorer=scorer)
+        )[0]
+        for scorer in ("dise", "shadow", "interleaved")
+    ]
+    [dise, shadow, _] = (answer.outputs[0] for answer in answers)
+    assert dise.token_ids == shadow.token_ids
+    assert abs(dise.score.value - shadow.score.value) > 1e-3
+    for answer in answers:
+        output = answer.outputs[0]
+        params = ScoringParams(scorer=output.scorer, selector=output.selector)
+        [again] = LLM(ToyPredictor(attention=BlockCausal(4))).score(
+            [[1, 2]], [output.token_ids], params
+        )
+        assert output.score.value == pytest.approx(again.outputs[0].score.value, abs=1e-6)
+
+
+def test_an_error_of_a_pass_reaches_the_plan_that_asked() -> None:
+    finished = FinishedBlocks(Caching(4).info)
+
+    def plan() -> object:
+        text = np.array([1, 2])
+        try:
+            yield [Read(text, text[:1], TokenLogProbs(text[text[:1]]))]
+        except InputError as error:
+            return str(error)
+
+    def failing(reads: Sequence[Read]) -> list[Reading]:
+        raise InputError("no")
+
+    running = finished.answering(plan())  # type: ignore[arg-type]
+    next(running)
+    with pytest.raises(StopIteration) as stopped:
+        running.throw(InputError("no"))
+    assert stopped.value.value == "no"
+    with pytest.raises(InputError):
+        drive(finished.answering(plan()), failing)  # type: ignore[arg-type]

@@ -1,0 +1,149 @@
+"""Responses that are written block by block until they end. Token for token:
+test_block_samplers.py.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from dise_core import LLM, BlockCausal, InputError, Read, Reading, SamplingParams, ScoringParams
+from dise_core.testing import ToyPredictor, check_length_controller
+from dise_core.testing.toy_model import END, MASK
+from dise_strategies.lengths.dise_flexible import DiSEFlexible
+from dise_strategies.lengths.fixed import FixedLength
+from dise_strategies.lengths.until_end import UntilEnd
+
+
+class Counting(ToyPredictor):
+    """Writes 1, 2, 3, ... by position, and an end token from position `end_from` on."""
+
+    def __init__(self, end_from: int) -> None:
+        super().__init__(attention=BlockCausal(4))
+        self._end_from = end_from
+
+    def logits(self, ids: np.ndarray) -> np.ndarray:
+        positions = np.arange(len(ids))
+        logits = np.zeros((len(ids), 12))
+        logits[positions, np.where(positions < self._end_from, positions % 10, END)] = 9.0
+        return logits
+
+
+@pytest.mark.parametrize(
+    ("end_from", "prompt_length", "max_tokens", "expected", "reason"),
+    [
+        (9, 2, 20, [2, 3, 4, 5, 6, 7, 8, END], "stop"),
+        (8, 2, 20, [2, 3, 4, 5, 6, 7, END], "stop"),
+        (2, 2, 20, [END], "stop"),
+        (30, 2, 9, [2, 3, 4, 5, 6, 7, 8, 9, 0], "length"),
+        (30, 4, 8, [4, 5, 6, 7, 8, 9, 0, 1], "length"),
+        (30, 5, 1, [5], "length"),
+        (6, 5, 1, [5], "length"),
+        (6, 5, 2, [5, END], "stop"),
+    ],
+)
+def test_a_response_ends_with_its_first_end_token_or_at_max_tokens(
+    end_from: int, prompt_length: int, max_tokens: int, expected: list[int], reason: str
+) -> None:
+    prompt = list(range(prompt_length))
+    [answer] = LLM(Counting(end_from)).generate([prompt], SamplingParams(max_tokens=max_tokens))
+    [output] = answer.outputs
+    assert list(output.token_ids) == expected
+    assert (output.finish_reason, output.length_controller) == (reason, "until-end")
+
+
+def test_an_end_token_of_the_prompt_ends_nothing() -> None:
+    [answer] = LLM(Counting(30)).generate([[0, END, 2]], SamplingParams(max_tokens=5))
+    assert list(answer.outputs[0].token_ids) == [3, 4, 5, 6, 7]
+
+
+def test_no_pass_is_made_behind_the_end() -> None:
+    """Blocks of 4 at one token a step, of which only those before the end token are committed."""
+    toy = Counting(9)
+    params = SamplingParams(max_tokens=20, tokens_per_step=1, unmasking="sequential")
+    [answer] = LLM(toy).generate([[0, 1]], params)
+    assert answer.usage.nfe == 2 + 4 + 2 + 1
+    assert max(len(ids) for batch in toy.batches for ids in batch) == 12
+
+
+def test_until_end_writes_the_beginning_of_what_fixed_writes() -> None:
+    for seed in range(5):
+        toy = ToyPredictor(seed=seed, attention=BlockCausal(4))
+        params = SamplingParams(max_tokens=21, temperature=1.0, seed=seed)
+        fixed = params.model_copy(update={"length": "fixed"})
+        [ended], [whole] = LLM(toy).generate([[1, 2]], params), LLM(toy).generate([[1, 2]], fixed)
+        written = ended.outputs[0].token_ids
+        assert written == whole.outputs[0].token_ids[: len(written)]
+        assert len(whole.outputs[0].token_ids) == 21
+
+
+@pytest.mark.parametrize("controller", [UntilEnd(), FixedLength(), DiSEFlexible()])
+@pytest.mark.parametrize("length", [1, 4, 5])
+def test_controllers_keep_their_promises_on_a_block_causal_model(
+    controller: UntilEnd, length: int
+) -> None:
+    check_length_controller(controller, ToyPredictor(attention=BlockCausal(length)), 1e-6)
+
+
+class Watched(ToyPredictor):
+    """Keeps what it was asked."""
+
+    asked: list[Read]
+
+    def read(self, reads: Sequence[Read]) -> list[Reading]:
+        self.asked = [*getattr(self, "asked", []), *reads]
+        return super().read(reads)
+
+
+def test_best_of_and_algorithm_1_work_on_a_block_causal_model() -> None:
+    toy = Watched(attention=BlockCausal(4))
+    several = SamplingParams(max_tokens=14, temperature=1.0, n=2, best_of=4, seed=1)
+    [answer] = LLM(toy).generate([[1, 2, 3]], several)
+    values = [output.score.value for output in answer.outputs]
+    assert len(values) == 2
+    assert values == sorted(values, reverse=True)
+    flexible = SamplingParams(max_tokens=6, length="dise-flexible", selector="response")
+    [answer] = LLM(toy).generate([[1, 2, 3]], flexible)
+    [output] = answer.outputs
+    assert sum(step.nfe for step in output.trace) == answer.usage.nfe
+    for read in toy.asked:  # nothing is ever asked of a text with masks before its last block
+        masked = np.flatnonzero(read.token_ids == MASK)
+        assert len(masked) == 0 or masked[0] // 4 == (len(read.token_ids) - 1) // 4
+    again = LLM(toy).score([[1, 2, 3]], [output.token_ids], ScoringParams(selector="response"))
+    assert output.score.value == pytest.approx(again[0].outputs[0].score.value, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"block_length": 8}, "block_length=8: 'toy' has blocks of 4 tokens"),
+        ({"early_exit": 0.9}, "early_exit looks at what follows a block"),
+        ({"steps": 3, "max_tokens": 13}, "less than one step for each of the 4 blocks of 4"),
+    ],
+)
+def test_what_a_block_causal_model_cannot_do_is_refused(
+    settings: dict[str, object], message: str
+) -> None:
+    toy = ToyPredictor(attention=BlockCausal(4))
+    with pytest.raises(InputError, match=message):
+        LLM(toy).generate([[1, 2]], SamplingParams(**{"max_tokens": 9, **settings}))  # type: ignore[arg-type]
+    assert toy.batches == []
+
+
+def test_its_own_block_length_may_be_named_and_scoring_refuses_another() -> None:
+    llm = LLM(ToyPredictor(attention=BlockCausal(4)))
+    llm.generate([[1, 2]], SamplingParams(block_length=4, max_tokens=5))
+    last = ScoringParams(selector="last-block")
+    [answer] = llm.score([[1, 2]], [[3, 4, 5, 6, 7]], last)
+    assert answer.outputs[0].score.positions.tolist() == [4, 5, 6]
+    with pytest.raises(InputError, match="block_length=5"):
+        llm.score([[1, 2]], [[3, 4]], ScoringParams(block_length=5))
+
+
+def test_until_end_needs_blocks_and_other_models_keep_fixed() -> None:
+    llm = LLM(ToyPredictor())
+    with pytest.raises(InputError, match="until-end appends blocks, and 'toy' has none of its own"):
+        llm.generate([[1, 2]], SamplingParams(max_tokens=5, length="until-end"))
+    [answer] = llm.generate([[1, 2]], SamplingParams(max_tokens=5))
+    assert answer.outputs[0].length_controller == "fixed"
+    assert (answer.cache, len(answer.outputs[0].token_ids)) == ("none", 5)
