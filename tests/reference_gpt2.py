@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn.functional import gelu, layer_norm
 
-from tests.published import tokenizer
+from tests.tiny_format import tokenizer
 
 CONFIG = {
     "activation_function": "gelu_new",

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn.functional import gelu
 
-from tests.published import tokenizer
+from tests.tiny_format import tokenizer
 
 CONFIG = {
     "architectures": ["ModernBertForMaskedLM"],

@@ -13,7 +13,8 @@ from dise_adapters.checkpoint.hub import read_config
 from dise_core import LLM, InputError
 from dise_core.errors import CheckpointError
 from dise_core.model import BIDIRECTIONAL, Attention, BlockCausal
-from tests.published import A2D_QWEN3, DIFFCODER, FAST_DLLM, ILLADA, LLADA2, SDAR, Published
+from tests.published import A2D_QWEN3, DIFFCODER, FAST_DLLM, ILLADA, LLADA2, SDAR
+from tests.tiny_format import Published
 
 
 @pytest.fixture(autouse=True)

@@ -22,8 +22,8 @@ from tests.published import (
     RND1,
     SDAR,
     SDAR_MOE,
-    Published,
 )
+from tests.tiny_format import Published
 
 
 @pytest.fixture(autouse=True)

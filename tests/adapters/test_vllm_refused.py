@@ -22,8 +22,8 @@ from tests.published import (
     LLADA_MOE,
     OPEN_DCODER,
     SDAR,
-    Published,
 )
+from tests.tiny_format import Published
 
 
 @pytest.fixture(autouse=True)
