@@ -64,6 +64,8 @@ LINES_ELSEWHERE = {
     ("README.md", "dise serve --model countdown"): SERVER,
     ("serving.md", "dise serve --model countdown"): SERVER,
     ("evaluation.md", "--dataset gsm8k --model GSAI-ML"): HUB,
+    ("models.md", "--model inclusionAI/LLaDA2.0-mini"): HUB,
+    ("models.md", "--model JetLM/SDAR-4B-Chat"): HUB,
     ("evaluation.md", "dise-lm-eval --model dise"): HUB,
     ("evaluation.md", "dise eval given"): JUDGE,
     ("results.md", "dise eval given"): JUDGE,
