@@ -97,17 +97,17 @@ class Prompts:
             return GivenPrompt(self.encode(prompt))
         self._refuse_endless(prompt, "prompt")
         if chat and not tokenizer.has_chat_template:
-            raise InputError(
-                f"model {self.predictor.info.name!r} has no chat template; use --no-chat "
-                "(chat=False)",
-                "chat",
-            )
+            raise self._without_template("use --no-chat (chat=False)", "chat")
         if not prompt.strip():
             raise InputError("the prompt is empty", "prompt")
         messages = ({"role": "user", "content": prompt},)
         if chat or (chat is None and tokenizer.has_chat_template):
             return GivenPrompt(tokenizer.encode_chat(messages), prompt, messages)
         return GivenPrompt(tokenizer.encode(prompt), prompt, messages if chat is None else ())
+
+    def _without_template(self, advice: str, parameter: str) -> InputError:
+        name = self.predictor.info.name
+        return InputError(f"model {name!r} has no chat template; {advice}", parameter)
 
     def read_or_none(self, prompt: Prompt, chat: bool | None) -> GivenPrompt:
         """Return the tokenized prompt; an empty one means a text without a prompt, which an
@@ -131,6 +131,8 @@ class Prompts:
         check_messages(messages)
         for message in messages:
             self._refuse_endless(message["content"], "messages")
+        if not self.predictor.tokenizer.has_chat_template:
+            raise self._without_template("give the prompt as one text", "messages")
         ids = self.predictor.tokenizer.encode_chat(messages)
         return GivenPrompt(ids, messages[-1]["content"], tuple(messages))
 

@@ -12,6 +12,10 @@ from dise_core.noise import Noise
 Confidence = Literal["probability", "entropy", "margin"]
 
 
+LEAST_TEMPERATURE = 1e-6
+"""The least temperature that is divided by; with it the likeliest token is drawn."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class TokenLogProbs:
     """Ask for log p(targets[i]) at positions[i]. targets: int64 [M].
@@ -52,6 +56,11 @@ class Candidates:
     def __post_init__(self) -> None:
         if self.temperature > 0 and self.noise is None:
             raise PlanError("Candidates with a temperature need noise")
+
+    @property
+    def divisor(self) -> float:
+        """What the logits are divided by before a token is drawn, or confidences are tempered."""
+        return max(self.temperature, LEAST_TEMPERATURE) if self.temperature > 0 else 1.0
 
 
 @dataclass(frozen=True, slots=True)

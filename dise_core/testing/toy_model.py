@@ -166,9 +166,7 @@ def _naive_candidates(
         allowed = {i: x for i, x in enumerate(logits[row]) if i not in readout.forbidden}
         best_first = sorted(allowed, key=lambda i: -allowed[i])
         token = best_first[0]
-        drawn_from = _naive_filter(
-            {i: allowed[i] / (readout.temperature or 1.0) for i in best_first}, readout
-        )
+        drawn_from = _naive_filter({i: allowed[i] / readout.divisor for i in best_first}, readout)
         if readout.temperature > 0:
             assert readout.noise is not None
             token = _naive_draw(drawn_from, float(readout.noise.uniforms(np.array([position]))[0]))

@@ -24,9 +24,6 @@ from dise_core.reading import (
     TopLogProbs,
 )
 
-LEAST_TEMPERATURE = 1e-6
-"""The least temperature that is divided by; with it the likeliest token is drawn."""
-
 Recipe = tuple[object, ...]
 """What reads must have in common to be computed together: the readout without its per-row values.
 """
@@ -214,8 +211,7 @@ def _filtered(allowed: Tensor, readout: Candidates) -> Tensor:
     """Return the logits that candidates are drawn from, up to a constant: tempered, and -inf for
     tokens that top-k or top-p drop.
     """
-    temperature = max(readout.temperature, LEAST_TEMPERATURE) if readout.temperature > 0 else 1.0
-    return _keep_likely((allowed - allowed.amax(-1, keepdim=True)) / temperature, readout)
+    return _keep_likely((allowed - allowed.amax(-1, keepdim=True)) / readout.divisor, readout)
 
 
 def _draw(drawn_from: Tensor, uniforms: Tensor) -> Tensor:
