@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dise_adapters.local import reader as reader_module
+from dise_adapters.local.body import Batch
 from dise_adapters.local.reader import TransformerReader, Window, padded_batches
 from dise_core import LLM, Candidates, Distribution, Read, TokenLogProbs
-from dise_core.arrays import Ids, Mask
 from dise_core.errors import ModelError
 from dise_core.reading import Guidance
 from dise_core.rows import Row, distinct_rows
@@ -45,20 +45,15 @@ class TinyBody:
         self.shapes: list[tuple[int, ...]] = []
         self.fits, self.multiple = fits, multiple
 
-    def __call__(
-        self,
-        input_ids: Ids,
-        is_real: Mask | None,
-        places: Ids,
-        kept: object = None,
-        overlays: object = None,
-    ) -> torch.Tensor:
-        if len(input_ids) > self.fits:
+    def __call__(self, batch: Batch) -> torch.Tensor:
+        if len(batch.input_ids) > self.fits:
             raise torch.OutOfMemoryError("too much")
-        self.shapes.append(input_ids.shape)
-        total = (input_ids if is_real is None else input_ids * is_real).sum(1, keepdims=True)
-        states = np.stack([input_ids, np.broadcast_to(total, input_ids.shape)], axis=-1)
-        return torch.from_numpy(states).float().flatten(0, 1)[places]
+        self.shapes.append(batch.input_ids.shape)
+        total = (batch.input_ids if batch.is_real is None else batch.input_ids * batch.is_real).sum(
+            1, keepdims=True
+        )
+        states = np.stack([batch.input_ids, np.broadcast_to(total, batch.input_ids.shape)], axis=-1)
+        return torch.from_numpy(states).float().flatten(0, 1)[batch.rows]
 
 
 def make_reader(body: Any) -> TransformerReader:

@@ -47,6 +47,23 @@ def check_implementation(name: str, attention: Attention) -> None:
         )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """Texts that run together.
+
+    input_ids: int64 [B, N]. is_real: bool [B, N], False at padding, which follows a text; None
+    without padding. rows: what to return of the flattened batch, int64 [R], ascending. cached: what
+    to store in the KV cache, and what to read from it. overlays: of texts that have some; never
+    together with `cached`.
+    """
+
+    input_ids: Ids
+    is_real: Mask | None
+    rows: Ids
+    cached: CachedPass | None = None
+    overlays: Overlays | None = None
+
+
 class Body(Protocol):
     """A model without its head."""
 
@@ -62,20 +79,8 @@ class Body(Protocol):
     takes_overlays: bool
     """Whether it runs texts with overlays."""
 
-    def __call__(
-        self,
-        input_ids: Ids,
-        is_real: Mask | None,
-        rows: Ids,
-        cached: CachedPass | None = None,
-        overlays: Overlays | None = None,
-    ) -> Tensor:
-        """Return the hidden states [R, d] at `rows` of the flattened batch, int64 [R], ascending.
-
-        input_ids: int64 [B, N]. is_real: bool [B, N], False at padding, which follows a text; None
-        without padding. cached: what to store in the KV cache, and what to read from it. overlays:
-        of texts that have some; never together with `cached`.
-        """
+    def __call__(self, batch: Batch) -> Tensor:
+        """Return the hidden states [R, d] at the batch's rows."""
 
 
 class WholeBody:
@@ -89,18 +94,11 @@ class WholeBody:
         self._model, self._attention, self._output = model, attention, output
         self.takes_overlays = not isinstance(attention, Causal) and self._obeys_masks()
 
-    def __call__(
-        self,
-        input_ids: Ids,
-        is_real: Mask | None,
-        rows: Ids,
-        cached: CachedPass | None = None,
-        overlays: Overlays | None = None,
-    ) -> Tensor:
+    def __call__(self, batch: Batch) -> Tensor:
         """Return the states of the rows."""
-        assert cached is None
-        ids, where = _on(self._model.device, input_ids, rows)
-        return self._states(ids, is_real, overlays).flatten(0, 1)[where]
+        assert batch.cached is None
+        ids, where = _on(self._model.device, batch.input_ids, batch.rows)
+        return self._states(ids, batch.is_real, batch.overlays).flatten(0, 1)[where]
 
     def _states(self, ids: Tensor, is_real: Mask | None, overlays: Overlays | None) -> Tensor:
         """Return all states [B, N, d]."""
@@ -177,27 +175,15 @@ class OwnBody:
         self.cache_shape = None if is_causal else shape
         self.multiple = key_multiple(body.norm.weight.device)
 
-    def __call__(
-        self,
-        input_ids: Ids,
-        is_real: Mask | None,
-        rows: Ids,
-        cached: CachedPass | None = None,
-        overlays: Overlays | None = None,
-    ) -> Tensor:
+    def __call__(self, batch: Batch) -> Tensor:
         """Return the states of the rows."""
-        device, (batch, length) = self._embed.weight.device, input_ids.shape
-        unpadded = Unpadded.of(is_real, (batch, length), device)
-        asked = _Asked.of(rows, unpadded, device)
+        device, shape, cached = self._embed.weight.device, batch.input_ids.shape, batch.cached
+        unpadded = Unpadded.of(batch.is_real, shape, device)
+        asked = _Asked.of(batch.rows, unpadded, device)
         # Up to its attention the first layer sees tokens alone: compute each distinct one once.
-        ids, which = np.unique(input_ids, return_inverse=True)
-        distinct, token_of = _on(device, padded_rows(ids, device), which.reshape(batch, length))
-        positions = np.arange(length)[None] if cached is None else cached.positions
-        if overlays is None:
-            masks: Masks | OverlayMasks = self._masks(is_real, positions, cached, device)
-        else:
-            positions = overlays.positions
-            masks = OverlayMasks(self._attention, is_real, overlays, device)
+        ids, which = np.unique(batch.input_ids, return_inverse=True)
+        distinct, token_of = _on(device, padded_rows(ids, device), which.reshape(shape))
+        positions, masks = self._positions_and_masks(batch, device)
         mask, last_mask = masks.all(), masks.at(asked.columns)
         states = self._embed(distinct)
         rotation = self._rotation(states, *_on(device, positions))
@@ -212,15 +198,22 @@ class OwnBody:
         query, key, value = last.attention.rotated(heads, rotation, cached)
         query = query.flatten(0, 1)[asked.queries]
         seen = last.attention.attend(query, key, value, last_mask).flatten(0, 1)[asked.answers]
-        result: Tensor = self._norm(last.transform(hidden[asked.tokens], seen)[: len(rows)])
+        result: Tensor = self._norm(last.transform(hidden[asked.tokens], seen)[: len(batch.rows)])
         return result
 
-    def _masks(
-        self, is_real: Mask | None, positions: Ids, cached: CachedPass | None, device: torch.device
-    ) -> Masks:
-        if cached is None or cached.read is None:
-            return Masks(self._attention, is_real, positions, positions.shape[1], device)
-        return Masks(self._attention, cached.is_key, positions, cached.read.shape[1], device)
+    def _positions_and_masks(
+        self, batch: Batch, device: torch.device
+    ) -> tuple[Ids, Masks | OverlayMasks]:
+        """Return each token's position in its text, int64 [B or 1, N], and the masks."""
+        cached, overlays, length = batch.cached, batch.overlays, batch.input_ids.shape[1]
+        if overlays is not None:
+            masks = OverlayMasks(self._attention, batch.is_real, overlays, device)
+            return overlays.positions, masks
+        positions = np.arange(length)[None] if cached is None else cached.positions
+        is_key, num_keys = batch.is_real, length
+        if cached is not None and cached.read is not None:
+            is_key, num_keys = cached.is_key, cached.read.shape[1]
+        return positions, Masks(self._attention, is_key, positions, num_keys, device)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from dise_adapters.families.family import AnswersFor
 from dise_adapters.local.batching import Window, first_of, padded_batches
-from dise_adapters.local.body import Body
+from dise_adapters.local.body import Batch, Body
 from dise_adapters.local.kv_cache import KVCache
 from dise_adapters.local.overlays import Overlaid, Overlays, in_two_streams, with_shadows
 from dise_adapters.local.padding import padded_texts
@@ -180,7 +180,7 @@ class TransformerReader:
         if self.room is not None and any(row.cache for row in batch):
             cached = cached_pass(self.room, batch, is_real, width, self._body.multiple)
         overlays = Overlays.of(batch, width) if isinstance(batch[0], Overlaid) else None
-        states = self._body(input_ids, is_real, rows, cached, overlays)
+        states = self._body(Batch(input_ids, is_real, rows, cached, overlays))
         for row in batch:
             if row.cache is not None and self.room is not None:
                 self.room.computed(row.cache.slot, first_of(row) + len(row.token_ids))
