@@ -115,6 +115,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--long", type=int, default=2048)
     args = parser.parse_args()
+    if args.prompt % BLOCK or args.tokens % BLOCK:  # the naive loop completes no block
+        parser.error(f"--prompt and --tokens must be multiples of {BLOCK}")
     keep_freed_memory()
     with tempfile.TemporaryDirectory() as folder:
         path = random_qwen3.write(Path(folder), VOCABULARY, WIDTH, LAYERS, MAX_LENGTH)

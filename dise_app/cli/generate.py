@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from dise_app.cli import options
+from dise_core.outputs import RequestOutput
 from dise_core.params import SamplingParams
+from dise_core.reading import Plan
 from dise_core.records import Record
 
 
@@ -37,7 +39,7 @@ def generate(
     llm = load(parts.models, parts.engine)
     policy = llm.catalog.unmasking_policy(params.unmasking, params.unmasking_settings)
 
-    def plan_of(record: Record) -> Any:
+    def plan_of(record: Record) -> Plan[RequestOutput]:
         return llm.planner.generate(
             jsonl.text_or_ids(record, "prompt"), params, parts.shared["chat"]
         )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from dise_app.cli import options
+from dise_core.outputs import RequestOutput
 from dise_core.params import ScoringParams
+from dise_core.reading import Plan
 from dise_core.records import Record
 
 
@@ -34,7 +36,7 @@ def rank(
     params = ScoringParams(**options.with_samples(parts.scoring, parts.shared["samples"]))
     llm = load(parts.models, parts.engine)
 
-    def plan_of(record: Record) -> Any:
+    def plan_of(record: Record) -> Plan[RequestOutput]:
         given = record.get("candidates")
         if not isinstance(given, list) or not given:
             raise InputError('needs "candidates", a list of texts or of token ids', "candidates")

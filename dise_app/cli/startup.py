@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any
 
 ASSISTED = "transformers.generation.candidate_generator"
 """The module that every model of transformers imports, for assisted generation."""
@@ -36,14 +35,13 @@ class WithoutScikitLearn(MetaPathFinder):
         found = (finder.find_spec(name, path, target) for finder in sys.meta_path)
         spec = next(filter(None, found), None)
         if spec is not None and spec.loader is not None:
-            run: Any = spec.loader.exec_module
+            run = spec.loader.exec_module
             spec.loader.exec_module = lambda module: _hiding(run, module)  # type: ignore[method-assign]
         return spec
 
 
-def _hiding(run: Any, module: ModuleType) -> None:
-    hidden: Any = {"sklearn": None}
-    sys.modules.update(hidden)
+def _hiding(run: Callable[[ModuleType], None], module: ModuleType) -> None:
+    sys.modules["sklearn"] = None  # type: ignore[assignment]  # what makes an import fail
     try:
         run(module)
     finally:

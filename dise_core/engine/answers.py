@@ -5,7 +5,7 @@ that asked, and no other.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,8 @@ from dise_core.errors import ModelError, ModelOutputError
 from dise_core.model import MaskPredictor
 from dise_core.reading import Candidates, Distribution, Read, Reading, TokenLogProbs, TopLogProbs
 from dise_core.sequence import are_within
+
+Number = TypeVar("Number", np.int64, np.float32, np.float64)
 
 ROUNDING = 1e-3
 """How far above 0 a log-probability may come out, in nats."""
@@ -42,14 +44,15 @@ def _broken_rule(reads: Sequence[Read], readings: Sequence[object], vocab_size: 
     comparing them may raise anything, and that is a broken rule too.
     """
     try:
-        return next(_broken_rules(list(zip(reads, readings, strict=True)), vocab_size), None)
+        pairs = list(zip(reads, cast(Sequence[Reading], readings), strict=True))
+        return next(_broken_rules(pairs, vocab_size), None)
     except ModelOutputError:
         raise
     except Exception as error:
         return f"checking it failed with {type(error).__name__}: {error}"
 
 
-def _broken_rules(pairs: Sequence[tuple[Read, Any]], vocab_size: int) -> Iterator[str]:
+def _broken_rules(pairs: Sequence[tuple[Read, Reading]], vocab_size: int) -> Iterator[str]:
     """Yield the rules that readings break, each with what was found. Numbers are checked together,
     as checking those of one position takes as long as those of a hundred.
     """
@@ -93,9 +96,9 @@ def _broken_shapes(read: Read, reading: object, vocab_size: int) -> Iterator[str
         yield f"share must be in 0..1, not {reading.share}"
 
 
-def _joined(arrays: Iterable[NDArray[Any]]) -> NDArray[Any]:
+def _joined(arrays: Iterable[NDArray[Number]]) -> NDArray[Number]:
     listed = list(arrays)
-    return np.concatenate(listed) if listed else np.zeros(0)
+    return np.concatenate(listed) if listed else np.array(listed)
 
 
 def _shape(read: Read, vocab_size: int) -> tuple[int, ...]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -22,7 +20,12 @@ class Masks:
     """
 
     def __init__(
-        self, attention: Attention, is_key: Mask | None, positions: Ids, num_keys: int, device: Any
+        self,
+        attention: Attention,
+        is_key: Mask | None,
+        positions: Ids,
+        num_keys: int,
+        device: torch.device,
     ) -> None:
         """is_key: which keys are not padding, bool [B, N]; None if all. positions: each token's
         position in its text, int64 [B or 1, W]. num_keys: N.
@@ -88,7 +91,7 @@ class OverlayMasks:
     """The masks of a batch of texts with overlays: one for each of its texts."""
 
     def __init__(
-        self, attention: Attention, is_real: Mask | None, overlays: Overlays, device: Any
+        self, attention: Attention, is_real: Mask | None, overlays: Overlays, device: torch.device
     ) -> None:
         """is_real: which tokens are not padding, bool [B, T]; None if all."""
         positions, groups = (

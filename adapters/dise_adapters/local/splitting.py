@@ -15,13 +15,13 @@ from dise_core.errors import CheckpointError
 from dise_core.records import Fields
 
 
-def taken_apart(folder: Path, split: Split, settings: Fields | None) -> dict[str, Any]:
+def taken_apart(folder: Path, split: Split, settings: Fields | None) -> dict[str, object]:
     """Return the weights of a folder by name, those of the split as their parts, the others as
     handles that are read later.
 
     Raises CheckpointError for one whose rows are not those of its parts.
     """
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     rows = split.rows(dict(settings or {}))
     for path in weight_files(folder):
         file: Any = safe_open(path, framework="pt")

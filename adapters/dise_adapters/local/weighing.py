@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 import transformers
@@ -45,7 +45,7 @@ def _num_elements(checkpoint: Checkpoint) -> int:
 
 
 @torch.inference_mode()
-def refuse_not_finite(folder: object, model: Any) -> None:
+def refuse_not_finite(folder: object, model: torch.nn.Module) -> None:
     """Raise CheckpointError for weights with NaN or infinities: every answer would be one."""
     for name, weight in model.named_parameters():
         if not weight.is_floating_point() or weight.element_size() < 2:
