@@ -6,7 +6,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -93,13 +97,13 @@ CHATS = [
 
 @pytest.fixture(scope="module", autouse=True)
 def impatient() -> Iterator[None]:
-    """Let templates compute for 0.15 s only: thousands are tried."""
-    limit = template.CPU_SECONDS
-    template._PROCESS.close()
-    template.CPU_SECONDS = 0.15
-    yield
-    template._PROCESS.close()
-    template.CPU_SECONDS = limit
+    """Let templates compute for 0.15 s only, as thousands are tried, and render each anew."""
+    with pytest.MonkeyPatch.context() as patch:
+        template._PROCESS.close()
+        patch.setattr(template, "CPU_SECONDS", 0.15)
+        patch.setattr(template, "_remembered", template._rendered)
+        yield
+        template._PROCESS.close()
 
 
 def variables(messages: object, **others: object) -> dict[str, object]:
@@ -218,6 +222,35 @@ def test_threads_get_their_own_answers() -> None:
     for thread in threads:
         thread.join()
     assert all(f"user\n{number}<" in answers[number] for number in range(8))
+
+
+def test_a_conversation_is_rendered_once_unless_it_fails_or_tells_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[bytes] = []
+    ask = template._PROCESS.ask
+    monkeypatch.setattr(template, "_remembered", lru_cache(2)(template._rendered))
+
+    def counted(request: bytes) -> Any:
+        asked.append(request)
+        return ask(request)
+
+    monkeypatch.setattr(template, "_PROCESS", SimpleNamespace(ask=counted))
+    for content, num_asked in (("a", 1), ("a", 1), ("b", 2), ("a", 2)):
+        assert content in render(CHATML, variables([{"role": "user", "content": content}]))
+        assert len(asked) == num_asked
+    for source in ("{{ strftime_now('%S') }}", "{{ messages[0]['content'] + 7 }}"):
+        asked.clear()
+        for _ in range(2):
+            with suppress(InputError):
+                render(source, variables(CHATS[0]))
+        assert len(asked) == 2
+    asked.clear()
+    for _ in range(2):
+        render(
+            "{{ messages[0]['content'] }}", variables([{"role": "user", "content": "x" * 2**15}])
+        )
+    assert len(asked) == 2
 
 
 def test_one_process_renders_all_conversations() -> None:

@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from threading import Lock
 from time import monotonic
@@ -32,6 +33,9 @@ WALL_SECONDS = 10.0
 
 START_SECONDS = 60.0
 
+MOST_REMEMBERED = 2**15
+"""The longest request, in bytes, whose answer is remembered."""
+
 
 def render(template: str, variables: Fields) -> str:
     """Return the text that a template makes of its variables, which are JSON.
@@ -42,6 +46,18 @@ def render(template: str, variables: Fields) -> str:
         request = json.dumps({"template": template, "variables": variables}).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise InputError(f"the conversation is not JSON: {error}", "messages") from error
+    # One that tells the time is made anew.
+    may_repeat = len(request) <= MOST_REMEMBERED and "strftime_now" not in template
+    return _remembered(request) if may_repeat else _rendered(request)
+
+
+@lru_cache(256)
+def _remembered(request: bytes) -> str:
+    """Return what `_rendered` does; a prompt with many candidates asks for it again and again."""
+    return _rendered(request)
+
+
+def _rendered(request: bytes) -> str:
     answer = _PROCESS.ask(request)
     if "text" not in answer:
         problem = one_line(answer["problem"])

@@ -7,6 +7,8 @@ adapter, and with the id of the mask, which their files may not give.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from dise_adapters.checkpoint.config import ConfigJson
 from dise_adapters.families.backbones import llama_settings
 from dise_adapters.families.family import Family, Settings
@@ -44,10 +46,9 @@ DIFFULLAMA = Family(
     recognizes=lambda fields, model: False,  # noqa: ARG005
 )
 
-DIFFUGPT = Family(
+DIFFUGPT = replace(
+    DIFFULLAMA,
     about="DiffuGPT, on GPT-2, where --adapter names it.",
     model_class="GPT2LMHeadModel",
     translate=gpt2_settings,
-    answers_for="next",
-    recognizes=lambda fields, model: False,  # noqa: ARG005
 )
