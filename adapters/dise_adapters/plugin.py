@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dise_adapters.embedded import CountdownPredictor
+from dise_adapters.embedded import CountdownBlocksPredictor, CountdownPredictor
 from dise_adapters.families.a2d import A2D_QWEN2, A2D_QWEN3
 from dise_adapters.families.causal import CAUSAL
 from dise_adapters.families.diffcoder import DIFFCODER
@@ -52,6 +52,7 @@ def dise_mask_predictors() -> dict[str, type[MaskPredictor]]:
     return {
         **{name: predictor_of(family) for name, family in FAMILIES.items()},
         "countdown": CountdownPredictor,
+        "countdown-blocks": CountdownBlocksPredictor,
         "vllm-server": VllmServerPredictor,
         "vllm-canvas": VllmCanvasPredictor,
     }

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 from countdown_model.problems import held_out_problems, is_correct, solution
 
-from dise_adapters.families.countdown import FOLDER
+from dise_adapters.embedded import CountdownPredictor
 from dise_core import LLM, InputError, SamplingParams, ScoringParams
 
 ONE_A_STEP = SamplingParams(max_tokens=48, block_length=16, tokens_per_step=1)
@@ -17,7 +17,7 @@ def llm() -> LLM:
 
 
 def test_its_files_are_small_enough_to_ship() -> None:
-    assert sum(path.stat().st_size for path in FOLDER.iterdir() if path.is_file()) < 12e6
+    assert sum(path.stat().st_size for path in CountdownPredictor.folder().iterdir() if path.is_file()) < 12e6
 
 
 def test_it_solves_most_problems_that_it_was_not_trained_on(llm: LLM) -> None:

@@ -447,7 +447,7 @@ def test_an_adapter_that_fails_is_named_and_stops_nobody(
         environment.uninstall("failing")
 
 
-def test_the_wheel_holds_four_packages_and_the_model(tmp_path: Path) -> None:
+def test_the_wheel_holds_four_packages_and_the_models(tmp_path: Path) -> None:
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path],
         cwd=ROOT,
@@ -457,18 +457,15 @@ def test_the_wheel_holds_four_packages_and_the_model(tmp_path: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     tops = {name.split("/")[0] for name in names if ".dist-info" not in name}
     assert tops == {"dise_core", "dise_strategies", "dise_adapters", "dise_app"}
-    countdown = {
-        name.rsplit("/", 1)[1]
-        for name in names
-        if name.startswith("dise_adapters/families/countdown/")
-    }
-    assert {
-        "config.json",
-        "model.safetensors",
-        "tokenizer.json",
-        "tokenizer_config.json",
-        "chat_template.jinja",
-    } <= countdown
+    for model in ("countdown", "countdown_blocks"):
+        folder = f"dise_adapters/embedded/{model}/"
+        assert {
+            "config.json",
+            "model.safetensors",
+            "tokenizer.json",
+            "tokenizer_config.json",
+            "chat_template.jinja",
+        } <= {name.removeprefix(folder) for name in names if name.startswith(folder)}
     assert wheel.stat().st_size < 12 * 2**20
     for package in tops:
         assert f"{package}/py.typed" in names

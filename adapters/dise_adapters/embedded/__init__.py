@@ -1,0 +1,61 @@
+"""The embedded models, small ones that solve Countdown problems: with them everything runs without
+a download.
+
+Each folder holds a checkpoint in its family's own format and its card, README.md;
+examples/countdown_model trains them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar, Self
+
+from dise_adapters.families.llada import LLADA
+from dise_adapters.families.sdar import SDAR
+from dise_adapters.predictor import CheckpointPredictor
+from dise_core.errors import InputError
+from dise_core.params import EngineConfig
+
+
+class EmbeddedPredictor(CheckpointPredictor):
+    """A model that ships with the package, loaded by its name like any other checkpoint."""
+
+    name: ClassVar[str]
+
+    @classmethod
+    def folder(cls) -> Path:
+        """Return the folder with the checkpoint."""
+        return Path(__file__).with_name(cls.name.replace("-", "_"))
+
+    @classmethod
+    def claims(cls, model: str, revision: str | None = None) -> bool:  # noqa: ARG003
+        """Return whether `model` is this model's name."""
+        return model == cls.name
+
+    @classmethod
+    def explain(cls, model: str, revision: str | None = None) -> str | None:  # noqa: ARG003
+        """Return None: this adapter knows nothing but its own name."""
+        return None
+
+    @classmethod
+    def load(cls, model: str, config: EngineConfig) -> Self:
+        """Return the model that ships with the package. Raises InputError for any other name."""
+        if not cls.claims(model):
+            raise InputError(
+                f"adapter {cls.name!r} loads the model {cls.name!r} alone, not {model!r}", "adapter"
+            )
+        return cls(cls.folder(), model, config)
+
+
+class CountdownPredictor(EmbeddedPredictor):
+    """The embedded model with full attention, in LLaDA's format."""
+
+    family = LLADA
+    name = "countdown"
+
+
+class CountdownBlocksPredictor(EmbeddedPredictor):
+    """The embedded block diffusion model, in SDAR's format."""
+
+    family = SDAR
+    name = "countdown-blocks"

@@ -1,0 +1,64 @@
+"""The texts to learn from: a problem, its one solution, and answers with mistakes."""
+
+from __future__ import annotations
+
+from random import Random
+
+import tokenizer as countdown_tokenizer
+from problems import Problem, draw_problem, solution, written
+from tokenizer import ASSISTANT, SPECIAL, USER, VOCABULARY
+
+TOKENIZER = countdown_tokenizer.build()
+
+NUM_NUMBERS = {2: 1, 3: 26, 4: 3}
+"""Numbers in a problem, and how often one is drawn.
+"""
+
+
+def draw_text(random: Random) -> tuple[Problem, list[int], list[int]]:
+    """Return a problem, the ids of its prompt and those of its solution."""
+    problem = draw_problem(random, random.choices(list(NUM_NUMBERS), NUM_NUMBERS.values())[0])
+    prompt = tokens(f"{USER}{problem.prompt}{ASSISTANT}")
+    return problem, prompt, tokens(str(solution(problem)))
+
+
+def with_mistakes(random: Random, problem: Problem, response: list[int]) -> list[int]:
+    """Return a response of the same length: as it is, with random tokens, or the answer to a
+    problem that was misread.
+    """
+    kind = random.choice(("right", "random", "random", "misread"))
+    if kind == "misread":
+        for _ in range(20):
+            other = tokens(misread(random, problem))
+            if len(other) == len(response) and other != response:
+                return other
+    if kind == "right":
+        return response
+    rate = random.uniform(0, 0.3)
+    return [another(random, token) if random.random() < rate else token for token in response]
+
+
+def another(random: Random, token: int) -> int:
+    """Return a random token: a digit for a digit, else any that is not special."""
+    return random.randrange(10) if token < 10 else random.randrange(len(VOCABULARY) - len(SPECIAL))
+
+
+def misread(random: Random, problem: Problem) -> str:
+    """Return an answer with one digit misread or other signs: consistent in itself, and not what
+    was asked.
+    """
+    numbers = list(problem.numbers)
+    random.shuffle(numbers)
+    if random.random() < 0.5:
+        place = random.randrange(len(numbers))
+        digits = list(str(numbers[place]))
+        digits[random.randrange(len(digits))] = str(random.randrange(10))
+        numbers[place] = int("".join(digits))
+    signs = sorted(random.choices("+-", k=len(numbers) - 1))
+    return written(numbers, signs)
+
+
+def tokens(text: str) -> list[int]:
+    """Return the ids of a text."""
+    ids: list[int] = TOKENIZER.encode(text).ids
+    return ids
