@@ -12,6 +12,7 @@ import torch
 from dise_adapters.checkpoint.hub import read_config
 from dise_adapters.families.a2d import A2D_QWEN3
 from dise_adapters.families.dream import DREAM
+from dise_adapters.local import reader
 from dise_adapters.local.masks import Masks
 from dise_adapters.predictor import predictor_of
 from dise_core import BlockCausal, Distribution, EngineConfig, InputError, MaskPredictor, Read
@@ -130,6 +131,54 @@ def test_a_window_that_cuts_blocks_is_exact_too(
         assert reading.is_exact
         assert reading.share < 1
         assert_exact(reading.logprobs, expected_of(model, ids, np.arange(*window)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_texts_that_begin_alike_compute_their_first_blocks_once(
+    folders: dict[str, Path], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three texts of one prompt of 14 tokens start together, a fourth later and another of its
+    own; then all go on.
+    """
+    monkeypatch.setattr(reader, "LEAST_SHARED", 3 * BLOCK)
+    predictor, model = load(kind, folders[kind]), reference_of(kind, folders[kind])
+    prompt, *rest = texts_of(14, 6, 6, 10, 6, 4)
+    texts = [np.concatenate([prompt, ids]) for ids in rest[:4]] + [rest[4]]
+    slots = [CacheSlot() for _ in texts]
+    asked = [
+        replace(_ask(ids, slot, None), positions=np.arange(min(14, len(ids) - 1), len(ids)))
+        for ids, slot in zip(texts, slots, strict=True)
+    ]
+    readings = [*predictor.read([*asked[:3], asked[4]]), *predictor.read(asked[3:4])]
+    # Where row i - 1 answers for position i, one position more is computed.
+    more = kind == "qwen2"
+    shares = [1, (8 + more) / 20, (12 + more) / 24, 1, (8 + more) / 20]
+    assert [reading.share for reading in readings] == shares
+    for read, reading in zip([*asked[:3], asked[4], asked[3]], readings, strict=True):
+        assert reading.is_exact
+        assert_exact(reading.logprobs, expected_of(model, read.token_ids, read.positions))
+    for text, slot in zip(texts[:4], slots[:4], strict=True):
+        more = np.append(text, [1, 2, 3])
+        [reading] = predictor.read([_ask(more, slot, (len(text), len(more)))])
+        assert_exact(reading.logprobs, expected_of(model, more, np.arange(len(text), len(more))))
+
+
+def test_what_a_text_adopts_ends_before_the_first_position_read_and_where_tokens_differ(
+    folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "LEAST_SHARED", BLOCK)
+    [ids] = texts_of(24)
+    other = np.append(ids[:11], ids[11:] + 1)
+    for positions, text, share in [
+        ([20], ids, 4 / 24),
+        ([9, 20], ids, 16 / 24),
+        ([3], ids, 1),
+        ([20], other, 16 / 24),
+    ]:
+        predictor, slot = load("qwen3", folders["qwen3"]), CacheSlot()
+        predictor.read([_ask(ids, slot, None)])
+        read = replace(_ask(text, CacheSlot(), None), positions=np.array(positions))
+        assert predictor.read([read])[0].share == share
 
 
 def test_a_window_costs_its_blocks(folders: dict[str, Path]) -> None:

@@ -72,7 +72,7 @@ class KVCache:
             self._forget(hint.slot)
             return False
         if hint.slot not in self._texts:
-            self._texts[hint.slot] = _Text(self._free[:missing])
+            self._texts[hint.slot] = _Text(self._free[:missing], np.zeros(missing, np.int64))
             self._free = self._free[missing:]
             # The finalizer may run in any thread, so it only appends; num_free collects the rows.
             weakref.finalize(hint.slot, self._returned.append, self._texts[hint.slot])
@@ -93,10 +93,41 @@ class KVCache:
         """
         return self._texts[slot].current
 
-    def computed(self, slot: CacheSlot, stop: int) -> None:
-        """Record that a pass has cached the slot's tokens before position `stop`."""
+    def computed(self, slot: CacheSlot, first: int, ids: Ids) -> None:
+        """Record that a pass has cached the slot's tokens from position `first` on, int64 [N]."""
         if slot in self._texts:
-            self._texts[slot].current = min(stop, self._texts[slot].length)
+            text = self._texts[slot]
+            text.current = min(first + len(ids), text.length)
+            text.ids[first : text.current] = ids[: max(0, text.current - first)]
+
+    def is_new(self, slot: CacheSlot) -> bool:
+        """Return whether the slot has no room yet."""
+        return slot not in self._texts
+
+    def num_cached(self, ids: Ids) -> int:
+        """Return with how many of the tokens, int64 [N], some cached text begins too."""
+        texts = self._texts.values()
+        return max((num_shared(text.ids[: text.current], ids) for text in texts), default=0)
+
+    def adopt(self, hint: CacheHint, ids: Ids, count: int) -> bool:
+        """Give the slot room for the text `ids`, int64 [N], and copy the keys and values of its
+        first `count` tokens from a text that begins with them too. Return False without enough
+        room.
+
+        The copy is exact where these tokens see nothing behind them. There must be such a text.
+        """
+        texts = self._texts.values()
+        donor = next(text for text in texts if num_shared(text.ids[: text.current], ids) >= count)
+        if not self.take(hint, len(ids)):
+            return False
+        memory = self.memory()
+        written, found = (
+            torch.from_numpy(rows[:count]).to(self.device)
+            for rows in (self.rows(hint.slot), donor.rows)
+        )
+        memory[:, :, written] = memory[:, :, found]
+        self.computed(hint.slot, 0, ids[:count])
+        return True
 
     def rows(self, slot: CacheSlot) -> Ids:
         """Return the rows of memory that hold the slot's tokens, int64 [N]."""
@@ -126,13 +157,21 @@ class KVCache:
 
 @dataclass(slots=True, eq=False)
 class _Text:
-    """A cached text: its rows of memory, int64 [>= length], its length in tokens, and how many of
-    them are current.
+    """A cached text: its rows of memory, and its tokens as they were cached, int64 [>= length]; its
+    length in tokens, and how many of them are current.
     """
 
     rows: Ids
+    ids: Ids
     length: int = 0
     current: int = 0
+
+
+def num_shared(one: Ids, other: Ids) -> int:
+    """Return the number of equal tokens with which both texts begin, int64 [N] and [M]."""
+    length = min(len(one), len(other))
+    different = np.flatnonzero(one[:length] != other[:length])
+    return int(different[0]) if len(different) else length
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from torch import Tensor
 from dise_adapters.families.family import AnswersFor
 from dise_adapters.local.batching import Window, first_of, padded_batches
 from dise_adapters.local.body import Batch, Body
-from dise_adapters.local.kv_cache import KVCache
+from dise_adapters.local.kv_cache import KVCache, num_shared
 from dise_adapters.local.overlays import Overlaid, Overlays, in_two_streams, with_shadows
 from dise_adapters.local.padding import padded_texts
 from dise_adapters.local.passes import cached_pass
@@ -42,6 +42,11 @@ outputs to fit the CPU's cache.
 MAX_LOGITS = 2**25
 """The most logits in memory at one time, 128 MiB in float32; on a CPU an eighth of that, which fits
 its cache.
+"""
+
+LEAST_SHARED = 64
+"""The fewest tokens whose keys and values a new text adopts: for fewer, a copy and a later pass
+cost more than they save.
 """
 
 
@@ -106,15 +111,33 @@ class TransformerReader:
                 "prompt",
             )
         readings: dict[int, Reading] = {}
-        rows = [self._run(row, reads) for row in distinct_rows(reads) if _num_positions(row, reads)]
+        asked = [row for row in distinct_rows(reads) if _num_positions(row, reads)]
         max_tokens = CPU_TOKENS if self._device.type == "cpu" else math.inf
-        # Windows attend to cached keys, whole rows to their own, overlays to parts of a text: a
-        # batch holds one kind only.
-        for kind in (Row, Window, Overlaid):
-            some = [row for row in rows if type(row) is kind]
-            for batch in padded_batches(some, self._body.max_padding, max_tokens):
-                readings.update(self._read_within_memory(batch, reads))
+        for wave in self._waves(asked):
+            rows = [self._run(row, reads) for row in wave]
+            # Windows attend to cached keys, whole rows to their own, overlays to parts of a text: a
+            # batch holds one kind only.
+            for kind in (Row, Window, Overlaid):
+                some = [row for row in rows if type(row) is kind]
+                for batch in padded_batches(some, self._body.max_padding, max_tokens):
+                    readings.update(self._read_within_memory(batch, reads))
         return [readings.get(index) or Reading.of_nothing() for index in range(len(reads))]
+
+    def _waves(self, rows: Sequence[Row]) -> list[list[Row]]:
+        """Return the rows in the order in which they run: new texts that begin like another new
+        one run after it, and adopt its keys and values.
+        """
+        if self.room is None or self._blocks is None:
+            return [list(rows)]
+        first, second, leaders = list[Row](), list[Row](), list[Ids]()
+        for row in rows:
+            is_new = row.cache is not None and self.room.is_new(row.cache.slot)
+            shared = [num_shared(row.token_ids, ids) for ids in leaders] if is_new else []
+            follows = max(shared, default=0) >= LEAST_SHARED
+            if is_new and not follows:
+                leaders.append(row.token_ids)
+            (second if follows else first).append(row)
+        return [first, second]
 
     def _run(self, row: Row, reads: Sequence[Read]) -> Row:
         """Return what is run of the row: all of it, with its overlays if it has some, or its window
@@ -127,16 +150,29 @@ class TransformerReader:
             return with_shadows(row, reads, *kind)
         hint = row.cache
         length = len(row.token_ids)
-        if hint is None or hint.window is None or self.room is None:
+        if hint is None or self.room is None:
             return row
-        if not self.room.holds(hint, length):
+        if self._adopts(row, hint, reads):
+            start, stop = self.room.current(hint.slot), length
+        elif hint.window is None or not self.room.holds(hint, length):
             return row
-        start, stop = self._exact(hint, length) if self._blocks else hint.window
+        else:
+            start, stop = self._exact(hint, length) if self._blocks else hint.window
         # Where row i - 1 answers for position i, the window must include one position more.
         first = start if self._answers_for == "own" else max(0, start - 1)
         ids = row.token_ids[first:stop]
         text = (ids, row.predictor, None, row.reads, hint)
         return Window(*text, first=first, num_keys=length)
+
+    def _adopts(self, row: Row, hint: CacheHint, reads: Sequence[Read]) -> bool:
+        """Return whether the row is a new text whose first blocks, before any position that is
+        read, have got the keys and values of another text.
+        """
+        if self._blocks is None or self.room is None or not self.room.is_new(hint.slot):
+            return False
+        first = int(np.concatenate([reads[index].positions for index in row.reads]).min())
+        count = self._blocks.start_of(self.room.num_cached(row.token_ids[:first]))
+        return count >= LEAST_SHARED and self.room.adopt(hint, row.token_ids, count)
 
     def _exact(self, hint: CacheHint, length: int) -> tuple[int, int]:
         """Return the hint's window, widened until its answers are those of the whole text.
@@ -183,7 +219,7 @@ class TransformerReader:
         states = self._body(Batch(input_ids, is_real, rows, cached, overlays))
         for row in batch:
             if row.cache is not None and self.room is not None:
-                self.room.computed(row.cache.slot, first_of(row) + len(row.token_ids))
+                self.room.computed(row.cache.slot, first_of(row), row.token_ids)
         readings: dict[int, Reading] = {}
         for group, lines, scales in questions:
             answers = self._answers(states, lines, scales, group)
