@@ -12,7 +12,7 @@ from dise_strategies.scorers.dise import DiSE
 from dise_strategies.scorers.interleaved import InterleavedRegeneration
 from dise_strategies.scorers.monte_carlo import DreamMonteCarlo, MonteCarlo, StratifiedMonteCarlo
 from dise_strategies.scorers.shadow import Shadow
-from dise_strategies.selectors.blocks import FirstBlock, LastBlock
+from dise_strategies.selectors.blocks import FirstBlock, FirstBlocksK, LastBlock
 from dise_strategies.selectors.counted import FirstK, LastK, MidK, PromptLastK, ResponseFirstK
 from dise_strategies.selectors.whole import Full, PromptOnly, Response, ResponseText
 from dise_strategies.unmasking.blockwise import (
@@ -40,6 +40,7 @@ def dise_selectors() -> dict[str, type[Selector]]:
         "mid-K": MidK,
         "last-K": LastK,
         "first-block": FirstBlock,
+        "first-blocks-K": FirstBlocksK,
         "last-block": LastBlock,
         "prompt-last-K": PromptLastK,
         "response-first-K": ResponseFirstK,

@@ -15,6 +15,7 @@ OF_THE_RESPONSE = {
     "response",
     "response-text",
     "first-block",
+    "first-blocks-2",
     "last-block",
     "first-",
     "mid-",

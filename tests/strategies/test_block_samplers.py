@@ -63,18 +63,23 @@ def guesses(model: Model, text: list[int], start: int, length: int) -> list[Gues
     return found
 
 
-def written(model: Model, prompt: list[int], max_tokens: int, length: int, rule: Rule) -> list[int]:
-    """Return the response, written block by block until one of them holds an end token."""
-    text = prompt + [model.mask] * max_tokens
+def written(
+    model: Model, prompt: list[int], max_tokens: int, length: int, rule: Rule
+) -> tuple[list[int], int]:
+    """Return the response, written block by block until one of them holds an end token, and the
+    number of steps.
+    """
+    text, num_steps = prompt + [model.mask] * max_tokens, 0
     for start in range(len(prompt) // length * length, len(text), length):
         stop = min(start + length, len(text))
         while model.mask in text[start:stop]:
+            num_steps += 1
             all_guesses = guesses(model, text[:stop], start, length)
             for guess in rule([g for g in all_guesses if text[start + g.offset] == model.mask]):
                 text[start + guess.offset] = guess.token
         if found := [i for i in range(len(prompt), stop) if text[i] in model.ends]:
-            return text[len(prompt) : found[0] + 1]
-    return text[len(prompt) :]
+            return text[len(prompt) : found[0] + 1], num_steps
+    return text[len(prompt) :], num_steps
 
 
 def surest(found: list[Guess]) -> list[Guess]:
@@ -148,17 +153,30 @@ CASES: list[tuple[int, dict[str, object], Rule]] = [
 ]  # fmt: skip
 
 
-def responses(toy: ToyPredictor, settings: dict[str, object]) -> list[list[int]]:
-    """Return the responses to the prompts, which are the same with a cache and without."""
+def responses(toy: ToyPredictor, settings: dict[str, object]) -> list[tuple[list[int], int]]:
+    """Return the responses to the prompts and the passes of each, with DiSE of every token; the
+    same with a cache and without.
+    """
     [exact, whole] = (
         [
-            list(answer.outputs[0].token_ids)
-            for answer in LLM(toy).generate(PROMPTS, SamplingParams(**settings, cache=cache))  # type: ignore[arg-type]
+            (list(answer.outputs[0].token_ids), answer.usage.nfe)
+            for answer in LLM(toy).generate(
+                PROMPTS,
+                SamplingParams(**settings, cache=cache, selector="response"),  # type: ignore[arg-type]
+            )
         ]
         for cache in ("exact", "none")
     )
     assert exact == whole
     return exact
+
+
+def published_passes(prompt: list[int], text: list[int], steps: int, length: int) -> int:
+    """Return the passes of a loop that keeps keys: one over the prompt's whole blocks, its steps,
+    and one over each finished block. LLaDA2.0's keeps none: its passes are its steps.
+    """
+    first = len(prompt) // length
+    return (first > 0) + steps - (-(len(prompt) + len(text)) // length) - first
 
 
 @pytest.mark.parametrize("max_tokens", [20, 25])
@@ -168,22 +186,33 @@ def test_a_sampler_writes_what_its_published_loop_writes(
 ) -> None:
     toy, model = toy_of(length)
     found = responses(toy, {"tokens_per_step": 1, "max_tokens": max_tokens, **settings})
-    assert found == [written(model, prompt, max_tokens, length, rule) for prompt in PROMPTS]
+    for prompt, (ids, num_passes) in zip(PROMPTS, found, strict=True):
+        expected, num_steps = written(model, prompt, max_tokens, length, rule)
+        assert ids == expected
+        assert num_passes <= num_steps + 1  # fewer where nothing behind an end token is written
+        assert num_passes == num_steps + 1 or ids[-1] == model.end
+        if settings["unmasking"] != "llada2":
+            assert num_passes <= published_passes(prompt, ids, num_steps, length)
 
 
 def written_with_edits(
     model: Model, prompt: list[int], max_tokens: int, length: int, settings: dict[str, float]
-) -> tuple[list[int], int]:
-    """Return the response that LLaDA2.1's loop writes, and how many tokens it edited."""
-    text, num_edited = prompt + [model.mask] * max_tokens, 0
+) -> tuple[list[int], int, int, bool]:
+    """Return the response that LLaDA2.1's loop writes, how many tokens it edited, its steps, and
+    whether its last step, which changed nothing, saw the answer as it is: its block completed by
+    end tokens.
+    """
+    text, num_edited, num_steps, is_calm = prompt + [model.mask] * max_tokens, 0, 0, False
     for start in range(len(prompt) // length * length, len(text), length):
         stop, post_steps = min(start + length, len(text)), 0
         while True:
             old = text[start:stop]
             if model.mask not in old:
                 post_steps += 1
+            is_calm = False
             if post_steps > settings["max_post_steps"]:
                 break
+            num_steps += 1
             found = guesses(model, text[:stop], start, length)
             open_ = [guess for guess in found if old[guess.offset] == model.mask]
             chosen = dynamic(settings["threshold"], 1)(open_) if open_ else []
@@ -198,10 +227,12 @@ def written_with_edits(
                 text[start + guess.offset] = guess.token
             num_edited += len(edited)
             if not open_ and not edited:
+                is_calm = True
                 break
         if ends := [i for i in range(len(prompt), stop) if text[i] in model.ends]:
-            return text[len(prompt) : ends[0] + 1], num_edited
-    return text[len(prompt) :], num_edited
+            is_calm = is_calm and set(text[ends[0] : stop]) == {model.end}
+            return text[len(prompt) : ends[0] + 1], num_edited, num_steps, is_calm
+    return text[len(prompt) :], num_edited, num_steps, is_calm
 
 
 @pytest.mark.parametrize("max_tokens", [20, 25])
@@ -223,8 +254,11 @@ def test_llada2_editing_writes_what_its_published_loop_writes(
     expected = [written_with_edits(model, prompt, max_tokens, length, whole) for prompt in PROMPTS]
     sampler: dict[str, object] = {"unmasking": "llada2-editing", "unmasking_settings": settings}
     found = responses(toy, {"tokens_per_step": 1, "max_tokens": max_tokens, **sampler})
-    assert found == [text for text, _ in expected]
-    assert sum(edited for _, edited in expected) or not settings, "nothing was edited"
+    for (ids, num_passes), (text, _, num_steps, is_calm) in zip(found, expected, strict=True):
+        assert ids == text
+        assert num_passes <= num_steps + (not is_calm)
+        assert num_passes == num_steps + (not is_calm) or ids[-1] == model.end
+    assert sum(edited for _, edited, _, _ in expected) or not settings, "nothing was edited"
 
 
 def look(confidences: list[float], quota: int = 1, start: int = 0) -> UnmaskingStep:

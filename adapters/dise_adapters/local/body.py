@@ -212,7 +212,7 @@ class OwnBody:
         positions = np.arange(length)[None] if cached is None else cached.positions
         is_key, num_keys = batch.is_real, length
         if cached is not None and cached.read is not None:
-            is_key, num_keys = cached.is_key, cached.read.shape[1]
+            is_key, num_keys = cached.is_key, cached.shape[1]
         return positions, Masks(self._attention, is_key, positions, num_keys, device)
 
 

@@ -180,15 +180,17 @@ class CachedPass:
 
     positions: each token's position in its text, int64 [B or 1, W], on the host. fresh: the tokens
     of the flattened batch to be cached, int64 [T]; written: the row of memory for each, int64 [T].
-    read: the rows of memory of each text, int64 [B, N], padded; None if the batch holds whole
-    texts. is_key: which of those are not padding, bool [B, N]; None if all.
+    read: the rows of memory of each text, padded; a slice, which copies nothing, if they follow
+    one another, else int64 [B * N]; None if the batch holds whole texts. shape: B and N. is_key:
+    which of those are not padding, bool [B, N]; None if all.
     """
 
     memory: Tensor
     positions: Ids
     fresh: Tensor
     written: Tensor
-    read: Tensor | None = None
+    read: Tensor | slice | None = None
+    shape: tuple[int, int] = (0, 0)
     is_key: Mask | None = None
 
     def update(self, key: Tensor, value: Tensor, layer: int) -> tuple[Tensor, Tensor]:
@@ -200,5 +202,5 @@ class CachedPass:
             memory[index, self.written] = part.flatten(0, 1)[self.fresh].to(memory.dtype)
         if self.read is None:
             return key, value
-        everything = memory[:, self.read]
-        return everything[0].to(key.dtype), everything[1].to(value.dtype)
+        keys, values = memory[:, self.read].view(2, *self.shape, *memory.shape[2:])
+        return keys.to(key.dtype), values.to(value.dtype)

@@ -35,12 +35,27 @@ def cached_pass(
     has_slot = np.array([slot is not None for slot in slots])[:, None]
     fresh = np.flatnonzero(np.broadcast_to(has_slot, (len(slots), width)) if is_real is None
                            else has_slot & is_real)  # fmt: skip
-    read, is_key = None, None
-    if isinstance(batch[0], Window):
-        padded, is_key = padded_texts([rows for rows, _, _ in spans], multiple)
-        read = torch.from_numpy(padded).to(device)
     tokens, put = (torch.from_numpy(array).to(device) for array in (fresh, written))
-    return CachedPass(room.memory(), _positions(sequences, width), tokens, put, read, is_key)
+    cached = CachedPass(room.memory(), _positions(sequences, width), tokens, put)
+    if isinstance(batch[0], Window):
+        texts = [rows for rows, _, _ in spans]
+        padded, cached.is_key = padded_texts(texts, multiple)
+        cached.shape = (len(texts), padded.shape[1])
+        cached.read = _consecutive(texts, padded.shape[1], cached.memory.shape[2])
+        if cached.read is None:
+            cached.read = torch.from_numpy(padded.ravel()).to(device)
+    return cached
+
+
+def _consecutive(texts: Sequence[Ids], width: int, most: int) -> slice | None:
+    """Return the rows of the only text, and those behind them as its padding, `width` in all; None
+    for several texts, and for rows that do not follow one another.
+    """
+    [rows, *others] = texts
+    first = int(rows[0])
+    if others or first + width > most or (np.diff(rows) != 1).any():
+        return None
+    return slice(first, first + width)
 
 
 def _has_room(room: KVCache, row: Row) -> bool:

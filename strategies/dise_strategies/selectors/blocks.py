@@ -1,6 +1,8 @@
-"""Selectors of the response positions in one block, end tokens included."""
+"""Selectors of the response positions in whole blocks, end tokens included."""
 
 from __future__ import annotations
+
+from pydantic import PositiveInt
 
 from dise_core import Selector, TokenSequence
 from dise_core.arrays import Mask
@@ -12,6 +14,16 @@ class FirstBlock(Selector):
     def select(self, sequence: TokenSequence) -> Mask:
         """Return M, bool [N]."""
         return _spans(sequence, slice(1))
+
+
+class FirstBlocksK(Selector):
+    """Selects the response's first K blocks, end tokens included; if it has fewer, all of it."""
+
+    k: PositiveInt
+
+    def select(self, sequence: TokenSequence) -> Mask:
+        """Return M, bool [N]."""
+        return _spans(sequence, slice(self.k))
 
 
 class LastBlock(Selector):
