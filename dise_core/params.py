@@ -93,6 +93,12 @@ class ScoringParams(Scoring):
     is faster: the model's head then runs only where the score is read."""
 
 
+    @classmethod
+    def of(cls, params: Scoring) -> ScoringParams:
+        """Return the fields of scoring that were set in `params`."""
+        return cls(**params.model_dump(include=set(cls.model_fields), exclude_unset=True))
+
+
 class Denoising(Scoring):
     """How a response is denoised and scored, in the settings that OpenAI's API has no name for."""
 

@@ -359,5 +359,4 @@ def _guided(sampling: SamplingParams, catalog: Catalog) -> ScoringParams:
     entry = catalog.scorers.get(sampling.scorer)
     if sampling.cfg_scale and entry is not None and _takes_guidance(entry.cls):
         settings.setdefault("cfg_scale", sampling.cfg_scale)
-    given = {name: getattr(sampling, name) for name in ScoringParams.model_fields}
-    return ScoringParams(**{**given, "scorer_settings": settings})
+    return ScoringParams.of(sampling).model_copy(update={"scorer_settings": settings})

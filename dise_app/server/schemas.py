@@ -166,7 +166,7 @@ class Scored(ScoringParams):
     @property
     def params(self) -> ScoringParams:
         """The library's parameters."""
-        return ScoringParams(**{name: getattr(self, name) for name in ScoringParams.model_fields})
+        return ScoringParams.of(self)
 
 
 class ScoreRequest(Scored):

@@ -6,12 +6,12 @@ import base64
 import json
 from collections.abc import Iterator
 from http.server import ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from dise_adapters.embedded import CountdownPredictor
 from dise_adapters.vllm import http
 from dise_adapters.vllm.wire import from_wire, pack, to_wire, unpack
 from dise_core import (
@@ -30,7 +30,7 @@ from dise_core.reading import Distribution, Guidance
 from tests import servers
 from tests.servers import address, serving
 
-FOLDER = Path(__file__).parents[2] / "adapters" / "dise_adapters" / "families" / "countdown"
+FOLDER = CountdownPredictor.folder()
 
 
 class Server(ThreadingHTTPServer):

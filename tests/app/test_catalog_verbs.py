@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import dise_adapters
+from dise_adapters.embedded import CountdownPredictor
 from tests.app.conftest import Run
 
 Dise = Callable[..., Run]
@@ -84,7 +84,7 @@ def test_every_verb_with_a_model_takes_an_adapter_by_name(
 
 
 def test_an_adapter_by_name_loads_the_model(dise: Dise) -> None:
-    folder = Path(dise_adapters.__file__).parent / "families" / "countdown"
+    folder = CountdownPredictor.folder()
     scores = [
         json.loads(dise("score", "--response", "1+2=3", "--no-chat", "--json", *model).out)[
             "outputs"

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import pytest
 
-import dise_adapters
+from dise_adapters.embedded import CountdownPredictor
 from tests.reference_llada import write_tokenizer
 
 ROOT = Path(__file__).parents[2]
@@ -426,7 +426,7 @@ def test_an_adapter_that_fails_is_named_and_stops_nobody(
     environment.install("failing", FAILING)
     try:
         bert(tmp_path)
-        folder = Path(dise_adapters.__file__).parent / "families" / "countdown"
+        folder = CountdownPredictor.folder()
         listed, scored, unclaimed = environment.each(
             ("models", "--json"),
             ("score", "--response", "1+2=3", "--model", folder),

@@ -11,7 +11,6 @@ from contextlib import suppress
 from functools import cache
 from http.server import ThreadingHTTPServer
 from itertools import repeat
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dise_adapters.checkpoint.tokenizer import FastTokenizer
+from dise_adapters.embedded import CountdownPredictor
 from dise_adapters.vllm import http
 from dise_adapters.vllm.canvas import VllmCanvasPredictor, _CanvasConfig
 from dise_adapters.vllm.http import Connection, split_address
@@ -32,7 +32,7 @@ from tests import servers
 from tests.hostile.bounds import bounded, cases
 from tests.servers import address, serving
 
-FOLDER = Path(http.__file__).parents[1] / "families" / "countdown"
+FOLDER = CountdownPredictor.folder()
 VOCAB_SIZE = 32
 MEGABYTE = b" " * 2**20
 

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import lru_cache
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,7 +18,7 @@ from transformers.utils.chat_template_utils import render_jinja_template
 
 from dise_adapters.checkpoint import template
 from dise_adapters.checkpoint.template import render
-from dise_adapters.families import countdown
+from dise_adapters.embedded import CountdownPredictor
 from dise_core.errors import InputError
 from tests.hostile.bounds import bounded, cases
 
@@ -82,7 +81,7 @@ FEATURES = """\
 {% if messages[0].role == 'tool' %}{{ raise_exception('no tools, ' ~ messages[0].role) }}{% endif %}
 """
 
-EMBEDDED = (Path(str(countdown.__file__)).parent / "chat_template.jinja").read_text()
+EMBEDDED = (CountdownPredictor.folder() / "chat_template.jinja").read_text()
 
 CHATS = [
     [{"role": "user", "content": " What is 2+2?\n"}],
