@@ -1,0 +1,161 @@
+"""The conformance checks of adapters: what a predictor answers, and which models it claims."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from dise_core.arrays import Ids
+from dise_core.model import MaskPredictor
+from dise_core.noise import Noise
+from dise_core.reading import Candidates, Distribution, Read, Reading, TokenLogProbs, TopLogProbs
+from dise_core.testing.promises import expect
+from dise_core.testing.streams import check_two_streams
+
+STRANGE_NAMES = (
+    "of-nobody",
+    "Of Nobody (v2)?",
+    "./of-nobody",
+    "~of-nobody/model",
+    "of-nobody/some-model",
+    "ftp://of-nobody.invalid/some-model",
+)
+"""Names that belong to no model."""
+
+
+def check_mask_predictor(predictor: MaskPredictor, tolerance: float = 1e-4) -> None:
+    """Check that the predictor's readouts agree with each other, are the same alone as in a batch
+    of texts of different lengths, and heed a context if it reads two streams.
+
+    tolerance: how far log-probabilities of one text may differ, in nats.
+    """
+    expect(
+        all(0 <= i < predictor.info.vocab_size for i in predictor.info.special.eos_ids),
+        "end tokens must be in the vocabulary",
+    )
+    texts = _texts_of(predictor)
+    reads = [read for ids in texts for read in _questions(ids, predictor)]
+    together = predictor.read(reads)
+    expect(
+        len(together) == len(reads), f"read must answer all {len(reads)} reads, not {len(together)}"
+    )
+    for read, reading in zip(reads, together, strict=True):
+        [alone] = predictor.read([read])
+        expect(
+            np.array_equal(alone.token_ids, reading.token_ids),
+            "a read must get the same tokens alone and in a batch",
+        )
+        difference = np.abs(alone.logprobs - reading.logprobs).max(initial=0)
+        expect(
+            difference <= tolerance,
+            f"log-probabilities alone and in a batch differ by {difference}",
+        )
+        expect(bool((reading.logprobs <= tolerance).all()), "log-probabilities must not be above 0")
+    for start in range(0, len(reads), 5):
+        _check_readouts(reads[start : start + 5], together[start : start + 5], tolerance)
+    check_two_streams(predictor, texts, tolerance)
+
+
+def check_claims(
+    adapter: type[MaskPredictor], claimed: Sequence[str], not_claimed: Sequence[str] = ()
+) -> None:
+    """Check that the adapter claims its own models, and returns False for others without raising.
+
+    claimed: names, folders or hub ids of models that it loads. not_claimed: those of other
+    families. Tried besides: nonsense names, a hub id, paths that do not exist, and folders that are
+    empty or hold a broken or unknown config.json. An adapter that asks the hub asks for that id
+    too: set HF_HUB_OFFLINE=1 to keep tests off the network.
+    """
+    for model in claimed:
+        expect(_claim(adapter, model), f"claims({model!r}) must be True: the model is its own")
+    with TemporaryDirectory() as folder:
+        for model in (*not_claimed, *STRANGE_NAMES, *_strange_folders(Path(folder))):
+            expect(
+                not _claim(adapter, model),
+                f"claims({model!r}) must be False: the model is not its own",
+            )
+
+
+def _claim(adapter: type[MaskPredictor], model: str) -> bool:
+    try:
+        is_claimed = adapter.claims(model)
+    except Exception as error:
+        raise AssertionError(
+            f"claims({model!r}) must not raise, whatever the name: {error!r}"
+        ) from error
+    expect(
+        isinstance(is_claimed, bool), f"claims({model!r}) must return a bool, not {is_claimed!r}"
+    )
+    return is_claimed
+
+
+def _strange_folders(parent: Path) -> Iterator[str]:
+    """Yield folders that no adapter may claim."""
+    yield str(parent / "nowhere")
+    for name, config in (
+        ("empty", None),
+        ("broken", "{"),
+        ("nulls", '{"model_type": null, "architectures": null}'),
+        ("stranger", '{"model_type": "of-nobody", "architectures": ["OfNobodyModel"]}'),
+    ):
+        (parent / name).mkdir()
+        if config is not None:
+            (parent / name / "config.json").write_text(config, encoding="utf-8")
+        yield str(parent / name)
+
+
+def _check_readouts(reads: Sequence[Read], readings: Sequence[Reading], tolerance: float) -> None:
+    """Check the five readings of one text against its full distribution."""
+    given, top, greedy, drawn, everything = readings
+    rows = np.arange(len(reads[0].positions))
+    total = np.exp(everything.logprobs.astype(np.float64)).sum(axis=1)
+    expect(bool(np.allclose(total, 1, atol=1e-3)), f"probabilities must sum to 1, not {total}")
+    for name, tokens, logprobs in (
+        ("TokenLogProbs", given.token_ids, given.logprobs),
+        ("TopLogProbs", top.token_ids[:, 0], top.logprobs[:, 0]),
+        ("Candidates", greedy.token_ids, greedy.logprobs),
+        ("Candidates with a temperature", drawn.token_ids, drawn.logprobs),
+    ):
+        difference = np.abs(everything.logprobs[rows, tokens] - logprobs).max(initial=0)
+        expect(difference <= tolerance, f"{name} differs from the distribution by {difference}")
+    best = everything.logprobs.max(axis=1)
+    expect(
+        bool((top.logprobs[:, 0] >= best - tolerance).all()),
+        "TopLogProbs must start with the likeliest token",
+    )
+    forbidden = reads[2].readout.forbidden if isinstance(reads[2].readout, Candidates) else ()
+    expect(
+        not np.isin(greedy.token_ids, forbidden).any(),
+        "a forbidden token must never be a candidate",
+    )
+    expect(
+        bool(np.allclose(greedy.confidences, np.exp(greedy.logprobs), atol=1e-3)),
+        "confidence is the probability",
+    )
+
+
+def _texts_of(predictor: MaskPredictor) -> list[Ids]:
+    random = np.random.default_rng(0)
+    allowed = np.setdiff1d(np.arange(predictor.info.vocab_size), [predictor.info.special.mask_id])
+    lengths = [length for length in (3, 7, 8, 20) if length <= predictor.info.max_length]
+    return [random.choice(allowed, length) for length in lengths]
+
+
+def _questions(ids: Ids, predictor: MaskPredictor) -> list[Read]:
+    """Return one Read per readout of one text, at every other position from 1 on."""
+    positions = np.arange(1, len(ids), 2)
+    if predictor.info.special.mask_id is not None:
+        ids = ids.copy()
+        ids[positions[-1]] = predictor.info.special.mask_id
+    forbidden = () if predictor.info.special.mask_id is None else (predictor.info.special.mask_id,)
+    readouts = (
+        TokenLogProbs(ids[positions]),
+        TopLogProbs(3),
+        Candidates(forbidden=forbidden),
+        Candidates(1.0, noise=Noise(5), forbidden=forbidden),
+        Distribution(),
+    )
+    return [Read(ids, positions, readout) for readout in readouts]
