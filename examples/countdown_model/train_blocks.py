@@ -1,6 +1,6 @@
 """Train the embedded block diffusion model on a CPU or GPU and write it as an SDAR checkpoint.
 
-python examples/countdown_model/train_blocks.py --output blocks
+python examples/countdown_model/train_blocks.py --output blocks --steps 3200
 
 A clean and a noisy copy of each text go through one pass.
 
