@@ -45,7 +45,7 @@ def test_a_checkpoint_writes_what_the_published_loop_writes(
         max_tokens=18, tokens_per_step=1, unmasking=unmasking, unmasking_settings=settings
     )
     whole = params.model_copy(update={"cache": "none"})
-    expected = [written(model, prompt, 18, BLOCK, rule) for prompt in PROMPTS]
+    expected = [written(model, prompt, 18, BLOCK, rule)[0] for prompt in PROMPTS]
     cached, uncached = llm.generate(PROMPTS, params), llm.generate(PROMPTS, whole)
     assert [list(answer.outputs[0].token_ids) for answer in cached] == expected
     assert [list(answer.outputs[0].token_ids) for answer in uncached] == expected

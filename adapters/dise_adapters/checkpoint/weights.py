@@ -88,15 +88,16 @@ def weigh_files(folder: Path) -> Weights:
     return Weights(elements, sum(path.stat().st_size for path in paths))
 
 
-def shapes(folder: Path) -> dict[str, list[int]]:
-    """Return the shape of each weight in a folder by name. Raises what weigh_files raises for one
-    file.
+def headers(folder: Path) -> dict[str, Tensor]:
+    """Return type and shape of each weight in a folder by name. Raises what weigh_files raises for
+    one file.
     """
-    return {
-        name: list(tensor.shape)
-        for path in weight_files(folder)
-        for name, tensor in _header(path).items()
-    }
+    return {name: tensor for path in weight_files(folder) for name, tensor in _header(path).items()}
+
+
+def shapes(folder: Path) -> dict[str, list[int]]:
+    """Return the shape of each weight in a folder by name. Raises what `headers` raises."""
+    return {name: list(tensor.shape) for name, tensor in headers(folder).items()}
 
 
 def weight_files(folder: Path) -> list[Path]:

@@ -56,6 +56,8 @@ def is_autoregressive(fields: Fields, model: str) -> bool:
     """Return whether config.json names transformers' own causal class for its model_type, without
     any `obstacle`.
     """
+    if not _own_classes() & {name.casefold() for name in architectures(fields)}:
+        return False  # without the import that follows, which takes seconds
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
     causal = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(str(fields.get("model_type")), "")
@@ -110,10 +112,15 @@ def _foreign_classes(fields: Fields) -> list[str]:
     remote = remote_classes(fields)
     if not remote:
         return []
+    own = _own_classes()
+    return [name for name in remote if name.casefold() not in own]
+
+
+def _own_classes() -> set[str]:
+    """Return the names in transformers, folded."""
     import transformers
 
-    own = {name.casefold() for name in dir(transformers)}
-    return [name for name in remote if name.casefold() not in own]
+    return {name.casefold() for name in dir(transformers)}
 
 
 CAUSAL = Family(

@@ -15,11 +15,6 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from torch import Tensor
-from transformers.models.glm4_moe.modeling_glm4_moe import Glm4MoeModel
-from transformers.models.llama.modeling_llama import LlamaModel
-from transformers.models.qwen2.modeling_qwen2 import Qwen2Model
-from transformers.models.qwen3.modeling_qwen3 import Qwen3Model
-from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeModel
 
 from dise_adapters.local.attention import norm_of
 from dise_adapters.local.kv_cache import CachedPass
@@ -32,6 +27,9 @@ from dise_core.arrays import Ids, Mask
 from dise_core.errors import InputError
 from dise_core.model import Attention, BlockCausal, Causal
 from dise_core.records import Record
+
+KNOWN = ("LlamaModel", "Qwen2Model", "Qwen3Model", "Qwen3MoeModel", "Glm4MoeModel")
+"""The classes of transformers that OwnBody computes. Named, since importing them takes seconds."""
 
 MASKED = ("sdpa", "eager")
 """The implementations of attention in transformers that take any mask."""
@@ -159,8 +157,8 @@ class OwnBody:
     def covers(body: Any) -> bool:
         """Return whether this class can compute `body`, a transformers model without its head."""
         windows = "sliding_attention" in (getattr(body.config, "layer_types", None) or ())
-        known = LlamaModel | Qwen2Model | Qwen3Model | Qwen3MoeModel | Glm4MoeModel
-        is_known = isinstance(body, known)
+        kind = type(body)
+        is_known = kind.__name__ in KNOWN and kind.__module__.startswith("transformers.models.")
         return is_known and not windows and body.config._attn_implementation == "sdpa"
 
     def __init__(self, body: Any, attention: Attention) -> None:

@@ -14,6 +14,7 @@ from transformers.utils import logging as transformers_logging
 
 from dise_adapters.checkpoint.files import one_line
 from dise_adapters.local.body import Body, OwnBody, WholeBody, check_implementation
+from dise_adapters.local.dense import DenseModel, load_dense
 from dise_adapters.local.kv_cache import KVCache
 from dise_adapters.local.linear import linear
 from dise_adapters.local.reader import TransformerReader
@@ -47,6 +48,11 @@ def load_reader(checkpoint: Checkpoint, config: EngineConfig) -> TransformerRead
             "attn_implementation",
         )
     check_implementation(config.attn_implementation, checkpoint.attention)
+    if config.attn_implementation == "sdpa":
+        dense = load_dense(checkpoint, device, dtype)
+        if dense is not None:
+            refuse_not_finite(folder, dense)
+            return _dense_reader(dense, device, dtype, checkpoint, config.max_cache_tokens)
     with quiet():
         try:
             weigh(checkpoint)
@@ -116,6 +122,24 @@ def _reader(
     room = None if shape is None else KVCache(shape, max_cache_tokens, device, model.dtype)
     kind = (family.answers_for, attention, room, checkpoint.mask_id)
     return TransformerReader(own, head, logits.shape[-1], device, *kind)
+
+
+@torch.inference_mode()
+def _dense_reader(
+    model: DenseModel,
+    device: torch.device,
+    dtype: torch.dtype,
+    checkpoint: Checkpoint,
+    max_cache_tokens: int,
+) -> TransformerReader:
+    """Return a reader of a dense decoder."""
+    if device.type == "cpu":
+        THREADS.fit(sum(weight.numel() for weight in model.parameters()))
+    body = OwnBody(model.model, checkpoint.attention)
+    shape, num_logits = body.cache_shape, model.lm_head.out_features
+    room = None if shape is None else KVCache(shape, max_cache_tokens, device, dtype)
+    kind = (checkpoint.family.answers_for, checkpoint.attention, room, checkpoint.mask_id)
+    return TransformerReader(body, linear(model.lm_head), num_logits, device, *kind)
 
 
 def choose_device(name: str) -> torch.device:

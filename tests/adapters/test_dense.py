@@ -1,0 +1,120 @@
+"""Dense decoders are loaded without transformers' models, with the same weights and answers."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from dise_adapters.local import loading
+from dise_core import LLM, CheckpointError, Distribution, Read, Reading
+from tests import reference_a2d, reference_dream, reference_llada
+
+Writer = Callable[[Path], Path]
+
+LLADA = reference_llada.default_config()
+
+WRITERS: dict[str, Writer] = {
+    "llada": lambda folder: reference_llada.write_checkpoint(
+        folder, LLADA, reference_llada.random_weights(LLADA)
+    ),
+    "dream": lambda folder: reference_dream.write_checkpoint(
+        folder, reference_dream.default_config()
+    ),
+    "qwen3": lambda folder: reference_a2d.write_checkpoint(folder, reference_a2d.default_config()),
+}
+
+WITHOUT_MODELS = """
+import sys
+from dise_core import LLM
+LLM(sys.argv[1]).score("", [1, 2, 3])
+print(*(name for name in sys.modules if name in ("torch._dynamo", "transformers.generation")
+        or name.endswith(("modeling_llama", "modeling_qwen2", "modeling_qwen3"))))
+"""
+
+
+@pytest.fixture(params=WRITERS)
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    return WRITERS[request.param](tmp_path / request.param)
+
+
+def answers(folder: Path) -> Reading:
+    ids = np.arange(2, 42)
+    [reading] = LLM(str(folder)).predictor.read([Read(ids, np.arange(40), Distribution())])
+    return reading
+
+
+def by_transformers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Reading:
+    with monkeypatch.context() as patch:
+        patch.setattr(loading, "load_dense", lambda *_: None)
+        return answers(folder)
+
+
+def change(folder: Path, **weights: torch.Tensor | None) -> None:
+    """Add, replace or (None) remove weights of the checkpoint."""
+    file = folder / "model.safetensors"
+    stored = {**load_file(file), **weights}
+    kept = {name: weight.clone() for name, weight in stored.items() if weight is not None}
+    save_file(kept, file, metadata={"format": "pt"})
+
+
+def test_the_answers_are_those_of_the_weights_that_transformers_loads(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = loading.load_dense
+    loaded = []
+    monkeypatch.setattr(
+        loading, "load_dense", lambda *given: loaded.append(model(*given)) or loaded[-1]
+    )
+    found = answers(folder)
+    assert loaded[0] is not None
+    expected = by_transformers(folder, monkeypatch)
+    np.testing.assert_allclose(found.logprobs, expected.logprobs, rtol=0, atol=1e-6)
+
+
+def test_a_start_imports_none_of_transformers_models(folder: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_MODELS, str(folder)],
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
+
+
+def test_what_is_wrong_with_weights_is_told_as_ever(folder: Path) -> None:
+    [norm] = [
+        name
+        for name in load_file(folder / "model.safetensors")
+        if name.endswith(("ln_f.weight", "model.norm.weight"))
+    ]
+    change(folder, **{norm: None})
+    with pytest.raises(CheckpointError, match=r"lacks weights: model\.norm\.weight"):
+        LLM(str(folder))
+    change(folder, **{norm: torch.ones(3)})
+    with pytest.raises(CheckpointError, match="has misshapen weights"):
+        LLM(str(folder))
+
+
+def test_a_tied_head_that_is_stored_too_is_left_to_transformers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = WRITERS["qwen3"](tmp_path / "qwen3")
+    assert json.loads((folder / "config.json").read_text())["tie_word_embeddings"]
+    stored = load_file(folder / "model.safetensors")["model.embed_tokens.weight"]
+    change(folder, **{"lm_head.weight": stored + 1})
+    found, expected = answers(folder), by_transformers(folder, monkeypatch)
+    assert np.array_equal(found.logprobs, expected.logprobs)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_weights_of_another_type_are_converted(
+    folder: Path, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = load_file(folder / "model.safetensors")
+    change(folder, **{name: weight.to(dtype) for name, weight in stored.items()})
+    found, expected = answers(folder), by_transformers(folder, monkeypatch)
+    np.testing.assert_allclose(found.logprobs, expected.logprobs, rtol=0, atol=1e-6)
