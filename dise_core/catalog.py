@@ -13,7 +13,14 @@ from dise_core.backend import Backend
 from dise_core.checks import CheckedSelector
 from dise_core.claims import choose
 from dise_core.errors import InputError, UnknownNameError
-from dise_core.interfaces import LengthController, Scorer, Selector, Strategy, UnmaskingPolicy
+from dise_core.interfaces import (
+    LengthController,
+    Reviser,
+    Scorer,
+    Selector,
+    Strategy,
+    UnmaskingPolicy,
+)
 from dise_core.model import MaskPredictor
 from dise_core.params import EngineConfig, input_error
 from dise_core.records import Fields
@@ -53,6 +60,7 @@ class Catalog:
     scorers: Mapping[str, Entry[Scorer]]
     length_controllers: Mapping[str, Entry[LengthController]]
     unmasking_policies: Mapping[str, Entry[UnmaskingPolicy]]
+    revisers: Mapping[str, Entry[Reviser]]
     mask_predictors: Mapping[str, Entry[MaskPredictor]]
     engines: Mapping[str, Entry[Backend[Any]]]
 
@@ -83,6 +91,11 @@ class Catalog:
         return _build(
             "unmasking policy", name.replace("_", "-"), self.unmasking_policies, settings or {}
         )
+
+    def reviser(self, name: str, settings: Fields | None = None) -> Reviser:
+        """Return the reviser of that name. Raises InputError for an unknown name or bad settings.
+        """
+        return _build("reviser", name, self.revisers, settings or {})
 
     def load_model(self, model: str, config: EngineConfig) -> MaskPredictor:
         """Return the model of that name, folder or hub id, loaded by the adapter config.adapter, or

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dise_core import LengthController, Scorer, Selector, UnmaskingPolicy, hookimpl
+from dise_core import LengthController, Reviser, Scorer, Selector, UnmaskingPolicy, hookimpl
 from dise_strategies.lengths.daedal import DAEDAL
 from dise_strategies.lengths.dise_flexible import DiSEFlexible
 from dise_strategies.lengths.fixed import FixedLength
 from dise_strategies.lengths.until_end import UntilEnd
+from dise_strategies.revisers.remask import Remask
 from dise_strategies.scorers.ar_perplexity import ARPerplexity
 from dise_strategies.scorers.dise import DiSE
 from dise_strategies.scorers.interleaved import InterleavedRegeneration
@@ -70,6 +71,12 @@ def dise_length_controllers() -> dict[str, type[LengthController]]:
         "dise-flexible": DiSEFlexible,
         "daedal": DAEDAL,
     }
+
+
+@hookimpl
+def dise_revisers() -> dict[str, type[Reviser]]:
+    """Return the built-in revisers."""
+    return {"remask": Remask}
 
 
 @hookimpl
