@@ -32,8 +32,8 @@ class RevisedToken(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Revision:
     """One round of a reviser: the tokens that it had written again, those that came out the same
-    included, the scores of the text before and after, what the round cost, and whether its text
-    took the place of the one before.
+    included, what it judged the text by, before and after, where higher is better, what the round
+    cost, and whether its text took the place of the one before.
     """
 
     tokens: tuple[RevisedToken, ...]

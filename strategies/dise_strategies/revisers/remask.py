@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -29,6 +29,20 @@ from dise_strategies.unmasking.ranked import LowConfidence
 MAX_ROUNDS = 64
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Draft:
+    """A text, how it is scored, and the probabilities of writing its tokens again."""
+
+    text: TokenSequence
+    evaluation: Evaluation
+    report: TokenReport
+
+    @property
+    def dise(self) -> float:
+        """DiSE over the whole response, which has a token."""
+        return float(np.mean(self.report.logprobs, dtype=np.float64))
+
+
 class Remask(Reviser):
     """Masks the response tokens that the model would hardly write again, and writes them again.
 
@@ -37,10 +51,12 @@ class Remask(Reviser):
     them one a step over the whole response, the surest first, whatever the request's rate and
     unmasking policy; on a block-causal model block by block on the model's own grid, each masked
     block against the finished ones before it, so that later blocks see what has changed. The new
-    text takes the place of the old if its score is better, or always (`accept`). It ends after
-    `rounds` rounds, when nothing is masked, when a round writes a text that there was, or when the
-    text is kept as it is. The probabilities come from the pass that reports on the scored text, so
-    a round costs one pass a masked token and those of the score.
+    text takes the place of the old if its DiSE over the whole response is higher, or always
+    (`accept`). It ends after `rounds` rounds, when nothing is masked, when a round writes a text
+    that there was, or when a text is not accepted. The probabilities come from the pass that
+    reports on the scored text, so a round costs a pass for each masked token, and the passes of
+    the score unless the text is one that there was. In the trace scores are DiSE over the whole
+    response.
     """
 
     threshold: float = Field(0.9, ge=0, le=1)
@@ -54,54 +70,46 @@ class Remask(Reviser):
     ) -> Plan[Generation]:
         """Return a plan of the response as it stands after the last round."""
         text, evaluation = generation.sequence, generation.evaluation
+        now = _Draft(text, evaluation, evaluation.tokens or (yield from regenerate(text)))
         denoiser = replace(denoiser, policy=LowConfidence())
-        seen, revisions = {text.ids.tobytes(): evaluation}, list[Revision]()
+        seen, revisions = {text.ids.tobytes(): now}, list[Revision]()
         for number in range(self.rounds):
-            report = evaluation.tokens or (yield from regenerate(text))
-            masked = self._doubted(text, report)
+            masked = self._doubted(now)
             if len(masked) == 0:
                 break
-            round_ = self._round(text, masked, number, denoiser, scorer, seen)
-            (new, its, is_new), nfe = yield from count_nfe(round_)
-            is_accepted = is_new and (self.accept == "always" or _is_better(its, evaluation))
-            scores = (evaluation.score.value, its.score.value)
-            revisions.append(Revision(rewritten(text, new, masked), *scores, nfe, is_accepted))
+            written = denoiser.rewrite(now.text, masked, number * MAX_LENGTH)
+            (new, is_new), nfe = yield from count_nfe(_evaluated(written, scorer, seen))
+            is_accepted = is_new and (self.accept == "always" or new.dise > now.dise)
+            tokens = rewritten(now.text, new.text, masked)
+            revisions.append(Revision(tokens, now.dise, new.dise, nfe, is_accepted))
             if not is_accepted:
                 break
-            text, evaluation = new, its
+            now = new
         return replace(
-            generation, sequence=text, evaluation=evaluation, revisions=tuple(revisions)
+            generation, sequence=now.text, evaluation=now.evaluation, revisions=tuple(revisions)
         )
 
-    def _doubted(self, text: TokenSequence, report: TokenReport) -> Ids:
+    def _doubted(self, draft: _Draft) -> Ids:
         """Return the positions to mask, int64 [M], ascending."""
-        probabilities = np.exp(report.logprobs, dtype=np.float64)
+        probabilities = np.exp(draft.report.logprobs, dtype=np.float64)
         order = np.argsort(probabilities, kind="stable")[: self.max_tokens]
-        least = order[probabilities[order] < self.threshold]
-        chosen = np.zeros(len(probabilities), np.bool_)
-        for at in least.tolist():
-            chosen[max(at - self.widen, 0) : at + self.widen + 1] = True
-        return text.prompt_length + np.flatnonzero(chosen)
-
-    def _round(
-        self,
-        text: TokenSequence,
-        masked: Ids,
-        number: int,
-        denoiser: Denoiser,
-        scorer: SequenceScorer,
-        seen: dict[bytes, Evaluation],
-    ) -> Plan[tuple[TokenSequence, Evaluation, bool]]:
-        """Return a plan of the text with the masked tokens written again, its evaluation, and
-        whether there was no such text before; only a new one is evaluated, and added to `seen`.
-        """
-        new = yield from denoiser.rewrite(text, masked, number * MAX_LENGTH)
-        key = new.ids.tobytes()
-        is_new = key not in seen
-        if is_new:
-            seen[key] = yield from scorer.evaluate(new)
-        return new, seen[key], is_new
+        is_masked = np.zeros(len(probabilities), np.bool_)
+        for at in order[probabilities[order] < self.threshold].tolist():
+            is_masked[max(at - self.widen, 0) : at + self.widen + 1] = True
+        return draft.text.prompt_length + np.flatnonzero(is_masked)
 
 
-def _is_better(new: Evaluation, old: Evaluation) -> bool:
-    return new.score.rank_value > old.score.rank_value
+def _evaluated(
+    written: Plan[TokenSequence], scorer: SequenceScorer, seen: dict[bytes, _Draft]
+) -> Plan[tuple[_Draft, bool]]:
+    """Return a plan of a text, and whether it is new: only such a one is evaluated, and then added
+    to the texts that are `seen`.
+    """
+    text = yield from written
+    key = text.ids.tobytes()
+    if key in seen:
+        return seen[key], False
+    evaluation = yield from scorer.evaluate(text)
+    report = evaluation.tokens or (yield from regenerate(text))
+    seen[key] = _Draft(text, evaluation, report)
+    return seen[key], True
