@@ -149,7 +149,10 @@ class Denoiser:
         """
         once = {"tokens_per_step": 1, "steps": None, "eps": None, "early_exit": None}
         update = {"block_length": max(len(text.response), 1), **once}
-        writer, start = replace(self, params=self.params.model_copy(update=update)), text.prompt_length
+        writer, start = (
+            replace(self, params=self.params.model_copy(update=update)),
+            text.prompt_length,
+        )
         is_cut = self.info.block_length is not None and self.end_of(text.ids, start) in {
             None,
             len(text),

@@ -62,7 +62,9 @@ class Revision:
         }
 
 
-def rewritten(before: TokenSequence, after: TokenSequence, positions: Ids) -> tuple[RevisedToken, ...]:
+def rewritten(
+    before: TokenSequence, after: TokenSequence, positions: Ids
+) -> tuple[RevisedToken, ...]:
     """Return what became of the tokens at the positions of a text, int64 [M], in the text that took
     its place, which may end earlier.
     """

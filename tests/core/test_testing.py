@@ -154,7 +154,9 @@ class Hasty(Reviser):
     def revise(self, generation: Generation, denoiser: Any, scorer: Any) -> Plan[Generation]:
         yield []
         text = changed(generation, 4)
-        told = (Revision(rewritten(generation.sequence, text, np.zeros(0, np.int64)), 0, 0, 0, True),)
+        told = (
+            Revision(rewritten(generation.sequence, text, np.zeros(0, np.int64)), 0, 0, 0, True),
+        )
         return replace(generation, sequence=text, revisions=told)
 
 
