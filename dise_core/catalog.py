@@ -93,7 +93,7 @@ class Catalog:
         )
 
     def reviser(self, name: str, settings: Fields | None = None) -> Reviser:
-        """Return the reviser of that name. Raises InputError for an unknown name or bad settings."""
+        """Return the reviser of that name. Raises InputError as `scorer` does."""
         return _build("reviser", name, self.revisers, settings or {})
 
     def load_model(self, model: str, config: EngineConfig) -> MaskPredictor:

@@ -308,7 +308,7 @@ def test_a_reviser_cannot_change_the_text_that_it_is_compared_with() -> None:
             return generation
 
     llm = LLM(ToyPredictor(), catalog=catalog(revisers={"bad": Meddling}))
-    with pytest.raises(PluginError, match="reviser .* begins with the prompt"):
+    with pytest.raises(PluginError, match=r"reviser .* begins with the prompt"):
         llm.generate([1, 2], SamplingParams(max_tokens=3, reviser="bad"))
 
 

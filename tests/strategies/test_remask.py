@@ -9,27 +9,21 @@ import numpy as np
 import pytest
 
 from dise_core import (
-    LLM,
     BlockCausal,
-    CanvasUpdate,
     Denoiser,
     Generation,
-    InputError,
-    LengthController,
     Noise,
-    Plan,
-    RequestOutput,
     SamplingParams,
     SequenceScorer,
     count_nfe,
     drive,
 )
 from dise_core.plugins import installed_catalog
-from dise_core.testing import ToyPredictor, check_reviser
+from dise_core.testing import ToyPredictor
 from dise_core.testing.toy_model import END, MASK
 from dise_strategies.revisers.remask import Remask
 
-TOYS = [lambda: ToyPredictor(), lambda: ToyPredictor(attention=BlockCausal(4))]
+TOYS = [ToyPredictor, lambda: ToyPredictor(attention=BlockCausal(4))]
 
 SETTINGS: list[dict[str, Any]] = [
     {"threshold": 0.9},
@@ -86,7 +80,6 @@ def whole_score(toy: ToyPredictor, ids: list[int], start: int) -> float:
 
 def naive(toy: ToyPredictor, ids: list[int], start: int, remask: Remask) -> tuple[list[int], Any]:
     """The ids that remask ends with, and its rounds."""
-
     seen, rounds = [ids], []
     for _ in range(remask.rounds):
         rows = predicted(toy, ids)
