@@ -19,13 +19,7 @@ from dise_core.params import SamplingParams
 from dise_core.reading import drive
 from dise_core.scoring import SequenceScorer
 from dise_core.sequence import TokenSequence
-from dise_core.testing.conformance import (
-    _Everything,
-    _is_close,
-    _Regenerated,
-    _Surest,
-    _texts,
-)
+from dise_core.testing.conformance import _Everything, _is_close, _Regenerated, _Surest, _texts
 from dise_core.testing.promises import expect
 from dise_core.testing.toy_model import ToyPredictor
 
