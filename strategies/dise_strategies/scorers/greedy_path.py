@@ -44,7 +44,7 @@ def _surest(sequence: TokenSequence, hidden: Ids, logprobs: LogProbs) -> Ids:
     model has no blocks of its own; of equals, the leftmost.
     """
     if sequence.origin == "response":
-        return np.argmax(logprobs)[None]
+        return np.array([np.argmax(logprobs)])
     blocks = hidden // sequence.block_length
     starts = np.flatnonzero(np.diff(blocks, prepend=-1))
     ends = [*starts[1:], len(hidden)]
