@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from pydantic import ValidationError
@@ -60,9 +60,9 @@ class Catalog:
     scorers: Mapping[str, Entry[Scorer]]
     length_controllers: Mapping[str, Entry[LengthController]]
     unmasking_policies: Mapping[str, Entry[UnmaskingPolicy]]
-    revisers: Mapping[str, Entry[Reviser]]
     mask_predictors: Mapping[str, Entry[MaskPredictor]]
     engines: Mapping[str, Entry[Backend[Any]]]
+    revisers: Mapping[str, Entry[Reviser]] = field(default_factory=dict)
 
     def selector(self, text: str) -> Selector:
         """Return the selector of that name; names joined by + give their union. Raises

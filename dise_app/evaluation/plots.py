@@ -145,9 +145,9 @@ def frontier(
             [[row["accuracy"][end] for end in ("low", "value", "high")] for row in each]
         )
         passes = np.array([row["nfe"] for row in each])
-        look = {"color": COLOURS[place % len(COLOURS)], "marker": marks[place % len(marks)]}
-        axes.plot(passes, values[:, 1], **look, label=name)
-        axes.vlines(passes, values[:, 0], values[:, 2], color=look["color"], alpha=0.25)
+        colour, mark = COLOURS[place % len(COLOURS)], marks[place % len(marks)]
+        axes.plot(passes, values[:, 1], color=colour, marker=mark, label=name)
+        axes.vlines(passes, values[:, 0], values[:, 2], color=colour, alpha=0.25)
     axes.set(xlabel="forward passes a question", ylabel="share solved", title=title)
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(ScalarFormatter())

@@ -101,7 +101,8 @@ def test_a_run_is_reported_and_goes_on(dise: Callable[..., Run], tmp_path: Path)
         assert row["nfe"] == sum(record["nfe"] for record in each) / 2
         assert row["accuracy"]["value"] == sum(record["is_correct"] for record in each) / 2
     plain, revised, drawn = (figures[f"{name}, 8 a step"]["nfe"] for name in names[:3])
-    assert (plain, drawn) == (5, 10)  # 2 blocks of 12 tokens in 2 steps each, then the score
+    assert plain == 5, "2 blocks of 12 tokens in 2 steps each, then the score"
+    assert plain <= drawn <= 2 * plain, "samples that are the same so far share a pass"
     assert revised > plain
     assert (tmp_path / "revision.png").stat().st_size > 5000
 
