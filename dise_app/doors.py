@@ -29,6 +29,14 @@ LENGTH: Reasons = {
 }
 """One answer per question and length controller."""
 
+REVISION: Reasons = {
+    **NO_REPORT,
+    **dict.fromkeys(("length", "length_settings"), "length controllers are compared"),
+    **dict.fromkeys(("tokens_per_step", "steps"), "--rate names several"),
+    **dict.fromkeys(("n", "best_of"), "--num-answers names several"),
+}
+"""One answer per question, and rate, reviser or what else might be done with the passes."""
+
 PROBED: Reasons = {
     **NO_REPORT,
     **dict.fromkeys(("scorer", "selector", "scorer_settings"), "texts are probed, not scored"),
@@ -46,6 +54,7 @@ LEFT_OUT: Mapping[str, Reasons] = {
     "dise eval given": LIKELIHOOD,
     "dise eval likelihood": LIKELIHOOD,
     "dise eval length": LENGTH,
+    "dise eval revision": REVISION,
     "dise analyze ranks": PROBED,
     "dise analyze distances": PROBED,
     "dise analyze coherence": PROBED,

@@ -28,6 +28,7 @@ from dise_core.hookspecs import hookimpl
 from dise_core.interfaces import (
     Drafts,
     LengthController,
+    Reviser,
     Scorer,
     Selector,
     UnmaskingPolicy,
@@ -75,6 +76,7 @@ from dise_core.reading import (
     drive,
     gather,
 )
+from dise_core.revisions import RevisedToken, Revision
 from dise_core.scoring import SequenceScorer, regenerate
 from dise_core.sequence import SpecialTokens, TokenSequence
 
@@ -131,6 +133,9 @@ __all__ = [
     "Reading",
     "Readout",
     "RequestOutput",
+    "RevisedToken",
+    "Reviser",
+    "Revision",
     "SamplingParams",
     "Score",
     "Scorer",

@@ -11,6 +11,7 @@ from dise_core.model import MaskPredictor
 from dise_core.outputs import CompletionOutput, Generation, RequestOutput, Token, Usage
 from dise_core.params import SamplingParams, ScoringParams
 from dise_core.prompts import GivenPrompt
+from dise_core.revisions import Revision
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,8 @@ class Answers:
                 self._output(index, generation, params),
                 finish_reason=_finish_reason(generation),
                 length_controller=params.length,
+                reviser=params.reviser,
+                revisions=tuple(map(self._revision, generation.revisions)),
             )
             for index, generation in best
         ]
@@ -86,6 +89,18 @@ class Answers:
             trace=generation.trace,
             stopped_by=generation.stopped_by,
         )
+
+    def _revision(self, revision: Revision) -> Revision:
+        """Return the revision with the texts of its tokens."""
+        text_of = self.predictor.tokenizer.token_text
+        tokens = tuple(
+            token._replace(
+                old_text=text_of(token.old),
+                new_text=None if token.new is None else text_of(token.new),
+            )
+            for token in revision.tokens
+        )
+        return replace(revision, tokens=tokens)
 
     def _tokens(self, generation: Generation) -> tuple[Token, ...]:
         sequence, report = generation.sequence, generation.evaluation.tokens

@@ -29,10 +29,11 @@ class CanvasUpdate:
     index: which of the request's samples. committed: the tokens that are new since the last update;
     those of the last step come with the answer. num_tokens: the canvas's length. text: all text
     before the first mask. settled: the part of `text` that no later step changes: all of it, or ""
-    where the length controller may rewrite the canvas, and that of the finished blocks where the
-    unmasking policy edits. is_fresh: this canvas replaces the previous one, so forget the tokens
-    committed before. scored: the positions in the response, with the log-probabilities of
-    regenerating their tokens, of blocks that were finished, and are final, since the last update.
+    where the length controller or a reviser may rewrite the canvas, and that of the finished blocks
+    where the unmasking policy edits. is_fresh: this canvas replaces the previous one, so forget the
+    tokens committed before. scored: the positions in the response, with the log-probabilities of
+    regenerating their tokens, of blocks that were finished, and are final, since the last update,
+    or on a fresh canvas of all finished ones.
     """
 
     index: int
@@ -71,6 +72,8 @@ class Canvases:
         is_new = (
             now != mask_id if is_fresh or before is None else (now != mask_id) & (before == mask_id)
         )
+        if is_fresh:
+            self._scored.pop(canvas.sample, None)
         scored = self._newly_scored(canvas)
         if not is_new.any() and not is_fresh and not scored:
             return None

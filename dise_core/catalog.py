@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from pydantic import ValidationError
@@ -13,7 +13,14 @@ from dise_core.backend import Backend
 from dise_core.checks import CheckedSelector
 from dise_core.claims import choose
 from dise_core.errors import InputError, UnknownNameError
-from dise_core.interfaces import LengthController, Scorer, Selector, Strategy, UnmaskingPolicy
+from dise_core.interfaces import (
+    LengthController,
+    Reviser,
+    Scorer,
+    Selector,
+    Strategy,
+    UnmaskingPolicy,
+)
 from dise_core.model import MaskPredictor
 from dise_core.params import EngineConfig, input_error
 from dise_core.records import Fields
@@ -55,6 +62,7 @@ class Catalog:
     unmasking_policies: Mapping[str, Entry[UnmaskingPolicy]]
     mask_predictors: Mapping[str, Entry[MaskPredictor]]
     engines: Mapping[str, Entry[Backend[Any]]]
+    revisers: Mapping[str, Entry[Reviser]] = field(default_factory=dict)
 
     def selector(self, text: str) -> Selector:
         """Return the selector of that name; names joined by + give their union. Raises
@@ -83,6 +91,10 @@ class Catalog:
         return _build(
             "unmasking policy", name.replace("_", "-"), self.unmasking_policies, settings or {}
         )
+
+    def reviser(self, name: str, settings: Fields | None = None) -> Reviser:
+        """Return the reviser of that name. Raises InputError as `scorer` does."""
+        return _build("reviser", name, self.revisers, settings or {})
 
     def load_model(self, model: str, config: EngineConfig) -> MaskPredictor:
         """Return the model of that name, folder or hub id, loaded by the adapter config.adapter, or

@@ -40,7 +40,8 @@ class Denoiser:
     params: only the fields for schedule, blocks, sampling, guidance, cache and early exit are read
     here. The mask id is never written. `sample`: which of the request's responses this is.
     `is_settled`: see Canvas. `finished`: what is known of the response's finished blocks, for a
-    block-causal model; shared with its scorer, it spares the scorer's passes.
+    block-causal model; shared with its scorer, it spares the scorer's passes. is_revised: whether a
+    reviser may change the response, so that nothing of it is settled.
     """
 
     info: ModelInfo
@@ -50,6 +51,7 @@ class Denoiser:
     sample: int = 0
     is_settled: bool = False
     finished: FinishedBlocks | None = None
+    is_revised: bool = False
 
     @property
     def special(self) -> SpecialTokens:
@@ -73,9 +75,9 @@ class Denoiser:
 
     def once(self) -> Denoiser:
         """Return the denoiser of a response that is written only once: committed tokens never
-        change, so a stream may send them.
+        change, so a stream may send them, unless a reviser follows.
         """
-        return replace(self, is_settled=True)
+        return replace(self, is_settled=not self.is_revised)
 
     @property
     def mask_id(self) -> int:
@@ -134,6 +136,31 @@ class Denoiser:
             until_end=until_end,
         )
         return self.text(ids, len(prompt))
+
+    def rewrite(
+        self, text: TokenSequence, positions: Ids, first_step: int = 0
+    ) -> Plan[TokenSequence]:
+        """Return a plan of a finished text whose response tokens at the positions, int64 [M], are
+        written again, one a step in the policy's order: over the whole response, or under
+        block-causal attention block by block, each against the finished ones before it.
+
+        There, a response in which nothing follows the first end token is cut behind the new first
+        one. first_step, and what it raises: see `denoise`.
+        """
+        once = {"tokens_per_step": 1, "steps": None, "eps": None, "early_exit": None}
+        update = {"block_length": max(len(text.response), 1), **once}
+        writer, start = (
+            replace(self, params=self.params.model_copy(update=update)),
+            text.prompt_length,
+        )
+        is_cut = self.info.block_length is not None and self.end_of(text.ids, start) in {
+            None,
+            len(text),
+        }
+        ids = yield from writer.denoise(
+            text.with_masks(positions), start, start, first_step=first_step, until_end=is_cut
+        )
+        return replace(text, ids=ids)
 
     def denoise(
         self,

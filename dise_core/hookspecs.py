@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pluggy
 
 from dise_core.backend import Backends
-from dise_core.interfaces import LengthController, Scorer, Selector, UnmaskingPolicy
+from dise_core.interfaces import LengthController, Reviser, Scorer, Selector, UnmaskingPolicy
 from dise_core.model import MaskPredictor
 
 PROJECT = "dise"
@@ -36,6 +36,11 @@ def dise_length_controllers() -> Mapping[str, type[LengthController]]:  # type: 
 @hookspec
 def dise_unmasking_policies() -> Mapping[str, type[UnmaskingPolicy]]:  # type: ignore[empty-body]
     """Return unmasking policies by name."""
+
+
+@hookspec
+def dise_revisers() -> Mapping[str, type[Reviser]]:  # type: ignore[empty-body]
+    """Return revisers by name."""
 
 
 @hookspec

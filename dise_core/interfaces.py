@@ -1,4 +1,5 @@
-"""The strategies that plugins may add: selectors, scorers, length controllers, unmasking policies.
+"""The strategies that plugins may add: selectors, scorers, length controllers, unmasking policies,
+revisers.
 
 Each is a frozen pydantic model whose fields are its settings, so unknown settings fail and no
 instance can hold a request's state. Override only the abstract methods and the documented class
@@ -64,6 +65,24 @@ class LengthController(Strategy):
 
         `denoiser.max_tokens` is the base length. Raises InputError before its first read if the
         settings do not fit the request.
+        """
+
+
+class Reviser(Strategy):
+    """Looks at a finished response again, and rewrites what it doubts."""
+
+    @abstractmethod
+    def revise(
+        self, generation: Generation, denoiser: Denoiser, scorer: SequenceScorer
+    ) -> Plan[Generation]:
+        """Return a plan of the response as it stands after the revision: the text and its
+        evaluation, with a Revision for each round in `revisions`.
+
+        The text keeps the prompt, holds no mask, and has no more response tokens than the given one
+        or, if that is more, `denoiser.max_tokens`. Where it differs from the given one, an accepted
+        Revision tells it. `generation.evaluation.tokens` reports on every token of the given
+        response, as `scorer.evaluate` does on a new one. `denoiser.rewrite` writes chosen tokens
+        again; its noise is not that of the first writing, so steps may count from 0.
         """
 
 

@@ -31,6 +31,10 @@ class Noise:
         )
         return cls(seed, int.from_bytes(digest.digest(), "little"))
 
+    def for_revision(self) -> Noise:
+        """Return the noise of revising the same sample, independent of that of writing it."""
+        return Noise(self.seed, self.stream ^ 2**63)
+
     def at_step(self, step: int) -> Noise:
         """Return the noise of another step of the same request."""
         return Noise(self.seed, self.stream, step)

@@ -10,6 +10,7 @@ import numpy as np
 
 from dise_core.arrays import Ids, LogProbs
 from dise_core.records import Record
+from dise_core.revisions import Revision
 from dise_core.sequence import TokenSequence
 
 
@@ -98,7 +99,8 @@ class LengthStep:
 class Generation:
     """What a length controller returns: the chosen text, its evaluation, and its iterations.
 
-    `finish_reason` None means "stop" if the text holds an end token, else "length".
+    `finish_reason` None means "stop" if the text holds an end token, else "length". revisions: the
+    rounds of a reviser.
     """
 
     sequence: TokenSequence
@@ -106,6 +108,7 @@ class Generation:
     trace: tuple[LengthStep, ...] = ()
     stopped_by: str | None = None
     finish_reason: Literal["stop", "length"] | None = None
+    revisions: tuple[Revision, ...] = ()
 
 
 class Token(NamedTuple):
@@ -144,7 +147,8 @@ class CompletionOutput:
 
     `token_ids` includes end tokens; `text` leaves them out and ends before the first stop text.
     `finish_reason`: "stop" if the model, its length controller or a stop text ended the response,
-    "length" if it filled the canvas, None for a given response.
+    "length" if it filled the canvas, None for a given response. `revisions`: the rounds of the
+    `reviser`; there may be none where it found nothing to doubt.
     """
 
     text: str
@@ -158,6 +162,8 @@ class CompletionOutput:
     length_controller: str | None = None
     trace: tuple[LengthStep, ...] = ()
     stopped_by: str | None = None
+    reviser: str | None = None
+    revisions: tuple[Revision, ...] = ()
 
     def to_dict(self) -> Record:
         """Return the JSON form; a score of -inf becomes null."""
@@ -183,6 +189,8 @@ class CompletionOutput:
                 ],
                 "stopped_by": self.stopped_by,
             }
+        if self.reviser is not None:
+            record["revisions"] = [revision.to_dict() for revision in self.revisions]
         return record
 
 

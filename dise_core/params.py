@@ -92,7 +92,6 @@ class ScoringParams(Scoring):
     """Likeliest tokens to report per response position, beside its own; none reports neither, which
     is faster: the model's head then runs only where the score is read."""
 
-
     @classmethod
     def of(cls, params: Scoring) -> ScoringParams:
         """Return the fields of scoring that were set in `params`."""
@@ -122,6 +121,11 @@ class Denoising(Scoring):
     and fixed for any other."""
     length_settings: Settings = Field(default_factory=dict)
     """A setting of the length controller."""
+    reviser: Name | None = None
+    """What rewrites the tokens of a finished answer that the model doubts; see `dise plugins`.
+    Without it the answer stays as it was written."""
+    reviser_settings: Settings = Field(default_factory=dict)
+    """A setting of the reviser."""
     cfg_scale: float = Field(0.0, ge=0, le=1000, allow_inf_nan=False)
     """Scale of classifier-free guidance; 0 turns it off."""
     cache: CacheKind = "exact"
@@ -173,6 +177,8 @@ class SamplingParams(Denoising, ScoringParams):
             raise ValueError(
                 f"steps={self.steps} is less than one step for each of the {num_blocks} blocks"
             )
+        if self.reviser_settings and self.reviser is None:
+            raise ValueError("reviser_settings need a reviser: name one")
         if "" in self.stop:
             raise ValueError("stop holds an empty text, which every text begins with")
         if self.best_of is not None and self.best_of < self.n:

@@ -9,7 +9,6 @@ from typing import TypeVar, cast
 from dise_core.answers import Answers
 from dise_core.arrays import Ids
 from dise_core.catalog import Catalog
-from dise_core.checks import checked_generation
 from dise_core.cost import count_cost
 from dise_core.denoise import Denoiser
 from dise_core.errors import InputError
@@ -25,6 +24,7 @@ from dise_core.prompts import GivenPrompt, Message, Prompt, Prompts, Translation
 from dise_core.reading import Plan, gather
 from dise_core.scoring import SequenceScorer
 from dise_core.sequence import TokenSequence, as_ids, check_token_ids
+from dise_core.writer import Writer
 
 P = TypeVar("P", bound=ScoringParams)
 
@@ -199,20 +199,24 @@ class Planner:
         self._check_tokens(params)
         if params.seed is None:
             params = params.model_copy(update={"seed": drawn_seed()})
-        controller = self.catalog.length_controller(params.length or "", params.length_settings)
+        writer = self._writer(params)
         policy = self._policy(params)
         scorer, params = self._scorer(prompt, params)
         denoisers = [
             self._denoiser(prompt, params, policy, sample) for sample in range(params.num_samples)
         ]
         samples = (
-            controller.generate(prompt.ids, each, replace(scorer, finished=each.finished))
+            writer.write(prompt.ids, each, replace(scorer, finished=each.finished))
             for each in denoisers
         )
-        written, cost = yield from count_cost(gather(*samples))
-        mask_id = self.predictor.info.special.mask_id
-        generations = [checked_generation(controller, one, prompt.ids, mask_id) for one in written]
+        generations, cost = yield from count_cost(gather(*samples))
         return self._answers.written(prompt, generations, params, cost)
+
+    def _writer(self, params: SamplingParams) -> Writer:
+        controller = self.catalog.length_controller(params.length or "", params.length_settings)
+        if params.reviser is None:
+            return Writer(controller)
+        return Writer(controller, self.catalog.reviser(params.reviser, params.reviser_settings))
 
     def _policy(self, params: SamplingParams) -> UnmaskingPolicy:
         policy = self.catalog.unmasking_policy(params.unmasking, params.unmasking_settings)

@@ -14,7 +14,7 @@ from dise_core import hookspecs
 from dise_core.backend import Backend
 from dise_core.catalog import OWN_DISTRIBUTION, Catalog, Entry
 from dise_core.errors import PluginError
-from dise_core.interfaces import LengthController, Scorer, Selector, UnmaskingPolicy
+from dise_core.interfaces import LengthController, Reviser, Scorer, Selector, UnmaskingPolicy
 from dise_core.model import MaskPredictor
 from dise_core.records import Fields
 
@@ -23,6 +23,7 @@ HOOKS: Mapping[str, type[object]] = {
     "dise_scorers": Scorer,
     "dise_length_controllers": LengthController,
     "dise_unmasking_policies": UnmaskingPolicy,
+    "dise_revisers": Reviser,
     "dise_mask_predictors": MaskPredictor,
     "dise_engines": Backend,
 }

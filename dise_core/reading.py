@@ -96,10 +96,10 @@ class Canvas:
     """A response being written: which of the request's samples it is, and its start in the text.
 
     is_settled: whether the text before its first mask will never change. False where a length
-    controller may rewrite or replace it. settled: if not None, only the text before this position
-    will never change, since the unmasking policy may edit what follows. logprobs: what is known of
-    regenerating the response's tokens, float32 [<= R], NaN where nothing is; None for a model whose
-    tokens cannot be scored while the response is written.
+    controller or a reviser may rewrite or replace it. settled: if not None, only the text before
+    this position will never change, since the unmasking policy may edit what follows. logprobs:
+    what is known of regenerating the response's tokens, float32 [<= R], NaN where nothing is; None
+    for a model whose tokens cannot be scored while the response is written.
     """
 
     sample: int

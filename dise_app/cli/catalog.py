@@ -14,6 +14,7 @@ KINDS = {
     "scorer": "scorers",
     "length controller": "length_controllers",
     "unmasking policy": "unmasking_policies",
+    "reviser": "revisers",
     "mask predictor": "mask_predictors",
     "engine": "engines",
 }

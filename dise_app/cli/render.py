@@ -66,6 +66,8 @@ def show_answer(
             f"{output.score.num_positions} tokens"
             f"{ending})[/dim]{verdict}"
         )
+        if output.reviser is not None:
+            console.print(f"  [dim]{revision_text(output)}[/dim]")
     usage = answer.usage
     passes = "1 forward pass" if usage.nfe == 1 else f"{usage.nfe} forward passes"
     if answer.is_approximate:
@@ -114,6 +116,20 @@ def score_text(output: CompletionOutput) -> str:
         return "no score: nothing is selected"
     error = output.score.standard_error
     return f"score {output.score.value:.4f}" + (f" ± {error:.4f}" if error is not None else "")
+
+
+def revision_text(output: CompletionOutput) -> str:
+    """Return what the reviser did as text: the tokens that it changed and what it judged by, or
+    that the text stayed as it was written.
+    """
+    rounds = f"{len(output.revisions)} round{'' if len(output.revisions) == 1 else 's'}"
+    accepted = [revision for revision in output.revisions if revision.is_accepted]
+    if not accepted:
+        return f"{output.reviser}: unchanged after {rounds}"
+    num_changed = sum(revision.num_changed for revision in accepted)
+    tokens = "1 token" if num_changed == 1 else f"{num_changed} tokens"
+    before, after = accepted[0].score_before, accepted[-1].score_after
+    return f"{output.reviser}: {tokens} changed in {rounds}, {before:.4f} to {after:.4f}"
 
 
 def is_coloured(answer: RequestOutput) -> bool:

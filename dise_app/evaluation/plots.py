@@ -130,3 +130,28 @@ def cost(rows: Mapping[str, Fields], group: Callable[[str], str], title: str, pa
     axes.grid(alpha=0.3)
     figure.legend(loc="outside right center", fontsize=8)
     save(figure, path)
+
+
+def frontier(
+    rows: Mapping[str, Fields], group: Callable[[str], str], title: str, path: Path
+) -> None:
+    """Draw accuracy, with its interval, against forward passes: a line for each group."""
+    figure = Figure(figsize=(10, 5.5), layout="constrained")
+    axes = figure.subplots()
+    marks = ("o", "s", "^", "D", "v", "P", "X", "*")
+    for place, name in enumerate(dict.fromkeys(map(group, rows))):
+        each = sorted((r for n, r in rows.items() if group(n) == name), key=lambda r: r["nfe"])
+        values = np.array(
+            [[row["accuracy"][end] for end in ("low", "value", "high")] for row in each]
+        )
+        passes = np.array([row["nfe"] for row in each])
+        colour, mark = COLOURS[place % len(COLOURS)], marks[place % len(marks)]
+        axes.plot(passes, values[:, 1], color=colour, marker=mark, label=name)
+        axes.vlines(passes, values[:, 0], values[:, 2], color=colour, alpha=0.25)
+    axes.set(xlabel="forward passes a question", ylabel="share solved", title=title)
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(ScalarFormatter())
+    axes.xaxis.set_minor_formatter(LogFormatter(labelOnlyBase=False, minor_thresholds=(2, 1)))
+    axes.grid(alpha=0.3)
+    figure.legend(loc="outside right center", fontsize=8)
+    save(figure, path)

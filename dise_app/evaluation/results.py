@@ -98,7 +98,7 @@ def best_of_n(records: Sequence[Record], labels: Sequence[str]) -> Figures:
     for label in labels:
         scores, _ = table_of(records, label)
         ways[label] = rights[np.arange(len(rights)), scores.argmax(axis=1)].astype(float)
-    return {name: _share(values) for name, values in ways.items()}
+    return {name: share(values) for name, values in ways.items()}
 
 
 def likelihood(records: Sequence[Record], labels: Sequence[str]) -> Figures:
@@ -119,7 +119,7 @@ def likelihood(records: Sequence[Record], labels: Sequence[str]) -> Figures:
             candidate[label]["nfe"] for record in records for candidate in record["candidates"]
         ]
         figures[label] = {
-            "accuracy": _share(np.array(is_right, float)),
+            "accuracy": share(np.array(is_right, float)),
             "nfe": float(np.mean(passes)),
         }
     return figures
@@ -133,7 +133,7 @@ def lengths(records: Sequence[Record]) -> Figures:
     for name in dict.fromkeys(record["variant"] for record in records):
         each = [record for record in records if record["variant"] == name]
         figures[name] = {
-            "accuracy": _share(np.array([result["is_correct"] for result in each], float)),
+            "accuracy": share(np.array([result["is_correct"] for result in each], float)),
             "nfe": float(np.mean([result["nfe"] for result in each])),
             "seconds": float(np.mean([result["seconds"] for result in each])),
             "num_tokens": float(np.mean([result["num_tokens"] for result in each])),
@@ -160,7 +160,7 @@ def _majority(record: Record) -> float:
     return float(np.mean([answer["is_correct"] for answer in first]))
 
 
-def _share(values: Scores) -> Figures:
+def share(values: Scores) -> Figures:
     """Return the mean over questions with its 95 % bootstrap interval."""
     random = np.random.default_rng(0)
     means = values[random.integers(0, len(values), (1000, len(values)))].mean(axis=1)

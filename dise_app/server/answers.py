@@ -110,12 +110,12 @@ class Envelope:
 
 def confidence(output: CompletionOutput, seed: int | None) -> Record:
     """Return a choice's `dise` object: the score, each token's log-probability, the length
-    controller's trace, the seed that reproduces the answer, and which of its samples it is.
+    controller's trace, the reviser's, the seed that reproduces the answer, and which of its samples
+    it is.
     """
     record = output.to_dict() | {"seed": seed, "sample": output.index}
-    return {
-        key: record[key] for key in ("score", "tokens", "length", "seed", "sample") if key in record
-    }
+    shown = ("score", "tokens", "length", "revisions", "seed", "sample")
+    return {key: record[key] for key in shown if key in record}
 
 
 def usage(answers: Sequence[RequestOutput]) -> dict[str, int]:

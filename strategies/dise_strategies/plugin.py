@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dise_core import LengthController, Scorer, Selector, UnmaskingPolicy, hookimpl
+from dise_core import LengthController, Reviser, Scorer, Selector, UnmaskingPolicy, hookimpl
 from dise_strategies.lengths.daedal import DAEDAL
 from dise_strategies.lengths.dise_flexible import DiSEFlexible
 from dise_strategies.lengths.fixed import FixedLength
 from dise_strategies.lengths.until_end import UntilEnd
+from dise_strategies.revisers.remask import Remask
 from dise_strategies.scorers.ar_perplexity import ARPerplexity
 from dise_strategies.scorers.dise import DiSE
+from dise_strategies.scorers.greedy_path import GreedyPath
 from dise_strategies.scorers.interleaved import InterleavedRegeneration
 from dise_strategies.scorers.monte_carlo import DreamMonteCarlo, MonteCarlo, StratifiedMonteCarlo
 from dise_strategies.scorers.shadow import Shadow
@@ -57,6 +59,7 @@ def dise_scorers() -> dict[str, type[Scorer]]:
         "mc-llada": StratifiedMonteCarlo,
         "mc-dream": DreamMonteCarlo,
         "shadow": Shadow,
+        "greedy-path": GreedyPath,
         "ar-perplexity": ARPerplexity,
     }
 
@@ -70,6 +73,12 @@ def dise_length_controllers() -> dict[str, type[LengthController]]:
         "dise-flexible": DiSEFlexible,
         "daedal": DAEDAL,
     }
+
+
+@hookimpl
+def dise_revisers() -> dict[str, type[Reviser]]:
+    """Return the built-in revisers."""
+    return {"remask": Remask}
 
 
 @hookimpl

@@ -2,13 +2,14 @@
 
 import io
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from rich.console import Console
 
 from dise_app.cli.render import coloured, legend, score_text, shade, show_answer
-from dise_core import CompletionOutput, RequestOutput, Score, Token, Usage
+from dise_core import CompletionOutput, RequestOutput, RevisedToken, Revision, Score, Token, Usage
 
 
 def output_of(*tokens: Token, value: float = -0.5, error: float | None = None) -> CompletionOutput:
@@ -68,6 +69,22 @@ def test_a_score_says_its_standard_error_or_that_there_is_none() -> None:
     assert score_text(output_of()) == "score -0.5000"
     assert score_text(output_of(error=0.25)) == "score -0.5000 ± 0.2500"
     assert score_text(output_of(value=-math.inf)) == "no score: nothing is selected"
+
+
+def test_a_revision_is_told_in_one_line() -> None:
+    tokens = (RevisedToken(0, 1, 2), RevisedToken(1, 3, 3), RevisedToken(2, 4, None))
+    kept, refused = Revision(tokens, -0.5, -0.25, 3, True), Revision(tokens, -0.25, -1, 3, False)
+    told = {
+        (kept, refused): "remask: 2 tokens changed in 2 rounds, -0.5000 to -0.2500",
+        (refused,): "remask: unchanged after 1 round",
+        (): "remask: unchanged after 0 rounds",
+    }
+    for revisions, line in told.items():
+        output = replace(output_of(token("a")), reviser="remask", revisions=revisions)
+        stream = io.StringIO()
+        answer = RequestOutput("p", (1,), "toy", (output,), Usage(1, 1, 1, 1.0, 0.5))
+        show_answer(Console(file=stream, width=120), answer)
+        assert f"\n  {line}\n" in stream.getvalue()
 
 
 def test_the_legend_names_every_colour() -> None:

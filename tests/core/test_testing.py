@@ -3,8 +3,9 @@
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from dise_core import (
     Plan,
     Read,
     Reading,
+    Reviser,
     SamplingParams,
     Score,
     Scorer,
@@ -34,12 +36,14 @@ from dise_core.denoise import Denoiser
 from dise_core.noise import Noise
 from dise_core.outputs import Generation
 from dise_core.plugins import installed_catalog
+from dise_core.revisions import Revision, rewritten
 from dise_core.scoring import SequenceScorer
 from dise_core.testing import (
     ToyPredictor,
     check_claims,
     check_length_controller,
     check_mask_predictor,
+    check_reviser,
     check_scorer,
     check_selector,
     check_unmasking_policy,
@@ -128,6 +132,59 @@ class Stale(LengthController):
         return Generation(text, evaluation)
 
 
+def changed(generation: Generation, last: int) -> TokenSequence:
+    """The text with another last token."""
+    text = generation.sequence
+    return replace(text, ids=np.append(text.ids[:-1], last))
+
+
+class Secret(Reviser):
+    """Tells of no change."""
+
+    def revise(self, generation: Generation, denoiser: Any, scorer: Any) -> Plan[Generation]:
+        text = changed(generation, 4)
+        return replace(
+            generation, sequence=text, evaluation=(yield from scorer.evaluate(text)), revisions=()
+        )
+
+
+class Hasty(Reviser):
+    """Keeps the score of the text before."""
+
+    def revise(self, generation: Generation, denoiser: Any, scorer: Any) -> Plan[Generation]:
+        yield []
+        text = changed(generation, 4)
+        told = (
+            Revision(rewritten(generation.sequence, text, np.zeros(0, np.int64)), 0, 0, 0, True),
+        )
+        return replace(generation, sequence=text, revisions=told)
+
+
+class Meddling(Reviser):
+    def revise(self, generation: Generation, denoiser: Any, scorer: Any) -> Plan[Generation]:
+        yield []
+        generation.sequence.ids[-1] = 4
+        return generation
+
+
+class Boastful(Reviser):
+    """Counts passes that it did not make."""
+
+    def revise(self, generation: Generation, denoiser: Any, scorer: Any) -> Plan[Generation]:
+        yield []
+        return replace(generation, revisions=(Revision((), 0.0, 0.0, 3, False),))
+
+
+class Moody(Reviser):
+    """Writes another text each time."""
+
+    def revise(self, generation: Generation, denoiser: Any, scorer: Any) -> Plan[Generation]:
+        text = changed(generation, int(np.random.default_rng().integers(10)))
+        evaluation = yield from scorer.evaluate(text)
+        told = (Revision((), 0.0, evaluation.score.value, 1, True),)
+        return replace(generation, sequence=text, evaluation=evaluation, revisions=told)
+
+
 class Crowded(ToyPredictor):
     """Answers differently in a batch."""
 
@@ -163,6 +220,11 @@ class Forgetful(ToyPredictor):
         (check_length_controller, Unfinished(), "no mask may be left"),
         (check_length_controller, Overlong(), "does not fit a model of 12"),
         (check_length_controller, Stale(), "must be that of the text that is returned"),
+        (check_reviser, Secret(), "must return an accepted Revision of a text that it changed"),
+        (check_reviser, Hasty(), "must be that of the text that is returned"),
+        (check_reviser, Meddling(), "leave the given text unchanged"),
+        (check_reviser, Boastful(), "must not count more than the 0 passes made"),
+        (check_reviser, Moody(), "must be revised the same"),
         (check_mask_predictor, Crowded(), "alone and in a batch differ by"),
         (check_mask_predictor, Positive(), "must not be above 0"),
         (check_mask_predictor, Forgetful(), "must answer all 20 reads, not 1"),
@@ -185,6 +247,11 @@ def test_our_own_selectors_conform(name: str) -> None:
 )
 def test_our_own_length_controllers_conform(name: str) -> None:
     check_length_controller(installed_catalog().length_controller(name))
+
+
+@pytest.mark.parametrize("name", sorted(installed_catalog().revisers))
+def test_our_own_revisers_conform(name: str) -> None:
+    check_reviser(installed_catalog().reviser(name))
 
 
 @pytest.mark.parametrize("attention", [Bidirectional(), BlockCausal(4), BlockCausal(1)])

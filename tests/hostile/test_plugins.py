@@ -5,6 +5,7 @@ names them, and all others get their answers.
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -19,9 +20,11 @@ from hypothesis import strategies as st
 from dise_core import (
     LLM,
     AsyncLLM,
+    Budget,
     Catalog,
     ClosedError,
     DiseError,
+    Evaluation,
     Generation,
     InputError,
     LengthController,
@@ -31,6 +34,8 @@ from dise_core import (
     PluginError,
     Read,
     Reading,
+    Reviser,
+    Revision,
     SamplingParams,
     Score,
     Scorer,
@@ -46,6 +51,7 @@ from dise_core.params import EngineConfig
 from dise_core.plugins import installed_catalog
 from dise_core.reading import Guidance
 from dise_core.testing import ToyPredictor
+from dise_core.testing.toy_model import MASK
 from tests.hostile.bounds import bounded, cases
 
 LEAVING: list[type[BaseException]] = [
@@ -243,6 +249,101 @@ def test_a_bad_generation_names_its_length_controller() -> None:
             llm.generate([1, 2], SamplingParams(max_tokens=2, length=name))
 
 
+def revision_of(ids: Any, **changes: Any) -> Callable[[Generation], Any]:
+    """What a reviser answers: a text with these ids, and whatever else is changed."""
+
+    def revised(generation: Generation) -> Any:
+        told = (Revision((), 0.0, 0.0, 0, True),)
+        text = replace(generation.sequence, ids=ids)
+        return replace(generation, **{"sequence": text, "revisions": told, **changes})
+
+    return revised
+
+
+LONG = np.array([1, 2, 3, 4, 5, 6])
+UNTOLD = revision_of(LONG[:4], evaluation=Evaluation(Score(-1.0, LONG[:1])))
+BAD_REVISIONS: list[tuple[Callable[[Generation], Any], str]] = [
+    (lambda _: None, "a Generation"),
+    (lambda g: replace(g, sequence=None), "a Generation"),
+    (lambda g: replace(g, evaluation=replace(g.evaluation, score=None)), "a Score"),
+    (lambda g: replace(g, evaluation=Evaluation(Score(math.nan, LONG[:1]))), "a finite number"),
+    (lambda g: replace(g, evaluation=Evaluation(Score(-1.0, LONG))), "positions in 0..4"),
+    (lambda g: replace(g, revisions=["none"]), "a tuple of Revisions"),
+    (lambda g: replace(g, sequence=replace(g.sequence, prompt_length=1)), "with the prompt"),
+    (revision_of(np.array([2, 2, 3, 4, 5])), "begins with the prompt"),
+    (revision_of(np.array([1, 2, 3, 4, MASK])), "without masks"),
+    (revision_of([1, 2, 3, 4, 5]), "token ids, int64"),
+    (revision_of(LONG / 1), "token ids, int64"),
+    (revision_of(np.array([1, 2, 3, 4, 99])), "token ids in 0..11"),
+    (revision_of(np.array([1, 2, 3, -1, 4])), "token ids in 0..11"),
+    (revision_of(LONG), "at most 3 tokens, not one of 4"),
+    (revision_of(LONG[:4]), "a report on all 2 tokens"),
+    (lambda g: replace(UNTOLD(g), revisions=()), "an accepted Revision of a text that it changed"),
+]
+
+
+@pytest.mark.parametrize(("revised", "promise"), BAD_REVISIONS)
+def test_a_bad_revision_names_its_reviser(
+    revised: Callable[[Generation], Any], promise: str
+) -> None:
+    class Bad(Reviser):
+        def revise(self, generation: Generation, denoiser: Any, scorer: Any) -> Plan[Any]:
+            yield asks()
+            return revised(generation)
+
+    llm = LLM(ToyPredictor(), catalog=catalog(revisers={"bad": Bad}))
+    given = SamplingParams(max_tokens=3, reviser="bad")
+    plans = [llm.planner.generate([1, 2], each) for each in (given, SamplingParams(max_tokens=3))]
+    failed, other = sorted(llm.run(plans), key=lambda outcome: outcome.index)
+    assert other.error is None
+    with pytest.raises(PluginError, match=f"reviser .*Bad of tests.* must return .*{promise}"):
+        failed.unwrap()
+
+
+def test_a_reviser_cannot_change_the_text_that_it_is_compared_with() -> None:
+    class Meddling(Reviser):
+        def revise(self, generation: Generation, denoiser: Any, scorer: Any) -> Plan[Any]:
+            yield asks()
+            generation.sequence.ids[:] = 5
+            return generation
+
+    llm = LLM(ToyPredictor(), catalog=catalog(revisers={"bad": Meddling}))
+    with pytest.raises(PluginError, match=r"reviser .* begins with the prompt"):
+        llm.generate([1, 2], SamplingParams(max_tokens=3, reviser="bad"))
+
+
+def test_a_reviser_that_fails_ends_its_own_request() -> None:
+    class Raising(Reviser):
+        def revise(self, generation: Generation, denoiser: Any, scorer: Any) -> Plan[Any]:
+            yield asks()
+            raise ZeroDivisionError("on purpose")
+
+    llm = LLM(ToyPredictor(), catalog=catalog(revisers={"bad": Raising}))
+    with pytest.raises(PlanError, match="ZeroDivisionError: on purpose"):
+        llm.generate([1, 2], SamplingParams(max_tokens=3, reviser="bad"))
+
+
+def test_a_reviser_that_never_ends_is_ended_by_its_budget() -> None:
+    class Endless(Reviser):
+        def revise(self, generation: Generation, denoiser: Any, scorer: Any) -> Plan[Any]:
+            while True:
+                yield from scorer.evaluate(generation.sequence)
+
+    class Idle(Reviser):
+        def revise(self, generation: Generation, denoiser: Any, scorer: Any) -> Plan[Any]:
+            while True:
+                yield []
+
+    async def ask(name: str) -> Any:
+        revisers = catalog(revisers={"endless": Endless, "idle": Idle})
+        async with AsyncLLM(ToyPredictor(), catalog=revisers, budget=Budget(passes=50)) as llm:
+            return await llm.generate([1, 2], SamplingParams(max_tokens=3, reviser=name))
+
+    for name, error in (("endless", "more than the 50 forward passes"), ("idle", "for nothing")):
+        with pytest.raises(DiseError, match=error):
+            asyncio.run(asyncio.wait_for(ask(name), 10))
+
+
 Spoil = Callable[[Reading], Any]
 
 SPOILED: list[tuple[Spoil, str]] = [
@@ -393,8 +494,11 @@ answers = st.one_of(
 )
 
 
+KINDS = ["selector", "policy", "score", "generation", "revision", "reading", "reads"]
+
+
 @cases(1 / 9)
-@given(answers, st.sampled_from(["selector", "policy", "score", "generation", "reading", "reads"]))
+@given(answers, st.sampled_from(KINDS))
 def test_whatever_a_plugin_answers_is_a_result_or_our_error(answer: Any, kind: str) -> None:
     class BadSelector(Selector):
         def select(self, sequence: Any) -> Any:
@@ -414,6 +518,13 @@ def test_whatever_a_plugin_answers_is_a_result_or_our_error(answer: Any, kind: s
             yield asks()
             return answer
 
+    class BadReviser(Reviser):
+        def revise(self, generation: Any, denoiser: Any, scorer: Any) -> Plan[Any]:
+            yield asks()
+            if not isinstance(answer, np.ndarray):
+                return answer
+            return replace(generation, sequence=replace(generation.sequence, ids=answer))
+
     class BadPredictor(ToyPredictor):
         def read(self, reads: Sequence[Read]) -> Any:
             return answer if kind == "reading" else super().read(reads)
@@ -424,6 +535,7 @@ def test_whatever_a_plugin_answers_is_a_result_or_our_error(answer: Any, kind: s
         "score": {"scorer": "bad"},
         "reads": {"scorer": "bad"},
         "generation": {"length": "bad"},
+        "revision": {"reviser": "bad"},
     }
     llm = LLM(
         BadPredictor(),
@@ -432,6 +544,7 @@ def test_whatever_a_plugin_answers_is_a_result_or_our_error(answer: Any, kind: s
             unmasking_policies={"bad": BadPolicy},
             scorers={"bad": BadScorer},
             length_controllers={"bad": BadLength},
+            revisers={"bad": BadReviser},
         ),
     )
     params = SamplingParams(max_tokens=3, logprobs=None, **names.get(kind, {}))  # type: ignore[arg-type]

@@ -43,6 +43,7 @@ _settings = {
     "eps": st.sampled_from([None, 1e-3]),
     "unmasking": st.sampled_from(sorted(installed_catalog().unmasking_policies)),
     "cfg_scale": st.sampled_from([0.0, 1.0]),
+    "reviser": st.sampled_from([None, "remask"]),
     "selector": st.sampled_from(["full", "last-3", "response-text"]),
 }
 

@@ -148,7 +148,7 @@ def test_committed_tokens_never_change_and_no_mask_stays(
     prompt: list[int], params: SamplingParams
 ) -> None:
     predictor = ToyPredictor()
-    plain = {"length": "fixed", "scorer": "dise", "scorer_settings": {}}
+    plain = {"length": "fixed", "scorer": "dise", "scorer_settings": {}, "reviser": None}
     params = params.model_copy(update=plain)
     policy = LLM(predictor).catalog.unmasking_policy(params.unmasking)
     assume(not policy.edits)

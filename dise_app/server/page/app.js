@@ -32,7 +32,7 @@ function request() {
     seed: $("seed").value === "" ? null : Number($("seed").value),
     dise: {
       block_length: number.block_length, tokens_per_step: number.tokens_per_step, length: $("length").value,
-      selector: $("selector").value, stream: "canvas",
+      selector: $("selector").value, reviser: $("reviser").value || null, stream: "canvas",
     },
   };
 }
@@ -128,7 +128,7 @@ function showAnswer(choice) {
   $("answers").append(item);
 }
 
-function scoreLine({ score, length }) {
+function scoreLine({ score, length, revisions }) {
   const line = document.createElement("div");
   line.className = "score";
   const value = document.createElement("strong");
@@ -140,6 +140,8 @@ function scoreLine({ score, length }) {
   meter.setAttribute("aria-label", meter.title);
   line.append(value, meter, `${score.scorer} over ${score.selector}, ${score.num_positions} tokens`);
   if (length) line.append(`, ${length.trace.length} lengths tried, stopped by ${length.stopped_by}`);
+  const accepted = (revisions ?? []).filter((revision) => revision.accepted);
+  if (accepted.length) line.append(`, revised in ${accepted.length} round${accepted.length === 1 ? "" : "s"}`);
   return line;
 }
 

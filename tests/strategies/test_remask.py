@@ -1,0 +1,156 @@
+"""Remask against a loop that runs the toy model one text at a time."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dise_core import (
+    BlockCausal,
+    Denoiser,
+    Generation,
+    Noise,
+    SamplingParams,
+    SequenceScorer,
+    count_nfe,
+    drive,
+)
+from dise_core.plugins import installed_catalog
+from dise_core.testing import ToyPredictor
+from dise_core.testing.toy_model import END, MASK
+from dise_strategies.revisers.remask import Remask
+
+TOYS = [ToyPredictor, lambda: ToyPredictor(attention=BlockCausal(4))]
+
+SETTINGS: list[dict[str, Any]] = [
+    {"threshold": 0.9},
+    {"threshold": 0.3},
+    {"threshold": 1.0, "max_tokens": 2, "accept": "always"},
+    {"threshold": 0.6, "max_tokens": 3, "widen": 1, "accept": "always", "rounds": 2},
+    {"threshold": 1.0, "widen": 2, "rounds": 1},
+]
+
+
+def log_softmax(logits: Any) -> list[float]:
+    total = math.log(sum(math.exp(x - max(logits)) for x in logits)) + max(logits)
+    return [float(x) - total for x in logits]
+
+
+def predicted(toy: ToyPredictor, ids: list[int]) -> list[list[float]]:
+    """The log-probabilities at each position; a block-causal text is completed to its border."""
+    block = toy.info.block_length
+    more = 0 if block is None else -len(ids) % block
+    return [log_softmax(row) for row in toy.logits(np.array(ids + [END] * more))[: len(ids)]]
+
+
+def written_again(toy: ToyPredictor, ids: list[int], start: int, masked: set[int]) -> list[int]:
+    """One token a step, the surest first; block by block where the model has blocks, and there cut
+    behind a new end token if nothing followed the old one.
+    """
+    is_cut = toy.info.block_length is not None and END not in ids[start:-1]
+    ids = [MASK if at in masked else token for at, token in enumerate(ids)]
+    block = toy.info.block_length or len(ids)
+    for first in range(0, len(ids), block):
+        here = [at for at in range(first, min(first + block, len(ids))) if ids[at] == MASK]
+        left = list(here)
+        while left:
+            rows = predicted(toy, ids[: min(first + block, len(ids))])
+            best = {at: max((p, -token) for token, p in enumerate(rows[at][:MASK])) for at in left}
+            at = max(left, key=lambda place: (best[place][0], -place))
+            ids[at] = -best[at][1]
+            left.remove(at)
+        if is_cut and here and END in ids[start : first + block]:
+            return ids[: ids.index(END, start) + 1]
+    return ids
+
+
+def score_of(toy: ToyPredictor, ids: list[int], start: int) -> float:
+    """DiSE over the last 10 tokens that are not end tokens."""
+    rows, at = predicted(toy, ids), [i for i in range(start, len(ids)) if ids[i] != END][-10:]
+    return sum(rows[i][ids[i]] for i in at) / len(at) if at else -math.inf
+
+
+def whole_score(toy: ToyPredictor, ids: list[int], start: int) -> float:
+    rows = predicted(toy, ids)
+    return sum(rows[at][ids[at]] for at in range(start, len(ids))) / (len(ids) - start)
+
+
+def naive(toy: ToyPredictor, ids: list[int], start: int, remask: Remask) -> tuple[list[int], Any]:
+    """The ids that remask ends with, and its rounds."""
+    seen, rounds = [ids], []
+    for _ in range(remask.rounds):
+        rows = predicted(toy, ids)
+        places = sorted(range(start, len(ids)), key=lambda at: (rows[at][ids[at]], at))
+        doubted = [at for at in places if math.exp(rows[at][ids[at]]) < remask.threshold]
+        masked = {
+            near
+            for at in doubted[: remask.max_tokens]
+            for near in range(at - remask.widen, at + remask.widen + 1)
+            if start <= near < len(ids)
+        }
+        if not masked:
+            break
+        new = written_again(toy, ids, start, masked)
+        scores = whole_score(toy, ids, start), whole_score(toy, new, start)
+        is_new, is_better = new not in seen, scores[1] > scores[0]
+        is_accepted = is_new and (is_better or remask.accept == "always")
+        rounds.append((sorted(at - start for at in masked), *scores, is_new))
+        if not is_accepted:
+            break
+        seen.append(new)
+        ids = new
+    return ids, rounds
+
+
+def cases() -> list[Any]:
+    return [
+        pytest.param(make, settings, seed, id=f"{kind}-{index}-{seed}")
+        for kind, make in zip(("full", "blocks"), TOYS, strict=True)
+        for index, settings in enumerate(SETTINGS)
+        for seed in range(6)
+    ]
+
+
+@pytest.mark.parametrize(("make", "settings", "seed"), cases())
+def test_it_is_what_a_naive_loop_does(make: Any, settings: dict[str, Any], seed: int) -> None:
+    toy = make()
+    given = np.random.default_rng(seed).integers(0, 10, 12 + seed).tolist()
+    if seed % 3 == 1:
+        given[-1] = END
+    if seed % 3 == 2:
+        given[6] = given[-1] = END
+    revised, nfe = revise(toy, given, 3, Remask(**settings))
+    ids, rounds = naive(toy, given, 3, Remask(**settings))
+    assert revised.sequence.ids.tolist() == ids
+    found = [
+        ([token.position for token in one.tokens], one.score_before, one.score_after)
+        for one in revised.revisions
+    ]
+    for one, expected in zip(found, rounds, strict=True):
+        assert one[0] == expected[0]
+        assert one[1:] == pytest.approx(expected[1:3], abs=1e-5)
+    assert revised.evaluation.score.value == pytest.approx(score_of(toy, ids, 3), abs=1e-5)
+    if toy.info.block_length is None:
+        assert nfe == sum(len(masked) + is_new for masked, *_, is_new in rounds)
+    assert sum(one.nfe for one in revised.revisions) == nfe
+
+
+def scorer() -> SequenceScorer:
+    catalog = installed_catalog()
+    return SequenceScorer(catalog.scorer("dise"), catalog.selector("last-10"))
+
+
+def denoiser(toy: ToyPredictor, num_tokens: int) -> Denoiser:
+    policy = installed_catalog().unmasking_policy("threshold")
+    params = SamplingParams(max_tokens=num_tokens, block_length=4, tokens_per_step=3)
+    return Denoiser(toy.info, policy, Noise(0), params)
+
+
+def revise(toy: ToyPredictor, ids: list[int], start: int, remask: Remask) -> tuple[Generation, int]:
+    writer = denoiser(toy, len(ids) - start)
+    text = writer.text(np.array(ids), start)
+    generation = Generation(text, drive(scorer().evaluate(text), toy.read))
+    return drive(count_nfe(remask.revise(generation, writer, scorer())), toy.read)
