@@ -144,7 +144,9 @@ class CompletionOutput:
 
     `token_ids` includes end tokens; `text` leaves them out and ends before the first stop text.
     `finish_reason`: "stop" if the model, its length controller or a stop text ended the response,
-    "length" if it filled the canvas, None for a given response.
+    "length" if it filled the canvas, None for a given response. `probability`: of being right, None
+    without a calibration or a score; `abstained`: whether the score is below the calibration's
+    threshold, None without one.
     """
 
     text: str
@@ -158,6 +160,8 @@ class CompletionOutput:
     length_controller: str | None = None
     trace: tuple[LengthStep, ...] = ()
     stopped_by: str | None = None
+    probability: float | None = None
+    abstained: bool | None = None
 
     def to_dict(self) -> Record:
         """Return the JSON form; a score of -inf becomes null."""
@@ -167,6 +171,8 @@ class CompletionOutput:
             "token_ids": list(self.token_ids),
             "finish_reason": self.finish_reason,
             "score": {"scorer": self.scorer, "selector": self.selector, **self.score.to_dict()},
+            "probability": self.probability,
+            "abstained": self.abstained,
             "tokens": [token.to_dict() for token in self.tokens],
         }
         if self.trace:

@@ -4,6 +4,7 @@ LLaDA's.
 
 from __future__ import annotations
 
+from os import PathLike
 from typing import TYPE_CHECKING, Annotated, Literal, Self, TypedDict
 
 from pydantic import (
@@ -19,6 +20,9 @@ from pydantic import (
 from dise_core.errors import InputError
 from dise_core.reading import CacheKind
 from dise_core.records import Record
+
+if TYPE_CHECKING:
+    from dise_core.calibration import Calibration
 
 MAX_LENGTH = 2**20
 """Tokens of a text, a block or a step: more than any model reads."""
@@ -201,6 +205,7 @@ class EngineOptions(TypedDict, total=False):
     tensor_parallel_size: int
     vllm_options: Settings
     max_cache_tokens: int
+    calibration: str | PathLike[str] | Calibration | None
 
 
 class EngineConfig(Params):
@@ -235,6 +240,10 @@ class EngineConfig(Params):
     max_cache_tokens: int = Field(16384, ge=1, le=2**24)
     """Tokens whose keys and values are kept for requests with a cache, all together; texts beyond
     wait for room.
+    """
+    calibration: str | None = None
+    """A file that `dise calibrate` wrote: every answer then tells its probability of being right,
+    and scores are computed as the file says where a request does not say otherwise.
     """
 
     @model_validator(mode="after")

@@ -8,6 +8,7 @@ from typing import TypeVar, cast
 
 from dise_core.answers import Answers
 from dise_core.arrays import Ids
+from dise_core.calibration import Calibration
 from dise_core.catalog import Catalog
 from dise_core.checks import checked_generation
 from dise_core.cost import count_cost
@@ -33,11 +34,13 @@ P = TypeVar("P", bound=ScoringParams)
 class Planner:
     """Turns requests into plans. A plan checks its request before its first read.
 
-    predictors: the loaded models by name, "target" and possibly "judge".
+    predictors: the loaded models by name, "target" and possibly "judge". calibration: of the
+    diffusion model's scores.
     """
 
     predictors: Mapping[str, MaskPredictor]
     catalog: Catalog
+    calibration: Calibration | None = None
 
     @property
     def predictor(self) -> MaskPredictor:
@@ -50,7 +53,7 @@ class Planner:
 
     @property
     def _answers(self) -> Answers:
-        return Answers(self.predictor)
+        return Answers(self.predictor, self.calibration)
 
     def generate(
         self, prompt: Prompt, params: SamplingParams, chat: bool | None = None
@@ -182,7 +185,7 @@ class Planner:
     def _evaluate(
         self, prompt: GivenPrompt, responses: Sequence[Prompt], params: ScoringParams
     ) -> Plan[RequestOutput]:
-        params = fitted(params, self.predictor.info)
+        params = self._fitted(params)
         scorer, params = self._scorer(prompt, params)
         sequences = [
             self._prompts.finished(prompt, response, params.block_length) for response in responses
@@ -195,7 +198,7 @@ class Planner:
 
     def _generate(self, prompt: GivenPrompt, params: SamplingParams) -> Plan[RequestOutput]:
         self._prompts.check_room(prompt, params.max_tokens)
-        params = fitted(params, self.predictor.info)
+        params = self._fitted(params)
         self._check_tokens(params)
         if params.seed is None:
             params = params.model_copy(update={"seed": drawn_seed()})
@@ -214,6 +217,11 @@ class Planner:
         generations = [checked_generation(controller, one, prompt.ids, mask_id) for one in written]
         return self._answers.written(prompt, generations, params, cost)
 
+    def _fitted(self, params: P) -> P:
+        """Return the params as they apply to the model and its calibration."""
+        params = fitted(params, self.predictor.info)
+        return params if self.calibration is None else self.calibration.applied(params)
+
     def _policy(self, params: SamplingParams) -> UnmaskingPolicy:
         policy = self.catalog.unmasking_policy(params.unmasking, params.unmasking_settings)
         if params.num_samples > 1 and params.temperature == 0 and not policy.is_random:
@@ -227,19 +235,20 @@ class Planner:
 
     def _scorer(self, prompt: GivenPrompt, params: P) -> tuple[SequenceScorer, P]:
         """Return the scorer of texts with this prompt, and the params with the name of its selector
-        filled in. Raises InputError for unknown names and for a model that is not loaded.
+        filled in. Raises InputError for unknown names, for a model that is not loaded, and for
+        scores that the calibration is not for.
         """
         scorer = self.catalog.scorer(params.scorer, params.scorer_settings)
         self.check_scorer(params.scorer, scorer)
-        selector = params.selector or scorer.default_selector
-        bound = SequenceScorer(
-            scorer,
-            self.catalog.selector(selector),
-            params.logprobs,
-            self._prompts.translation(prompt),
-            params.scorer,
-        )
-        return bound, params.model_copy(update={"selector": selector})
+        name = params.selector or scorer.default_selector
+        params = params.model_copy(update={"selector": name})
+        selector = self.catalog.selector(name)
+        if self.calibration is not None:
+            judge = self.predictors["judge"].info.name if "judge" in self.predictors else ""
+            self.calibration.check_scores(self.catalog, params, scorer, selector, judge)
+        translation = self._prompts.translation(prompt)
+        bound = SequenceScorer(scorer, selector, params.logprobs, translation, params.scorer)
+        return bound, params
 
     def _denoiser(
         self, prompt: GivenPrompt, params: SamplingParams, policy: UnmaskingPolicy, sample: int

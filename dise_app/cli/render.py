@@ -64,7 +64,7 @@ def show_answer(
         console.print(
             f"  [dim]{score_text(output)} ({output.scorer}, {output.selector}, "
             f"{output.score.num_positions} tokens"
-            f"{ending})[/dim]{verdict}"
+            f"{ending})[/dim]{chance_text(output)}{verdict}"
         )
     usage = answer.usage
     passes = "1 forward pass" if usage.nfe == 1 else f"{usage.nfe} forward passes"
@@ -114,6 +114,15 @@ def score_text(output: CompletionOutput) -> str:
         return "no score: nothing is selected"
     error = output.score.standard_error
     return f"score {output.score.value:.4f}" + (f" ± {error:.4f}" if error is not None else "")
+
+
+def chance_text(output: CompletionOutput) -> str:
+    """Return the probability of being right as text, and whether the answer is below the
+    calibration's threshold; "" without a calibration.
+    """
+    chance, below = output.probability, output.abstained
+    shown = "" if chance is None else f" {chance:.1%} likely to be right"
+    return shown + (" [bold]abstained: below the threshold[/bold]" if below else "")
 
 
 def is_coloured(answer: RequestOutput) -> bool:

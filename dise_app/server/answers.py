@@ -109,13 +109,13 @@ class Envelope:
 
 
 def confidence(output: CompletionOutput, seed: int | None) -> Record:
-    """Return a choice's `dise` object: the score, each token's log-probability, the length
-    controller's trace, the seed that reproduces the answer, and which of its samples it is.
+    """Return a choice's `dise` object: the score, the probability of being right, whether it
+    abstained, each token's log-probability, the length controller's trace, the seed that reproduces
+    the answer, and which of its samples it is.
     """
     record = output.to_dict() | {"seed": seed, "sample": output.index}
-    return {
-        key: record[key] for key in ("score", "tokens", "length", "seed", "sample") if key in record
-    }
+    shown = ("score", "probability", "abstained", "tokens", "length", "seed", "sample")
+    return {key: record[key] for key in shown if key in record}
 
 
 def usage(answers: Sequence[RequestOutput]) -> dict[str, int]:
