@@ -20,7 +20,7 @@ LEAST_LABELS = 50
 ENOUGH_FOR_ISOTONIC = 1000
 """From this many labels on, an isotonic map is the default; below, Platt's."""
 
-NUM_FOLDS, NUM_BINS = 5, 10
+NUM_FOLDS = 5
 
 Method = Literal["isotonic", "platt"]
 Map = Isotonic | Platt
@@ -167,9 +167,9 @@ def figures(probabilities: Scores, labels: Labels) -> Figures:
     """Return how well probabilities that were not fitted on these labels agree with them."""
     right = labels.is_right
     return Figures(
-        num_bins=NUM_BINS,
-        ece=metrics.ece(probabilities, right, NUM_BINS),
-        adaptive_ece=metrics.adaptive_ece(probabilities, right, NUM_BINS),
+        num_bins=metrics.NUM_BINS,
+        ece=metrics.ece(probabilities, right),
+        adaptive_ece=metrics.adaptive_ece(probabilities, right),
         smooth_ece=metrics.smooth_ece(probabilities, right),
         brier=metrics.brier(probabilities, right),
         brier_skill=metrics.brier_skill(probabilities, right),

@@ -17,6 +17,9 @@ import numpy.typing as npt
 Scores = npt.NDArray[np.float64]
 Rights = npt.NDArray[np.bool_]
 
+NUM_BINS = 10
+"""Bins of the expected calibration errors."""
+
 GRID = 1000
 """Cells of [0, 1] for the smooth calibration error."""
 
@@ -120,7 +123,7 @@ def prr_half(scores: Scores, is_right: Rights) -> float:
     return prr(scores, is_right, 0.5)
 
 
-def ece(probabilities: Scores, is_right: Rights, num_bins: int = 10) -> float:
+def ece(probabilities: Scores, is_right: Rights, num_bins: int = NUM_BINS) -> float:
     """Return the expected calibration error over equal-width bins of [0, 1], 1 included."""
     flat, right = probabilities.ravel(), is_right.ravel()
     bins = np.minimum((flat * num_bins).astype(np.int64), num_bins - 1)
@@ -128,7 +131,7 @@ def ece(probabilities: Scores, is_right: Rights, num_bins: int = 10) -> float:
     return float(np.abs(gaps).sum() / flat.size)
 
 
-def adaptive_ece(probabilities: Scores, is_right: Rights, num_bins: int = 10) -> float:
+def adaptive_ece(probabilities: Scores, is_right: Rights, num_bins: int = NUM_BINS) -> float:
     """Return the expected calibration error over bins of equal mass. Equal probabilities share the
     bin of the first of them, so that bins may differ in size.
     """
@@ -161,9 +164,10 @@ def smooth_ece(probabilities: Scores, is_right: Rights) -> float:
         curve = gaussian_filter1d(residuals, width * GRID, mode="reflect", truncate=6)
         return float(np.abs(curve).sum())
 
-    if smoothed(1.0) >= 1.0:
-        return 1.0
-    return float(brentq(lambda width: smoothed(width) - width, 1e-6, 1.0, xtol=1e-6))
+    least = 1 / GRID**2
+    if smoothed(least) <= least:
+        return smoothed(least)
+    return min(1.0, float(brentq(lambda width: smoothed(width) - width, least, 1.1, xtol=least)))
 
 
 def brier_skill(probabilities: Scores, is_right: Rights) -> float:

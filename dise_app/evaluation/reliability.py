@@ -11,7 +11,7 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from dise_app.evaluation.metrics import Rights, Scores, ece, equal_mass_bins
+from dise_app.evaluation.metrics import NUM_BINS, Rights, Scores, ece, equal_mass_bins
 from dise_app.evaluation.plots import COLOURS, draw_risk
 from dise_app.evaluation.writing import save
 from dise_core.calibration import Threshold
@@ -33,7 +33,7 @@ class Bin:
 
 
 def bins(
-    probabilities: Scores, is_right: Rights, questions: Questions, num_bins: int = 10
+    probabilities: Scores, is_right: Rights, questions: Questions, num_bins: int = NUM_BINS
 ) -> list[Bin]:
     """Return the bins of equal mass that hold answers, by their probability. Arrays [n].
 
@@ -100,8 +100,8 @@ def draw(
     colour: str,
     title: str,
 ) -> None:
-    """Draw one reliability diagram: the share of right answers over the mean probability of ten
-    bins of equal mass, with the intervals as a band, and where the probabilities lie.
+    """Draw one reliability diagram: the share of right answers over the mean probability of bins
+    of equal mass, with the intervals as a band, and where the probabilities lie.
     """
     each = bins(probabilities, is_right, questions)
     means, shares = [one.mean for one in each], [one.share for one in each]
@@ -122,5 +122,5 @@ def draw(
     axes.plot(probabilities, np.full(len(probabilities), -0.03), "|", color=colour, alpha=0.1)
     axes.set(xlabel="probability of being right", ylabel="share that is right", title=title)
     axes.set(xlim=(-0.02, 1.02), ylim=(-0.06, 1.02))
-    told = f"ECE {ece(probabilities, is_right):.3f} (10 bins of equal width)"
+    told = f"ECE {ece(probabilities, is_right):.3f} ({NUM_BINS} bins of equal width)"
     axes.text(0.02, 0.95, told, transform=axes.transAxes, fontsize=8, va="top")

@@ -37,7 +37,6 @@ def uncertainty(records: Sequence[Record], labels: Sequence[str]) -> Figures:
 
 def _uncertainty(scores: Scores, is_right: Rights) -> Figures:
     """Return the figures of one contender; with a single question, none that need calibration."""
-    probabilities = metrics.calibrated(scores, is_right) if len(scores) > 1 else None
     both = metrics.has_both(is_right)
     return {
         "auroc_pooled": _estimate(metrics.auroc, scores, is_right),
@@ -45,11 +44,37 @@ def _uncertainty(scores: Scores, is_right: Rights) -> Figures:
         | {"num_questions": int(both.sum())},
         "prr": _estimate(metrics.prr, scores, is_right),
         "aurc": _estimate(metrics.aurc, scores, is_right),
-        "ece": None if probabilities is None else metrics.ece(probabilities, is_right),
-        "brier": None if probabilities is None else metrics.brier(probabilities, is_right),
+        **{
+            name: _value(figure(scores, is_right))
+            for name, figure in (
+                ("prr_half", metrics.prr_half),
+                ("eaurc", metrics.eaurc),
+                ("augrc", metrics.augrc),
+            )
+        },
+        **_agreement(scores, is_right),
         "mean_score_right": _mean(scores[is_right]),
         "mean_score_wrong": _mean(scores[~is_right]),
     }
+
+
+def _agreement(scores: Scores, is_right: Rights) -> Figures:
+    """Return how well probabilities fitted on other questions agree with the outcomes; with a
+    single question None for each.
+    """
+    probabilities = metrics.calibrated(scores, is_right) if len(scores) > 1 else None
+    figures = {
+        "ece": metrics.ece,
+        "adaptive_ece": metrics.adaptive_ece,
+        "smooth_ece": metrics.smooth_ece,
+        "brier": metrics.brier,
+        "brier_skill": metrics.brier_skill,
+    }
+    values = {
+        name: None if probabilities is None else _value(figure(probabilities, is_right))
+        for name, figure in figures.items()
+    }
+    return {**values, "num_bins": metrics.NUM_BINS}
 
 
 def given(records: Sequence[Record], labels: Sequence[str]) -> Figures:
@@ -176,7 +201,7 @@ def _share(values: Scores) -> Figures:
 def _estimate(figure: Any, scores: Scores, is_right: Rights) -> Figures:
     estimate = metrics.bootstrap(figure, scores, is_right)
     numbers = {"value": estimate.value, "low": estimate.low, "high": estimate.high}
-    return {name: None if np.isnan(number) else number for name, number in numbers.items()} | {
+    return {name: _value(number) for name, number in numbers.items()} | {
         "num_questions": estimate.num_questions
     }
 
@@ -187,6 +212,10 @@ def _mean_nfe(records: Sequence[Record], label: str) -> float:
             [answer["scores"][label]["nfe"] for record in records for answer in record["answers"]]
         )
     )
+
+
+def _value(number: float) -> float | None:
+    return None if np.isnan(number) else number
 
 
 def _mean(values: Scores) -> float | None:
