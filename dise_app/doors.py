@@ -35,7 +35,7 @@ LENGTH: Reasons = {
     **UNCALIBRATED,
     **dict.fromkeys(("length", "length_settings"), "the length controllers are what is compared"),
     "max_tokens": "--base-length names several",
-    **dict.fromkeys(("n", "best_of"), "each controller writes one answer"),
+    **dict.fromkeys(("n", "best_of", "stop_at"), "each controller writes one answer"),
 }
 """One answer per question and length controller."""
 
@@ -43,7 +43,7 @@ PROBED: Reasons = {
     **NO_REPORT,
     **UNCALIBRATED,
     **dict.fromkeys(("scorer", "selector", "scorer_settings"), "texts are probed, not scored"),
-    **dict.fromkeys(("n", "best_of"), "one text a question is probed"),
+    **dict.fromkeys(("n", "best_of", "stop_at"), "one text a question is probed"),
 }
 """The model's own answers, or given texts."""
 

@@ -144,6 +144,9 @@ class Denoising(Scoring):
     tempered_confidence: bool | None = None
     """Rank candidates after temperature, top_p and top_k, as Dream, or before, as LLaDA; without it
     as the model's own sampler."""
+    stop_at: float | None = Field(None, allow_inf_nan=False)
+    """Write the best_of answers in waves, first n and then always as many again, until one is this
+    sure: a probability of being right with a calibration, else a score."""
 
 
 class SamplingParams(Denoising, ScoringParams):
@@ -181,6 +184,8 @@ class SamplingParams(Denoising, ScoringParams):
             raise ValueError("stop holds an empty text, which every text begins with")
         if self.best_of is not None and self.best_of < self.n:
             raise ValueError(f"best_of={self.best_of} is less than n={self.n}")
+        if self.stop_at is not None and self.num_samples == self.n:
+            raise ValueError(f"stop_at={self.stop_at} needs a best_of above n={self.n}")
         return self
 
     @property

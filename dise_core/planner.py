@@ -26,6 +26,7 @@ from dise_core.prompts import GivenPrompt, Message, Prompt, Prompts, Translation
 from dise_core.reading import Plan, gather
 from dise_core.scoring import SequenceScorer
 from dise_core.sequence import TokenSequence, as_ids, check_token_ids
+from dise_core.waves import in_waves
 
 P = TypeVar("P", bound=ScoringParams)
 
@@ -200,21 +201,22 @@ class Planner:
         self._prompts.check_room(prompt, params.max_tokens)
         params = self._fitted(params)
         self._check_tokens(params)
+        if params.stop_at is not None and self.calibration is not None:
+            self.calibration.check_reachable(params.stop_at)
         if params.seed is None:
             params = params.model_copy(update={"seed": drawn_seed()})
         controller = self.catalog.length_controller(params.length or "", params.length_settings)
         policy = self._policy(params)
         scorer, params = self._scorer(prompt, params)
-        denoisers = [
-            self._denoiser(prompt, params, policy, sample) for sample in range(params.num_samples)
-        ]
-        samples = (
-            controller.generate(prompt.ids, each, replace(scorer, finished=each.finished))
-            for each in denoisers
-        )
-        written, cost = yield from count_cost(gather(*samples))
         mask_id = self.predictor.info.special.mask_id
-        generations = [checked_generation(controller, one, prompt.ids, mask_id) for one in written]
+
+        def sample(number: int) -> Plan[Generation]:
+            denoiser = self._denoiser(prompt, params, policy, number)
+            its_scorer = replace(scorer, finished=denoiser.finished)
+            written = yield from controller.generate(prompt.ids, denoiser, its_scorer)
+            return checked_generation(controller, written, prompt.ids, mask_id)
+
+        generations, cost = yield from count_cost(in_waves(sample, params, self.calibration))
         return self._answers.written(prompt, generations, params, cost)
 
     def _fitted(self, params: P) -> P:

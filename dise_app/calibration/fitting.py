@@ -48,13 +48,15 @@ class Labels:
         """Return the chosen labels, bool [n]."""
         return Labels(self.scores[chosen], self.is_right[chosen], self.questions[chosen])
 
-    def one_each(self) -> Labels:
-        """Return the first answer to each question: answers to one question depend on each other,
-        and a promise needs labels that do not.
+    def first(self, number: int) -> Labels:
+        """Return the first so many answers to each question. Answers to one question depend on each
+        other: a promise needs labels that do not, one for each.
         """
-        first = np.zeros(len(self), np.bool_)
-        first[np.unique(self.questions, return_index=True)[1]] = True
-        return self.of(first)
+        order = np.argsort(self.questions, kind="stable")
+        starts = np.unique(self.questions[order], return_index=True, return_inverse=True)[1:]
+        place = np.empty(len(self), np.int64)
+        place[order] = np.arange(len(self)) - starts[0][starts[1]]
+        return self.of(place < number)
 
     def split(self, share: float, seed: int = 0) -> tuple[Labels, Labels]:
         """Return all labels but those of this share of the questions, and those."""

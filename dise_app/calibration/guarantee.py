@@ -140,7 +140,7 @@ def threshold_of(rule: Rule, labels: Labels, promise: Promise) -> Found:
     """Return the threshold with the largest coverage that the rule allows, on one answer to each
     question.
     """
-    return RULES[rule](Candidates(labels.one_each()), promise)
+    return RULES[rule](Candidates(labels.first(1)), promise)
 
 
 def _first_rank(promise: Promise, total: int) -> int:

@@ -107,6 +107,9 @@ def calibrate(
         float,
         typer.Option(help="The share of the questions to leave out and to try the result on."),
     ] = 0.0,
+    answers_each: Annotated[
+        int | None, typer.Option(min=1, help="Fit on the first so many answers to a question.")
+    ] = None,
     as_json: options.Json = False,
     *,
     parts: options.Parts,
@@ -130,6 +133,7 @@ def calibrate(
     asked = rows.Asked(model=given.pop("model_name"), judge=given.pop("judge_name"), **given)
     labels, scored_by = rows.read(scored, asked, installed_catalog())
     fitted_on, others = labels.split(held_out)
+    fitted_on = fitted_on.first(answers_each or len(labels))
     promise = None if max_risk is None else Promise(max_risk, risk_confidence)
     chosen: Method | None = None if method is None else method.value
     made = making.make(fitted_on, scored_by, chosen, promise, rule.value, scored.name)
