@@ -14,6 +14,7 @@ from typing import Annotated, Literal, Self, TypeVar
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
+from dise_core.arrays import Floats
 from dise_core.catalog import Catalog
 from dise_core.errors import InputError, shown
 from dise_core.interfaces import Scorer, Selector
@@ -58,9 +59,9 @@ class Isotonic(_Part):
             raise ValueError("probabilities must not decrease")
         return self
 
-    def of(self, score: float) -> float:
-        """Return the probability at a finite score."""
-        return float(np.interp(score, self.scores, self.probabilities))
+    def of(self, scores: Floats) -> Floats:
+        """Return the probability at each finite score."""
+        return np.interp(scores, self.scores, self.probabilities)
 
     @property
     def highest(self) -> float:
@@ -83,15 +84,16 @@ class Platt(_Part):
             raise ValueError("lowest_score must not be above highest_score")
         return self
 
-    def of(self, score: float) -> float:
-        """Return the probability at a finite score."""
-        odds = self.slope * min(max(score, self.lowest_score), self.highest_score) + self.intercept
-        return 1 / (1 + math.exp(-odds)) if odds >= 0 else math.exp(odds) / (1 + math.exp(odds))
+    def of(self, scores: Floats) -> Floats:
+        """Return the probability at each finite score."""
+        within = np.clip(scores, self.lowest_score, self.highest_score)
+        found: Floats = np.exp(-np.logaddexp(0, -(self.slope * within + self.intercept)))
+        return found
 
     @property
     def highest(self) -> float:
         """The highest probability that it gives."""
-        return self.of(self.highest_score)
+        return float(self.of(np.array(self.highest_score)))
 
 
 class Threshold(_Part):
@@ -179,7 +181,7 @@ class Calibration(_Part):
 
     def probability(self, score: float) -> float | None:
         """Return the probability that an answer with this score is right; None for -inf."""
-        return self.map.of(score) if math.isfinite(score) else None
+        return float(self.map.of(np.array(score))) if math.isfinite(score) else None
 
     def abstains(self, score: float) -> bool | None:
         """Return whether the score is below the threshold; None without one."""

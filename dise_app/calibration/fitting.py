@@ -147,8 +147,7 @@ def held_out(method: Method, labels: Labels, seed: int = 0) -> Scores:
         rest = labels.of(~here)
         if rest.is_right.all() or not rest.is_right.any():
             raise InputError("too few answers of one kind: without one fold of questions all agree")
-        map_ = FITS[method](rest)
-        probabilities[here] = probabilities_of(map_, labels.scores[here])
+        probabilities[here] = FITS[method](rest).of(labels.scores[here])
     return probabilities
 
 
@@ -158,11 +157,6 @@ def folds(labels: Labels, seed: int = 0) -> Iterator[Rights]:
     fold = np.random.default_rng(seed).permutation(len(names)) % NUM_FOLDS
     for number in range(NUM_FOLDS):
         yield fold[index] == number
-
-
-def probabilities_of(map_: Map, scores: Scores) -> Scores:
-    """Return the probability at each finite score."""
-    return np.array([map_.of(score) for score in scores.tolist()])
 
 
 def figures(probabilities: Scores, labels: Labels) -> Figures:

@@ -62,39 +62,40 @@ class Candidates:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """The threshold, None if none keeps the promise; and the smallest bound on the risk that any
-    candidate has, with its coverage.
+class Unmet:
+    """No threshold keeps the promise: the smallest bound on the risk that any candidate has, and
+    its coverage.
     """
 
-    threshold: Threshold | None
     least_bound: float
-    its_coverage: float
+    coverage: float
+
+
+Found = Threshold | Unmet
 
 
 def risk_bound(num_kept: int, num_wrong: int, delta: float) -> float:
     """Return Clopper and Pearson's bound b, where P(Bin(num_kept, b) <= num_wrong) = delta: the
     risk is above it with probability at most delta. 1 if nothing is kept.
     """
-    from scipy.stats import beta
+    from scipy.special import betaincinv
 
     if num_wrong >= num_kept:
         return 1.0
-    return float(beta.ppf(1 - delta, num_wrong + 1, num_kept - num_wrong))
+    return float(betaincinv(num_wrong + 1, num_kept - num_wrong, 1 - delta))
 
 
 def p_value(num_kept: int, num_wrong: int, max_risk: float) -> float:
     """Return the Hoeffding-Bentkus p-value of "the risk is above max_risk": min(exp(-n h(R, a)), e
     P(Bin(n, a) <= n R)), with h the relative entropy and R at most a. 1 if nothing is kept.
     """
-    from scipy.special import rel_entr
-    from scipy.stats import binom
+    from scipy.special import bdtr, rel_entr
 
     if num_kept == 0:
         return 1.0
     share = min(num_wrong / num_kept, max_risk)
     entropy = rel_entr(share, max_risk) + rel_entr(1 - share, 1 - max_risk)
-    tail = math.e * binom.cdf(num_wrong, num_kept, max_risk)
+    tail = math.e * bdtr(num_wrong, num_kept, max_risk)
     return float(min(1.0, math.exp(-num_kept * entropy), tail))
 
 
@@ -165,20 +166,24 @@ def _found(
     delta: float,
 ) -> Found:
     total = candidates.num_labels
+    if best is None:
+        return _nearest(candidates, delta)
+    return Threshold(
+        score=best.score,
+        rule=rule,
+        max_risk=promise.max_risk,
+        confidence=promise.confidence,
+        num_labels=total,
+        coverage=best.num_kept / total,
+        risk=best.num_wrong / best.num_kept,
+        bound=bound,
+    )
+
+
+def _nearest(candidates: Candidates, delta: float) -> Unmet:
+    total = candidates.num_labels
     ranks = np.linspace(1, total - 1, min(total - 1, NUM_LOOKED_AT)).astype(np.int64)
     each = [candidates.at(rank) for rank in ranks.tolist()]
     bounds = [risk_bound(one.num_kept, one.num_wrong, delta) for one in each]
     least = int(np.argmin(bounds))
-    threshold = None
-    if best is not None:
-        threshold = Threshold(
-            score=best.score,
-            rule=rule,
-            max_risk=promise.max_risk,
-            confidence=promise.confidence,
-            num_labels=total,
-            coverage=best.num_kept / total,
-            risk=best.num_wrong / best.num_kept,
-            bound=bound,
-        )
-    return Found(threshold, bounds[least], each[least].num_kept / total)
+    return Unmet(bounds[least], each[least].num_kept / total)

@@ -8,7 +8,7 @@ import numpy as np
 
 from dise_app.calibration import fitting, guarantee
 from dise_app.calibration.fitting import Labels, Method
-from dise_app.calibration.guarantee import Promise, Rule
+from dise_app.calibration.guarantee import Promise, Rule, Unmet
 from dise_app.calibration.rows import ScoredBy
 from dise_app.evaluation.metrics import Scores
 from dise_core.calibration import Calibration, Figures, Threshold
@@ -74,21 +74,21 @@ def promised(labels: Labels, promise: Promise, rule: Rule) -> Threshold:
     does.
     """
     found = guarantee.threshold_of(rule, labels, promise)
-    if found.threshold is None:
+    if isinstance(found, Unmet):
         raise InputError(
             f"no threshold keeps the risk at {promise.max_risk:.1%} with "
             f"{promise.confidence:.0%} confidence by {rule}: the smallest bound on "
             f"{labels.num_questions} questions is {found.least_bound:.1%}, "
             f"{100 * (found.least_bound - promise.max_risk):.1f} points above, where "
-            f"{found.its_coverage:.1%} are answered; label more questions, or allow more risk",
+            f"{found.coverage:.1%} are answered; label more questions, or allow more risk",
             "max_risk",
         )
-    return found.threshold
+    return found
 
 
 def tried(calibration: Calibration, labels: Labels) -> HeldOut:
     """Return what the calibration does on other questions' labels."""
-    probabilities = fitting.probabilities_of(calibration.map, labels.scores)
+    probabilities = calibration.map.of(labels.scores)
     coverage = risk = None
     if calibration.threshold is not None:
         kept = labels.scores >= calibration.threshold.score

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dise_app.evaluation import metrics, paper, plots, reliability, results
 from dise_app.evaluation.experiments import Given, Lengths, Likelihood, Sampled
 from dise_app.evaluation.writing import number, table, with_interval, write
@@ -119,8 +121,38 @@ def best_of_n(experiment: Sampled, records: Sequence[Record], output: Path) -> N
         output / "best_of_n.png",
         reference,
     )
-    text = [table("answer chosen by | solved | the paper", rows), "![best of n](best_of_n.png)"]
-    write(output, f"Best of {experiment.params.n}", experiment, figures, text)
+    adaptive = results.adaptive(records, experiment.contenders.labels)
+    text = [
+        table("answer chosen by | solved | the paper", rows),
+        "![best of n](best_of_n.png)",
+        *_adaptive(adaptive, figures, records, experiment.params.n),
+    ]
+    title = f"Best of {experiment.params.n}"
+    write(output, title, experiment, {**figures, "adaptive": adaptive}, text)
+
+
+def _adaptive(adaptive: Fields, plain: Fields, records: Sequence[Record], most: int) -> list[str]:
+    """Return the paragraphs on what drawing until an answer is sure saves."""
+    whole = float(np.mean([record.get("nfe", np.nan) for record in records]))
+    rows = [
+        (
+            f"{label}, stop at {stop}",
+            with_interval(row["accuracy"]),
+            f"{100 * (row['accuracy']['value'] - plain[label]['value']):+.1f}",
+            f"{row['answers']:.2f}",
+            number(row["nfe"], 1),
+            f"{1 - row['answers'] / most:.0%}",
+        )
+        for label, each in adaptive.items()
+        for stop, row in each.items()
+    ]
+    about = (
+        f"Adaptive best of {most}: answers are drawn 1, 1, 2, 4 and so on at a time until one has "
+        "that probability of being right, by isotonic calibration on other questions. All "
+        f"{most} answers take {whole:.1f} forward passes a question."
+    )
+    head = "drawn by | solved | points to all | answers | passes | saved"
+    return [about, table(head, rows)] if rows else []
 
 
 def likelihood(experiment: Likelihood, records: Sequence[Record], output: Path) -> None:

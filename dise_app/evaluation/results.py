@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from dise_app.evaluation import metrics
 from dise_app.evaluation.metrics import Rights, Scores
+from dise_core.params import SamplingParams
 from dise_core.records import Record
+from dise_core.waves import waves
 
 Figures = Record
+
+STOPS = (0.5, 0.7, 0.8, 0.9, 0.95)
+"""Probabilities at which adaptive best-of-n is tried."""
 
 
 def table_of(records: Sequence[Record], label: str) -> tuple[Scores, Rights]:
@@ -124,6 +131,47 @@ def best_of_n(records: Sequence[Record], labels: Sequence[str]) -> Figures:
         scores, _ = table_of(records, label)
         ways[label] = rights[np.arange(len(rights)), scores.argmax(axis=1)].astype(float)
     return {name: _share(values) for name, values in ways.items()}
+
+
+def adaptive(records: Sequence[Record], labels: Sequence[str]) -> Figures:
+    """Return, by contender and probability to stop at, what adaptive best-of-n solves and draws.
+
+    The answers are the first of those of plain best-of-n, which stop_at would draw; each answer's
+    probability is by a map fitted on other questions. nfe: of as many answers as are drawn, each at
+    the mean NFE of all. Empty with a single question.
+    """
+    figures: Figures = {}
+    passes = np.array([record.get("nfe", math.nan) for record in records])
+    for label in labels if len(records) > 1 else ():
+        scores, rights = table_of(records, label)
+        probable = metrics.calibrated(scores, rights)
+        drawn = {stop: _drawn(probable, stop) for stop in STOPS}
+        figures[label] = {
+            str(stop): {
+                "accuracy": _share(_best_of_first(scores, rights, each)),
+                "answers": float(each.mean()),
+                "nfe": _value(float((passes * each / scores.shape[1]).mean())),
+            }
+            for stop, each in drawn.items()
+        }
+    return figures
+
+
+def _drawn(probable: Scores, stop: float) -> npt.NDArray[np.int64]:
+    """Return how many answers stop_at draws for each question, int64 [Q]. probable: [Q, A]."""
+    most = probable.shape[1]
+    drawn = np.full(len(probable), most)
+    ends = [wave.stop for wave in waves(SamplingParams(best_of=most, stop_at=stop))]
+    for end in reversed(ends):
+        drawn[probable[:, :end].max(axis=1) >= stop] = end
+    return drawn
+
+
+def _best_of_first(scores: Scores, rights: Rights, drawn: npt.NDArray[np.int64]) -> Scores:
+    """Return whether the best of each question's first answers is right, float64 [Q]."""
+    seen = np.arange(scores.shape[1]) < drawn[:, None]
+    best = np.where(seen, scores, -np.inf).argmax(axis=1)
+    return rights[np.arange(len(rights)), best].astype(float)
 
 
 def likelihood(records: Sequence[Record], labels: Sequence[str]) -> Figures:
