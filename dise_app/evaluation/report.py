@@ -133,14 +133,12 @@ def best_of_n(experiment: Sampled, records: Sequence[Record], output: Path) -> N
 
 def _adaptive(adaptive: Fields, plain: Fields, records: Sequence[Record], most: int) -> list[str]:
     """Return the paragraphs on what drawing until an answer is sure saves."""
-    whole = float(np.mean([record.get("nfe", np.nan) for record in records]))
     rows = [
         (
             f"{label}, stop at {stop}",
             with_interval(row["accuracy"]),
             f"{100 * (row['accuracy']['value'] - plain[label]['value']):+.1f}",
             f"{row['answers']:.2f}",
-            number(row["nfe"], 1),
             f"{1 - row['answers'] / most:.0%}",
         )
         for label, each in adaptive.items()
@@ -148,11 +146,22 @@ def _adaptive(adaptive: Fields, plain: Fields, records: Sequence[Record], most: 
     ]
     about = (
         f"Adaptive best of {most}: answers are drawn 1, 1, 2, 4 and so on at a time until one has "
-        "that probability of being right, by isotonic calibration on other questions. All "
-        f"{most} answers take {whole:.1f} forward passes a question."
+        "that probability of being right, by isotonic calibration on other questions."
     )
-    head = "drawn by | solved | points to all | answers | passes | saved"
-    return [about, table(head, rows)] if rows else []
+    head = "drawn by | solved | points to all | answers | fewer answers"
+    return [about, *_passes(records, most), table(head, rows)] if rows else []
+
+
+def _passes(records: Sequence[Record], most: int) -> list[str]:
+    """Return the paragraph on passes, for records that hold them."""
+    passes = [record["nfe"] for record in records if "nfe" in record]
+    if not passes:
+        return []
+    together, alone = (float(np.mean([each[kind] for each in passes])) for kind in ("all", "one"))
+    return [
+        f"One answer takes {alone:.1f} forward passes, all {most} together {together:.1f}: while "
+        "answers drawn at once are still the same, they share passes, and waves do not."
+    ]
 
 
 def likelihood(experiment: Likelihood, records: Sequence[Record], output: Path) -> None:

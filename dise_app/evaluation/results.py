@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -137,11 +136,9 @@ def adaptive(records: Sequence[Record], labels: Sequence[str]) -> Figures:
     """Return, by contender and probability to stop at, what adaptive best-of-n solves and draws.
 
     The answers are the first of those of plain best-of-n, which stop_at would draw; each answer's
-    probability is by a map fitted on other questions. nfe: of as many answers as are drawn, each at
-    the mean NFE of all. Empty with a single question.
+    probability is by a map fitted on other questions. Empty with a single question.
     """
     figures: Figures = {}
-    passes = np.array([record.get("nfe", math.nan) for record in records])
     for label in labels if len(records) > 1 else ():
         scores, rights = table_of(records, label)
         probable = metrics.calibrated(scores, rights)
@@ -150,7 +147,6 @@ def adaptive(records: Sequence[Record], labels: Sequence[str]) -> Figures:
             str(stop): {
                 "accuracy": _share(_best_of_first(scores, rights, each)),
                 "answers": float(each.mean()),
-                "nfe": _value(float((passes * each / scores.shape[1]).mean())),
             }
             for stop, each in drawn.items()
         }
