@@ -13,19 +13,29 @@ NAMED_BY_SCORE: Reasons = dict.fromkeys(
     "--score names several scorers, each with its selector and settings",
 )
 
+UNCALIBRATED: Reasons = {
+    "calibration": "experiments fit their own maps, each answer's on other questions"
+}
+
 NO_REPORT: Reasons = {"logprobs": "experiments look at scores, not at a report on every token"}
 
-SAMPLED: Reasons = {**NAMED_BY_SCORE, **NO_REPORT, "best_of": "all n answers are kept and compared"}
+SAMPLED: Reasons = {
+    **NAMED_BY_SCORE,
+    **NO_REPORT,
+    **UNCALIBRATED,
+    "best_of": "all n answers are kept and compared",
+}
 """Several answers per question."""
 
-LIKELIHOOD: Reasons = {**NAMED_BY_SCORE}
+LIKELIHOOD: Reasons = {**NAMED_BY_SCORE, **UNCALIBRATED}
 """Given candidates or answers."""
 
 LENGTH: Reasons = {
     **NO_REPORT,
+    **UNCALIBRATED,
     **dict.fromkeys(("length", "length_settings"), "the length controllers are what is compared"),
     "max_tokens": "--base-length names several",
-    **dict.fromkeys(("n", "best_of"), "each controller writes one answer"),
+    **dict.fromkeys(("n", "best_of", "stop_at"), "each controller writes one answer"),
 }
 """One answer per question and length controller."""
 
@@ -39,8 +49,9 @@ REVISION: Reasons = {
 
 PROBED: Reasons = {
     **NO_REPORT,
+    **UNCALIBRATED,
     **dict.fromkeys(("scorer", "selector", "scorer_settings"), "texts are probed, not scored"),
-    **dict.fromkeys(("n", "best_of"), "one text a question is probed"),
+    **dict.fromkeys(("n", "best_of", "stop_at"), "one text a question is probed"),
 }
 """The model's own answers, or given texts."""
 

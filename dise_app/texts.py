@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -10,6 +11,9 @@ from typing import Any
 
 from dise_core.errors import DiseError, InputError
 from dise_core.records import Fields, Record
+
+MADE_WITH = "made_with"
+"""The one key in the file of an output's settings."""
 
 
 def settings(pairs: Iterable[str]) -> Record:
@@ -64,6 +68,26 @@ def refuse_other(path: Path, found: Fields, wanted: Fields) -> None:
         if found.get(name) != wanted.get(name):
             differs = f"its {name} is {found.get(name)!r:.200}, not {wanted.get(name)!r:.200}"
             raise InputError(f"{path} holds another run: {differs}; use another --output", "output")
+
+
+def settings_path(output: Path) -> Path:
+    """Return where the settings of an output are written: beside the file itself, whatever name it
+    was given by.
+    """
+    return Path(f"{os.path.realpath(output)}.settings.json")
+
+
+def made_with(output: Path) -> Record | None:
+    """Return the settings that an output was written with; None if there are none, or if dise did
+    not write them.
+    """
+    try:
+        with settings_path(output).open("rb") as file:
+            found = json.loads(file.read(2**20))
+    except (OSError, ValueError, RecursionError):
+        return None
+    settings = found.get(MADE_WITH) if isinstance(found, dict) else None
+    return settings if isinstance(settings, dict) else None
 
 
 def _json_or_text(value: str) -> Any:

@@ -6,6 +6,7 @@ The names exported here and in dise_core.testing are the public API; docs/python
 from dise_core.arrays import Floats, Ids, LogProbs, Mask
 from dise_core.async_llm import AsyncLLM
 from dise_core.backend import Backend, Reader
+from dise_core.calibration import Calibration
 from dise_core.canvas import CanvasToken, CanvasUpdate
 from dise_core.catalog import Catalog
 from dise_core.cost import count_nfe
@@ -90,6 +91,7 @@ __all__ = [
     "CacheHint",
     "CacheRoom",
     "CacheSlot",
+    "Calibration",
     "Candidates",
     "Canvas",
     "CanvasToken",

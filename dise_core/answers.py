@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
 
+from dise_core.calibration import Calibration
 from dise_core.cost import Cost
 from dise_core.model import MaskPredictor
 from dise_core.outputs import CompletionOutput, Generation, RequestOutput, Token, Usage
@@ -16,9 +17,10 @@ from dise_core.revisions import Revision
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """Builds the answers of one loaded model."""
+    """Builds the answers of one loaded model. calibration: of its scores."""
 
     predictor: MaskPredictor
+    calibration: Calibration | None = None
 
     def written(
         self,
@@ -76,7 +78,8 @@ class Answers:
     def _output(
         self, index: int, generation: Generation, params: ScoringParams
     ) -> CompletionOutput:
-        sequence = generation.sequence
+        sequence, calibration = generation.sequence, self.calibration
+        value = generation.evaluation.score.value
         return CompletionOutput(
             text=self.predictor.tokenizer.decode(sequence.ids[sequence.text_positions]),
             token_ids=tuple(sequence.response.tolist()),
@@ -88,6 +91,8 @@ class Answers:
             index=index,
             trace=generation.trace,
             stopped_by=generation.stopped_by,
+            probability=None if calibration is None else calibration.probability(value),
+            abstained=None if calibration is None else calibration.abstains(value),
         )
 
     def _revision(self, revision: Revision) -> Revision:

@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from os import PathLike, fspath
 from typing import Unpack, cast, overload
 
+from dise_core.calibration import calibration_of
 from dise_core.canvas import Canvases, CanvasUpdate
 from dise_core.catalog import Catalog
 from dise_core.engine import Engine, Outcome
@@ -18,6 +19,7 @@ from dise_core.planner import Planner
 from dise_core.plugins import installed_catalog
 from dise_core.prompts import Message, Prompt
 from dise_core.reading import Plan
+from dise_core.records import Record
 from dise_core.threads import choose_threads
 
 Texts = Sequence[Prompt]
@@ -58,19 +60,26 @@ class LLM:
 
         judge: an auto-regressive model for the scorers that need one; without it an auto-regressive
         `model` is its own judge. The options in THE_MODELS_OWN do not apply to the judge: it comes
-        from the hub's main branch, and the adapter that claims it loads it.
+        from the hub's main branch, and the adapter that claims it loads it. The option
+        `calibration` takes a file or a Calibration.
 
         Raises InputError for an unknown model, ModelError for one that cannot be loaded,
         PluginError for a broken plugin.
         """
         choose_threads()
-        self.config = EngineConfig(**options)
+        given = options.get("calibration")
+        calibration = calibration_of(given)
+        file = fspath(given) if isinstance(given, str | PathLike) else None
+        fields: Record = {**options, "calibration": file}
+        self.config = EngineConfig(**fields)
         self.catalog = catalog or installed_catalog()
         self.predictor = self._loaded(model, self.config)
         predictors = {"target": self.predictor}
         if judge is not None or self.predictor.info.is_autoregressive:
             predictors["judge"] = self.predictor if judge is None else self._loaded_judge(judge)
-        self.planner = Planner(predictors, self.catalog)
+        if calibration is not None:
+            calibration.check_model(self.predictor)
+        self.planner = Planner(predictors, self.catalog, calibration)
         self.engine = Engine(predictors, self.config)
 
     def generate(

@@ -147,8 +147,10 @@ class CompletionOutput:
 
     `token_ids` includes end tokens; `text` leaves them out and ends before the first stop text.
     `finish_reason`: "stop" if the model, its length controller or a stop text ended the response,
-    "length" if it filled the canvas, None for a given response. `revisions`: the rounds of the
-    `reviser`; there may be none where it found nothing to doubt.
+    "length" if it filled the canvas, None for a given response. `probability`: of being right, None
+    without a calibration or a score; `abstained`: whether the score is below the calibration's
+    threshold, None without one. `revisions`: the rounds of the `reviser`; there may be none where
+    it found nothing to doubt.
     """
 
     text: str
@@ -164,6 +166,8 @@ class CompletionOutput:
     stopped_by: str | None = None
     reviser: str | None = None
     revisions: tuple[Revision, ...] = ()
+    probability: float | None = None
+    abstained: bool | None = None
 
     def to_dict(self) -> Record:
         """Return the JSON form; a score of -inf becomes null."""
@@ -173,6 +177,8 @@ class CompletionOutput:
             "token_ids": list(self.token_ids),
             "finish_reason": self.finish_reason,
             "score": {"scorer": self.scorer, "selector": self.selector, **self.score.to_dict()},
+            "probability": self.probability,
+            "abstained": self.abstained,
             "tokens": [token.to_dict() for token in self.tokens],
         }
         if self.trace:

@@ -4,6 +4,7 @@ LLaDA's.
 
 from __future__ import annotations
 
+from os import PathLike
 from typing import TYPE_CHECKING, Annotated, Literal, Self, TypedDict
 
 from pydantic import (
@@ -19,6 +20,9 @@ from pydantic import (
 from dise_core.errors import InputError
 from dise_core.reading import CacheKind
 from dise_core.records import Record
+
+if TYPE_CHECKING:
+    from dise_core.calibration import Calibration
 
 MAX_LENGTH = 2**20
 """Tokens of a text, a block or a step: more than any model reads."""
@@ -144,6 +148,9 @@ class Denoising(Scoring):
     tempered_confidence: bool | None = None
     """Rank candidates after temperature, top_p and top_k, as Dream, or before, as LLaDA; without it
     as the model's own sampler."""
+    stop_at: float | None = Field(None, allow_inf_nan=False)
+    """Write the best_of answers in waves, first n and then always as many again, until one is this
+    sure: a probability of being right with a calibration, else a score."""
 
 
 class SamplingParams(Denoising, ScoringParams):
@@ -183,6 +190,8 @@ class SamplingParams(Denoising, ScoringParams):
             raise ValueError("stop holds an empty text, which every text begins with")
         if self.best_of is not None and self.best_of < self.n:
             raise ValueError(f"best_of={self.best_of} is less than n={self.n}")
+        if self.stop_at is not None and self.num_samples == self.n:
+            raise ValueError(f"stop_at={self.stop_at} needs a best_of above n={self.n}")
         return self
 
     @property
@@ -207,6 +216,7 @@ class EngineOptions(TypedDict, total=False):
     tensor_parallel_size: int
     vllm_options: Settings
     max_cache_tokens: int
+    calibration: str | PathLike[str] | Calibration | None
 
 
 class EngineConfig(Params):
@@ -241,6 +251,10 @@ class EngineConfig(Params):
     max_cache_tokens: int = Field(16384, ge=1, le=2**24)
     """Tokens whose keys and values are kept for requests with a cache, all together; texts beyond
     wait for room.
+    """
+    calibration: str | None = None
+    """A file that `dise calibrate` wrote: every answer then tells its probability of being right,
+    and scores are computed as the file says where a request does not say otherwise.
     """
 
     @model_validator(mode="after")

@@ -8,6 +8,7 @@ from typing import TypeVar, cast
 
 from dise_core.answers import Answers
 from dise_core.arrays import Ids
+from dise_core.calibration import Calibration
 from dise_core.catalog import Catalog
 from dise_core.cost import count_cost
 from dise_core.denoise import Denoiser
@@ -24,6 +25,7 @@ from dise_core.prompts import GivenPrompt, Message, Prompt, Prompts, Translation
 from dise_core.reading import Plan, gather
 from dise_core.scoring import SequenceScorer
 from dise_core.sequence import TokenSequence, as_ids, check_token_ids
+from dise_core.waves import in_waves
 from dise_core.writer import Writer
 
 P = TypeVar("P", bound=ScoringParams)
@@ -33,11 +35,13 @@ P = TypeVar("P", bound=ScoringParams)
 class Planner:
     """Turns requests into plans. A plan checks its request before its first read.
 
-    predictors: the loaded models by name, "target" and possibly "judge".
+    predictors: the loaded models by name, "target" and possibly "judge". calibration: of the
+    diffusion model's scores.
     """
 
     predictors: Mapping[str, MaskPredictor]
     catalog: Catalog
+    calibration: Calibration | None = None
 
     @property
     def predictor(self) -> MaskPredictor:
@@ -50,7 +54,7 @@ class Planner:
 
     @property
     def _answers(self) -> Answers:
-        return Answers(self.predictor)
+        return Answers(self.predictor, self.calibration)
 
     def generate(
         self, prompt: Prompt, params: SamplingParams, chat: bool | None = None
@@ -182,7 +186,7 @@ class Planner:
     def _evaluate(
         self, prompt: GivenPrompt, responses: Sequence[Prompt], params: ScoringParams
     ) -> Plan[RequestOutput]:
-        params = fitted(params, self.predictor.info)
+        params = self._fitted(params)
         scorer, params = self._scorer(prompt, params)
         sequences = [
             self._prompts.finished(prompt, response, params.block_length) for response in responses
@@ -195,21 +199,22 @@ class Planner:
 
     def _generate(self, prompt: GivenPrompt, params: SamplingParams) -> Plan[RequestOutput]:
         self._prompts.check_room(prompt, params.max_tokens)
-        params = fitted(params, self.predictor.info)
+        params = self._fitted(params)
         self._check_tokens(params)
+        if params.stop_at is not None and self.calibration is not None:
+            self.calibration.check_reachable(params.stop_at)
         if params.seed is None:
             params = params.model_copy(update={"seed": drawn_seed()})
         writer = self._writer(params)
         policy = self._policy(params)
         scorer, params = self._scorer(prompt, params)
-        denoisers = [
-            self._denoiser(prompt, params, policy, sample) for sample in range(params.num_samples)
-        ]
-        samples = (
-            writer.write(prompt.ids, each, replace(scorer, finished=each.finished))
-            for each in denoisers
-        )
-        generations, cost = yield from count_cost(gather(*samples))
+
+        def sample(number: int) -> Plan[Generation]:
+            denoiser = self._denoiser(prompt, params, policy, number)
+            its_scorer = replace(scorer, finished=denoiser.finished)
+            return writer.write(prompt.ids, denoiser, its_scorer)
+
+        generations, cost = yield from count_cost(in_waves(sample, params, self.calibration))
         return self._answers.written(prompt, generations, params, cost)
 
     def _writer(self, params: SamplingParams) -> Writer:
@@ -217,6 +222,11 @@ class Planner:
         if params.reviser is None:
             return Writer(controller)
         return Writer(controller, self.catalog.reviser(params.reviser, params.reviser_settings))
+
+    def _fitted(self, params: P) -> P:
+        """Return the params as they apply to the model and its calibration."""
+        params = fitted(params, self.predictor.info)
+        return params if self.calibration is None else self.calibration.applied(params)
 
     def _policy(self, params: SamplingParams) -> UnmaskingPolicy:
         policy = self.catalog.unmasking_policy(params.unmasking, params.unmasking_settings)
@@ -231,19 +241,20 @@ class Planner:
 
     def _scorer(self, prompt: GivenPrompt, params: P) -> tuple[SequenceScorer, P]:
         """Return the scorer of texts with this prompt, and the params with the name of its selector
-        filled in. Raises InputError for unknown names and for a model that is not loaded.
+        filled in. Raises InputError for unknown names, for a model that is not loaded, and for
+        scores that the calibration is not for.
         """
         scorer = self.catalog.scorer(params.scorer, params.scorer_settings)
         self.check_scorer(params.scorer, scorer)
-        selector = params.selector or scorer.default_selector
-        bound = SequenceScorer(
-            scorer,
-            self.catalog.selector(selector),
-            params.logprobs,
-            self._prompts.translation(prompt),
-            params.scorer,
-        )
-        return bound, params.model_copy(update={"selector": selector})
+        name = params.selector or scorer.default_selector
+        params = params.model_copy(update={"selector": name})
+        selector = self.catalog.selector(name)
+        if self.calibration is not None:
+            judge = self.predictors["judge"].info.name if "judge" in self.predictors else ""
+            self.calibration.check_scores(self.catalog, params, scorer, selector, judge)
+        translation = self._prompts.translation(prompt)
+        bound = SequenceScorer(scorer, selector, params.logprobs, translation, params.scorer)
+        return bound, params
 
     def _denoiser(
         self, prompt: GivenPrompt, params: SamplingParams, policy: UnmaskingPolicy, sample: int

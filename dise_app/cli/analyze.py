@@ -59,7 +59,7 @@ def probe(name: str, about: str) -> options.Verb:
     sampling = options.Fields(SamplingParams, doors.PROBED, seed=0)
 
     @options.verb(
-        data=evaluate.DATA, models=options.TARGET, sampling=sampling, engine=options.ENGINE
+        data=evaluate.DATA, models=options.TARGET, sampling=sampling, engine=options.ENGINE_ALONE
     )
     @evaluate.described(about)
     def command(

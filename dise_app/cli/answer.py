@@ -62,11 +62,13 @@ def _settings(llm: LLM, parts: Parts, params: ScoringParams) -> Record:
     """Return what the answers to the lines of a file depend on, beside the lines, as JSON."""
     engine = EngineConfig(**parts.engine).model_dump(mode="json", include=ANSWERS_DEPEND_ON)
     models = {role: predictor.info.name for role, predictor in llm.planner.predictors.items()}
+    calibration = llm.planner.calibration
     return {
         "command": parts.command,
         "model": models["target"],
         "judge": models.get("judge"),
         "chat": parts.shared["chat"],
+        "calibration": None if calibration is None else calibration.digest,
         **engine,
         **params.model_dump(mode="json"),
     }

@@ -143,7 +143,7 @@ def sampled(write: str, about: str, scores: tuple[str, ...] = SCORES) -> options
     """
     sampling = options.Fields(SamplingParams, doors.SAMPLED, temperature=0.7, n=5, seed=0)
 
-    @options.verb(data=DATA, models=options.MODELS, sampling=sampling, engine=options.ENGINE)
+    @options.verb(data=DATA, models=options.MODELS, sampling=sampling, engine=options.ENGINE_ALONE)
     @described(about)
     def command(
         output: Output,
@@ -183,7 +183,7 @@ scored_verb = options.verb(
     data=DATA,
     models=options.MODELS,
     scoring=options.Fields(Scoring, doors.LIKELIHOOD),
-    engine=options.ENGINE,
+    engine=options.ENGINE_ALONE,
 )
 """The decorator shared by the verbs that score given texts."""
 
@@ -244,7 +244,9 @@ LENGTH_SAMPLING = options.Fields(SamplingParams, doors.LENGTH, seed=0)
 """The sampling options of `length`, which each controller and base length varies."""
 
 
-@options.verb(data=DATA, models=options.MODELS, sampling=LENGTH_SAMPLING, engine=options.ENGINE)
+@options.verb(
+    data=DATA, models=options.MODELS, sampling=LENGTH_SAMPLING, engine=options.ENGINE_ALONE
+)
 def length(
     output: Output,
     base_length: Annotated[

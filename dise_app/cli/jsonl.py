@@ -13,8 +13,9 @@ from typing import BinaryIO
 
 import typer
 
-from dise_app.cli.resume import AnswerFile, settings_path
+from dise_app.cli.resume import AnswerFile
 from dise_app.lines import encoded, lines_of, parse, without_bom
+from dise_app.texts import settings_path
 from dise_core.engine import Outcome
 from dise_core.errors import DiseError, InputError
 from dise_core.llm import LLM

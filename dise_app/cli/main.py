@@ -7,7 +7,17 @@ import sys
 
 import typer
 
-from dise_app.cli import analyze, catalog, evaluate, generate, rank, revision, score, serve
+from dise_app.cli import (
+    analyze,
+    calibrate,
+    catalog,
+    evaluate,
+    generate,
+    rank,
+    revision,
+    score,
+    serve,
+)
 
 app = typer.Typer(
     name="dise",
@@ -24,6 +34,7 @@ app.command("generate")(generate.generate)
 app.command("score")(score.score)
 app.command("rank")(rank.rank)
 evaluate.app.command("revision")(revision.revision)
+app.command("calibrate")(calibrate.calibrate)
 app.add_typer(evaluate.app, name="eval")
 app.add_typer(analyze.app, name="analyze")
 app.command("serve")(serve.serve)

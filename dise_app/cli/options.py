@@ -13,6 +13,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 import typer
 from pydantic.fields import FieldInfo
 
+from dise_app import doors
 from dise_app.texts import settings
 from dise_core.params import EngineConfig, Params, ScoringParams, Settings
 from dise_core.records import Record
@@ -242,7 +243,10 @@ MODELS = Own(model=MODEL_NAME, judge=JUDGE)
 """The options for a model and its judge."""
 
 ENGINE = Fields(EngineConfig)
-"""How models are loaded and run."""
+"""How models are loaded and run, and how their scores are calibrated."""
+
+ENGINE_ALONE = Fields(EngineConfig, doors.UNCALIBRATED)
+"""The same without a calibration."""
 
 scoring_verb = verb(
     shared=SHARED, files=FILES, models=MODELS, scoring=Fields(ScoringParams), engine=ENGINE

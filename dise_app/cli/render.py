@@ -64,7 +64,7 @@ def show_answer(
         console.print(
             f"  [dim]{score_text(output)} ({output.scorer}, {output.selector}, "
             f"{output.score.num_positions} tokens"
-            f"{ending})[/dim]{verdict}"
+            f"{ending})[/dim]{chance_text(output)}{verdict}"
         )
         if output.reviser is not None:
             console.print(f"  [dim]{revision_text(output)}[/dim]")
@@ -130,6 +130,15 @@ def revision_text(output: CompletionOutput) -> str:
     tokens = "1 token" if num_changed == 1 else f"{num_changed} tokens"
     before, after = accepted[0].score_before, accepted[-1].score_after
     return f"{output.reviser}: {tokens} changed in {rounds}, {before:.4f} to {after:.4f}"
+
+
+def chance_text(output: CompletionOutput) -> str:
+    """Return the probability of being right as text, and whether the answer is below the
+    calibration's threshold; "" without a calibration.
+    """
+    chance, below = output.probability, output.abstained
+    shown = "" if chance is None else f" {chance:.1%} likely to be right"
+    return shown + (" [bold]abstained: below the threshold[/bold]" if below else "")
 
 
 def is_coloured(answer: RequestOutput) -> bool:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -12,15 +10,12 @@ from typing import Any, Self
 from pydantic import BaseModel, Field, ValidationError
 
 from dise_app.linefile import LineFile
-from dise_app.texts import refuse_other, write_json
+from dise_app.texts import MADE_WITH, made_with, refuse_other, settings_path, write_json
 from dise_core.errors import InputError
 from dise_core.records import Fields, Record
 
 DEFINED = {"prompt", "model", "seed", "cache", "is_approximate", "outputs", "usage", "line"}
 """The keys of an answer that are not copied from the input's line."""
-
-MADE_WITH = "made_with"
-"""The one key in the file of the settings."""
 
 
 class ScoredBy(BaseModel):
@@ -75,21 +70,21 @@ class AnswerFile:
         other settings or from other lines.
         """
         done: set[int] = set()
-        made_with = _made_with(settings_path(self._path))
+        settings = made_with(self._path)
         for number, record in self._file.records():
             answered = self._checked(number, record)
-            if not done and made_with is not None:
-                refuse_other(self._path, made_with, self._settings)
+            if not done and settings is not None:
+                refuse_other(self._path, settings, self._settings)
             self._refuse_other_line(record, lines.get(answered.line), answered.line)
             done.add(answered.line)
-        if self._file.torn and not done and made_with != self._settings:
+        if self._file.torn and not done and settings != self._settings:
             raise self._file.foreign(1, "is cut short")
         return done
 
     def begin(self) -> None:
         """Remove what follows the answers that were found, and write down the settings."""
         path = settings_path(self._path)
-        if self._has_settings and path.exists() and _made_with(path) is None:
+        if self._has_settings and path.exists() and made_with(self._path) is None:
             raise InputError(
                 f"{path} is for the settings of --output, and dise did not write it: move it, or "
                 "use another --output",
@@ -123,20 +118,3 @@ class AnswerFile:
                     f"holds, see its {key!r}; use another --output",
                     "output",
                 )
-
-
-def settings_path(output: Path) -> Path:
-    """Return where the settings of an output are written: beside the file itself, whatever name it
-    was given by.
-    """
-    return Path(f"{os.path.realpath(output)}.settings.json")
-
-
-def _made_with(path: Path) -> Record | None:
-    """Return the settings in a file; None if there is none, or if dise did not write it."""
-    try:
-        found = json.loads(path.read_bytes()[: 2**20])
-    except (OSError, ValueError, RecursionError):
-        return None
-    settings = found.get(MADE_WITH) if isinstance(found, dict) else None
-    return settings if isinstance(settings, dict) else None

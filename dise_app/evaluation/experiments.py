@@ -167,6 +167,7 @@ class Sampled(Experiment):
         scores = yield from gather(*(self.contenders.score(text, judge) for text in texts))
         return {
             "id": item.id,
+            "nfe": {"all": sampled.usage.nfe, "one": single.usage.nfe},
             "greedy": self._graded(item, single.outputs[0]),
             "answers": [
                 {**self._graded(item, output), "token_ids": list(output.token_ids), "scores": its}

@@ -17,6 +17,12 @@ import numpy.typing as npt
 Scores = npt.NDArray[np.float64]
 Rights = npt.NDArray[np.bool_]
 
+NUM_BINS = 10
+"""Bins of the expected calibration errors."""
+
+GRID = 1000
+"""Cells of [0, 1] for the smooth calibration error."""
+
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
@@ -81,23 +87,97 @@ def aurc(scores: Scores, is_right: Rights) -> float:
     return float(risk_coverage(scores, is_right).mean())
 
 
-def prr(scores: Scores, is_right: Rights) -> float:
-    """Return the prediction rejection ratio over all rejections: 1 for an oracle, 0 for chance.
+def eaurc(scores: Scores, is_right: Rights) -> float:
+    """Return the AURC in excess of an oracle's, which keeps all right answers first."""
+    return aurc(scores, is_right) - aurc(is_right.astype(np.float64), is_right)
 
-    (AURC of chance - AURC of score) / (AURC of chance - AURC of oracle). NaN unless there are both
-    right and wrong answers.
+
+def augrc(scores: Scores, is_right: Rights) -> float:
+    """Return the area under the generalized risk-coverage curve (Traub et al., 2024): the mean over
+    all coverages of the share of all answers that are kept and wrong. Lower is better.
+    """
+    curve = risk_coverage(scores, is_right)
+    return float(np.mean(curve * np.arange(1, len(curve) + 1) / len(curve)))
+
+
+def prr(scores: Scores, is_right: Rights, max_rejection: float = 1.0) -> float:
+    """Return the prediction rejection ratio: 1 for an oracle, 0 for chance.
+
+    (area of chance - area of score) / (area of chance - area of oracle), each the mean risk where
+    fewer than int(max_rejection n) answers are rejected, as lm-polygraph counts. NaN if nothing
+    is rejected, or unless there are both right and wrong answers.
     """
     risk = float((~is_right).mean())
-    oracle = aurc(is_right.astype(np.float64), is_right)
-    return float("nan") if risk in (0.0, 1.0) else (risk - aurc(scores, is_right)) / (risk - oracle)
+    num_rejections = int(max_rejection * is_right.size)
+    if risk in (0.0, 1.0) or num_rejections == 0:
+        return float("nan")
+    area, oracle = (
+        float(risk_coverage(each, is_right)[-num_rejections:].mean())
+        for each in (scores, is_right.astype(np.float64))
+    )
+    return (risk - area) / (risk - oracle)
 
 
-def ece(probabilities: Scores, is_right: Rights, num_bins: int = 10) -> float:
+def prr_half(scores: Scores, is_right: Rights) -> float:
+    """Return the prediction rejection ratio over rejections of up to half of the answers."""
+    return prr(scores, is_right, 0.5)
+
+
+def ece(probabilities: Scores, is_right: Rights, num_bins: int = NUM_BINS) -> float:
     """Return the expected calibration error over equal-width bins of [0, 1], 1 included."""
     flat, right = probabilities.ravel(), is_right.ravel()
     bins = np.minimum((flat * num_bins).astype(np.int64), num_bins - 1)
     gaps = np.bincount(bins, flat, num_bins) - np.bincount(bins, right, num_bins)
     return float(np.abs(gaps).sum() / flat.size)
+
+
+def adaptive_ece(probabilities: Scores, is_right: Rights, num_bins: int = NUM_BINS) -> float:
+    """Return the expected calibration error over bins of equal mass. Equal probabilities share the
+    bin of the first of them, so that bins may differ in size.
+    """
+    flat, right = probabilities.ravel(), is_right.ravel()
+    bins = equal_mass_bins(flat, num_bins)
+    gaps = np.bincount(bins, flat, num_bins) - np.bincount(bins, right, num_bins)
+    return float(np.abs(gaps).sum() / flat.size)
+
+
+def equal_mass_bins(values: Scores, num_bins: int) -> npt.NDArray[np.int64]:
+    """Return each value's bin, int64 [n]: how many values are smaller, in units of n / num_bins."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    bins: npt.NDArray[np.int64] = (np.cumsum(counts) - counts) * num_bins // len(values)
+    return bins[inverse]
+
+
+def smooth_ece(probabilities: Scores, is_right: Rights) -> float:
+    """Return the smooth calibration error (Błasiok and Nakkiran, 2023), which needs no bins: the
+    integral of the absolute residuals smoothed by a Gaussian that is reflected at 0 and 1, whose
+    width s solves smECE(s) = s. Probabilities are rounded to 1 / GRID.
+    """
+    from scipy.ndimage import gaussian_filter1d
+    from scipy.optimize import brentq
+
+    flat, right = probabilities.ravel(), is_right.ravel()
+    cells = np.minimum((flat * GRID).astype(np.int64), GRID - 1)
+    residuals = np.bincount(cells, right - flat, GRID) / flat.size
+
+    def smoothed(width: float) -> float:
+        curve = gaussian_filter1d(residuals, width * GRID, mode="reflect", truncate=6)
+        return float(np.abs(curve).sum())
+
+    least = 1 / GRID**2
+    if smoothed(least) <= least:
+        return smoothed(least)
+    return min(1.0, float(brentq(lambda width: smoothed(width) - width, least, 1.1, xtol=least)))
+
+
+def brier_skill(probabilities: Scores, is_right: Rights) -> float:
+    """Return 1 - Brier score / that of the base rate: 1 for an oracle, 0 for the base rate itself.
+    NaN unless there are both right and wrong answers.
+    """
+    rate = float(is_right.mean())
+    if rate in (0.0, 1.0):
+        return float("nan")
+    return 1 - brier(probabilities, is_right) / (rate * (1 - rate))
 
 
 def brier(probabilities: Scores, is_right: Rights) -> float:

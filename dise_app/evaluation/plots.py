@@ -7,6 +7,7 @@ from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter, ScalarFormatter
 
@@ -66,8 +67,7 @@ def curves(tables: Mapping[str, tuple[Scores, Rights]], path: Path) -> None:
         caught = np.concatenate([[0], np.cumsum(wrong) / max(1, wrong.sum())])
         alarms = np.concatenate([[0], np.cumsum(~wrong) / max(1, (~wrong).sum())])
         roc.plot(alarms, caught, color=colour, label=name)
-        curve = risk_coverage(scores, is_right)
-        risk.plot(np.arange(1, len(curve) + 1) / len(curve), curve, color=colour, label=name)
+        draw_risk(risk, scores, is_right, colour, name)
     roc.plot([0, 1], [0, 1], color="#999999", linestyle=":", linewidth=1)
     roc.set(xlabel="right answers rejected", ylabel="wrong answers caught", title="ROC")
     risk.set(
@@ -75,6 +75,12 @@ def curves(tables: Mapping[str, tuple[Scores, Rights]], path: Path) -> None:
     )
     risk.legend(fontsize=8)
     save(figure, path)
+
+
+def draw_risk(axes: Axes, scores: Scores, is_right: Rights, colour: str, name: str) -> None:
+    """Draw a risk-coverage curve."""
+    curve = risk_coverage(scores, is_right)
+    axes.plot(np.arange(1, len(curve) + 1) / len(curve), curve, color=colour, label=name)
 
 
 def histograms(tables: Mapping[str, tuple[Scores, Rights]], path: Path) -> None:

@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dise_app.evaluation import paper, plots, results
+import numpy as np
+
+from dise_app.evaluation import metrics, paper, plots, reliability, results
 from dise_app.evaluation.experiments import Given, Lengths, Likelihood, Sampled
 from dise_app.evaluation.writing import number, table, with_interval, write
-from dise_core.records import Record
+from dise_core.records import Fields, Record
 
 
 def uncertainty(experiment: Sampled, records: Sequence[Record], output: Path) -> None:
@@ -29,21 +31,8 @@ def uncertainty(experiment: Sampled, records: Sequence[Record], output: Path) ->
         )
         for label, row in figures.items()
     ]
-    tables = {label: results.table_of(records, label) for label in labels}
+    pictures = _uncertainty_plots(experiment, records, figures, output)
     both = next(iter(figures.values()))["auroc_per_question"]["num_questions"]
-    plots.forest(
-        {k: v["auroc_pooled"] for k, v in figures.items()},
-        "pooled",
-        "ROC-AUC",
-        output / "auroc_pooled.png",
-        reference,
-    )
-    per_question = {k: v["auroc_per_question"] for k, v in figures.items()}
-    plots.forest(
-        per_question, f"within {both} questions", "ROC-AUC", output / "auroc_per_question.png"
-    )
-    plots.curves(tables, output / "curves.png")
-    plots.histograms(tables, output / "scores.png")
     head = "scorer | NFE | ROC-AUC pooled | per question | the paper | PRR | AURC | ECE | Brier"
     text = [
         "ROC-AUC: the chance that a right answer scores above a wrong one, over all answers, and "
@@ -54,12 +43,46 @@ def uncertainty(experiment: Sampled, records: Sequence[Record], output: Path) ->
         "is that of LLaDA-8B at the "
         "same length.",
         table(head, rows),
-        *(
-            f"![{name}]({name}.png)"
-            for name in ("auroc_pooled", "auroc_per_question", "curves", "scores")
-        ),
+        *_more(figures),
+        *(f"![{name}]({name}.png)" for name in pictures),
     ]
     write(output, "Uncertainty", experiment, figures, text)
+
+
+def _uncertainty_plots(
+    experiment: Sampled, records: Sequence[Record], figures: Fields, output: Path
+) -> list[str]:
+    """Draw the pictures of the report, and return their names."""
+    labels = experiment.contenders.labels
+    tables = {label: results.table_of(records, label) for label in labels}
+    both = next(iter(figures.values()))["auroc_per_question"]["num_questions"]
+    for name, title in (("pooled", "pooled"), ("per_question", f"within {both} questions")):
+        reference = _paper(paper.AUROC, experiment, labels) if name == "pooled" else None
+        rows = {label: row[f"auroc_{name}"] for label, row in figures.items()}
+        plots.forest(rows, title, "ROC-AUC", output / f"auroc_{name}.png", reference)
+    plots.curves(tables, output / "curves.png")
+    plots.histograms(tables, output / "scores.png")
+    if len(records) > 1:
+        probable = {k: (metrics.calibrated(*table), table[1]) for k, table in tables.items()}
+        reliability.diagrams(probable, output / "reliability.png")
+    names = ["auroc_pooled", "auroc_per_question", "curves", "scores"]
+    return [*names, "reliability"] if len(records) > 1 else names
+
+
+def _more(figures: Fields) -> list[str]:
+    """Return the paragraphs of the report on the other metrics."""
+    names = ("prr_half", "eaurc", "augrc", "adaptive_ece", "smooth_ece", "brier_skill")
+    head = (
+        "scorer | PRR, at most half rejected | E-AURC | AUGRC | adaptive ECE | smooth ECE | Brier "
+        "skill"
+    )
+    rows = [(label, *(number(row[name]) for name in names)) for label, row in figures.items()]
+    about = (
+        f"ECE and adaptive ECE have {metrics.NUM_BINS} bins, of equal width and of equal mass; the "
+        "smooth ECE needs none. E-AURC is the AURC in excess of an oracle's, AUGRC the area under "
+        "the generalized curve; the Brier skill is 1 for an oracle and 0 for the base rate."
+    )
+    return [about, table(head, rows)]
 
 
 def given(experiment: Given, records: Sequence[Record], output: Path) -> None:
@@ -98,8 +121,47 @@ def best_of_n(experiment: Sampled, records: Sequence[Record], output: Path) -> N
         output / "best_of_n.png",
         reference,
     )
-    text = [table("answer chosen by | solved | the paper", rows), "![best of n](best_of_n.png)"]
-    write(output, f"Best of {experiment.params.n}", experiment, figures, text)
+    adaptive = results.adaptive(records, experiment.contenders.labels)
+    text = [
+        table("answer chosen by | solved | the paper", rows),
+        "![best of n](best_of_n.png)",
+        *_adaptive(adaptive, figures, records, experiment.params.n),
+    ]
+    title = f"Best of {experiment.params.n}"
+    write(output, title, experiment, {**figures, "adaptive": adaptive}, text)
+
+
+def _adaptive(adaptive: Fields, plain: Fields, records: Sequence[Record], most: int) -> list[str]:
+    """Return the paragraphs on what drawing until an answer is sure saves."""
+    rows = [
+        (
+            f"{label}, stop at {stop}",
+            with_interval(row["accuracy"]),
+            f"{100 * (row['accuracy']['value'] - plain[label]['value']):+.1f}",
+            f"{row['answers']:.2f}",
+            f"{1 - row['answers'] / most:.0%}",
+        )
+        for label, each in adaptive.items()
+        for stop, row in each.items()
+    ]
+    about = (
+        f"Adaptive best of {most}: answers are drawn 1, 1, 2, 4 and so on at a time until one has "
+        "that probability of being right, by isotonic calibration on other questions."
+    )
+    head = "drawn by | solved | points to all | answers | fewer answers"
+    return [about, *_passes(records, most), table(head, rows)] if rows else []
+
+
+def _passes(records: Sequence[Record], most: int) -> list[str]:
+    """Return the paragraph on passes, for records that hold them."""
+    passes = [record["nfe"] for record in records if "nfe" in record]
+    if not passes:
+        return []
+    together, alone = (float(np.mean([each[kind] for each in passes])) for kind in ("all", "one"))
+    return [
+        f"One answer takes {alone:.1f} forward passes, all {most} together {together:.1f}: while "
+        "answers drawn at once are still the same, they share passes, and waves do not."
+    ]
 
 
 def likelihood(experiment: Likelihood, records: Sequence[Record], output: Path) -> None:

@@ -7,12 +7,18 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from dise_app.evaluation import metrics
 from dise_app.evaluation.metrics import Rights, Scores
+from dise_core.params import SamplingParams
 from dise_core.records import Record
+from dise_core.waves import waves
 
 Figures = Record
+
+STOPS = (0.5, 0.7, 0.8, 0.9, 0.95)
+"""Probabilities at which adaptive best-of-n is tried."""
 
 
 def table_of(records: Sequence[Record], label: str) -> tuple[Scores, Rights]:
@@ -37,7 +43,6 @@ def uncertainty(records: Sequence[Record], labels: Sequence[str]) -> Figures:
 
 def _uncertainty(scores: Scores, is_right: Rights) -> Figures:
     """Return the figures of one contender; with a single question, none that need calibration."""
-    probabilities = metrics.calibrated(scores, is_right) if len(scores) > 1 else None
     both = metrics.has_both(is_right)
     return {
         "auroc_pooled": _estimate(metrics.auroc, scores, is_right),
@@ -45,11 +50,37 @@ def _uncertainty(scores: Scores, is_right: Rights) -> Figures:
         | {"num_questions": int(both.sum())},
         "prr": _estimate(metrics.prr, scores, is_right),
         "aurc": _estimate(metrics.aurc, scores, is_right),
-        "ece": None if probabilities is None else metrics.ece(probabilities, is_right),
-        "brier": None if probabilities is None else metrics.brier(probabilities, is_right),
+        **{
+            name: _value(figure(scores, is_right))
+            for name, figure in (
+                ("prr_half", metrics.prr_half),
+                ("eaurc", metrics.eaurc),
+                ("augrc", metrics.augrc),
+            )
+        },
+        **_agreement(scores, is_right),
         "mean_score_right": _mean(scores[is_right]),
         "mean_score_wrong": _mean(scores[~is_right]),
     }
+
+
+def _agreement(scores: Scores, is_right: Rights) -> Figures:
+    """Return how well probabilities fitted on other questions agree with the outcomes; with a
+    single question None for each.
+    """
+    probabilities = metrics.calibrated(scores, is_right) if len(scores) > 1 else None
+    figures = {
+        "ece": metrics.ece,
+        "adaptive_ece": metrics.adaptive_ece,
+        "smooth_ece": metrics.smooth_ece,
+        "brier": metrics.brier,
+        "brier_skill": metrics.brier_skill,
+    }
+    values = {
+        name: None if probabilities is None else _value(figure(probabilities, is_right))
+        for name, figure in figures.items()
+    }
+    return {**values, "num_bins": metrics.NUM_BINS}
 
 
 def given(records: Sequence[Record], labels: Sequence[str]) -> Figures:
@@ -99,6 +130,45 @@ def best_of_n(records: Sequence[Record], labels: Sequence[str]) -> Figures:
         scores, _ = table_of(records, label)
         ways[label] = rights[np.arange(len(rights)), scores.argmax(axis=1)].astype(float)
     return {name: share(values) for name, values in ways.items()}
+
+
+def adaptive(records: Sequence[Record], labels: Sequence[str]) -> Figures:
+    """Return, by contender and probability to stop at, what adaptive best-of-n solves and draws.
+
+    The answers are the first of those of plain best-of-n, which stop_at would draw; each answer's
+    probability is by a map fitted on other questions. Empty with a single question.
+    """
+    figures: Figures = {}
+    for label in labels if len(records) > 1 else ():
+        scores, rights = table_of(records, label)
+        probable = metrics.calibrated(scores, rights)
+        drawn = {stop: _drawn(probable, stop) for stop in STOPS}
+        figures[label] = {
+            str(stop): {
+                "accuracy": share(_best_of_first(scores, rights, each)),
+                "answers": float(each.mean()),
+            }
+            for stop, each in drawn.items()
+        }
+    return figures
+
+
+def _drawn(probable: Scores, stop: float) -> npt.NDArray[np.int64]:
+    """Return how many answers stop_at draws for each question, int64 [Q]. probable: [Q, A]."""
+    most = probable.shape[1]
+    drawn = np.full(len(probable), most)
+    ends = [wave.stop for wave in waves(SamplingParams(best_of=most, stop_at=stop))]
+    for end in reversed(ends):
+        drawn[probable[:, :end].max(axis=1) >= stop] = end
+    return drawn
+
+
+def _best_of_first(scores: Scores, rights: Rights, drawn: npt.NDArray[np.int64]) -> Scores:
+    """Return whether the best of each question's first answers is right, float64 [Q]."""
+    seen = np.arange(scores.shape[1]) < drawn[:, None]
+    best = np.where(seen, scores, -np.inf).argmax(axis=1)
+    chosen: Scores = rights[np.arange(len(rights)), best].astype(float)
+    return chosen
 
 
 def likelihood(records: Sequence[Record], labels: Sequence[str]) -> Figures:
@@ -176,7 +246,7 @@ def share(values: Scores) -> Figures:
 def _estimate(figure: Any, scores: Scores, is_right: Rights) -> Figures:
     estimate = metrics.bootstrap(figure, scores, is_right)
     numbers = {"value": estimate.value, "low": estimate.low, "high": estimate.high}
-    return {name: None if np.isnan(number) else number for name, number in numbers.items()} | {
+    return {name: _value(number) for name, number in numbers.items()} | {
         "num_questions": estimate.num_questions
     }
 
@@ -187,6 +257,10 @@ def _mean_nfe(records: Sequence[Record], label: str) -> float:
             [answer["scores"][label]["nfe"] for record in records for answer in record["answers"]]
         )
     )
+
+
+def _value(number: float) -> float | None:
+    return None if np.isnan(number) else number
 
 
 def _mean(values: Scores) -> float | None:

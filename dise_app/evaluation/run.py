@@ -4,17 +4,16 @@ admits.
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
 import platform
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from dise_app.evaluation.experiments import Experiment
 from dise_app.evaluation.journal import Journal
 from dise_app.texts import write_json
+from dise_core.calibration import fingerprint
 from dise_core.records import Record
 
 PACKAGES = ("dise", "torch", "transformers", "tokenizers", "numpy", "scikit-learn", "matplotlib")
@@ -66,13 +65,6 @@ def key_of(experiment: Experiment) -> Record:
         "grader": experiment.grader,
         "settings": experiment.settings,
     }
-
-
-def fingerprint(predictor: Any) -> str:
-    """Return a digest of the vocabulary's size and of a sample of its tokens."""
-    sample = range(0, predictor.info.vocab_size, max(1, predictor.info.vocab_size // 512))
-    names = "\n".join(predictor.tokenizer.token_text(token_id) for token_id in sample)
-    return hashlib.sha256(f"{predictor.info.vocab_size}\n{names}".encode()).hexdigest()[:16]
 
 
 def versions() -> Iterator[tuple[str, str]]:

@@ -109,12 +109,12 @@ class Envelope:
 
 
 def confidence(output: CompletionOutput, seed: int | None) -> Record:
-    """Return a choice's `dise` object: the score, each token's log-probability, the length
-    controller's trace, the reviser's, the seed that reproduces the answer, and which of its samples
-    it is.
+    """Return a choice's `dise` object: the score, the probability of being right, whether it
+    abstained, each token's log-probability, the length controller's trace, the reviser's, the seed
+    that reproduces the answer, and which of its samples it is.
     """
     record = output.to_dict() | {"seed": seed, "sample": output.index}
-    shown = ("score", "tokens", "length", "revisions", "seed", "sample")
+    shown = ("score", "probability", "abstained", "tokens", "length", "revisions", "seed", "sample")
     return {key: record[key] for key in shown if key in record}
 
 

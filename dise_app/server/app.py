@@ -171,11 +171,12 @@ def _add_facts(app: FastAPI, service: Service) -> None:
 
     @app.get("/health")
     async def health() -> Response:
-        engine = service.llm.engine
+        engine, calibration = service.llm.engine, service.llm.planner.calibration
         facts = {
             "status": "ok" if engine.death is None else f"dead: {engine.death}",
             "model": service.model,
             "block_length": service.llm.predictor.info.block_length,
+            "calibrated_selector": None if calibration is None else calibration.selector,
             "running": engine.num_running,
             "waiting": engine.num_waiting,
         }

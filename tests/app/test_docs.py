@@ -36,12 +36,14 @@ VLLM = "needs vLLM; tests/vllm run it there"
 SERVER = "needs a server; tests/app/test_serving_docs.py starts one for it"
 PLUGIN = "needs the plugin installed; tests/app/test_third_party.py does it"
 SYNOPSIS = "a synopsis, not a command"
+WALK = "needs what the lines before it write; tests/app/calibration/test_page.py walks the page"
 JUDGE = "needs a judge's file; tests/app/evaluation/test_runs.py runs the verb"
 
 PYTHON_ELSEWHERE = {
     ("README.md", 'LLM("GSAI-ML/LLaDA-8B-Instruct")'): HUB,
     ("vllm.md", 'engine="vllm"'): VLLM,
     ("plugins.md", 'ScoringParams(scorer="mean-entropy"'): PLUGIN,
+    ("confidence.md", "Calibration.load"): WALK,
     ("serving.md", "from openai import"): SERVER,
     ("serving.md", "stream=True,"): SERVER,
     ("serving.md", "client.completions.create"): SERVER,
@@ -63,6 +65,9 @@ LINES_ELSEWHERE = {
     ("README.md", "--model GSAI-ML/LLaDA-8B-Instruct"): HUB,
     ("README.md", "dise serve --model countdown"): SERVER,
     ("serving.md", "dise serve --model countdown"): SERVER,
+    ("confidence.md", "dise score --input labelled.jsonl"): WALK,
+    ("confidence.md", "dise calibrate"): WALK,
+    ("confidence.md", "--calibration calibration.json"): WALK,
     ("evaluation.md", "--dataset gsm8k --model GSAI-ML"): HUB,
     ("models.md", "--model inclusionAI/LLaDA2.0-mini"): HUB,
     ("models.md", "--model JetLM/SDAR-4B-Chat"): HUB,

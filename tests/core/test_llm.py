@@ -105,7 +105,16 @@ def test_a_generation_has_the_documented_json(llm: LLM) -> None:
     assert set(record) == {"prompt", "model", "seed", "outputs", "usage"}
     assert set(record["usage"]) == {"prompt_tokens", "completion_tokens", "nfe", "seconds"}
     [output] = record["outputs"]
-    assert set(output) == {"index", "text", "token_ids", "finish_reason", "score", "tokens"}
+    assert set(output) == {
+        "index",
+        "text",
+        "token_ids",
+        "finish_reason",
+        "score",
+        "probability",
+        "abstained",
+        "tokens",
+    }
     assert set(output["score"]) == {
         "scorer",
         "selector",

@@ -153,7 +153,7 @@ class DenseBody(nn.Module):
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         weight = torch.empty(shape.vocabulary, shape.hidden, device="meta")
-        self.embed_tokens = nn.Embedding.from_pretrained(weight)
+        self.embed_tokens = nn.Embedding(shape.vocabulary, shape.hidden, _weight=weight)
         self.layers = nn.ModuleList(DenseLayer(shape, index) for index in range(shape.layers))
         self.norm = Norm(shape.hidden, shape.epsilon)
 

@@ -10,6 +10,13 @@ async function start() {
   $("model").textContent = health.model;
   if (health.model.startsWith("countdown")) $("prompt").value = "83,18,75 -> 10";
   showBlocks(health.block_length);
+  if (health.calibrated_selector !== null) keepSelector(health.calibrated_selector);
+}
+
+// A calibration holds for the scores that it was fitted on, and for no others.
+function keepSelector(name) {
+  $("selector").replaceChildren(new Option(name));
+  $("selector").disabled = true;
 }
 
 // A block-causal model has blocks of its own and writes until its answer ends.
@@ -128,7 +135,7 @@ function showAnswer(choice) {
   $("answers").append(item);
 }
 
-function scoreLine({ score, length, revisions }) {
+function scoreLine({ score, probability, abstained, length, revisions }) {
   const line = document.createElement("div");
   line.className = "score";
   const value = document.createElement("strong");
@@ -138,11 +145,21 @@ function scoreLine({ score, length, revisions }) {
   meter.value = score.value === null ? 0 : Math.exp(score.value);
   meter.title = "geometric mean probability";
   meter.setAttribute("aria-label", meter.title);
+  if (probability !== null || abstained) line.append(chance(probability, abstained));
   line.append(value, meter, `${score.scorer} over ${score.selector}, ${score.num_positions} tokens`);
   if (length) line.append(`, ${length.trace.length} lengths tried, stopped by ${length.stopped_by}`);
   const accepted = (revisions ?? []).filter((revision) => revision.accepted);
   if (accepted.length) line.append(`, revised in ${accepted.length} round${accepted.length === 1 ? "" : "s"}`);
   return line;
+}
+
+// How likely the answer is right, by the server's calibration, and whether that is too little.
+function chance(probability, abstained) {
+  const shown = document.createElement("span");
+  shown.className = `chance${abstained ? " abstained" : ""}`;
+  const likely = probability === null ? [] : [`${(100 * probability).toFixed(1)} % likely to be right`];
+  shown.textContent = [...likely, ...(abstained ? ["abstained"] : [])].join(", ");
+  return shown;
 }
 
 function percent(logprob) {

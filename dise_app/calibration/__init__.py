@@ -1,0 +1,1 @@
+"""Calibration: from labelled scores to probabilities, thresholds and their promises."""

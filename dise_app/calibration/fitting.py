@@ -1,0 +1,173 @@
+"""Fits the map from a score to the probability of being right, and says how well it does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from dise_app.evaluation import metrics
+from dise_app.evaluation.metrics import Rights, Scores
+from dise_core.calibration import Figures, Isotonic, Platt
+from dise_core.errors import InputError
+
+LEAST_LABELS = 50
+"""With fewer labels no map is fitted."""
+
+ENOUGH_FOR_ISOTONIC = 1000
+"""From this many labels on, an isotonic map is the default; below, Platt's."""
+
+NUM_FOLDS = 5
+
+Method = Literal["isotonic", "platt"]
+Map = Isotonic | Platt
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Labels:
+    """Scores float64 [n], whether each answer is right bool [n], and its question int64 [n],
+    counted from 0.
+    """
+
+    scores: Scores
+    is_right: Rights
+    questions: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    @property
+    def num_questions(self) -> int:
+        """The number of different questions."""
+        return len(np.unique(self.questions))
+
+    def of(self, chosen: Rights) -> Labels:
+        """Return the chosen labels, bool [n]."""
+        return Labels(self.scores[chosen], self.is_right[chosen], self.questions[chosen])
+
+    def first(self, number: int) -> Labels:
+        """Return the first so many answers to each question. Answers to one question depend on each
+        other: a promise needs labels that do not, one for each.
+        """
+        order = np.argsort(self.questions, kind="stable")
+        starts = np.unique(self.questions[order], return_index=True, return_inverse=True)[1:]
+        place = np.empty(len(self), np.int64)
+        place[order] = np.arange(len(self)) - starts[0][starts[1]]
+        return self.of(place < number)
+
+    def split(self, share: float, seed: int = 0) -> tuple[Labels, Labels]:
+        """Return all labels but those of this share of the questions, and those."""
+        names = np.random.default_rng(seed).permutation(np.unique(self.questions))
+        chosen = np.isin(self.questions, names[: round(share * len(names))])
+        return self.of(~chosen), self.of(chosen)
+
+    def check(self) -> None:
+        """Raise InputError unless a map can be fitted."""
+        if len(self) < LEAST_LABELS:
+            raise InputError(
+                f"{len(self)} labels are too few: a calibration needs at least {LEAST_LABELS}, "
+                f"and {ENOUGH_FOR_ISOTONIC} are better"
+            )
+        if self.num_questions < NUM_FOLDS:
+            raise InputError(
+                f"the labels are of {self.num_questions} questions, and cross-validation needs at "
+                f"least {NUM_FOLDS}"
+            )
+        if self.is_right.all() or not self.is_right.any():
+            found = "right" if self.is_right.all() else "wrong"
+            raise InputError(
+                f"all {len(self)} labels are {found}: a calibration needs answers of both kinds"
+            )
+
+
+def default_method(labels: Labels) -> Method:
+    """Return "isotonic" for many labels, "platt" for few."""
+    return "isotonic" if len(labels) >= ENOUGH_FOR_ISOTONIC else "platt"
+
+
+def fitted(method: Method, labels: Labels) -> Map:
+    """Return the map. Raises InputError for labels that it cannot be fitted on."""
+    labels.check()
+    return FITS[method](labels)
+
+
+def isotonic(labels: Labels) -> Isotonic:
+    """Return the isotonic regression. No probability is nearer to 0 or 1 than 1 / (n + 2), by the
+    rule of succession: no number of labels shows that an answer cannot be wrong.
+    """
+    from sklearn.isotonic import IsotonicRegression
+
+    least = 1 / (len(labels) + 2)
+    model = IsotonicRegression(y_min=least, y_max=1 - least, out_of_bounds="clip")
+    model.fit(labels.scores, labels.is_right.astype(np.float64))
+    knots = model.X_thresholds_.tolist(), model.y_thresholds_.tolist()
+    return Isotonic(scores=tuple(knots[0]), probabilities=tuple(knots[1]))
+
+
+def platt(labels: Labels) -> Platt:
+    """Return the logistic regression on the scores, with Platt's smoothed labels.
+
+    Raises InputError if right answers do not score higher than wrong ones.
+    """
+    from sklearn.linear_model import LogisticRegression
+
+    centre, width = labels.scores.mean(), labels.scores.std() or 1.0
+    scaled = ((labels.scores - centre) / width)[:, None]
+    num_right = int(labels.is_right.sum())
+    right = np.where(
+        labels.is_right, (num_right + 1) / (num_right + 2), 1 / (len(labels) - num_right + 2)
+    )
+    outcomes = np.repeat([1, 0], len(labels))
+    model = LogisticRegression(C=np.inf, max_iter=1000)
+    model.fit(np.tile(scaled, (2, 1)), outcomes, sample_weight=np.concatenate([right, 1 - right]))
+    slope, intercept = float(model.coef_[0, 0]), float(model.intercept_[0])
+    if slope <= 0:
+        raise InputError(
+            "right answers do not score higher than wrong ones, so that no score tells them apart: "
+            "label more answers, or take another scorer"
+        )
+    return Platt(
+        slope=slope / width,
+        intercept=intercept - slope * centre / width,
+        lowest_score=float(labels.scores.min()),
+        highest_score=float(labels.scores.max()),
+    )
+
+
+FITS: Mapping[Method, Callable[[Labels], Map]] = {"isotonic": isotonic, "platt": platt}
+
+
+def held_out(method: Method, labels: Labels, seed: int = 0) -> Scores:
+    """Return each answer's probability by a map fitted on other questions, float64 [n]."""
+    probabilities = np.empty(len(labels))
+    for here in folds(labels, seed):
+        rest = labels.of(~here)
+        if rest.is_right.all() or not rest.is_right.any():
+            raise InputError("too few answers of one kind: without one fold of questions all agree")
+        probabilities[here] = FITS[method](rest).of(labels.scores[here])
+    return probabilities
+
+
+def folds(labels: Labels, seed: int = 0) -> Iterator[Rights]:
+    """Yield which labels are in each fold of questions, bool [n]."""
+    names, index = np.unique(labels.questions, return_inverse=True)
+    fold = np.random.default_rng(seed).permutation(len(names)) % NUM_FOLDS
+    for number in range(NUM_FOLDS):
+        yield fold[index] == number
+
+
+def figures(probabilities: Scores, labels: Labels) -> Figures:
+    """Return how well probabilities that were not fitted on these labels agree with them."""
+    right = labels.is_right
+    return Figures(
+        num_bins=metrics.NUM_BINS,
+        ece=metrics.ece(probabilities, right),
+        adaptive_ece=metrics.adaptive_ece(probabilities, right),
+        smooth_ece=metrics.smooth_ece(probabilities, right),
+        brier=metrics.brier(probabilities, right),
+        brier_skill=metrics.brier_skill(probabilities, right),
+        auroc=metrics.auroc(labels.scores, right),
+    )

@@ -1,0 +1,206 @@
+"""dise calibrate: turn scores into probabilities of being right, from labelled answers."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dise_app.cli import options
+
+if TYPE_CHECKING:
+    from dise_app.calibration.fitting import Method
+    from dise_app.calibration.making import HeldOut, Made
+    from dise_core.calibration import Figures, Threshold
+
+
+class MethodName(StrEnum):
+    """The kinds of maps."""
+
+    isotonic = "isotonic"
+    platt = "platt"
+
+
+class RuleName(StrEnum):
+    """The rules that choose a threshold."""
+
+    sgr = "sgr"
+    ltt = "ltt"
+
+
+LABELLED = options.Own(
+    score=(
+        Annotated[
+            str | None,
+            typer.Option(
+                help="SCORER:SELECTOR:KEY=VALUE,...: which of a journal's scores, or how the "
+                "scores of other lines were computed."
+            ),
+        ],
+        None,
+    ),
+    model_name=(
+        Annotated[str | None, typer.Option(help="The model of the scores, if the file has none.")],
+        None,
+    ),
+    judge_name=(
+        Annotated[str | None, typer.Option(help="The judge of the scores, if the file has none.")],
+        None,
+    ),
+    score_field=(
+        Annotated[
+            str | None,
+            typer.Option(
+                help="Where lines hold the score, as outputs.0.score.value. [default: there, or "
+                "score]",
+                show_default=False,
+            ),
+        ],
+        None,
+    ),
+    label_field=(
+        Annotated[str, typer.Option(help="Where lines hold whether the answer is right.")],
+        "label",
+    ),
+    question_field=(
+        Annotated[
+            str | None,
+            typer.Option(help="Where lines hold the question. [default: each line has its own]"),
+        ],
+        None,
+    ),
+    skip_unscored=(
+        Annotated[bool, typer.Option("--skip-unscored", help="Leave out answers without a score.")],
+        False,
+    ),
+)
+"""What the user says about the file."""
+
+
+@options.verb(labelled=LABELLED)
+def calibrate(
+    scored: Annotated[
+        Path,
+        typer.Argument(
+            help="A folder or journal of dise eval, or JSON lines with a score and a label."
+        ),
+    ],
+    output: Annotated[Path, typer.Option(help="The calibration to write, with a picture beside.")],
+    method: Annotated[
+        MethodName | None,
+        typer.Option(
+            help="[default: isotonic from 1,000 labels on, else platt]", show_default=False
+        ),
+    ] = None,
+    max_risk: Annotated[
+        float | None,
+        typer.Option(help="Choose a threshold: at most this share of the answers above is wrong."),
+    ] = None,
+    risk_confidence: Annotated[
+        float, typer.Option(help="The confidence with which the threshold keeps --max-risk.")
+    ] = 0.95,
+    rule: Annotated[RuleName, typer.Option(help="How the threshold is chosen.")] = RuleName.sgr,
+    held_out: Annotated[
+        float,
+        typer.Option(help="The share of the questions to leave out and to try the result on."),
+    ] = 0.0,
+    answers_each: Annotated[
+        int | None, typer.Option(min=1, help="Fit on the first so many answers to a question.")
+    ] = None,
+    as_json: options.Json = False,
+    *,
+    parts: options.Parts,
+) -> None:
+    """Fit the probability of being right to labelled scores, and choose a threshold that keeps a
+    risk.
+    """
+    from dise_core import InputError
+    from dise_core.plugins import installed_catalog
+
+    _check_shares(max_risk, risk_confidence, held_out)
+    try:
+        from dise_app.calibration import making, rows
+        from dise_app.calibration.guarantee import Promise
+        from dise_app.evaluation import reliability
+    except ImportError as error:
+        raise InputError(
+            f"{error.name} is missing: install the experiments with pip install 'dise[eval]'"
+        ) from error
+    given = dict(parts.labelled)
+    asked = rows.Asked(model=given.pop("model_name"), judge=given.pop("judge_name"), **given)
+    labels, scored_by = rows.read(scored, asked, installed_catalog())
+    fitted_on, others = labels.split(held_out)
+    fitted_on = fitted_on.first(answers_each or len(labels))
+    promise = None if max_risk is None else Promise(max_risk, risk_confidence)
+    chosen: Method | None = None if method is None else method.value
+    made = making.make(fitted_on, scored_by, chosen, promise, rule.value, scored.name)
+    tried = making.tried(made.calibration, others) if held_out else None
+    threshold, picture = made.calibration.threshold, output.with_suffix(".png")
+    arrays = (fitted_on.scores, fitted_on.is_right, fitted_on.questions)
+    reliability.calibrated(made.probabilities, *arrays, threshold, picture)
+    _write(made, output)
+    _show(made, tried, output, as_json)
+
+
+def _check_shares(max_risk: float | None, risk_confidence: float, held_out: float) -> None:
+    """Raise InputError for numbers that are no shares."""
+    from dise_core import InputError
+
+    shares = {"max-risk": max_risk, "risk-confidence": risk_confidence, "held-out": held_out}
+    for name, share in shares.items():
+        is_whole = name == "held-out" and share == 0
+        if share is not None and not (is_whole or 0 < share < 1):
+            raise InputError(f"--{name} {share}: it must be between 0 and 1", name)
+
+
+def _write(made: Made, output: Path) -> None:
+    from dise_app.texts import write_json
+
+    write_json(output, made.calibration.to_dict())
+
+
+def _show(made: Made, tried: HeldOut | None, output: Path, as_json: bool) -> None:
+    its = made.calibration
+    if as_json:
+        record = {
+            "calibration": its.to_dict(),
+            "held_out": None if tried is None else tried.to_dict(),
+        }
+        print(json.dumps(record, ensure_ascii=False, allow_nan=False))
+        return
+    print(
+        f"{its.num_labels} labels of {its.num_questions} questions, "
+        f"{its.num_right / its.num_labels:.1%} right; {its.scorer} over {its.selector} of "
+        f"{its.model}"
+    )
+    print(f"{its.map.method}, on questions left out of the fit: {_told(its.figures)}")
+    if its.threshold is not None:
+        print(_promise(its.threshold))
+    if tried is not None:
+        kept = (
+            "" if tried.risk is None else f"; answers {tried.coverage:.1%}, {tried.risk:.1%} wrong"
+        )
+        print(
+            f"held out, {tried.num_labels} labels of {tried.num_questions} questions: "
+            f"{_told(tried.figures)}{kept}"
+        )
+    print(f"written: {output}, {output.with_suffix('.png')}")
+
+
+def _told(its: Figures) -> str:
+    return (
+        f"ECE {its.ece:.4f} ({its.num_bins} bins), adaptive {its.adaptive_ece:.4f}, smooth "
+        f"{its.smooth_ece:.4f}; Brier {its.brier:.4f}, skill {its.brier_skill:.3f}; ROC-AUC "
+        f"{its.auroc:.3f}"
+    )
+
+
+def _promise(its: Threshold) -> str:
+    return (
+        f"threshold {its.score:.6g} ({its.rule}): at most {its.max_risk:.1%} wrong with "
+        f"{its.confidence:.0%} confidence; of {its.num_labels} questions with one answer each "
+        f"{its.coverage:.1%} are answered, {its.risk:.1%} of these wrong"
+    )
