@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from dise_app.cli import analyze, catalog, evaluate, generate, rank, score, serve
+from dise_app.cli import analyze, catalog, decide, evaluate, generate, rank, score, serve
 
 app = typer.Typer(
     name="dise",
@@ -23,6 +23,7 @@ app = typer.Typer(
 app.command("generate")(generate.generate)
 app.command("score")(score.score)
 app.command("rank")(rank.rank)
+app.command("decide")(decide.decide)
 app.add_typer(evaluate.app, name="eval")
 app.add_typer(analyze.app, name="analyze")
 app.command("serve")(serve.serve)
