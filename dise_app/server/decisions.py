@@ -7,7 +7,16 @@ from __future__ import annotations
 import json
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, TypeAdapter
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    JsonValue,
+    Tag,
+    TypeAdapter,
+)
 from pydantic import ValidationError as Invalid
 
 from dise_app.server.schemas import FailFastList
@@ -28,6 +37,13 @@ from dise_core.questions import MAX_CHOICES, MAX_LEVELS, MAX_QUESTIONS, Label
 from dise_core.records import Record
 
 MAX_MESSAGES = 1024
+
+
+Text = Annotated[str, Tag("text")]
+
+TEXT_OR_LIST = Discriminator(lambda given: "list" if isinstance(given, list) else "text")
+"""Tells a text from a list, so that a wrong item is the problem, and not that the list is no text.
+"""
 
 
 class _Body(BaseModel):
@@ -67,7 +83,7 @@ class DecisionMessage(_Body):
     """One turn of a conversation."""
 
     role: Literal["user", "system", "developer", "assistant"]
-    content: str | list[Part]
+    content: Annotated[Text | Annotated[list[Part], Tag("list")], TEXT_OR_LIST]
     type: Literal["message"] = "message"
     phase: Literal["commentary", "final_answer"] | None = None
 
@@ -97,13 +113,18 @@ Asked = Annotated[
 ]
 
 
+Messages = Annotated[
+    list[DecisionMessage], FailFastList, Field(min_length=1, max_length=MAX_MESSAGES), Tag("list")
+]
+
+
 class DecisionRequest(_Body):
     """POST /v1/decisions, as OpenAI's, with our settings in a `dise` object. Hints for a cache have
     no effect.
     """
 
     model: str | None = None
-    input: str | Annotated[list[DecisionMessage], Field(min_length=1, max_length=MAX_MESSAGES)]
+    input: Annotated[Text | Messages, TEXT_OR_LIST]
     questions: Annotated[list[Asked], FailFastList, Field(min_length=1, max_length=MAX_QUESTIONS)]
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None

@@ -142,5 +142,5 @@ def test_a_judge_answers_by_its_next_tokens(tmp_path: Path) -> None:
 
 def test_a_judge_refuses_questions_in_one_text(tmp_path: Path) -> None:
     llm = LLM(judge(tmp_path))
-    with pytest.raises(InputError, match="joint: .* is auto-regressive"):
+    with pytest.raises(InputError, match=r"joint: .* is auto-regressive"):
         llm.decide(INPUT, QUESTIONS, DecisionParams(layout="cloze", joint=True))

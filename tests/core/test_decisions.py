@@ -69,9 +69,9 @@ def naive(
     ids = [MASK if letter == "#" else ord(letter) for letter in text]
     starts = [i for i, c in enumerate(text) if c == "#" and text[i - 1] != "#"]
     at = logprobs_of(predictor, ids)[starts[slot] :]
-    means = []
-    for label in labels:
-        means.append(sum(at[i][ord(letter)] for i, letter in enumerate(label)) / len(label))
+    means = [
+        sum(at[i][ord(letter)] for i, letter in enumerate(label)) / len(label) for label in labels
+    ]
     firsts = {ord(label[0]) for label in labels}
     mass = sum(math.exp(at[0][first]) for first in firsts)
     return softmax(means), mass, int(np.argmax(at[0])) in firsts
