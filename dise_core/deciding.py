@@ -24,10 +24,9 @@ from dise_core.slots import (
     SlotText,
     Spelled,
     asked,
-    check_bounded,
     joined,
     leads,
-    spell,
+    spell_all,
     with_questions,
 )
 
@@ -53,8 +52,6 @@ class Decider:
         self._check_input(given)
         is_joint = self._is_joint(several)
         texts = self._texts(given, several, is_joint)
-        for text in texts:
-            self._check_text(text)
         found, cost = yield from count_cost(read_slots(texts, self._predictor.info))
         answers = tuple(
             question.answer(its.probabilities, its.diagnostics)
@@ -64,10 +61,9 @@ class Decider:
         return DecisionOutput(self._predictor.info.name, answers, is_joint, usage)
 
     def _texts(self, given: Given, questions: Sequence[Question], is_joint: bool) -> list[SlotText]:
-        """Return one text with all questions, or one for each."""
+        """Return one text with all questions, or one for each, checked."""
         space = " " if self.params.layout == "questions" else ""
-        spelled = [spell(question, self._predictor, space) for question in questions]
-        check_bounded(spelled)
+        spelled = spell_all(questions, self._predictor, space)
         pairs = list(zip(questions, spelled, strict=True))
         groups = [pairs] if is_joint else [[pair] for pair in pairs]
         return [self._text(given, group) for group in groups]
@@ -113,7 +109,9 @@ class Decider:
         parts = [self.prompts.encode(text) if text else as_ids([]) for text in texts]
         parts[0] = np.concatenate([before, parts[0]])
         mask_id = None if self._predictor.info.is_autoregressive else self._mask_id
-        return joined(parts, [spelled for _, spelled in group], mask_id)
+        text = joined(parts, [spelled for _, spelled in group], mask_id)
+        self._check_text(text)
+        return text
 
     @property
     def _mask_id(self) -> int | None:

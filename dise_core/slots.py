@@ -15,7 +15,7 @@ from dise_core.model import MaskPredictor, Tokenizer
 from dise_core.prompts import Message
 from dise_core.questions import Option, Question
 
-MAX_LABEL_TOKENS = 2**16
+MAX_LABEL_TOKENS = 2**15
 """Tokens of the labels of all questions about one input, together."""
 
 ASK_ONE = "Answer with one of these"
@@ -98,6 +98,25 @@ def leads(questions: Sequence[Question]) -> list[str]:
     return [f"{'' if number == 1 else chr(10)}{number}." for number in numbers]
 
 
+def spell_all(
+    questions: Sequence[Question], predictor: MaskPredictor, space: str
+) -> list[Spelled]:
+    """Return the labels of each question. Raises what `spell` raises, and InputError for labels of
+    too many tokens, all together.
+    """
+    spelled, left = list[Spelled](), MAX_LABEL_TOKENS
+    for question in questions:
+        spelled.append(spell(question, predictor, space))
+        left -= sum(len(label) for label in spelled[-1].labels)
+        if left < 0:
+            raise InputError(
+                f"the labels of all questions have more than {MAX_LABEL_TOKENS} tokens; ask fewer "
+                "questions, or with shorter labels",
+                "questions",
+            )
+    return spelled
+
+
 def spell(question: Question, predictor: MaskPredictor, space: str) -> Spelled:
     """Return the labels' tokens. space: what stands between the text before the slot and a label;
     where it makes tokens of its own, they precede the slot.
@@ -143,17 +162,6 @@ def _check(
                 f"{question.name or question.instructions!r:.80} are the same tokens",
                 "questions",
             )
-
-
-def check_bounded(spelled: Sequence[Spelled]) -> None:
-    """Raise InputError for labels of too many tokens, all together."""
-    count = sum(len(label) for each in spelled for label in each.labels)
-    if count > MAX_LABEL_TOKENS:
-        raise InputError(
-            f"the labels of all questions have {count} tokens, more than {MAX_LABEL_TOKENS}; ask "
-            "fewer questions, or with shorter labels",
-            "questions",
-        )
 
 
 def joined(parts: Sequence[Ids], spelled: Sequence[Spelled], mask_id: int | None) -> SlotText:

@@ -96,20 +96,26 @@ def test_litellm_on_either_wire(
 
 def test_dspys_decision_types(url: str) -> None:
     imported("typesafe_sdk")
-    dspy = imported("dspy")
-    types = dspy.experimental
-
-    class Judge(dspy.Signature):  # type: ignore[misc, name-defined]
-        """Judge the mail."""
-
-        mail: str = dspy.InputField()
-        spam: types.Noul = dspy.OutputField(desc="Is it spam?")
-        tone: Choice[calm, angry] = dspy.OutputField(desc="Which tone?")  # type: ignore[type-arg, valid-type] # noqa: F821
-        urgency: Score[low, high] = dspy.OutputField(desc="How urgent?")  # type: ignore[type-arg, valid-type] # noqa: F821
-
+    dspy, types = imported("dspy"), imported("dspy.experimental")
+    fields = {
+        "mail": (str, dspy.InputField()),
+        "spam": (types.Noul, dspy.OutputField(desc="Is it spam?")),
+        "tone": (types.Choice["calm", "angry"], dspy.OutputField(desc="Which tone?")),
+        "urgency": (types.Score["low", "high"], dspy.OutputField(desc="How urgent?")),
+    }
     client = types.TypeSafe(model="ascii", api_key="none", base_url=url, cache=False)
     with dspy.context(lm=client):
-        found = dspy.Predict(Judge)(mail="You won!")
-    print(found)
-    [sent] = client.history
-    assert set(sent["request"]["questions"]) == {"spam", "tone", "urgency"}
+        found = dspy.Predict(dspy.Signature(fields, "Judge the mail."))(mail="You won!")
+    [told] = client.history
+    sent = told["request"]
+    body = SystemOneRequest(state=sent["state"], questions=sent["questions"])
+    spam, tone, urgency = LLM(AsciiPredictor()).decide(body.given, body.asked).answers
+    assert isinstance(spam, PredicateAnswer)
+    assert isinstance(tone, ChoiceAnswer)
+    assert isinstance(urgency, ScoreAnswer)
+    assert found.spam.probability == pytest.approx(spam.probability)
+    assert found.tone.value == tone.choice
+    assert found.tone.probabilities == pytest.approx(
+        {each.value: each.probability for each in tone.probabilities}
+    )
+    assert found.urgency.value == pytest.approx(urgency.score)

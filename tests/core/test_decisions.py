@@ -309,6 +309,10 @@ REFUSED = {
     "no tokens": (choices("a", "j"), "cannot write the label 'j'"),
     "no question": (list, "1 to 400 questions, not 0"),
     "too many": (lambda: choices("a", "b")() * (MAX_QUESTIONS + 1), "400 questions, not 401"),
+    "labels of too many tokens": (
+        lambda: choices("a" * 1000, *(f"{a}{b}" for a in "abc" for b in "abcdefgh"))() * 40,
+        "more than 32768 tokens",
+    ),
     "no list": (lambda: "Is it?", "questions must be a list of questions"),
     "no questions": (lambda: ["Is it?"], "a question is a PredicateQuestion"),
     "twice the name": (lambda: [SPAM, SPAM], "two questions have the name 'spam'"),
