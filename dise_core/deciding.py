@@ -20,15 +20,7 @@ from dise_core.questions import Question, check_questions
 from dise_core.reading import Plan
 from dise_core.sequence import as_ids
 from dise_core.slot_reads import read_slots
-from dise_core.slots import (
-    SlotText,
-    Spelled,
-    asked,
-    joined,
-    leads,
-    spell_all,
-    with_questions,
-)
+from dise_core.slots import SlotText, Spelled, asked, joined, leads, spell_all, with_questions
 
 Given = str | Sequence[Message]
 """What the questions are about: a text, or a conversation."""

@@ -92,7 +92,6 @@ class ScoringParams(Scoring):
     """Likeliest tokens to report per response position, beside its own; none reports neither, which
     is faster: the model's head then runs only where the score is read."""
 
-
     @classmethod
     def of(cls, params: Scoring) -> ScoringParams:
         """Return the fields of scoring that were set in `params`."""

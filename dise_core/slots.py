@@ -98,9 +98,7 @@ def leads(questions: Sequence[Question]) -> list[str]:
     return [f"{'' if number == 1 else chr(10)}{number}." for number in numbers]
 
 
-def spell_all(
-    questions: Sequence[Question], predictor: MaskPredictor, space: str
-) -> list[Spelled]:
+def spell_all(questions: Sequence[Question], predictor: MaskPredictor, space: str) -> list[Spelled]:
     """Return the labels of each question. Raises what `spell` raises, and InputError for labels of
     too many tokens, all together.
     """

@@ -10,13 +10,17 @@ from typing import Any
 
 import pytest
 
+from dise_app.server.decisions import SystemOneRequest
 from dise_core import (
     LLM,
     AsyncLLM,
     Choice,
+    ChoiceAnswer,
     ChoiceQuestion,
     Option,
+    PredicateAnswer,
     PredicateQuestion,
+    ScoreAnswer,
     ScoreQuestion,
 )
 from tests.app.serving import serving
