@@ -59,6 +59,7 @@ LEFT_OUT: Mapping[str, Reasons] = {
     "dise generate": {},
     "dise score": {},
     "dise rank": {},
+    "dise decide": {},
     "dise serve": {},
     "dise eval uncertainty": SAMPLED,
     "dise eval best-of-n": SAMPLED,
@@ -76,5 +77,7 @@ LEFT_OUT: Mapping[str, Reasons] = {
     "POST /v1/chat/completions": {},
     "POST /v1/score": {},
     "POST /v1/rank": {},
+    "POST /v1/decisions": {},
+    "POST /v1/systemone": {},
 }
 """Every entry point by its name."""

@@ -10,6 +10,13 @@ from dise_core.calibration import Calibration
 from dise_core.canvas import CanvasToken, CanvasUpdate
 from dise_core.catalog import Catalog
 from dise_core.cost import count_nfe
+from dise_core.decisions import (
+    ChoiceAnswer,
+    DecisionOutput,
+    Diagnostics,
+    PredicateAnswer,
+    ScoreAnswer,
+)
 from dise_core.denoise import Denoiser
 from dise_core.engine import Budget, Outcome
 from dise_core.errors import (
@@ -58,8 +65,16 @@ from dise_core.outputs import (
     TokenReport,
     Usage,
 )
-from dise_core.params import EngineConfig, SamplingParams, ScoringParams
+from dise_core.params import DecisionParams, EngineConfig, SamplingParams, ScoringParams
 from dise_core.prompts import Message, Prompt
+from dise_core.questions import (
+    Choice,
+    ChoiceQuestion,
+    Option,
+    PredicateQuestion,
+    Question,
+    ScoreQuestion,
+)
 from dise_core.reading import (
     CacheHint,
     CacheSlot,
@@ -99,10 +114,16 @@ __all__ = [
     "Catalog",
     "Causal",
     "CheckpointError",
+    "Choice",
+    "ChoiceAnswer",
+    "ChoiceQuestion",
     "ClosedError",
     "CompletionOutput",
     "Confidence",
+    "DecisionOutput",
+    "DecisionParams",
     "Denoiser",
+    "Diagnostics",
     "DiseError",
     "Distribution",
     "Drafts",
@@ -124,12 +145,16 @@ __all__ = [
     "ModelInfo",
     "ModelOutputError",
     "Noise",
+    "Option",
     "Outcome",
     "OverloadedError",
     "Plan",
     "PlanError",
     "PluginError",
+    "PredicateAnswer",
+    "PredicateQuestion",
     "Prompt",
+    "Question",
     "Read",
     "Reader",
     "Reading",
@@ -140,6 +165,8 @@ __all__ = [
     "Revision",
     "SamplingParams",
     "Score",
+    "ScoreAnswer",
+    "ScoreQuestion",
     "Scorer",
     "ScoringParams",
     "Selector",

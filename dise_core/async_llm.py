@@ -8,22 +8,28 @@ from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from os import PathLike
 from types import TracebackType
-from typing import Self, Unpack, overload
+from typing import Self, TypeVar, Unpack, overload
 
 from dise_core.canvas import Canvases, CanvasUpdate
 from dise_core.catalog import Catalog
+from dise_core.decisions import DecisionOutput
 from dise_core.engine import AsyncEngine, Budget, Caller, Engine, Outcome
 from dise_core.errors import DiseError
 from dise_core.given import is_one
 from dise_core.llm import (
     LLM,
+    Asked,
     Chat,
     Choices,
+    Deciding,
     Given,
+    Questions,
     Sampling,
     Scoring,
     TextLists,
     Texts,
+    decisions,
+    is_one_input,
     rankings,
     request_plan,
 )
@@ -33,6 +39,8 @@ from dise_core.params import EngineOptions, SamplingParams
 from dise_core.planner import Planner
 from dise_core.prompts import Message, Prompt
 from dise_core.reading import Plan, Read
+
+T = TypeVar("T")
 
 
 class AsyncLLM:
@@ -112,9 +120,34 @@ class AsyncLLM:
         answers = await self._all(rankings(self.planner, prompts, candidates, params, chat))
         return answers[0] if is_one(prompts) else answers
 
-    async def run(
-        self, plans: Iterable[Plan[RequestOutput]]
-    ) -> AsyncGenerator[Outcome[RequestOutput], None]:
+    @overload
+    async def decide(  # type: ignore[overload-overlap]
+        self, given: Asked, questions: Questions, params: Deciding = None, *, chat: Chat = None
+    ) -> DecisionOutput: ...
+
+    @overload
+    async def decide(
+        self,
+        given: Sequence[Asked],
+        questions: Questions,
+        params: Deciding = None,
+        *,
+        chat: Chat = None,
+    ) -> list[DecisionOutput]: ...
+
+    async def decide(
+        self,
+        given: Asked | Sequence[Asked],
+        questions: Questions,
+        params: Deciding = None,
+        *,
+        chat: Chat = None,
+    ) -> DecisionOutput | list[DecisionOutput]:
+        """Return the answers to the questions about one input, or about each, like LLM.decide."""
+        answers = await self._all(decisions(self.planner, given, questions, params, chat))
+        return answers[0] if is_one_input(given) else answers
+
+    async def run(self, plans: Iterable[Plan[T]]) -> AsyncGenerator[Outcome[T], None]:
         """Yield the outcome of each of the planner's plans as it ends.
 
         Unlike LLM.run, this submits all plans at once, so those beyond max_waiting end with
@@ -177,9 +210,7 @@ class AsyncLLM:
     ) -> None:
         await self.close()
 
-    async def _outcome(
-        self, index: int, plan: Plan[RequestOutput], caller: Caller
-    ) -> Outcome[RequestOutput]:
+    async def _outcome(self, index: int, plan: Plan[T], caller: Caller) -> Outcome[T]:
         started = time.perf_counter()
         try:
             answer, seconds = await asyncio.wrap_future(self.engine.submit(plan, caller=caller))
@@ -187,7 +218,7 @@ class AsyncLLM:
             return Outcome(index, None, error, time.perf_counter() - started)
         return Outcome(index, answer, None, seconds)
 
-    async def _all(self, plans: Iterable[Plan[RequestOutput]]) -> list[RequestOutput]:
+    async def _all(self, plans: Iterable[Plan[T]]) -> list[T]:
         """Return all answers, or raise the first request's error once all have ended.
 
         Cancelling it cancels all of them.

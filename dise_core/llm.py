@@ -4,23 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from os import PathLike, fspath
-from typing import Unpack, cast, overload
+from typing import TypeVar, Unpack, cast, overload
 
 from dise_core.calibration import calibration_of
 from dise_core.canvas import Canvases, CanvasUpdate
 from dise_core.catalog import Catalog
+from dise_core.decisions import DecisionOutput
 from dise_core.engine import Engine, Outcome
 from dise_core.errors import InputError
 from dise_core.given import check_list, is_one, params_of
 from dise_core.model import MaskPredictor
 from dise_core.outputs import RequestOutput
-from dise_core.params import EngineConfig, EngineOptions, SamplingParams, ScoringParams
+from dise_core.params import (
+    DecisionParams,
+    EngineConfig,
+    EngineOptions,
+    SamplingParams,
+    ScoringParams,
+)
 from dise_core.planner import Planner
 from dise_core.plugins import installed_catalog
 from dise_core.prompts import Message, Prompt
+from dise_core.questions import Question, check_questions
 from dise_core.reading import Plan
 from dise_core.records import Record
 from dise_core.threads import choose_threads
+
+T = TypeVar("T")
 
 Texts = Sequence[Prompt]
 TextLists = Sequence[Texts]
@@ -32,6 +42,11 @@ Sampling = SamplingParams | Sequence[SamplingParams] | None
 """Settings for all prompts, or one for each; None for the defaults."""
 
 Scoring = ScoringParams | None
+Deciding = DecisionParams | None
+Asked = str | Sequence[Message]
+"""What questions are about: a text or a conversation."""
+
+Questions = Sequence[Question]
 Chat = bool | None
 """Whether a text goes through the model's chat template; None: if the model has one."""
 
@@ -133,6 +148,42 @@ class LLM:
         answers = self._all(rankings(self.planner, prompts, candidates, params, chat))
         return answers[0] if is_one(prompts) else answers
 
+    @overload
+    def decide(  # type: ignore[overload-overlap]
+        self, given: Asked, questions: Questions, params: Deciding = None, *, chat: Chat = None
+    ) -> DecisionOutput: ...
+
+    @overload
+    def decide(
+        self,
+        given: Sequence[Asked],
+        questions: Questions,
+        params: Deciding = None,
+        *,
+        chat: Chat = None,
+    ) -> list[DecisionOutput]: ...
+
+    def decide(
+        self,
+        given: Asked | Sequence[Asked],
+        questions: Questions,
+        params: Deciding = None,
+        *,
+        chat: Chat = None,
+    ) -> DecisionOutput | list[DecisionOutput]:
+        """Return the answers to typed questions about one input, a text or a conversation; for a
+        list of inputs, a list with one such answer each.
+
+        >>> spam = PredicateQuestion(instructions="Is this spam?")
+        >>> llm.decide("You have won!", [spam]).answers[0].probability
+
+        A probability is the softmax over the question's labels of the mean log-probability that a
+        label's tokens have at the masks of the question's slot; an auto-regressive model judges by
+        its next tokens. Raises InputError for what cannot be asked, before any pass.
+        """
+        answers = self._all(decisions(self.planner, given, questions, params, chat))
+        return answers[0] if is_one_input(given) else answers
+
     def stream(
         self,
         prompt: Prompt | Sequence[Message],
@@ -170,7 +221,7 @@ class LLM:
             raise request.error
         yield request.result
 
-    def run(self, plans: Iterable[Plan[RequestOutput]]) -> Iterator[Outcome[RequestOutput]]:
+    def run(self, plans: Iterable[Plan[T]]) -> Iterator[Outcome[T]]:
         """Yield the outcome of each of the planner's plans as it ends; a failure is an outcome, not
         an exception. `index` counts the plans in order, which are taken as room appears.
         """
@@ -192,7 +243,7 @@ class LLM:
             )
         return model
 
-    def _all(self, plans: Iterable[Plan[RequestOutput]]) -> list[RequestOutput]:
+    def _all(self, plans: Iterable[Plan[T]]) -> list[T]:
         outcomes = sorted(self.run(plans), key=lambda outcome: outcome.index)
         return [outcome.unwrap() for outcome in outcomes]
 
@@ -228,3 +279,26 @@ def rankings(
     pairs = zip(many, lists, strict=True)
     scoring = params_of(params, ScoringParams)
     return [planner.rank(prompt, its, scoring, chat) for prompt, its in pairs]
+
+
+def is_one_input(given: object) -> bool:
+    """Return whether it is one text or one conversation rather than a list of them."""
+    if isinstance(given, str):
+        return True
+    check_list(given, "input", "a text, a conversation or a list of either")
+    return all(isinstance(item, Mapping) for item in given) and len(given) > 0  # type: ignore[attr-defined,arg-type]
+
+
+def decisions(
+    planner: Planner,
+    given: Asked | Sequence[Asked],
+    questions: Questions,
+    params: Deciding,
+    chat: Chat,
+) -> list[Plan[DecisionOutput]]:
+    """Return the plans that answer the questions about one input, or about each of several."""
+    many = cast("Sequence[Asked]", [given] if is_one_input(given) else given)
+    if len(many) == 0:
+        raise InputError("no input given", "input")
+    asked, its = check_questions(questions), params_of(params, DecisionParams)
+    return [planner.decide(each, asked, its, chat) for each in many]

@@ -102,6 +102,17 @@ class ScoringParams(Scoring):
         return cls(**params.model_dump(include=set(cls.model_fields), exclude_unset=True))
 
 
+class DecisionParams(Params):
+    """How typed questions about an input are asked."""
+
+    joint: bool | None = None
+    """Ask all questions in one text, which is one sequence in a forward pass, or each in a text of
+    its own. Without it one text, where the model sees all of a text at once, else one for each."""
+    layout: Literal["questions", "cloze"] = "questions"
+    """questions: numbered, with their possible answers, after the input. cloze: nothing is added;
+    each question's instructions are the text right before its slot."""
+
+
 class Denoising(Scoring):
     """How a response is denoised and scored, in the settings that OpenAI's API has no name for."""
 

@@ -11,6 +11,8 @@ from dise_core.arrays import Ids
 from dise_core.calibration import Calibration
 from dise_core.catalog import Catalog
 from dise_core.cost import count_cost
+from dise_core.deciding import Decider
+from dise_core.decisions import DecisionOutput
 from dise_core.denoise import Denoiser
 from dise_core.errors import InputError
 from dise_core.finished import FinishedBlocks
@@ -20,8 +22,9 @@ from dise_core.interfaces import Scorer, UnmaskingPolicy
 from dise_core.model import MaskPredictor
 from dise_core.noise import Noise, drawn_seed
 from dise_core.outputs import Generation, RequestOutput
-from dise_core.params import SamplingParams, ScoringParams
+from dise_core.params import DecisionParams, SamplingParams, ScoringParams
 from dise_core.prompts import GivenPrompt, Message, Prompt, Prompts, Translation
+from dise_core.questions import Question
 from dise_core.reading import Plan, gather
 from dise_core.scoring import SequenceScorer
 from dise_core.sequence import TokenSequence, as_ids, check_token_ids
@@ -91,6 +94,17 @@ class Planner:
             raise InputError("no candidate given", "candidates")
         given = self._prompts.read_or_none(prompt, chat)
         return (yield from self._evaluate(given, candidates, params))
+
+    def decide(
+        self,
+        given: str | Sequence[Message],
+        questions: Sequence[Question],
+        params: DecisionParams,
+        chat: bool | None = None,
+    ) -> Plan[DecisionOutput]:
+        """Return a plan of the answers to typed questions about a text or a conversation."""
+        check_chat(chat)
+        return (yield from Decider(self._prompts, params, chat).decide(given, questions))
 
     def generations(
         self,

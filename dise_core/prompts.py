@@ -95,7 +95,7 @@ class Prompts:
         check_chat(chat)
         if not isinstance(prompt, str):
             return GivenPrompt(self.encode(prompt))
-        self._refuse_endless(prompt, "prompt")
+        self.refuse_endless(prompt, "prompt")
         if chat and not tokenizer.has_chat_template:
             raise self._without_template("use --no-chat (chat=False)", "chat")
         if not prompt.strip():
@@ -130,7 +130,7 @@ class Prompts:
         """
         check_messages(messages)
         for message in messages:
-            self._refuse_endless(message["content"], "messages")
+            self.refuse_endless(message["content"], "messages")
         if not self.predictor.tokenizer.has_chat_template:
             raise self._without_template("give the prompt as one text", "messages")
         ids = self.predictor.tokenizer.encode_chat(messages)
@@ -141,7 +141,7 @@ class Prompts:
         vocabulary.
         """
         if isinstance(text, str):
-            self._refuse_endless(text, "response")
+            self.refuse_endless(text, "response")
             return self.predictor.tokenizer.encode(text)
         ids = as_ids(text)
         check_token_ids(ids, self.predictor.info.vocab_size)
@@ -187,7 +187,7 @@ class Prompts:
                 "finished text"
             )
 
-    def _refuse_endless(self, text: str, parameter: str) -> None:
+    def refuse_endless(self, text: str, parameter: str) -> None:
         """Raise TooLongError for a text of more characters than the model's longest has, before it
         is tokenized.
         """

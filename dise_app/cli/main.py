@@ -11,6 +11,7 @@ from dise_app.cli import (
     analyze,
     calibrate,
     catalog,
+    decide,
     evaluate,
     generate,
     rank,
@@ -35,6 +36,7 @@ app.command("score")(score.score)
 app.command("rank")(rank.rank)
 evaluate.app.command("revision")(revision.revision)
 app.command("calibrate")(calibrate.calibrate)
+app.command("decide")(decide.decide)
 app.add_typer(evaluate.app, name="eval")
 app.add_typer(analyze.app, name="analyze")
 app.command("serve")(serve.serve)

@@ -1,4 +1,6 @@
-"""The server's routes: OpenAI's completions, and our own for scoring and ranking."""
+"""The server's routes: OpenAI's completions and decisions, System One's decisions, and our own for
+scoring and ranking.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +21,7 @@ from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
 from dise_app.server import answers, errors
+from dise_app.server.decisions import DecisionRequest, SystemOneRequest, openai_body, systemone_body
 from dise_app.server.errors import ServerError
 from dise_app.server.guard import Guard
 from dise_app.server.hosts import Hosts
@@ -33,11 +36,12 @@ from dise_app.server.schemas import (
 )
 from dise_app.server.streaming import stream
 from dise_app.server.strict import StrictRoute
-from dise_core import AsyncLLM, CanvasUpdate, RequestOutput, SamplingParams
+from dise_core import AsyncLLM, CanvasUpdate, DecisionOutput, RequestOutput, SamplingParams
 from dise_core.errors import DiseError
 from dise_core.records import Record
 
 T = TypeVar("T")
+Answered = TypeVar("Answered", RequestOutput, DecisionOutput)
 
 PAGE = Path(__file__).parent / "page"
 
@@ -84,9 +88,7 @@ class Service:
             )
         return params
 
-    async def run(
-        self, work: Awaitable[list[RequestOutput]], request: Request
-    ) -> list[RequestOutput]:
+    async def run(self, work: Awaitable[list[Answered]], request: Request) -> list[Answered]:
         """Return the awaited answers and count them; cancel them if they take too long or the
         client disconnects. Raises what unless_gone raises.
         """
@@ -139,6 +141,7 @@ def create_app(
     _add_facts(app, service)
     _add_completions(app, service)
     _add_scores(app, service)
+    _add_decisions(app, service)
     app.mount("/page", StaticFiles(directory=PAGE), name="page")
     return app
 
@@ -285,3 +288,21 @@ def _add_scores(app: FastAPI, service: Service) -> None:
             "usage": answers.usage(results),
             "dise": answers.cost(results),
         }
+
+
+def _add_decisions(app: FastAPI, service: Service) -> None:
+    llm = service.llm
+
+    @app.post("/v1/decisions")
+    async def decisions(body: DecisionRequest, request: Request) -> Record:
+        service.check_model(body.model)
+        work = llm.decide([body.given], body.questions, body.dise)
+        [output] = await service.run(work, request)
+        return openai_body(output)
+
+    @app.post("/v1/systemone")
+    async def systemone(body: SystemOneRequest, request: Request) -> Record:
+        service.check_model(body.model)
+        work = llm.decide([body.given], body.asked, body.params)
+        [output] = await service.run(work, request)
+        return systemone_body(body, output)

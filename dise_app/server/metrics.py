@@ -6,7 +6,7 @@ import math
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from dise_core import RequestOutput
+from dise_core import DecisionOutput, RequestOutput
 from dise_core.engine import AsyncEngine
 
 LATENCIES = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300)
@@ -51,12 +51,12 @@ class Metrics:
         )
         waiting.set_function(lambda: engine.num_waiting)
 
-    def count(self, answer: RequestOutput) -> None:
+    def count(self, answer: RequestOutput | DecisionOutput) -> None:
         """Count one answer of the engine."""
         self._nfe.inc(answer.usage.nfe)
         self._tokens.labels("prompt").inc(answer.usage.prompt_tokens)
         self._tokens.labels("completion").inc(answer.usage.completion_tokens)
-        for output in answer.outputs:
+        for output in answer.outputs if isinstance(answer, RequestOutput) else ():
             if math.isfinite(output.score.value):
                 self._scores.labels(output.scorer).observe(output.score.value)
 

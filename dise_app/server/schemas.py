@@ -22,6 +22,9 @@ class _FailFast(FailFast):
     __hash__ = object.__hash__
 
 
+FailFastList = _FailFast()
+"""Stops at a list's first wrong item."""
+
 TokenIds = Annotated[list[int], _FailFast()]
 Strings = Annotated[list[str], _FailFast()]
 Texts = str | TokenIds

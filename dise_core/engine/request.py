@@ -8,6 +8,7 @@ from dataclasses import replace
 from threading import current_thread, main_thread
 from typing import Any
 
+from dise_core.decisions import DecisionOutput
 from dise_core.engine.caller import Caller
 from dise_core.errors import DiseError, PlanError, shown
 from dise_core.outputs import RequestOutput
@@ -135,8 +136,8 @@ class Request:
 
 
 def _timed(result: object, seconds: float) -> object:
-    """Return the result, with the seconds filled in if it is a RequestOutput."""
-    if not isinstance(result, RequestOutput):
+    """Return the result, with the seconds filled in if it is an answer to a user."""
+    if not isinstance(result, RequestOutput | DecisionOutput):
         return result
     return replace(result, usage=replace(result.usage, seconds=seconds))
 

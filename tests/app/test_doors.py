@@ -13,8 +13,16 @@ import typer
 from dise_app.cli.main import app
 from dise_app.doors import LEFT_OUT
 from dise_app.harness.model import DiseLM
+from dise_app.server.decisions import DecisionRequest, SystemOneRequest
 from dise_app.server.schemas import ChatRequest, CompletionRequest, RankRequest, ScoreRequest
-from dise_core.params import EngineConfig, Params, SamplingParams, Scoring, ScoringParams
+from dise_core.params import (
+    DecisionParams,
+    EngineConfig,
+    Params,
+    SamplingParams,
+    Scoring,
+    ScoringParams,
+)
 
 GENERATE: tuple[type[Params], ...] = (SamplingParams, EngineConfig)
 SCORE: tuple[type[Params], ...] = (ScoringParams, EngineConfig)
@@ -23,6 +31,7 @@ EXPECTED: Mapping[str, tuple[type[Params], ...]] = {
     "dise generate": GENERATE,
     "dise score": SCORE,
     "dise rank": SCORE,
+    "dise decide": (DecisionParams, EngineConfig),
     "dise serve": (EngineConfig,),
     "dise eval given": (Scoring, EngineConfig),
     "dise eval likelihood": (Scoring, EngineConfig),
@@ -30,6 +39,8 @@ EXPECTED: Mapping[str, tuple[type[Params], ...]] = {
     "POST /v1/chat/completions": (SamplingParams,),
     "POST /v1/score": (ScoringParams,),
     "POST /v1/rank": (ScoringParams,),
+    "POST /v1/decisions": (DecisionParams,),
+    "POST /v1/systemone": (DecisionParams,),
 }
 """What a door must have where it is not all that writes and scores an answer."""
 
@@ -84,13 +95,15 @@ def test_every_verb_that_loads_a_model_is_a_door() -> None:
         ("POST /v1/chat/completions", ChatRequest),
         ("POST /v1/score", ScoreRequest),
         ("POST /v1/rank", RankRequest),
+        ("POST /v1/decisions", DecisionRequest),
+        ("POST /v1/systemone", SystemOneRequest),
     ],
 )
 def test_a_route_takes_every_option(door: str, request_body: Any) -> None:
     schema = request_body.model_json_schema()
-    fields = set(schema["properties"]) | set(
-        schema.get("$defs", {}).get("Extensions", {}).get("properties", {})
-    )
+    fields = set(schema["properties"])
+    for ours in ("Extensions", "DecisionParams"):
+        fields |= set(schema.get("$defs", {}).get(ours, {}).get("properties", {}))
     assert expected(door) <= fields
 
 
@@ -110,6 +123,6 @@ def test_reasons_name_options_that_there_are() -> None:
         assert all(reasons.values())
 
 
-@pytest.mark.parametrize("params", [SamplingParams, ScoringParams, EngineConfig])
+@pytest.mark.parametrize("params", [SamplingParams, ScoringParams, DecisionParams, EngineConfig])
 def test_every_option_is_described(params: type[Params]) -> None:
     assert all(field.description for field in params.model_fields.values())

@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dise_app.server.app import create_app
+from dise_app.server.decisions import DecisionRequest, SystemOneRequest
 from dise_app.server.hosts import Hosts
 from dise_app.server.limits import Limits
 from dise_app.server.run import GracefulServer
@@ -277,6 +278,19 @@ ROUTES = {
     },
     "/v1/score": {"prompt": "8,3,5 -> 10", "response": "5+8-3=10"},
     "/v1/rank": {"prompt": "8,3,5 -> 10", "candidates": ["5+8-3=10", [1, 2]]},
+    "/v1/decisions": {
+        "input": "8,3,5 -> 10",
+        "questions": [
+            {"type": "choice", "instructions": "8", "choices": [{"value": "+"}, {"value": "-"}]},
+            {"type": "score", "name": "a", "instructions": "", "levels": [{"label": "1"}, "2"]},
+        ],
+        "dise": {"layout": "cloze"},
+    },
+    "/v1/systemone": {
+        "state": "8,3,5 -> 10",
+        "questions": {"a": {"type": "choice", "instructions": "8", "criteria": {"+": 1, "-": []}}},
+        "layout": "cloze",
+    },
 }
 
 
@@ -320,11 +334,21 @@ def test_what_is_no_request_is_refused(content: bytes) -> None:
 @pytest.mark.parametrize("item", [b"null,", b'"a",1,', b"[null],", b"{},", b"0.5,"])
 def test_a_list_of_a_million_wrong_items_is_one_problem(item: bytes) -> None:
     items = (item * (2_000_000 // len(item)))[:-1]
-    for path, field in (("completions", "prompt"), ("completions", "stop"), ("score", "response")):
+    fields = ("completions", "prompt"), ("completions", "stop"), ("score", "response")
+    for path, field in (*fields, ("decisions", "questions"), ("decisions", "input")):
         with bounded(gigabytes=0.5):
             answer = asked(f"/v1/{path}", f'{{"{field}": ['.encode() + items + b"]}")
         assert answer.status_code in (400, 422)
         assert len(answer.content) < 1_000
+
+
+@pytest.mark.parametrize("question", ["null", "{}", '{"type": "noul"}', "[]"])
+def test_a_hundred_thousand_wrong_questions_are_one_problem(question: str) -> None:
+    named = ",".join(f'"{number}": {question}' for number in range(100_000))
+    with bounded(gigabytes=0.5):
+        answer = asked("/v1/systemone", f'{{"state": "1", "questions": {{{named}}}}}'.encode())
+    assert answer.status_code == 422
+    assert len(answer.content) < 1_000
 
 
 texts = st.one_of(
@@ -345,7 +369,8 @@ values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
     max_leaves=6,
 )
-FIELDS = [*CompletionRequest.model_fields, *ChatRequest.model_fields, *RankRequest.model_fields]
+BODIES = (CompletionRequest, ChatRequest, RankRequest, DecisionRequest, SystemOneRequest)
+FIELDS = [name for body in BODIES for name in body.model_fields]
 
 
 @st.composite

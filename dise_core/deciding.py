@@ -1,0 +1,148 @@
+"""Answers typed questions from the model's probabilities at the masks of their slots."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dise_core.arrays import Ids
+from dise_core.cost import Cost, count_cost
+from dise_core.decisions import DecisionOutput
+from dise_core.errors import InputError, TooLongError
+from dise_core.given import check_messages
+from dise_core.model import MaskPredictor
+from dise_core.outputs import Usage
+from dise_core.params import DecisionParams
+from dise_core.prompts import Message, Prompts
+from dise_core.questions import Question, check_questions
+from dise_core.reading import Plan
+from dise_core.sequence import as_ids
+from dise_core.slot_reads import read_slots
+from dise_core.slots import SlotText, Spelled, asked, joined, leads, spell_all, with_questions
+
+Given = str | Sequence[Message]
+"""What the questions are about: a text, or a conversation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decider:
+    """Answers questions about one input. chat: whether a text goes through the chat template."""
+
+    prompts: Prompts
+    params: DecisionParams
+    chat: bool | None
+
+    @property
+    def _predictor(self) -> MaskPredictor:
+        return self.prompts.predictor
+
+    def decide(self, given: Given, questions: object) -> Plan[DecisionOutput]:
+        """Return a plan of the answers. All is checked before its first read."""
+        several = check_questions(questions)
+        self._check_input(given)
+        is_joint = self._is_joint(several)
+        texts = self._texts(given, several, is_joint)
+        found, cost = yield from count_cost(read_slots(texts, self._predictor.info))
+        answers = tuple(
+            question.answer(its.probabilities, its.diagnostics)
+            for question, its in zip(several, found, strict=True)
+        )
+        usage = self._usage(texts, cost)
+        return DecisionOutput(self._predictor.info.name, answers, is_joint, usage)
+
+    def _texts(self, given: Given, questions: Sequence[Question], is_joint: bool) -> list[SlotText]:
+        """Return one text with all questions, or one for each, checked."""
+        space = " " if self.params.layout == "questions" else ""
+        spelled = spell_all(questions, self._predictor, space)
+        pairs = list(zip(questions, spelled, strict=True))
+        groups = [pairs] if is_joint else [[pair] for pair in pairs]
+        return [self._text(given, group) for group in groups]
+
+    def _usage(self, texts: Sequence[SlotText], cost: Cost) -> Usage:
+        num_slots = sum(slot.spelled.length for text in texts for slot in text.slots)
+        num_tokens = sum(len(text.ids) for text in texts)
+        if not self._predictor.info.is_autoregressive:
+            num_tokens -= num_slots
+        return Usage(num_tokens, num_slots, cost.nfe, cost.computed, seconds=0.0)
+
+    def _check_input(self, given: object) -> None:
+        if not isinstance(given, str):
+            check_messages(given)
+            return
+        self.prompts.refuse_endless(given, "input")
+        if not given.strip():
+            raise InputError("the input is empty", "input")
+
+    def _is_joint(self, questions: Sequence[Question]) -> bool:
+        """Return whether the questions share a text. Raises InputError where they cannot."""
+        info = self._predictor.info
+        if not info.is_autoregressive and info.special.mask_id is None:
+            raise InputError(f"{info.name!r} has no mask token, so it has no slots", "model")
+        if self.params.layout == "questions" and not all(q.instructions.strip() for q in questions):
+            raise InputError("a question without instructions asks nothing", "questions")
+        if self.params.joint and info.is_autoregressive:
+            raise InputError(
+                f"joint: {info.name!r} is auto-regressive, so a later answer would depend on an "
+                "earlier one; leave joint out",
+                "joint",
+            )
+        sees_all = not info.is_autoregressive and info.block_length is None
+        return sees_all if self.params.joint is None else self.params.joint
+
+    def _text(self, given: Given, group: Sequence[tuple[Question, Spelled]]) -> SlotText:
+        questions = [question for question, _ in group]
+        if self.params.layout == "questions":
+            before = self._context(with_questions(given, asked(questions)))
+            texts = leads(questions)
+        else:
+            before, texts = self._context(given), [question.instructions for question in questions]
+        parts = [self.prompts.encode(text) if text else as_ids([]) for text in texts]
+        parts[0] = np.concatenate([before, parts[0]])
+        mask_id = None if self._predictor.info.is_autoregressive else self._mask_id
+        text = joined(parts, [spelled for _, spelled in group], mask_id)
+        self._check_text(text)
+        return text
+
+    @property
+    def _mask_id(self) -> int | None:
+        return self._predictor.info.special.mask_id
+
+    def _context(self, given: Given) -> Ids:
+        """Return the tokens of the input, up to where the model's answer begins."""
+        if not isinstance(given, str):
+            return self.prompts.conversation(given).ids
+        tokenizer, ids = self._predictor.tokenizer, self.prompts.read(given, self.chat).ids
+        is_plain = self.chat is False or not tokenizer.has_chat_template
+        begins = is_plain and self._predictor.info.is_autoregressive
+        return np.concatenate([tokenizer.start_ids, ids]) if begins else ids
+
+    def _check_text(self, text: SlotText) -> None:
+        """Raise InputError for a mask outside the slots and for slots in several blocks,
+        TooLongError for a text that the model does not take.
+        """
+        info = self._predictor.info
+        inside = sum(slot.spelled.length for slot in text.slots)
+        num_masks = 0 if self._mask_id is None else int((text.ids == self._mask_id).sum())
+        if num_masks > (0 if info.is_autoregressive else inside):
+            raise InputError("the input holds the mask token; it must be finished text", "input")
+        num_tokens = max(slot.stop for slot in text.slots)
+        if num_tokens > info.max_length:
+            several = len(text.slots) > 1
+            raise TooLongError(
+                f"{len(text.slots)} question{'s' * several} with the input and "
+                f"{'slots' if several else 'a slot'} of {inside} tokens take {num_tokens} tokens, "
+                f"more than the model's limit of {info.max_length}"
+                + ("; ask fewer, or each in a text of its own: joint=False" * several),
+                "questions",
+            )
+        if info.block_length is not None and len(text.slots) > 1:
+            first, last = text.slots[0].start, text.slots[-1].stop - 1
+            if first // info.block_length != last // info.block_length:
+                raise InputError(
+                    f"joint: the slots of {len(text.slots)} questions lie in several blocks of "
+                    f"{info.block_length} tokens, and no mask may stand in an earlier block; leave "
+                    "joint out",
+                    "joint",
+                )

@@ -1,0 +1,174 @@
+"""Typed questions about an input: yes or no, one of several choices, a level of a scale."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, StrictBool, StrictStr, StringConstraints
+
+from dise_core.decisions import (
+    Answer,
+    ChoiceAnswer,
+    ChoiceProbability,
+    Diagnostics,
+    LevelProbability,
+    PredicateAnswer,
+    ScoreAnswer,
+)
+from dise_core.errors import InputError, shown
+from dise_core.given import check_list
+from dise_core.params import Name, Params
+
+MAX_QUESTIONS = 400
+"""Questions about one input, as OpenAI allows."""
+
+MAX_CHOICES, MAX_LEVELS = 255, 10
+"""Choices, or levels, of one question, as OpenAI and vLLM allow."""
+
+MAX_LABEL = 1000
+"""Characters of one label."""
+
+Label = Annotated[str, StringConstraints(max_length=MAX_LABEL, pattern=r"\S")]
+"""A text that is not blank."""
+
+
+class Option(Params):
+    """One possible answer: what the model writes for it, and when it applies."""
+
+    label: Label
+    description: str | None = None
+
+
+class Choice(Params):
+    """One of several choices: its value, which is also what the model writes ("true" or "false" for
+    a bool), and when it applies.
+    """
+
+    value: Annotated[StrictStr, StringConstraints(max_length=MAX_LABEL, pattern=r"\S")] | StrictBool
+    description: str | None = None
+
+    @property
+    def label(self) -> str:
+        """What the model writes for it."""
+        return self.value if isinstance(self.value, str) else str(self.value).lower()
+
+
+def _option(given: object) -> object:
+    return {"label": given} if isinstance(given, str) else given
+
+
+def _choice(given: object) -> object:
+    return {"value": given} if isinstance(given, str | bool) else given
+
+
+class Question(Params):
+    """A question about an input. name: how its answer is found, unique among the questions."""
+
+    instructions: str
+    name: Name | None = None
+
+    @property
+    @abstractmethod
+    def options(self) -> tuple[Option, ...]:
+        """Its possible answers, in order."""
+
+    @abstractmethod
+    def answer(self, probabilities: Sequence[float], diagnostics: Diagnostics) -> Answer:
+        """Return the answer. probabilities: of the options, in order."""
+
+
+class PredicateQuestion(Question):
+    """Is it so? `yes` and `no` are what the model writes: a text alone, or with when it applies."""
+
+    type: Literal["predicate"] = "predicate"
+    yes: Annotated[Option, BeforeValidator(_option)] = Option(label="yes")
+    no: Annotated[Option, BeforeValidator(_option)] = Option(label="no")
+
+    @property
+    def options(self) -> tuple[Option, ...]:
+        """Yes, then no."""
+        return self.yes, self.no
+
+    def answer(self, probabilities: Sequence[float], diagnostics: Diagnostics) -> PredicateAnswer:
+        """Return the probability of yes."""
+        return PredicateAnswer(
+            name=self.name, probability=probabilities[0], diagnostics=diagnostics
+        )
+
+
+class ChoiceQuestion(Question):
+    """Which of these? choices: texts, bools or `Choice`s."""
+
+    type: Literal["choice"] = "choice"
+    choices: tuple[Annotated[Choice, BeforeValidator(_choice)], ...] = Field(
+        min_length=2, max_length=MAX_CHOICES
+    )
+
+    @property
+    def options(self) -> tuple[Option, ...]:
+        """The choices."""
+        return tuple(Option(label=c.label, description=c.description) for c in self.choices)
+
+    def answer(self, probabilities: Sequence[float], diagnostics: Diagnostics) -> ChoiceAnswer:
+        """Return the likeliest choice; the first one wins a tie."""
+        pairs = list(zip(self.choices, probabilities, strict=True))
+        best, highest = max(pairs, key=lambda pair: pair[1])
+        return ChoiceAnswer(
+            name=self.name,
+            choice=best.value,
+            confidence=highest * diagnostics.label_mass,
+            probabilities=tuple(ChoiceProbability(value=c.value, probability=p) for c, p in pairs),
+            diagnostics=diagnostics,
+        )
+
+
+class ScoreQuestion(Question):
+    """How much? levels: from the lowest to the highest, texts or `Option`s."""
+
+    type: Literal["score"] = "score"
+    levels: tuple[Annotated[Option, BeforeValidator(_option)], ...] = Field(
+        min_length=2, max_length=MAX_LEVELS
+    )
+
+    @property
+    def options(self) -> tuple[Option, ...]:
+        """The levels."""
+        return self.levels
+
+    def answer(self, probabilities: Sequence[float], diagnostics: Diagnostics) -> ScoreAnswer:
+        """Return the mean level, counted from 0."""
+        pairs = enumerate(zip(self.levels, probabilities, strict=True))
+        return ScoreAnswer(
+            name=self.name,
+            score=sum(level * probability for level, probability in enumerate(probabilities)),
+            confidence=max(probabilities) * diagnostics.label_mass,
+            probabilities=tuple(
+                LevelProbability(value=value, label=level.label, probability=probability)
+                for value, (level, probability) in pairs
+            ),
+            diagnostics=diagnostics,
+        )
+
+
+def check_questions(questions: object) -> tuple[Question, ...]:
+    """Return the questions. Raises InputError for none, for too many, for what is no question, and
+    for a name that is given twice.
+    """
+    check_list(questions, "questions", "a list of questions")
+    given: tuple[object, ...] = tuple(questions)  # type: ignore[arg-type]
+    if not 1 <= len(given) <= MAX_QUESTIONS:
+        raise InputError(f"1 to {MAX_QUESTIONS} questions, not {len(given)}", "questions")
+    names = set[str]()
+    for question in given:
+        if not isinstance(question, Question):
+            raise InputError(
+                "a question is a PredicateQuestion, a ChoiceQuestion or a ScoreQuestion, not "
+                f"{type(question).__name__}: {shown(question, 40)}",
+                "questions",
+            )
+        if question.name in names:
+            raise InputError(f"two questions have the name {question.name!r:.80}", "questions")
+        names |= set() if question.name is None else {question.name}
+    return given  # type: ignore[return-value]

@@ -1,0 +1,174 @@
+"""Questions as texts with slots: masks where the answers stand, and the tokens of each label."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from unicodedata import normalize
+
+import numpy as np
+
+from dise_core.arrays import Ids
+from dise_core.errors import InputError
+from dise_core.model import MaskPredictor, Tokenizer
+from dise_core.prompts import Message
+from dise_core.questions import Option, Question
+
+MAX_LABEL_TOKENS = 2**15
+"""Tokens of the labels of all questions about one input, together."""
+
+ASK_ONE = "Answer with one of these"
+ASK_ALL = "Answer each question with one of its answers, one line for each."
+
+
+@dataclass(frozen=True, slots=True)
+class Spelled:
+    """A question's labels as the model writes them: the tokens that precede all of them, int64 [L],
+    and each one's own, int64 [>= 1].
+    """
+
+    lead: Ids
+    labels: tuple[Ids, ...]
+
+    @property
+    def length(self) -> int:
+        """The length of the slot, in tokens: that of the longest label."""
+        return max(len(label) for label in self.labels)
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Where a question's answer stands in a text: its first position, and the labels' tokens."""
+
+    start: int
+    spelled: Spelled
+
+    @property
+    def stop(self) -> int:
+        """The first position behind it."""
+        return self.start + self.spelled.length
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SlotText:
+    """A text with its slots, in order. ids: int64 [N], with masks in the slots; the text of a model
+    without a mask token ends where its only slot begins.
+    """
+
+    ids: Ids
+    slots: tuple[Slot, ...]
+
+
+def asked(questions: Sequence[Question]) -> str:
+    """Return the questions, with their possible answers, as a user asks them."""
+    if len(questions) == 1:
+        [one] = questions
+        return f"Question: {one.instructions}\n{ASK_ONE}: {_listed(one.options)}"
+    lines = [
+        f"{number}. {question.instructions}\n   Answers: {_listed(question.options)}"
+        for number, question in enumerate(questions, 1)
+    ]
+    return "\n".join([ASK_ALL, *lines])
+
+
+def _listed(options: Sequence[Option]) -> str:
+    labels = ", ".join(option.label for option in options)
+    notes = [f"\n   - {o.label}: {o.description}" for o in options if o.description]
+    return labels + "".join(notes)
+
+
+def with_questions(given: str | Sequence[Message], text: str) -> str | list[Message]:
+    """Return the input, followed by the questions: at the end of a conversation's last turn if that
+    is the user's, else as a turn of their own.
+    """
+    if isinstance(given, str):
+        return f"{given}\n\n{text}"
+    *before, last = given
+    if last["role"] != "user":
+        return [*given, {"role": "user", "content": text}]
+    return [*before, {**last, "content": f"{last['content']}\n\n{text}"}]
+
+
+def leads(questions: Sequence[Question]) -> list[str]:
+    """Return what precedes each question's answer where they are answered."""
+    if len(questions) == 1:
+        return ["Answer:"]
+    numbers = range(1, len(questions) + 1)
+    return [f"{'' if number == 1 else chr(10)}{number}." for number in numbers]
+
+
+def spell_all(questions: Sequence[Question], predictor: MaskPredictor, space: str) -> list[Spelled]:
+    """Return the labels of each question. Raises what `spell` raises, and InputError for labels of
+    too many tokens, all together.
+    """
+    spelled, left = list[Spelled](), MAX_LABEL_TOKENS
+    for question in questions:
+        spelled.append(spell(question, predictor, space))
+        left -= sum(len(label) for label in spelled[-1].labels)
+        if left < 0:
+            raise InputError(
+                f"the labels of all questions have more than {MAX_LABEL_TOKENS} tokens; ask fewer "
+                "questions, or with shorter labels",
+                "questions",
+            )
+    return spelled
+
+
+def spell(question: Question, predictor: MaskPredictor, space: str) -> Spelled:
+    """Return the labels' tokens. space: what stands between the text before the slot and a label;
+    where it makes tokens of its own, they precede the slot.
+
+    Raises InputError for a label that the tokenizer cannot write, and for two that are the same
+    tokens.
+    """
+    tokenizer = predictor.tokenizer
+    texts = [option.label for option in question.options]
+    labels = [_label_ids(space, text, tokenizer) for text in texts]
+    lead = tokenizer.encode(space) if space else np.zeros(0, np.int64)
+    size = len(lead)
+    if not size or any(len(ids) <= size or (ids[:size] != lead).any() for ids in labels):
+        lead, size = np.zeros(0, np.int64), 0
+    spelled = Spelled(lead, tuple(ids[size:] for ids in labels))
+    _check(question, texts, spelled.labels, predictor.info.special.mask_id)
+    return spelled
+
+
+def _label_ids(space: str, label: str, tokenizer: Tokenizer) -> Ids:
+    ids = tokenizer.encode(space + label)
+    if len(ids) == 0 or _plain(tokenizer.decode(ids)) != _plain(label):
+        raise InputError(f"the model's tokenizer cannot write the label {label!r:.80}", "questions")
+    return ids
+
+
+def _plain(text: str) -> str:
+    """Return the text without what tokenizers change: white space, case, forms of characters."""
+    return "".join(normalize("NFKC", text).casefold().split())
+
+
+def _check(
+    question: Question, texts: Sequence[str], labels: Sequence[Ids], mask_id: int | None
+) -> None:
+    for text, ids in zip(texts, labels, strict=True):
+        if (ids == mask_id).any():
+            raise InputError(f"the label {text!r:.80} holds the mask token", "questions")
+    ordered = sorted(range(len(texts)), key=lambda index: labels[index].tolist())
+    for one, other in pairwise(ordered):
+        if np.array_equal(labels[one], labels[other]):
+            raise InputError(
+                f"the labels {texts[one]!r:.80} and {texts[other]!r:.80} of the question "
+                f"{question.name or question.instructions!r:.80} are the same tokens",
+                "questions",
+            )
+
+
+def joined(parts: Sequence[Ids], spelled: Sequence[Spelled], mask_id: int | None) -> SlotText:
+    """Return the text of parts, each followed by its slot. parts: int64 [N_i]."""
+    pieces, slots, length = list[Ids](), list[Slot](), 0
+    for part, its in zip(parts, spelled, strict=True):
+        masks = np.full(0 if mask_id is None else its.length, mask_id or 0)
+        length += len(part) + len(its.lead)
+        slots.append(Slot(length, its))
+        pieces += [part, its.lead, masks]
+        length += len(masks)
+    return SlotText(np.concatenate(pieces), tuple(slots))
