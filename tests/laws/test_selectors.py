@@ -15,7 +15,7 @@ OF_THE_RESPONSE = {
     "response",
     "response-text",
     "first-block",
-    "first-blocks-2",
+    "first-blocks-",
     "last-block",
     "first-",
     "mid-",
@@ -61,11 +61,20 @@ def test_a_selector_stays_in_its_part(name: str, sequence: TokenSequence) -> Non
         assert not mask[sequence.prompt_length :].any()
 
 
-@given(st.sampled_from(NUMBERED), counts, sequences)
+@given(st.sampled_from(sorted({*NUMBERED} - {"first-blocks-"})), counts, sequences)
 def test_a_counted_selector_takes_exactly_k_or_all_there_is(
     name: str, k: int, sequence: TokenSequence
 ) -> None:
     assert select(f"{name}{k}", sequence).sum() == min(k, available(name, sequence))
+
+
+@given(counts, sequences)
+def test_counted_blocks_are_the_first_k_or_the_whole_response(
+    k: int, sequence: TokenSequence
+) -> None:
+    spans = list(sequence.blocks.spans(sequence.prompt_length, len(sequence)))[:k]
+    expected = [position for span in spans for position in range(*span)]
+    assert np.flatnonzero(select(f"first-blocks-{k}", sequence)).tolist() == expected
 
 
 @given(st.sampled_from(["first-", "mid-", "last-"]), counts, sequences)
