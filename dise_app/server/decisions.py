@@ -217,13 +217,20 @@ def _note(given: JsonValue) -> str | None:
 Named = Annotated[NoulQuestion | NamedChoices | DescribedLevels, Field(discriminator="type")]
 
 
+def _few(given: object) -> object:
+    """Refuse too many questions at once, before each becomes a problem of its own."""
+    if isinstance(given, dict) and len(given) > MAX_QUESTIONS:
+        raise ValueError(f"at most {MAX_QUESTIONS} questions, not {len(given)}")
+    return given
+
+
 class SystemOneRequest(DecisionParams):
     """POST /v1/systemone: named questions about any JSON, with our settings beside them."""
 
     model: str | None = None
     state: JsonValue
     instructions: str | None = None
-    questions: dict[Name, Named] = Field(min_length=1, max_length=MAX_QUESTIONS)
+    questions: Annotated[dict[Name, Named], BeforeValidator(_few)] = Field(min_length=1)
 
     @property
     def given(self) -> str:

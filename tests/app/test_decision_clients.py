@@ -104,7 +104,10 @@ def test_dspys_decision_types(url: str) -> None:
     fields = {
         "mail": (str, dspy.InputField()),
         "spam": (types.Noul, dspy.OutputField(desc="Is it spam?")),
-        "tone": (types.Choice["calm", "angry"], dspy.OutputField(desc="Which tone?")),
+        "tone": (
+            types.Choice[("calm", "quiet"), ("angry", "loud")],
+            dspy.OutputField(desc="Which tone?"),
+        ),
         "urgency": (types.Score["low", "high"], dspy.OutputField(desc="How urgent?")),
     }
     client = types.TypeSafe(model="ascii", api_key="none", base_url=url, cache=False)
