@@ -41,9 +41,10 @@ LENGTH: Reasons = {
 
 REVISION: Reasons = {
     **NO_REPORT,
+    **UNCALIBRATED,
     **dict.fromkeys(("length", "length_settings"), "length controllers are compared"),
     **dict.fromkeys(("tokens_per_step", "steps"), "--rate names several"),
-    **dict.fromkeys(("n", "best_of"), "--num-answers names several"),
+    **dict.fromkeys(("n", "best_of", "stop_at"), "--num-answers names several"),
 }
 """One answer per question, and rate, reviser or what else might be done with the passes."""
 

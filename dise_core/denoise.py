@@ -149,14 +149,9 @@ class Denoiser:
         """
         once = {"tokens_per_step": 1, "steps": None, "eps": None, "early_exit": None}
         update = {"block_length": max(len(text.response), 1), **once}
-        writer, start = (
-            replace(self, params=self.params.model_copy(update=update)),
-            text.prompt_length,
-        )
-        is_cut = self.info.block_length is not None and self.end_of(text.ids, start) in {
-            None,
-            len(text),
-        }
+        writer = replace(self, params=self.params.model_copy(update=update))
+        start, end = text.prompt_length, self.end_of(text.ids, text.prompt_length)
+        is_cut = self.info.block_length is not None and (end is None or end == len(text))
         ids = yield from writer.denoise(
             text.with_masks(positions), start, start, first_step=first_step, until_end=is_cut
         )

@@ -63,7 +63,11 @@ SAMPLING = options.Fields(SamplingParams, doors.REVISION, seed=0, reviser="remas
 
 
 @options.verb(
-    data=DATA, models=options.MODELS, compared=COMPARED, sampling=SAMPLING, engine=options.ENGINE
+    data=DATA,
+    models=options.MODELS,
+    compared=COMPARED,
+    sampling=SAMPLING,
+    engine=options.ENGINE_ALONE,
 )
 def revision(
     output: Output,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -118,7 +117,7 @@ def _best_within(rows: Figures, nfe: float) -> str | None:
 
 
 def _row(name: str, row: Figures, figures: Figures) -> tuple[str, ...]:
-    def named(other: Any) -> str:
+    def named(other: str | None) -> str:
         return "-" if other is None else f"{number(figures[other]['accuracy']['value'])} ({other})"
 
     if "revised" not in row:

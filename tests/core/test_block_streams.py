@@ -3,7 +3,17 @@
 import numpy as np
 import pytest
 
-from dise_core import LLM, BlockCausal, CanvasUpdate, RequestOutput, SamplingParams
+from dise_core import (
+    LLM,
+    BlockCausal,
+    Canvas,
+    CanvasUpdate,
+    Read,
+    RequestOutput,
+    SamplingParams,
+    TokenLogProbs,
+)
+from dise_core.canvas import Canvases
 from dise_core.testing import ToyPredictor
 from dise_core.testing.toy_model import MASK
 
@@ -69,3 +79,19 @@ def test_guidance_leaves_the_scores_to_the_end() -> None:
     updates, answer = streamed(cfg_scale=1.0, length="fixed")
     assert not any(update.scored for update in updates)
     assert np.isfinite(answer.outputs[0].score.value)
+
+
+def test_a_fresh_canvas_tells_again_what_is_known() -> None:
+    canvases = Canvases(ToyPredictor(attention=BlockCausal(2)))
+    known = np.array([-0.1, -0.2, np.nan, np.nan], np.float32)
+
+    def shown(ids: list[int]) -> CanvasUpdate:
+        canvas = Canvas(0, 0, logprobs=known)
+        read = Read(np.array(ids), np.array([3]), TokenLogProbs(np.array([1])), canvas=canvas)
+        [update] = canvases.updates([read])
+        return update
+
+    told = [(at, pytest.approx(p)) for at, p in ((0, -0.1), (1, -0.2))]
+    first, second, again = shown([1, 2, 3, MASK]), shown([1, 2, 3, 4]), shown([1, 2, MASK, 4])
+    assert [update.is_fresh for update in (first, second, again)] == [True, False, True]
+    assert [list(update.scored) for update in (first, second, again)] == [told, [], told]

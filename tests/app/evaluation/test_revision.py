@@ -109,7 +109,6 @@ def test_a_run_is_reported_and_goes_on(dise: Callable[..., Run], tmp_path: Path)
     (tmp_path / "journal.jsonl").write_text("\n".join(lines[:4]) + "\n")
     assert dise(*arguments).out == run.out
     assert sorted((tmp_path / "journal.jsonl").read_text().splitlines()[1:]) == sorted(lines[1:])
-    assert dise(*arguments, "--drawn-at", 1.0).code == 2
 
 
 def test_a_reviser_that_has_no_such_setting_is_refused() -> None:
