@@ -87,7 +87,15 @@ def promised(labels: Labels, promise: Promise, rule: Rule) -> Threshold:
 
 
 def tried(calibration: Calibration, labels: Labels) -> HeldOut:
-    """Return what the calibration does on other questions' labels."""
+    """Return what the calibration does on other questions' labels. Raises InputError unless there
+    are right and wrong answers among them.
+    """
+    if labels.is_right.all() or not labels.is_right.any():
+        raise InputError(
+            f"the {len(labels)} answers held out are not of both kinds, right and wrong: hold out "
+            "more questions",
+            "held_out",
+        )
     probabilities = calibration.map.of(labels.scores)
     coverage = risk = None
     if calibration.threshold is not None:

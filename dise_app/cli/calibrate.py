@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dise_app.cli import options
+from dise_app.texts import write_json
+from dise_core.errors import InputError
+from dise_core.records import Fields
 
 if TYPE_CHECKING:
-    from dise_app.calibration.fitting import Method
     from dise_app.calibration.making import HeldOut, Made
     from dise_core.calibration import Figures, Threshold
 
@@ -80,7 +82,50 @@ LABELLED = options.Own(
 """What the user says about the file."""
 
 
-@options.verb(labelled=LABELLED)
+FITTED = options.Own(
+    method=(
+        Annotated[
+            MethodName | None,
+            typer.Option(
+                help="[default: isotonic from 1,000 labels on, else platt]", show_default=False
+            ),
+        ],
+        None,
+    ),
+    max_risk=(
+        Annotated[
+            float | None,
+            typer.Option(
+                help="Choose a threshold: at most this share of the answers above it is wrong."
+            ),
+        ],
+        None,
+    ),
+    risk_confidence=(
+        Annotated[
+            float, typer.Option(help="The confidence with which the threshold keeps --max-risk.")
+        ],
+        0.95,
+    ),
+    rule=(Annotated[RuleName, typer.Option(help="How the threshold is chosen.")], RuleName.sgr),
+    held_out=(
+        Annotated[
+            float,
+            typer.Option(help="The share of the questions to leave out and try the result on."),
+        ],
+        0.0,
+    ),
+    answers_each=(
+        Annotated[
+            int | None, typer.Option(min=1, help="Fit on the first so many answers to a question.")
+        ],
+        None,
+    ),
+)
+"""How the calibration is fitted."""
+
+
+@options.verb(labelled=LABELLED, fitted=FITTED)
 def calibrate(
     scored: Annotated[
         Path,
@@ -89,27 +134,6 @@ def calibrate(
         ),
     ],
     output: Annotated[Path, typer.Option(help="The calibration to write, with a picture beside.")],
-    method: Annotated[
-        MethodName | None,
-        typer.Option(
-            help="[default: isotonic from 1,000 labels on, else platt]", show_default=False
-        ),
-    ] = None,
-    max_risk: Annotated[
-        float | None,
-        typer.Option(help="Choose a threshold: at most this share of the answers above is wrong."),
-    ] = None,
-    risk_confidence: Annotated[
-        float, typer.Option(help="The confidence with which the threshold keeps --max-risk.")
-    ] = 0.95,
-    rule: Annotated[RuleName, typer.Option(help="How the threshold is chosen.")] = RuleName.sgr,
-    held_out: Annotated[
-        float,
-        typer.Option(help="The share of the questions to leave out and to try the result on."),
-    ] = 0.0,
-    answers_each: Annotated[
-        int | None, typer.Option(min=1, help="Fit on the first so many answers to a question.")
-    ] = None,
     as_json: options.Json = False,
     *,
     parts: options.Parts,
@@ -117,10 +141,10 @@ def calibrate(
     """Fit the probability of being right to labelled scores, and choose a threshold that keeps a
     risk.
     """
-    from dise_core import InputError
     from dise_core.plugins import installed_catalog
 
-    _check_shares(max_risk, risk_confidence, held_out)
+    how = parts.fitted
+    _check_shares(how)
     try:
         from dise_app.calibration import making, rows
         from dise_app.calibration.guarantee import Promise
@@ -132,34 +156,27 @@ def calibrate(
     given = dict(parts.labelled)
     asked = rows.Asked(model=given.pop("model_name"), judge=given.pop("judge_name"), **given)
     labels, scored_by = rows.read(scored, asked, installed_catalog())
-    fitted_on, others = labels.split(held_out)
-    fitted_on = fitted_on.first(answers_each or len(labels))
-    promise = None if max_risk is None else Promise(max_risk, risk_confidence)
-    chosen: Method | None = None if method is None else method.value
-    made = making.make(fitted_on, scored_by, chosen, promise, rule.value, scored.name)
-    tried = making.tried(made.calibration, others) if held_out else None
-    threshold, picture = made.calibration.threshold, output.with_suffix(".png")
+    fitted_on, others = labels.split(how["held_out"])
+    fitted_on = fitted_on.first(how["answers_each"] or len(labels))
+    promise = how["max_risk"] and Promise(how["max_risk"], how["risk_confidence"])
+    method = how["method"] and how["method"].value
+    made = making.make(fitted_on, scored_by, method, promise, how["rule"].value, scored.name)
+    tried = making.tried(made.calibration, others) if how["held_out"] else None
     arrays = (fitted_on.scores, fitted_on.is_right, fitted_on.questions)
+    threshold, picture = made.calibration.threshold, output.with_suffix(".png")
     reliability.calibrated(made.probabilities, *arrays, threshold, picture)
-    _write(made, output)
+    write_json(output, made.calibration.to_dict())
     _show(made, tried, output, as_json)
 
 
-def _check_shares(max_risk: float | None, risk_confidence: float, held_out: float) -> None:
+def _check_shares(how: Fields) -> None:
     """Raise InputError for numbers that are no shares."""
-    from dise_core import InputError
-
-    shares = {"max-risk": max_risk, "risk-confidence": risk_confidence, "held-out": held_out}
-    for name, share in shares.items():
-        is_whole = name == "held-out" and share == 0
-        if share is not None and not (is_whole or 0 < share < 1):
-            raise InputError(f"--{name} {share}: it must be between 0 and 1", name)
-
-
-def _write(made: Made, output: Path) -> None:
-    from dise_app.texts import write_json
-
-    write_json(output, made.calibration.to_dict())
+    for name in ("max_risk", "risk_confidence", "held_out"):
+        share = how[name]
+        is_none = share is None or (name == "held_out" and share == 0)
+        if not is_none and not 0 < share < 1:
+            flag = name.replace("_", "-")
+            raise InputError(f"--{flag} {share}: it must be between 0 and 1", name)
 
 
 def _show(made: Made, tried: HeldOut | None, output: Path, as_json: bool) -> None:

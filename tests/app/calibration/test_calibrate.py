@@ -67,6 +67,7 @@ def test_it_writes_a_file_a_picture_and_what_they_say(dise: Dise, tmp_path: Path
         (("--max-risk", 0.001), "points above"),
         (("--max-risk", 1.5), "--max-risk 1.5: it must be between 0 and 1"),
         (("--held-out", 1), "--held-out 1.0"),
+        (("--held-out", 0.0001), "the 0 answers held out are not of both kinds"),
         (("--risk-confidence", 0), "--risk-confidence 0.0"),
         (("--held-out", 0.9), "40 labels are too few"),
         (("--score", "nothing"), "unknown scorer 'nothing'"),
