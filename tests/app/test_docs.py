@@ -58,6 +58,8 @@ LINES_ELSEWHERE = {
     ("README.md", "dise score --prompt P"): SYNOPSIS,
     ("README.md", "dise rank --prompt P"): SYNOPSIS,
     ("README.md", "dise generate|score|rank"): SYNOPSIS,
+    ("README.md", "dise calibrate SCORED.jsonl"): SYNOPSIS,
+    ("README.md", "dise decide --input TEXT"): SYNOPSIS,
     ("README.md", "dise serve [--host"): SYNOPSIS,
     ("README.md", "dise eval uncertainty|"): SYNOPSIS,
     ("README.md", "dise analyze ranks|"): SYNOPSIS,
