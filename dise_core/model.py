@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self
 
 import numpy as np
 
@@ -162,6 +162,9 @@ class MaskPredictor(ABC):
     info: ModelInfo
 
     tokenizer: Tokenizer
+
+    checked_on: ClassVar[str] = ""
+    """The weights that this adapter was checked on, as `dise models` shows it."""
 
     abilities: frozenset[Ability] = frozenset()
     """What it answers beyond plain Reads. The engine refuses the rest by name, before any pass."""

@@ -50,7 +50,10 @@ FAMILIES = {
 def dise_mask_predictors() -> dict[str, type[MaskPredictor]]:
     """Return the adapters of checkpoint families, of the embedded model, and of vLLM servers."""
     return {
-        **{name: predictor_of(family) for name, family in FAMILIES.items()},
+        **{
+            name: predictor_of(family, "published" if family is CAUSAL else "random")
+            for name, family in FAMILIES.items()
+        },
         "countdown": CountdownPredictor,
         "countdown-blocks": CountdownBlocksPredictor,
         "vllm-server": VllmServerPredictor,

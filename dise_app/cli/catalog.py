@@ -61,6 +61,7 @@ def models(as_json: options.Json = False) -> None:
                 "name": name,
                 "plugin": entry.plugin,
                 "by_name": by_name,
+                "checked_on_weights": entry.cls.checked_on,
                 "about": _first_line(entry.cls),
             }
         )

@@ -48,6 +48,15 @@ def test_models_tells_names_from_adapters(dise: Dise) -> None:
     assert "countdown" in dise("models").out
 
 
+def test_models_tells_what_weights_each_adapter_was_checked_on(dise: Dise) -> None:
+    rows = json.loads(dise("models", "--json").out)["models"]
+    checked = {row["name"]: row["checked_on_weights"] for row in rows}
+    assert checked["countdown"] == checked["countdown-blocks"] == "its own"
+    assert checked["sdar"] == checked["llada2"] == "random"
+    assert checked["llama"] == "published"
+    assert checked["vllm-server"] == ""
+
+
 def test_models_tells_the_attention_of_each_family(dise: Dise) -> None:
     rows = json.loads(dise("models", "--json").out)["models"]
     about = {row["name"]: row["about"] for row in rows}

@@ -21,6 +21,7 @@ class EmbeddedPredictor(CheckpointPredictor):
     """A model that ships with the package, loaded by its name like any other checkpoint."""
 
     name: ClassVar[str]
+    checked_on = "its own"
 
     @classmethod
     def folder(cls) -> Path:
