@@ -24,7 +24,7 @@ ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
 }
 READING = ("--runner", "pooling", "--hf-overrides", '{"head_dtype": "model"}')
-READY_WITHIN = 240
+READY_WITHIN = 480
 
 
 @dataclass(frozen=True)

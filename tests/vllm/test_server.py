@@ -19,7 +19,7 @@ from tests.vllm.serving import READING, Server, server
 TOLERANCE = 1e-4
 PROMPTS = [np.random.default_rng(n).integers(0, 45, n).tolist() for n in (1, 5, 12, 30)]
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(800)
 
 
 @pytest.fixture(scope="module")

@@ -58,7 +58,7 @@ def test_two_ranks_write_what_one_writes(kind: str, tmp_path: Path) -> None:
         assert score == pytest.approx(expected.outputs[0].score.value, abs=1e-4)
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(700)
 def test_two_ranks_behind_a_server_answer_as_one(tmp_path: Path) -> None:
     folder = FOLDERS["llada"](tmp_path / "model")
     ids = np.random.default_rng(0).integers(0, 45, 30)
