@@ -19,10 +19,12 @@ from dise_core.given import is_one
 from dise_core.llm import (
     LLM,
     Asked,
+    AskedMany,
     Chat,
     Choices,
     Deciding,
     Given,
+    Inputs,
     Questions,
     Sampling,
     Scoring,
@@ -127,21 +129,11 @@ class AsyncLLM:
 
     @overload
     async def decide(
-        self,
-        given: Sequence[Asked],
-        questions: Questions,
-        params: Deciding = None,
-        *,
-        chat: Chat = None,
+        self, given: AskedMany, questions: Questions, params: Deciding = None, *, chat: Chat = None
     ) -> list[DecisionOutput]: ...
 
     async def decide(
-        self,
-        given: Asked | Sequence[Asked],
-        questions: Questions,
-        params: Deciding = None,
-        *,
-        chat: Chat = None,
+        self, given: Inputs, questions: Questions, params: Deciding = None, *, chat: Chat = None
     ) -> DecisionOutput | list[DecisionOutput]:
         """Return the answers to the questions about one input, or about each, like LLM.decide."""
         answers = await self._all(decisions(self.planner, given, questions, params, chat))

@@ -12,14 +12,7 @@ from pydantic import SerializeAsAny
 
 from dise_core.arrays import Ids, Mask
 from dise_core.errors import PluginError, shown
-from dise_core.interfaces import (
-    LengthController,
-    Reviser,
-    Scorer,
-    Selector,
-    Strategy,
-    UnmaskingPolicy,
-)
+from dise_core.interfaces import Reviser, Scorer, Selector, Strategy, UnmaskingPolicy
 from dise_core.model import ModelInfo
 from dise_core.outputs import Evaluation, Generation, Score
 from dise_core.revisions import Revision
@@ -83,15 +76,9 @@ def _checked_score(kind: str, strategy: Strategy, score: object) -> Score:
 
 
 def checked_generation(
-    controller: LengthController, generation: object, prompt: Ids, mask_id: int | None
-) -> Generation:
-    """Return a response and its evaluation."""
-    return _checked_generation("length controller", controller, generation, prompt, mask_id)
-
-
-def _checked_generation(
     kind: str, strategy: Strategy, generation: object, prompt: Ids, mask_id: int | None
 ) -> Generation:
+    """Return a response and its evaluation. kind: of the strategy, "length controller" say."""
     if not (
         isinstance(generation, Generation)
         and isinstance(generation.sequence, TokenSequence)
@@ -110,9 +97,8 @@ def checked_revision(
     reviser: Reviser, revised: object, before: TokenSequence, info: ModelInfo, most: int
 ) -> Generation:
     """Return a response that was revised, of at most so many tokens, and its evaluation."""
-    generation = _checked_generation(
-        "reviser", reviser, revised, before.prompt, info.special.mask_id
-    )
+    mask_id = info.special.mask_id
+    generation = checked_generation("reviser", reviser, revised, before.prompt, mask_id)
     _checked_score("reviser", reviser, generation.evaluation.score)
     for promise, is_kept, found in _promises_of_revision(generation, before, info, most):
         if not is_kept:

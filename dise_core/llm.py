@@ -46,6 +46,9 @@ Deciding = DecisionParams | None
 Asked = str | Sequence[Message]
 """What questions are about: a text or a conversation."""
 
+AskedMany = Sequence[Asked]
+Inputs = Asked | AskedMany
+
 Questions = Sequence[Question]
 Chat = bool | None
 """Whether a text goes through the model's chat template; None: if the model has one."""
@@ -155,21 +158,11 @@ class LLM:
 
     @overload
     def decide(
-        self,
-        given: Sequence[Asked],
-        questions: Questions,
-        params: Deciding = None,
-        *,
-        chat: Chat = None,
+        self, given: AskedMany, questions: Questions, params: Deciding = None, *, chat: Chat = None
     ) -> list[DecisionOutput]: ...
 
     def decide(
-        self,
-        given: Asked | Sequence[Asked],
-        questions: Questions,
-        params: Deciding = None,
-        *,
-        chat: Chat = None,
+        self, given: Inputs, questions: Questions, params: Deciding = None, *, chat: Chat = None
     ) -> DecisionOutput | list[DecisionOutput]:
         """Return the answers to typed questions about one input, a text or a conversation; for a
         list of inputs, a list with one such answer each.
@@ -290,14 +283,10 @@ def is_one_input(given: object) -> bool:
 
 
 def decisions(
-    planner: Planner,
-    given: Asked | Sequence[Asked],
-    questions: Questions,
-    params: Deciding,
-    chat: Chat,
+    planner: Planner, given: Inputs, questions: Questions, params: Deciding, chat: Chat
 ) -> list[Plan[DecisionOutput]]:
     """Return the plans that answer the questions about one input, or about each of several."""
-    many = cast("Sequence[Asked]", [given] if is_one_input(given) else given)
+    many = cast("AskedMany", [given] if is_one_input(given) else given)
     if len(many) == 0:
         raise InputError("no input given", "input")
     asked, its = check_questions(questions), params_of(params, DecisionParams)

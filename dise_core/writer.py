@@ -35,7 +35,8 @@ class Writer:
 
     def _first(self, prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer) -> Plan[Generation]:
         written = yield from self.controller.generate(prompt, denoiser, scorer)
-        return checked_generation(self.controller, written, prompt, denoiser.special.mask_id)
+        asked = (prompt, denoiser.special.mask_id)
+        return checked_generation("length controller", self.controller, written, *asked)
 
     def _revised(
         self, reviser: Reviser, first: Generation, denoiser: Denoiser, scorer: SequenceScorer

@@ -128,6 +128,14 @@ def load_questions(data: Fields, seed: int) -> Questions:
     return questions.load(*given, chat=data["chat"])
 
 
+def load_compared(parts: options.Parts) -> tuple[LLM, Questions]:
+    """Return the loaded model and the questions of a verb that compares ways to write."""
+    from dise_app.cli.answer import load
+
+    loaded = load_questions(parts.data, parts.sampling["seed"] or 0)
+    return load(parts.models, parts.engine), loaded
+
+
 def load_scored(parts: options.Parts, scores: Sequence[str]) -> tuple[LLM, Contenders]:
     """Return the loaded model, and the scorers with these specifications."""
     from dise_app.cli.answer import load
@@ -277,12 +285,10 @@ def length(
     parts: options.Parts,
 ) -> None:
     """What do length controllers solve, and what do they cost?"""
-    from dise_app.cli.answer import load
     from dise_app.evaluation import report
     from dise_app.evaluation.experiments import Lengths
 
-    loaded = load_questions(parts.data, parts.sampling["seed"] or 0)
-    llm = load(parts.models, parts.engine)
+    llm, loaded = load_compared(parts)
     params = functools.partial(SamplingParams, **parts.sampling, logprobs=None)
     variants: Record = {}
     for base in base_length or fitting_bases(llm, loaded, max_iterations):

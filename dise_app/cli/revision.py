@@ -9,7 +9,7 @@ import typer
 
 from dise_app import doors
 from dise_app.cli import options
-from dise_app.cli.evaluate import DATA, GraderMode, Grading, Output, finish, load_questions
+from dise_app.cli.evaluate import DATA, GraderMode, Grading, Output, finish, load_compared
 from dise_core.params import SamplingParams
 from dise_core.records import Fields
 
@@ -77,11 +77,9 @@ def revision(
     parts: options.Parts,
 ) -> None:
     """What does revising answers gain, beside other ways to spend forward passes?"""
-    from dise_app.cli.answer import load
     from dise_app.evaluation.revision import Revisions, report
 
-    loaded = load_questions(parts.data, parts.sampling["seed"] or 0)
-    llm = load(parts.models, parts.engine)
+    llm, loaded = load_compared(parts)
     variants = variants_of(parts.compared, parts.sampling)
     finish(Revisions(llm, loaded, variants, grader.value), output, report, as_json)
 

@@ -15,7 +15,7 @@ from dise_app.evaluation.scoring import Contenders
 from dise_core import LLM, Plan, SamplingParams, ScoringParams, gather
 from dise_core.errors import InputError, TooLongError
 from dise_core.fitting import fitted
-from dise_core.outputs import CompletionOutput
+from dise_core.outputs import CompletionOutput, RequestOutput
 from dise_core.records import Record
 
 SPECIAL = re.compile(r"<\|[a-z_]+\|>")
@@ -345,9 +345,14 @@ class Lengths(Experiment):
 
     def plan(self, item: Trial) -> Plan[Record]:
         """Return a plan of the record."""
+        params = self.variants[item.variant]
         answer = yield from self.llm.planner.generate(
-            item.question.prompt, self.variants[item.variant], self.questions.chat
+            item.question.prompt, params, self.questions.chat
         )
+        return self.record(item, answer)
+
+    def record(self, item: Trial, answer: RequestOutput) -> Record:
+        """Return what is recorded of an answer."""
         output = answer.outputs[0]
         graded = self.questions.graded(item.question, output.text, self.mode)
         return {

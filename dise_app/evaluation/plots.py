@@ -127,15 +127,8 @@ def cost(rows: Mapping[str, Fields], group: Callable[[str], str], title: str, pa
             ha="center",
             fontsize=8,
         )
-    axes.set(
-        xlabel="forward passes a question", ylabel="share solved", title=title, ylim=(-0.05, 1.05)
-    )
-    axes.set_xscale("log")
-    axes.xaxis.set_major_formatter(ScalarFormatter())
-    axes.xaxis.set_minor_formatter(LogFormatter(labelOnlyBase=False, minor_thresholds=(2, 1)))
-    axes.grid(alpha=0.3)
-    figure.legend(loc="outside right center", fontsize=8)
-    save(figure, path)
+    axes.set_ylim(-0.05, 1.05)
+    _finish_cost(axes, figure, title, path)
 
 
 def frontier(
@@ -154,6 +147,10 @@ def frontier(
         colour, mark = COLOURS[place % len(COLOURS)], marks[place % len(marks)]
         axes.plot(passes, values[:, 1], color=colour, marker=mark, label=name)
         axes.vlines(passes, values[:, 0], values[:, 2], color=colour, alpha=0.25)
+    _finish_cost(axes, figure, title, path)
+
+
+def _finish_cost(axes: Axes, figure: Figure, title: str, path: Path) -> None:
     axes.set(xlabel="forward passes a question", ylabel="share solved", title=title)
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(ScalarFormatter())

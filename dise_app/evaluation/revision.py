@@ -12,7 +12,7 @@ from dise_app.evaluation import plots
 from dise_app.evaluation.experiments import Lengths, Trial, what_fits
 from dise_app.evaluation.results import Figures, share
 from dise_app.evaluation.writing import number, table, with_interval, write
-from dise_core import Plan
+from dise_core import RequestOutput
 from dise_core.records import Record
 
 AS_WRITTEN = "as written"
@@ -32,23 +32,13 @@ class Revisions(Lengths):
         """Return how long answers may be."""
         return what_fits("--max-tokens", self.room(item.question))
 
-    def plan(self, item: Trial) -> Plan[Record]:
-        """Return a plan of the record."""
-        params = self.variants[item.variant]
-        answer = yield from self.llm.planner.generate(
-            item.question.prompt, params, self.questions.chat
-        )
-        output = answer.outputs[0]
-        accepted = [revision for revision in output.revisions if revision.is_accepted]
-        graded = self.questions.graded(item.question, output.text, self.mode)
-        return {
-            "id": item.id,
-            "variant": item.variant,
-            "text": output.text,
-            "is_correct": graded["is_correct"],
-            "nfe": answer.usage.nfe,
-            "is_revised": None if params.reviser is None else bool(accepted),
-        }
+    def record(self, item: Trial, answer: RequestOutput) -> Record:
+        """Return what is recorded of an answer, with whether it was revised; None if there was no
+        reviser.
+        """
+        is_revised = any(revision.is_accepted for revision in answer.outputs[0].revisions)
+        has_reviser = self.variants[item.variant].reviser is not None
+        return {**super().record(item, answer), "is_revised": is_revised if has_reviser else None}
 
 
 def group_of(variant: str) -> str:

@@ -16,7 +16,7 @@ from torch import Tensor
 from dise_adapters.families.family import AnswersFor
 from dise_adapters.local.batching import Window, first_of, padded_batches
 from dise_adapters.local.body import Batch, Body
-from dise_adapters.local.kv_cache import KVCache, num_shared
+from dise_adapters.local.kv_cache import KVCache
 from dise_adapters.local.overlays import Overlaid, Overlays, in_two_streams, with_shadows
 from dise_adapters.local.padding import padded_texts
 from dise_adapters.local.passes import cached_pass
@@ -129,13 +129,13 @@ class TransformerReader:
         """
         if self.room is None or self._blocks is None:
             return [list(rows)]
-        first, second, leaders = list[Row](), list[Row](), list[Ids]()
+        first, second, beginnings = list[Row](), list[Row](), set[bytes]()
         for row in rows:
             is_new = row.cache is not None and self.room.is_new(row.cache.slot)
-            shared = [num_shared(row.token_ids, ids) for ids in leaders] if is_new else []
-            follows = max(shared, default=0) >= LEAST_SHARED
-            if is_new and not follows:
-                leaders.append(row.token_ids)
+            begins = row.token_ids[:LEAST_SHARED].tobytes()
+            follows = is_new and begins in beginnings
+            if is_new and len(row.token_ids) >= LEAST_SHARED:
+                beginnings.add(begins)
             (second if follows else first).append(row)
         return [first, second]
 
