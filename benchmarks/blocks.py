@@ -96,7 +96,7 @@ def long_answer(llm: LLM, num_tokens: int) -> None:
             sizes.append(process.memory_info().rss)
     print("\n| blocks | ms for a token, median | memory, MiB |")
     print("| --- | ---: | ---: |")
-    edges = [0, 4, *range(16, len(ends), 16)]
+    edges = [edge for edge in (0, 4, *range(16, len(ends), 16)) if edge < len(ends) - 1]
     for first, last in zip(edges, [*edges[1:], len(ends) - 1], strict=True):
         taken = 1000 * np.diff(ends[first : last + 1]) / BLOCK
         if len(taken):
