@@ -218,8 +218,8 @@ class Planner:
         self._prompts.check_room(prompt, params.max_tokens)
         params = self._fitted(params)
         self._check_tokens(params)
-        if params.stop_at is not None and self.calibration is not None:
-            self.calibration.check_reachable(params.stop_at)
+        if self.calibration is not None:
+            self.calibration.check_answers(self.catalog, params)
         if params.seed is None:
             params = params.model_copy(update={"seed": drawn_seed()})
         writer = self._writer(params)
