@@ -17,9 +17,9 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, m
 from dise_core.arrays import Floats
 from dise_core.catalog import Catalog
 from dise_core.errors import InputError, shown
-from dise_core.interfaces import Scorer, Selector
+from dise_core.interfaces import Reviser, Scorer, Selector
 from dise_core.model import MaskPredictor
-from dise_core.params import MAX_NAME, Scoring, input_error
+from dise_core.params import MAX_NAME, SamplingParams, Scoring, input_error
 from dise_core.records import Record
 
 P = TypeVar("P", bound=Scoring)
@@ -132,7 +132,9 @@ class Calibration(_Part):
 
     model, fingerprint, judge, scorer, selector, scorer_settings: of the scores that it was fitted
     on; it is refused for any others. fingerprint and judge are None where the labelled file did not
-    say. num_labels, num_right, num_questions: of the labels. source: what they came from.
+    say. reviser, reviser_settings: of the answers; None for those without one. It is refused for
+    answers that are revised otherwise. num_labels, num_right, num_questions: of the labels. source:
+    what they came from.
     """
 
     version: Literal[1] = 1
@@ -142,6 +144,8 @@ class Calibration(_Part):
     scorer: Text
     selector: Text
     scorer_settings: dict[str, JsonValue]
+    reviser: Text | None = None
+    reviser_settings: dict[str, JsonValue] = Field(default_factory=dict)
     map: Annotated[Isotonic | Platt, Field(discriminator="method")]
     num_labels: Count
     num_right: Count
@@ -236,14 +240,36 @@ class Calibration(_Part):
                     "calibration",
                 )
 
-    def check_reachable(self, stop_at: float) -> None:
-        """Raise InputError for a probability that no score has."""
-        if not 0 < stop_at <= self.map.highest:
+    def check_answers(self, catalog: Catalog, params: SamplingParams) -> None:
+        """Raise InputError, with what each of them is, unless answers are revised as those were
+        that it was fitted on, and for a probability to stop at that no score has.
+        """
+        mine, asked = (
+            None if name is None else catalog.reviser(name, settings)
+            for name, settings in (
+                (self.reviser, self.reviser_settings),
+                (params.reviser, params.reviser_settings),
+            )
+        )
+        if mine != asked:
             raise InputError(
-                f"stop_at={stop_at}: with this calibration it is a probability above 0 and, as no "
-                f"score has a higher one, at most {self.map.highest:.4f}",
+                f"the calibration is for answers {_revised(self.reviser, mine)}, not for answers "
+                f"{_revised(params.reviser, asked)}: revise likewise, or fit a calibration for "
+                "these",
+                "calibration",
+            )
+        if params.stop_at is not None and not 0 < params.stop_at <= self.map.highest:
+            raise InputError(
+                f"stop_at={params.stop_at}: with this calibration it is a probability above 0 and, "
+                f"as no score has a higher one, at most {self.map.highest:.4f}",
                 "stop_at",
             )
+
+
+def _revised(name: str | None, reviser: Reviser | None) -> str:
+    if reviser is None:
+        return "without a reviser"
+    return f"revised by {name} with {', '.join(f'{key}={value}' for key, value in reviser)}"
 
 
 def fingerprint(predictor: MaskPredictor) -> str:

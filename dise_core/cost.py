@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeVar
 
-from dise_core.reading import Plan
-from dise_core.rows import distinct_rows
+from dise_core.reading import Plan, Reading
+from dise_core.rows import Row, distinct_rows
 
 T = TypeVar("T")
 
@@ -14,8 +14,9 @@ T = TypeVar("T")
 @dataclass(frozen=True, slots=True)
 class Cost:
     """What a plan cost. nfe: sequences sent through a forward pass. computed: the same, each
-    weighted by the share of its positions that was computed rather than cached. is_exact: whether
-    every answer equals that of a forward pass over the whole text.
+    weighted by the share of its positions that was computed rather than cached; M shadows beside a
+    text of N tokens make it (N + M) / N. is_exact: whether every answer equals that of a forward
+    pass over the whole text.
     """
 
     nfe: int = 0
@@ -40,13 +41,20 @@ def count_cost(plan: Plan[T]) -> Plan[tuple[T, Cost]]:
                 computed += num_sequences
                 reads = plan.throw(error)
             else:
-                computed += sum(row.num_sequences * readings[row.reads[0]].share for row in rows)
+                computed += sum(_computed(row, readings[row.reads[0]]) for row in rows)
                 is_exact = is_exact and all(reading.is_exact for reading in readings)
                 reads = plan.send(readings)
     except StopIteration as stop:
         return stop.value, Cost(nfe, computed, is_exact)
     finally:
         plan.close()
+
+
+def _computed(row: Row, reading: Reading) -> float:
+    """Return the share of the row's text that was computed, shadows included, for each of its
+    sequences.
+    """
+    return row.num_sequences * (reading.share + row.num_shadows / len(row.token_ids))
 
 
 def count_nfe(plan: Plan[T]) -> Plan[tuple[T, int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -20,7 +21,16 @@ from dise_core.questions import Question, check_questions
 from dise_core.reading import Plan
 from dise_core.sequence import as_ids
 from dise_core.slot_reads import read_slots
-from dise_core.slots import SlotText, Spelled, asked, joined, leads, spell_all, with_questions
+from dise_core.slots import (
+    SlotText,
+    Spelled,
+    Wordings,
+    asked,
+    joined,
+    leads,
+    spell_all,
+    with_questions,
+)
 
 Given = str | Sequence[Message]
 """What the questions are about: a text, or a conversation."""
@@ -28,11 +38,14 @@ Given = str | Sequence[Message]
 
 @dataclass(frozen=True, slots=True)
 class Decider:
-    """Answers questions about one input. chat: whether a text goes through the chat template."""
+    """Answers questions about one input. chat: whether a text goes through the chat template.
+    known: what the model's tokenizer made of earlier questions.
+    """
 
     prompts: Prompts
     params: DecisionParams
     chat: bool | None
+    known: Wordings
 
     @property
     def _predictor(self) -> MaskPredictor:
@@ -55,7 +68,7 @@ class Decider:
     def _texts(self, given: Given, questions: Sequence[Question], is_joint: bool) -> list[SlotText]:
         """Return one text with all questions, or one for each, checked."""
         space = " " if self.params.layout == "questions" else ""
-        spelled = spell_all(questions, self._predictor, space)
+        spelled = spell_all(questions, self._predictor, space, self.known.spelled)
         pairs = list(zip(questions, spelled, strict=True))
         groups = [pairs] if is_joint else [[pair] for pair in pairs]
         return [self._text(given, group) for group in groups]
@@ -98,12 +111,17 @@ class Decider:
             texts = leads(questions)
         else:
             before, texts = self._context(given), [question.instructions for question in questions]
-        parts = [self.prompts.encode(text) if text else as_ids([]) for text in texts]
+        parts = [self._encoded(text) for text in texts]
         parts[0] = np.concatenate([before, parts[0]])
         mask_id = None if self._predictor.info.is_autoregressive else self._mask_id
         text = joined(parts, [spelled for _, spelled in group], mask_id)
         self._check_text(text)
         return text
+
+    def _encoded(self, text: str) -> Ids:
+        if not text:
+            return as_ids([])
+        return self.known.encoded.get((text,), partial(self.prompts.encode, text))
 
     @property
     def _mask_id(self) -> int | None:

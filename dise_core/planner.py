@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar, cast
 
 from dise_core.answers import Answers
@@ -28,6 +28,7 @@ from dise_core.questions import Question
 from dise_core.reading import Plan, gather
 from dise_core.scoring import SequenceScorer
 from dise_core.sequence import TokenSequence, as_ids, check_token_ids
+from dise_core.slots import Wordings
 from dise_core.waves import in_waves
 from dise_core.writer import Writer
 
@@ -39,12 +40,13 @@ class Planner:
     """Turns requests into plans. A plan checks its request before its first read.
 
     predictors: the loaded models by name, "target" and possibly "judge". calibration: of the
-    diffusion model's scores.
+    diffusion model's scores. wordings: of questions that were asked before.
     """
 
     predictors: Mapping[str, MaskPredictor]
     catalog: Catalog
     calibration: Calibration | None = None
+    wordings: Wordings = field(default_factory=Wordings, compare=False)
 
     @property
     def predictor(self) -> MaskPredictor:
@@ -104,7 +106,8 @@ class Planner:
     ) -> Plan[DecisionOutput]:
         """Return a plan of the answers to typed questions about a text or a conversation."""
         check_chat(chat)
-        return (yield from Decider(self._prompts, params, chat).decide(given, questions))
+        decider = Decider(self._prompts, params, chat, self.wordings)
+        return (yield from decider.decide(given, questions))
 
     def generations(
         self,
@@ -215,8 +218,8 @@ class Planner:
         self._prompts.check_room(prompt, params.max_tokens)
         params = self._fitted(params)
         self._check_tokens(params)
-        if params.stop_at is not None and self.calibration is not None:
-            self.calibration.check_reachable(params.stop_at)
+        if self.calibration is not None:
+            self.calibration.check_answers(self.catalog, params)
         if params.seed is None:
             params = params.model_copy(update={"seed": drawn_seed()})
         writer = self._writer(params)

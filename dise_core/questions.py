@@ -74,6 +74,11 @@ class Question(Params):
     def options(self) -> tuple[Option, ...]:
         """Its possible answers, in order."""
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What the model writes for each of them."""
+        return tuple(option.label for option in self.options)
+
     @abstractmethod
     def answer(self, probabilities: Sequence[float], diagnostics: Diagnostics) -> Answer:
         """Return the answer. probabilities: of the options, in order."""

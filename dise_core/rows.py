@@ -50,7 +50,7 @@ def distinct_rows(reads: Sequence[Read]) -> list[Row]:
         return [_row(reads, (0,))]
     groups: dict[tuple[object, ...], list[int]] = {}
     for index, read in enumerate(reads):
-        groups.setdefault(_key(read), []).append(index)
+        groups.setdefault(row_key(read), []).append(index)
     return [_row(reads, tuple(indices)) for indices in groups.values()]
 
 
@@ -63,7 +63,8 @@ def _row(reads: Sequence[Read], indices: tuple[int, ...]) -> Row:
     return Row(*asked, cache, read.context_ids, num_shadows)
 
 
-def _key(read: Read) -> tuple[object, ...]:
+def row_key(read: Read) -> tuple[object, ...]:
+    """Return what Reads have in common that share a row."""
     ids = (read.token_ids.tobytes(), _bytes(read.context_ids))
     guidance = read.guidance and (
         read.guidance.token_ids.tobytes(),

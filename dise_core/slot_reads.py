@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
-from dise_core.arrays import Ids, LogProbs
+from dise_core.arrays import Ids
 from dise_core.blocks import BlockGrid
 from dise_core.decisions import Diagnostics
 from dise_core.model import ModelInfo
@@ -20,35 +21,29 @@ from dise_core.slots import Slot, SlotText
 class Found:
     """What is known of a slot.
 
-    labels: the first token of each label. logprobs: of each label's tokens, float32 [>= 1], in
-    nats. likeliest: the likeliest token at the slot's first position.
+    labels: the first token of each label. firsts: the log-probability of that token, in nats, and
+    means: the mean over the label's tokens. likeliest: the likeliest token at the slot's first
+    position.
     """
 
     labels: tuple[int, ...]
-    logprobs: tuple[LogProbs, ...]
+    firsts: tuple[float, ...]
+    means: tuple[float, ...]
     likeliest: int
-
-    @property
-    def means(self) -> list[float]:
-        """The mean log-probability of each label's tokens."""
-        return [float(np.mean(each, dtype=np.float64)) for each in self.logprobs]
 
     @property
     def probabilities(self) -> list[float]:
         """The softmax over the labels' means; all alike where the model gives none of them any."""
-        means = self.means
-        highest = max(means)
-        weights = [math.exp(mean - highest) if highest > -math.inf else 1.0 for mean in means]
+        highest = max(self.means)
+        is_any = highest > -math.inf
+        weights = [math.exp(mean - highest) if is_any else 1.0 for mean in self.means]
         total = sum(weights)
         return [weight / total for weight in weights]
 
     @property
     def diagnostics(self) -> Diagnostics:
         """What stands behind the probabilities."""
-        firsts = {
-            label: math.exp(logprobs[0])
-            for label, logprobs in zip(self.labels, self.logprobs, strict=True)
-        }
+        firsts = dict(zip(self.labels, map(math.exp, self.firsts), strict=True))
         return Diagnostics(
             label_mass=min(1.0, sum(firsts.values())),
             argmax_is_label=self.likeliest in firsts,
@@ -66,9 +61,10 @@ class _Row:
     context_ids: Ids | None
     labels: tuple[tuple[int, int], ...]
 
-    def read(self, positions: Sequence[Ids], readout: Readout) -> Read:
+    def read(self, positions: Sequence[int], readout: Readout) -> Read:
         """Return the Read of the positions."""
-        return Read(self.ids, np.concatenate(positions), readout, context_ids=self.context_ids)
+        where = np.array(positions, np.int64)
+        return Read(self.ids, where, readout, context_ids=self.context_ids)
 
 
 def read_slots(texts: Sequence[SlotText], info: ModelInfo) -> Plan[list[Found]]:
@@ -88,38 +84,48 @@ def read_slots(texts: Sequence[SlotText], info: ModelInfo) -> Plan[list[Found]]:
 
 def _read_text(text: SlotText, info: ModelInfo) -> Plan[list[Found]]:
     rows = _rows(text, info)
-    labels = {key: text.slots[key[0]].spelled.labels[key[1]] for row in rows for key in row.labels}
-    reads = list[Read]()
-    for row in rows:
-        where = [
-            _positions(text.slots[slot], len(labels[slot, index])) for slot, index in row.labels
-        ]
-        targets = np.concatenate([labels[key] for key in row.labels])
-        reads.append(row.read(where, TokenLogProbs(targets)))
+    reads = [_labels_read(text, row) for row in rows]
     firsts = _firsts(rows)
     for number, slots in firsts.items():
-        starts = [_positions(text.slots[slot], 1) for slot in slots]
+        starts = [text.slots[slot].start for slot in slots]
         reads.append(rows[number].read(starts, TopLogProbs(1)))
     readings = yield reads
-    logprobs = dict[tuple[int, int], LogProbs]()
+    logprobs = dict[tuple[int, int], list[float]]()
     for row, reading in zip(rows, readings, strict=False):
-        ends = np.cumsum([len(labels[key]) for key in row.labels])[:-1]
-        logprobs |= zip(row.labels, np.split(reading.logprobs, ends), strict=True)
+        numbers = iter(reading.logprobs.tolist())
+        for slot, label in row.labels:
+            size = len(text.slots[slot].spelled.labels[label])
+            logprobs[slot, label] = list(islice(numbers, size))
     likeliest = dict[int, int]()
     for slots, reading in zip(firsts.values(), readings[len(rows) :], strict=True):
         likeliest |= zip(slots, reading.token_ids[:, 0].tolist(), strict=True)
-    return [
-        Found(
-            tuple(int(label[0]) for label in slot.spelled.labels),
-            tuple(logprobs[index, label] for label in range(len(slot.spelled.labels))),
-            likeliest[index],
-        )
-        for index, slot in enumerate(text.slots)
-    ]
+    return [_found(index, slot, logprobs, likeliest) for index, slot in enumerate(text.slots)]
 
 
-def _positions(slot: Slot, count: int) -> Ids:
-    return slot.start + np.arange(count)
+def _labels_read(text: SlotText, row: _Row) -> Read:
+    """Return the Read of the tokens of the row's labels."""
+    positions, targets = list[int](), list[int]()
+    for slot, label in row.labels:
+        start, ids = text.slots[slot].start, text.slots[slot].spelled.labels[label]
+        positions += range(start, start + len(ids))
+        targets += ids
+    return row.read(positions, TokenLogProbs(np.array(targets, np.int64)))
+
+
+def _found(
+    index: int,
+    slot: Slot,
+    logprobs: Mapping[tuple[int, int], list[float]],
+    likeliest: Mapping[int, int],
+) -> Found:
+    labels = slot.spelled.labels
+    each = [logprobs[index, label] for label in range(len(labels))]
+    return Found(
+        tuple(ids[0] for ids in labels),
+        tuple(numbers[0] for numbers in each),
+        tuple(sum(numbers) / len(numbers) for numbers in each),
+        likeliest[index],
+    )
 
 
 def _firsts(rows: Sequence[_Row]) -> dict[int, list[int]]:
@@ -150,16 +156,16 @@ def _next_token_rows(text: SlotText) -> list[_Row]:
     """
     [slot] = text.slots
     labels = slot.spelled.labels
-    begun = dict[bytes, list[int]]()
+    begun = dict[tuple[int, ...], list[int]]()
     for index, label in enumerate(labels):
-        begun.setdefault(label[:-1].tobytes(), []).append(index)
+        begun.setdefault(label[:-1], []).append(index)
     return [
         _Row(
-            np.concatenate([text.ids, labels[those[0]][:-1], labels[0][:1]]),
+            np.append(text.ids, [*beginning, labels[0][0]]),
             None,
             tuple((0, index) for index in those),
         )
-        for those in begun.values()
+        for beginning, those in begun.items()
     ]
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
+from typing import Generic, TypeVar
 from unicodedata import normalize
 
 import numpy as np
@@ -18,6 +20,12 @@ from dise_core.questions import Option, Question
 MAX_LABEL_TOKENS = 2**15
 """Tokens of the labels of all questions about one input, together."""
 
+MOST_REMEMBERED, LONGEST_REMEMBERED = 1024, 4096
+"""Results that are remembered, and the characters that each is made of."""
+
+T = TypeVar("T")
+Key = tuple[str, ...]
+
 ASK_ONE = "Answer with one of these"
 ASK_ALL = "Answer each question with one of its answers, one line for each."
 
@@ -25,16 +33,45 @@ ASK_ALL = "Answer each question with one of its answers, one line for each."
 @dataclass(frozen=True, slots=True)
 class Spelled:
     """A question's labels as the model writes them: the tokens that precede all of them, int64 [L],
-    and each one's own, int64 [>= 1].
+    and each one's own, at least one.
     """
 
     lead: Ids
-    labels: tuple[Ids, ...]
+    labels: tuple[tuple[int, ...], ...]
 
     @property
     def length(self) -> int:
         """The length of the slot, in tokens: that of the longest label."""
         return max(len(label) for label in self.labels)
+
+
+class Memo(Generic[T]):
+    """Results by the texts that they are made of; once there are too many, all are forgotten."""
+
+    def __init__(self) -> None:
+        self._known: dict[Key, T] = {}
+
+    def get(self, key: Key, make: Callable[[], T]) -> T:
+        """Return what `make` returned for the key, or returns now. Raises what it raises."""
+        found = self._known.get(key)
+        if found is not None:
+            return found
+        made = make()
+        if sum(map(len, key)) <= LONGEST_REMEMBERED:
+            if len(self._known) >= MOST_REMEMBERED:
+                self._known.clear()
+            self._known[key] = made
+        return made
+
+
+@dataclass(frozen=True, slots=True)
+class Wordings:
+    """What a model's tokenizer made of questions, for the same ones about other inputs: their
+    labels, and the texts before their slots. For any thread.
+    """
+
+    spelled: Memo[Spelled] = field(default_factory=Memo)
+    encoded: Memo[Ids] = field(default_factory=Memo)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +135,20 @@ def leads(questions: Sequence[Question]) -> list[str]:
     return [f"{'' if number == 1 else chr(10)}{number}." for number in numbers]
 
 
-def spell_all(questions: Sequence[Question], predictor: MaskPredictor, space: str) -> list[Spelled]:
-    """Return the labels of each question. Raises what `spell` raises, and InputError for labels of
-    too many tokens, all together.
+def spell_all(
+    questions: Sequence[Question], predictor: MaskPredictor, space: str, known: Memo[Spelled]
+) -> list[Spelled]:
+    """Return the labels of each question. known: those of this predictor.
+
+    Raises what `spell` raises, and InputError for labels of too many tokens, all together.
     """
     spelled, left = list[Spelled](), MAX_LABEL_TOKENS
     for question in questions:
-        spelled.append(spell(question, predictor, space))
+        texts = question.labels
+        about = question.name or question.instructions
+        key = (space, about, *texts)
+        make = partial(spell, about, texts, predictor, space)
+        spelled.append(known.get(key, make))
         left -= sum(len(label) for label in spelled[-1].labels)
         if left < 0:
             raise InputError(
@@ -115,22 +159,22 @@ def spell_all(questions: Sequence[Question], predictor: MaskPredictor, space: st
     return spelled
 
 
-def spell(question: Question, predictor: MaskPredictor, space: str) -> Spelled:
-    """Return the labels' tokens. space: what stands between the text before the slot and a label;
-    where it makes tokens of its own, they precede the slot.
+def spell(about: str, texts: Sequence[str], predictor: MaskPredictor, space: str) -> Spelled:
+    """Return the tokens of a question's labels. about: what names the question in errors. space:
+    what stands between the text before the slot and a label; where it makes tokens of its own, they
+    precede the slot.
 
     Raises InputError for a label that the tokenizer cannot write, and for two that are the same
     tokens.
     """
     tokenizer = predictor.tokenizer
-    texts = [option.label for option in question.options]
     labels = [_label_ids(space, text, tokenizer) for text in texts]
     lead = tokenizer.encode(space) if space else np.zeros(0, np.int64)
     size = len(lead)
     if not size or any(len(ids) <= size or (ids[:size] != lead).any() for ids in labels):
         lead, size = np.zeros(0, np.int64), 0
-    spelled = Spelled(lead, tuple(ids[size:] for ids in labels))
-    _check(question, texts, spelled.labels, predictor.info.special.mask_id)
+    spelled = Spelled(lead, tuple(tuple(ids[size:].tolist()) for ids in labels))
+    _check(about, texts, spelled.labels, predictor.info.special.mask_id)
     return spelled
 
 
@@ -147,17 +191,17 @@ def _plain(text: str) -> str:
 
 
 def _check(
-    question: Question, texts: Sequence[str], labels: Sequence[Ids], mask_id: int | None
+    about: str, texts: Sequence[str], labels: Sequence[tuple[int, ...]], mask_id: int | None
 ) -> None:
     for text, ids in zip(texts, labels, strict=True):
-        if (ids == mask_id).any():
+        if mask_id in ids:
             raise InputError(f"the label {text!r:.80} holds the mask token", "questions")
-    ordered = sorted(range(len(texts)), key=lambda index: labels[index].tolist())
+    ordered = sorted(range(len(texts)), key=labels.__getitem__)
     for one, other in pairwise(ordered):
-        if np.array_equal(labels[one], labels[other]):
+        if labels[one] == labels[other]:
             raise InputError(
                 f"the labels {texts[one]!r:.80} and {texts[other]!r:.80} of the question "
-                f"{question.name or question.instructions!r:.80} are the same tokens",
+                f"{about!r:.80} are the same tokens",
                 "questions",
             )
 

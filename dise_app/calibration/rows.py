@@ -51,6 +51,8 @@ class ScoredBy:
     scorer: str
     selector: str
     scorer_settings: Record
+    reviser: str | None
+    reviser_settings: Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,8 @@ def read(path: Path, asked: Asked, catalog: Catalog) -> tuple[Labels, ScoredBy]:
     if {"experiment", "settings"} <= records[0][1].keys():
         [_, key], *answers = records
         label = _contender(key, asked)
-        rows, scored_by = _of_journal(answers, label), _scored_by(label, key, asked, catalog)
+        rows, said = _of_journal(answers, label), {**(key["settings"].get("params") or {}), **key}
+        scored_by = _scored_by(label, said, asked, catalog)
     else:
         rows = _of_lines(records, asked)
         scored_by = _told(records[0][1], made_with(path) or {}, asked, catalog)
@@ -215,4 +218,14 @@ def _scored_by(specification: str, said: Fields, asked: Asked, catalog: Catalog)
         scorer=name,
         selector=rest.partition(":")[0] or contender.scorer.default_selector,
         scorer_settings=contender.scorer.model_dump(mode="json"),
+        **_revised_by(said, catalog),
     )
+
+
+def _revised_by(said: Fields, catalog: Catalog) -> Record:
+    """Return the fields on the reviser of the answers."""
+    name, settings = said.get("reviser"), said.get("reviser_settings") or {}
+    if not isinstance(name, str):
+        return {"reviser": None, "reviser_settings": {}}
+    reviser = catalog.reviser(name, settings)
+    return {"reviser": name, "reviser_settings": reviser.model_dump(mode="json")}

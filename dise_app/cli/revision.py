@@ -11,7 +11,7 @@ from dise_app import doors
 from dise_app.cli import options
 from dise_app.cli.evaluate import DATA, GraderMode, Grading, Output, finish, load_compared
 from dise_core.params import SamplingParams
-from dise_core.records import Fields
+from dise_core.records import Fields, Record
 
 RATES, THRESHOLDS, NUMBERS = (2, 4, 8), (0.7, 0.9, 0.97), (2, 4)
 
@@ -56,6 +56,12 @@ COMPARED = options.Own(
         ],
         None,
     ),
+    composed=(
+        Annotated[
+            bool, typer.Option(help="Revise the answers of best-of-N and of dise-flexible, too.")
+        ],
+        False,
+    ),
 )
 """What is compared."""
 
@@ -85,24 +91,43 @@ def revision(
 
 
 def variants_of(compared: Fields, sampling: Fields) -> dict[str, SamplingParams]:
-    """Return the variants by their names, "GROUP, RATE a step"."""
+    """Return the variants by their names, "GROUP, RATE a step"; where the answers of a group are
+    revised, "GROUP + REVISER THRESHOLD, RATE a step".
+    """
     from dise_app.evaluation.revision import AS_WRITTEN
 
     plain = {name: sampling[name] for name in sampling if not name.startswith("reviser")}
     params = partial(SamplingParams, **plain, logprobs=None)
-    most, reviser = params().max_tokens, sampling["reviser"]
-    base = compared["base_length"] or max(1, most * 2 // 3)
+    base = compared["base_length"] or max(1, params().max_tokens * 2 // 3)
     variants: dict[str, SamplingParams] = {}
     for rate in compared["rate"] or RATES:
-        named, at = f", {rate} a step", partial(params, tokens_per_step=rate)
+        named, revisers = f", {rate} a step", _revisers(compared, sampling)
+        at = partial(params, tokens_per_step=rate)
         variants[AS_WRITTEN + named] = at()
-        for threshold in compared["threshold"] or THRESHOLDS:
-            settings = {**sampling.get("reviser_settings", {}), "threshold": threshold}
-            revised = at(reviser=reviser, reviser_settings=settings)
-            variants[f"{reviser} {threshold:g}{named}"] = revised
-        for number in compared["num_answers"] or NUMBERS:
-            drawn = at(best_of=number, temperature=compared["drawn_at"])
-            variants[f"best of {number}{named}"] = drawn
-        flexible = at(max_tokens=base, length="dise-flexible")
-        variants[f"dise-flexible from {base}{named}"] = flexible
+        variants |= {revised + named: at(**fields) for revised, fields in revisers.items()}
+        for group, its in _others(compared, base).items():
+            variants[group + named] = at(**its)
+            for revised, fields in revisers.items() if compared["composed"] else ():
+                variants[f"{group} + {revised}{named}"] = at(**its, **fields)
     return {**variants, f"daedal from {base}": params(max_tokens=base, length="daedal")}
+
+
+def _revisers(compared: Fields, sampling: Fields) -> dict[str, Record]:
+    """Return the fields of the reviser at each threshold, by its name."""
+    reviser, settings = sampling["reviser"], sampling.get("reviser_settings", {})
+    return {
+        f"{reviser} {threshold:g}": {
+            "reviser": reviser,
+            "reviser_settings": {**settings, "threshold": threshold},
+        }
+        for threshold in compared["threshold"] or THRESHOLDS
+    }
+
+
+def _others(compared: Fields, base: int) -> dict[str, Record]:
+    """Return the fields of the other ways to spend passes at a rate, by their names."""
+    drawn: dict[str, Record] = {
+        f"best of {number}": {"best_of": number, "temperature": compared["drawn_at"]}
+        for number in compared["num_answers"] or NUMBERS
+    }
+    return {**drawn, f"dise-flexible from {base}": {"max_tokens": base, "length": "dise-flexible"}}

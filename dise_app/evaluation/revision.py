@@ -46,6 +46,12 @@ def group_of(variant: str) -> str:
     return variant.rpartition(", ")[0] or variant
 
 
+def unrevised(variant: str) -> str:
+    """Return the name of the variant whose answers this one revises."""
+    group = group_of(variant)
+    return (group.rpartition(" + ")[0] or AS_WRITTEN) + variant.removeprefix(group)
+
+
 def figures_of(experiment: Revisions, records: Sequence[Record]) -> Figures:
     """Return, by variant, the share solved and the mean NFE. For one with a reviser also the share
     of answers that it changed, how many that were wrong came right and the reverse, and the best
@@ -56,8 +62,7 @@ def figures_of(experiment: Revisions, records: Sequence[Record]) -> Figures:
     revised = [name for name, params in experiment.variants.items() if params.reviser is not None]
     others = {name: row for name, row in figures.items() if name not in revised}
     for name in revised:
-        each, group = by_name[name], group_of(name)
-        before = by_name[AS_WRITTEN + name.removeprefix(group)]
+        each, before = by_name[name], by_name[unrevised(name)]
         is_right, was_right = (
             np.array([record["is_correct"] for record in those]) for those in (each, before)
         )
@@ -84,7 +89,7 @@ def report(experiment: Revisions, records: Sequence[Record], output: Path) -> No
         table(head, [_row(name, row, figures) for name, row in figures.items()]),
         "NFE is the mean a question, of all that a variant reads and writes. Changed: the share "
         "of answers that the reviser changed; mended: wrong ones that came right, spoiled: the "
-        "reverse, beside the same rate as written. The last two columns name the best variant "
+        "reverse, beside the same answers without it. The last two columns name the best variant "
         "without the reviser, and the best best-of-N, among those that take no more passes.",
         "![revision](revision.png)",
     ]

@@ -213,9 +213,13 @@ class AsyncEngine:
                     return False
                 self._changed.wait(LOOK_SECONDS if self._waiting else None)
                 self._give_up_late_starts()
-            while (ticket := self._next(max_running)) is not None:
+            running = Counter(ticket.request.caller for ticket in self._running)
+            started = self._started()
+            while (ticket := self._next(started, running, max_running)) is not None:
                 ticket.request.admit()
+                running[ticket.request.caller] += 1
                 self._running.append(ticket)
+                started.remove(ticket)
                 self._waiting.remove(ticket)
         self._leave()
         return True
@@ -223,14 +227,14 @@ class AsyncEngine:
     def _started(self) -> list[_Ticket]:
         return [ticket for ticket in self._waiting if ticket.is_started]
 
-    def _next(self, max_running: int) -> _Ticket | None:
-        """Return the oldest waiting request of the caller with the fewest running ones.
+    def _next(
+        self, started: Sequence[_Ticket], running: Counter[Caller], max_running: int
+    ) -> _Ticket | None:
+        """Return the oldest request that has started of the caller with the fewest running ones.
 
-        None if no request waits that has started, or if there is no room: `max_running` requests
-        run, and this caller has some of them, or as many callers have.
+        None if there is none, or if there is no room: `max_running` requests run, and this caller
+        has some of them, or as many callers have.
         """
-        running = Counter(ticket.request.caller for ticket in self._running)
-        started = self._started()
         if not started or len(running) >= max_running:
             return None
         ticket = min(started, key=lambda ticket: running[ticket.request.caller])

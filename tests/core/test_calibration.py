@@ -6,6 +6,7 @@ import asyncio
 import json
 import math
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,8 @@ RECORD: dict[str, Any] = {
     "scorer": "dise",
     "selector": "response",
     "scorer_settings": {},
+    "reviser": None,
+    "reviser_settings": {},
     "map": {
         "method": "isotonic",
         "scores": [-4.0, -3.0, -2.0, -1.0],
@@ -263,6 +266,42 @@ def test_other_scores_are_refused_by_name_before_any_pass(asked: dict[str, Any],
             work()
         assert told in str(error.value)
     assert predictor.batches == []
+
+
+REVISED = "revised by remask with threshold=0.9, max_tokens=16, widen=0, rounds=2, accept=better"
+
+
+@pytest.mark.parametrize(
+    ("fitted", "asked", "told"),
+    [
+        ({}, {}, None),
+        ({}, {"reviser": "remask", "reviser_settings": {"rounds": 2}},
+         f"is for answers without a reviser, not for answers {REVISED}: revise likewise"),
+        ({"reviser": "remask", "reviser_settings": {"rounds": 2}}, {},
+         f"is for answers {REVISED}, not for answers without a reviser"),
+        ({"reviser": "remask"}, {"reviser": "remask", "reviser_settings": {"rounds": 4}}, None),
+        ({"reviser": "remask"}, {"reviser": "remask", "reviser_settings": {"rounds": 3}},
+         "rounds=4, accept=better, not for answers revised by remask"),
+    ],
+)  # fmt: skip
+def test_answers_that_are_revised_otherwise_are_refused(
+    fitted: dict[str, Any], asked: dict[str, Any], told: str | None
+) -> None:
+    predictor = ToyPredictor()
+    llm = LLM(predictor, calibration=made(**fitted))
+    params = SamplingParams(max_tokens=4, selector="response", **asked)
+    if told is None:
+        assert llm.generate([[1, 2]], params)[0].outputs[0].probability is not None
+        return
+    with pytest.raises(InputError, match=re.escape(told)) as error:
+        llm.generate([[1, 2]], params)
+    assert error.value.parameter == "calibration"
+    assert predictor.batches == []
+
+
+def test_a_file_of_before_holds_for_answers_as_they_were_written(tmp_path: Path) -> None:
+    older = {key: value for key, value in RECORD.items() if not key.startswith("reviser")}
+    assert Calibration.load(written(tmp_path, older)) == made()
 
 
 def test_other_settings_are_refused_by_name() -> None:

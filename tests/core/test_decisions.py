@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 import pytest
@@ -31,6 +32,7 @@ from dise_core import (
     TooLongError,
 )
 from dise_core.questions import MAX_QUESTIONS
+from dise_core.slots import LONGEST_REMEMBERED, MOST_REMEMBERED, Memo
 from dise_core.testing import ToyPredictor
 from dise_core.testing.toy_model import END as TOY_END
 from dise_core.testing.toy_model import MASK as TOY_MASK
@@ -392,3 +394,40 @@ def test_masks_stand_in_slots_only() -> None:
 def test_a_question_without_instructions_is_refused_where_questions_are_listed() -> None:
     with pytest.raises(InputError, match="a question without instructions"):
         LLM(AsciiPredictor()).decide("a", [PredicateQuestion(instructions=" ")])
+
+
+def test_the_same_questions_about_other_inputs_are_not_tokenized_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    predictor = AsciiPredictor()
+    llm, seen = LLM(predictor), list[str]()
+    encode = predictor.tokenizer.encode
+    monkeypatch.setattr(
+        predictor.tokenizer, "encode", lambda text: seen.append(text) or encode(text)
+    )
+    sky = ChoiceQuestion(instructions=" Sky: ", choices=["blue", "red"])
+    first = llm.decide("It rains.", [sky, SPAM], CLOZE)
+    assert {"blue", "red", "yes", "no", " Sky: ", "It rains."} <= set(seen)
+    seen.clear()
+    again = llm.decide("It rains.", [sky.model_copy(), SPAM], CLOZE)
+    assert seen == ["It rains."]
+    assert [probabilities(a) for a in again.answers] == [probabilities(a) for a in first.answers]
+    other = sky.model_copy(update={"choices": (Choice(value="grey"), Choice(value="red"))})
+    [answer] = llm.decide("It rains.", [other], CLOZE).answers
+    expected, _, _ = naive(predictor, "It rains. Sky: ####", 0, ["grey", "red"])
+    assert probabilities(answer) == pytest.approx(expected, abs=1e-5)
+
+
+def test_few_and_short_questions_are_remembered() -> None:
+    memo, made = Memo[int](), list[str]()
+
+    def make(text: str) -> int:
+        made.append(text)
+        return len(text)
+
+    names = [f"{number}" for number in range(MOST_REMEMBERED + 1)]
+    for text in [*names, *names[-1:], *names[:1], "a" * (LONGEST_REMEMBERED + 1)] * 2:
+        assert memo.get((text,), partial(make, text)) == len(text)
+        assert len(memo._known) <= MOST_REMEMBERED
+    assert made.count(names[-1]) == 2, "remembered, until there were too many"
+    assert made.count("a" * (LONGEST_REMEMBERED + 1)) == 2

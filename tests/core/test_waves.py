@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
 import pytest
 
-from dise_core import LLM, InputError, SamplingParams
+from dise_core import LLM, InputError, Read, Reading, SamplingParams
+from dise_core.errors import PlanError
+from dise_core.reading import drive
 from dise_core.testing import ToyPredictor
 from tests.core.test_calibration import made
 
@@ -15,9 +20,9 @@ WAVES = {1: [1, 2, 4, 8], 3: [3, 6, 8]}
 """How many answers there are after each wave of best-of-8, by n."""
 
 
-def passes(drawn: int, n: int = 1) -> int:
-    """Two steps and a score for each answer; those of one wave share the first, of masks alone."""
-    return 2 * drawn + 1 + WAVES[n].index(drawn)
+def passes(drawn: int) -> int:
+    """Two steps and a score for each answer; all share the first, of masks alone."""
+    return 2 * drawn + 1
 
 
 def adaptive(stop_at: float, n: int = 1) -> SamplingParams:
@@ -37,7 +42,7 @@ def test_it_stops_after_the_wave_in_which_an_answer_is_that_sure(n: int) -> None
     for stop_at in [*scores, max(scores) + 0.1, min(scores) - 1]:
         [answer] = llm.generate([[1, 2]], adaptive(stop_at, n))
         drawn = next((k for k in WAVES[n] if max(scores[:k]) >= stop_at), 8)
-        assert answer.usage.nfe == passes(drawn, n)
+        assert answer.usage.nfe == passes(drawn)
         best = sorted(range(drawn), key=lambda index: -scores[index])[:n]
         assert [output.index for output in answer.outputs] == best
         assert [output.score.value for output in answer.outputs] == [scores[i] for i in best]
@@ -54,6 +59,71 @@ def test_with_a_calibration_it_is_a_probability() -> None:
         drawn = next((k for k in WAVES[1] if max(likely[:k]) >= stop_at), 8)
         assert answer.usage.nfe == passes(drawn)
         assert answer.outputs[0].score.value == max(scores[:drawn])
+
+
+def texts_read(llm: LLM, params: SamplingParams) -> list[list[bytes]]:
+    """The texts that each of the samples reads, the scored one last."""
+    steps: dict[int, list[bytes]] = {}
+
+    def read(reads: Sequence[Read]) -> Sequence[Reading]:
+        for each in reads:
+            if each.canvas is not None:
+                steps.setdefault(each.canvas.sample, []).append(each.token_ids.tobytes())
+        return llm.predictor.read(reads)
+
+    answer = drive(llm.planner.generate([1, 2], params), read)
+    for output in answer.outputs:
+        steps[output.index].append(np.array([1, 2, *output.token_ids]).tobytes())
+    return [steps[sample] for sample in range(len(steps))]
+
+
+def passes_of(texts: list[list[bytes]], waves: list[int]) -> int:
+    """Naive: each step of a wave reads the next texts of its samples, and every sample whose own
+    next text is among them goes on too.
+    """
+    left, num_passes = [list(each) for each in texts], 0
+    for start, end in zip([0, *waves], waves, strict=False):
+        while any(left[start:end]):
+            read = {each[0] for each in left[start:end] if each}
+            num_passes += len(read)
+            left = [
+                each[1:] if each and each[0] in read else each for sample, each in enumerate(left)
+            ]
+    return num_passes
+
+
+@pytest.mark.parametrize("temperature", [0.3, 0.6, 1.0])
+def test_later_samples_share_the_passes_of_earlier_ones_while_they_are_the_same(
+    temperature: float,
+) -> None:
+    llm = LLM(ToyPredictor())
+    changes = {"temperature": temperature, "max_tokens": 8, "tokens_per_step": 1}
+    plain = PLAIN.model_copy(update=changes)
+    texts = texts_read(llm, plain.model_copy(update={"n": 8}))
+    [together] = llm.generate([[1, 2]], plain)
+    for drawn, stop_at in ((1, -100.0), (8, 1.0)):
+        [answer] = llm.generate([[1, 2]], plain.model_copy(update={"stop_at": stop_at}))
+        assert answer.usage.nfe == passes_of(texts, [k for k in WAVES[1] if k <= drawn])
+    assert answer.outputs[0].token_ids == together.outputs[0].token_ids
+    alone = sum(len(each) for each in texts)
+    assert len(texts[0]) < answer.usage.nfe < alone
+
+
+class Moody(ToyPredictor):
+    """Fails on the second batch."""
+
+    def read(self, reads: Sequence[Read]) -> list[Reading]:
+        if len(self.batches) == 1:
+            self.batches.append([])
+            raise RuntimeError("out of memory")
+        return super().read(reads)
+
+
+def test_a_failed_pass_ends_the_request_with_its_error() -> None:
+    llm = LLM(Moody())
+    with pytest.raises(PlanError, match="out of memory"):
+        llm.generate([[1, 2]], adaptive(1.0))
+    assert llm.generate([[1, 2]], adaptive(1.0))
 
 
 @pytest.mark.parametrize("stop_at", [0.91, 1.0, 0.0, -0.5, 7.0])

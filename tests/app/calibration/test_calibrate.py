@@ -110,7 +110,27 @@ def test_a_journals_scores_are_those_of_the_contender_that_is_named(tmp_path: Pa
     assert (scores, rights) == ([-2.0, -2.0], [True, True])
     assert (by.model, by.fingerprint, by.scorer, by.selector) == ("m", "abc", "mc", "response")
     assert by.scorer_settings["num_samples"] == 2
+    assert (by.reviser, by.reviser_settings) == (None, {})
     assert read(path, score="dise:last-10")[1] == [True, False, True, False]
+
+
+def test_a_file_says_by_what_its_answers_were_revised(dise: Dise, tmp_path: Path) -> None:
+    params = {"reviser": "remask", "reviser_settings": {"rounds": 2}}
+    key = {"experiment": "sampled", "model": "m", "settings": {"scorers": ["dise"]}}
+    key["settings"] |= {"params": params}  # type: ignore[operator]
+    scored = {"is_correct": True, "scores": {"dise": {"value": -1.0}}}
+    [*_, by] = read(lines(tmp_path / "journal.jsonl", key, {"id": "a", "answers": [scored]}))
+    assert by.reviser == "remask"
+    assert (by.reviser_settings["rounds"], by.reviser_settings["threshold"]) == (2, 0.9)
+    given = lines(tmp_path / "in.jsonl", {"prompt": "83,18,75 -> 10", "label": True})
+    answers, short = tmp_path / "answers.jsonl", ("--max-tokens", 8, "--block-length", 8)
+    more = ("--reviser", "remask", "--reviser-setting", "rounds=3")
+    assert dise("generate", "--input", given, "--output", answers, *short, *more).code == 0
+    [*_, by] = read(answers)
+    assert (by.reviser, by.reviser_settings["rounds"]) == ("remask", 3)
+    key["settings"] |= {"params": {"reviser": "none"}}  # type: ignore[operator]
+    with pytest.raises(InputError, match="unknown reviser 'none'"):
+        read(lines(tmp_path / "other.jsonl", key, {"id": "a", "answers": [scored]}))
 
 
 def test_answers_of_dise_score_say_what_they_are_scored_by(dise: Dise, tmp_path: Path) -> None:

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from dise_app.cli.revision import variants_of
-from dise_app.evaluation.revision import figures_of, group_of
+from dise_app.evaluation.revision import figures_of, group_of, unrevised
 from dise_core import InputError, SamplingParams
 from tests.app.conftest import Run
 
 COMPARED: dict[str, Any] = {
-    "rate": [4], "threshold": [0.5, 0.9], "num_answers": [3], "drawn_at": 0.8, "base_length": None
+    "rate": [4], "threshold": [0.5, 0.9], "num_answers": [3], "drawn_at": 0.8, "base_length": None,
+    "composed": False,
 }  # fmt: skip
 
 
@@ -48,6 +49,21 @@ def test_the_variants_differ_in_what_they_are_named_for() -> None:
         "dise-flexible from 20",
         "daedal from 20",
     ]
+
+
+def test_the_answers_of_the_others_are_revised_on_request() -> None:
+    given = {"max_tokens": 30, "reviser": "remask", "reviser_settings": {}}
+    few = {**COMPARED, "threshold": [0.5]}
+    plain, composed = variants_of(few, given), variants_of({**few, "composed": True}, given)
+    revised = {"reviser": "remask", "reviser_settings": {"threshold": 0.5}}
+    added = {
+        f"{group} + remask 0.5, 4 a step": plain[f"{group}, 4 a step"].model_copy(update=revised)
+        for group in ("best of 3", "dise-flexible from 20")
+    }
+    assert composed == plain | added
+    assert [unrevised(name) for name in added] == ["best of 3, 4 a step",
+                                                   "dise-flexible from 20, 4 a step"]  # fmt: skip
+    assert unrevised("remask 0.5, 4 a step") == "as written, 4 a step"
 
 
 def test_the_figures_of_records_that_are_given() -> None:
