@@ -60,6 +60,12 @@ def write_json(path: Path, record: Fields) -> None:
     write_text(path, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
 
 
+def refuse_existing(path: Path, advice: str) -> None:
+    """Raise InputError, with the advice, for a file that holds something."""
+    if path.is_file() and path.stat().st_size:
+        raise InputError(f"--output {path} exists already: {advice}", "output")
+
+
 def refuse_other(path: Path, found: Fields, wanted: Fields) -> None:
     """Raise InputError, naming the first difference, if what a file was written with is not what is
     asked for now.

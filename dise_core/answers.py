@@ -11,6 +11,7 @@ from dise_core.cost import Cost
 from dise_core.model import MaskPredictor
 from dise_core.outputs import CompletionOutput, Generation, RequestOutput, Token, Usage
 from dise_core.params import SamplingParams, ScoringParams
+from dise_core.pieces import pieces
 from dise_core.prompts import GivenPrompt
 from dise_core.revisions import Revision
 
@@ -112,6 +113,7 @@ class Answers:
         selected = sequence.mask_of(generation.evaluation.score.positions)[sequence.prompt_length :]
         is_end = sequence.special.is_end(sequence.response)
         text_of = self.predictor.tokenizer.token_text
+        spelt = iter(pieces(self.predictor.tokenizer, sequence.response[~is_end]))
         written = zip(
             *(each.tolist() for each in (sequence.response, selected, is_end)), strict=True
         )
@@ -124,7 +126,7 @@ class Answers:
         return tuple(
             Token(
                 token_id,
-                text_of(token_id),
+                text_of(token_id) if end else next(spelt),
                 logprob,
                 chosen,
                 end,

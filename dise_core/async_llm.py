@@ -10,32 +10,16 @@ from os import PathLike
 from types import TracebackType
 from typing import Self, TypeVar, Unpack, overload
 
+from dise_core import asking
 from dise_core.canvas import Canvases, CanvasUpdate
 from dise_core.catalog import Catalog
 from dise_core.decisions import DecisionOutput
 from dise_core.engine import AsyncEngine, Budget, Caller, Engine, Outcome
 from dise_core.errors import DiseError
-from dise_core.given import is_one
-from dise_core.llm import (
-    LLM,
-    Asked,
-    AskedMany,
-    Chat,
-    Choices,
-    Deciding,
-    Given,
-    Inputs,
-    Questions,
-    Sampling,
-    Scoring,
-    TextLists,
-    Texts,
-    decisions,
-    is_one_input,
-    rankings,
-    request_plan,
-)
+from dise_core.given import is_one, several
+from dise_core.llm import LLM
 from dise_core.model import MaskPredictor
+from dise_core.outcomes import OnError, answers, check_on_error, results
 from dise_core.outputs import RequestOutput
 from dise_core.params import EngineOptions, SamplingParams
 from dise_core.planner import Planner
@@ -86,58 +70,103 @@ class AsyncLLM:
         self.planner: Planner = llm.planner
 
     async def generate(
-        self, prompts: Given, params: Sampling = None, *, chat: Chat = None
+        self,
+        prompts: asking.Given,
+        params: asking.Sampling = None,
+        *,
+        chat: asking.Chat = None,
+        on_error: OnError = "raise",
     ) -> list[RequestOutput]:
         """Return the responses to each prompt, like LLM.generate."""
-        return await self._all(self.planner.generations(prompts, params, chat))
+        plans = self.planner.generations(prompts, params, chat)
+        return await self._answers(plans, on_error, several(prompts, "prompt"))
 
     async def chat(
         self,
         conversations: Sequence[Message] | Sequence[Sequence[Message]],
         params: SamplingParams | None = None,
+        *,
+        on_error: OnError = "raise",
     ) -> list[RequestOutput]:
         """Return the responses to each conversation, like LLM.chat."""
-        return await self._all(self.planner.conversations(conversations, params))
+        return await self._answers(self.planner.conversations(conversations, params), on_error)
 
     async def score(
-        self, prompts: Given, responses: Given, params: Scoring = None, *, chat: Chat = None
+        self,
+        prompts: asking.Given,
+        responses: asking.Given,
+        params: asking.Scoring = None,
+        *,
+        chat: asking.Chat = None,
+        on_error: OnError = "raise",
     ) -> list[RequestOutput]:
         """Return the score of each response, like LLM.score."""
-        return await self._all(self.planner.scores(prompts, responses, params, chat))
+        plans = self.planner.scores(prompts, responses, params, chat)
+        return await self._answers(plans, on_error, several(prompts, "prompt"))
 
     @overload
     async def rank(  # type: ignore[overload-overlap]
-        self, prompts: Prompt, candidates: Texts, params: Scoring = None, *, chat: Chat = None
+        self,
+        prompts: Prompt,
+        candidates: asking.Texts,
+        params: asking.Scoring = None,
+        *,
+        chat: asking.Chat = None,
     ) -> RequestOutput: ...
 
     @overload
     async def rank(
-        self, prompts: Texts, candidates: TextLists, params: Scoring = None, *, chat: Chat = None
+        self,
+        prompts: asking.Texts,
+        candidates: asking.TextLists,
+        params: asking.Scoring = None,
+        *,
+        chat: asking.Chat = None,
     ) -> list[RequestOutput]: ...
 
     async def rank(
-        self, prompts: Given, candidates: Choices, params: Scoring = None, *, chat: Chat = None
+        self,
+        prompts: asking.Given,
+        candidates: asking.Choices,
+        params: asking.Scoring = None,
+        *,
+        chat: asking.Chat = None,
     ) -> RequestOutput | list[RequestOutput]:
         """Return one prompt's candidates, or each prompt's, likeliest first, like LLM.rank."""
-        answers = await self._all(rankings(self.planner, prompts, candidates, params, chat))
-        return answers[0] if is_one(prompts) else answers
+        ranked = await self._all(asking.rankings(self.planner, prompts, candidates, params, chat))
+        return ranked[0] if is_one(prompts) else ranked
 
     @overload
     async def decide(  # type: ignore[overload-overlap]
-        self, given: Asked, questions: Questions, params: Deciding = None, *, chat: Chat = None
+        self,
+        given: asking.Asked,
+        questions: asking.Questions,
+        params: asking.Deciding = None,
+        *,
+        chat: asking.Chat = None,
     ) -> DecisionOutput: ...
 
     @overload
     async def decide(
-        self, given: AskedMany, questions: Questions, params: Deciding = None, *, chat: Chat = None
+        self,
+        given: asking.AskedMany,
+        questions: asking.Questions,
+        params: asking.Deciding = None,
+        *,
+        chat: asking.Chat = None,
     ) -> list[DecisionOutput]: ...
 
     async def decide(
-        self, given: Inputs, questions: Questions, params: Deciding = None, *, chat: Chat = None
+        self,
+        given: asking.Inputs,
+        questions: asking.Questions,
+        params: asking.Deciding = None,
+        *,
+        chat: asking.Chat = None,
     ) -> DecisionOutput | list[DecisionOutput]:
         """Return the answers to the questions about one input, or about each, like LLM.decide."""
-        answers = await self._all(decisions(self.planner, given, questions, params, chat))
-        return answers[0] if is_one_input(given) else answers
+        decided = await self._all(asking.decisions(self.planner, given, questions, params, chat))
+        return decided[0] if asking.is_one_input(given) else decided
 
     async def run(self, plans: Iterable[Plan[T]]) -> AsyncGenerator[Outcome[T], None]:
         """Yield the outcome of each of the planner's plans as it ends.
@@ -159,7 +188,7 @@ class AsyncLLM:
         prompt: Prompt | Sequence[Message],
         params: SamplingParams | None = None,
         *,
-        chat: Chat = None,
+        chat: asking.Chat = None,
     ) -> AsyncGenerator[CanvasUpdate | RequestOutput, None]:
         """Yield what each denoising step commits, then the answer, like LLM.stream.
 
@@ -171,7 +200,7 @@ class AsyncLLM:
         def tell(reads: Sequence[Read] | None) -> None:
             loop.call_soon_threadsafe(news.put_nowait, reads)
 
-        plan = request_plan(self.planner, prompt, params, chat)
+        plan = asking.request_plan(self.planner, prompt, params, chat)
         future = asyncio.wrap_future(self.engine.submit(plan, tell, Caller(self.budget)))
         future.add_done_callback(lambda _: news.put_nowait(None))
         canvases = Canvases(self.predictor)
@@ -215,6 +244,14 @@ class AsyncLLM:
 
         Cancelling it cancels all of them.
         """
+        return results(await self._ended(plans))
+
+    async def _answers(
+        self, plans: list[Plan[RequestOutput]], on_error: OnError, prompts: Sequence[object] = ()
+    ) -> list[RequestOutput]:
+        check_on_error(on_error)
+        return answers(await self._ended(plans), on_error, self.predictor.info.name, prompts)
+
+    async def _ended(self, plans: Iterable[Plan[T]]) -> list[Outcome[T]]:
         async with aclosing(self.run(plans)) as outcomes:
-            ended = [outcome async for outcome in outcomes]
-        return [outcome.unwrap() for outcome in sorted(ended, key=lambda outcome: outcome.index)]
+            return [outcome async for outcome in outcomes]

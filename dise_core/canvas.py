@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -10,6 +11,7 @@ import numpy as np
 
 from dise_core.arrays import Ids
 from dise_core.model import MaskPredictor
+from dise_core.pieces import BROKEN, pieces
 from dise_core.reading import Canvas, Read
 
 
@@ -27,13 +29,15 @@ class CanvasUpdate:
     """What one denoising step changed in the canvas of a response.
 
     index: which of the request's samples. committed: the tokens that are new since the last update;
-    those of the last step come with the answer. num_tokens: the canvas's length. text: all text
-    before the first mask. settled: the part of `text` that no later step changes: all of it, or ""
-    where the length controller or a reviser may rewrite the canvas, and that of the finished blocks
-    where the unmasking policy edits. is_fresh: this canvas replaces the previous one, so forget the
-    tokens committed before. scored: the positions in the response, with the log-probabilities of
-    regenerating their tokens, of blocks that were finished, and are final, since the last update,
-    or on a fresh canvas of all finished ones.
+    those of the last step come with the answer. A token that is part of a character comes again,
+    with another text, when one beside it is committed that is part of it too. num_tokens: the
+    canvas's length. text: all text before the first mask. settled: the part of `text` that no later
+    step changes: all of it, or "" where the length controller or a reviser may rewrite the canvas,
+    and that of the finished blocks where the unmasking policy edits. is_fresh: this canvas replaces
+    the previous one, so forget the tokens committed before. scored: the positions in the response,
+    with the log-probabilities of regenerating their tokens, of blocks that were finished, and are
+    final, since the last update, or on a fresh canvas of all finished ones. logprobs: the log-
+    probability that each of the `committed` had when it was written, None where that is not known.
     """
 
     index: int
@@ -43,6 +47,7 @@ class CanvasUpdate:
     settled: str
     is_fresh: bool
     scored: tuple[tuple[int, float], ...] = ()
+    logprobs: tuple[float | None, ...] = ()
 
 
 class Canvases:
@@ -83,7 +88,10 @@ class Canvases:
         if settled and canvas.settled is not None:
             settled = tokenizer.decode(now[: max(canvas.settled - canvas.start, 0)])
         committed = self._tokens(now, np.flatnonzero(is_new))
-        return CanvasUpdate(canvas.sample, committed, len(now), text, settled, is_fresh, scored)
+        logprobs = _when_written(canvas, committed)
+        return CanvasUpdate(
+            canvas.sample, committed, len(now), text, settled, is_fresh, scored, logprobs
+        )
 
     def _newly_scored(self, canvas: Canvas) -> tuple[tuple[int, float], ...]:
         """Return the positions, with their log-probabilities, that are known and were not, or were
@@ -106,9 +114,42 @@ class Canvases:
         return np.concatenate([before, np.full(num_more, info.special.mask_id)])
 
     def _tokens(self, ids: Ids, positions: Ids) -> tuple[CanvasToken, ...]:
-        is_end = self._predictor.info.special.is_end(ids)
-        text_of = self._predictor.tokenizer.token_text
+        is_end, texts = self._predictor.info.special.is_end(ids), self._texts(ids, positions)
         return tuple(
-            CanvasToken(int(at), int(ids[at]), text_of(int(ids[at])), bool(is_end[at]))
-            for at in positions
+            CanvasToken(at, int(ids[at]), texts[at], bool(is_end[at])) for at in sorted(texts)
         )
+
+    def _texts(self, ids: Ids, positions: Ids) -> dict[int, str]:
+        """Return the texts of the tokens at the positions, and of those that are parts of
+        characters beside them.
+        """
+        tokenizer = self._predictor.tokenizer
+        texts = {at: tokenizer.token_text(int(ids[at])) for at in positions.tolist()}
+        for at in positions.tolist():
+            if BROKEN in texts[at]:
+                first, stop = self._run_around(ids, at)
+                spelt = pieces(tokenizer, ids[first:stop])
+                texts |= zip(range(first, stop), spelt, strict=True)
+        return texts
+
+    def _run_around(self, ids: Ids, at: int) -> tuple[int, int]:
+        """Return the half-open range of the tokens around the one at `at` that are parts of
+        characters.
+        """
+        first, stop = at, at + 1
+        while first > 0 and self._is_part(int(ids[first - 1])):
+            first -= 1
+        while stop < len(ids) and self._is_part(int(ids[stop])):
+            stop += 1
+        return first, stop
+
+    def _is_part(self, token_id: int) -> bool:
+        is_mask = token_id == self._predictor.info.special.mask_id
+        return not is_mask and BROKEN in self._predictor.tokenizer.token_text(token_id)
+
+
+def _when_written(canvas: Canvas, tokens: Sequence[CanvasToken]) -> tuple[float | None, ...]:
+    if canvas.written is None:
+        return (None,) * len(tokens)
+    logprobs = (float(canvas.written[token.position]) for token in tokens)
+    return tuple(None if math.isnan(logprob) else logprob for logprob in logprobs)

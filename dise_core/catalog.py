@@ -132,7 +132,8 @@ class Catalog:
 def _build(kind: str, name: str, entries: Mapping[str, Entry[S]], settings: Fields) -> S:
     if name not in entries:
         raise UnknownNameError(kind, name, entries)
+    cls = entries[name].cls
     try:
-        return entries[name].cls(**settings)
+        return cls(**settings)
     except ValidationError as error:
-        raise input_error(error, f"{kind} {name!r}") from None
+        raise input_error(error, f"{kind} {name!r}", cls.model_fields) from None

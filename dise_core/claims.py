@@ -91,6 +91,8 @@ def _unclaimed(
     """Return the error for a model that no adapter claims: what kept an adapter from examining it,
     else what the adapters know about it.
     """
+    if model in adapters and model not in failures:
+        return _adapter_named(model, adapters[model])
     told: list[str] = []
     for name, entry in adapters.items():
         try:
@@ -111,7 +113,18 @@ def _unclaimed(
         if facts
         else []
     )
-    return UnknownNameError("model", model, adapters, ". ".join([*facts, *advice]))
+    known = [name for name, entry in adapters.items() if claim(name, entry, name)[0]]
+    return UnknownNameError("model", model, known or adapters, ". ".join([*facts, *advice]))
+
+
+def _adapter_named(name: str, entry: Entry[MaskPredictor]) -> InputError:
+    """Return the error for a user who names an adapter as the model."""
+    example = f", such as {entry.cls.example}" if entry.cls.example else ""
+    return InputError(
+        f"{name!r} is an adapter and no model: name a model that it loads by its folder or hub id"
+        f"{example}; `dise models` lists what can be named",
+        "model",
+    )
 
 
 def _failure(name: str, entry: Entry[MaskPredictor], function: str, error: Exception) -> str:

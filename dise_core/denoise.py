@@ -182,6 +182,7 @@ class Denoiser:
         commits nothing for too long, InputError for a model without a mask token.
         """
         canvas, step = canvas.copy(), first_step
+        written = np.full(len(canvas), np.nan, np.float32)
         caching, finished = caching or self.caching(), self.finished
         if finished is None and self.info.block_length is not None:
             finished = FinishedBlocks(self.info, self.params.cache != "none")
@@ -192,7 +193,16 @@ class Denoiser:
             num_steps = None if steps is None else max(1, share(steps, index, len(blocks)))
             schedule = self._schedule(len(masks), num_steps)
             filling = Filling(
-                self, canvas, masks, span, prompt_length, schedule, caching, finished, until_end
+                self,
+                canvas,
+                written,
+                masks,
+                span,
+                prompt_length,
+                schedule,
+                caching,
+                finished,
+                until_end,
             )
             step = yield from filling.plan(step)
             caching.end_block()
@@ -231,16 +241,17 @@ class Denoiser:
         cache: CacheHint | None = None,
         settled: int | None = None,
         logprobs: LogProbs | None = None,
+        written: LogProbs | None = None,
     ) -> Read:
-        """Return a Read of a copy of the canvas, with this request's guidance. settled, logprobs:
-        see Canvas. Raises PlanError for positions outside the canvas.
+        """Return a Read of a copy of the canvas, with this request's guidance. settled, logprobs,
+        written: see Canvas. Raises PlanError for positions outside the canvas.
         """
         guidance = None
         if scale := self.params.cfg_scale:
             unconditional = canvas.copy()
             unconditional[:prompt_length] = self.mask_id
             guidance = Guidance(unconditional, scale)
-        shown = Canvas(self.sample, prompt_length, self.is_settled, settled, logprobs)
+        shown = Canvas(self.sample, prompt_length, self.is_settled, settled, logprobs, written)
         return Read(canvas.copy(), positions, readout, guidance=guidance, canvas=shown, cache=cache)
 
     def _blocks(self, canvas: Ids, start: int) -> Iterator[tuple[tuple[int, int], Ids]]:

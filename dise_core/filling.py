@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dise_core.arrays import Ids, Mask
+from dise_core.arrays import Ids, LogProbs, Mask
 from dise_core.cache import Caching
 from dise_core.checks import checked_choice, checked_edits
 from dise_core.errors import PlanError
@@ -31,13 +31,16 @@ class Filling:
     """One block that is filled in place: the positions of its masks, int64 [M], in the canvas,
     int64 [N].
 
-    span: the block's half-open range, which may begin in the prompt. stops_at_end: whether to leave
-    the block as soon as the answer has ended in it. finished: None unless attention is block-
-    causal; then the text that is read ends with the block, and `caching` is not used.
+    written: the log-probability that each token had when it was committed, float32 [N], NaN where
+    that is not known; filled in place too. span: the block's half-open range, which may begin in
+    the prompt. stops_at_end: whether to leave the block as soon as the answer has ended in it.
+    finished: None unless attention is block-causal; then the text that is read ends with the block,
+    and `caching` is not used.
     """
 
     denoiser: Denoiser
     canvas: Ids
+    written: LogProbs
     masks: Ids
     span: tuple[int, int]
     prompt_length: int
@@ -82,7 +85,7 @@ class Filling:
             asked = self.masks
         reading = yield from self._read(asked, noise, is_first, is_whole=len(masked) == 0)
         if looks_ahead and self._is_over(reading):
-            canvas[asked] = reading.token_ids
+            canvas[asked], self.written[asked] = reading.token_ids, reading.logprobs
             return True
         candidates, drafts = reading, None
         if asked is not masked:
@@ -93,20 +96,22 @@ class Filling:
         look = UnmaskingStep(
             masked, candidates.confidences, commit.quota, commit.share, noise, self.span[0], drafts
         )
-        return self._commit(look, candidates.token_ids)
+        return self._commit(look, candidates)
 
-    def _commit(self, look: UnmaskingStep, candidates: Ids) -> bool:
+    def _commit(self, look: UnmaskingStep, candidates: Reading) -> bool:
         """Write the candidates that the policy chooses into the canvas, and return whether it chose
         any.
         """
         policy, chosen = self.denoiser.policy, np.zeros(0, np.int64)
         if len(look.positions):
             chosen = checked_choice(policy, policy.choose(look), len(look.positions))
-            self.canvas[look.positions[chosen]] = candidates[chosen]
+            self.canvas[look.positions[chosen]] = candidates.token_ids[chosen]
+            self.written[look.positions[chosen]] = candidates.logprobs[chosen]
         if (drafts := look.drafts) is None:
             return len(chosen) > 0
         edited = checked_edits(policy, policy.edit(look), len(drafts.positions))
         self.canvas[drafts.positions[edited]] = drafts.candidates[edited]
+        self.written[drafts.positions[edited]] = np.nan
         return len(chosen) > 0 or bool(
             (drafts.candidates[edited] != drafts.token_ids[edited]).any()
         )
@@ -151,7 +156,8 @@ class Filling:
         settled = self.span[0] if self.denoiser.policy.edits else None
         if self.finished is not None:
             known = self.finished.logprobs(text)[start:]
-        return self.denoiser.ask(text, asked, drawn, start, hint, settled, known)
+        written = self.written[start : len(text)].copy()
+        return self.denoiser.ask(text, asked, drawn, start, hint, settled, known, written)
 
     def _unknown(self, text: Ids, stop: int) -> Ids:
         """Return the response's positions before `stop` that the next pass computes and whose

@@ -2,56 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from os import PathLike, fspath
-from typing import TypeVar, Unpack, cast, overload
+from typing import TypeVar, Unpack, overload
 
+from dise_core.asking import (
+    Asked,
+    AskedMany,
+    Chat,
+    Choices,
+    Deciding,
+    Given,
+    Inputs,
+    Questions,
+    Scoring,
+    TextLists,
+    Texts,
+    decisions,
+    is_one_input,
+    rankings,
+    request_plan,
+)
 from dise_core.calibration import calibration_of
 from dise_core.canvas import Canvases, CanvasUpdate
 from dise_core.catalog import Catalog
 from dise_core.decisions import DecisionOutput
 from dise_core.engine import Engine, Outcome
 from dise_core.errors import InputError
-from dise_core.given import check_list, is_one, params_of
+from dise_core.given import is_one, several
 from dise_core.model import MaskPredictor
+from dise_core.outcomes import OnError, answers, check_on_error, results
 from dise_core.outputs import RequestOutput
-from dise_core.params import (
-    DecisionParams,
-    EngineConfig,
-    EngineOptions,
-    SamplingParams,
-    ScoringParams,
-)
+from dise_core.params import EngineConfig, EngineOptions, SamplingParams, ScoringParams
 from dise_core.planner import Planner
 from dise_core.plugins import installed_catalog
 from dise_core.prompts import Message, Prompt
-from dise_core.questions import Question, check_questions
 from dise_core.reading import Plan
 from dise_core.records import Record
 from dise_core.threads import choose_threads
 
 T = TypeVar("T")
-
-Texts = Sequence[Prompt]
-TextLists = Sequence[Texts]
-Choices = Texts | TextLists
-Given = Prompt | Texts
-"""One prompt, or several."""
-
-Sampling = SamplingParams | Sequence[SamplingParams] | None
-"""Settings for all prompts, or one for each; None for the defaults."""
-
-Scoring = ScoringParams | None
-Deciding = DecisionParams | None
-Asked = str | Sequence[Message]
-"""What questions are about: a text or a conversation."""
-
-AskedMany = Sequence[Asked]
-Inputs = Asked | AskedMany
-
-Questions = Sequence[Question]
-Chat = bool | None
-"""Whether a text goes through the model's chat template; None: if the model has one."""
 
 THE_MODELS_OWN = ("revision", "adapter", "mask_token_id", "block_size")
 """Options that apply to the model but not to its judge."""
@@ -101,33 +91,51 @@ class LLM:
         self.engine = Engine(predictors, self.config)
 
     def generate(
-        self, prompts: Given, params: Sampling = None, *, chat: Chat = None
+        self,
+        prompts: Given,
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        chat: Chat = None,
+        on_error: OnError = "raise",
     ) -> list[RequestOutput]:
         """Return one answer per prompt (a text or token ids), in order; params apply to all prompts
         or are a sequence, one per prompt.
 
         A text goes through the model's chat template if it has one (chat=None), always (True) or
-        never (False). Raises the first failed request's error after all others are done.
+        never (False). on_error: "raise" raises the first failed request's error after all others
+        are done; "return" gives it an answer with the `error` and without outputs.
         """
-        return self._all(self.planner.generations(prompts, params, chat))
+        plans = self.planner.generations(prompts, params, chat)
+        return self._answers(plans, on_error, several(prompts, "prompt"))
 
     def chat(
         self,
         conversations: Sequence[Message] | Sequence[Sequence[Message]],
         params: SamplingParams | None = None,
+        *,
+        on_error: OnError = "raise",
     ) -> list[RequestOutput]:
-        """Return one answer per conversation, a list of {"role", "content"} messages, in order."""
-        return self._all(self.planner.conversations(conversations, params))
+        """Return one answer per conversation, a list of {"role", "content"} messages, in order.
+        on_error: see `generate`.
+        """
+        return self._answers(self.planner.conversations(conversations, params), on_error)
 
     def score(
-        self, prompts: Given, responses: Given, params: Scoring = None, *, chat: Chat = None
+        self,
+        prompts: Given,
+        responses: Given,
+        params: ScoringParams | None = None,
+        *,
+        chat: Chat = None,
+        on_error: OnError = "raise",
     ) -> list[RequestOutput]:
         """Return the score of each response given its prompt, in order: an answer with one output,
-        its finish_reason None.
+        its finish_reason None. on_error: see `generate`.
 
         Prompts and responses pair up one to one; an empty prompt scores the response alone.
         """
-        return self._all(self.planner.scores(prompts, responses, params, chat))
+        plans = self.planner.scores(prompts, responses, params, chat)
+        return self._answers(plans, on_error, several(prompts, "prompt"))
 
     @overload
     def rank(  # type: ignore[overload-overlap]
@@ -148,8 +156,8 @@ class LLM:
         Candidates are ranked by log-likelihood if the scorer estimates it, else by score. Raises
         InputError if prompts and lists of candidates do not pair up, or if a list is empty.
         """
-        answers = self._all(rankings(self.planner, prompts, candidates, params, chat))
-        return answers[0] if is_one(prompts) else answers
+        ranked = self._all(rankings(self.planner, prompts, candidates, params, chat))
+        return ranked[0] if is_one(prompts) else ranked
 
     @overload
     def decide(  # type: ignore[overload-overlap]
@@ -174,8 +182,8 @@ class LLM:
         label's tokens have at the masks of the question's slot; an auto-regressive model judges by
         its next tokens. Raises InputError for what cannot be asked, before any pass.
         """
-        answers = self._all(decisions(self.planner, given, questions, params, chat))
-        return answers[0] if is_one_input(given) else answers
+        decided = self._all(decisions(self.planner, given, questions, params, chat))
+        return decided[0] if is_one_input(given) else decided
 
     def stream(
         self,
@@ -237,57 +245,10 @@ class LLM:
         return model
 
     def _all(self, plans: Iterable[Plan[T]]) -> list[T]:
-        outcomes = sorted(self.run(plans), key=lambda outcome: outcome.index)
-        return [outcome.unwrap() for outcome in outcomes]
+        return results(self.run(plans))
 
-
-def request_plan(
-    planner: Planner, prompt: Prompt | Sequence[Message], params: SamplingParams | None, chat: Chat
-) -> Plan[RequestOutput]:
-    """Return the plan of a prompt, or of a conversation if `prompt` is a list of messages."""
-    its = params_of(params, SamplingParams)
-    if not isinstance(prompt, str):
-        check_list(prompt, "prompt", "a text, token ids or a conversation")
-        if any(isinstance(item, Mapping) for item in prompt):
-            return planner.chat(cast("Sequence[Message]", prompt), its)
-    return planner.generate(cast("Prompt", prompt), its, chat)
-
-
-def rankings(
-    planner: Planner, prompts: Given, candidates: Choices, params: Scoring, chat: Chat
-) -> list[Plan[RequestOutput]]:
-    """Return the plans that rank one prompt's candidates, or each prompt's own.
-
-    Raises InputError if prompts and lists of candidates do not pair up.
-    """
-    if not is_one(prompts):
-        check_list(candidates, "candidates", "a list of candidates for each prompt")
-    many = cast("Sequence[Prompt]", [prompts] if is_one(prompts) else prompts)
-    lists = cast("Sequence[Sequence[Prompt]]", [candidates] if is_one(prompts) else candidates)
-    if len(many) != len(lists):
-        raise InputError(
-            f"{len(many)} prompts do not pair up with {len(lists)} lists of candidates",
-            "candidates",
-        )
-    pairs = zip(many, lists, strict=True)
-    scoring = params_of(params, ScoringParams)
-    return [planner.rank(prompt, its, scoring, chat) for prompt, its in pairs]
-
-
-def is_one_input(given: object) -> bool:
-    """Return whether it is one text or one conversation rather than a list of them."""
-    if isinstance(given, str):
-        return True
-    check_list(given, "input", "a text, a conversation or a list of either")
-    return all(isinstance(item, Mapping) for item in given) and len(given) > 0  # type: ignore[attr-defined,arg-type]
-
-
-def decisions(
-    planner: Planner, given: Inputs, questions: Questions, params: Deciding, chat: Chat
-) -> list[Plan[DecisionOutput]]:
-    """Return the plans that answer the questions about one input, or about each of several."""
-    many = cast("AskedMany", [given] if is_one_input(given) else given)
-    if len(many) == 0:
-        raise InputError("no input given", "input")
-    asked, its = check_questions(questions), params_of(params, DecisionParams)
-    return [planner.decide(each, asked, its, chat) for each in many]
+    def _answers(
+        self, plans: list[Plan[RequestOutput]], on_error: OnError, prompts: Sequence[object] = ()
+    ) -> list[RequestOutput]:
+        check_on_error(on_error)
+        return answers(self.run(plans), on_error, self.predictor.info.name, prompts)

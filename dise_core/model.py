@@ -133,7 +133,7 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def token_text(self, token_id: int) -> str:
-        """Return one token as text; a special token as its name."""
+        """Return one token as text, as it stands behind others; a special token as its name."""
 
 
 class CacheRoom(Protocol):
@@ -165,6 +165,9 @@ class MaskPredictor(ABC):
 
     checked_on: ClassVar[str] = ""
     """The weights that this adapter was checked on, as `dise models` shows it."""
+
+    example: ClassVar[str] = ""
+    """What a user may write to name a model of this adapter: a hub id, a folder, an address."""
 
     abilities: frozenset[Ability] = frozenset()
     """What it answers beyond plain Reads. The engine refuses the rest by name, before any pass."""

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from dise_core.arrays import Ids, LogProbs
+from dise_core.errors import DiseError, InputError
 from dise_core.records import Record
 from dise_core.revisions import Revision
 from dise_core.sequence import TokenSequence
@@ -22,7 +23,7 @@ class Score:
     positions: int64 [num_positions], the scored positions; without any the value is -inf, which
     ranks last. standard_error: None for a deterministic scorer. log_likelihood: log p(response |
     prompt) in nats, from a scorer that estimates it. perplexity: exp(-log_likelihood / n) over the
-    scorer's own n tokens.
+    scorer's own n tokens. is_mean: whether the value is known to be a mean of log-probabilities.
     """
 
     value: float
@@ -30,11 +31,12 @@ class Score:
     standard_error: float | None = None
     log_likelihood: float | None = None
     perplexity: float | None = None
+    is_mean: bool = False
 
     @classmethod
     def mean_of(cls, logprobs: LogProbs, positions: Ids) -> Score:
         """Return the mean of logprobs [M] at positions [M], summed in float64; M is at least 1."""
-        return cls(float(np.mean(logprobs, dtype=np.float64)), positions)
+        return cls(float(np.mean(logprobs, dtype=np.float64)), positions, is_mean=True)
 
     @classmethod
     def of_nothing(cls) -> Score:
@@ -45,6 +47,14 @@ class Score:
     def num_positions(self) -> int:
         """The number of scored positions."""
         return len(self.positions)
+
+    @property
+    def token_probability(self) -> float | None:
+        """The probability of a token, as the geometric mean over the positions; None for a value
+        that is not known to be a mean of log-probabilities.
+        """
+        is_known = self.is_mean or self.perplexity is not None
+        return math.exp(self.value) if is_known else None
 
     @property
     def rank_value(self) -> float:
@@ -112,8 +122,10 @@ class Generation:
 
 
 class Token(NamedTuple):
-    """One token of a response. `logprob`: of regenerating it, in nats, or None if not asked for;
-    `selected`: whether it counts towards the score.
+    """One token of a response. `text`: its piece of the response's text: the pieces of all tokens
+    that are no end tokens, joined, are that text before it is cut at a stop text, and a character
+    of several tokens is the last one's. `logprob`: of regenerating it, in nats, or None if not
+    asked for; `selected`: whether it counts towards the score.
     """
 
     id: int
@@ -232,6 +244,8 @@ class RequestOutput:
     """The seed, given or drawn, that reproduces these outputs; None for given responses."""
     is_approximate: bool = False
     """Whether some answer of the denoising may differ from that of a pass over the whole text."""
+    error: DiseError | None = None
+    """Why the request failed, where the caller asked for errors as answers: it has no outputs."""
 
     @property
     def approximation(self) -> Record:
@@ -252,6 +266,7 @@ class RequestOutput:
             "model": self.model,
             **({} if self.seed is None else {"seed": self.seed}),
             **self.approximation,
+            **({} if self.error is None else {"error": error_dict(self.error)}),
             "outputs": [output.to_dict() for output in self.outputs],
             "usage": {
                 "prompt_tokens": self.usage.prompt_tokens,
@@ -261,6 +276,12 @@ class RequestOutput:
                 "seconds": round(self.usage.seconds, 4),
             },
         }
+
+
+def error_dict(error: DiseError) -> Record:
+    """Return an error's JSON form: its class, its message and the parameter at fault, if any."""
+    parameter = error.parameter if isinstance(error, InputError) else None
+    return {"type": type(error).__name__, "message": str(error), "parameter": parameter}
 
 
 def _json_number(value: float | None) -> float | None:

@@ -4,6 +4,7 @@ LLaDA's.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from os import PathLike
 from typing import TYPE_CHECKING, Annotated, Literal, Self, TypedDict
 
@@ -280,15 +281,18 @@ class EngineConfig(Params):
         return self
 
 
-def input_error(error: ValidationError, subject: str | None = None) -> InputError:
+def input_error(
+    error: ValidationError, subject: str | None = None, known: Collection[str] = ()
+) -> InputError:
     """Return an InputError for a pydantic error's first problem; its one-line message names the
-    parameter, the value and what is allowed.
+    parameter, the value and what is allowed. known: the settings that there are.
     """
     problem = error.errors(include_url=False)[0]
     parameter = ".".join(str(part) for part in problem["loc"]) or None
     message = problem["msg"].removeprefix("Value error, ")
     origin = f"{subject}: " if subject else ""
     if problem["type"] == "extra_forbidden":
-        return InputError(f"{origin}there is no setting {parameter!r}", parameter)
+        listed = f". Known: {', '.join(sorted(known)) or 'none'}" if subject else ""
+        return InputError(f"{origin}there is no setting {parameter!r}{listed}", parameter)
     value = f"{parameter}={problem['input']!r:.80}: " if parameter else ""
     return InputError(f"{origin}{value}{message}", parameter)

@@ -99,7 +99,9 @@ class Canvas:
     controller or a reviser may rewrite or replace it. settled: if not None, only the text before
     this position will never change, since the unmasking policy may edit what follows. logprobs:
     what is known of regenerating the response's tokens, float32 [<= R], NaN where nothing is; None
-    for a model whose tokens cannot be scored while the response is written.
+    for a model whose tokens cannot be scored while the response is written. written: the
+    log-probability that each token had when it was committed, float32 [R], NaN where it is not
+    known.
     """
 
     sample: int
@@ -107,6 +109,7 @@ class Canvas:
     is_settled: bool = False
     settled: int | None = None
     logprobs: LogProbs | None = field(default=None, compare=False)
+    written: LogProbs | None = field(default=None, compare=False)
 
 
 class CacheSlot:

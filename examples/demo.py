@@ -1,45 +1,132 @@
-"""Solve Countdown problems with the embedded model, and show how sure it is of each answer.
+"""Solve Countdown problems with the embedded model: how sure it is of each answer, what a threshold
+on that score would have caught, and what revising the doubted tokens mends.
 
 Every problem is held out: the model was not trained on it. Solved or failed is what the model did.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 
-from countdown_model.problems import held_out_problems, is_correct
+from countdown_model.problems import Problem, held_out_problems, is_correct
 from rich.console import Console
 
-from dise_app.cli.render import legend, show_answer
-from dise_core import LLM, SamplingParams
+from dise_app.cli.render import legend_of, show_answer
+from dise_core import LLM, RequestOutput, SamplingParams
 
-NUM_PROBLEMS = 10
+NUM_SHOWN = 10
+
+NUM_OTHERS = 80
+"""Problems that the threshold is chosen on, none of them among those shown."""
+
+MOST_WRONG = 0.1
+"""The share of the answers above the threshold that may be wrong."""
+
+PLAIN = SamplingParams(
+    max_tokens=48, block_length=16, tokens_per_step=4, selector="response-text", seed=0
+)
+REVISED = PLAIN.model_copy(update={"reviser": "remask"})
 
 
 def main() -> None:
-    """Print the answers, the surest first, each with its score, its tokens' colours, and whether it
-    is right.
+    """Print the answers, the surest first, then what a threshold and a reviser make of them."""
+    console, llm = Console(highlight=False), LLM("countdown")
+    drawn = held_out_problems(Random(2026), NUM_SHOWN + NUM_OTHERS)
+    problems, others = drawn[:NUM_SHOWN], drawn[NUM_SHOWN:]
+    answers = one_by_one(llm, problems, PLAIN)
+    show(console, answers, problems)
+    on_others = llm.generate([problem.prompt for problem in others], PLAIN)
+    tell_threshold(console, answers, problems, threshold_of(on_others, others))
+    tell_revision(console, answers, one_by_one(llm, problems, REVISED), problems)
+
+
+def one_by_one(
+    llm: LLM, problems: Sequence[Problem], params: SamplingParams
+) -> list[RequestOutput]:
+    """Return the answers, each timed alone."""
+    return [llm.generate(problem.prompt, params)[0] for problem in problems]
+
+
+def show(console: Console, answers: list[RequestOutput], problems: Sequence[Problem]) -> None:
+    """Print the answers, the surest first, with their scores, their tokens' colours, and whether
+    each is right.
     """
-    console = Console(highlight=False)
-    problems = held_out_problems(Random(2026), NUM_PROBLEMS)
-    params = SamplingParams(
-        max_tokens=48, block_length=16, tokens_per_step=2, selector="response-text", seed=0
+    pairs = zip(answers, problems, strict=True)
+    for answer, problem in sorted(pairs, key=lambda pair: -score_of(pair[0])):
+        verdict = "[green]solved[/green]" if is_right(answer, problem) else "[red]failed[/red]"
+        show_answer(console, answer, verdict=f"  {verdict}")
+    if told := legend_of(console, answers):
+        console.print(told)
+
+
+def threshold_of(answers: list[RequestOutput], problems: Sequence[Problem]) -> float:
+    """Return the lowest score above which at most MOST_WRONG of the answers are wrong."""
+    pairs = zip(answers, problems, strict=True)
+    ranked = sorted(((score_of(a), is_right(a, p)) for a, p in pairs), reverse=True)
+    chosen, num_wrong = ranked[0][0], 0
+    for number, (score, right) in enumerate(ranked, start=1):
+        num_wrong += not right
+        if num_wrong <= MOST_WRONG * number:
+            chosen = score
+    return chosen
+
+
+def tell_threshold(
+    console: Console, answers: list[RequestOutput], problems: Sequence[Problem], least: float
+) -> None:
+    """Print what answering only above the threshold would have kept back."""
+    pairs = list(zip(answers, problems, strict=True))
+    right = [score_of(answer) >= least for answer, problem in pairs if is_right(answer, problem)]
+    wrong = [score_of(answer) < least for answer, problem in pairs if not is_right(answer, problem)]
+    console.print(
+        f"\n[bold]{len(right)} of {len(pairs)} solved.[/bold] Answers below {least:.4f}, chosen on "
+        f"{NUM_OTHERS} other problems so that {1 - MOST_WRONG:.0%} of those above are right: "
+        f"[bold]{sum(wrong)} of the {len(wrong)} wrong answers are caught[/bold], and "
+        f"{len(right) - sum(right)} of the {len(right)} right ones held back with them."
     )
-    answers = LLM("countdown").generate([problem.prompt for problem in problems], params)
-    surest_first = sorted(
-        zip(answers, problems, strict=True), key=lambda pair: -pair[0].outputs[0].score.value
+
+
+def tell_revision(
+    console: Console,
+    before: list[RequestOutput],
+    after: list[RequestOutput],
+    problems: Sequence[Problem],
+) -> None:
+    """Print what writing the doubted tokens again has changed, and what it cost."""
+    was, now = (
+        [is_right(answer, problem) for answer, problem in zip(answers, problems, strict=True)]
+        for answers in (before, after)
     )
-    num_solved = 0
-    for answer, problem in surest_first:
-        is_solved = is_correct(answer.outputs[0].text, problem)
-        num_solved += is_solved
-        show_answer(
-            console,
-            answer,
-            verdict="  [green]solved[/green]" if is_solved else "  [red]failed[/red]",
-        )
-    console.print(legend())
-    console.print(f"{num_solved} of {NUM_PROBLEMS} solved, the surest answer first")
+    console.print(
+        f"[bold]Revised[/bold] (--reviser remask), {sum(now)} of {len(now)} are solved, with "
+        f"{passes(before):.1f} forward passes an answer before and {passes(after):.1f} after. "
+        "Mended:"
+    )
+    for old, new, is_mended in zip(before, after, map(is_change, was, now), strict=True):
+        if is_mended:
+            console.print(f"  {old.prompt}: {old.outputs[0].text}", markup=False)
+            console.print(f"  {' ' * len(old.prompt or '')}  {new.outputs[0].text}", markup=False)
+
+
+def is_change(was_right: bool, is_right_now: bool) -> bool:
+    """Return whether a wrong answer became right."""
+    return is_right_now and not was_right
+
+
+def passes(answers: list[RequestOutput]) -> float:
+    """Return the mean number of forward passes."""
+    return sum(answer.usage.nfe for answer in answers) / len(answers)
+
+
+def score_of(answer: RequestOutput) -> float:
+    """Return the score of the only output."""
+    return answer.outputs[0].score.value
+
+
+def is_right(answer: RequestOutput, problem: Problem) -> bool:
+    """Return whether the answer solves the problem."""
+    return is_correct(answer.outputs[0].text, problem)
 
 
 if __name__ == "__main__":

@@ -112,10 +112,12 @@ class CheckpointPredictor(MaskPredictor):
         return self._reader.read([completed(read, self.info) for read in reads])
 
 
-def predictor_of(family: Family, checked_on: str = "") -> type[CheckpointPredictor]:
+def predictor_of(
+    family: Family, checked_on: str = "", example: str = ""
+) -> type[CheckpointPredictor]:
     """Return the predictor class of a family, ready for the hook dise_mask_predictors."""
     about = f"{family.about.rstrip('.')} ({in_words(family.attention)})."
-    members = {"family": family, "checked_on": checked_on, "__doc__": about}
+    members = {"family": family, "checked_on": checked_on, "example": example, "__doc__": about}
     members["__module__"] = __name__
     return type(CheckpointPredictor.__name__, (CheckpointPredictor,), members)
 

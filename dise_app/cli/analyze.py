@@ -15,7 +15,7 @@ from dise_core.records import Record
 app = typer.Typer(
     no_args_is_help=True,
     help="Rerun the paper's analyses: JSON, a report and pictures.",
-    rich_markup_mode=None,
+    rich_markup_mode="rich",
 )
 
 SELECTORS = (

@@ -24,8 +24,10 @@ ANSWERS_DEPEND_ON = {"revision", "adapter", "dtype", "mask_token_id", "block_siz
 def load(models: Fields, engine: Fields) -> LLM:
     """Return the loaded model, exempt from garbage collection for the life of the process."""
     from dise_app.cli.memory import settled
+    from dise_app.cli.progress import loading
 
-    return settled(LLM(**models, **engine))
+    with loading(models["model"]):
+        return settled(LLM(**models, **engine))
 
 
 def answer(
@@ -44,18 +46,15 @@ def answer(
     as_json = parts.shared["as_json"]
     if parts.files["input"] is not None:
         jsonl.run_file(llm, parts.files, plan_of, _settings(llm, parts, params))
-    elif is_shown_live(llm, records, as_json):
+    elif parts.command == "generate" and is_shown_live(records, as_json):
         live.show(llm, plan_of(records[0]), shows_seed)
     else:
         render.show(llm, records, plan_of, as_json, shows_seed)
 
 
-def is_shown_live(llm: LLM, records: Records, as_json: bool) -> bool:
-    """Return whether the answer is shown while it is written: a single one, on a terminal, of a
-    model that writes block by block.
-    """
-    is_terminal = sys.stdout.isatty() and not as_json
-    return is_terminal and len(records) == 1 and llm.predictor.info.block_length is not None
+def is_shown_live(records: Records, as_json: bool) -> bool:
+    """Return whether the answer is shown while it is written: a single one, on a terminal."""
+    return sys.stdout.isatty() and not as_json and len(records) == 1
 
 
 def _settings(llm: LLM, parts: Parts, params: ScoringParams) -> Record:

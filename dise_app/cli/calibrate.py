@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dise_app.cli import options
-from dise_app.texts import write_json
+from dise_app.texts import refuse_existing, write_json
 from dise_core.errors import InputError
 from dise_core.records import Fields
 
@@ -134,6 +134,9 @@ def calibrate(
         ),
     ],
     output: Annotated[Path, typer.Option(help="The calibration to write, with a picture beside.")],
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the calibration that OUTPUT holds.")
+    ] = False,
     as_json: options.Json = False,
     *,
     parts: options.Parts,
@@ -145,14 +148,12 @@ def calibrate(
 
     how = parts.fitted
     _check_shares(how)
-    try:
-        from dise_app.calibration import making, rows
-        from dise_app.calibration.guarantee import Promise
-        from dise_app.evaluation import reliability
-    except ImportError as error:
-        raise InputError(
-            f"{error.name} is missing: install the experiments with pip install 'dise[eval]'"
-        ) from error
+    if not overwrite:
+        refuse_existing(output, "--overwrite replaces it")
+    from dise_app.calibration import making, rows
+    from dise_app.calibration.guarantee import Promise
+    from dise_app.evaluation import reliability
+
     given = dict(parts.labelled)
     asked = rows.Asked(model=given.pop("model_name"), judge=given.pop("judge_name"), **given)
     labels, scored_by = rows.read(scored, asked, installed_catalog())

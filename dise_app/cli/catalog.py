@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from dise_app.cli import options
 from dise_core.records import Record
@@ -21,23 +23,41 @@ KINDS = {
 
 Rows = list[Record]
 
+Kind = Annotated[
+    str | None, typer.Option(help=f"Only this kind, with every setting: {', '.join(KINDS)}.")
+]
+
 
 @options.verb()
-def plugins(as_json: options.Json = False) -> None:
-    """List the strategies and adapters that are installed, with the plugin each came from.
+def plugins(kind: Kind = None, as_json: options.Json = False) -> None:
+    """List the strategies and adapters that are installed, with the plugin each came from; of one
+    kind with their settings.
 
     A broken plugin is named on standard error (with --json under "problems" too), and the exit code
     is 1.
     """
+    from dise_app.cli.settings import settings_of, show_settings
     from dise_core.plugins import installed_plugins
 
     catalog, problems = installed_plugins()
-    rows = [
-        {"kind": kind, "name": name, "plugin": entry.plugin, "about": _first_line(entry.cls)}
-        for kind, field in KINDS.items()
-        for name, entry in getattr(catalog, field).items()
+    chosen = _kinds(kind)
+    found = [
+        (each, name, entry)
+        for each in chosen
+        for name, entry in getattr(catalog, KINDS[each]).items()
     ]
-    _show(rows, "plugins", as_json, _rows_of(problems))
+    rows = [
+        {"kind": each, "name": name, "plugin": entry.plugin, "about": _first_line(entry.cls)}
+        for each, name, entry in found
+    ]
+    if kind is None:
+        _show(rows, "plugins", as_json, _rows_of(problems))
+        return
+    listed = [settings_of(entry.cls) for _, _, entry in found]
+    rows = [{**row, "settings": its} for row, its in zip(rows, listed, strict=True)]
+    if not as_json:
+        show_settings(rows)
+    _show(rows, "plugins", as_json, _rows_of(problems), is_shown=as_json)
 
 
 @options.verb()
@@ -62,10 +82,45 @@ def models(as_json: options.Json = False) -> None:
                 "plugin": entry.plugin,
                 "by_name": by_name,
                 "checked_on_weights": entry.cls.checked_on,
+                "example": name if by_name else entry.cls.example,
                 "about": _first_line(entry.cls),
             }
         )
-    _show(rows, "models", as_json, problems)
+    if not as_json:
+        _show_models(rows)
+    _show(rows, "models", as_json, problems, is_shown=as_json)
+
+
+def _show_models(rows: Rows) -> None:
+    """Print what can be typed as a model: names, then folders and hub ids of each adapter."""
+    from rich.console import Console
+    from rich.table import Table
+
+    headings = ("Models by name, for --model", "Models by folder, hub id or address, by adapter")
+    for heading, by_name in zip(headings, (True, False), strict=True):
+        first = "--model" if by_name else "adapter"
+        columns = (first, "checked on weights", *(() if by_name else ("for example",)), "about")
+        table = Table(*columns, box=None, pad_edge=False, title=heading, title_justify="left")
+        for row in rows:
+            if row["by_name"] == by_name:
+                example = () if by_name else (row["example"],)
+                table.add_row(row["name"], row["checked_on_weights"], *example, row["about"])
+        Console().print(table)
+
+
+def _kinds(kind: str | None) -> list[str]:
+    """Return the kinds to list: all, or the one named, in which - may stand for a space. Raises
+    UnknownNameError for an unknown one.
+    """
+    from dise_core.errors import UnknownNameError
+
+    if kind is None:
+        return list(KINDS)
+    named = kind.replace("-", " ").removesuffix("s")
+    for each in KINDS:
+        if named in (each, *each.split()):
+            return [each]
+    raise UnknownNameError("kind", kind, KINDS)
 
 
 def _first_line(cls: type[object]) -> str:
@@ -76,18 +131,19 @@ def _rows_of(problems: Sequence[Any]) -> Rows:
     return [{"plugin": problem.plugin, "problem": str(problem)} for problem in problems]
 
 
-def _show(rows: Rows, subject: str, as_json: bool, problems: Rows) -> None:
-    """Print the rows, and the problems on standard error. Raises typer.Exit(1) for any problem."""
+def _show(rows: Rows, subject: str, as_json: bool, problems: Rows, is_shown: bool = True) -> None:
+    """Print the rows if they are to be shown, and the problems on standard error. Raises
+    typer.Exit(1) for any problem.
+    """
     import json
     import sys
 
-    import typer
     from rich.console import Console
     from rich.table import Table
 
     if as_json:
         print(json.dumps({subject: rows, "problems": problems}, ensure_ascii=False))
-    elif rows:
+    elif rows and is_shown:
         table = Table(*(column.replace("_", " ") for column in rows[0]), box=None, pad_edge=False)
         for row in rows:
             table.add_row(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -52,13 +51,15 @@ def decide(
     The answers come in that order, each with its probabilities.
     """
     from dise_app.cli.answer import load
+    from dise_app.cli.piped import given_texts, piped_texts
     from dise_core import InputError
 
+    given = given or piped_texts()
     if not given:
         raise InputError("give --input TEXT, or --input - for standard input")
     questions = _questions(yes_no or [], choice or [], scale or [])
     params = DecisionParams(**parts.deciding)
-    texts = [sys.stdin.read() if text == "-" else text for text in given]
+    texts = given_texts(given)
     llm = load(parts.models, parts.engine)
     outputs = llm.decide(texts, questions, params, chat=parts.shared["chat"])
     for text, output in zip(texts, outputs, strict=True):
@@ -104,7 +105,7 @@ def _show(text: str, questions: list[Question], output: DecisionOutput) -> None:
     from dise_app.cli.render import printable
     from dise_core import PredicateAnswer, ScoreAnswer
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, emoji=False)
     console.print(f"[bold]{escape(printable(text))}[/bold]")
     table = Table("question", "answer", "probabilities", "label mass")
     for question, answer in zip(questions, output.answers, strict=True):

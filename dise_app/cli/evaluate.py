@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     no_args_is_help=True,
     help="Rerun the paper's experiments; each goes on where it stopped.",
-    rich_markup_mode=None,
+    rich_markup_mode="rich",
 )
 
 SCORES = (

@@ -22,19 +22,26 @@ from dise_core.records import Record
 )
 def generate(
     prompts: Annotated[
-        list[str] | None, typer.Argument(help="Prompts; or give --input.", metavar="PROMPT...")
+        list[str] | None,
+        typer.Argument(
+            help="Prompts; - is standard input, as one prompt. Or give --input, or pipe one in.",
+            metavar="PROMPT...",
+        ),
     ] = None,
     *,
     parts: options.Parts,
 ) -> None:
     """Write answers to prompts, each with how sure the model is of it."""
-    from dise_app.cli import jsonl
+    from dise_app.cli import jsonl, piped
     from dise_app.cli.answer import answer, load, refuse_both_or_neither
     from dise_core import InputError
 
+    if not prompts and parts.files["input"] is None:
+        prompts = piped.piped_texts()
     refuse_both_or_neither(prompts, parts.files, "prompts")
     if {"steps", "tokens_per_step"} <= set(parts.sampling):
         raise InputError("give either --steps or --tokens-per-step")
+    prompts = piped.given_texts(prompts or [])
     params = SamplingParams(**options.with_samples(parts.sampling, parts.shared["samples"]))
     llm = load(parts.models, parts.engine)
     policy = llm.catalog.unmasking_policy(params.unmasking, params.unmasking_settings)
@@ -44,5 +51,5 @@ def generate(
             jsonl.text_or_ids(record, "prompt"), params, parts.shared["chat"]
         )
 
-    records: list[Record] = [{"prompt": prompt} for prompt in prompts or []]
+    records: list[Record] = [{"prompt": prompt} for prompt in prompts]
     answer(llm, records, parts, params, plan_of, params.temperature > 0 or policy.is_random)

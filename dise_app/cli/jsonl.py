@@ -5,18 +5,16 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-import typer
-
+from dise_app.cli.ending import close, counted, in_order
 from dise_app.cli.resume import AnswerFile
 from dise_app.lines import encoded, lines_of, parse, without_bom
-from dise_app.texts import settings_path
-from dise_core.engine import Outcome
+from dise_app.texts import refuse_existing, settings_path
 from dise_core.errors import DiseError, InputError
 from dise_core.llm import LLM
 from dise_core.outputs import RequestOutput
@@ -25,7 +23,7 @@ from dise_core.records import Fields, Record
 
 STANDARD = Path("-")
 
-Answer = Outcome[RequestOutput]
+RESUME_OR_OVERWRITE = "--resume goes on with it, --overwrite replaces it"
 
 PlanOf = Callable[[Record], Plan[RequestOutput]]
 """Returns the plan that answers a record."""
@@ -52,13 +50,16 @@ def read_lines(path: Path) -> Iterator[Line]:
 
 
 def run_file(llm: LLM, files: Fields, plan_of: PlanOf, settings: Fields) -> None:
-    """Answer every line of --input. settings: what the answers depend on, beside the lines. Raises
-    typer.Exit(1) if any line failed, InputError for unsuitable files, DiseError if the answers
-    cannot be written.
+    """Answer every line of --input, and tell how many were answered. settings: what the answers
+    depend on, beside the lines. Raises typer.Exit(1) if any line failed, InputError for unsuitable
+    files, DiseError if the answers cannot be written.
     """
     path, output, resume = files["input"], files["output"] or STANDARD, files["resume"]
-    if resume and output == STANDARD:
-        raise InputError("--resume needs --output FILE", "resume")
+    for name in ("resume", "overwrite"):
+        if files[name] and output == STANDARD:
+            raise InputError(f"--{name} needs --output FILE", name)
+    if resume and files["overwrite"]:
+        raise InputError("give either --resume or --overwrite", "resume")
     if any(_is_same(path, each) for each in (output, settings_path(output))):
         raise InputError(f"--input and --output are the same file {path}", "output")
     lines = list(read_lines(path))
@@ -68,12 +69,13 @@ def run_file(llm: LLM, files: Fields, plan_of: PlanOf, settings: Fields) -> None
         num_failed = complete(llm, lines, plan_of, _print)
     else:
         with AnswerFile(output, settings) as file:
+            if not (resume or files["overwrite"]):
+                refuse_existing(output, RESUME_OR_OVERWRITE)
             done = file.answered({line.number: line.record for line in lines}) if resume else ()
             file.begin()
             todo = [line for line in lines if line.number not in done]
             num_failed = complete(llm, todo, plan_of, file.add, len(done))
-    if num_failed:
-        raise typer.Exit(1)
+    close(len(lines) - num_failed, num_failed, is_told=True)
 
 
 def complete(llm: LLM, lines: list[Line], plan_of: PlanOf, add: Add, num_done: int = 0) -> int:
@@ -86,11 +88,12 @@ def complete(llm: LLM, lines: list[Line], plan_of: PlanOf, add: Add, num_done: i
     from dise_app.cli.progress import progress_bar
 
     num_failed = 0
-    with progress_bar(num_done + len(lines)) as advance:
+    # Lines and a bar on one terminal would run into each other.
+    is_wanted = add is not _print or not sys.stdout.isatty()
+    with progress_bar(num_done + len(lines), is_wanted=is_wanted) as advance:
         advance(num_done)
-        plans = (_plan(line, plan_of) for line in lines)
-        for line, outcome in _in_order(lines, llm.run(plans)):
-            advance(1)
+        outcomes = llm.run(_plan(line, plan_of) for line in lines)
+        for line, outcome in in_order(lines, counted(outcomes, advance)):
             try:
                 add({**line.record, **outcome.unwrap().to_dict(), "line": line.number})
             except DiseError as error:
@@ -128,16 +131,6 @@ def _plan(line: Line, plan_of: PlanOf) -> Plan[RequestOutput]:
     if line.problem is not None:
         raise InputError(line.problem)
     return (yield from plan_of(line.record))
-
-
-def _in_order(lines: list[Line], outcomes: Iterable[Answer]) -> Iterator[tuple[Line, Answer]]:
-    early: dict[int, Answer] = {}
-    index = 0
-    for outcome in outcomes:
-        early[outcome.index] = outcome
-        while index in early:
-            yield lines[index], early.pop(index)
-            index += 1
 
 
 def _parse(number: int, line: bytes) -> Line:

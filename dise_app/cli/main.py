@@ -29,7 +29,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,
+    rich_markup_mode="rich",
 )
 app.command("generate")(generate.generate)
 app.command("score")(score.score)
@@ -52,6 +52,7 @@ def main() -> None:
 
     from dise_app.cli.memory import keep_freed_memory
     from dise_app.cli.startup import WithoutScikitLearn
+    from dise_app.extras import missing
     from dise_core.errors import DiseError, InputError
     from dise_core.params import input_error
     from dise_core.threads import choose_threads
@@ -75,6 +76,10 @@ def main() -> None:
     except Exception as error:
         if "--debug" in sys.argv:
             raise
+        if isinstance(error, ImportError) and (wanted := missing(error, _verb())):
+            print(f"dise: {wanted}", file=sys.stderr)
+            _give_up_output()
+            sys.exit(2)
         print(f"dise: {type(error).__name__}: {error} (--debug shows where)", file=sys.stderr)
         _give_up_output()
         sys.exit(1)
@@ -87,6 +92,11 @@ def _run() -> None:
     except SystemExit:
         sys.stdout.flush()
         raise
+
+
+def _verb() -> str:
+    """Return the verb that was asked for, as an error names it."""
+    return " ".join(["dise", *(word for word in sys.argv[1:2] if not word.startswith("-"))])
 
 
 def _give_up_output() -> None:

@@ -2,184 +2,17 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from types import NoneType, SimpleNamespace, UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated
 
 import typer
-from pydantic.fields import FieldInfo
 
 from dise_app import doors
-from dise_app.texts import settings
-from dise_core.params import EngineConfig, Params, ScoringParams, Settings
+from dise_app.cli.tables import PANELS, REQUIRED, Fields, Option, Own, Parts, Verb, verb
+from dise_core.params import EngineConfig, ScoringParams
 from dise_core.records import Record
 
-Option = tuple[Any, Any]
-"""The type of an option, annotated for typer, and its default; inspect.Parameter.empty makes it
-required.
-"""
-
-Verb = Callable[..., None]
-
-
-class Parts(SimpleNamespace):
-    """The verb's name as `command`, and what each of its tables has read, by the table's name."""
-
-
-REQUIRED = inspect.Parameter.empty
-
-
-class Table(ABC):
-    """A group of a verb's options, by the names of their parameters."""
-
-    options: Mapping[str, Option]
-
-    @abstractmethod
-    def read(self, values: Record, given: Collection[str]) -> Record:
-        """Return what the verb gets. values: of all its options; given: those the user named."""
-
-
-class Own(Table):
-    """Options that only the command has."""
-
-    def __init__(self, **options: Option) -> None:
-        self.options = options
-
-    def read(self, values: Record, given: Collection[str]) -> Record:  # noqa: ARG002
-        """Return the values as they are."""
-        return {name: values[name] for name in self.options}
-
-
-class Fields(Table):
-    """The fields of a class of params.py as options, with the fields' names, types, defaults and
-    descriptions.
-
-    The verb gets the fields that the user named, as arguments for the class; `defaults` replace the
-    class's own defaults. Fields in `without` are not options here.
-    """
-
-    def __init__(
-        self, params: type[Params], without: Collection[str] = (), **defaults: Any
-    ) -> None:
-        self._defaults = defaults
-        self._fields = {
-            name: field for name, field in params.model_fields.items() if name not in without
-        }
-        self.options = {
-            _flag(name): self._option(name, field) for name, field in self._fields.items()
-        }
-
-    def read(self, values: Record, given: Collection[str]) -> Record:
-        """Return the fields that the user named, and this table's own defaults for the others."""
-        named = {
-            name: settings(values[_flag(name)] or [])
-            if field.annotation == Settings
-            else values[_flag(name)]
-            for name, field in self._fields.items()
-            if _flag(name) in given
-        }
-        return self._defaults | named
-
-    def _default(self, name: str, field: FieldInfo) -> Any:
-        default = self._defaults.get(name, field.get_default(call_default_factory=True))
-        return list(default) if isinstance(default, tuple | dict) else default
-
-    def _option(self, name: str, field: FieldInfo) -> Option:
-        default, kind = self._default(name, field), _without_none(field.annotation)
-        flag, about = (
-            "--" + _flag(name).replace("_", "-"),
-            " ".join((field.description or "").split()),
-        )
-        more: Record = {}
-        if isinstance(default, list):
-            items = _plain(get_args(kind)[0]) if get_origin(kind) is tuple else str
-            kind = list[items]  # type: ignore[valid-type]
-            more["metavar"] = (
-                "KEY=VALUE" if field.annotation == Settings else get_args(kind)[0].__name__
-            )
-            default, about = None, about.rstrip(".") + "; may be repeated."
-        elif field.default is not None and kind is not field.annotation:
-            more = {"parser": _number_or_none, "metavar": "INTEGER|none"}
-        elif kind is bool:
-            flag = flag if default is False else f"{flag}/--no-{flag[2:]}"
-        option = typer.Option(flag, help=about, show_default=default is not None, **more)
-        return Annotated[kind | None if default is None else kind, option], default
-
-
-def _flag(name: str) -> str:
-    """Return a field's parameter: singular for settings, which are given one at a time."""
-    return name.removesuffix("s") if name.endswith("_settings") else name
-
-
-def _plain(kind: object) -> Any:
-    """Return T of Annotated[T, ...], whose bounds pydantic checks, and any other type unchanged."""
-    return get_args(kind)[0] if get_origin(kind) is Annotated else kind
-
-
-def _without_none(kind: Any) -> Any:
-    """Return T for T | None, and any other type as it is."""
-    if get_origin(kind) not in (UnionType, Union):
-        return kind
-    [found] = [part for part in get_args(kind) if part is not NoneType]
-    return _plain(found)
-
-
-def _number_or_none(given: str | int) -> int | None:
-    try:
-        return None if given == "none" else int(given)
-    except ValueError:
-        raise typer.BadParameter(f"{given!r} is neither a number nor none") from None
-
-
-def verb(**tables: Table) -> Callable[[Verb], Verb]:
-    """Return a decorator that gives a verb the tables' options after its own, which it gets as its
-    argument `parts`, and --debug, which main reads.
-    """
-    shared = [
-        *((name, option) for table in tables.values() for name, option in table.options.items())
-    ]
-    debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
-    context_parameter = inspect.Parameter(
-        "context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context
-    )
-    parameters = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-        for name, (kind, default) in [*shared, ("debug", (debug, False))]
-    ]
-
-    def decorate(function: Verb) -> Verb:
-        signature = inspect.signature(function, eval_str=True)
-        own = [
-            p.replace(kind=p.KEYWORD_ONLY)
-            for p in signature.parameters.values()
-            if p.name != "parts"
-        ]
-
-        @functools.wraps(function)
-        def command(context: typer.Context, **values: Any) -> None:
-            sources = {name: context.get_parameter_source(name) for name in values}
-            given = {
-                name for name, source in sources.items() if source and source.name != "DEFAULT"
-            }
-            parts = Parts(
-                command=function.__name__,
-                **{part: table.read(values, given) for part, table in tables.items()},
-            )
-            function(
-                **{p.name: values[p.name] for p in own}, **({"parts": parts} if tables else {})
-            )
-
-        all_parameters = [context_parameter, *own, *parameters]
-        command.__signature__ = inspect.Signature(all_parameters)  # type: ignore[attr-defined]
-        command.__annotations__ = {p.name: p.annotation for p in all_parameters}
-        return command
-
-    return decorate
-
+__all__ = ["REQUIRED", "Fields", "Option", "Own", "Parts", "Verb", "verb"]
 
 Samples = Annotated[
     int | None, typer.Option(help="Monte Carlo samples: --scorer-setting num_samples=SAMPLES.")
@@ -193,6 +26,8 @@ Chat = Annotated[
 Json = Annotated[
     bool, typer.Option("--json", help="One JSON object on standard output, and nothing else there.")
 ]
+
+MODEL = PANELS[EngineConfig]
 
 MODEL_NAME = (
     Annotated[str, typer.Option(help="A model's name, a local folder or a hub id.")],
@@ -216,6 +51,7 @@ SHARED = Own(chat=(Chat, None), samples=(Samples, None), as_json=(Json, False))
 """The command's own options of generate, score and rank."""
 
 FILES = Own(
+    "Many requests from a file",
     input=(
         Annotated[Path | None, typer.Option(help="JSON lines to read; - is standard input.")],
         None,
@@ -230,16 +66,25 @@ FILES = Own(
         None,
     ),
     resume=(
-        Annotated[bool, typer.Option("--resume", help="Answer only the lines that OUTPUT lacks.")],
+        Annotated[
+            bool,
+            typer.Option(
+                "--resume", help="Answer only the lines that OUTPUT lacks, those that failed too."
+            ),
+        ],
+        False,
+    ),
+    overwrite=(
+        Annotated[bool, typer.Option("--overwrite", help="Replace what OUTPUT holds.")],
         False,
     ),
 )
 """The options for many requests from a file."""
 
-TARGET = Own(model=MODEL_NAME)
+TARGET = Own(MODEL, model=MODEL_NAME)
 """The option for a model without a judge."""
 
-MODELS = Own(model=MODEL_NAME, judge=JUDGE)
+MODELS = Own(MODEL, model=MODEL_NAME, judge=JUDGE)
 """The options for a model and its judge."""
 
 ENGINE = Fields(EngineConfig)

@@ -19,7 +19,9 @@ def rank(
         list[str] | None,
         typer.Argument(help="Candidate answers; or give --input.", metavar="CANDIDATE..."),
     ] = None,
-    prompt: Annotated[str | None, typer.Option(help="The prompt that they answer.")] = None,
+    prompt: Annotated[
+        str | None, typer.Option(help="The prompt that they answer; - is standard input.")
+    ] = None,
     *,
     parts: options.Parts,
 ) -> None:
@@ -28,11 +30,12 @@ def rank(
     A scorer that estimates the log-likelihood ranks by it, any other by its value. Lines of --input
     hold "prompt" (or "prompt_ids") and "candidates", a list of texts or of token ids.
     """
-    from dise_app.cli import jsonl
+    from dise_app.cli import jsonl, piped
     from dise_app.cli.answer import answer, load, refuse_both_or_neither
     from dise_core import InputError
 
     refuse_both_or_neither(candidates, parts.files, "candidates (with --prompt)")
+    prompt, *candidates = piped.given_texts([prompt or "", *(candidates or [])])
     params = ScoringParams(**options.with_samples(parts.scoring, parts.shared["samples"]))
     llm = load(parts.models, parts.engine)
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.markup import escape
 from rich.text import Text
 
-from dise_core.outputs import CompletionOutput, RequestOutput
+from dise_app.cli.ending import close, counted, in_order
+from dise_core.outputs import CompletionOutput, RequestOutput, Token
 from dise_core.reading import Plan
 from dise_core.records import Record
 
@@ -29,27 +30,32 @@ def show(
     as_json: bool,
     shows_seed: bool = False,
 ) -> None:
-    """Run the records' plans and print the answers in order. Raises the first error after printing
-    the answers before it.
+    """Run the records' plans and print each answer as soon as those before it are printed. One that
+    fails is reported on standard error; if it is the only one, its error is raised.
 
-    shows_seed: print the seed too, for answers that depend on it.
+    shows_seed: print the seed too, for answers that depend on it. Raises typer.Exit(1) if one of
+    several failed.
     """
     from dise_app.cli.progress import progress_bar
 
-    with progress_bar(len(records)) as advance:
-        outcomes = []
-        for outcome in llm.run(plan_of(record) for record in records):
-            outcomes.append(outcome)
-            advance(1)
-    console = Console(highlight=False)
-    for outcome in sorted(outcomes, key=lambda outcome: outcome.index):
-        answer = outcome.unwrap()
-        if as_json:
-            print(json.dumps(answer.to_dict(), ensure_ascii=False, allow_nan=False))
-        else:
-            show_answer(console, answer, shows_seed=shows_seed)
-    if not as_json and any(is_coloured(outcome.unwrap()) for outcome in outcomes):
-        console.print(legend())
+    console, shown, num_failed = Console(highlight=False), list[RequestOutput](), 0
+    with progress_bar(len(records), console if console.is_terminal else None) as advance:
+        outcomes = counted(llm.run(plan_of(record) for record in records), advance)
+        for number, (_, outcome) in enumerate(in_order(records, outcomes), start=1):
+            if outcome.error is not None and len(records) > 1:
+                num_failed += 1
+                print(f"dise: prompt {number}: {outcome.error}", file=sys.stderr)
+                continue
+            answer = outcome.unwrap()
+            if as_json:
+                line = json.dumps(answer.to_dict(), ensure_ascii=False, allow_nan=False)
+                console.print(Text(line), soft_wrap=True)
+            else:
+                show_answer(console, answer, shows_seed=shows_seed)
+                shown.append(answer)
+    if told := legend_of(console, shown):
+        console.print(told)
+    close(len(records) - num_failed, num_failed)
 
 
 def show_answer(
@@ -57,17 +63,18 @@ def show_answer(
 ) -> None:
     """Print one request's outputs, best first, and their cost."""
     if answer.prompt is not None:
-        console.print(f"[bold]{escape(printable(answer.prompt))}[/bold]")
+        console.print(Text(printable(answer.prompt), style="bold"), soft_wrap=True)
     for output in answer.outputs:
-        console.print(Text("  ").append_text(coloured(output)))
+        console.print(Text("  ").append_text(coloured(output)), soft_wrap=True)
         ending = f", {output.finish_reason}" if output.finish_reason else ""
         console.print(
             f"  [dim]{score_text(output)} ({output.scorer}, {output.selector}, "
             f"{output.score.num_positions} tokens"
-            f"{ending})[/dim]{chance_text(output)}{verdict}"
+            f"{ending})[/dim]{chance_text(output)}{verdict}",
+            soft_wrap=True,
         )
         if output.reviser is not None:
-            console.print(f"  [dim]{revision_text(output)}[/dim]")
+            console.print(f"  [dim]{revision_text(output)}[/dim]", soft_wrap=True)
     usage = answer.usage
     passes = "1 forward pass" if usage.nfe == 1 else f"{usage.nfe} forward passes"
     if answer.is_approximate:
@@ -81,15 +88,19 @@ def show_answer(
 
 def coloured(output: CompletionOutput) -> Text:
     """Return the response without end tokens, each token in the colour of its probability, the
-    selected ones underlined.
+    selected ones underlined. A character of several tokens has the colour of the least probable.
     """
-    text = Text()
+    text, group = Text(), list[Token]()
     for token in output.tokens:
-        if not token.is_end:
-            text.append(
-                printable(token.text),
-                style=shade(token.logprob) + (" underline" if token.selected else ""),
-            )
+        if token.is_end:
+            continue
+        group.append(token)
+        if token.text:
+            known = [each.logprob for each in group if each.logprob is not None]
+            is_selected = any(each.selected for each in group)
+            style = shade(min(known, default=None)) + (" underline" if is_selected else "")
+            text.append(printable(token.text), style=style)
+            group = []
     return text
 
 
@@ -111,11 +122,14 @@ def shade(logprob: float | None) -> str:
 
 
 def score_text(output: CompletionOutput) -> str:
-    """Return the score as text: the value, with its standard error if it has one."""
+    """Return the score as text: the value, with its standard error if it has one, and as the
+    probability of a token if it is a mean log-probability.
+    """
     if not math.isfinite(output.score.value):
         return "no score: nothing is selected"
-    error = output.score.standard_error
-    return f"score {output.score.value:.4f}" + (f" ± {error:.4f}" if error is not None else "")
+    error, each = output.score.standard_error, output.score.token_probability
+    spread = f" ± {error:.4f}" if error is not None else ""
+    return f"score {output.score.value:.4f}{spread}" + (f", {each:.1%} a token" if each else "")
 
 
 def revision_text(output: CompletionOutput) -> str:
@@ -141,14 +155,32 @@ def chance_text(output: CompletionOutput) -> str:
     return shown + (" [bold]abstained: below the threshold[/bold]" if below else "")
 
 
-def is_coloured(answer: RequestOutput) -> bool:
-    """Return whether the probability of any token is reported."""
-    return any(token.logprob is not None for output in answer.outputs for token in output.tokens)
+def legend_of(console: Console, answers: Sequence[RequestOutput]) -> Text | None:
+    """Return the legend that explains the colours of the answers, if there are any."""
+    outputs = [output for answer in answers for output in answer.outputs]
+    if console.color_system is None or not any(map(_is_coloured, outputs)):
+        return None
+    return legend(all(map(_is_mean_of_underlined, outputs)))
 
 
-def legend() -> Text:
-    """Return the legend that explains the colours."""
+def legend(is_mean: bool = True) -> Text:
+    """Return the legend that explains the colours. is_mean: whether the score is the mean of the
+    underlined tokens' log-probabilities, rather than something else about them.
+    """
     text = Text("probability of writing the token again: ", style="dim")
     for least, colour in SHADES:
         text.append(f"≥ {least:.0%} " if least else "less", style=colour)
-    return text.append("; underlined: the score is their mean log", style="dim")
+    underlined = "the score is their mean log" if is_mean else "what the score looks at"
+    return text.append(f"; underlined: {underlined}", style="dim")
+
+
+def _is_coloured(output: CompletionOutput) -> bool:
+    return any(token.logprob is not None and not token.is_end for token in output.tokens)
+
+
+def _is_mean_of_underlined(output: CompletionOutput) -> bool:
+    found = [token.logprob for token in output.tokens if token.selected]
+    known = [logprob for logprob in found if logprob is not None]
+    if not known or len(known) < output.score.num_positions:
+        return False
+    return math.isclose(sum(known) / len(known), output.score.value, rel_tol=1e-3, abs_tol=1e-3)

@@ -19,7 +19,10 @@ def score(
         str | None, typer.Option(help="The prompt; without it the response is a text of its own.")
     ] = None,
     response: Annotated[
-        str | None, typer.Option(help="The response to score; or give --input.")
+        str | None,
+        typer.Option(
+            help="The response to score; - is standard input. Or give --input, or pipe it in."
+        ),
     ] = None,
     *,
     parts: options.Parts,
@@ -27,12 +30,16 @@ def score(
     """Score a given response, or many from a file with "prompt" and "response" (or "prompt_ids",
     "response_ids").
     """
-    from dise_app.cli import jsonl
+    from dise_app.cli import jsonl, piped
     from dise_app.cli.answer import answer, load
     from dise_core import InputError
 
+    if response is None and parts.files["input"] is None:
+        response = next(iter(piped.piped_texts()), None)
     if (response is None) == (parts.files["input"] is None):
         raise InputError("give either --response TEXT (with --prompt) or --input FILE")
+    if response is not None:
+        prompt, response = piped.given_texts([prompt or "", response])
     params = ScoringParams(**options.with_samples(parts.scoring, parts.shared["samples"]))
     llm = load(parts.models, parts.engine)
 

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from dise_app.extras import missing
 from dise_core.records import Fields
 from dise_core.threads import choose_threads
 
@@ -23,9 +24,7 @@ def main() -> None:
         from lm_eval.__main__ import cli_evaluate
         from lm_eval.api.registry import MODEL_REGISTRY, register_model
     except ImportError as error:
-        print(
-            f"dise-lm-eval: {error.name} is missing: pip install 'dise[lm-eval]'", file=sys.stderr
-        )
+        print(f"dise-lm-eval: {missing(error, 'dise-lm-eval') or error}", file=sys.stderr)
         sys.exit(2)
     from dise_app.harness.model import DiseLM
 

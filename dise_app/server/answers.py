@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dise_core import CanvasUpdate, CompletionOutput, RequestOutput, Token
+from dise_core.pieces import BROKEN
 from dise_core.records import Record
 
 LOWEST = -9999.0
@@ -150,7 +151,10 @@ def canvas(update: CanvasUpdate) -> Record:
         "index": update.index,
         "num_tokens": update.num_tokens,
         "is_fresh": update.is_fresh,
-        "committed": [token._asdict() for token in update.committed],
+        "committed": [
+            token._asdict() | ({} if logprob is None else {"logprob": _finite(logprob)})
+            for token, logprob in zip(update.committed, update.logprobs, strict=True)
+        ],
         "text": update.text,
         **({"scored": _scored(update)} if update.scored else {}),
     }
@@ -180,7 +184,7 @@ def _chat_logprobs(tokens: Sequence[Token]) -> Record:
     return {
         "content": [
             _entry(token.text, token.logprob)
-            | {"top_logprobs": [_entry(text, p) for text, p in _named(token)]}
+            | {"top_logprobs": [_alternative(text, p) for text, p in _named(token)]}
             for token in tokens
         ]
     }
@@ -188,6 +192,14 @@ def _chat_logprobs(tokens: Sequence[Token]) -> Record:
 
 def _entry(text: str, logprob: float | None) -> Record:
     return {"token": text, "logprob": _finite(logprob), "bytes": list(text.encode())}
+
+
+def _alternative(text: str, logprob: float) -> Record:
+    """Return the entry of a token that was not written; its bytes are not known if it is part of a
+    character.
+    """
+    entry = _entry(text, logprob)
+    return entry | {"bytes": None} if BROKEN in text else entry
 
 
 def _named(token: Token) -> list[tuple[str, float]]:

@@ -13,12 +13,10 @@ from dise_app.server import answers
 from dise_app.server.answers import Envelope
 from dise_app.server.schemas import Completion
 from dise_core import CanvasUpdate, RequestOutput, SamplingParams
+from dise_core.pieces import BROKEN
 from dise_core.records import Record
 
 T = TypeVar("T")
-
-BROKEN = "\N{REPLACEMENT CHARACTER}"
-"""What a tokenizer decodes the first bytes of a character to while its last bytes are masked."""
 
 
 class SettledText:

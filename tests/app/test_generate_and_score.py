@@ -33,8 +33,9 @@ def test_generate_prints_text_score_and_cost(dise: Dise) -> None:
     assert run.code == 0
     assert PROBLEM in run.out
     assert "(dise, last-10," in run.out
+    assert re.search(r"score -\d\.\d{4}, \d+\.\d% a token \(", run.out)
     assert "5 forward passes" in run.out
-    assert "probability of writing the token again" in run.out
+    assert "probability of writing" not in run.out, "a legend of colours, without any"
 
 
 def test_generate_json_is_one_object_and_nothing_else(dise: Dise) -> None:
@@ -118,7 +119,7 @@ def test_a_file_keeps_order_ids_and_other_keys(dise: Dise, tmp_path: Path) -> No
         tmp_path / "in", {"prompt": PROBLEM, "id": 7}, "", {"prompt_ids": [22, 3, 23], "note": "x"}
     )
     run = dise("generate", "--input", problems, "--output", tmp_path / "out", *FAST)
-    assert (run.code, run.out, run.err) == (0, "", "")
+    assert (run.code, run.out, run.err) == (0, "", "dise: 2 answered\n")
     first, second = read_jsonl(tmp_path / "out")
     assert (first["id"], first["prompt"], first["line"]) == (7, PROBLEM, 1)
     assert (second["note"], second["prompt"], second["line"]) == ("x", None, 3)
@@ -169,7 +170,8 @@ def test_bad_lines_are_named_and_the_others_are_done(dise: Dise, tmp_path: Path)
     run = dise("generate", "--input", lines, "--output", tmp_path / "out", *FAST)
     assert run.code == 1
     assert [record["line"] for record in read_jsonl(tmp_path / "out")] == [1, 10]
-    errors = run.err.splitlines()
+    *errors, closing = run.err.splitlines()
+    assert closing == "dise: 2 answered, 8 failed"
     assert [error.split(":")[1].strip() for error in errors] == [f"line {n}" for n in range(2, 10)]
     for error, text in zip(
         errors,
@@ -276,6 +278,18 @@ def test_the_batch_limit_changes_neither_tokens_nor_scores(
             "cannot read --input /no/such/file: No such file or directory",
         ),
         (("generate", "--input", "-", "--resume"), "--resume needs --output FILE"),
+        (("generate", "--input", "-", "--overwrite"), "--overwrite needs --output FILE"),
+        (
+            ("generate", "--input", "-", "--output", "x", "--resume", "--overwrite"),
+            "give either --resume or --overwrite",
+        ),
+        (("generate", "-", "-"), "- is given twice: standard input can be read only once"),
+        (("score", "--prompt", "-", "--response", "-"), "- is given twice"),
+        (
+            ("generate", PROBLEM, "--model", "llada"),
+            "'llada' is an adapter and no model: name a model that it loads by its folder or hub "
+            "id, such as GSAI-ML/LLaDA-8B-Instruct; `dise models` lists what can be named",
+        ),
         (("generate", "<|mdm_mask|>1"), "the text holds the mask token <|mdm_mask|> at position 1"),
         (("score",), "give either --response TEXT (with --prompt) or --input FILE"),
         (("score", "--response", ""), "the response is empty"),

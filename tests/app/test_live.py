@@ -2,15 +2,20 @@
 
 import io
 
+import numpy as np
 import pytest
 from rich.console import Console
+from rich.text import Text
 
 from dise_app.cli.answer import is_shown_live
-from dise_app.cli.live import Written, answered, show
-from dise_core import LLM, BlockCausal, CanvasUpdate, SamplingParams
+from dise_app.cli.live import MASK as MASKED
+from dise_app.cli.live import Following, Written, answered, show
+from dise_app.cli.render import legend_of
+from dise_core import LLM, BlockCausal, CanvasUpdate, SamplingParams, ScoringParams
 from dise_core.canvas import CanvasToken
 from dise_core.model import BIDIRECTIONAL, Attention
 from dise_core.testing import ToyPredictor
+from dise_core.testing.toy_model import MASK
 
 
 def test_finished_blocks_are_coloured_and_masks_stand_for_what_is_to_come() -> None:
@@ -40,25 +45,62 @@ def test_the_answer_is_the_one_that_would_be_written_unseen() -> None:
 
 
 @pytest.mark.parametrize(
-    ("is_terminal", "as_json", "attention", "is_shown"),
-    [
-        (True, False, BlockCausal(4), True),
-        (False, False, BlockCausal(4), False),
-        (True, True, BlockCausal(4), False),
-        (True, False, BIDIRECTIONAL, False),
-    ],
+    ("is_terminal", "as_json", "is_shown"),
+    [(True, False, True), (False, False, False), (True, True, False)],
 )
-def test_only_a_terminal_shows_it_and_only_of_a_model_that_writes_in_blocks(
-    monkeypatch: pytest.MonkeyPatch,
-    is_terminal: bool,
-    as_json: bool,
-    attention: Attention,
-    is_shown: bool,
+def test_only_a_terminal_shows_it(
+    monkeypatch: pytest.MonkeyPatch, is_terminal: bool, as_json: bool, is_shown: bool
 ) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: is_terminal)
-    llm = LLM(ToyPredictor(attention=attention))
-    assert is_shown_live(llm, [{}], as_json) is is_shown
-    assert not is_shown_live(llm, [{}, {}], as_json)
+    assert is_shown_live([{}], as_json) is is_shown
+    assert not is_shown_live([{}, {}], as_json)
+
+
+def test_tokens_have_the_colours_of_their_probabilities_when_they_were_written() -> None:
+    written = Written()
+    tokens = tuple(CanvasToken(at, at, letter, False) for at, letter in enumerate("abc"))
+    written.take(CanvasUpdate(0, tokens, 4, "", "", True, ((0, -0.01),), (-3.0, -0.01, None)))
+    assert [span.style for span in written.text().spans] == ["green", "dim green", "dim", "dim"]
+
+
+@pytest.mark.parametrize("attention", [BIDIRECTIONAL, BlockCausal(4)])
+def test_the_model_tells_how_probable_each_token_was_when_it_was_written(
+    attention: Attention,
+) -> None:
+    """The toy answers each position by a distribution that is worked out again here."""
+    toy = ToyPredictor(attention=attention)
+    params = SamplingParams(max_tokens=6, block_length=4, tokens_per_step=1, length="fixed")
+    *updates, _ = LLM(toy).stream([1, 2], params)
+    told: dict[int, int] = {}
+    for update in updates:
+        assert isinstance(update, CanvasUpdate)
+        for token, logprob in zip(update.committed, update.logprobs, strict=True):
+            assert logprob is not None
+            text = np.full(8, MASK)
+            text[:2] = [1, 2]
+            text[[2 + at for at in told]] = list(told.values())
+            if attention != BIDIRECTIONAL:
+                text = text[: (2 + token.position) // 4 * 4 + 4]
+            row = toy.logits(text)[2 + token.position]
+            expected = row[token.id] - np.log(np.exp(row - row.max()).sum()) - row.max()
+            assert logprob == pytest.approx(expected, abs=1e-5)
+        told |= {token.position: token.id for token in update.committed}
+    assert len(told) >= 5
+
+
+def test_a_response_longer_than_the_terminal_is_shown_where_it_is_written() -> None:
+    """Ten tokens a line, twelve lines; eight fit."""
+    for num_written, shown in ((5, "0"), (95, "9"), (119, "b")):
+        text = Text("  ")
+        for position in range(120):
+            is_written = position < num_written
+            text.append(f"{position // 10:x}" if is_written else MASKED)
+        stream = io.StringIO()
+        console = Console(file=stream, width=10, height=10)
+        console.print(Following([text]))
+        lines = stream.getvalue().splitlines()
+        assert len(lines) == 8
+        assert any(shown in line for line in lines)
 
 
 def test_the_answer_follows_with_its_cost_and_the_legend(
@@ -69,4 +111,21 @@ def test_the_answer_follows_with_its_cost_and_the_legend(
     printed = capsys.readouterr().out
     assert "forward passes" in printed
     assert "seed 1" in printed
-    assert "probability" in printed
+    assert "probability of writing" not in printed, "a legend of colours, without any"
+
+
+def test_on_a_terminal_the_colours_have_a_legend(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    console = Console(file=io.StringIO(), force_terminal=True, width=200)
+    [answer] = LLM(ToyPredictor()).generate("abc", SamplingParams(max_tokens=6))
+    for selector, told in (("response", "the score is their mean log"), ("full", "looks at")):
+        [scored] = LLM(ToyPredictor()).score(
+            [[1, 2]], [list(answer.outputs[0].token_ids)], ScoringParams(selector=selector)
+        )
+        legend = legend_of(console, [scored])
+        assert legend is not None
+        assert legend.plain.endswith(told)
+    [bare] = LLM(ToyPredictor()).score([[1, 2]], [[1]], ScoringParams(logprobs=None))
+    assert legend_of(console, [bare]) is None
+    assert legend_of(Console(file=io.StringIO()), [scored]) is None

@@ -71,6 +71,21 @@ def test_a_score_says_its_standard_error_or_that_there_is_none() -> None:
     assert score_text(output_of(value=-math.inf)) == "no score: nothing is selected"
 
 
+def test_a_mean_log_probability_is_told_as_a_probability_too() -> None:
+    mean = Score.mean_of(np.log(np.array([0.5, 0.125])), np.arange(2))
+    assert score_text(replace(output_of(), score=mean)) == "score -1.3863, 25.0% a token"
+    judged = Score(-1.0, np.arange(2), log_likelihood=-2.0, perplexity=math.e)
+    assert score_text(replace(output_of(), score=judged)) == "score -1.0000, 36.8% a token"
+
+
+def test_a_character_of_several_tokens_has_the_colour_of_the_least_probable() -> None:
+    text = coloured(
+        output_of(token("", -5.0, selected=True), token("", 0.0), token("é", -0.01), token("a"))
+    )
+    assert text.plain == "éa"
+    assert [span.style for span in text.spans] == ["red underline", "green"]
+
+
 def test_a_revision_is_told_in_one_line() -> None:
     tokens = (RevisedToken(0, 1, 2), RevisedToken(1, 3, 3), RevisedToken(2, 4, None))
     kept, refused = Revision(tokens, -0.5, -0.25, 3, True), Revision(tokens, -0.25, -1, 3, False)
@@ -88,6 +103,7 @@ def test_a_revision_is_told_in_one_line() -> None:
 
 
 def test_the_legend_names_every_colour() -> None:
+    assert legend(is_mean=False).plain.endswith("underlined: what the score looks at")
     assert legend().plain.startswith(
         "probability of writing the token again: ≥ 90% ≥ 50% ≥ 10% less"
     )

@@ -108,7 +108,10 @@ def test_a_second_run_on_one_output_is_refused_and_changes_nothing(
     assert output.read_bytes() == b"kept\n"
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["in", "out"]
     first.close()
-    assert dise("generate", "--input", given_lines, "--output", output, *FAST).code == 0
+    asked = ("generate", "--input", given_lines, "--output", output, *FAST)
+    assert "exists already: --resume goes on with it" in dise(*asked).err
+    assert output.read_bytes() == b"kept\n"
+    assert dise(*asked, "--overwrite").code == 0
     assert numbers(output) == [1, 2, 3]
 
 
@@ -214,7 +217,7 @@ def done(dise: Dise, tmp_path: Path) -> tuple[tuple[object, ...], Path]:
         5,
     )
     run = dise(*args)
-    assert (run.code, run.err) == (0, "")
+    assert (run.code, run.err) == (0, "dise: 3 answered\n")
     return args, output
 
 
@@ -429,7 +432,8 @@ def test_a_line_that_cannot_be_copied_is_named_and_the_others_are_answered(
     with bounded():
         run = dise("generate", "--input", lines, "--output", tmp_path / "out", *FAST)
     assert (run.code, numbers(tmp_path / "out")) == (1, [1, len(bad) + 2])
-    told = run.err.splitlines()
+    *told, closing = run.err.splitlines()
+    assert closing == f"dise: 2 answered, {len(bad)} failed"
     assert len(told) == len(bad)
     for number, (line, text) in enumerate(zip(told, BAD.values(), strict=True), start=2):
         assert line.startswith(f"dise: line {number}: {text}")
@@ -443,7 +447,8 @@ def test_a_line_of_two_gigabytes_is_named_and_never_in_memory(dise: Dise, tmp_pa
     with bounded(seconds=20, gigabytes=0.2):
         run = dise("generate", "--input", lines, "--output", tmp_path / "out", *FAST)
     assert (run.code, numbers(tmp_path / "out")) == (1, [1, 3])
-    assert run.err == "dise: line 2: is longer than 16777216 bytes\n"
+    failed = "dise: line 2: is longer than 16777216 bytes\n"
+    assert run.err == f"{failed}dise: 2 answered, 1 failed\n"
 
 
 # A full disk.
@@ -457,7 +462,7 @@ def test_a_full_disk_leaves_whole_lines_to_go_on_from(
     straight = answers(output)
     lines = output.read_bytes().splitlines(keepends=True)
     with room_for(sum(map(len, lines[:kept])) + 100):
-        run = dise(*args)
+        run = dise(*args, "--overwrite")
     assert (run.code, run.out, len(run.err.splitlines())) == (1, "", 1)
     assert f"cannot write {output}: File too large; the lines before are whole" in run.err
     assert answers(output) == straight[:kept]
@@ -564,7 +569,9 @@ SETTINGS = {"command": "score", "model": "toy", "scorer": "dise", "selector": No
 
 
 def scored(content: bytes, folder: str, resume: bool = False) -> tuple[int, list[str]]:
-    """Score a file's lines with the toy model; return the exit code and the lines of the errors."""
+    """Score a file's lines with the toy model; return the exit code and the lines of the errors,
+    the closing one left out.
+    """
     path, err = write(Path(folder) / "in", content), io.StringIO()
 
     def plan_of(record: Record) -> Any:
@@ -573,13 +580,16 @@ def scored(content: bytes, folder: str, resume: bool = False) -> tuple[int, list
         return TOY.planner.score(prompt, response, ScoringParams(), None)
 
     files = {"input": path, "output": Path(folder) / "out", "resume": resume}
+    files["overwrite"] = False
     with contextlib.redirect_stderr(err):
         try:
             jsonl.run_file(TOY, files, plan_of, SETTINGS)
             code = 0
         except typer.Exit as leaving:
             code = leaving.exit_code
-    return code, err.getvalue().splitlines()
+    *told, closing = err.getvalue().splitlines()
+    assert closing.endswith(f", {len(told)} failed" if told else " answered")
+    return code, told
 
 
 @example(content=b'{"response": "a", "note": "\\ud800"}\n{"response": "b"}')

@@ -144,12 +144,23 @@ class FastTokenizer(Tokenizer):
             return str(self._tokenizer.decode(ids.tolist(), skip_special_tokens=True))
 
     def token_text(self, token_id: int) -> str:
-        """Return one token as text; a special token as its name."""
+        """Return one token as text, as it stands behind others: with its space, if it begins a
+        word; a special token as its name.
+        """
         if token_id not in self._texts:
             with refused("the tokenizer fails on the tokens"):
-                text = self._tokenizer.decode([token_id], clean_up_tokenization_spaces=False)
-            self._texts[token_id] = str(text)
+                self._texts[token_id] = self._text_behind(token_id)
         return self._texts[token_id]
+
+    def _text_behind(self, token_id: int) -> str:
+        alone, before = self._plain([token_id]), self._plain(self._anchor)
+        if not self._tokenizer.decode([token_id], skip_special_tokens=True):
+            return alone
+        after = self._plain([*self._anchor, token_id])
+        return after.removeprefix(before) if after.startswith(before) else alone
+
+    def _plain(self, ids: Sequence[int]) -> str:
+        return str(self._tokenizer.decode(list(ids), clean_up_tokenization_spaces=False))
 
     def id_of(self, token: str) -> int | None:
         """Return the id of the token of that name; None if the vocabulary lacks it."""
@@ -170,6 +181,12 @@ class FastTokenizer(Tokenizer):
     @cached_property
     def _texts(self) -> dict[int, str]:
         return {}
+
+    @cached_property
+    def _anchor(self) -> list[int]:
+        """The last token of a word, behind which other tokens are looked at; empty without one."""
+        ids = self._tokenizer.backend_tokenizer.encode("a", add_special_tokens=False).ids[-1:]
+        return [] if self._unknown_id in ids else list(ids)
 
     @cached_property
     def _unknown_id(self) -> int:

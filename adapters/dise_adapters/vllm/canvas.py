@@ -105,6 +105,8 @@ class Canvas:
 class VllmCanvasPredictor(MaskPredictor):
     """A block-diffusion model on a vLLM server, for scoring finished texts only."""
 
+    example = "canvas+http://127.0.0.1:8000"
+
     @classmethod
     def claims(cls, model: str, revision: str | None = None) -> bool:  # noqa: ARG003
         """Return whether `model` is canvas+ followed by an address."""

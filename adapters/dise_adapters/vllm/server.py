@@ -31,6 +31,8 @@ TOKENIZER_FILES = ["*.json", "*.jinja", "*.model", "*.txt"]
 class VllmServerPredictor(MaskPredictor):
     """A model that a vLLM server runs."""
 
+    example = "http://127.0.0.1:8000"
+
     @classmethod
     def claims(cls, model: str, revision: str | None = None) -> bool:  # noqa: ARG003
         """Return whether `model` is an HTTP address."""

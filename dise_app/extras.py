@@ -1,0 +1,39 @@
+"""What to install where an optional package is missing."""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import PackageNotFoundError, requires
+
+from dise_core.errors import InputError
+
+DISTRIBUTIONS = {"sklearn": "scikit-learn", "prometheus_client": "prometheus-client"}
+"""Distributions whose modules have other names."""
+
+
+def missing(error: ImportError, command: str = "this") -> InputError | None:
+    """Return the error for a module that one of dise's extras brings; None for any other module.
+    command: what needs it.
+    """
+    module = (error.name or "").partition(".")[0]
+    distribution = DISTRIBUTIONS.get(module, module.replace("_", "-"))
+    extra = _extra_of(distribution)
+    if extra is None:
+        return None
+    return InputError(
+        f"{command} needs {distribution}, of the extra {extra!r}, which is not installed: "
+        f"pip install {distribution}, or install dise with that extra"
+    )
+
+
+def _extra_of(distribution: str) -> str | None:
+    """Return the extra of dise, other than that of its developers, that names a distribution."""
+    try:
+        listed = requires("dise") or []
+    except PackageNotFoundError:
+        return None
+    for requirement in listed:
+        found = re.match(r"([\w.-]+).*;\s*extra\s*==\s*['\"]([\w-]+)['\"]", requirement)
+        if found and found[1].lower() == distribution.lower() and found[2] != "dev":
+            return found[2]
+    return None

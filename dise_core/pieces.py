@@ -1,0 +1,53 @@
+"""The part of a text that each of its tokens spells, whatever the tokenizer: tokens that are part
+of a character, or are written otherwise alone than behind others.
+"""
+
+from __future__ import annotations
+
+from dise_core.arrays import Ids
+from dise_core.model import Tokenizer
+
+BROKEN = "\N{REPLACEMENT CHARACTER}"
+"""What the bytes of a part of a character decode to."""
+
+MOST_WAITING = 16
+"""Tokens that may wait for the next ones until their text is part of the whole."""
+
+
+def pieces(tokenizer: Tokenizer, ids: Ids) -> list[str]:
+    """Return the piece of the text that each token adds to it; joined they are `decode(ids)`.
+
+    ids: int64 [N]. A character that several tokens spell together belongs to the last of them, and
+    the others' pieces are empty, as those of special tokens are.
+    """
+    whole, tokens = tokenizer.decode(ids), ids.tolist()
+    found: list[str] = []
+    start = end = at = 0  # tokens[start:end] is the context in which those after it are read
+    for index, token_id in enumerate(tokens):
+        piece = tokenizer.token_text(token_id)
+        if end < index or not _fits(piece, whole, at):
+            context = tokenizer.decode(ids[start:end]) if end > start else ""
+            piece = _added(context, tokenizer.decode(ids[start : index + 1]), whole, at)
+        if index == len(tokens) - 1:
+            piece = whole[at:]
+        found.append(piece)
+        at += len(piece)
+        if piece:
+            start, end = end, index + 1
+        elif index - end >= MOST_WAITING:
+            start = end = index + 1
+    return found
+
+
+def _fits(piece: str, whole: str, at: int) -> bool:
+    """Return whether a token's own text is the next part of the whole."""
+    return bool(piece) and BROKEN not in piece and whole.startswith(piece, at)
+
+
+def _added(before: str, after: str, whole: str, at: int) -> str:
+    """Return what a text has beyond the one before, if it is the next part of the whole, else
+    nothing: more tokens must come until it is known.
+    """
+    added = after.removeprefix(before)
+    is_next = after.startswith(before) and whole.startswith(added, at)
+    return added if is_next else ""

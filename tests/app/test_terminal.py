@@ -1,0 +1,253 @@
+"""What a person sees: several prompts, standard input, help, lists, progress, what is missing."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from importlib.metadata import requires
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from dise_app import extras
+from dise_app.cli import progress
+from dise_app.cli.settings import settings_of
+from dise_strategies.revisers.remask import Remask
+from dise_strategies.scorers.monte_carlo import StratifiedMonteCarlo
+from tests.app.conftest import Run
+
+Dise = Callable[..., Run]
+
+PROBLEM = "83,18,75 -> 10"
+FAST = ("--max-tokens", 12, "--block-length", 12, "--tokens-per-step", 12)
+
+
+Pipe = Callable[[bytes], None]
+
+
+@pytest.fixture
+def stdin(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pipe]:
+    """Return a function that pipes its argument into the command."""
+    with ExitStack() as stack:
+
+        def pipe(content: bytes) -> None:
+            reading, writing = os.pipe()
+            os.write(writing, content)
+            os.close(writing)
+            monkeypatch.setattr(sys, "stdin", stack.enter_context(os.fdopen(reading)))
+
+        yield pipe
+
+
+# Several prompts.
+
+
+def test_one_bad_prompt_of_several_fails_alone(dise: Dise) -> None:
+    run = dise("generate", PROBLEM, "hello", "1,2 -> 3", *FAST)
+    assert run.code == 1
+    assert PROBLEM in run.out
+    assert "1,2 -> 3" in run.out
+    first, closing = run.err.splitlines()
+    assert first.startswith("dise: prompt 2: the model's vocabulary has no 'h'")
+    assert closing == "dise: 2 answered, 1 failed"
+
+
+def test_one_bad_prompt_of_several_leaves_json_of_the_others(dise: Dise) -> None:
+    run = dise("generate", "hello", PROBLEM, *FAST, "--json")
+    assert run.code == 1
+    assert [json.loads(line)["prompt"] for line in run.out.splitlines()] == [PROBLEM]
+
+
+def test_several_good_prompts_say_nothing_more(dise: Dise) -> None:
+    run = dise("generate", PROBLEM, "1,2 -> 3", *FAST)
+    assert (run.code, run.err) == (0, "")
+    assert run.out.index(PROBLEM) < run.out.index("1,2 -> 3")
+
+
+# Standard input.
+
+
+@pytest.mark.parametrize("words", [("-",), ()])
+def test_a_prompt_may_be_piped_in(dise: Dise, stdin: Pipe, words: tuple[str, ...]) -> None:
+    stdin(b"\xef\xbb\xbf1,2 -> 3\r\n")
+    run = dise("generate", *words, *FAST, "--json")
+    assert (run.code, json.loads(run.out)["prompt"]) == (0, "1,2 -> 3")
+
+
+def test_a_response_may_be_piped_in(dise: Dise, stdin: Pipe) -> None:
+    values = []
+    for words in (("--response", "1+2=3"), ("--response", "-"), ()):
+        stdin(b"1+2=3\n")
+        run = dise("score", "--prompt", "1,2 -> 3", *words, "--json")
+        values.append(json.loads(run.out)["outputs"][0]["score"]["value"])
+    assert values[0] == values[1] == values[2]
+
+
+def test_an_empty_or_broken_pipe_is_one_line(dise: Dise, stdin: Pipe) -> None:
+    for content, words, told in (
+        (b"", (), "give either prompts or --input FILE"),
+        (b"", ("-",), "the prompt is empty"),
+        (b"a\xff", ("-",), "standard input is not UTF-8: byte 0xff at 1"),
+        (b"1\n", ("-", "-"), "- is given twice"),
+    ):
+        stdin(content)
+        run = dise("generate", *words, *FAST)
+        assert (run.code, run.out, len(run.err.splitlines())) == (2, "", 1)
+        assert told in run.err
+
+
+# Files: one rule for --output.
+
+
+def test_an_output_is_not_overwritten_unless_asked_for(dise: Dise, tmp_path: Path) -> None:
+    lines = tmp_path / "in"
+    lines.write_text('{"prompt": "1,2 -> 3"}\n{"prompt": "hello"}\n')
+    output = tmp_path / "out"
+    asked = ("generate", "--input", lines, "--output", output, *FAST)
+    output.write_text("")
+    assert dise(*asked).code == 1, "an empty file holds nothing"
+    before = output.read_bytes()
+    run = dise(*asked)
+    assert (run.code, run.out) == (2, "")
+    assert "exists already: --resume goes on with it, --overwrite replaces it" in run.err
+    assert output.read_bytes() == before
+    lines.write_text('{"prompt": "1,2 -> 3"}\n{"prompt": "2,2 -> 4"}\n')
+    run = dise(*asked, "--resume")
+    assert (run.code, run.err) == (0, "dise: 2 answered\n")
+    assert [json.loads(line)["line"] for line in output.read_text().splitlines()] == [1, 2]
+    run = dise(*asked, "--resume", "--max-tokens", 24)
+    assert (run.code, "its max_tokens is 12, not 24" in run.err) == (2, True)
+    assert dise(*asked, "--overwrite", "--max-tokens", 24).code == 0
+    assert len(json.loads(output.read_text().splitlines()[0])["outputs"][0]["token_ids"]) == 24
+
+
+def test_a_calibration_is_not_overwritten_unless_asked_for(dise: Dise, tmp_path: Path) -> None:
+    (tmp_path / "c.json").write_text("{}")
+    (tmp_path / "s.jsonl").write_text("{}\n")
+    asked = ("calibrate", tmp_path / "s.jsonl", "--output", tmp_path / "c.json")
+    run = dise(*asked)
+    assert (run.code, "exists already: --overwrite replaces it" in run.err) == (2, True)
+    assert "exists already" not in dise(*asked, "--overwrite").err
+
+
+# Lists and help.
+
+
+def test_the_help_has_headings_and_keeps_its_brackets(dise: Dise) -> None:
+    text = dise("generate", "--help").out
+    for heading in (
+        "Many requests from a file",
+        "How the answer is scored",
+        "How the answer is written",
+        "How the model is loaded and run",
+    ):
+        assert text.count(f" {heading} ") == 1
+    assert text.index("--temperature") > text.index("How the answer is written")
+    assert "[default: the paper's, and" in dise("eval", "uncertainty", "--help").out
+
+
+def test_plugins_of_a_kind_tell_every_setting(dise: Dise) -> None:
+    text = dise("plugins", "--kind", "scorer").out
+    assert "num_samples" in text
+    assert ">= 1, <= 1000000" in text
+    assert "remask" not in text
+    [row] = json.loads(dise("plugins", "--kind", "reviser", "--json").out)["plugins"]
+    assert [each["name"] for each in row["settings"]] == list(Remask.model_fields)
+    run = dise("plugins", "--kind", "unmasking")
+    assert "low-confidence" in run.out
+    run = dise("plugins", "--kind", "length-controllers")
+    assert "mask_size" in run.out
+    run = dise("plugins", "--kind", "nonsense")
+    assert (run.code, "unknown kind 'nonsense'. Known: engine," in run.err) == (2, True)
+
+
+def test_a_setting_tells_its_type_default_and_range() -> None:
+    its = {each["name"]: each for each in settings_of(Remask)}
+    assert (its["threshold"]["type"], its["threshold"]["default"]) == ("number", 0.9)
+    assert its["threshold"]["range"] == ">= 0, <= 1"
+    assert (its["accept"]["type"], its["accept"]["range"]) == ("text", "better | always")
+    optional = {each["name"]: each for each in settings_of(StratifiedMonteCarlo)}["batch_size"]
+    assert (optional["type"], optional["range"], optional["default"]) == ("integer", "> 0", None)
+    assert not optional["is_required"]
+
+
+def test_an_unknown_setting_lists_the_known_ones(dise: Dise) -> None:
+    asked = ("generate", PROBLEM, "--reviser", "remask", "--reviser-setting", "treshold=1")
+    run = dise(*asked)
+    assert "reviser 'remask': there is no setting 'treshold'. Known: accept, max_tokens," in run.err
+    assert "Known: none" in dise("score", "--response", "1", "--scorer-setting", "k=1").err
+
+
+def test_models_lists_what_can_be_typed(dise: Dise) -> None:
+    text = dise("models").out
+    names, others = text.split("Models by folder, hub id or address")
+    assert "countdown-blocks" in names
+    assert "llada" not in names
+    assert "GSAI-ML/LLaDA-8B-Instruct" in others
+
+
+# What is missing.
+
+
+def test_a_missing_extra_is_one_line(dise: Dise, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "scipy.special", None)
+    monkeypatch.setitem(sys.modules, "scipy", None)
+    monkeypatch.delitem(sys.modules, "dise_app.calibration.guarantee", raising=False)
+    error = ModuleNotFoundError("No module named 'scipy'", name="scipy.special")
+    told = str(extras.missing(error, "dise calibrate"))
+    assert told.startswith(
+        "dise calibrate needs scipy, of the extra 'eval', which is not installed"
+    )
+    sklearn = extras.missing(ModuleNotFoundError(name="sklearn.metrics"))
+    assert "pip install scikit-learn" in str(sklearn)
+    assert extras.missing(ModuleNotFoundError(name="nobody")) is None
+
+
+@pytest.mark.parametrize(
+    "module", ["datasets", "lark", "matplotlib", "sklearn", "scipy", "sympy", "fastapi", "uvicorn",
+               "prometheus_client", "gguf", "lm_eval"]
+)  # fmt: skip
+def test_every_extra_is_known(module: str) -> None:
+    assert requires("dise")
+    assert extras.missing(ModuleNotFoundError(name=module)) is not None
+
+
+# Progress.
+
+
+def test_a_bar_stands_on_terminals_only() -> None:
+    for is_terminal, is_shown in ((True, True), (False, False)):
+        stream = io.StringIO()
+        console = Console(file=stream, force_terminal=is_terminal, width=60)
+        with progress.progress_bar(3, console) as advance:
+            advance(2)
+            time.sleep(0.15)
+        assert ("2/3" in stream.getvalue()) is is_shown
+
+
+def test_a_bar_on_a_terminal_leaves_standard_output_alone(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """As in `dise score --input F | jq`, where only standard error is a terminal."""
+    console = Console(file=io.StringIO(), force_terminal=True, width=60)
+    with progress.progress_bar(9, console):
+        print("a line")
+    assert capsys.readouterr().out == "a line\n"
+
+
+def test_loading_is_shown_unless_the_hub_shows_its_own_bars(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    for model, is_shown in (("countdown", True), ("someone/a-model", False)):
+        with progress.loading(model):
+            time.sleep(0.15)
+        assert (f"loading {model}" in capsys.readouterr().err) is is_shown
