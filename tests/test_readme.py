@@ -10,7 +10,7 @@ import pytest
 from dise_core import TokenSequence
 
 README = Path(__file__).parents[1] / "README.md"
-BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
+BLOCKS = re.findall(r"```python[^\n]*\n(.*?)```", README.read_text(), flags=re.DOTALL)
 
 
 def test_the_first_example_runs(capsys: pytest.CaptureFixture[str]) -> None:

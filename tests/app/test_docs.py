@@ -16,12 +16,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+import dise_adapters
 import dise_core
 from dise_core import TokenSequence
 from dise_core.testing import ToyPredictor
 from dise_strategies.scorers.dise import DiSE
 from dise_strategies.selectors.whole import Response
 from tests.app.conftest import Run
+from tests.pages import titled
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -29,7 +31,7 @@ PAGES = [
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "examples").glob("*/README.md")),
 ]
-BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
 
 HUB = "needs a model of 16 GB, or a data set, from the hub"
 VLLM = "needs vLLM; tests/vllm run it there"
@@ -43,6 +45,7 @@ PYTHON_ELSEWHERE = {
     ("README.md", 'LLM("GSAI-ML/LLaDA-8B-Instruct")'): HUB,
     ("vllm.md", 'engine="vllm"'): VLLM,
     ("plugins.md", 'ScoringParams(scorer="mean-entropy"'): PLUGIN,
+    ("plugins.md", 'adapter="masked-lm"'): PLUGIN,
     ("confidence.md", "Calibration.load"): WALK,
     ("serving.md", "from openai import"): SERVER,
     ("serving.md", "stream=True,"): SERVER,
@@ -79,6 +82,9 @@ LINES_ELSEWHERE = {
     ("vllm.md", "--engine vllm"): VLLM,
     ("vllm.md", "gpu7:8000"): VLLM,
     ("plugins.md", "mean-entropy"): PLUGIN,
+    ("plugins.md", "--length halving"): PLUGIN,
+    ("plugins.md", "google-bert/bert-base-uncased"): HUB,
+    ("plugins.md", "answerdotai/ModernBERT-base"): HUB,
     ("plugin/README.md", "mean-entropy"): PLUGIN,
 }
 """Lines that do not run here, in the same way."""
@@ -126,8 +132,12 @@ RUN_HERE = [(p, line) for p, line in LINES if reason(LINES_ELSEWHERE, p, line) i
 
 
 @pytest.mark.parametrize("page", sorted({page for page, _ in PYTHON}), ids=name_of)
-def test_the_python_of_a_page_runs(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(ROOT / "examples" / "plugin")
+def test_the_python_of_a_page_runs(
+    page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for title, text in titled(page.read_text()).items():
+        (tmp_path / title).write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
     name = name_of(page)
     names: dict[str, Any] = {"__name__": "page"} | names_for(name)
     for block in python_of(page):
@@ -162,7 +172,8 @@ def test_what_runs_elsewhere_is_there() -> None:
 
 
 def test_the_python_page_lists_what_is_public_and_nothing_else() -> None:
+    public = [*dise_core.__all__, *dise_adapters.__all__]
     page = (ROOT / "docs" / "python.md").read_text()
     rows = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \|", page, flags=re.MULTILINE)
     listed = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
-    assert sorted(listed) == sorted(dise_core.__all__)
+    assert sorted(listed) == sorted(public)
