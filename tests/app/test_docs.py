@@ -9,6 +9,7 @@ import asyncio
 import inspect
 import re
 import shlex
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import pytest
 
 import dise_adapters
 import dise_core
+import dise_core.testing
 from dise_core import TokenSequence
 from dise_core.testing import ToyPredictor
 from dise_strategies.scorers.dise import DiSE
@@ -38,7 +40,7 @@ VLLM = "needs vLLM; tests/vllm run it there"
 SERVER = "needs a server; tests/app/test_serving_docs.py starts one for it"
 PLUGIN = "needs the plugin installed; tests/app/test_third_party.py does it"
 SYNOPSIS = "a synopsis, not a command"
-WALK = "needs what the lines before it write; tests/app/calibration/test_page.py walks the page"
+WALK = "needs what the lines before it write; a test walks the page"
 JUDGE = "needs a judge's file; tests/app/evaluation/test_runs.py runs the verb"
 
 PYTHON_ELSEWHERE = {
@@ -47,6 +49,7 @@ PYTHON_ELSEWHERE = {
     ("plugins.md", 'ScoringParams(scorer="mean-entropy"'): PLUGIN,
     ("plugins.md", 'adapter="masked-lm"'): PLUGIN,
     ("confidence.md", "Calibration.load"): WALK,
+    ("logs.md", "scored.jsonl"): WALK,
     ("serving.md", "from openai import"): SERVER,
     ("serving.md", "stream=True,"): SERVER,
     ("serving.md", "client.completions.create"): SERVER,
@@ -71,6 +74,7 @@ LINES_ELSEWHERE = {
     ("README.md", "dise serve --model countdown"): SERVER,
     ("serving.md", "dise serve --model countdown"): SERVER,
     ("confidence.md", "dise score --input labelled.jsonl"): WALK,
+    ("logs.md", "dise score --input logs.jsonl"): WALK,
     ("confidence.md", "dise calibrate"): WALK,
     ("confidence.md", "--calibration calibration.json"): WALK,
     ("evaluation.md", "--dataset gsm8k --model GSAI-ML"): HUB,
@@ -177,3 +181,34 @@ def test_the_python_page_lists_what_is_public_and_nothing_else() -> None:
     rows = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \|", page, flags=re.MULTILINE)
     listed = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
     assert sorted(listed) == sorted(public)
+
+
+def test_the_page_of_logs_walks(
+    dise: Callable[..., Run],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The line with the slip is the more doubtful one, as the page says."""
+    monkeypatch.chdir(tmp_path)
+    (_, shell), (_, command), (_, python) = BLOCK.findall((ROOT / "docs/logs.md").read_text())
+    subprocess.run(["bash", "-c", shell], check=True)
+    run = dise(*shlex.split(command)[1:])
+    assert run.code == 0, run.err
+    exec(compile(python, "logs.md", "exec"), {})
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["2", "1"]
+
+
+def test_the_reference_has_each_public_name_once() -> None:
+    pages = (ROOT / "docs" / "reference").glob("*.md")
+    found = [
+        name
+        for page in pages
+        for name in re.findall(r"^::: (\S+)$", page.read_text(), flags=re.MULTILINE)
+    ]
+    public = [
+        f"{module.__name__}.{name}"
+        for module in (dise_core, dise_adapters, dise_core.testing)
+        for name in module.__all__
+    ]
+    assert sorted(found) == sorted(public)

@@ -5,6 +5,7 @@ of their own.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -340,6 +341,22 @@ def test_a_stranger_builds_the_plugins_page_from_an_empty_folder(
         environment.uninstall_folder("dise-entropy")
 
 
+def test_the_readmes_selector_installs_as_printed(environment: Environment, tmp_path: Path) -> None:
+    for name, text in titled((ROOT / "README.md").read_text()).items():
+        (tmp_path / name).write_text(text)
+    environment.install_folder(tmp_path)
+    try:
+        done = environment.dise(
+            "score", "--response", "1+2=3", "--selector", "every-second+last-3", "--json"
+        )
+        assert done.returncode == 0, done.stderr
+        [output] = json.loads(done.stdout)["outputs"]
+        selected = [token["selected"] for token in output["tokens"]]
+        assert selected == [True, False, True, True, True]
+    finally:
+        environment.uninstall_folder("my-selectors")
+
+
 @pytest.mark.parametrize(
     ("name", "code", "texts"),
     [
@@ -528,6 +545,12 @@ def test_the_wheel_holds_its_packages_and_the_models(tmp_path: Path) -> None:
             "chat_template.jinja",
         } <= {name.removeprefix(folder) for name in names if name.startswith(folder)}
     assert wheel.stat().st_size < 12 * 2**20
+    [metadata] = [name for name in names if name.endswith(".dist-info/METADATA")]
+    description = zipfile.ZipFile(wheel).read(metadata).decode().partition("\n\n")[2]
+    assert "## Install" in description
+    links = re.findall(r"\]\(([^)]+)\)", description)
+    assert links
+    assert all(link.startswith("https://") for link in links), links
     for package in tops:
         assert f"{package}/py.typed" in names
 
