@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
@@ -38,20 +35,32 @@ def test_the_version_is_the_distributions(dise: Callable[..., Run]) -> None:
     assert (run.code, run.out, run.err) == (0, f"dise {version('dise')}\n", "")
 
 
+@pytest.mark.parametrize(
+    ("typed", "there", "not_there"),
+    [
+        ("dise de", "decide", "rank"),
+        ("dise generate --scorer in", "interleaved", "dise"),
+        ("dise serve --engine v", "vllm", "transformers"),
+        ("dise score --max-b", "--max-batch-tokens", "--max-num-seqs"),
+    ],
+)
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_shell_completes_verbs(shell: str) -> None:
+def test_the_shell_completes_verbs_options_and_names(
+    shell: str,
+    typed: str,
+    there: str,
+    not_there: str,
+    dise: Callable[..., Run],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """As the shell's script asks, which `dise --show-completion` prints."""
     asked = {
-        "bash": {"COMP_WORDS": "dise de", "COMP_CWORD": "1"},
-        "zsh": {"_TYPER_COMPLETE_ARGS": "dise de"},
-        "fish": {"_TYPER_COMPLETE_ARGS": "dise de", "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
+        "bash": {"COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))},
+        "zsh": {"_TYPER_COMPLETE_ARGS": typed},
+        "fish": {"_TYPER_COMPLETE_ARGS": typed, "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
     }[shell]
-    done = subprocess.run(
-        [sys.executable, "-c", "import sys; from dise_app.cli.main import main; main()"],
-        env={**os.environ, **asked, "_DISE_COMPLETE": f"complete_{shell}"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert "decide" in done.stdout
-    assert "rank" not in done.stdout
+    for name, value in {**asked, "_DISE_COMPLETE": f"complete_{shell}"}.items():
+        monkeypatch.setenv(name, value)
+    told = dise().out
+    assert there in told
+    assert not_there not in told
