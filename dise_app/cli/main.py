@@ -106,7 +106,7 @@ def main() -> None:
 def _run() -> None:
     """Run the verb. Raises SystemExit once all is written, OSError if it cannot be."""
     try:
-        app()
+        app(prog_name="dise")
     except SystemExit:
         sys.stdout.flush()
         raise
