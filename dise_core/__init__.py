@@ -92,7 +92,7 @@ from dise_core.reading import (
     drive,
     gather,
 )
-from dise_core.revisions import RevisedToken, Revision
+from dise_core.revisions import RevisedToken, Revision, rewritten
 from dise_core.scoring import SequenceScorer, regenerate
 from dise_core.sequence import SpecialTokens, TokenSequence
 
@@ -188,4 +188,5 @@ __all__ = [
     "gather",
     "hookimpl",
     "regenerate",
+    "rewritten",
 ]

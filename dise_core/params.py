@@ -243,7 +243,9 @@ class EngineConfig(Params):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Type of the weights; "auto" is bfloat16 on a GPU and float32 on a CPU."""
     attn_implementation: str = "sdpa"
-    """Attention of transformers: "sdpa", "eager", "flash_attention_2", ..."""
+    """Attention of transformers: "sdpa" ("eager" for a class that lacks it), "eager",
+    "flash_attention_2", ...
+    """
     revision: str | None = None
     """Branch, tag or commit of a model on the hub."""
     adapter: str | None = None

@@ -10,7 +10,7 @@ import pytest
 from dise_core import TokenSequence
 
 README = Path(__file__).parents[1] / "README.md"
-BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
+BLOCKS = re.findall(r"```python[^\n]*\n(.*?)```", README.read_text(), flags=re.DOTALL)
 
 
 def test_the_first_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
@@ -32,3 +32,13 @@ def test_the_selector_of_ones_own_works() -> None:
     selector = names["dise_selectors"]()["every-second"]()
     sequence = TokenSequence(np.arange(7), 2)
     assert np.flatnonzero(selector.select(sequence)).tolist() == [2, 4, 6]
+
+
+PAGES = [README, *sorted((README.parent / "docs").rglob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(README.parent)))
+def test_what_a_page_links_to_is_there(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text())
+    missing = [link for link in links if "://" not in link and not (page.parent / link).exists()]
+    assert missing == []

@@ -30,6 +30,7 @@ class CheckpointPredictor(MaskPredictor):
     """A loaded checkpoint of one family; `predictor_of` makes each family's class."""
 
     family: ClassVar[Family]
+    tokenizer_kind: ClassVar[type[FastTokenizer]] = FastTokenizer
 
     @classmethod
     def claims(cls, model: str, revision: str | None = None) -> bool:
@@ -92,14 +93,13 @@ class CheckpointPredictor(MaskPredictor):
             given.check_numbers()
             given.refuse_variants({"transformers_weights": (None,)})
             fields = fields | _transformers_fields(folder, name)
-        self.tokenizer = FastTokenizer.from_folder(folder, family.tokenizer_class, gguf_file)
+        self.tokenizer = self.tokenizer_kind.from_folder(folder, family.tokenizer_class, gguf_file)
         attention = family.attention_of(fields, (name, folder.name), config.block_size)
         described = fields | (settings or {})
         self.info = _info(family, described, self.tokenizer, name, config, attention)
         kind = (attention, self.info.special.mask_id)
         checkpoint = Checkpoint(family, folder, settings, gguf_file, *kind)
-        backend = installed_catalog().backend(config.engine)
-        self._reader = reader or backend.open(checkpoint, config)
+        self._reader = reader or load_reader(checkpoint, config)
         self.room = self._reader.room
         self.abilities = getattr(self._reader, "abilities", frozenset())
 
@@ -110,6 +110,15 @@ class CheckpointPredictor(MaskPredictor):
         for read in reads:
             check_abilities(read, self.info, self.abilities)
         return self._reader.read([completed(read, self.info) for read in reads])
+
+
+def load_reader(checkpoint: Checkpoint, config: EngineConfig) -> Reader:
+    """Return a reader of the checkpoint, loaded by the engine that `config.engine` names.
+
+    Raises CheckpointError for weights that do not fit, ModelError if loading fails otherwise,
+    InputError for an unknown engine or options that do not suit it.
+    """
+    return installed_catalog().backend(config.engine).open(checkpoint, config)
 
 
 def predictor_of(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Annotated
 
 import typer
 
@@ -27,10 +28,32 @@ app = typer.Typer(
         "answers or any text."
     ),
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
+
+
+def _show_version(is_asked: bool) -> None:
+    """Print the version and end, if it is asked for."""
+    if is_asked:
+        from importlib.metadata import version
+
+        print(f"dise {version('dise')}")
+        raise typer.Exit
+
+
+@app.callback()
+def top(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Take the options that stand before a verb."""
+
+
 app.command("generate")(generate.generate)
 app.command("score")(score.score)
 app.command("rank")(rank.rank)
@@ -88,7 +111,7 @@ def main() -> None:
 def _run() -> None:
     """Run the verb. Raises SystemExit once all is written, OSError if it cannot be."""
     try:
-        app()
+        app(prog_name="dise")
     except SystemExit:
         sys.stdout.flush()
         raise

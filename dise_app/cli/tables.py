@@ -17,6 +17,7 @@ import typer
 from pydantic.fields import FieldInfo
 from typer.models import ParameterInfo
 
+from dise_app.cli.completion import completion_of
 from dise_app.texts import settings
 from dise_core.params import (
     DecisionParams,
@@ -128,7 +129,7 @@ class Fields(Table):
             "--" + _flag(name).replace("_", "-"),
             " ".join((field.description or "").split()),
         )
-        more: Record = {}
+        more: Record = {"autocompletion": completion_of(name)}
         if isinstance(default, list):
             items = _plain(get_args(kind)[0]) if get_origin(kind) is tuple else str
             kind = list[items]  # type: ignore[valid-type]
@@ -137,7 +138,7 @@ class Fields(Table):
             )
             default, about = None, about.rstrip(".") + "; may be repeated."
         elif field.default is not None and kind is not field.annotation:
-            more = {"parser": _number_or_none, "metavar": "INTEGER|none"}
+            more |= {"parser": _number_or_none, "metavar": "INTEGER|none"}
         elif kind is bool:
             flag = flag if default is False else f"{flag}/--no-{flag[2:]}"
         option = typer.Option(flag, help=about, show_default=default is not None, **more)

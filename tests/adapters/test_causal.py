@@ -85,6 +85,18 @@ def test_log_probabilities_agree_with_a_plain_loop(tmp_path: Path, build) -> Non
         assert np.abs(reading.logprobs - naive_logprobs(folder, ids.tolist())).max() < 1e-4
 
 
+@pytest.mark.parametrize("asked", [{}, {"attn_implementation": "eager"}])
+def test_a_class_without_sdpa_is_asked_for_eager_attention(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: dict[str, str]
+) -> None:
+    """As Gemma 2 from transformers 5.20 on."""
+    folder, ids = checkpoint(tmp_path, gemma2()), np.arange(9)
+    monkeypatch.setattr(Gemma2ForCausalLM, "_supports_sdpa", False)
+    read = Read(ids, ids[1:], TokenLogProbs(ids[1:]))
+    [reading] = LLM(folder, **asked).predictor.read([read])  # type: ignore[arg-type]
+    assert np.abs(reading.logprobs - naive_logprobs(folder, ids.tolist())).max() < 1e-4
+
+
 @pytest.mark.parametrize("build", [llama, gemma2])
 def test_the_adapter_conforms(tmp_path: Path, build) -> None:  # type: ignore[no-untyped-def]
     check_mask_predictor(LLM(checkpoint(tmp_path, build())).predictor)

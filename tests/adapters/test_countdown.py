@@ -110,3 +110,13 @@ def test_no_chat_takes_the_text_as_it_is(llm: LLM) -> None:
 def test_a_character_that_it_does_not_know_is_refused(llm: LLM) -> None:
     with pytest.raises(InputError, match="vocabulary has no 'x'"):
         llm.generate("5,x -> 2", ONE_A_STEP)
+
+
+@pytest.mark.parametrize("model", ["countdown", "countdown-blocks"])
+def test_whoever_speaks_to_it_is_told_what_it_can_do(model: str) -> None:
+    told = r"vocabulary has no 'H'.*solve problems such as '83,18,75 -> 10'.*dllm-hub/Qwen3-0\.6B"
+    llm = LLM(model)
+    with pytest.raises(InputError, match=told):
+        llm.generate("How many legs do three spiders have?")
+    with pytest.raises(InputError, match=told):
+        llm.score("83,18,75 -> 10", "Hello")

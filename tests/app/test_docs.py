@@ -9,6 +9,7 @@ import asyncio
 import inspect
 import re
 import shlex
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+import dise_adapters
 import dise_core
+import dise_core.testing
 from dise_core import TokenSequence
 from dise_core.testing import ToyPredictor
 from dise_strategies.scorers.dise import DiSE
 from dise_strategies.selectors.whole import Response
 from tests.app.conftest import Run
+from tests.pages import titled
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -29,21 +33,23 @@ PAGES = [
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "examples").glob("*/README.md")),
 ]
-BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
 
 HUB = "needs a model of 16 GB, or a data set, from the hub"
 VLLM = "needs vLLM; tests/vllm run it there"
 SERVER = "needs a server; tests/app/test_serving_docs.py starts one for it"
 PLUGIN = "needs the plugin installed; tests/app/test_third_party.py does it"
 SYNOPSIS = "a synopsis, not a command"
-WALK = "needs what the lines before it write; tests/app/calibration/test_page.py walks the page"
+WALK = "needs what the lines before it write; a test walks the page"
 JUDGE = "needs a judge's file; tests/app/evaluation/test_runs.py runs the verb"
 
 PYTHON_ELSEWHERE = {
     ("README.md", 'LLM("GSAI-ML/LLaDA-8B-Instruct")'): HUB,
     ("vllm.md", 'engine="vllm"'): VLLM,
     ("plugins.md", 'ScoringParams(scorer="mean-entropy"'): PLUGIN,
+    ("plugins.md", 'adapter="masked-lm"'): PLUGIN,
     ("confidence.md", "Calibration.load"): WALK,
+    ("logs.md", "scored.jsonl"): WALK,
     ("serving.md", "from openai import"): SERVER,
     ("serving.md", "stream=True,"): SERVER,
     ("serving.md", "client.completions.create"): SERVER,
@@ -68,6 +74,7 @@ LINES_ELSEWHERE = {
     ("README.md", "dise serve --model countdown"): SERVER,
     ("serving.md", "dise serve --model countdown"): SERVER,
     ("confidence.md", "dise score --input labelled.jsonl"): WALK,
+    ("logs.md", "dise score --input logs.jsonl"): WALK,
     ("confidence.md", "dise calibrate"): WALK,
     ("confidence.md", "--calibration calibration.json"): WALK,
     ("evaluation.md", "--dataset gsm8k --model GSAI-ML"): HUB,
@@ -79,6 +86,9 @@ LINES_ELSEWHERE = {
     ("vllm.md", "--engine vllm"): VLLM,
     ("vllm.md", "gpu7:8000"): VLLM,
     ("plugins.md", "mean-entropy"): PLUGIN,
+    ("plugins.md", "--length halving"): PLUGIN,
+    ("plugins.md", "google-bert/bert-base-uncased"): HUB,
+    ("plugins.md", "answerdotai/ModernBERT-base"): HUB,
     ("plugin/README.md", "mean-entropy"): PLUGIN,
 }
 """Lines that do not run here, in the same way."""
@@ -126,8 +136,12 @@ RUN_HERE = [(p, line) for p, line in LINES if reason(LINES_ELSEWHERE, p, line) i
 
 
 @pytest.mark.parametrize("page", sorted({page for page, _ in PYTHON}), ids=name_of)
-def test_the_python_of_a_page_runs(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(ROOT / "examples" / "plugin")
+def test_the_python_of_a_page_runs(
+    page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for title, text in titled(page.read_text()).items():
+        (tmp_path / title).write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
     name = name_of(page)
     names: dict[str, Any] = {"__name__": "page"} | names_for(name)
     for block in python_of(page):
@@ -162,7 +176,39 @@ def test_what_runs_elsewhere_is_there() -> None:
 
 
 def test_the_python_page_lists_what_is_public_and_nothing_else() -> None:
+    public = [*dise_core.__all__, *dise_adapters.__all__]
     page = (ROOT / "docs" / "python.md").read_text()
     rows = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \|", page, flags=re.MULTILINE)
     listed = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
-    assert sorted(listed) == sorted(dise_core.__all__)
+    assert sorted(listed) == sorted(public)
+
+
+def test_the_page_of_logs_walks(
+    dise: Callable[..., Run],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The line with the slip is the more doubtful one, as the page says."""
+    monkeypatch.chdir(tmp_path)
+    (_, shell), (_, command), (_, python) = BLOCK.findall((ROOT / "docs/logs.md").read_text())
+    subprocess.run(["bash", "-c", shell], check=True)
+    run = dise(*shlex.split(command)[1:])
+    assert run.code == 0, run.err
+    exec(compile(python, "logs.md", "exec"), {})
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["2", "1"]
+
+
+def test_the_reference_has_each_public_name_once() -> None:
+    pages = (ROOT / "docs" / "reference").glob("*.md")
+    found = [
+        name
+        for page in pages
+        for name in re.findall(r"^::: (\S+)$", page.read_text(), flags=re.MULTILINE)
+    ]
+    public = [
+        f"{module.__name__}.{name}"
+        for module in (dise_core, dise_adapters, dise_core.testing)
+        for name in module.__all__
+    ]
+    assert sorted(found) == sorted(public)

@@ -5,6 +5,7 @@ of their own.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from typing import NamedTuple
 import pytest
 
 from dise_adapters.embedded import CountdownPredictor
+from tests.pages import titled
 from tests.reference_llada import write_tokenizer
 
 ROOT = Path(__file__).parents[2]
@@ -279,6 +281,82 @@ def test_the_example_plugin_works_by_name_and_its_own_tests_pass(
         environment.uninstall_folder("dise-entropy")
 
 
+def pretrained_bert(folder: Path) -> float:
+    """Write a small BERT as the published ones are, with the head of the next sentence and under
+    the name of the masked language model; return the mean of its own log-probabilities of a, b and
+    c between [CLS] and [SEP].
+    """
+    import torch
+    from transformers import BertConfig, BertForPreTraining, BertTokenizer
+
+    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefg"]
+    BertTokenizer(vocab={name: i for i, name in enumerate(names)}).save_pretrained(folder)
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = BertConfig(vocab_size=len(names), intermediate_size=48, initializer_range=0.3, **sizes)
+    model = BertForPreTraining(config).eval()
+    model.save_pretrained(folder)
+    fields = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(fields | {"architectures": ["BertForMaskedLM"]}))
+    with torch.inference_mode():
+        logits = model(torch.tensor([[2, 5, 6, 7, 3]])).prediction_logits[0].double()
+    return float(torch.log_softmax(logits, dim=-1)[[1, 2, 3], [5, 6, 7]].mean())
+
+
+def test_a_stranger_builds_the_plugins_page_from_an_empty_folder(
+    environment: Environment, tmp_path: Path
+) -> None:
+    """A scorer, a selector, a length controller, a policy, a reviser and a BERT, each through its
+    kit, by name, and beside an independent computation.
+    """
+    source, model = tmp_path / "package", tmp_path / "bert"
+    source.mkdir()
+    for name, text in titled((ROOT / "docs" / "plugins.md").read_text()).items():
+        (source / name).write_text(text)
+    environment.install_folder(source)
+    try:
+        tests = [environment.python, "-m", "pytest", "-q", "-p", "no:cacheprovider", source]
+        own = subprocess.run(tests, capture_output=True, text=True, check=False, cwd=source)
+        assert own.returncode == 0, own.stdout
+        assert "7 passed" in own.stdout
+        expected = pretrained_bert(model)
+        text = ("score", "--response", "a b c", "--selector", "full", "--json", "--model", model)
+        names = ("--length", "halving", "--unmasking", "apart", "--reviser", "weakest-token")
+        write = ("83,18,75 -> 10", "--max-tokens", "32", "--scorer", "mean-entropy", "--json")
+        plain, shadow, written = environment.each(
+            text,
+            (*text, "--scorer", "shadow"),
+            ("generate", *write, *names, "--unmasking-setting", "gap=3"),
+        )
+        assert plain.returncode == shadow.returncode == written.returncode == 0, (
+            plain.stderr + shadow.stderr + written.stderr
+        )
+        value = json.loads(plain.stdout)["outputs"][0]["score"]["value"]
+        assert value == pytest.approx(expected, abs=1e-5)
+        assert json.loads(shadow.stdout)["outputs"][0]["score"]["value"] != pytest.approx(value)
+        [output] = json.loads(written.stdout)["outputs"]
+        assert output["score"]["scorer"] == "mean-entropy"
+        assert len(output["revisions"]) == 1
+    finally:
+        environment.uninstall_folder("dise-entropy")
+
+
+def test_the_readmes_selector_installs_as_printed(environment: Environment, tmp_path: Path) -> None:
+    for name, text in titled((ROOT / "README.md").read_text()).items():
+        (tmp_path / name).write_text(text)
+    environment.install_folder(tmp_path)
+    try:
+        done = environment.dise(
+            "score", "--response", "1+2=3", "--selector", "every-second+last-3", "--json"
+        )
+        assert done.returncode == 0, done.stderr
+        [output] = json.loads(done.stdout)["outputs"]
+        selected = [token["selected"] for token in output["tokens"]]
+        assert selected == [True, False, True, True, True]
+    finally:
+        environment.uninstall_folder("my-selectors")
+
+
 @pytest.mark.parametrize(
     ("name", "code", "texts"),
     [
@@ -447,7 +525,7 @@ def test_an_adapter_that_fails_is_named_and_stops_nobody(
         environment.uninstall("failing")
 
 
-def test_the_wheel_holds_four_packages_and_the_models(tmp_path: Path) -> None:
+def test_the_wheel_holds_its_packages_and_the_models(tmp_path: Path) -> None:
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path],
         cwd=ROOT,
@@ -456,7 +534,7 @@ def test_the_wheel_holds_four_packages_and_the_models(tmp_path: Path) -> None:
     [wheel] = tmp_path.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     tops = {name.split("/")[0] for name in names if ".dist-info" not in name}
-    assert tops == {"dise_core", "dise_strategies", "dise_adapters", "dise_app"}
+    assert tops == {"dise", "dise_core", "dise_strategies", "dise_adapters", "dise_app"}
     for model in ("countdown", "countdown_blocks"):
         folder = f"dise_adapters/embedded/{model}/"
         assert {
@@ -467,6 +545,12 @@ def test_the_wheel_holds_four_packages_and_the_models(tmp_path: Path) -> None:
             "chat_template.jinja",
         } <= {name.removeprefix(folder) for name in names if name.startswith(folder)}
     assert wheel.stat().st_size < 12 * 2**20
+    [metadata] = [name for name in names if name.endswith(".dist-info/METADATA")]
+    description = zipfile.ZipFile(wheel).read(metadata).decode().partition("\n\n")[2]
+    assert "## Install" in description
+    links = re.findall(r"\]\(([^)]+)\)", description)
+    assert links
+    assert all(link.startswith("https://") for link in links), links
     for package in tops:
         assert f"{package}/py.typed" in names
 

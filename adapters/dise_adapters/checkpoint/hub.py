@@ -12,6 +12,8 @@ from dise_adapters.checkpoint.files import read_object
 from dise_core.errors import DiseError, InputError, ModelError
 from dise_core.records import Record
 
+__all__ = ["config_if_any", "is_gguf", "is_transient", "model_folder", "read_config"]
+
 _CONFIG = ["config.json"]
 _EVERYTHING = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
 _ATTEMPTS = 4

@@ -10,17 +10,39 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar, Self
 
+from dise_adapters.checkpoint.tokenizer import FastTokenizer
 from dise_adapters.families.llada import LLADA
 from dise_adapters.families.sdar import SDAR
 from dise_adapters.predictor import CheckpointPredictor
+from dise_core.arrays import Ids
 from dise_core.errors import InputError
 from dise_core.params import EngineConfig
+
+ABILITY = (
+    "the embedded models solve problems such as '83,18,75 -> 10' and know nothing else; "
+    "to talk, take another model, such as dllm-hub/Qwen3-0.6B-diffusion-mdlm-v0.1"
+)
+"""What is told to those who give them another text."""
+
+
+class CountdownTokenizer(FastTokenizer):
+    """The embedded models' tokenizer, which says what they can do when it is given other texts."""
+
+    def encode(self, text: str) -> Ids:
+        """Return the ids of a text, int64 [N]. Raises InputError for characters that the vocabulary
+        lacks.
+        """
+        try:
+            return super().encode(text)
+        except InputError as error:
+            raise InputError(f"{error}: {ABILITY}", error.parameter) from error
 
 
 class EmbeddedPredictor(CheckpointPredictor):
     """A model that ships with the package, loaded by its name like any other checkpoint."""
 
     name: ClassVar[str]
+    tokenizer_kind = CountdownTokenizer
     checked_on = "its own"
 
     @classmethod

@@ -43,7 +43,9 @@ class Family:
     "vocab_size" and "max_position_embeddings"; raises CheckpointError, naming field and value, for
     what the class does not cover. None: transformers reads config.json itself. key_mapping: regular
     expressions for the checkpoint's weight names, with their replacements. split: weights to be
-    taken apart. head: the modules between the body and the logits; empty for the model's output
+    taken apart. unused: a regular expression for the checkpoint's weights that the class does not
+    compute, such as the pooler of a BERT; any other that the class lacks is refused. head: the
+    modules between the body and the logits; empty for the model's output
     embeddings alone. mask_tokens, end_tokens: their possible names in the vocabulary. mask_id: of
     every published checkpoint, where their files may not name it. tempered_confidence: see
     ModelInfo. tokenizer_class: transformers' class. takes_gguf: whether GGUF files load too.
@@ -58,6 +60,7 @@ class Family:
     translate: Callable[[ConfigJson], Settings] | None = None
     key_mapping: Mapping[str, str] = field(default_factory=dict)
     split: Split | None = None
+    unused: str | None = None
     head: tuple[str, ...] = ()
     mask_tokens: tuple[str, ...] = ()
     mask_id: int | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from transformers.utils import logging as transformers_logging
 from dise_adapters.checkpoint.files import one_line
 from dise_adapters.local.body import Body, OwnBody, WholeBody, check_implementation
 from dise_adapters.local.dense import DenseModel, load_dense
+from dise_adapters.local.implementation import implementation_of
 from dise_adapters.local.kv_cache import KVCache
 from dise_adapters.local.linear import linear
 from dise_adapters.local.reader import TransformerReader
@@ -59,7 +61,7 @@ def load_reader(checkpoint: Checkpoint, config: EngineConfig) -> TransformerRead
             model, report = getattr(transformers, family.model_class).from_pretrained(
                 **_options(checkpoint),
                 dtype=dtype,
-                attn_implementation=config.attn_implementation,
+                attn_implementation=implementation_of(checkpoint, config.attn_implementation),
                 use_safetensors=True,
                 local_files_only=True,
                 trust_remote_code=False,
@@ -70,7 +72,7 @@ def load_reader(checkpoint: Checkpoint, config: EngineConfig) -> TransformerRead
             raise
         except Exception as error:
             raise ModelError(f"cannot load {folder}: {one_line(error)}") from error
-    _refuse_misfits(folder, report)
+    _refuse_misfits(folder, report, family.unused)
     refuse_not_finite(folder, model)
     return _reader(model.to(device).eval(), device, checkpoint, config.max_cache_tokens)
 
@@ -163,13 +165,15 @@ def choose_dtype(name: str, device: torch.device) -> torch.dtype:
     return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[name]
 
 
-def _refuse_misfits(folder: Path, report: Mapping[str, Iterable[Any]]) -> None:
+def _refuse_misfits(folder: Path, report: Mapping[str, Iterable[Any]], unused: str | None) -> None:
     for kind, verb in (
         ("missing_keys", "lacks"),
         ("unexpected_keys", "has extra"),
         ("mismatched_keys", "has misshapen"),
     ):
         names = sorted(name if isinstance(name, str) else str(name[0]) for name in report[kind])
+        if unused is not None and kind == "unexpected_keys":
+            names = [name for name in names if not re.search(unused, name)]
         if names:
             more = f" and {len(names) - 3} more" if len(names) > 3 else ""
             raise CheckpointError(

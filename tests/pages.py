@@ -1,0 +1,28 @@
+"""What a page of the docs tells its readers to write into files."""
+
+from __future__ import annotations
+
+import re
+
+TITLED = re.compile(r'^```\w+ title="([\w.]+)"\n(.*?)^```', flags=re.DOTALL | re.MULTILINE)
+"""A block that names its file."""
+
+TABLE = re.compile(r"^\[[\w.-]+\]\n.*?(?=^\[|\Z)", flags=re.DOTALL | re.MULTILINE)
+"""A table of TOML, with its heading."""
+
+
+def titled(page: str) -> dict[str, str]:
+    """Return the text of each file that the page names: its blocks one after the other, and of a
+    TOML table the last one.
+    """
+    files: dict[str, str] = {}
+    for name, text in TITLED.findall(page):
+        files[name] = f"{files[name]}\n\n{text}" if name in files else text
+    return {
+        name: _last_tables(text) if name.endswith(".toml") else text for name, text in files.items()
+    }
+
+
+def _last_tables(text: str) -> str:
+    tables = {table.partition("\n")[0]: table for table in TABLE.findall(text)}
+    return "\n".join(tables.values())
