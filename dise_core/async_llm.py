@@ -15,13 +15,14 @@ from dise_core.canvas import Canvases, CanvasUpdate
 from dise_core.catalog import Catalog
 from dise_core.decisions import DecisionOutput
 from dise_core.engine import AsyncEngine, Budget, Caller, Engine, Outcome
+from dise_core.engine_options import EngineOptions
 from dise_core.errors import DiseError
 from dise_core.given import is_one, several
 from dise_core.llm import LLM
 from dise_core.model import MaskPredictor
 from dise_core.outcomes import OnError, answers, check_on_error, results
 from dise_core.outputs import RequestOutput
-from dise_core.params import EngineOptions, SamplingParams
+from dise_core.params import SamplingParams
 from dise_core.planner import Planner
 from dise_core.prompts import Message, Prompt
 from dise_core.reading import Plan, Read

@@ -28,12 +28,13 @@ from dise_core.canvas import Canvases, CanvasUpdate
 from dise_core.catalog import Catalog
 from dise_core.decisions import DecisionOutput
 from dise_core.engine import Engine, Outcome
+from dise_core.engine_options import EngineOptions
 from dise_core.errors import InputError
 from dise_core.given import is_one, several
 from dise_core.model import MaskPredictor
 from dise_core.outcomes import OnError, answers, check_on_error, results
 from dise_core.outputs import RequestOutput
-from dise_core.params import EngineConfig, EngineOptions, SamplingParams, ScoringParams
+from dise_core.params import EngineConfig, SamplingParams, ScoringParams
 from dise_core.planner import Planner
 from dise_core.plugins import installed_catalog
 from dise_core.prompts import Message, Prompt
@@ -42,9 +43,6 @@ from dise_core.records import Record
 from dise_core.threads import choose_threads
 
 T = TypeVar("T")
-
-THE_MODELS_OWN = ("revision", "adapter", "mask_token_id", "block_size")
-"""Options that apply to the model but not to its judge."""
 
 
 class LLM:
@@ -67,7 +65,7 @@ class LLM:
         EngineConfig.
 
         judge: an auto-regressive model for the scorers that need one; without it an auto-regressive
-        `model` is its own judge. The options in THE_MODELS_OWN do not apply to the judge: it comes
+        `model` is its own judge. EngineConfig.for_judge says which options apply to it: it comes
         from the hub's main branch, and the adapter that claims it loads it. The option
         `calibration` takes a file or a Calibration.
 
@@ -81,10 +79,14 @@ class LLM:
         fields: Record = {**options, "calibration": file}
         self.config = EngineConfig(**fields)
         self.catalog = catalog or installed_catalog()
+        if judge is None and (self.config.judge_device or self.config.judge_dtype):
+            raise InputError("judge_device and judge_dtype need a judge: name one", "judge")
+        # The judge comes first: the model's cache is planned from the memory that is then left.
+        its_judge = None if judge is None else self._loaded_judge(judge)
         self.predictor = self._loaded(model, self.config)
         predictors = {"target": self.predictor}
-        if judge is not None or self.predictor.info.is_autoregressive:
-            predictors["judge"] = self.predictor if judge is None else self._loaded_judge(judge)
+        if its_judge is not None or self.predictor.info.is_autoregressive:
+            predictors["judge"] = self.predictor if its_judge is None else its_judge
         if calibration is not None:
             calibration.check_model(self.predictor)
         self.planner = Planner(predictors, self.catalog, calibration)
@@ -229,7 +231,7 @@ class LLM:
         return self.engine.run(plans)
 
     def _loaded_judge(self, model: str | PathLike[str] | MaskPredictor) -> MaskPredictor:
-        judge = self._loaded(model, self.config.model_copy(update=dict.fromkeys(THE_MODELS_OWN)))
+        judge = self._loaded(model, self.config.for_judge())
         if not judge.info.is_autoregressive:
             raise InputError(f"judge {judge.info.name!r} is not auto-regressive", "judge")
         return judge

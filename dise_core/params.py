@@ -5,8 +5,7 @@ LLaDA's.
 from __future__ import annotations
 
 from collections.abc import Collection
-from os import PathLike
-from typing import TYPE_CHECKING, Annotated, Literal, Self, TypedDict
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import (
     AliasChoices,
@@ -18,12 +17,10 @@ from pydantic import (
     model_validator,
 )
 
+from dise_core.engine_options import DeviceMap, Dtype, Quantization, check_devices, check_vllm
 from dise_core.errors import InputError
 from dise_core.reading import CacheKind
 from dise_core.records import Record
-
-if TYPE_CHECKING:
-    from dise_core.calibration import Calibration
 
 MAX_LENGTH = 2**20
 """Tokens of a text, a block or a step: more than any model reads."""
@@ -212,23 +209,9 @@ class SamplingParams(Denoising, ScoringParams):
         return self.n if self.best_of is None else self.best_of
 
 
-class EngineOptions(TypedDict, total=False):
-    """The fields of EngineConfig as keyword arguments."""
-
-    max_num_seqs: int
-    max_batch_tokens: int
-    device: str
-    dtype: Literal["auto", "float32", "bfloat16", "float16"]
-    attn_implementation: str
-    revision: str | None
-    adapter: str | None
-    mask_token_id: int | None
-    block_size: int | None
-    engine: str
-    tensor_parallel_size: int
-    vllm_options: Settings
-    max_cache_tokens: int
-    calibration: str | PathLike[str] | Calibration | None
+THE_MODELS_OWN = ("revision", "adapter", "mask_token_id", "block_size", "device_map", "max_memory",
+                  "quantization")  # fmt: skip
+"""Options that apply to the model but not to its judge."""
 
 
 class EngineConfig(Params):
@@ -240,8 +223,20 @@ class EngineConfig(Params):
     """The most tokens in one forward pass."""
     device: str = "auto"
     """A torch device; "auto" takes a GPU if there is one."""
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    dtype: Dtype = "auto"
     """Type of the weights; "auto" is bfloat16 on a GPU and float32 on a CPU."""
+    device_map: DeviceMap | None = None
+    """Spread the model's layers over all GPUs, then main memory, then the disk, in accelerate's way
+    of that name. Without it the model is on `device` alone, which is faster where it fits."""
+    max_memory: Settings = Field(default_factory=dict)
+    """The most memory of a device that device_map may use, for example 0=20GiB or cpu=30GiB."""
+    quantization: Quantization | None = None
+    """Keep the decoder's linear layers, not its embeddings and head, as integers of 8 or 4 bits, by
+    torchao. Saves memory at a loss of precision."""
+    judge_device: str | None = None
+    """The judge's device, where it is not the model's."""
+    judge_dtype: Dtype | None = None
+    """The type of the judge's weights, where it is not the model's."""
     attn_implementation: str = "sdpa"
     """Attention of transformers: "sdpa" ("eager" for a class that lacks it), "eager",
     "flash_attention_2", ...
@@ -262,9 +257,10 @@ class EngineConfig(Params):
     """GPUs, or CPU ranks, over which vLLM spreads the model."""
     vllm_options: Settings = Field(default_factory=dict)
     """A further argument of vLLM's own LLM, for example gpu_memory_utilization."""
-    max_cache_tokens: int = Field(16384, ge=1, le=2**24)
+    max_cache_tokens: int | None = Field(None, ge=1, le=2**24)
     """Tokens whose keys and values are kept for requests with a cache, all together; texts beyond
-    wait for room.
+    wait for room. More than the device has memory for are refused. Without it 16384, or as many as
+    fit.
     """
     calibration: str | None = None
     """A file that `dise calibrate` wrote: every answer then tells its probability of being right,
@@ -272,15 +268,18 @@ class EngineConfig(Params):
     """
 
     @model_validator(mode="after")
-    def _vllm_alone(self) -> Self:
-        if self.engine != "vllm" and (self.tensor_parallel_size > 1 or self.vllm_options):
-            raise ValueError("tensor_parallel_size and vllm_options need engine='vllm'")
-        if self.engine == "vllm" and (self.device != "auto" or self.attn_implementation != "sdpa"):
-            raise ValueError(
-                "engine='vllm' chooses its device and attention itself; leave out device and "
-                "attn_implementation"
-            )
+    def _fits_together(self) -> Self:
+        check_vllm(self.engine, self.model_dump(exclude_defaults=True))
+        check_devices(self.device, self.device_map, self.max_memory, self.quantization)
         return self
+
+    def for_judge(self) -> Self:
+        """Return the options of the judge: these, without THE_MODELS_OWN, and on its own device in
+        its own type where they are said.
+        """
+        fields = self.model_dump(exclude={*THE_MODELS_OWN, "judge_device", "judge_dtype"})
+        said = {"device": self.judge_device, "dtype": self.judge_dtype}
+        return type(self)(**fields | {name: each for name, each in said.items() if each})
 
 
 def input_error(

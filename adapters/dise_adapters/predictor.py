@@ -179,7 +179,7 @@ def _transformers_fields(folder: Path, name: str) -> Record:
     """Return the configuration as transformers reads it."""
     from transformers import AutoConfig
 
-    from dise_adapters.local.loading import quiet
+    from dise_adapters.local.quiet import quiet
 
     with quiet():
         try:

@@ -1,9 +1,11 @@
 """Parameters: what is refused, and how it is said."""
 
+import re
+
 import pytest
 
 from dise_core import EngineConfig, InputError, SamplingParams, ScoringParams
-from dise_core.params import EngineOptions
+from dise_core.engine_options import EngineOptions
 
 
 @pytest.mark.parametrize(
@@ -58,3 +60,35 @@ def test_the_defaults_are_the_documented_ones() -> None:
         None,
     )
     assert (ScoringParams().scorer, ScoringParams().selector) == ("dise", None)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"max_memory": {"cpu": "1GiB"}}, "max_memory needs a device_map"),
+        ({"device_map": "auto", "device": "cpu"}, "device_map chooses the devices"),
+        ({"device_map": "auto", "quantization": "int8"}, "leave out device_map"),
+        ({"device_map": "auto", "max_memory": {"gpu0": "1GiB"}}, "a device is cpu or a GPU's"),
+        ({"device_map": "auto", "max_memory": {"0": "much"}}, "'much' is no size"),
+        ({"device_map": "auto", "max_memory": {"0": -3}}, "-3 is no size"),
+        ({"device_map": "everywhere"}, "device_map='everywhere'"),
+        ({"quantization": "int2"}, "quantization='int2'"),
+        ({"engine": "vllm", "quantization": "int8"}, "leave out quantization"),
+        ({"engine": "vllm", "device": "cpu"}, "leave out device"),
+        ({"engine": "vllm", "attn_implementation": "eager"}, "leave out attn_implementation"),
+        ({"vllm_options": {"a": 1}}, "need engine='vllm'"),
+        ({"tensor_parallel_size": 2}, "need engine='vllm'"),
+        ({"max_cache_tokens": 0}, "max_cache_tokens=0"),
+    ],
+)
+def test_options_of_devices_that_do_not_fit_together(
+    options: dict[str, object], problem: str
+) -> None:
+    with pytest.raises(InputError, match=re.escape(problem)):
+        EngineConfig(**options)  # type: ignore[arg-type]
+
+
+def test_options_of_devices_that_fit_together() -> None:
+    assert EngineConfig(device_map="balanced", max_memory={"0": "20GiB", "cpu": "1.5GB"})
+    assert EngineConfig(engine="vllm", dtype="bfloat16", vllm_options={"quantization": "fp8"})
+    assert EngineConfig(quantization="int4", device="cuda:1", judge_device="cpu")

@@ -95,6 +95,11 @@ def headers(folder: Path) -> dict[str, Tensor]:
     return {name: tensor for path in weight_files(folder) for name, tensor in _header(path).items()}
 
 
+def homes(folder: Path) -> dict[str, Path]:
+    """Return the file of each weight in a folder by name. Raises what `headers` raises."""
+    return {name: path for path in weight_files(folder) for name in _header(path)}
+
+
 def shapes(folder: Path) -> dict[str, list[int]]:
     """Return the shape of each weight in a folder by name. Raises what `headers` raises."""
     return {name: list(tensor.shape) for name, tensor in headers(folder).items()}

@@ -10,23 +10,24 @@ import torch
 from torch import Tensor
 from torch.nn.functional import rms_norm, scaled_dot_product_attention
 
+from dise_adapters.local.devices import is_gpu
 from dise_adapters.local.kv_cache import CachedPass
-from dise_adapters.local.linear import linear
+from dise_adapters.local.linear import Join, linear
 
 
 class SelfAttention:
     """One layer's self-attention; its query, key and value projections are one matmul."""
 
-    def __init__(self, attention: Any) -> None:
-        """Take over the weights of a layer of transformers."""
+    def __init__(self, attention: Any, join: Join = linear) -> None:
+        """Take over the weights of a layer of transformers. join: its linear layers."""
         self.head_dim = attention.head_dim
         self.num_queries = attention.q_proj.out_features // self.head_dim
         self.num_keys = attention.k_proj.out_features // self.head_dim
         self._index, self._scaling = attention.layer_idx, attention.scaling
-        self._heads = linear(attention.q_proj, attention.k_proj, attention.v_proj)
+        self._heads = join(attention.q_proj, attention.k_proj, attention.v_proj)
         self._norms = [norm_of(attention.q_norm), norm_of(attention.k_norm)] if hasattr(
             attention, "q_norm") else []  # fmt: skip
-        self.out = linear(attention.o_proj)
+        self.out = join(attention.o_proj)
 
     def heads(self, states: Tensor) -> Tensor:
         """Return queries, keys and values, concatenated over heads and not yet rotated, as
@@ -60,7 +61,7 @@ class SelfAttention:
         query, key, value = (part.transpose(1, 2) for part in (query, key, value))
         groups = self.num_queries // self.num_keys
         # On a GPU, torch's grouped-query attention is slow, or impossible, with a mask.
-        if groups > 1 and mask is not None and key.is_cuda:
+        if groups > 1 and mask is not None and is_gpu(key.device):
             key, value = (part.repeat_interleave(groups, 1) for part in (key, value))
             groups = 1
         seen = scaled_dot_product_attention(

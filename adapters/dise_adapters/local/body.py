@@ -8,6 +8,7 @@ once for each distinct token: most tokens of a canvas are masks.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Protocol
@@ -19,6 +20,7 @@ from torch import Tensor
 from dise_adapters.local.attention import norm_of
 from dise_adapters.local.kv_cache import CachedPass
 from dise_adapters.local.layer import Layer
+from dise_adapters.local.linear import Join, linear
 from dise_adapters.local.masks import Masks, OverlayMasks
 from dise_adapters.local.overlays import Overlays
 from dise_adapters.local.padding import key_multiple, padded_rows
@@ -88,14 +90,22 @@ class WholeBody:
     max_padding = 0.25
     multiple = 1
 
-    def __init__(self, model: Any, attention: Attention, output: str = "last_hidden_state") -> None:
+    def __init__(
+        self,
+        model: Any,
+        attention: Attention,
+        output: str = "last_hidden_state",
+        device: torch.device | None = None,
+    ) -> None:
+        """device: where texts go and states come from; the model's, unless it is on several."""
         self._model, self._attention, self._output = model, attention, output
+        self._device = device or model.device
         self.takes_overlays = not isinstance(attention, Causal) and self._obeys_masks()
 
     def __call__(self, batch: Batch) -> Tensor:
         """Return the states of the rows."""
         assert batch.cached is None
-        ids, where = _on(self._model.device, batch.input_ids, batch.rows)
+        ids, where = _on(self._device, batch.input_ids, batch.rows)
         return self._states(ids, batch.is_real, batch.overlays).flatten(0, 1)[where]
 
     def _states(self, ids: Tensor, is_real: Mask | None, overlays: Overlays | None) -> Tensor:
@@ -104,7 +114,7 @@ class WholeBody:
         if overlays is not None:
             [given["position_ids"]] = _on(ids.device, overlays.positions)
         states: Tensor = self._model(ids, use_cache=False, **given)[self._output]
-        return states
+        return states.to(self._device)
 
     def _mask(
         self, is_real: Mask | None, shape: tuple[int, ...], overlays: Overlays | None
@@ -112,7 +122,7 @@ class WholeBody:
         """Return the padding's mask [B, N], from which transformers makes its own; in blocks, and
         for overlays, the whole mask, [B, 1, N, N], to be added to the scores.
         """
-        device, (batch, length) = self._model.device, shape
+        device, (batch, length) = self._device, shape
         if overlays is not None:
             mask: Tensor | None = OverlayMasks(self._attention, is_real, overlays, device).all()
         elif isinstance(self._attention, BlockCausal):
@@ -131,7 +141,7 @@ class WholeBody:
         windows = "sliding_attention" in (getattr(config, "layer_types", None) or ())
         if windows or config._attn_implementation not in MASKED:
             return False
-        device, groups = self._model.device, np.array([[0, 0, 0, 1]])
+        device, groups = self._device, np.array([[0, 0, 0, 1]])
         text, more = (torch.tensor([ids], device=device) for ids in ((0, 1, 2), (0, 1, 2, 3)))
         try:
             plain = self._states(text, None, None)
@@ -161,13 +171,21 @@ class OwnBody:
         is_known = kind.__name__ in KNOWN and kind.__module__.startswith("transformers.models.")
         return is_known and not windows and body.config._attn_implementation == "sdpa"
 
-    def __init__(self, body: Any, attention: Attention) -> None:
+    def __init__(
+        self,
+        body: Any,
+        attention: Attention,
+        join: Join = linear,
+        loaded: Callable[..., object] = lambda layer: layer,
+    ) -> None:
         """Take over the body's weights layer by layer, so that none is in memory twice; the body
-        can then no longer run.
+        can then no longer run. join: makes its linear layers. loaded: returns a layer of the body
+        with its weights.
         """
         self._embed, self._rotation = body.embed_tokens, body.rotary_emb
         self._norm, self._attention = norm_of(body.norm), attention
-        self._layers = [Layer(body.layers.pop(0)) for _ in range(len(body.layers))]
+        count = len(body.layers)
+        self._layers = [Layer(loaded(body.layers.pop(0)), join) for _ in range(count)]
         first, is_causal = self._layers[0].attention, isinstance(attention, Causal)
         shape = (len(self._layers), first.num_keys, first.head_dim)
         self.cache_shape = None if is_causal else shape

@@ -1,4 +1,4 @@
-"""Llama, Qwen2 and Qwen3 as bare modules, loaded weight by weight straight to the device.
+"""Llama, Qwen2 and Qwen3 as bare modules, loaded layer by layer straight to the device.
 
 OwnBody computes these models itself and needs only their weights. Importing transformers' classes
 for them takes longer than all the rest of a start, so they are used only where a checkpoint is of
@@ -10,16 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
-from safetensors import safe_open
 from torch import Tensor, nn
 
-from dise_adapters.checkpoint.files import one_line
-from dise_adapters.checkpoint.weights import headers, weigh_files, weight_files
-from dise_core.errors import ModelError
+from dise_adapters.checkpoint.weights import headers, weigh_files
+from dise_adapters.local.stored import StoredWeights
 
 if TYPE_CHECKING:
     from dise_adapters.families.family import Checkpoint
@@ -167,14 +164,45 @@ class DenseModel(nn.Module):
         self.lm_head = _linear(shape.hidden, shape.vocabulary)
 
 
-def load_dense(
-    checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype
-) -> DenseModel | None:
-    """Return the checkpoint's weights on the device; None where they are not exactly those of a
-    dense decoder: what is wrong with them is then transformers' to say.
+@dataclass(frozen=True, slots=True)
+class Dense:
+    """A decoder whose modules are loaded one by one, and the weights that they are loaded from."""
 
-    Holds one weight at a time beside the model. Raises CheckpointError for files that cannot be
-    right, ModelError if a weight cannot be read.
+    model: DenseModel
+    weights: StoredWeights
+    is_tied: bool
+
+    def head(self) -> nn.Linear:
+        """Return the head with its weights, which are the embedding's if the two are tied; then the
+        embedding has its weights too.
+        """
+        body, head = self.model.model, self.model.lm_head
+        self.weights.fill(body.embed_tokens, "model.embed_tokens")
+        if self.is_tied:
+            head.weight = body.embed_tokens.weight
+        else:
+            self.weights.fill(head, "lm_head")
+        return head
+
+    def body(self) -> DenseBody:
+        """Return the body with the weights of all but its layers; the embedding has its own from
+        `head`.
+        """
+        body = self.model.model
+        self.weights.fill(body.norm, "model.norm")
+        return body
+
+    def layer(self, layer: DenseLayer) -> DenseLayer:
+        """Return one of the model's layers with its weights."""
+        self.weights.fill(layer, f"model.layers.{layer.self_attn.layer_idx}")
+        return layer
+
+
+def load_dense(checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype) -> Dense | None:
+    """Return the checkpoint's model, still without its weights; None where these are not exactly
+    those of a dense decoder: what is wrong with them is then transformers' to say.
+
+    Raises CheckpointError for files that cannot be right.
     """
     shape, folder = Shape.of(checkpoint), checkpoint.folder
     if shape is None:
@@ -192,11 +220,8 @@ def load_dense(
     model = DenseModel(shape)
     if found != {name: tuple(weight.shape) for name, weight in model.named_parameters()}:
         return None
-    _fill(model, folder, names, device, dtype)
-    if shape.is_tied:
-        model.lm_head.weight = model.model.embed_tokens.weight
     model.model.rotary_emb = Rotary(shape, device)
-    return model
+    return Dense(model, StoredWeights(folder, names, device, dtype), shape.is_tied)
 
 
 def _renamed(name: str, mapping: Mapping[str, str]) -> str:
@@ -205,24 +230,3 @@ def _renamed(name: str, mapping: Mapping[str, str]) -> str:
         if re.search(pattern, name):
             return re.sub(pattern, replacement, name, count=1)
     return name
-
-
-def _fill(
-    model: nn.Module,
-    folder: Path,
-    names: Mapping[str, str],
-    device: torch.device,
-    dtype: torch.dtype,
-) -> None:
-    """Put each weight of the files in its place."""
-    try:
-        for path in weight_files(folder):
-            file: Any
-            with safe_open(path, framework="pt", device=str(device)) as file:
-                for name in sorted(file.keys()):
-                    weight = file.get_tensor(name).to(dtype, copy=True)
-                    place, _, last = names[name].rpartition(".")
-                    parameter = nn.Parameter(weight, requires_grad=False)
-                    setattr(model.get_submodule(place), last, parameter)
-    except Exception as error:
-        raise ModelError(f"cannot load {folder}: {one_line(error)}") from error

@@ -8,9 +8,15 @@ that it may freeze in the same way.
 from __future__ import annotations
 
 import platform
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
+
+from dise_adapters.local.devices import is_gpu
+
+Join = Callable[..., nn.Module]
+"""Returns linear layers with the same input as one module, whose output concatenates theirs."""
 
 ROWS = 64
 """The number of rows that the packed layout is chosen for; it works for any number."""
@@ -37,7 +43,7 @@ def can_pack(weight: Tensor) -> bool:
     is_x86 = platform.machine().lower() in ("x86_64", "amd64")
     has_onednn = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
     is_there = has_onednn and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-    if weight.device.type != "cpu" or not is_x86 or not is_there:
+    if is_gpu(weight.device) or not is_x86 or not is_there:
         return False
     return weight.dtype == torch.float32 or (
         weight.dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
@@ -46,14 +52,27 @@ def can_pack(weight: Tensor) -> bool:
 
 def linear(*layers: nn.Linear) -> nn.Module:
     """Return linear layers with the same input as one, whose output concatenates theirs."""
+    weight, bias = _concatenated(layers)
+    return PackedLinear(weight, bias) if can_pack(weight) else layer_of(weight, bias)
+
+
+def joined(*layers: nn.Linear) -> nn.Linear:
+    """Return linear layers with the same input as one of torch's own."""
+    return layer_of(*_concatenated(layers))
+
+
+def _concatenated(layers: Sequence[nn.Linear]) -> tuple[Tensor, Tensor | None]:
+    """Return the layers' weights and biases, one below the other."""
     weights, biases = [layer.weight.detach() for layer in layers], [layer.bias for layer in layers]
     weight = weights[0] if len(weights) == 1 else torch.cat(weights)
-    bias = None if biases[0] is None else torch.cat([each.detach() for each in biases])
-    if can_pack(weight):
-        return PackedLinear(weight, bias)
+    return weight, None if biases[0] is None else torch.cat([each.detach() for each in biases])
+
+
+def layer_of(weight: Tensor, bias: Tensor | None = None) -> nn.Linear:
+    """Return the linear layer with that weight [out, in] and bias [out]."""
     num_outputs, num_inputs = weight.shape
-    joined = nn.Linear(num_inputs, num_outputs, bias=bias is not None, device="meta")
-    joined.load_state_dict(
+    layer = nn.Linear(num_inputs, num_outputs, bias=bias is not None, device="meta")
+    layer.load_state_dict(
         {"weight": weight} | ({} if bias is None else {"bias": bias}), assign=True
     )
-    return joined.requires_grad_(False)
+    return layer.requires_grad_(False)

@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
-import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 import transformers
-from transformers.utils import logging as transformers_logging
 
 from dise_adapters.checkpoint.files import one_line
 from dise_adapters.local.body import Body, OwnBody, WholeBody, check_implementation
-from dise_adapters.local.dense import DenseModel, load_dense
+from dise_adapters.local.dense import Dense, load_dense
+from dise_adapters.local.devices import choose_device, choose_dtype, is_gpu
 from dise_adapters.local.implementation import implementation_of
 from dise_adapters.local.kv_cache import KVCache
 from dise_adapters.local.linear import linear
+from dise_adapters.local.placing import OnDevice, placing, spread_over
+from dise_adapters.local.planning import cache_tokens, pass_bytes, states_per_token
+from dise_adapters.local.quantization import Quantizer, linear_share
+from dise_adapters.local.quiet import quiet
 from dise_adapters.local.reader import TransformerReader
 from dise_adapters.local.splitting import taken_apart
 from dise_adapters.local.threads import THREADS
 from dise_adapters.local.weighing import refuse_not_finite, weigh
 from dise_core.errors import CheckpointError, InputError, ModelError
+from dise_core.model import Attention
 from dise_core.params import EngineConfig
 from dise_core.records import Record
 
 if TYPE_CHECKING:
-    from dise_adapters.families.family import Checkpoint
+    from transformers import PreTrainedModel
+
+    from dise_adapters.families.family import Checkpoint, Family
 
 PROBE = (0, 1, 2, 3)
 """Token ids on which body-then-head logits are compared with the whole model's."""
@@ -38,11 +43,10 @@ def load_reader(checkpoint: Checkpoint, config: EngineConfig) -> TransformerRead
     """Return a reader of a checkpoint's safetensors, or of its GGUF file.
 
     Raises CheckpointError for missing, extra or misshapen weights, InputError for a device that
-    cannot be used, ModelError if loading fails otherwise.
+    cannot be used and for options that do not fit it, ModelError if loading fails otherwise.
     """
     device = choose_device(config.device)
     dtype = choose_dtype(config.dtype, device)
-    folder, family = checkpoint.folder, checkpoint.family
     if "/" in config.attn_implementation:  # transformers would fetch such a kernel and run it
         raise InputError(
             f"attn_implementation={config.attn_implementation!r:.80}: code from the hub never "
@@ -50,16 +54,28 @@ def load_reader(checkpoint: Checkpoint, config: EngineConfig) -> TransformerRead
             "attn_implementation",
         )
     check_implementation(config.attn_implementation, checkpoint.attention)
-    if config.attn_implementation == "sdpa":
+    quantizer = Quantizer(config.quantization, device, dtype) if config.quantization else None
+    if config.attn_implementation == "sdpa" and config.device_map is None:
         dense = load_dense(checkpoint, device, dtype)
         if dense is not None:
-            refuse_not_finite(folder, dense)
-            return _dense_reader(dense, device, dtype, checkpoint, config.max_cache_tokens)
+            return _dense_reader(dense, torch.empty(0, device=device, dtype=dtype), checkpoint,
+                                 config, quantizer)  # fmt: skip
+    model = _from_pretrained(checkpoint, config, device, dtype)
+    return _reader(model, device, checkpoint, config, quantizer)
+
+
+def _from_pretrained(
+    checkpoint: Checkpoint, config: EngineConfig, device: torch.device, dtype: torch.dtype
+) -> PreTrainedModel:
+    """Return transformers' model with its weights, on the device or spread by a device map."""
+    folder, options = checkpoint.folder, _options(checkpoint)
+    placement = placing(config, device)
     with quiet():
         try:
             weigh(checkpoint)
-            model, report = getattr(transformers, family.model_class).from_pretrained(
-                **_options(checkpoint),
+            model, report = getattr(transformers, checkpoint.family.model_class).from_pretrained(
+                **options,
+                **placement.options,
                 dtype=dtype,
                 attn_implementation=implementation_of(checkpoint, config.attn_implementation),
                 use_safetensors=True,
@@ -72,9 +88,9 @@ def load_reader(checkpoint: Checkpoint, config: EngineConfig) -> TransformerRead
             raise
         except Exception as error:
             raise ModelError(f"cannot load {folder}: {one_line(error)}") from error
-    _refuse_misfits(folder, report, family.unused)
+    _refuse_misfits(folder, report, checkpoint.family.unused)
     refuse_not_finite(folder, model)
-    return _reader(model.to(device).eval(), device, checkpoint, config.max_cache_tokens)
+    return placement.placed(model).eval()
 
 
 def _options(checkpoint: Checkpoint) -> Record:
@@ -96,73 +112,117 @@ def _options(checkpoint: Checkpoint) -> Record:
 
 @torch.inference_mode()
 def _reader(
-    model: Any, device: torch.device, checkpoint: Checkpoint, max_cache_tokens: int
+    model: PreTrainedModel,
+    device: torch.device,
+    checkpoint: Checkpoint,
+    config: EngineConfig,
+    quantizer: Quantizer | None,
 ) -> TransformerReader:
     """Return a reader that applies the head only at the positions read, if the logits are just the
     head's output.
 
-    Models that scale or cap their logits after the head are read through their whole forward pass.
+    Models that scale or cap their logits after the head are read through their whole forward pass,
+    and models on several devices through transformers' and accelerate's. device: where a model goes
+    that is quantized; until then it is in main memory.
     """
-    if device.type == "cpu":
+    is_spread, home = spread_over(model)
+    device = home if is_spread or quantizer is None else device
+    if not is_gpu(device):
         THREADS.fit(model.num_parameters())
-    family, attention = checkpoint.family, checkpoint.attention
+    body, head, vocab_size = _parts(model, checkpoint.family, home)
+    attention, width = checkpoint.attention, 0
+    own: Body
+    if isinstance(head, torch.nn.Linear) and not is_spread and OwnBody.covers(body):
+        width = states_per_token(body.layers, body.config.hidden_size)
+        own, head = _own_body(body, attention, device, quantizer), linear(head.to(device))
+    else:
+        if quantizer:
+            quantizer.modules(body, checkpoint.folder, device)
+            model.to(device)
+        part, output = (model, "logits") if head is None else (body, "last_hidden_state")
+        own = WholeBody(part, attention, output, device)
+        head = torch.nn.Identity() if head is None else OnDevice(head, device)
+    kind = torch.empty(0, device=device, dtype=model.dtype)
+    room = _room(own, width, vocab_size, config, kind)
+    return _finished(own, head, vocab_size, checkpoint, room, device)
+
+
+def _parts(
+    model: PreTrainedModel, family: Family, device: torch.device
+) -> tuple[PreTrainedModel, torch.nn.Module | None, int]:
+    """Return a model's body, its head, and how many logits there are; None for the head where the
+    logits are not just what the head makes of the body's states.
+    """
     body, head = model.base_model, model.get_output_embeddings()
     if family.head:
         head = torch.nn.Sequential(*(getattr(model, name) for name in family.head))
     probe = torch.tensor([PROBE], device=device)
     logits = model(probe, use_cache=False).logits
-    own: Body
-    if head is None or not torch.equal(
-        head(body(probe, use_cache=False).last_hidden_state), logits
-    ):
-        own, head = WholeBody(model, attention, "logits"), torch.nn.Identity()
-    elif OwnBody.covers(body):
-        own, head = OwnBody(body, attention), linear(head)
-    else:
-        own = WholeBody(body, attention)
-    shape = own.cache_shape
-    room = None if shape is None else KVCache(shape, max_cache_tokens, device, model.dtype)
-    kind = (family.answers_for, attention, room, checkpoint.mask_id)
-    return TransformerReader(own, head, logits.shape[-1], device, *kind)
+    if head is not None:
+        found = head(body(probe, use_cache=False).last_hidden_state).to(device)
+        head = head if torch.equal(found, logits) else None
+    return body, head, logits.shape[-1]
+
+
+def _own_body(
+    body: PreTrainedModel, attention: Attention, device: torch.device, quantizer: Quantizer | None
+) -> OwnBody:
+    """Return our forward pass of a body, quantized layer by layer on its way to the device."""
+    if quantizer is None:
+        return OwnBody(body, attention)
+    quantizer.refuse_few(linear_share(body, has_experts=True), type(body).__name__)
+    for part in (body.embed_tokens, body.norm, body.rotary_emb):
+        part.to(device)
+    return OwnBody(body, attention, quantizer.linear, lambda layer: layer.to(device))
 
 
 @torch.inference_mode()
 def _dense_reader(
-    model: DenseModel,
-    device: torch.device,
-    dtype: torch.dtype,
+    dense: Dense,
+    kind: torch.Tensor,
     checkpoint: Checkpoint,
-    max_cache_tokens: int,
+    config: EngineConfig,
+    quantizer: Quantizer | None,
 ) -> TransformerReader:
-    """Return a reader of a dense decoder."""
-    if device.type == "cpu":
+    """Return a reader of a dense decoder, which is loaded here. kind: any tensor of its type on its
+    device.
+    """
+    model = dense.model
+    if not is_gpu(kind.device):
         THREADS.fit(sum(weight.numel() for weight in model.parameters()))
-    body = OwnBody(model.model, checkpoint.attention)
-    shape, num_logits = body.cache_shape, model.lm_head.out_features
-    room = None if shape is None else KVCache(shape, max_cache_tokens, device, dtype)
+    num_logits, hidden = model.lm_head.out_features, model.lm_head.in_features
+    width = states_per_token(model.model.layers, hidden)
+    head = linear(dense.head())
+    del model.lm_head  # on a CPU its weights have been packed, and need not be there twice
+    join = quantizer.linear if quantizer else linear
+    body = OwnBody(dense.body(), checkpoint.attention, join, dense.layer)
+    room = _room(body, width, num_logits, config, kind)
+    return _finished(body, head, num_logits, checkpoint, room, kind.device)
+
+
+def _finished(
+    body: Body,
+    head: torch.nn.Module,
+    num_logits: int,
+    checkpoint: Checkpoint,
+    room: KVCache | None,
+    device: torch.device,
+) -> TransformerReader:
     kind = (checkpoint.family.answers_for, checkpoint.attention, room, checkpoint.mask_id)
-    return TransformerReader(body, linear(model.lm_head), num_logits, device, *kind)
+    return TransformerReader(body, head, num_logits, device, *kind)
 
 
-def choose_device(name: str) -> torch.device:
-    """Return the device of that name; "auto" is a GPU if there is one."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise InputError(
-            f"device {name!r} cannot be used: {str(error).splitlines()[0]}", "device"
-        ) from error
-    return device
-
-
-def choose_dtype(name: str, device: torch.device) -> torch.dtype:
-    """Return the torch dtype of that name; "auto" is bfloat16 on a GPU and float32 elsewhere."""
-    if name == "auto":
-        return torch.bfloat16 if device.type == "cuda" else torch.float32
-    return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[name]
+def _room(
+    body: Body, width: int, vocab_size: int, config: EngineConfig, kind: torch.Tensor
+) -> KVCache | None:
+    """Return the KV cache of a loaded body. width: numbers that a pass holds for each token. kind:
+    any tensor of the cache's type on its device.
+    """
+    if body.cache_shape is None:
+        return None
+    working = pass_bytes(width, vocab_size, config, kind)
+    tokens = cache_tokens(config, body.cache_shape, kind, working)
+    return KVCache(body.cache_shape, tokens, kind.device, kind.dtype)
 
 
 def _refuse_misfits(folder: Path, report: Mapping[str, Iterable[Any]], unused: str | None) -> None:
@@ -179,17 +239,3 @@ def _refuse_misfits(folder: Path, report: Mapping[str, Iterable[Any]], unused: s
             raise CheckpointError(
                 f"the checkpoint in {folder} {verb} weights: {one_line(', '.join(names[:3]))}{more}"
             )
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Silence transformers' own report on the weights: our errors say it in one line."""
-    log: Any = transformers_logging
-    level = log.get_verbosity()
-    log.set_verbosity(logging.CRITICAL)
-    log.disable_progress_bar()
-    try:
-        yield
-    finally:
-        log.set_verbosity(level)
-        log.enable_progress_bar()

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from dise_adapters.local.devices import is_gpu
 from dise_core.arrays import Ids, Mask
 
 CPU_MULTIPLE = 8
@@ -35,7 +36,7 @@ def padded_rows(indices: Ids, device: torch.device) -> Ids:
     oneDNN compiles a kernel for each new number of rows and keeps it: compiling takes time, and the
     kernels pile up in memory.
     """
-    if device.type != "cpu":
+    if is_gpu(device):
         return indices
     step = STEP if len(indices) <= FEW_ROWS else LONG_STEP
     return np.pad(indices, (0, -len(indices) % step))
@@ -43,4 +44,4 @@ def padded_rows(indices: Ids, device: torch.device) -> Ids:
 
 def key_multiple(device: torch.device) -> int:
     """Return the multiple to which texts, and the keys that they attend to, are padded."""
-    return CPU_MULTIPLE if device.type == "cpu" else 1
+    return 1 if is_gpu(device) else CPU_MULTIPLE

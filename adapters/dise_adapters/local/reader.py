@@ -16,6 +16,7 @@ from torch import Tensor
 from dise_adapters.families.family import AnswersFor
 from dise_adapters.local.batching import Window, first_of, padded_batches
 from dise_adapters.local.body import Batch, Body
+from dise_adapters.local.devices import is_gpu
 from dise_adapters.local.kv_cache import KVCache
 from dise_adapters.local.overlays import Overlaid, Overlays, in_two_streams, with_shadows
 from dise_adapters.local.padding import padded_texts
@@ -112,7 +113,7 @@ class TransformerReader:
             )
         readings: dict[int, Reading] = {}
         asked = [row for row in distinct_rows(reads) if _num_positions(row, reads)]
-        max_tokens = CPU_TOKENS if self._device.type == "cpu" else math.inf
+        max_tokens = math.inf if is_gpu(self._device) else CPU_TOKENS
         for wave in self._waves(asked):
             rows = [self._run(row, reads) for row in wave]
             # Windows attend to cached keys, whole rows to their own, overlays to parts of a text: a
@@ -293,7 +294,7 @@ class TransformerReader:
 
 def rows_at_once(vocab_size: int, device: torch.device) -> int:
     """Return how many rows of logits fit MAX_LOGITS, at least 1."""
-    return max(1, (MAX_LOGITS // 8 if device.type == "cpu" else MAX_LOGITS) // vocab_size)
+    return max(1, (MAX_LOGITS if is_gpu(device) else MAX_LOGITS // 8) // vocab_size)
 
 
 def _sequences(row: Row) -> list[Ids]:

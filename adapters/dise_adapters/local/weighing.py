@@ -29,7 +29,15 @@ def weigh(checkpoint: Checkpoint) -> None:
 
 
 def _num_elements(checkpoint: Checkpoint) -> int:
-    """Return how many numbers the model of that configuration holds, made without room for them."""
+    """Return how many numbers the model of that configuration holds."""
+    model = without_memory(checkpoint)
+    return sum(part.numel() for part in (*model.parameters(), *model.buffers()))
+
+
+def without_memory(checkpoint: Checkpoint) -> torch.nn.Module:
+    """Return transformers' model of the checkpoint's configuration, made without room for its
+    weights.
+    """
     kind = getattr(transformers, checkpoint.family.model_class)
     is_auto = not hasattr(kind, "config_class")
     reads = transformers.AutoConfig if is_auto else kind.config_class
@@ -40,18 +48,22 @@ def _num_elements(checkpoint: Checkpoint) -> int:
             checkpoint.folder, local_files_only=True, trust_remote_code=False
         )
     with torch.device("meta"):
+        model: torch.nn.Module
         model = kind.from_config(config, trust_remote_code=False) if is_auto else kind(config)
-    return sum(part.numel() for part in (*model.parameters(), *model.buffers()))
+    return model
 
 
 @torch.inference_mode()
-def refuse_not_finite(folder: object, model: torch.nn.Module) -> None:
-    """Raise CheckpointError for weights with NaN or infinities: every answer would be one."""
-    for name, weight in model.named_parameters():
-        if not weight.is_floating_point() or weight.element_size() < 2:
-            continue  # packed: a sum would mean nothing
+def refuse_not_finite(folder: object, module: torch.nn.Module, prefix: str = "") -> None:
+    """Raise CheckpointError for weights with NaN or infinities: every answer would be one.
+
+    prefix: what precedes their names in the module.
+    """
+    for name, weight in module.named_parameters():
+        if weight.is_meta or not weight.is_floating_point() or weight.element_size() < 2:
+            continue  # on the disk, or packed: a sum would mean nothing
         if not weight.sum().isfinite() and not weight.isfinite().all():
             raise CheckpointError(
                 f"the checkpoint in {folder} has weights that are not finite numbers as "
-                f"{str(weight.dtype).removeprefix('torch.')}: {name}"
+                f"{str(weight.dtype).removeprefix('torch.')}: {prefix}{name}"
             )

@@ -1,0 +1,42 @@
+"""Libraries that report on what they load, silenced: our errors say it in one line."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+TORCHAO = ("torchao", "torch.utils._pytree", "accelerate.big_modeling")
+"""Loggers that warn of kernels for other devices, and of weights that are on the disk as asked."""
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Silence transformers' report on the weights, and warnings that say nothing to a user."""
+    from transformers.utils import logging as transformers_logging
+
+    log: Any = transformers_logging
+    level = log.get_verbosity()
+    log.set_verbosity(logging.CRITICAL)
+    log.disable_progress_bar()
+    try:
+        with quiet_torchao():
+            yield
+    finally:
+        log.set_verbosity(level)
+        log.enable_progress_bar()
+
+
+@contextmanager
+def quiet_torchao() -> Iterator[None]:
+    """Silence the warnings of torchao's import, and accelerate's of a device map."""
+    loggers = [logging.getLogger(name) for name in TORCHAO]
+    levels = [each.level for each in loggers]
+    for each in loggers:
+        each.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        for each, level in zip(loggers, levels, strict=True):
+            each.setLevel(level)

@@ -1,0 +1,146 @@
+"""What a GPU would run, run on a CPU; how much is free, and what is planned from it."""
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from dise_adapters.local import devices, planning
+from dise_adapters.local.devices import choose_dtype, free_main_memory
+from dise_core import LLM, Distribution, InputError, Read, Reading, SamplingParams
+from dise_core.params import EngineConfig
+from dise_core.reading import Guidance
+from tests.adapters import test_causal
+from tests.reference_llada import default_config, random_weights, write_checkpoint
+
+CPU = torch.device("cpu")
+GROUPED = default_config(n_heads=4, n_kv_heads=2)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_checkpoint(tmp_path / "model", GROUPED, random_weights(GROUPED))
+
+
+def answers(folder: Path, **options: object) -> list[Reading]:
+    ids = np.arange(2, 42)
+    reads = [Read(ids[:n], np.arange(n), Distribution()) for n in (40, 33, 6, 40)]
+    reads.append(Read(ids, np.arange(9), Distribution(), guidance=Guidance(ids[::-1].copy(), 1.5)))
+    return list(LLM(str(folder), dtype="float32", **options).predictor.read(reads))  # type: ignore[arg-type]
+
+
+def test_a_gpus_ways_give_a_cpus_answers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = answers(folder)
+    monkeypatch.setattr(devices, "LIKE_A_GPU", True)
+    for found, exact in zip(answers(folder), expected, strict=True):
+        np.testing.assert_allclose(found.logprobs, exact.logprobs, atol=1e-4)
+    assert choose_dtype("auto", CPU) == torch.bfloat16
+
+
+def test_a_model_of_transformers_goes_straight_to_a_gpu(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("accelerate")
+    expected = answers(folder, attn_implementation="eager")
+    monkeypatch.setattr(devices, "LIKE_A_GPU", True)
+    for found, exact in zip(answers(folder, attn_implementation="eager"), expected, strict=True):
+        np.testing.assert_allclose(found.logprobs, exact.logprobs, atol=1e-4)
+
+
+def test_out_of_memory_halves_the_batch_like_a_gpu(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = answers(folder)
+    monkeypatch.setattr(devices, "LIKE_A_GPU", True)
+    llm = LLM(str(folder), dtype="float32")
+    reader = llm.predictor._reader  # type: ignore[attr-defined]
+    whole = reader._read_batch
+
+    def read_batch(batch: list[object], reads: object) -> object:
+        if len(batch) > 1:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return whole(batch, reads)
+
+    monkeypatch.setattr(reader, "_read_batch", read_batch)
+    ids = np.arange(2, 42)
+    reads = [Read(ids[:n], np.arange(n), Distribution()) for n in (40, 33, 6, 40)]
+    for found, exact in zip(llm.predictor.read(reads), expected[:4], strict=True):
+        np.testing.assert_allclose(found.logprobs, exact.logprobs, atol=1e-4)
+
+
+TOKEN = 2 * 2 * 2 * 16 * 4
+"""Layers, keys and values, key-value heads, head dimension, bytes."""
+
+
+def free(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    monkeypatch.setattr(planning, "free_bytes", lambda _: size)
+
+
+def working(folder: Path) -> int:
+    """Four copies of the states, the outputs of the seven linear layers, three of the logits."""
+    outputs = 64 + 32 + 32 + 64 + 96 + 96 + 64
+    rows = max(1, 2**25 // 8 // 52)
+    return 2048 * (4 * 64 + outputs) * 4 + rows * 52 * 3 * 4
+
+
+def test_a_cache_that_cannot_fit_is_refused_before_any_request(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free(monkeypatch, working(folder) + 100 * TOKEN)
+    assert LLM(str(folder), max_cache_tokens=100).predictor.room.num_free == 100  # type: ignore[union-attr]
+    with pytest.raises(InputError, match=r"max_cache_tokens=101 .* at most 100 tokens fit"):
+        LLM(str(folder), max_cache_tokens=101)
+
+
+def test_without_a_number_the_cache_takes_what_is_free(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    free(monkeypatch, working(folder) + 77 * TOKEN)
+    with caplog.at_level(logging.WARNING):
+        assert LLM(str(folder)).predictor.room.num_free == 77  # type: ignore[union-attr]
+    assert "keys and values of 77 tokens are kept" in caplog.text
+    free(monkeypatch, 2**40)
+    assert LLM(str(folder)).predictor.room.num_free == 16384  # type: ignore[union-attr]
+    free(monkeypatch, 0)
+    params = SamplingParams(max_tokens=8, cache="prefix", block_length=4)
+    [answer] = LLM(str(folder)).generate([[3, 4, 5]], params)
+    assert len(answer.outputs[0].token_ids) == 8
+
+
+def test_free_memory_heeds_the_containers_limit(tmp_path: Path) -> None:
+    info, group = tmp_path / "meminfo", tmp_path / "group"
+    group.mkdir()
+    info.write_text("MemTotal:  9000 kB\nMemAvailable:    5000 kB\n")
+    assert free_main_memory(info, group) == 5000 * 1024
+    (group / "memory.max").write_text("max\n")
+    (group / "memory.current").write_text("3000\n")
+    assert free_main_memory(info, group) == 5000 * 1024
+    (group / "memory.max").write_text("4000\n")
+    assert free_main_memory(info, group) == 1000
+    (group / "memory.stat").write_text("anon 2000\ninactive_file 500\nactive_file 500\n")
+    assert free_main_memory(info, group) == 1500
+    assert free_main_memory(tmp_path / "nothing", group) is None
+
+
+def test_a_judge_is_loaded_in_its_own_type(tmp_path: Path) -> None:
+    llm = LLM("countdown", judge=test_causal.checkpoint(tmp_path, test_causal.llama()),
+              judge_dtype="bfloat16")  # fmt: skip
+    types = {
+        name: predictor._reader._body._embed.weight.dtype  # type: ignore[attr-defined]
+        for name, predictor in llm.planner.predictors.items()
+    }
+    assert types == {"target": torch.float32, "judge": torch.bfloat16}
+
+
+def test_a_judge_has_a_type_and_a_device_of_its_own(folder: Path) -> None:
+    config = EngineConfig(
+        device="cpu", dtype="float32", judge_dtype="bfloat16", quantization="int8", block_size=4
+    )
+    its = config.for_judge()
+    assert (its.device, its.dtype) == ("cpu", "bfloat16")
+    assert (its.quantization, its.block_size) == (None, None)
+    assert EngineConfig(judge_device="cuda:1").for_judge().device == "cuda:1"
+    with pytest.raises(InputError, match="judge_device and judge_dtype need a judge"):
+        LLM("countdown", judge_dtype="bfloat16")
