@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from dise_app.cli import options
+from dise_app.cli.fitting_cards import show_memory
 from dise_core.records import Record
 
 KINDS = {
@@ -22,6 +23,13 @@ KINDS = {
 }
 
 Rows = list[Record]
+
+Memory = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MODEL", help="Tell which cards hold a model: its name, folder or hub id."
+    ),
+]
 
 Kind = Annotated[
     str | None, typer.Option(help=f"Only this kind, with every setting: {', '.join(KINDS)}.")
@@ -61,8 +69,9 @@ def plugins(kind: Kind = None, as_json: options.Json = False) -> None:
 
 
 @options.verb()
-def models(as_json: options.Json = False) -> None:
-    """List the models that go by a name, and the adapters for folders and hub ids.
+def models(memory: Memory = None, as_json: options.Json = False) -> None:
+    """List the models that go by a name, and the adapters for folders and hub ids; or tell how much
+    memory one model takes.
 
     A broken plugin, and an adapter that fails when it is asked for its own name, are named as `dise
     plugins` does.
@@ -70,6 +79,9 @@ def models(as_json: options.Json = False) -> None:
     from dise_core.claims import claim
     from dise_core.plugins import installed_plugins
 
+    if memory is not None:
+        show_memory(memory, as_json)
+        return
     catalog, broken = installed_plugins()
     rows, problems = [], _rows_of(broken)
     for name, entry in catalog.mask_predictors.items():

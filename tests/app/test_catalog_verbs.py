@@ -7,9 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from safetensors import safe_open
 
 from dise_adapters.embedded import CountdownPredictor
+from tests.adapters import test_causal
 from tests.app.conftest import Run
+from tests.published import LLADA2
 
 Dise = Callable[..., Run]
 
@@ -55,6 +58,53 @@ def test_models_tells_what_weights_each_adapter_was_checked_on(dise: Dise) -> No
     assert checked["sdar"] == checked["llada2"] == "random"
     assert checked["llama"] == "published"
     assert checked["vllm-server"] == ""
+
+
+LLADA_8B = {
+    "architectures": ["LLaDAModelLM"], "model_type": "llada", "d_model": 4096, "n_heads": 32,
+    "n_kv_heads": 32, "n_layers": 32, "mlp_hidden_size": 12288, "vocab_size": 126464,
+    "embedding_size": 126464, "max_sequence_length": 4096, "rope_theta": 500000.0,
+    "rms_norm_eps": 1e-5, "weight_tying": False,
+}  # fmt: skip
+"""What the published config.json says of the size."""
+
+PUBLISHED_WEIGHTS = 8_015_581_184
+
+
+def test_models_tells_which_cards_hold_a_model(dise: Dise, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(LLADA_8B))
+    told = json.loads(dise("models", "--memory", tmp_path, "--json").out)
+    rows = {row["weights"]: row for row in told["memory"]}
+    assert rows["bfloat16"]["weights_gib"] == round(PUBLISHED_WEIGHTS * 2 / 2**30, 2)
+    assert rows["float32"]["weights_gib"] == round(PUBLISHED_WEIGHTS * 4 / 2**30, 2)
+    ends = 2 * 126464 * 4096 * 2
+    linear = 32 * (4 * 4096**2 + 3 * 4096 * 12288)
+    assert rows["int8"]["weights_gib"] == pytest.approx((ends + linear) / 2**30, abs=0.02)
+    assert rows["int4"]["weights_gib"] == pytest.approx((ends + linear * 0.53) / 2**30, abs=0.02)
+    assert rows["bfloat16"]["cache_gib"] == 16384 * 32 * 2 * 4096 * 2 / 2**30
+    assert [rows[kind]["least_card"] for kind in rows] == [32, 16, 12, 8]
+    assert "bfloat16" in dise("models", "--memory", tmp_path).out
+
+
+def test_models_tells_the_memory_of_models_by_name_and_of_experts(
+    dise: Dise, tmp_path: Path
+) -> None:
+    file = CountdownPredictor.folder() / "model.safetensors"
+    with safe_open(file, framework="pt") as stored:
+        count = sum(stored.get_tensor(name).numel() for name in stored.keys())  # noqa: SIM118
+    [row] = [
+        row for row in json.loads(dise("models", "--memory", "countdown", "--json").out)["memory"]
+        if row["weights"] == "float32"
+    ]  # fmt: skip
+    assert row["weights_gib"] == round(count * 4 / 2**30, 2)
+    experts = json.loads(dise("models", "--memory", LLADA2.write(tmp_path), "--json").out)
+    assert [row["weights"] for row in experts["memory"]] == ["float32", "bfloat16", "int8", "int4"]
+    gpt2 = dise("models", "--memory", test_causal.checkpoint(tmp_path / "g", test_causal.gpt2()))
+    assert "which alone --quantization covers" in gpt2.out
+    assert "int8" not in gpt2.out
+    unknown = dise("models", "--memory", "contdown")
+    assert unknown.code == 2
+    assert "Did you mean 'countdown'" in unknown.err
 
 
 def test_models_tells_the_attention_of_each_family(dise: Dise) -> None:

@@ -14,7 +14,7 @@ from dise_core.records import Record
 
 __all__ = ["config_if_any", "is_gguf", "is_transient", "model_folder", "read_config"]
 
-_CONFIG = ["config.json"]
+CONFIG = ["config.json"]
 _EVERYTHING = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
 _ATTEMPTS = 4
 _TRANSIENT_STATUS = {408, 425, 429, 500, 502, 503, 504}
@@ -52,7 +52,7 @@ def _config_folder(model: str, revision: str | None) -> Path:
     if failure is not None and monotonic() - when < _REMEMBERED_SECONDS:
         raise ModelError(failure)
     try:
-        return model_folder(model, revision, _CONFIG)
+        return model_folder(model, revision, CONFIG)
     except ModelError as error:
         _last_failure.clear()
         _last_failure[model, revision] = (monotonic(), str(error))
