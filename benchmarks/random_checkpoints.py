@@ -1,0 +1,174 @@
+"""Checkpoints of any size with random weights, in LLaDA's and LLaDA2's formats, in shards."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from tokenizers import Tokenizer, models
+
+Shapes = Iterator[tuple[str, tuple[int, ...]]]
+
+
+@dataclass(frozen=True)
+class Size:
+    """The size of a decoder. experts: 0 for a dense one; the first layer never has any."""
+
+    width: int
+    inner: int
+    layers: int
+    heads: int
+    vocabulary: int
+    key_heads: int = 0
+    head: int = 0
+    experts: int = 0
+    per_token: int = 0
+    expert_inner: int = 0
+    groups: int = 0
+
+    @property
+    def head_dim(self) -> int:
+        """The dimension of a head."""
+        return self.head or self.width // self.heads
+
+
+LLADA_8B = Size(4096, 12288, 32, 32, 126464)
+LLADA2_MINI = Size(2048, 5120, 20, 16, 157184, 4, 128, 256, 8, 512, 8)
+RANDOM_100M = Size(768, 2304, 12, 12, 8192)
+
+
+def write(
+    folder: Path, size: Size, dtype: torch.dtype, shard_bytes: int, device: str = "cpu"
+) -> Path:
+    """Write a checkpoint whose last two ids are the end and the mask token, unless there is one.
+
+    device: where the weights are drawn, from seed 0. No more than a shard is in memory at one time.
+    """
+    if (folder / "config.json").is_file():
+        return folder
+    folder.mkdir(parents=True, exist_ok=True)
+    names = {f"t{i}": i for i in range(size.vocabulary)}
+    Tokenizer(models.WordLevel(names, unk_token="t0")).save(str(folder / "tokenizer.json"))
+    shapes = _llada2_shapes(size) if size.experts else _llada_shapes(size)
+    _write_shards(folder, shapes, dtype, shard_bytes, torch.Generator(device).manual_seed(0))
+    config = _llada2_config(size) if size.experts else _llada_config(size)
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def _write_shards(
+    folder: Path, shapes: Shapes, dtype: torch.dtype, most: int, generator: torch.Generator
+) -> None:
+    weight_map: dict[str, str] = {}
+    shard: dict[str, torch.Tensor] = {}
+    held = count = 0
+
+    def write_shard() -> None:
+        name = f"model-{count:05d}.safetensors"
+        save_file(shard, folder / name, metadata={"format": "pt"})
+        weight_map.update(dict.fromkeys(shard, name))
+
+    for name, shape in shapes:
+        weight = _drawn(name, shape, dtype, generator)
+        if shard and held + weight.nbytes > most:
+            write_shard()
+            shard, held, count = {}, 0, count + 1
+        shard[name] = weight
+        held += weight.nbytes
+    write_shard()
+    index = {"metadata": {}, "weight_map": weight_map}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def _drawn(
+    name: str, shape: tuple[int, ...], dtype: torch.dtype, generator: torch.Generator
+) -> torch.Tensor:
+    """Return ones for a norm, zeros for a router's bias, and normal weights that keep the size of
+    states for a matrix.
+    """
+    if len(shape) == 1:
+        return torch.full(shape, 0.0 if "bias" in name else 1.0, dtype=dtype)
+    drawn = torch.randn(shape, generator=generator, device=generator.device, dtype=torch.float32)
+    return drawn.mul_(shape[-1] ** -0.5).to(dtype).cpu()
+
+
+def _llada_config(size: Size) -> Mapping[str, Any]:
+    return {
+        "architectures": ["LLaDAModelLM"], "model_type": "llada", "d_model": size.width,
+        "n_layers": size.layers, "n_heads": size.heads, "mlp_hidden_size": size.inner,
+        "vocab_size": size.vocabulary, "embedding_size": size.vocabulary,
+        "max_sequence_length": 4096, "rope_theta": 500000.0, "rms_norm_eps": 1e-5,
+        "mask_token_id": size.vocabulary - 1, "eos_token_id": size.vocabulary - 2,
+    }  # fmt: skip
+
+
+def _llada_shapes(size: Size) -> Shapes:
+    d, inner, rows = size.width, size.inner, size.vocabulary
+    yield "model.transformer.wte.weight", (rows, d)
+    for layer in range(size.layers):
+        prefix = f"model.transformer.blocks.{layer}"
+        for name in ("q_proj", "k_proj", "v_proj", "attn_out"):
+            yield f"{prefix}.{name}.weight", (d, d)
+        for name in ("ff_proj", "up_proj"):
+            yield f"{prefix}.{name}.weight", (inner, d)
+        yield f"{prefix}.ff_out.weight", (d, inner)
+        for name in ("attn_norm", "ff_norm"):
+            yield f"{prefix}.{name}.weight", (d,)
+    yield "model.transformer.ln_f.weight", (d,)
+    yield "model.transformer.ff_out.weight", (rows, d)
+
+
+def _llada2_config(size: Size) -> Mapping[str, Any]:
+    return {
+        "architectures": ["LLaDA2MoeModelLM"], "model_type": "llada2_moe",
+        "hidden_size": size.width, "intermediate_size": size.inner, "head_dim": size.head_dim,
+        "num_hidden_layers": size.layers, "num_attention_heads": size.heads,
+        "num_key_value_heads": size.key_heads, "vocab_size": size.vocabulary,
+        "max_position_embeddings": 32768, "rope_theta": 600000.0, "rms_norm_eps": 1e-6,
+        "hidden_act": "silu", "partial_rotary_factor": 0.5, "use_bias": False,
+        "use_qkv_bias": False, "use_qk_norm": True, "tie_word_embeddings": False,
+        "num_experts": size.experts, "num_experts_per_tok": size.per_token,
+        "num_shared_experts": 1, "moe_intermediate_size": size.expert_inner,
+        "n_group": size.groups, "topk_group": size.groups // 2, "norm_topk_prob": True,
+        "routed_scaling_factor": 2.5, "first_k_dense_replace": 1, "score_function": "sigmoid",
+        "router_dtype": "fp32", "moe_router_enable_expert_bias": True,
+        "eos_token_id": size.vocabulary - 2, "mask_token_id": size.vocabulary - 1,
+    }  # fmt: skip
+
+
+def _llada2_shapes(size: Size) -> Shapes:
+    d, head = size.width, size.head_dim
+    yield "model.word_embeddings.weight", (size.vocabulary, d)
+    for layer in range(size.layers):
+        prefix = f"model.layers.{layer}"
+        rows = (size.heads + 2 * size.key_heads) * head
+        yield f"{prefix}.attention.query_key_value.weight", (rows, d)
+        yield f"{prefix}.attention.dense.weight", (d, size.heads * head)
+        for name in ("query_layernorm", "key_layernorm"):
+            yield f"{prefix}.attention.{name}.weight", (head,)
+        yield from _llada2_mlp(size, f"{prefix}.mlp", is_dense=layer == 0)
+        for name in ("input_layernorm", "post_attention_layernorm"):
+            yield f"{prefix}.{name}.weight", (d,)
+    yield "model.norm.weight", (d,)
+    yield "lm_head.weight", (size.vocabulary, d)
+
+
+def _llada2_mlp(size: Size, prefix: str, is_dense: bool) -> Shapes:
+    inner = {prefix: size.inner}
+    if not is_dense:
+        yield f"{prefix}.gate.weight", (size.experts, size.width)
+        yield f"{prefix}.gate.expert_bias", (size.experts,)
+        names = [
+            *(f"{prefix}.experts.{i}" for i in range(size.experts)),
+            f"{prefix}.shared_experts",
+        ]
+        inner = dict.fromkeys(names, size.expert_inner)
+    for name, rows in inner.items():
+        for part in ("gate_proj", "up_proj"):
+            yield f"{name}.{part}.weight", (rows, size.width)
+        yield f"{name}.down_proj.weight", (size.width, rows)
