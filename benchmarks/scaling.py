@@ -4,7 +4,8 @@ python benchmarks/scaling.py [--output docs/results/scaling]
 
 Requests: the embedded model writes 48 tokens for 1 to 256 prompts at once. Lengths: a random model
 of 10 million parameters scores one text of 64 to 2,048 tokens, every token of it, under a
-vocabulary of 8,192. Linux only. Writes results.json and scaling.png.
+vocabulary of 8,192. Linux only. Writes results.json, and a plot as
+scaling.png and scaling.svg.
 """
 
 from __future__ import annotations
@@ -98,12 +99,12 @@ def plot(by_count: list[Row], by_length: list[Row], path: Path) -> None:
     figure, axes = pyplot.subplots(1, 3, figsize=(13, 3.8), layout="constrained")
     counts, sizes = [row["count"] for row in by_count], [row["length"] for row in by_length]
     each = [row["seconds"] / row["count"] * 1e3 for row in by_count]
-    axes[0].plot(counts, each, "o-")
+    axes[0].plot(counts, each, "o-", color="#0072b2")
     axes[0].axhline(each[0], color="grey", linestyle=":", label="one by one")
     axes[0].set(
         title="Time of a request", xlabel="requests at once", ylabel="ms", ylim=0, xticks=counts
     )
-    axes[1].plot(sizes, [row["seconds"] * 1e3 for row in by_length], "o-")
+    axes[1].plot(sizes, [row["seconds"] * 1e3 for row in by_length], "o-", color="#0072b2")
     axes[1].plot(
         sizes,
         [by_length[0]["seconds"] * 1e3 * n / sizes[0] for n in sizes],
@@ -114,7 +115,7 @@ def plot(by_count: list[Row], by_length: list[Row], path: Path) -> None:
     axes[1].set(
         title="Time of scoring one text", xlabel="tokens", ylabel="ms", yscale="log", xticks=sizes
     )
-    axes[2].plot(sizes, [row["mib"] for row in by_length], "o-")
+    axes[2].plot(sizes, [row["mib"] for row in by_length], "o-", color="#0072b2")
     axes[2].plot(
         sizes,
         [n * VOCABULARY * 8 / 2**20 for n in sizes],
@@ -130,7 +131,8 @@ def plot(by_count: list[Row], by_length: list[Row], path: Path) -> None:
         axis.set_xticks(ticks, [str(tick) for tick in ticks])
         axis.legend(frameon=False)
         axis.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=150)
+    figure.savefig(path, dpi=200)
+    figure.savefig(path.with_suffix(".svg"), metadata={"Date": None})
 
 
 def main() -> None:

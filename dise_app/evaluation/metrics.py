@@ -7,7 +7,6 @@ of -inf is the least sure.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,6 +61,11 @@ def has_both(is_right: Rights) -> Rights:
     return both
 
 
+def is_of_both_kinds(is_right: Rights) -> bool:
+    """Return whether there are both right and wrong answers."""
+    return bool(is_right.any() and not is_right.all())
+
+
 def best_of(scores: Scores, is_right: Rights) -> float:
     """Return the share of questions whose best-scored answer, the first of equals, is right."""
     return float(is_right[np.arange(len(scores)), scores.argmax(axis=1)].mean())
@@ -78,6 +82,21 @@ def risk_coverage(scores: Scores, is_right: Rights) -> Scores:
     expected = np.repeat(errors / sizes, sizes)
     result: Scores = np.cumsum(expected) / np.arange(1, len(expected) + 1)
     return result
+
+
+def roc(scores: Scores, is_right: Rights) -> tuple[Scores, Scores]:
+    """Return the corners of the ROC curve: which share of the right answers is rejected, and which
+    share of the wrong ones is caught, if the least sure are rejected; answers with equal scores
+    together. Both start with 0 and end with 1; NaN unless there are right and wrong answers.
+    """
+    _, group = np.unique(scores.ravel(), return_inverse=True)
+    rejected, caught = (
+        np.concatenate([[0], np.cumsum(np.bincount(group, kind.ravel()))])
+        for kind in (is_right, ~is_right)
+    )
+    if rejected[-1] == 0 or caught[-1] == 0:
+        return np.full_like(rejected, np.nan), np.full_like(caught, np.nan)
+    return rejected / rejected[-1], caught / caught[-1]
 
 
 def aurc(scores: Scores, is_right: Rights) -> float:
@@ -204,29 +223,6 @@ def calibrated(scores: Scores, is_right: Rights, num_folds: int = 5, seed: int =
         model.fit(finite[~here].ravel(), is_right[~here].ravel().astype(np.float64))
         probabilities[here] = model.predict(finite[here].ravel()).reshape(finite[here].shape)
     return probabilities
-
-
-def bootstrap(
-    figure: Callable[[Scores, Rights], float],
-    scores: Scores,
-    is_right: Rights,
-    num_samples: int = 1000,
-    seed: int = 0,
-) -> Estimate:
-    """Return a figure with its 2.5 % and 97.5 % quantiles over bootstrap resamples of questions,
-    each kept with all its answers.
-
-    Resamples for which the figure is undefined are left out.
-    """
-    random = np.random.default_rng(seed)
-    values = []
-    for _ in range(num_samples):
-        rows = random.integers(0, len(scores), len(scores))
-        value = figure(scores[rows], is_right[rows])
-        if not np.isnan(value):
-            values.append(value)
-    low, high = np.quantile(values, [0.025, 0.975]) if values else (float("nan"), float("nan"))
-    return Estimate(figure(scores, is_right), float(low), float(high), len(scores))
 
 
 def _isotonic() -> Any:

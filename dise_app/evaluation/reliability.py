@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,11 +11,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dise_app.evaluation.metrics import NUM_BINS, Rights, Scores, ece, equal_mass_bins
-from dise_app.evaluation.plots import COLOURS, draw_risk
+from dise_app.evaluation.plots import GUIDE, OURS, WRONG, Tables, draw_risk, panels
 from dise_app.evaluation.writing import save
 from dise_core.calibration import Threshold
 
 Questions = npt.NDArray[np.int64]
+
+LABELS = ("probability of being right", "share that is right")
+"""What the axes of a reliability diagram show."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +57,15 @@ def _bin(probabilities: Scores, is_right: Rights, questions: Questions) -> Bin:
     return Bin(float(probabilities.mean()), share, low, high, len(is_right))
 
 
-def diagrams(tables: Mapping[str, tuple[Scores, Rights]], path: Path) -> None:
+def diagrams(tables: Tables, path: Path) -> None:
     """Draw a reliability diagram for each name's probabilities [Q, A] and outcomes [Q, A]."""
-    figure = Figure(figsize=(4.2 * len(tables), 4.2), layout="constrained")
-    panels = figure.subplots(1, len(tables), squeeze=False)[0]
-    for place, (name, (probabilities, is_right)) in enumerate(tables.items()):
+
+    def draw_one(axes: Axes, name: str, colour: str) -> None:
+        probabilities, is_right = tables[name]
         questions = np.repeat(np.arange(len(is_right)), is_right.shape[1])
-        flat = (probabilities.ravel(), is_right.ravel(), questions)
-        draw(panels[place], *flat, COLOURS[place % len(COLOURS)], name)
-    save(figure, path)
+        draw(axes, probabilities.ravel(), is_right.ravel(), questions, colour)
+
+    panels(list(tables), draw_one, LABELS, path)
 
 
 def calibrated(
@@ -77,13 +79,14 @@ def calibrated(
     """Draw the reliability diagram of a calibration's held-out probabilities, and the risk-coverage
     curve of its scores with the threshold. Arrays [n].
     """
-    figure = Figure(figsize=(9, 4.2), layout="constrained")
+    figure = Figure(figsize=(9, 4.4), layout="constrained")
     left, right = figure.subplots(1, 2)
-    draw(left, probabilities, is_right, questions, COLOURS[0], "held-out questions")
-    draw_risk(right, scores, is_right, COLOURS[0], "all labels")
+    draw(left, probabilities, is_right, questions, OURS)
+    left.set(xlabel=LABELS[0], ylabel=LABELS[1], title="held-out questions")
+    draw_risk(right, scores, is_right, OURS, "all labels")
     if threshold is not None:
-        right.axhline(threshold.max_risk, color=COLOURS[1], linestyle="--", linewidth=1)
-        right.plot(threshold.coverage, threshold.risk, "o", color=COLOURS[1], label="threshold")
+        right.axhline(threshold.max_risk, color=WRONG, linestyle="--", linewidth=1)
+        right.plot(threshold.coverage, threshold.risk, "o", color=WRONG, label="threshold")
     right.set(
         xlabel="share of answers kept", ylabel="share of them wrong", title="risk and coverage"
     )
@@ -93,34 +96,21 @@ def calibrated(
 
 
 def draw(
-    axes: Axes,
-    probabilities: Scores,
-    is_right: Rights,
-    questions: Questions,
-    colour: str,
-    title: str,
+    axes: Axes, probabilities: Scores, is_right: Rights, questions: Questions, colour: str
 ) -> None:
-    """Draw one reliability diagram: the share of right answers over the mean probability of bins
-    of equal mass, with the intervals as a band, and where the probabilities lie.
+    """Draw one reliability diagram in a square: the share of right answers over the mean
+    probability of bins of equal mass, with the intervals as a band, and at the bottom how many
+    answers have which probability.
     """
     each = bins(probabilities, is_right, questions)
     means, shares = [one.mean for one in each], [one.share for one in each]
-    axes.plot([0, 1], [0, 1], color="#999999", linestyle=":", linewidth=1)
-    axes.fill_between(
-        means, [one.low for one in each], [one.high for one in each], color=colour, alpha=0.2
-    )
-    axes.errorbar(
-        means,
-        shares,
-        [[one.share - one.low for one in each], [one.high - one.share for one in each]],
-        fmt="o-",
-        color=colour,
-        markersize=4,
-        linewidth=1.2,
-        elinewidth=0.8,
-    )
-    axes.plot(probabilities, np.full(len(probabilities), -0.03), "|", color=colour, alpha=0.1)
-    axes.set(xlabel="probability of being right", ylabel="share that is right", title=title)
-    axes.set(xlim=(-0.02, 1.02), ylim=(-0.06, 1.02))
-    told = f"ECE {ece(probabilities, is_right):.3f} ({NUM_BINS} bins of equal width)"
-    axes.text(0.02, 0.95, told, transform=axes.transAxes, fontsize=8, va="top")
+    lows, highs = [one.low for one in each], [one.high for one in each]
+    axes.plot([0, 1], [0, 1], color=GUIDE, linestyle=":", linewidth=1)
+    axes.fill_between(means, lows, highs, color=colour, alpha=0.2, linewidth=0)
+    axes.vlines(means, lows, highs, color=colour, linewidth=0.8)
+    axes.plot(means, shares, "o-", color=colour, markersize=4, linewidth=1.2)
+    counts, edges = np.histogram(probabilities, 40, (0, 1))
+    axes.stairs(0.15 * counts / counts.max(), edges, fill=True, color=GUIDE, alpha=0.6, zorder=0)
+    axes.set(xlim=(-0.02, 1.02), ylim=(0, 1.02), aspect="equal")
+    told = f"ECE {ece(probabilities, is_right):.3f}"
+    axes.text(0.03, 0.95, told, transform=axes.transAxes, fontsize=8, va="top")

@@ -2,98 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from dise_app.evaluation import metrics, paper, plots, reliability, results
+from dise_app.evaluation import choosing, paper, plots, results
+from dise_app.evaluation.comparison import (
+    about_differences,
+    beside_chance,
+    conclusion,
+    difference_in_words,
+    percentage,
+)
 from dise_app.evaluation.experiments import Given, Lengths, Likelihood, Sampled
-from dise_app.evaluation.writing import number, table, with_interval, write
+from dise_app.evaluation.uncertainty import base_rate, papers_figures, uncertainty
+from dise_app.evaluation.writing import number, picture, table, with_interval, write
 from dise_core.records import Fields, Record
 
-
-def uncertainty(experiment: Sampled, records: Sequence[Record], output: Path) -> None:
-    """Write results.json, report.md and plots of how well each score tells right from wrong."""
-    labels = experiment.contenders.labels
-    figures = results.uncertainty(records, labels)
-    reference = _paper(paper.AUROC, experiment, labels)
-    rows = [
-        (
-            label,
-            f"{row['nfe']:.1f}",
-            with_interval(row["auroc_pooled"]),
-            with_interval(row["auroc_per_question"]),
-            number(reference.get(label)),
-            *(number(row[name]["value"]) for name in ("prr", "aurc")),
-            *(number(row[name]) for name in ("ece", "brier")),
-        )
-        for label, row in figures.items()
-    ]
-    pictures = _uncertainty_plots(experiment, records, figures, output)
-    both = next(iter(figures.values()))["auroc_per_question"]["num_questions"]
-    head = "scorer | NFE | ROC-AUC pooled | per question | the paper | PRR | AURC | ECE | Brier"
-    text = [
-        "ROC-AUC: the chance that a right answer scores above a wrong one, over all answers, and "
-        "as the mean within the "
-        f"{both} questions that have both kinds; in brackets 95 % intervals over questions. PRR: "
-        "1 for an oracle, 0 for "
-        "chance. ECE and Brier after isotonic calibration on other questions. The paper's figure "
-        "is that of LLaDA-8B at the "
-        "same length.",
-        table(head, rows),
-        *_more(figures),
-        *(f"![{name}]({name}.png)" for name in pictures),
-    ]
-    write(output, "Uncertainty", experiment, figures, text)
-
-
-def _uncertainty_plots(
-    experiment: Sampled, records: Sequence[Record], figures: Fields, output: Path
-) -> list[str]:
-    """Draw the pictures of the report, and return their names."""
-    labels = experiment.contenders.labels
-    tables = {label: results.table_of(records, label) for label in labels}
-    both = next(iter(figures.values()))["auroc_per_question"]["num_questions"]
-    for name, title in (("pooled", "pooled"), ("per_question", f"within {both} questions")):
-        reference = _paper(paper.AUROC, experiment, labels) if name == "pooled" else None
-        rows = {label: row[f"auroc_{name}"] for label, row in figures.items()}
-        plots.forest(rows, title, "ROC-AUC", output / f"auroc_{name}.png", reference)
-    plots.curves(tables, output / "curves.png")
-    plots.histograms(tables, output / "scores.png")
-    if len(records) > 1:
-        probable = {k: (metrics.calibrated(*table), table[1]) for k, table in tables.items()}
-        reliability.diagrams(probable, output / "reliability.png")
-    names = ["auroc_pooled", "auroc_per_question", "curves", "scores"]
-    return [*names, "reliability"] if len(records) > 1 else names
-
-
-def _more(figures: Fields) -> list[str]:
-    """Return the paragraphs of the report on the other metrics."""
-    names = ("prr_half", "eaurc", "augrc", "adaptive_ece", "smooth_ece", "brier_skill")
-    head = (
-        "scorer | PRR, at most half rejected | E-AURC | AUGRC | adaptive ECE | smooth ECE | Brier "
-        "skill"
-    )
-    rows = [(label, *(number(row[name]) for name in names)) for label, row in figures.items()]
-    about = (
-        f"ECE and adaptive ECE have {metrics.NUM_BINS} bins, of equal width and of equal mass; the "
-        "smooth ECE needs none. E-AURC is the AURC in excess of an oracle's, AUGRC the area under "
-        "the generalized curve; the Brier skill is 1 for an oracle and 0 for the base rate."
-    )
-    return [about, table(head, rows)]
+__all__ = ["best_of_n", "given", "length", "likelihood", "uncertainty"]
 
 
 def given(experiment: Given, records: Sequence[Record], output: Path) -> None:
-    """Write results.json and report.md of how well each score tells given answers apart."""
+    """Write results.json, report.md and a plot of how well each score tells given answers apart."""
     figures = results.given(records, experiment.contenders.labels)
     name = experiment.questions.dataset.name
     rows = [
         (
             group,
             label,
-            *(str(row[count]) for count in ("num_answers", "num_right")),
+            f"{row['nfe']:.1f}",
+            str(row["num_answers"]),
+            f"{row['num_right']} ({row['num_right'] / row['num_answers']:.1%})",
             with_interval(row["auroc"]),
             number(paper.figure_of(paper.AUROC, name, label, int(group) if group.isdigit() else 0)),
             with_interval(row["auroc_log_likelihood"] or {"value": None}),
@@ -102,42 +42,84 @@ def given(experiment: Given, records: Sequence[Record], output: Path) -> None:
         for group, each in figures.items()
         for label, row in each.items()
     ]
-    columns = "scorer | answers | right | ROC-AUC | the paper | of the log-likelihood"
+    columns = "scorer | NFE | answers | right | ROC-AUC | the paper | of the log-likelihood"
     head = f"{experiment.by or 'answers'} | {columns} | median perplexity"
-    write(output, "Given answers", experiment, figures, [table(head, rows)])
+    aurocs = {
+        f"{label} {group}".removesuffix(" all"): row["auroc"]
+        for group, each in figures.items()
+        for label, row in each.items()
+    }
+    title, axis = f"by {experiment.by or 'scorer'}", "ROC-AUC, 95 % interval (dotted: chance)"
+    plots.forest(aurocs, title, axis, output / "given.png", guide=0.5)
+    text = [
+        *_given_conclusions(figures, experiment.by or ""),
+        table(head, rows),
+        picture("given", "ROC-AUC of each scorer"),
+    ]
+    write(output, "Given answers", experiment, figures, text)
+
+
+def _given_conclusions(figures: Fields, by: str) -> Iterator[str]:
+    """Yield what the scores of each group show, beside chance and beside each other."""
+    for group, each in figures.items():
+        chance = {label: beside_chance(row["auroc"]) for label, row in each.items()}
+        told = f"ROC-AUC, {by} {group}" if by else "ROC-AUC"
+        yield conclusion(told, "chance (0.5)", chance)
+        [first] = [label for label, row in each.items() if row["difference"] is None]
+        beside = {label: row["difference"] for label, row in each.items() if row["difference"]}
+        if beside:
+            yield conclusion(told, f"`{first}`", beside)
 
 
 def best_of_n(experiment: Sampled, records: Sequence[Record], output: Path) -> None:
     """Write results.json, report.md and a plot of what choosing by score gains."""
-    figures = results.best_of_n(records, experiment.contenders.labels)
-    reference = _paper(paper.BEST_OF_5, experiment, experiment.contenders.labels)
+    labels = experiment.contenders.labels
+    figures = choosing.best_of_n(records, labels)
+    reference = papers_figures(paper.BEST_OF_5, experiment, labels)
     rows = [
-        (name, with_interval(row), number(reference.get(name))) for name, row in figures.items()
+        (
+            name,
+            with_interval(row),
+            *(difference_in_words(row[f"above {other}"], 1) for other in choosing.BESIDE),
+            f"{row['score_nfe']:.1f}",
+            number(reference.get(name)),
+        )
+        for name, row in figures.items()
     ]
-    plots.forest(
-        figures,
-        f"best of {experiment.params.n}",
-        "share of questions solved",
-        output / "best_of_n.png",
-        reference,
-    )
-    adaptive = results.adaptive(records, experiment.contenders.labels)
+    title, axis = f"best of {experiment.params.n}", "share of questions solved, 95 % interval"
+    at_random = figures["mean of N"]["value"]
+    plots.forest(figures, title, axis, output / "best_of_n.png", reference, guide=at_random)
+    adaptive = choosing.adaptive(records, labels)
     text = [
-        table("answer chosen by | solved | the paper", rows),
-        "![best of n](best_of_n.png)",
-        *_adaptive(adaptive, figures, records, experiment.params.n),
+        base_rate(records),
+        *(_chosen(figures, labels, other) for other in choosing.BESIDE),
+        table(
+            "answer chosen by | solved | above mean of N | above majority vote | NFE of its "
+            "scores | the paper",
+            rows,
+        ),
+        about_differences(len(labels)),
+        picture("best_of_n", "share solved by each way to choose; dotted: an answer at random"),
+        *_adaptive(adaptive, records, experiment.params.n),
     ]
     title = f"Best of {experiment.params.n}"
     write(output, title, experiment, {**figures, "adaptive": adaptive}, text)
 
 
-def _adaptive(adaptive: Fields, plain: Fields, records: Sequence[Record], most: int) -> list[str]:
+def _chosen(figures: Fields, labels: Sequence[str], other: str) -> str:
+    """Return the conclusion on choosing by score beside another way to choose."""
+    differences = {label: figures[label][f"above {other}"] for label in labels}
+    beside = f"{other} ({percentage(figures[other])})"
+    return conclusion("Questions solved", beside, differences, digits=1)
+
+
+def _adaptive(adaptive: Fields, records: Sequence[Record], most: int) -> list[str]:
     """Return the paragraphs on what drawing until an answer is sure saves."""
     rows = [
         (
             f"{label}, stop at {stop}",
             with_interval(row["accuracy"]),
-            f"{100 * (row['accuracy']['value'] - plain[label]['value']):+.1f}",
+            difference_in_words(row["difference"], 1),
             f"{row['answers']:.2f}",
             f"{1 - row['answers'] / most:.0%}",
         )
@@ -148,7 +130,7 @@ def _adaptive(adaptive: Fields, plain: Fields, records: Sequence[Record], most: 
         f"Adaptive best of {most}: answers are drawn 1, 1, 2, 4 and so on at a time until one has "
         "that probability of being right, by isotonic calibration on other questions."
     )
-    head = "drawn by | solved | points to all | answers | fewer answers"
+    head = "drawn by | solved | beside all drawn | answers | fewer answers"
     return [about, *_passes(records, most), table(head, rows)] if rows else []
 
 
@@ -169,35 +151,42 @@ def likelihood(experiment: Likelihood, records: Sequence[Record], output: Path) 
     figures = results.likelihood(records, experiment.contenders.labels)
     reference = paper.LIKELIHOOD.get(experiment.questions.dataset.name, {})
     rows = [
-        (label, f"{row['nfe']:.1f}", with_interval(row["accuracy"]), number(reference.get(label)))
+        (
+            label,
+            f"{row['nfe']:.1f}",
+            with_interval(row["accuracy"]),
+            difference_in_words(row["difference"] or {"value": None}, 1),
+            number(reference.get(label)),
+        )
         for label, row in figures.items()
     ]
     accuracies = {label: row["accuracy"] for label, row in figures.items()}
-    plots.forest(
-        accuracies,
-        "the likeliest candidate",
-        "share that is right",
-        output / "likelihood.png",
-        reference,
-    )
+    chance = float(np.mean([1 / len(record["candidates"]) for record in records]))
+    title, axis = "the likeliest candidate", "share that is right, 95 % interval (dotted: chance)"
+    plots.forest(accuracies, title, axis, output / "likelihood.png", reference, guide=chance)
+    [first] = [label for label, row in figures.items() if row["difference"] is None]
+    beside = {label: row["difference"] for label, row in figures.items() if row["difference"]}
+    its = f"`{first}` ({percentage(accuracies[first])}, NFE {figures[first]['nfe']:.1f})"
     text = [
-        table("scorer | NFE a candidate | accuracy | the paper", rows),
-        "![likelihood](likelihood.png)",
+        f"Base rate: a candidate at random is right in {chance:.1%} of the questions.",
+        conclusion("Questions answered right", its, beside, digits=1),
+        table(f"scorer | NFE a candidate | accuracy | minus {first} | the paper", rows),
+        about_differences(len(beside)),
+        picture("likelihood", "share of questions whose likeliest candidate is right"),
     ]
     write(output, "Likelihood", experiment, figures, text)
 
 
 def length(experiment: Lengths, records: Sequence[Record], output: Path) -> None:
     """Write results.json, report.md and a plot of what each length controller solves and costs."""
-    figures = results.lengths(records)
-    reference = {
-        name: paper.length_figure_of(experiment.questions.dataset.name, name) for name in figures
-    }
+    beside = _longest(experiment)
+    figures = results.lengths(records, beside)
     rows = [
         (
             name,
             with_interval(row["accuracy"]),
-            number(reference[name]),
+            difference_in_words(row["difference"] or {"value": None}, 1),
+            number(paper.length_figure_of(experiment.questions.dataset.name, name)),
             *(f"{row[column]:.1f}" for column in ("nfe", "num_tokens")),
             f"{row['seconds']:.2f}",
             _counts(row["stopped_by"]),
@@ -210,21 +199,43 @@ def length(experiment: Lengths, records: Sequence[Record], output: Path) -> None
         "length control",
         output / "length.png",
     )
-    at_once = experiment.llm.config.max_num_seqs
+    head = "length | solved | more than its fixed | the paper | NFE | tokens | seconds | stopped by"
     text = [
-        table("length | solved | the paper | NFE | tokens | seconds | stopped by", rows),
-        f"Seconds are from an answer's first step to its last, {at_once} answers under way at "
-        "once. The paper's "
+        *_lengths_concluded(figures, beside),
+        table(head, rows),
+        "More than its fixed: beside the fixed length of its base and "
+        f"{experiment.max_iterations} tokens. {about_differences(len(beside))}",
+        f"Seconds are from an answer's first step to its last, "
+        f"{experiment.llm.config.max_num_seqs} answers under way at once. The paper's "
         "DiSE-flexible has K = 4, D = 20, M_max = 10.",
-        "![length](length.png)",
+        picture("length", "share solved against forward passes"),
     ]
     write(output, "Length", experiment, figures, text)
 
 
-def _paper(table: Any, experiment: Sampled, labels: Sequence[str]) -> dict[str, float]:
-    name, max_tokens = experiment.questions.dataset.name, experiment.params.max_tokens
-    found = {label: paper.figure_of(table, name, label, max_tokens) for label in labels}
-    return {label: figure for label, figure in found.items() if figure is not None}
+def _longest(experiment: Lengths) -> dict[str, str]:
+    """Return, by controller, the fixed length of its base and the most iterations; only those that
+    were run.
+    """
+    names = {
+        name: f"fixed, {params.max_tokens + experiment.max_iterations}"
+        for name, params in experiment.variants.items()
+        if params.length != "fixed"
+    }
+    return {name: other for name, other in names.items() if other in experiment.variants}
+
+
+def _lengths_concluded(figures: Fields, beside: Mapping[str, str]) -> Iterator[str]:
+    """Yield the conclusion on the controllers beside each fixed length."""
+    for other in dict.fromkeys(beside.values()):
+        its = figures[other]
+        told = f"`{other}` ({percentage(its['accuracy'])}, NFE {its['nfe']:.1f})"
+        differences = {
+            f"{name}, NFE {figures[name]['nfe']:.1f}": figures[name]["difference"]
+            for name in beside
+            if beside[name] == other
+        }
+        yield conclusion("Questions solved", told, differences, digits=1)
 
 
 def _counts(counts: Mapping[str, int]) -> str:

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-from dise_app.evaluation import metrics
-from dise_app.evaluation.metrics import Rights, Scores
-from dise_core.params import SamplingParams
+from dise_app.evaluation import metrics, resampling
+from dise_app.evaluation.comparison import references_of
+from dise_app.evaluation.metrics import Estimate, Rights, Scores
 from dise_core.records import Record
-from dise_core.waves import waves
 
 Figures = Record
 
-STOPS = (0.5, 0.7, 0.8, 0.9, 0.95)
-"""Probabilities at which adaptive best-of-n is tried."""
+COMPARED = ("auroc_pooled", "auroc_per_question", "prr")
+"""The figures in which scorers are compared."""
 
 
 def table_of(records: Sequence[Record], label: str) -> tuple[Scores, Rights]:
@@ -29,27 +26,29 @@ def table_of(records: Sequence[Record], label: str) -> tuple[Scores, Rights]:
         [_number(answer["scores"][label]["value"]) for answer in record["answers"]]
         for record in records
     ]
-    rights = [[answer["is_correct"] for answer in record["answers"]] for record in records]
-    return np.array(scores), np.array(rights)
+    return np.array(scores), rights_of(records)
+
+
+def rights_of(records: Sequence[Record]) -> Rights:
+    """Return which answers are right, bool [Q, A]."""
+    return np.array([[answer["is_correct"] for answer in record["answers"]] for record in records])
 
 
 def uncertainty(records: Sequence[Record], labels: Sequence[str]) -> Figures:
     """Return how well each contender tells right from wrong, with intervals over questions."""
     return {
-        label: _uncertainty(*table_of(records, label)) | {"nfe": _mean_nfe(records, label)}
+        label: _uncertainty(*table_of(records, label)) | {"nfe": mean_nfe(records, label)}
         for label in labels
     }
 
 
 def _uncertainty(scores: Scores, is_right: Rights) -> Figures:
     """Return the figures of one contender; with a single question, none that need calibration."""
-    both = metrics.has_both(is_right)
     return {
-        "auroc_pooled": _estimate(metrics.auroc, scores, is_right),
-        "auroc_per_question": _estimate(metrics.auroc_per_question, scores, is_right)
-        | {"num_questions": int(both.sum())},
-        "prr": _estimate(metrics.prr, scores, is_right),
-        "aurc": _estimate(metrics.aurc, scores, is_right),
+        **{
+            name: _fields(resampling.resampled(name, scores, is_right).estimate)
+            for name in resampling.FIGURES
+        },
         **{
             name: _value(figure(scores, is_right))
             for name, figure in (
@@ -61,6 +60,37 @@ def _uncertainty(scores: Scores, is_right: Rights) -> Figures:
         **_agreement(scores, is_right),
         "mean_score_right": _mean(scores[is_right]),
         "mean_score_wrong": _mean(scores[~is_right]),
+    }
+
+
+def base_rate(records: Sequence[Record]) -> Figures:
+    """Return the share of right answers, with its interval over questions."""
+    return _fields(resampling.base_rate(rights_of(records)))
+
+
+def compared(
+    records: Sequence[Record], labels: Sequence[str], references: Sequence[str] = ()
+) -> Mapping[str, Figures]:
+    """Return, by reference, the differences of the other contenders from it in the figures of
+    COMPARED. Without references they are the baseline of most passes and that of fewest; without
+    baselines the first contender.
+    """
+    passes = {label: mean_nfe(records, label) for label in labels}
+    tables = {label: table_of(records, label) for label in labels}
+    found = {
+        label: {name: resampling.resampled(name, *tables[label]) for name in COMPARED}
+        for label in labels
+    }
+    return {
+        reference: {
+            label: {
+                name: _fields(each[name].minus(found[reference][name]).estimate)
+                for name in COMPARED
+            }
+            for label, each in found.items()
+            if label != reference
+        }
+        for reference in references or references_of(passes)
     }
 
 
@@ -85,149 +115,101 @@ def _agreement(scores: Scores, is_right: Rights) -> Figures:
 
 def given(records: Sequence[Record], labels: Sequence[str]) -> Figures:
     """Return, by group and contender, how well scores tell right from wrong, with intervals, and
-    how well log-likelihoods do for a contender that estimates them.
+    how well log-likelihoods do for a contender that estimates them; and its difference from the
+    first of the references, as for `compared`.
     """
-    groups = dict.fromkeys(record["group"] for record in records)
+    grouped: dict[str, list[Record]] = {}
+    for record in records:
+        grouped.setdefault(record["group"], []).append(record)
+    reference = references_of({label: _given_nfe(records, label) for label in labels})[0]
     return {
-        group: {
-            label: _apart([r for r in records if r["group"] == group], label) for label in labels
-        }
-        for group in groups
+        group: {label: _apart(each, label, reference) for label in labels}
+        for group, each in grouped.items()
     }
 
 
-def _apart(records: Sequence[Record], label: str) -> Figures:
+def _apart(records: Sequence[Record], label: str, reference: str) -> Figures:
     is_right = np.array([[record["is_correct"]] for record in records])
-    scores = [record["scores"][label] for record in records]
-    values, totals = (
-        np.array([[_number(score.get(name))] for score in scores])
-        for name in ("value", "log_likelihood")
+    values, totals = (_column(records, label, name) for name in ("value", "log_likelihood"))
+    auroc, of_totals, beside = (
+        resampling.resampled("auroc_pooled", each, is_right)
+        for each in (values, totals, _column(records, reference, "value"))
     )
-    has_totals = all("log_likelihood" in score for score in scores)
+    has_totals = all("log_likelihood" in record["scores"][label] for record in records)
     return {
         "num_answers": len(records),
         "num_right": int(is_right.sum()),
-        "auroc": _estimate(metrics.auroc, values, is_right),
-        "auroc_log_likelihood": _estimate(metrics.auroc, totals, is_right) if has_totals else None,
+        "nfe": _given_nfe(records, label),
+        "auroc": _fields(auroc.estimate),
+        "auroc_log_likelihood": _fields(of_totals.estimate) if has_totals else None,
+        "difference": _fields(auroc.minus(beside).estimate) if label != reference else None,
         "median_perplexity": float(np.median(np.exp(-values))),
     }
 
 
-def best_of_n(records: Sequence[Record], labels: Sequence[str]) -> Figures:
-    """Return the share of questions solved by each way of choosing an answer, with intervals over
-    questions.
-    """
-    rights = np.array(
-        [[answer["is_correct"] for answer in record["answers"]] for record in records]
-    )
-    ways = {
-        "greedy": np.array([record["greedy"]["is_correct"] for record in records], float),
-        "mean of N": rights.mean(axis=1),
-        "majority vote": np.array([_majority(record) for record in records], float),
-        "oracle": rights.any(axis=1).astype(float),
-    }
-    for label in labels:
-        scores, _ = table_of(records, label)
-        ways[label] = rights[np.arange(len(rights)), scores.argmax(axis=1)].astype(float)
-    return {name: share(values) for name, values in ways.items()}
-
-
-def adaptive(records: Sequence[Record], labels: Sequence[str]) -> Figures:
-    """Return, by contender and probability to stop at, what adaptive best-of-n solves and draws.
-
-    The answers are the first of those of plain best-of-n, which stop_at would draw; each answer's
-    probability is by a map fitted on other questions. Empty with a single question.
-    """
-    figures: Figures = {}
-    for label in labels if len(records) > 1 else ():
-        scores, rights = table_of(records, label)
-        probable = metrics.calibrated(scores, rights)
-        drawn = {stop: _drawn(probable, stop) for stop in STOPS}
-        figures[label] = {
-            str(stop): {
-                "accuracy": share(_best_of_first(scores, rights, each)),
-                "answers": float(each.mean()),
-            }
-            for stop, each in drawn.items()
-        }
-    return figures
-
-
-def _drawn(probable: Scores, stop: float) -> npt.NDArray[np.int64]:
-    """Return how many answers stop_at draws for each question, int64 [Q]. probable: [Q, A]."""
-    most = probable.shape[1]
-    drawn = np.full(len(probable), most)
-    ends = [wave.stop for wave in waves(SamplingParams(best_of=most, stop_at=stop))]
-    for end in reversed(ends):
-        drawn[probable[:, :end].max(axis=1) >= stop] = end
-    return drawn
-
-
-def _best_of_first(scores: Scores, rights: Rights, drawn: npt.NDArray[np.int64]) -> Scores:
-    """Return whether the best of each question's first answers is right, float64 [Q]."""
-    seen = np.arange(scores.shape[1]) < drawn[:, None]
-    best = np.where(seen, scores, -np.inf).argmax(axis=1)
-    chosen: Scores = rights[np.arange(len(rights)), best].astype(float)
-    return chosen
+def _column(records: Sequence[Record], label: str, name: str) -> Scores:
+    """Return one field of a contender's scores of given answers, float64 [Q, 1]."""
+    return np.array([[_number(record["scores"][label].get(name))] for record in records])
 
 
 def likelihood(records: Sequence[Record], labels: Sequence[str]) -> Figures:
-    """Return, by contender, the share of questions whose likeliest candidate is right, and the mean
-    NFE per candidate.
+    """Return, by contender, the share of questions whose likeliest candidate is right, the mean NFE
+    per candidate, and by how much the share is higher than that of the first of the references, as
+    for `compared`.
     """
-    figures = {}
-    for label in labels:
-        values = [
-            [_number(candidate[label]["rank_value"]) for candidate in record["candidates"]]
-            for record in records
-        ]
-        is_right = [
-            int(np.argmax(row)) == record["right"]
-            for row, record in zip(values, records, strict=True)
-        ]
-        passes = [
-            candidate[label]["nfe"] for record in records for candidate in record["candidates"]
-        ]
-        figures[label] = {
-            "accuracy": share(np.array(is_right, float)),
-            "nfe": float(np.mean(passes)),
+    passes = {
+        label: float(np.mean([each[label]["nfe"] for r in records for each in r["candidates"]]))
+        for label in labels
+    }
+    solved = {label: _likeliest(records, label) for label in labels}
+    [reference, *_] = references_of(passes)
+    return {
+        label: {
+            "accuracy": share(solved[label]),
+            "nfe": passes[label],
+            "difference": share(solved[label] - solved[reference]) if label != reference else None,
         }
-    return figures
+        for label in labels
+    }
 
 
-def lengths(records: Sequence[Record]) -> Figures:
-    """Return, by length controller, the share solved; the mean NFE, seconds and length; and how
-    often it stopped for each reason.
-    """
-    figures = {}
-    for name in dict.fromkeys(record["variant"] for record in records):
-        each = [record for record in records if record["variant"] == name]
-        figures[name] = {
-            "accuracy": share(np.array([result["is_correct"] for result in each], float)),
-            "nfe": float(np.mean([result["nfe"] for result in each])),
-            "seconds": float(np.mean([result["seconds"] for result in each])),
-            "num_tokens": float(np.mean([result["num_tokens"] for result in each])),
-            "stopped_by": dict(
-                sorted(Counter(str(result["stopped_by"]) for result in each).items())
-            ),
-        }
-    return figures
-
-
-def _majority(record: Record) -> float:
-    """Return whether the most frequent extracted answer is right; of several equally frequent ones,
-    the share that is right.
-    """
-    answers = record["answers"]
-    votes = Counter(answer["extracted"] for answer in answers if answer["extracted"] is not None)
-    if not votes:
-        return 0.0
-    most = max(votes.values())
-    winners = [extracted for extracted, count in votes.items() if count == most]
-    first = [
-        next(answer for answer in answers if answer["extracted"] == winner) for winner in winners
+def _likeliest(records: Sequence[Record], label: str) -> Scores:
+    """Return whether each question's likeliest candidate is right, float64 [Q]."""
+    values = [
+        [_number(candidate[label]["rank_value"]) for candidate in record["candidates"]]
+        for record in records
     ]
-    return float(np.mean([answer["is_correct"] for answer in first]))
+    found = [
+        int(np.argmax(row)) == record["right"] for row, record in zip(values, records, strict=True)
+    ]
+    return np.array(found, float)
+
+
+def lengths(records: Sequence[Record], beside: Mapping[str, str]) -> Figures:
+    """Return, by length controller, the share solved; the mean NFE, seconds and length; how often
+    it stopped for each reason; and, for one with another beside it, by how much it solves more.
+
+    beside: the other's name, by the controller's.
+    """
+    grouped: dict[str, list[Record]] = {}
+    for record in records:
+        grouped.setdefault(record["variant"], []).append(record)
+    solved = {
+        name: np.array([result["is_correct"] for result in each], float)
+        for name, each in grouped.items()
+    }
+    return {
+        name: {
+            "accuracy": share(solved[name]),
+            **{
+                column: float(np.mean([result[column] for result in each]))
+                for column in ("nfe", "seconds", "num_tokens")
+            },
+            "stopped_by": dict(sorted(Counter(str(r["stopped_by"]) for r in each).items())),
+            "difference": share(solved[name] - solved[beside[name]]) if name in beside else None,
+        }
+        for name, each in grouped.items()
+    }
 
 
 def share(values: Scores) -> Figures:
@@ -243,20 +225,24 @@ def share(values: Scores) -> Figures:
     }
 
 
-def _estimate(figure: Any, scores: Scores, is_right: Rights) -> Figures:
-    estimate = metrics.bootstrap(figure, scores, is_right)
+def _fields(estimate: Estimate) -> Figures:
     numbers = {"value": estimate.value, "low": estimate.low, "high": estimate.high}
     return {name: _value(number) for name, number in numbers.items()} | {
         "num_questions": estimate.num_questions
     }
 
 
-def _mean_nfe(records: Sequence[Record], label: str) -> float:
+def mean_nfe(records: Sequence[Record], label: str) -> float:
+    """Return the mean NFE of a contender's scores of answers."""
     return float(
         np.mean(
             [answer["scores"][label]["nfe"] for record in records for answer in record["answers"]]
         )
     )
+
+
+def _given_nfe(records: Sequence[Record], label: str) -> float:
+    return float(np.mean([record["scores"][label]["nfe"] for record in records]))
 
 
 def _value(number: float) -> float | None:

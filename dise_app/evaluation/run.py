@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
+import shlex
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -65,6 +67,30 @@ def key_of(experiment: Experiment) -> Record:
         "grader": experiment.grader,
         "settings": experiment.settings,
     }
+
+
+def command_line() -> str | None:
+    """Return the command that is running, a line for every 100 columns, without what does not
+    change the figures: its folder, --json and --debug. None outside the command `dise`.
+    """
+    name, *words = sys.argv
+    if Path(name).stem != "dise":
+        return None
+    lines, options = ["dise"], iter(words)
+    for word in options:
+        if word == "--output":
+            next(options, None)
+        elif not word.startswith(("--output=", "--json", "--debug")):
+            _append(lines, word)
+    return " \\\n    ".join([*lines[:-1], f"{lines[-1]} --output FOLDER"])
+
+
+def _append(lines: list[str], word: str) -> None:
+    """Add a word to the last line, or start a line with it if it is an option that does not fit."""
+    if word.startswith("--") and len(lines[-1]) > 80:
+        lines.append(shlex.quote(word))
+    else:
+        lines[-1] += f" {shlex.quote(word)}"
 
 
 def versions() -> Iterator[tuple[str, str]]:

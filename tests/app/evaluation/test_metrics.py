@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import brier_score_loss, roc_auc_score
 
-from dise_app.evaluation import metrics
+from dise_app.evaluation import metrics, resampling
 from dise_app.evaluation.metrics import Rights, Scores
 
 
@@ -132,22 +132,19 @@ def test_calibrated_scores_are_probabilities_and_never_use_an_answers_own_outcom
 def test_the_bootstrap_is_over_questions_and_keeps_their_answers_together() -> None:
     """40 questions of five equal answers: the interval is that of 40 values, not of 200."""
     is_right = np.repeat(np.arange(40)[:, None] % 2 == 0, 5, axis=1)
-    estimate = metrics.bootstrap(
-        lambda _, rights: float(rights.mean()), np.zeros((40, 5)), is_right
-    )
+    estimate = resampling.base_rate(is_right)
     assert (estimate.value, estimate.num_questions) == (0.5, 40)
     assert estimate.high - estimate.low == pytest.approx(2 * 1.96 * np.sqrt(0.25 / 40), rel=0.15)
-    assert (
-        metrics.bootstrap(lambda _, rights: float(rights.mean()), np.zeros((40, 5)), is_right)
-        == estimate
-    )
+    assert resampling.base_rate(is_right) == estimate
 
 
 def test_what_is_undefined_is_nan() -> None:
     always = np.ones((3, 2), bool)
     assert np.isnan(metrics.auroc(np.zeros((3, 2)), always))
     assert np.isnan(metrics.auroc_per_question(np.zeros((3, 2)), always))
-    assert np.isnan(metrics.bootstrap(metrics.auroc, np.zeros((3, 2)), always).low)
+    for name in ("auroc_pooled", "auroc_per_question", "prr"):
+        estimate = resampling.resampled(name, np.zeros((3, 2)), always).estimate
+        assert np.isnan([estimate.value, estimate.low, estimate.high]).all()
 
 
 def test_a_score_of_minus_infinity_ranks_last() -> None:

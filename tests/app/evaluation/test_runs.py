@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import shlex
 import signal
 import statistics
 import subprocess
@@ -17,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from dise_app.evaluation import graders, paper, questions, results
+from dise_app.evaluation import choosing, graders, paper, questions
 from dise_app.evaluation.journal import Journal
 from dise_app.evaluation.questions import DATASETS
 from dise_app.evaluation.scoring import Contenders
@@ -66,11 +67,35 @@ def test_uncertainty_writes_a_journal_results_a_report_and_pictures(
     ]
     assert len(records) == 8
     assert all(len(record["answers"]) == 5 for record in records)
-    for name in ("auroc_pooled", "auroc_per_question", "curves", "scores"):
+    drawn = ("auroc_pooled", "auroc_per_question", "curves", "scores", "differences_1")
+    for name in (*drawn, "risk_coverage", "reliability"):
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert (tmp_path / f"{name}.svg").read_bytes().startswith(b"<?xml")
+        assert f"]({name}.png)]({name}.svg)" in run.out
+    rights = [answer["is_correct"] for record in records for answer in record["answers"]]
+    assert f"Base rate: {sum(rights) / 40:.1%}".replace("%", " %") in run.out
+    compared = json.loads((tmp_path / "results.json").read_text())["compared"]
+    assert list(compared["mc:response:num_samples=2"]) == ["dise:full"]
+    assert "**Nothing is concluded on ROC-AUC over all answers**: it takes 20 questions" in run.out
     manifest = json.loads((tmp_path / "manifest.json").read_text())
     assert manifest["num_questions"] == 8
     assert manifest["versions"]["torch"]
+
+
+def test_the_command_in_a_report_writes_the_same_report(dise: Dise, tmp_path: Path) -> None:
+    data = tmp_path / "two words.jsonl"
+    data.write_text('{"input": "83,18,75", "output": "10"}\n' * 2)
+    args = ("eval", "best-of-n", *SHORT, *SCORES, "--n", 2, "--data", data, "--seed=3", "--json")
+    first = dise(*args, "--output", tmp_path / "first")
+    assert first.code == 0, first.err
+    report = (tmp_path / "first" / "report.md").read_text()
+    command = report.split("```")[1].replace("\\\n", " ")
+    name, *words = shlex.split(command)
+    assert (name, words[-2:]) == ("dise", ["--output", "FOLDER"])
+    assert "--json" not in words
+    again = dise(*words[:-1], tmp_path / "again")
+    assert again.out == report
+    assert (tmp_path / "again" / "results.json").read_text() == first.out
 
 
 def test_one_question_whose_answers_are_all_the_same_has_a_report(
@@ -429,7 +454,7 @@ def test_a_majority_vote_shares_ties() -> None:
         record(("1", True), ("2", False), (None, False)),
         record((None, False), (None, False), (None, False)),
     ]
-    figures = results.best_of_n(records, ["s"])
+    figures = choosing.best_of_n(records, ["s"])
     assert figures["majority vote"]["value"] == pytest.approx((1 + 0.5 + 0) / 3)
     assert figures["oracle"]["value"] == pytest.approx(2 / 3)
     assert figures["s"]["value"] == pytest.approx(2 / 3)
