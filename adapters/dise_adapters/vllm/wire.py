@@ -181,7 +181,7 @@ def _ids(asked: Fields, name: str, vocab_size: int) -> tuple[int, ...]:
     return tuple(_within(as_ids(asked.get(name, [])), vocab_size, name).tolist())
 
 
-def _bias(pairs: Sequence[Sequence[float]], vocab_size: int) -> tuple[tuple[int, float], ...]:
+def _bias(pairs: Sequence[tuple[int, float]], vocab_size: int) -> tuple[tuple[int, float], ...]:
     token_ids = _within(as_ids([token for token, _ in pairs]), vocab_size, "bias").tolist()
     biases = [float(bias) for _, bias in pairs]
     if len({*token_ids}) < len(token_ids) or not all(map(math.isfinite, biases)):
