@@ -56,6 +56,14 @@ PROBED: Reasons = {
 }
 """The model's own answers, or given texts."""
 
+RESPONSE: Reasons = {
+    "n": "a response is one message; best_of writes several and keeps the best",
+    "stop": "OpenAI's API has no stop texts there",
+    "max_tokens": "it is max_output_tokens there",
+    "logprobs": "include asks for them there, and top_logprobs says how many",
+}
+"""OpenAI's newer API, in its own terms."""
+
 LEFT_OUT: Mapping[str, Reasons] = {
     "dise generate": {},
     "dise score": {},
@@ -76,6 +84,7 @@ LEFT_OUT: Mapping[str, Reasons] = {
     "dise-lm-eval": {},
     "POST /v1/completions": {},
     "POST /v1/chat/completions": {},
+    "POST /v1/responses": RESPONSE,
     "POST /v1/score": {},
     "POST /v1/rank": {},
     "POST /v1/decisions": {},

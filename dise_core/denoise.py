@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dise_core.arrays import Ids, LogProbs
+from dise_core.biases import as_pairs
 from dise_core.blocks import BlockGrid
 from dise_core.cache import Caching
 from dise_core.errors import InputError
@@ -230,7 +231,8 @@ class Denoiser:
         is_tempered = params.tempered_confidence
         if is_tempered is None:
             is_tempered = self.info.tempered_confidence
-        return Candidates(*drawing, confidence, forbidden, is_tempered, self._unranked)
+        told = (confidence, forbidden, is_tempered, self._unranked)
+        return Candidates(*drawing, *told, params.allowed_token_ids, as_pairs(params.logit_bias))
 
     def ask(
         self,

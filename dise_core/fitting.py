@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from dise_core.biases import as_pairs
 from dise_core.errors import InputError
 from dise_core.model import ModelInfo
 from dise_core.params import SamplingParams, Scoring
 from dise_core.records import Record
+from dise_core.sequence import as_ids, check_token_ids
 
 P = TypeVar("P", bound=Scoring)
 
@@ -56,4 +58,30 @@ def _check_blocks(params: SamplingParams, info: ModelInfo, length: int) -> None:
             f"early_exit looks at what follows a block, which {info.name!r} does not see; "
             "length 'until-end' stops after the block that ends the answer",
             "early_exit",
+        )
+
+
+def check_tokens(params: SamplingParams, info: ModelInfo) -> None:
+    """Raise InputError for ids outside the vocabulary, for end-token options on a model without end
+    tokens, and if no token is left to write.
+    """
+    for name, given in (
+        ("forbidden_token_ids", params.forbidden_token_ids),
+        ("allowed_token_ids", params.allowed_token_ids),
+        ("logit_bias", [token for token, _ in as_pairs(params.logit_bias)]),
+    ):
+        check_token_ids(as_ids(given), info.vocab_size, name)
+    for name in ("logits_eos_inf", "confidence_eos_eot_inf"):
+        if getattr(params, name) and info.special.eos_id is None:
+            raise InputError(f"{name} needs an end token, and {info.name!r} has none", name)
+    end = (info.special.eos_id,) if params.logits_eos_inf else ()
+    unwritten = {info.special.mask_id, *params.forbidden_token_ids, *end} - {None}
+    if params.allowed_token_ids and unwritten.issuperset(params.allowed_token_ids):
+        raise InputError(
+            "none of the allowed tokens may be written: each is forbidden, or the mask",
+            "allowed_token_ids",
+        )
+    if len(unwritten) == info.vocab_size:
+        raise InputError(
+            "every token is forbidden, so none could be written", "forbidden_token_ids"
         )

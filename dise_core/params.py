@@ -17,6 +17,7 @@ from pydantic import (
     model_validator,
 )
 
+from dise_core.biases import LogitBias
 from dise_core.engine_options import DeviceMap, Dtype, Quantization, check_devices, check_vllm
 from dise_core.errors import InputError
 from dise_core.reading import CacheKind
@@ -150,6 +151,11 @@ class Denoising(Scoring):
     probability."""
     forbidden_token_ids: tuple[TokenId, ...] = Field((), max_length=MAX_LENGTH)
     """An id that is never written."""
+    allowed_token_ids: tuple[TokenId, ...] = Field((), max_length=MAX_LENGTH)
+    """An id that may be written, and no other may; without one all may."""
+    logit_bias: LogitBias = Field(default_factory=dict)
+    """What is added to a token's logit before it is written, from -100 to 100; log-probabilities
+    and confidences stay the model's own."""
     logits_eos_inf: bool = False
     """Never write the end token, and leave it out of the confidences, as LLaDA's option."""
     confidence_eos_eot_inf: bool = False

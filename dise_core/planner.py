@@ -16,7 +16,7 @@ from dise_core.decisions import DecisionOutput
 from dise_core.denoise import Denoiser
 from dise_core.errors import InputError
 from dise_core.finished import FinishedBlocks
-from dise_core.fitting import fitted
+from dise_core.fitting import check_tokens, fitted
 from dise_core.given import check_chat, check_list, params_of, several
 from dise_core.interfaces import Scorer, UnmaskingPolicy
 from dise_core.model import MaskPredictor
@@ -27,7 +27,7 @@ from dise_core.prompts import GivenPrompt, Message, Prompt, Prompts, Translation
 from dise_core.questions import Question
 from dise_core.reading import Plan, gather
 from dise_core.scoring import SequenceScorer
-from dise_core.sequence import TokenSequence, as_ids, check_token_ids
+from dise_core.sequence import TokenSequence
 from dise_core.slots import Wordings
 from dise_core.waves import in_waves
 from dise_core.writer import Writer
@@ -217,7 +217,7 @@ class Planner:
     def _generate(self, prompt: GivenPrompt, params: SamplingParams) -> Plan[RequestOutput]:
         self._prompts.check_room(prompt, params.max_tokens)
         params = self._fitted(params)
-        self._check_tokens(params)
+        check_tokens(params, self.predictor.info)
         if self.calibration is not None:
             self.calibration.check_answers(self.catalog, params)
         if params.seed is None:
@@ -281,19 +281,3 @@ class Planner:
         if info.block_length is not None:
             finished = FinishedBlocks(info, params.cache != "none")
         return Denoiser(info, policy, noise, params, sample, finished=finished)
-
-    def _check_tokens(self, params: SamplingParams) -> None:
-        """Raise InputError for forbidden ids outside the vocabulary, for end-token options on a
-        model without end tokens, and if no token is left to write.
-        """
-        info = self.predictor.info
-        given = params.forbidden_token_ids
-        check_token_ids(as_ids(given), info.vocab_size, "forbidden_token_ids")
-        end = (info.special.eos_id,) if params.logits_eos_inf else ()
-        if len({info.special.mask_id, *given, *end} - {None}) == info.vocab_size:
-            raise InputError(
-                "every token is forbidden, so none could be written", "forbidden_token_ids"
-            )
-        for name in ("logits_eos_inf", "confidence_eos_eot_inf"):
-            if getattr(params, name) and info.special.eos_id is None:
-                raise InputError(f"{name} needs an end token, and {info.name!r} has none", name)

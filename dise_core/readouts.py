@@ -32,13 +32,16 @@ class Candidates:
 
     At temperature 0 the candidate is the most probable token; the lower id wins a tie. Otherwise it
     is drawn from softmax(logits / temperature) after top-k, then top-p, by inverting the cumulative
-    distribution at one uniform number per position. `forbidden` ids are never candidates. The
-    Reading holds token_ids [M], logprobs [M] and confidences [M]. Both come from the untempered
-    softmax(logits); a confidence is the "probability" of the candidate, the negative "entropy" in
-    nats, or the "margin" between the probabilities of the two likeliest tokens.
+    distribution at one uniform number per position. `forbidden` ids are never candidates, nor is
+    any other than the `allowed` ones, if there are any. bias: (id, b) pairs; the candidate, not
+    what is told of it, comes from logits with b added at id. The Reading holds token_ids [M],
+    logprobs [M] and confidences [M]. Both come from the untempered softmax(logits); a confidence is
+    the "probability" of the candidate, the negative "entropy" in nats, or the "margin" between the
+    probabilities of the two likeliest tokens.
 
     is_tempered: take the confidences from the distribution that candidates are drawn from instead:
-    without forbidden ids, tempered, and after top-k and top-p, which apply at temperature 0 too.
+    biased, without the ids that are no candidates, tempered, and after top-k and top-p, which apply
+    at temperature 0 too.
     Source: Dream's sample_tokens. unranked: ids whose logits count as -inf for the confidences; a
     candidate among them gets the lowest confidence: 0 as a probability, else -inf. Source: LLaDA's
     confidence_eos_eot_inf.
@@ -52,6 +55,8 @@ class Candidates:
     forbidden: tuple[int, ...] = ()
     is_tempered: bool = False
     unranked: tuple[int, ...] = ()
+    allowed: tuple[int, ...] = ()
+    bias: tuple[tuple[int, float], ...] = ()
 
     def __post_init__(self) -> None:
         if self.temperature > 0 and self.noise is None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
+import sys
 from typing import Annotated
 
 import typer
 
 from dise_app.cli import options
 from dise_app.server.limits import Limits
-
-KEY_VARIABLE = "DISE_API_KEY"
 
 
 @options.verb(models=options.MODELS, engine=options.ENGINE, limits=options.Fields(Limits))
@@ -22,46 +20,55 @@ def serve(
     *,
     parts: options.Parts,
 ) -> None:
-    """Serve the model over HTTP: completions and chat as OpenAI's clients know them, scoring,
-    ranking, and a page at /.
+    """Serve the model over HTTP: completions, chat and responses as OpenAI's clients know them,
+    scoring, ranking, decisions, and a page at /.
 
-    Set DISE_API_KEY to ask every client for that key.
+    Set DISE_API_KEY, or name a file with --api-key-file, to ask every client for a key. While the
+    model is loaded, /health and all requests get 503.
     """
     from dise_app.cli.memory import settled
-    from dise_core import AsyncLLM, InputError
+    from dise_core import AsyncLLM, EngineConfig, InputError
 
     try:
         from dise_app.server.app import create_app
         from dise_app.server.hosts import Hosts
+        from dise_app.server.keys import api_keys
+        from dise_app.server.loading import Loading
         from dise_app.server.run import GracefulServer
+        from dise_app.server.service import Service
     except ImportError as error:
         raise InputError(
             f"{error.name} is missing: install the server with pip install 'dise[serve]'"
         ) from error
 
-    limits = Limits(**parts.limits)
-    llm = settled(
-        AsyncLLM(
-            **parts.models, max_waiting=limits.max_waiting, budget=limits.budget, **parts.engine
-        )
-    )
-    key = os.environ.get(KEY_VARIABLE, "").strip() or None
-    app = create_app(llm, limits, key, Hosts(host, limits.allowed_host))
+    limits, _ = Limits(**parts.limits), EngineConfig(**parts.engine)
+
+    def load() -> AsyncLLM:
+        models = parts.models | {"max_waiting": limits.max_waiting, "budget": limits.budget}
+        return settled(AsyncLLM(**models, **parts.engine))
+
+    service = Service(limits)
+    hosts = Hosts(host, limits.allowed_host)
+    app = create_app(service, api_key=api_keys(limits.api_key_file), hosts=hosts)
     _log_to_stderr()
-    server = GracefulServer(app, llm, host, port, limits)
+    server = GracefulServer(app, service, host, port)
     server.catch_signals()
     listening = server.listen()
-    print(
-        f"dise: {llm.predictor.info.name} at http://{host}:{listening.getsockname()[1]}", flush=True
+    address = f"http://{host}:{listening.getsockname()[1]}"
+    if sys.stderr.isatty():
+        name = parts.models["model"]
+        print(f"dise: loading {name}; {address} answers 503 until then", file=sys.stderr)
+    loading = Loading(
+        load, service, server, lambda: print(f"dise: {service.model} at {address}", flush=True)
     )
     server.run(sockets=[listening])
+    loading.end()
     raise typer.Exit(server.exit_code)
 
 
 def _log_to_stderr() -> None:
     """Write the server's log, one JSON object per request, to standard error."""
     import logging
-    import sys
 
     logger = logging.getLogger("dise.server")
     logger.setLevel(logging.INFO)

@@ -106,7 +106,7 @@ class Envelope:
         text, end tokens left out.
         """
         tokens = [token for token in output.tokens if not token.is_end]
-        return _chat_logprobs(tokens) if self.is_chat else _text_logprobs(tokens)
+        return chat_logprobs(tokens) if self.is_chat else text_logprobs(tokens)
 
 
 def confidence(output: CompletionOutput, seed: int | None) -> Record:
@@ -167,20 +167,22 @@ def _scored(update: CanvasUpdate) -> list[Record]:
     ]
 
 
-def _text_logprobs(tokens: Sequence[Token]) -> Record:
+def text_logprobs(tokens: Sequence[Token]) -> Record:
+    """Return log-probabilities in the format of OpenAI's completions."""
     offsets, offset = [], 0
     for token in tokens:
         offsets.append(offset)
         offset += len(token.text)
     return {
         "tokens": [token.text for token in tokens],
-        "token_logprobs": [_finite(token.logprob) for token in tokens],
+        "token_logprobs": [_finite(_own(token)) for token in tokens],
         "top_logprobs": [{text: _finite(p) for text, p in _named(token)} for token in tokens],
         "text_offset": offsets,
     }
 
 
-def _chat_logprobs(tokens: Sequence[Token]) -> Record:
+def chat_logprobs(tokens: Sequence[Token]) -> Record:
+    """Return log-probabilities in the format of OpenAI's chat."""
     return {
         "content": [
             _entry(token.text, token.logprob)
@@ -207,6 +209,13 @@ def _named(token: Token) -> list[tuple[str, float]]:
         (text, logprob)
         for (_, logprob), text in zip(token.top_logprobs, token.top_texts, strict=True)
     ]
+
+
+def _own(token: Token) -> float | None:
+    """Return a token's log-probability, exactly as it stands among the likeliest ones: clients
+    compare the two to tell whether it is the likeliest.
+    """
+    return dict(token.top_logprobs).get(token.id, token.logprob)
 
 
 def _finite(logprob: float | None) -> float:

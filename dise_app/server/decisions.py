@@ -7,19 +7,10 @@ from __future__ import annotations
 import json
 from typing import Annotated, Literal
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Discriminator,
-    Field,
-    JsonValue,
-    Tag,
-    TypeAdapter,
-)
+from pydantic import BeforeValidator, Field, JsonValue, Tag, TypeAdapter
 from pydantic import ValidationError as Invalid
 
-from dise_app.server.schemas import FailFastList
+from dise_app.server.schemas import TEXT_OR_LIST, Body, FailFastList, PlainText
 from dise_core import (
     ChoiceAnswer,
     ChoiceQuestion,
@@ -39,18 +30,7 @@ from dise_core.records import Record
 MAX_MESSAGES = 1024
 
 
-Text = Annotated[str, Tag("text")]
-
-TEXT_OR_LIST = Discriminator(lambda given: "list" if isinstance(given, list) else "text")
-"""Tells a text from a list, so that a wrong item is the problem, and not that the list is no text.
-"""
-
-
-class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class TextPart(_Body):
+class TextPart(Body):
     """A part of a message, or of instructions: text."""
 
     type: Literal["input_text", "output_text"]
@@ -58,7 +38,7 @@ class TextPart(_Body):
     prompt_cache_breakpoint: dict[str, str] | None = None
 
 
-class JsonPart(_Body):
+class JsonPart(Body):
     """A part that is JSON, which is read as text."""
 
     type: Literal["input_json"]
@@ -79,11 +59,11 @@ def as_text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-class DecisionMessage(_Body):
+class DecisionMessage(Body):
     """One turn of a conversation."""
 
     role: Literal["user", "system", "developer", "assistant"]
-    content: Annotated[Text | Annotated[list[Part], Tag("list")], TEXT_OR_LIST]
+    content: Annotated[PlainText | Annotated[list[Part], Tag("is-list")], TEXT_OR_LIST]
     type: Literal["message"] = "message"
     phase: Literal["commentary", "final_answer"] | None = None
 
@@ -114,17 +94,20 @@ Asked = Annotated[
 
 
 Messages = Annotated[
-    list[DecisionMessage], FailFastList, Field(min_length=1, max_length=MAX_MESSAGES), Tag("list")
+    list[DecisionMessage],
+    FailFastList,
+    Field(min_length=1, max_length=MAX_MESSAGES),
+    Tag("is-list"),
 ]
 
 
-class DecisionRequest(_Body):
+class DecisionRequest(Body):
     """POST /v1/decisions, as OpenAI's, with our settings in a `dise` object. Hints for a cache have
     no effect.
     """
 
     model: str | None = None
-    input: Annotated[Text | Messages, TEXT_OR_LIST]
+    input: Annotated[PlainText | Messages, TEXT_OR_LIST]
     questions: Annotated[list[Asked], FailFastList, Field(min_length=1, max_length=MAX_QUESTIONS)]
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
@@ -139,14 +122,14 @@ class DecisionRequest(_Body):
         return [message.plain() for message in self.input]
 
 
-class NoulCriteria(_Body):
+class NoulCriteria(Body):
     """When the answer is yes, and when it is no."""
 
     true: JsonValue = None
     false: JsonValue = None
 
 
-class NoulQuestion(_Body):
+class NoulQuestion(Body):
     """Is it so?"""
 
     type: Literal["noul"]
@@ -164,7 +147,7 @@ class NoulQuestion(_Body):
         )
 
 
-class NamedChoices(_Body):
+class NamedChoices(Body):
     """Which of these? The criteria are the choices, each with when it applies."""
 
     type: Literal["choice"]
@@ -187,7 +170,7 @@ class NamedChoices(_Body):
         )
 
 
-class DescribedLevels(_Body):
+class DescribedLevels(Body):
     """How much? The criteria describe the levels, lowest first; the model writes their numbers."""
 
     type: Literal["score"]

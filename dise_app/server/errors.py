@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
+from dise_app.server.neutral import NOT_SUPPORTED
 from dise_core.errors import ClosedError, DiseError, InputError, OverloadedError, TooLongError
 from dise_core.params import input_error
 from dise_core.records import Record
@@ -21,6 +24,14 @@ STATUSES: tuple[tuple[type[Exception], int, str | None], ...] = (
 """The library's errors with their status and OpenAI's code; the first match counts, 500 if there is
 none.
 """
+
+KIND = re.compile(r"str|int|bool|float|list\[.*\]|(function|constrained|tagged|is)-.*")
+"""A member of a union among the names that pydantic gives for a place."""
+
+UNSHOWN = {"missing", "extra_forbidden"}
+"""Problems that are not the value's."""
+
+Scalar = str | int | float | None
 
 
 class ServerError(Exception):
@@ -63,8 +74,7 @@ def _facts(error: Exception) -> tuple[int, str | None, str | None]:
         case ServerError():
             return error.status, error.param, error.code
         case RequestValidationError() | ValidationError():
-            is_json = not any(problem["type"] == "json_invalid" for problem in error.errors())
-            return (422 if is_json else 400), _location(error), None
+            return 400, _location(error), None
         case HTTPException():
             return error.status_code, None, None
     status, code = next(((s, c) for kind, s, c in STATUSES if isinstance(error, kind)), (500, None))
@@ -87,19 +97,31 @@ def _message(error: Exception) -> str:
 
 
 def _problem(error: RequestValidationError) -> str:
-    """Return a body's first problem as one line that names the field and the value."""
+    """Return a body's first problem as one line that names the field, and a value that is short:
+    what the client sent is in the client's hands already.
+    """
     problem = error.errors()[0]
     if problem["type"] == "json_invalid":
         return f"the body is not JSON: {problem['ctx']['error']}"
-    value = "" if problem["type"] == "missing" else f" (given: {problem.get('input')!r:.80})"
-    return f"{_location(error) or 'body'}: {problem['msg'].removeprefix('Value error, ')}{value}"
+    if problem["type"] == NOT_SUPPORTED:
+        return str(problem["msg"])
+    value, is_shown = problem.get("input"), problem["type"] not in UNSHOWN
+    given = f" (given: {value!r:.80})" if is_shown and isinstance(value, Scalar) else ""
+    return f"{_location(error) or 'body'}: {problem['msg'].removeprefix('Value error, ')}{given}"
 
 
 def _location(error: RequestValidationError | ValidationError) -> str | None:
+    """Return the field at fault, with dots; which kind of value a union tried is no part of it."""
     problem = error.errors()[0]
+    if problem["type"] == "json_invalid":
+        return None
     names = [
-        f"{name!s:.80}".encode("utf-8", "backslashreplace").decode()
-        for name in problem["loc"]
-        if name != "body" and problem["type"] != "json_invalid"
+        *problem["loc"],
+        *([problem["ctx"]["name"]] if problem["type"] == NOT_SUPPORTED else []),
     ]
-    return ".".join(names) or None
+    shown = [
+        f"{name!s:.80}".encode("utf-8", "backslashreplace").decode()
+        for name in names
+        if name != "body" and not (isinstance(name, str) and KIND.fullmatch(name))
+    ]
+    return ".".join(shown) or None

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import json
 import logging
 import re
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -17,12 +18,16 @@ from dise_app.server.errors import ServerError, answer
 from dise_app.server.hosts import Hosts
 from dise_app.server.limits import Limits
 from dise_app.server.metrics import Metrics
+from dise_app.server.service import loading
 from dise_core.records import Record
 
 log = logging.getLogger("dise.server")
 
 OPEN_PATHS = {"/", "/health"}
 """Paths that need no key; the page's own files need none either."""
+
+READY_PATHS = {"/metrics", "/version"}
+"""Paths that are answered while the model is being loaded, beside the open ones."""
 
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
@@ -38,14 +43,19 @@ class Guard:
         self,
         app: ASGIApp,
         metrics: Metrics,
-        api_key: str | None,
+        api_keys: Collection[str],
         limits: Limits,
         hosts: Hosts | None,
+        is_loaded: Callable[[], bool],
     ) -> None:
-        """hosts: None where the server's address is not known, and any Host is taken."""
+        """hosts: None where the server's address is not known, and any Host is taken. api_keys: of
+        which a request must send one; none are needed if there are none. is_loaded: whether there
+        is a model to answer.
+        """
         self._app = app
         self._metrics = metrics
-        self._api_key = None if api_key is None else api_key.encode("utf-8", "surrogateescape")
+        self._api_keys = [_digest(key.encode("utf-8", "surrogateescape")) for key in api_keys]
+        self._is_loaded = is_loaded
         self._limits = limits
         self._budget = Budget(limits.max_bytes_in_flight)
         self._hosts = hosts
@@ -86,15 +96,21 @@ class Guard:
         length = headers.get(b"content-length", b"0")
         if length.isdigit() and int(length[:20]) > self._limits.max_body_bytes:
             return too_large(self._limits.max_body_bytes)
-        return None if self._is_open(scope["path"]) else self._refused_key(headers)
-
-    def _is_open(self, path: str) -> bool:
-        return self._api_key is None or path in OPEN_PATHS or path.startswith("/page/")
+        path = scope["path"]
+        if path in OPEN_PATHS or path.startswith("/page/"):
+            return None
+        refusal = self._refused_key(headers) if self._api_keys else None
+        is_ready = path in READY_PATHS or self._is_loaded()
+        return refusal or (None if is_ready else loading())
 
     def _refused_key(self, headers: Headers) -> ServerError | None:
-        """Compare bytes: a key may be any UTF-8."""
-        key = headers.get(b"authorization", b"").removeprefix(b"Bearer ")
-        if hmac.compare_digest(key, self._api_key or b""):
+        """Compare with every key, by digests, so that the time tells neither a key's letters, nor
+        its length, nor which of them it is.
+        """
+        given = headers.get(b"authorization", b"")
+        scheme, _, key = given.partition(b" ")
+        key = key if scheme.lower() == b"bearer" else given
+        if sum(hmac.compare_digest(_digest(key), each) for each in self._api_keys):
             return None
         return ServerError(
             401,
@@ -115,3 +131,7 @@ class Guard:
             "seconds": round(seconds, 4),
         }
         log.info(json.dumps(record))
+
+
+def _digest(key: bytes) -> bytes:
+    return hashlib.sha256(key).digest()

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from dise_core import Budget
-from dise_core.params import Params
+from dise_core.params import Name, Params, Settings
 
 MAX_SECONDS = 1e6
+
+ORIGIN = re.compile(r"\*|[a-z][a-z0-9+.-]*://[^/\s,]+")
 
 Seconds = Annotated[float, Field(gt=0, le=MAX_SECONDS)]
 
@@ -43,9 +47,29 @@ class Limits(Params):
     and proxies keep one for up to 60: it should be closed by them."""
     grace: float = Field(30.0, ge=0, le=MAX_SECONDS)
     """Seconds that requests under way have to end at SIGTERM."""
+    served_model_name: tuple[Name, ...] = ()
+    """A name that clients give for the model, in place of its own; answers give the first."""
+    default: Settings = Field(default_factory=dict)
+    """A setting for requests that do not say otherwise, for example steps=64."""
+    api_key_file: Path | None = None
+    """A file of keys, one a line, of which every client must send one."""
+    allowed_origins: tuple[str, ...] = ()
+    """An origin whose pages may call this server from a browser, such as https://app.example; *
+    allows all."""
     allowed_host: tuple[str, ...] = ()
     """A name that clients may call the server by, beside its address and that of this machine; *
     allows all. Any other Host header gets 403, which keeps pages of other sites away."""
+
+    @field_validator("allowed_origins")
+    @classmethod
+    def _are_origins(cls, given: tuple[str, ...]) -> tuple[str, ...]:
+        for origin in given:
+            if not ORIGIN.fullmatch(origin):
+                raise ValueError(
+                    f"an origin is SCHEME://HOST or SCHEME://HOST:PORT, without a path, or *; not "
+                    f"{origin!r:.80}"
+                )
+        return given
 
     @property
     def budget(self) -> Budget:

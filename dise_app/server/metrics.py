@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -16,7 +17,8 @@ SCORES = (-10, -5, -3, -2, -1.5, -1, -0.7, -0.5, -0.3, -0.2, -0.1, -0.05, -0.01,
 class Metrics:
     """The metrics of one server, in a registry of its own."""
 
-    def __init__(self, engine: AsyncEngine) -> None:
+    def __init__(self, engine: Callable[[], AsyncEngine | None]) -> None:
+        """engine: returns the engine, None until it is loaded."""
         self._registry = CollectorRegistry()
         self.requests = Counter(
             "dise_requests",
@@ -45,11 +47,11 @@ class Metrics:
         running = Gauge(
             "dise_requests_running", "Requests under way in the engine", registry=self._registry
         )
-        running.set_function(lambda: engine.num_running)
+        running.set_function(lambda: 0 if (its := engine()) is None else its.num_running)
         waiting = Gauge(
             "dise_requests_waiting", "Requests that wait to start", registry=self._registry
         )
-        waiting.set_function(lambda: engine.num_waiting)
+        waiting.set_function(lambda: 0 if (its := engine()) is None else its.num_waiting)
 
     def count(self, answer: RequestOutput | DecisionOutput) -> None:
         """Count one answer of the engine."""

@@ -17,8 +17,7 @@ from fastapi import FastAPI
 from uvicorn.server import HANDLED_SIGNALS
 
 from dise_app.server.connections import BoundedConnection, protocol_of
-from dise_app.server.limits import Limits
-from dise_core import AsyncLLM
+from dise_app.server.service import Service
 
 MARGIN = 5
 """Seconds after the grace time for the last responses to reach their clients."""
@@ -35,7 +34,8 @@ class GracefulServer(uvicorn.Server):
     rather than a broken connection.
     """
 
-    def __init__(self, app: FastAPI, llm: AsyncLLM, host: str, port: int, limits: Limits) -> None:
+    def __init__(self, app: FastAPI, service: Service, host: str, port: int) -> None:
+        limits = service.limits
         config = uvicorn.Config(
             app,
             host=host,
@@ -49,7 +49,7 @@ class GracefulServer(uvicorn.Server):
             limit_concurrency=None,
         )
         super().__init__(config)
-        self._llm = llm
+        self._service = service
         self._limits = limits
         self._seconds = int(limits.grace) + MARGIN
         self._signal: int | None = None
@@ -119,7 +119,7 @@ class GracefulServer(uvicorn.Server):
         broken_after = loop.time() + self._seconds
         checking = asyncio.create_task(self._keep_checking())
         try:
-            closing = self._llm.close(self._limits.grace)
+            closing = self._service.close(self._limits.grace)
             num_cut_off, _ = await asyncio.gather(closing, super().shutdown(sockets))
         finally:
             checking.cancel()

@@ -71,7 +71,7 @@ async def stream(
     is_shown = body.dise.stream == "canvas"
     is_first = True
     async with aclosing(events):
-        async for event in _until(asyncio.get_running_loop().time() + timeout, events):
+        async for event in until(asyncio.get_running_loop().time() + timeout, events):
             if is_first:
                 yield envelope.chunk(
                     [envelope.delta(index, "", is_first=True) for index in range(params.n)]
@@ -88,11 +88,11 @@ async def stream(
             count(event)
             for chunk in _ending(envelope, event, settled if is_one else None, logprobs):
                 yield chunk
-            if body.stream_options is not None and body.stream_options.include_usage:
+            if body.wants_usage:
                 yield envelope.chunk([], usage=answers.usage([event]), dise=answers.cost([event]))
 
 
-async def _until(deadline: float, events: AsyncIterator[T]) -> AsyncIterator[T]:
+async def until(deadline: float, events: AsyncIterator[T]) -> AsyncIterator[T]:
     """Yield the events. Raises TimeoutError when the loop's clock passes the deadline."""
     while True:
         async with asyncio.timeout_at(deadline):

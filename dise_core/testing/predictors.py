@@ -54,8 +54,9 @@ def check_mask_predictor(predictor: MaskPredictor, tolerance: float = 1e-4) -> N
             f"log-probabilities alone and in a batch differ by {difference}",
         )
         expect(bool((reading.logprobs <= tolerance).all()), "log-probabilities must not be above 0")
-    for start in range(0, len(reads), 5):
-        _check_readouts(reads[start : start + 5], together[start : start + 5], tolerance)
+    num = len(reads) // len(texts)
+    for start in range(0, len(reads), num):
+        _check_readouts(reads[start : start + num], together[start : start + num], tolerance)
     check_two_streams(predictor, texts, tolerance)
 
 
@@ -108,8 +109,8 @@ def _strange_folders(parent: Path) -> Iterator[str]:
 
 
 def _check_readouts(reads: Sequence[Read], readings: Sequence[Reading], tolerance: float) -> None:
-    """Check the five readings of one text against its full distribution."""
-    given, top, greedy, drawn, everything = readings
+    """Check the readings of one text against its full distribution."""
+    given, top, greedy, drawn, biased, everything = readings
     rows = np.arange(len(reads[0].positions))
     total = np.exp(everything.logprobs.astype(np.float64)).sum(axis=1)
     expect(bool(np.allclose(total, 1, atol=1e-3)), f"probabilities must sum to 1, not {total}")
@@ -118,6 +119,7 @@ def _check_readouts(reads: Sequence[Read], readings: Sequence[Reading], toleranc
         ("TopLogProbs", top.token_ids[:, 0], top.logprobs[:, 0]),
         ("Candidates", greedy.token_ids, greedy.logprobs),
         ("Candidates with a temperature", drawn.token_ids, drawn.logprobs),
+        ("Candidates with a bias", biased.token_ids, biased.logprobs),
     ):
         difference = np.abs(everything.logprobs[rows, tokens] - logprobs).max(initial=0)
         expect(difference <= tolerance, f"{name} differs from the distribution by {difference}")
@@ -130,6 +132,11 @@ def _check_readouts(reads: Sequence[Read], readings: Sequence[Reading], toleranc
     expect(
         not np.isin(greedy.token_ids, forbidden).any(),
         "a forbidden token must never be a candidate",
+    )
+    favoured = reads[4].readout.allowed[1] if isinstance(reads[4].readout, Candidates) else -1
+    expect(
+        bool((biased.token_ids == favoured).all()),
+        f"a bias of 100 must decide between the allowed ids, not {biased.token_ids}",
     )
     expect(
         bool(np.allclose(greedy.confidences, np.exp(greedy.logprobs), atol=1e-3)),
@@ -151,11 +158,13 @@ def _questions(ids: Ids, predictor: MaskPredictor) -> list[Read]:
         ids = ids.copy()
         ids[positions[-1]] = predictor.info.special.mask_id
     forbidden = () if predictor.info.special.mask_id is None else (predictor.info.special.mask_id,)
+    some, favoured, *_ = (token for token in range(3) if token not in forbidden)
     readouts = (
         TokenLogProbs(ids[positions]),
         TopLogProbs(3),
         Candidates(forbidden=forbidden),
         Candidates(1.0, noise=Noise(5), forbidden=forbidden),
+        Candidates(allowed=(some, favoured), bias=((favoured, 100.0),)),
         Distribution(),
     )
     return [Read(ids, positions, readout) for readout in readouts]

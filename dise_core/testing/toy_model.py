@@ -163,7 +163,12 @@ def _naive_candidates(
 ) -> Reading:
     tokens, confidences = [], []
     for row, (position, row_logprobs) in enumerate(zip(positions, logprobs, strict=True)):
-        allowed = {i: x for i, x in enumerate(logits[row]) if i not in readout.forbidden}
+        bias = dict(readout.bias)
+        allowed = {
+            i: x + bias.get(i, 0.0)
+            for i, x in enumerate(logits[row])
+            if i not in readout.forbidden and (not readout.allowed or i in readout.allowed)
+        }
         best_first = sorted(allowed, key=lambda i: -allowed[i])
         token = best_first[0]
         drawn_from = _naive_filter({i: allowed[i] / readout.divisor for i in best_first}, readout)

@@ -147,6 +147,54 @@ def test_confidences_after_temperature_and_without_unranked_ids_agree_with_the_n
     np.testing.assert_allclose(travelled.confidences, reading.confidences, atol=1e-6)
 
 
+@given(
+    logits_strategy,
+    kinds,
+    st.booleans(),
+    st.sampled_from([(0.0, 1.0, 0), (0.0, 0.6, 3), (0.5, 0.8, 0), (2.0, 1.0, 4)]),
+    st.lists(st.integers(0, 11), max_size=3),
+    st.lists(st.integers(0, 11), max_size=6),
+    st.dictionaries(st.integers(0, 11), st.floats(-100, 100), max_size=4),
+)
+def test_allowed_and_biased_candidates_agree_with_the_naive_ones(
+    logits: Logits,
+    kind: Confidence,
+    is_tempered: bool,
+    drawing: tuple[float, float, int],
+    forbidden: list[int],
+    allowed: list[int],
+    bias: dict[int, float],
+) -> None:
+    told = (kind, tuple(forbidden), is_tempered, ())
+    allowed = [token for token in allowed if token not in forbidden]
+    readout = Candidates(*drawing, Noise(3), *told[:3], (), tuple(allowed), tuple(bias.items()))
+    [(read, reading)] = read_all(logits, [readout])
+    expected = naive_readout(logits, read)
+    assert_drawn(logits, read, reading)
+    assert not allowed or np.isin(reading.token_ids, allowed).all()
+    is_same = reading.token_ids == expected.token_ids
+    np.testing.assert_allclose(reading.logprobs[is_same], expected.logprobs[is_same], atol=1e-5)
+    np.testing.assert_allclose(
+        reading.confidences[is_same], expected.confidences[is_same], atol=1e-5
+    )
+
+
+@given(logits_strategy, st.dictionaries(st.integers(0, 11), st.floats(-20, 20), max_size=4))
+def test_a_bias_moves_the_token_and_not_what_is_told_of_it(
+    logits: Logits, bias: dict[int, float]
+) -> None:
+    moved = np.array(logits, dtype=np.float64)
+    for token, by in bias.items():
+        moved[:, token] += by
+    [(_, reading)] = read_all(logits, [Candidates(bias=tuple(bias.items()))])
+    rows, chosen = np.arange(len(logits)), reading.token_ids
+    assert (moved.max(axis=1) - moved[rows, chosen] < 1e-4).all()
+    total = np.log(np.exp(logits - logits.max(axis=1, keepdims=True)).sum(axis=1))
+    own = logits[rows, chosen] - logits.max(axis=1) - total
+    np.testing.assert_allclose(reading.logprobs, own, atol=1e-4)
+    np.testing.assert_allclose(reading.confidences, np.exp(own), atol=1e-4)
+
+
 @given(logits_strategy, st.floats(-50, 50))
 def test_a_constant_added_to_the_logits_changes_nothing(logits: Logits, constant: float) -> None:
     readouts: list[Readout] = [TokenLogProbs(np.arange(5)), Candidates(0.7, noise=Noise(1))]

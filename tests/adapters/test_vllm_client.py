@@ -156,6 +156,7 @@ def reads() -> list[Read]:
         Read(ids, positions, TopLogProbs(3)),
         Read(ids, positions, Candidates(0.7, 0.9, 5, Noise(2**63, 2**64 - 1, 3), "margin", (26,))),
         Read(ids, positions, Candidates()),
+        Read(ids, positions, Candidates(allowed=(3, 5, 9), bias=((5, 1.5), (9, -100.0)))),
         Read(ids, positions, Distribution()),
         Read(ids, positions[:0], Candidates()),
     ]
@@ -200,6 +201,17 @@ def test_reads_and_readings_survive_the_wire() -> None:
             {"positions": [1], "readout": "candidates", "forbidden": [99]},
             r"forbidden must be in 0\.\.31",
         ),
+        (
+            {"positions": [1], "readout": "candidates", "allowed": [32]},
+            r"allowed must be in 0\.\.31",
+        ),
+        (
+            {"positions": [1], "readout": "candidates", "bias": [[32, 1.0]]},
+            r"bias must be in 0\.\.31",
+        ),
+        ({"positions": [1], "readout": "candidates", "bias": [[3, 1], [3, 2]]}, "each id once"),
+        ({"positions": [1], "readout": "candidates", "bias": [[3, float("inf")]]}, "finite number"),
+        ({"positions": [1], "readout": "candidates", "bias": [3]}, "this is not a read"),
         ({"positions": [1], "readout": "candidates", "top_p": 0}, "top_p must be above 0"),
         ({"positions": [1], "readout": "everything"}, "unknown readout 'everything'"),
         ({"positions": ["x"], "readout": "distribution"}, "this is not a read|must be"),

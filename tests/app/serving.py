@@ -11,13 +11,14 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 
 from dise_app.server.app import create_app
 from dise_app.server.hosts import Hosts
 from dise_app.server.limits import Limits
 from dise_app.server.run import GracefulServer
+from dise_app.server.service import Service
 from dise_core import AsyncLLM
 
 
@@ -63,13 +64,14 @@ class ServeProcess:
 def serving(
     llm: AsyncLLM,
     limits: Limits | None = None,
-    api_key: str | None = None,
+    api_key: str | Collection[str] | None = None,
     hosts: Hosts | None = None,
 ) -> Iterator[str]:
     """Serve a model from a thread of this process; yield its address."""
-    limits = limits or Limits(grace=5)
-    app = create_app(llm, limits, api_key, hosts)
-    server = GracefulServer(app, llm, "127.0.0.1", 0, limits)
+    service = Service(limits or Limits(grace=5))
+    service.begin(llm)
+    app = create_app(service, api_key=api_key, hosts=hosts)
+    server = GracefulServer(app, service, "127.0.0.1", 0)
     listening = server.listen()
     thread = threading.Thread(target=lambda: asyncio.run(server.serve([listening])), daemon=True)
     thread.start()

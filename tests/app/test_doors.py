@@ -14,6 +14,7 @@ from dise_app.cli.main import app
 from dise_app.doors import LEFT_OUT
 from dise_app.harness.model import DiseLM
 from dise_app.server.decisions import DecisionRequest, SystemOneRequest
+from dise_app.server.response_schemas import ResponseRequest
 from dise_app.server.schemas import ChatRequest, CompletionRequest, RankRequest, ScoreRequest
 from dise_core.params import (
     DecisionParams,
@@ -37,6 +38,7 @@ EXPECTED: Mapping[str, tuple[type[Params], ...]] = {
     "dise eval likelihood": (Scoring, EngineConfig),
     "POST /v1/completions": (SamplingParams,),
     "POST /v1/chat/completions": (SamplingParams,),
+    "POST /v1/responses": (SamplingParams,),
     "POST /v1/score": (ScoringParams,),
     "POST /v1/rank": (ScoringParams,),
     "POST /v1/decisions": (DecisionParams,),
@@ -93,6 +95,7 @@ def test_every_verb_that_loads_a_model_is_a_door() -> None:
     [
         ("POST /v1/completions", CompletionRequest),
         ("POST /v1/chat/completions", ChatRequest),
+        ("POST /v1/responses", ResponseRequest),
         ("POST /v1/score", ScoreRequest),
         ("POST /v1/rank", RankRequest),
         ("POST /v1/decisions", DecisionRequest),

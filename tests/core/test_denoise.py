@@ -102,6 +102,19 @@ def test_the_mask_and_forbidden_ids_are_never_written() -> None:
         assert not np.isin(sequence.response, [MASK, 0, 4, 10]).any()
 
 
+def test_only_allowed_ids_are_written_and_a_bias_is_followed() -> None:
+    def written(seed: int, **settings: object) -> Ids:
+        drawn = {"temperature": 2.0, "noise": Noise(seed), **settings}
+        return drive(denoiser(**drawn).write(PROMPT, 20), ToyPredictor().read).response
+
+    for seed in range(10):
+        assert np.isin(written(seed, allowed_token_ids=(2, 5, MASK)), [2, 5]).all()
+        assert (written(seed, logit_bias={5: 100}) == 5).all()
+        assert (written(seed, logit_bias={5: 0}) == written(seed)).all()
+        avoided = written(seed, logit_bias={"0": -100, "4": -100.0})
+        assert (avoided == written(seed, forbidden_token_ids=(0, 4))).all()
+
+
 def test_guidance_masks_the_prompt_alone() -> None:
     plan = denoiser(cfg_scale=1.5).write(PROMPT, 4)
     [read] = next(plan)
@@ -128,6 +141,14 @@ def test_the_readout_carries_the_sampling_settings() -> None:
     plan = denoiser(temperature=0.7, top_p=0.9, top_k=5, forbidden_token_ids=(3,)).write(PROMPT, 4)
     [read] = next(plan)
     assert read.readout == Candidates(0.7, 0.9, 5, Noise(0), "probability", (MASK, 3))
+    plan.close()
+
+
+def test_the_readout_carries_what_may_be_written() -> None:
+    plan = denoiser(allowed_token_ids=(3, 4), logit_bias={10: 2, 3: -1}).write(PROMPT, 4)
+    [read] = next(plan)
+    told = {"allowed": (3, 4), "bias": ((3, -1.0), (10, 2.0))}
+    assert read.readout == Candidates(noise=Noise(0), forbidden=(MASK,), **told)
     plan.close()
 
 

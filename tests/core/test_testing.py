@@ -195,6 +195,19 @@ class Crowded(ToyPredictor):
         ]
 
 
+class Unmoved(ToyPredictor):
+    """Knows nothing of biases."""
+
+    def read(self, reads: Sequence[Read]) -> list[Reading]:
+        plain = [
+            replace(read, readout=replace(read.readout, bias=()))
+            if isinstance(read.readout, Candidates)
+            else read
+            for read in reads
+        ]
+        return super().read(plain)
+
+
 class Positive(ToyPredictor):
     def read(self, reads: Sequence[Read]) -> list[Reading]:
         return [Reading(r.token_ids, r.logprobs + 9, r.confidences) for r in super().read(reads)]
@@ -226,8 +239,9 @@ class Forgetful(ToyPredictor):
         (check_reviser, Boastful(), "must not count more than the 0 passes made"),
         (check_reviser, Moody(), "must be revised the same"),
         (check_mask_predictor, Crowded(), "alone and in a batch differ by"),
+        (check_mask_predictor, Unmoved(), "a bias of 100 must decide between the allowed ids"),
         (check_mask_predictor, Positive(), "must not be above 0"),
-        (check_mask_predictor, Forgetful(), "must answer all 20 reads, not 1"),
+        (check_mask_predictor, Forgetful(), "must answer all 24 reads, not 1"),
     ],
 )
 def test_each_broken_promise_is_named(check, broken: object, promise: str) -> None:  # type: ignore[no-untyped-def]

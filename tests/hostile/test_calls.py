@@ -121,6 +121,8 @@ SETTINGS = {
     "unmasking": st.sampled_from(["low-confidence", "entropy", "origin", "factor", "threshold"]),
     "stop": st.lists(texts, max_size=2),
     "forbidden_token_ids": st.lists(numbers, max_size=3),
+    "allowed_token_ids": st.lists(numbers, max_size=3),
+    "logit_bias": st.dictionaries(st.one_of(numbers, texts), st.one_of(numbers, texts), max_size=3),
     "cache": st.sampled_from(["none", "prefix", "dual"]),
     **{
         name: st.one_of(numbers, st.integers(1, 8))

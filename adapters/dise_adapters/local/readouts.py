@@ -6,23 +6,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from dise_adapters.local.candidates import choose, log_normalizer
 from dise_core.arrays import Ids
 from dise_core.odds import probabilities
-from dise_core.reading import (
-    Candidates,
-    Confidence,
-    Distribution,
-    Read,
-    Reading,
-    TokenLogProbs,
-    TopLogProbs,
-)
+from dise_core.reading import Candidates, Distribution, Read, Reading, TokenLogProbs, TopLogProbs
 
 Recipe = tuple[object, ...]
 """What reads must have in common to be computed together: the readout without its per-row values.
@@ -94,12 +86,11 @@ def answer_rows(logits: Tensor, group: ReadoutGroup, rows: slice) -> RowAnswers:
             assert group.per_row is not None
             return _token_logprobs(logits, group.per_row[rows])
         case Candidates():
-            return _candidates(
-                logits, group.readout, None if group.per_row is None else group.per_row[rows]
-            )
+            uniforms = None if group.per_row is None else group.per_row[rows]
+            return RowAnswers(*choose(logits, group.readout, uniforms))
         case TopLogProbs():
             logprobs, token_ids = torch.topk(
-                logits - _log_normalizer(logits), min(group.readout.k, logits.shape[-1])
+                logits - log_normalizer(logits), min(group.readout.k, logits.shape[-1])
             )
             return RowAnswers(token_ids, logprobs, logprobs.new_zeros(0))
         case Distribution():
@@ -158,101 +149,6 @@ def _token_logprobs(logits: Tensor, targets: Tensor) -> RowAnswers:
     return RowAnswers(targets, (chosen - normalizer)[:, 0], logits.new_zeros(0))
 
 
-def _candidates(logits: Tensor, readout: Candidates, uniforms: Tensor | None) -> RowAnswers:
-    work, forbidden = logits.clone(), _ids(readout.forbidden, logits.device)
-    work[:, forbidden] = -torch.inf
-    drawn_from = _filtered(work, readout) if uniforms is not None or readout.is_tempered else work
-    token_ids = work.argmax(-1) if uniforms is None else _draw(drawn_from, uniforms)
-    ranked_by = drawn_from if readout.is_tempered else logits
-    is_as_it_is = not readout.is_tempered and not readout.unranked
-    confidences = None if is_as_it_is else _confidences(ranked_by, token_ids, readout)
-    chosen = logits.gather(-1, token_ids[:, None])
-    work[:, forbidden] = logits[:, forbidden]
-    others = _log_normalizer(work.scatter_(-1, token_ids[:, None], -torch.inf))
-    normalizer = torch.logaddexp(chosen, others)
-    # The difference is the candidate's log-odds, precise where its probability rounds to 1.
-    if confidences is None and readout.confidence == "probability":
-        confidences = (chosen - others)[:, 0]
-    elif confidences is None:
-        confidences = _spread(logits - normalizer, readout.confidence)
-    return RowAnswers(token_ids, (chosen - normalizer)[:, 0], confidences)
-
-
-def _confidences(logits: Tensor, token_ids: Tensor, readout: Candidates) -> Tensor:
-    """Return the confidence in each candidate, [R], under softmax(logits) without the unranked ids;
-    as log-odds if it is a probability.
-    """
-    unranked = _ids(readout.unranked, logits.device)
-    ranked = logits.index_fill(-1, unranked, -torch.inf)
-    chosen = ranked.gather(-1, token_ids[:, None])
-    if readout.confidence == "probability":
-        others = _log_normalizer(ranked.scatter(-1, token_ids[:, None], -torch.inf))
-        confidences = (chosen - others)[:, 0]
-    else:
-        confidences = _spread(torch.log_softmax(ranked, -1), readout.confidence)
-    return confidences.masked_fill(torch.isin(token_ids, unranked), -torch.inf)
-
-
-@lru_cache
-def _ids(token_ids: tuple[int, ...], device: torch.device) -> Tensor:
-    """Return token ids as a tensor on the device, cached: they are the same at every step."""
-    return torch.tensor(token_ids, dtype=torch.int64, device=device)
-
-
-def _spread(logprobs: Tensor, kind: Confidence) -> Tensor:
-    """Return the margin or the negative entropy of each row's distribution, [R]."""
-    if kind == "margin":
-        first, second = torch.topk(logprobs, 2).values.exp().unbind(-1)
-        return first - second
-    return torch.xlogy(logprobs.exp(), logprobs.exp()).sum(-1)
-
-
-def _filtered(allowed: Tensor, readout: Candidates) -> Tensor:
-    """Return the logits that candidates are drawn from, up to a constant: tempered, and -inf for
-    tokens that top-k or top-p drop.
-    """
-    return _keep_likely((allowed - allowed.amax(-1, keepdim=True)) / readout.divisor, readout)
-
-
-def _draw(drawn_from: Tensor, uniforms: Tensor) -> Tensor:
-    """Return the token at which each row's cumulative distribution passes its uniform number, int64
-    [R].
-
-    For NaN logits it is an arbitrary token, whose log-probability is NaN.
-    """
-    cumulative = torch.softmax(drawn_from, dim=-1).cumsum(-1)
-    total = cumulative[:, -1:]
-    # A target that rounds up to the total would lie past every token.
-    targets = torch.minimum(
-        uniforms[:, None].to(total.dtype) * total, torch.nextafter(total, torch.zeros_like(total))
-    )
-    return torch.searchsorted(cumulative, targets, right=True)[:, 0].clamp_max(
-        cumulative.shape[-1] - 1
-    )
-
-
-def _keep_likely(logits: Tensor, readout: Candidates) -> Tensor:
-    """Return the logits with all but the top k, and then all but the top p, set to -inf; the
-    likeliest token is always kept.
-    """
-    if 0 < readout.top_k < logits.shape[-1]:
-        kth = torch.topk(logits, readout.top_k).values[:, -1:]
-        logits = logits.masked_fill(logits < kth, -torch.inf)
-    if readout.top_p < 1:
-        ordered, order = logits.sort(dim=-1, descending=True, stable=True)
-        probabilities = ordered.softmax(-1)
-        before = probabilities.cumsum(-1) - probabilities
-        dropped = torch.zeros_like(before, dtype=torch.bool).scatter(
-            -1, order, before >= readout.top_p
-        )
-        logits = logits.masked_fill(dropped, -torch.inf)
-    return logits
-
-
-def _log_normalizer(logits: Tensor) -> Tensor:
-    return torch.logsumexp(logits, dim=-1, keepdim=True)
-
-
 def _recipe(read: Read) -> Recipe:
     match readout := read.readout:
         case TokenLogProbs():
@@ -261,7 +157,8 @@ def _recipe(read: Read) -> Recipe:
             is_filtered = readout.temperature > 0 or readout.is_tempered
             draw = (readout.temperature, readout.top_p, readout.top_k) if is_filtered else ()
             ranking = (readout.confidence, readout.is_tempered, readout.unranked)
-            return (Candidates, readout.forbidden, *ranking, *draw)
+            writable = (readout.forbidden, readout.allowed, readout.bias)
+            return (Candidates, *writable, *ranking, *draw)
         case _:
             return (readout,)
 

@@ -104,6 +104,8 @@ def to_wire(read: Read) -> Record:
                 "forbidden": list(readout.forbidden),
                 "is_tempered": readout.is_tempered,
                 "unranked": list(readout.unranked),
+                "allowed": list(readout.allowed),
+                "bias": [list(pair) for pair in readout.bias],
             }
         case TopLogProbs(k):
             return asked | {"readout": "top_logprobs", "k": k}
@@ -137,37 +139,7 @@ def _readout(asked: Fields, num_positions: int, vocab_size: int) -> Any:
                 )
             return TokenLogProbs(targets)
         case "candidates":
-            noise, temperature = asked.get("noise"), float(asked.get("temperature", 0.0))
-            top_p, top_k = float(asked.get("top_p", 1.0)), int(asked.get("top_k", 0))
-            if not 0 < top_p <= 1 or top_k < 0:
-                raise InputError(
-                    "top_p must be above 0 and at most 1, and top_k at least 0", "top_p"
-                )
-            confidence = asked.get("confidence", "probability")
-            if (
-                confidence not in ("probability", "entropy", "margin")
-                or not 0 <= temperature < np.inf
-            ):
-                raise InputError(
-                    "confidence is probability, entropy or margin, and temperature a number from 0",
-                    "reads",
-                )
-            if noise is not None and (
-                len(noise) != 3 or not all(0 <= int(number) < 2**64 for number in noise)
-            ):
-                raise InputError("noise is [seed, stream, step], each below 2**64", "noise")
-            return Candidates(
-                temperature,
-                top_p,
-                top_k,
-                None if noise is None else Noise(*map(int, noise)),
-                confidence,
-                tuple(
-                    _within(as_ids(asked.get("forbidden", [])), vocab_size, "forbidden").tolist()
-                ),
-                bool(asked.get("is_tempered", False)),
-                tuple(_within(as_ids(asked.get("unranked", [])), vocab_size, "unranked").tolist()),
-            )
+            return _candidates(asked, vocab_size)
         case "top_logprobs":
             if not 1 <= int(asked["k"]) <= MAX_TOP:
                 raise InputError(f"k must be in 1..{MAX_TOP}", "k")
@@ -175,6 +147,46 @@ def _readout(asked: Fields, num_positions: int, vocab_size: int) -> Any:
         case "distribution":
             return Distribution()
     raise InputError(f"unknown readout {asked['readout']!r:.40}", "readout")
+
+
+def _candidates(asked: Fields, vocab_size: int) -> Candidates:
+    noise, temperature = asked.get("noise"), float(asked.get("temperature", 0.0))
+    top_p, top_k = float(asked.get("top_p", 1.0)), int(asked.get("top_k", 0))
+    if not 0 < top_p <= 1 or top_k < 0:
+        raise InputError("top_p must be above 0 and at most 1, and top_k at least 0", "top_p")
+    confidence = asked.get("confidence", "probability")
+    if confidence not in ("probability", "entropy", "margin") or not 0 <= temperature < np.inf:
+        raise InputError(
+            "confidence is probability, entropy or margin, and temperature a number from 0", "reads"
+        )
+    if noise is not None and (
+        len(noise) != 3 or not all(0 <= int(number) < 2**64 for number in noise)
+    ):
+        raise InputError("noise is [seed, stream, step], each below 2**64", "noise")
+    return Candidates(
+        temperature,
+        top_p,
+        top_k,
+        None if noise is None else Noise(*map(int, noise)),
+        confidence,
+        _ids(asked, "forbidden", vocab_size),
+        bool(asked.get("is_tempered", False)),
+        _ids(asked, "unranked", vocab_size),
+        _ids(asked, "allowed", vocab_size),
+        _bias(asked.get("bias", []), vocab_size),
+    )
+
+
+def _ids(asked: Fields, name: str, vocab_size: int) -> tuple[int, ...]:
+    return tuple(_within(as_ids(asked.get(name, [])), vocab_size, name).tolist())
+
+
+def _bias(pairs: Sequence[tuple[int, float]], vocab_size: int) -> tuple[tuple[int, float], ...]:
+    token_ids = _within(as_ids([token for token, _ in pairs]), vocab_size, "bias").tolist()
+    biases = [float(bias) for _, bias in pairs]
+    if len({*token_ids}) < len(token_ids) or not all(map(math.isfinite, biases)):
+        raise InputError("bias is a list of [token id, finite number], each id once", "bias")
+    return tuple(zip(token_ids, biases, strict=True))
 
 
 def _within(ids: Ids, vocab_size: int, name: str) -> Ids:

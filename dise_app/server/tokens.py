@@ -1,0 +1,109 @@
+"""POST /tokenize and /detokenize, and GET /tokenizer_info, as vLLM's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Self
+
+from fastapi import FastAPI, Request
+from pydantic import Field, model_validator
+
+from dise_app.server.schemas import ChatMessage, FailFastList, OpenBody, TokenIds
+from dise_app.server.service import Service, unless_gone
+from dise_core.model import MaskPredictor
+from dise_core.params import MAX_LENGTH
+from dise_core.planner import Planner
+from dise_core.prompts import Prompts
+from dise_core.reading import Plan
+from dise_core.records import Record
+from dise_core.sequence import as_ids, check_token_ids
+
+
+class TokenizeRequest(OpenBody):
+    """POST /tokenize: a text as /v1/completions reads it, or a conversation as the chat does."""
+
+    model: str | None = None
+    prompt: str | None = None
+    messages: Annotated[list[ChatMessage], FailFastList] | None = Field(
+        None, min_length=1, max_length=1024
+    )
+    add_special_tokens: bool = False
+    return_token_strs: bool = False
+
+    @model_validator(mode="after")
+    def _is_one(self) -> Self:
+        if (self.prompt is None) == (self.messages is None):
+            raise ValueError("give either a prompt or messages")
+        return self
+
+
+class DetokenizeRequest(OpenBody):
+    """POST /detokenize."""
+
+    model: str | None = None
+    tokens: TokenIds = Field(max_length=MAX_LENGTH)
+
+
+def add_tokens(app: FastAPI, service: Service) -> None:
+    """Add the routes."""
+
+    async def planned(plan: Plan[Record], request: Request) -> Record:
+        [answer] = await unless_gone(service.results([plan]), request, service.limits.timeout)
+        return answer
+
+    @app.post("/tokenize")
+    async def tokenize(body: TokenizeRequest, request: Request) -> Record:
+        service.check_model(body.model)
+        return await planned(_tokenized(service.llm.planner, body), request)
+
+    @app.post("/detokenize")
+    async def detokenize(body: DetokenizeRequest, request: Request) -> Record:
+        service.check_model(body.model)
+        return await planned(_detokenized(service.llm.predictor, body.tokens), request)
+
+    @app.get("/tokenizer_info")
+    async def tokenizer_info() -> Record:
+        return _info(service.llm.predictor)
+
+
+def _tokenized(planner: Planner, body: TokenizeRequest) -> Plan[Record]:
+    """Return a plan without reads, which tokenizes where prompts are read, within their bounds."""
+    yield from ()
+    info, tokenizer = planner.predictor.info, planner.predictor.tokenizer
+    prompts = Prompts(planner.predictors)
+    if body.messages is not None:
+        ids = prompts.conversation([message.plain() for message in body.messages]).ids.tolist()
+    else:
+        prompts.refuse_endless(body.prompt or "", "prompt")
+        start = tokenizer.start_ids.tolist() if body.add_special_tokens else []
+        ids = start + tokenizer.encode(body.prompt or "").tolist()
+    answer: Record = {"count": len(ids), "max_model_len": info.max_length, "tokens": ids}
+    if body.return_token_strs:
+        answer["token_strs"] = [tokenizer.token_text(token) for token in ids]
+    return answer
+
+
+def _detokenized(predictor: MaskPredictor, tokens: Sequence[int]) -> Plan[Record]:
+    """Return a plan without reads of the text of token ids, special tokens left out."""
+    yield from ()
+    ids = as_ids(tokens)
+    check_token_ids(ids, predictor.info.vocab_size, "tokens")
+    return {"prompt": predictor.tokenizer.decode(ids)}
+
+
+def _info(predictor: MaskPredictor) -> Record:
+    """Return what lm-evaluation-harness asks of a server before it tokenizes there."""
+    special, tokenizer = predictor.info.special, predictor.tokenizer
+
+    def named(token_id: int | None) -> str | None:
+        return None if token_id is None else tokenizer.token_text(token_id)
+
+    start = tokenizer.start_ids.tolist()
+    return {
+        "tokenizer_class": type(tokenizer).__name__,
+        "vocab_size": predictor.info.vocab_size,
+        "bos_token": named(start[0] if start else None),
+        "eos_token": named(special.eos_id),
+        "mask_token": named(special.mask_id),
+        "has_chat_template": tokenizer.has_chat_template,
+    }

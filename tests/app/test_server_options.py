@@ -1,0 +1,301 @@
+"""What an operator sets: names, keys, origins and defaults; what a server tells of itself, and how
+it answers before its model is loaded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from dise_app.server.app import create_app
+from dise_app.server.defaults import Defaults
+from dise_app.server.keys import MAX_BYTES, api_keys
+from dise_app.server.limits import Limits
+from dise_app.server.loading import Loading
+from dise_app.server.run import GracefulServer
+from dise_app.server.service import Service
+from dise_core import AsyncLLM, InputError
+from dise_core.testing import ToyPredictor
+from tests.app.conftest import Run
+from tests.app.serving import ServeProcess, serving
+from tests.ascii_model import AsciiPredictor
+
+Dise = Callable[..., Run]
+
+SCORE = {"prompt": "a", "response": "bb"}
+
+
+def test_a_model_is_served_under_the_names_given() -> None:
+    limits = Limits(served_model_name=("gpt-4o", "org/other"))
+    with serving(AsyncLLM(ToyPredictor()), limits) as url:
+        listed = httpx.get(f"{url}/v1/models").json()["data"]
+        assert [(each["id"], each["root"]) for each in listed] == [
+            ("gpt-4o", "toy"),
+            ("org/other", "toy"),
+        ]
+        assert httpx.get(f"{url}/v1/models/org/other").json() == listed[1]
+        assert httpx.get(f"{url}/v1/models/toy").status_code == 404
+        for name, status in (("gpt-4o", 200), ("org/other", 200), (None, 200), ("toy", 404)):
+            answer = httpx.post(f"{url}/v1/score", json={**SCORE, "model": name})
+            assert answer.status_code == status
+            assert status == 404 or answer.json()["model"] == "gpt-4o"
+        message = answer.json()["error"]["message"]
+        assert message == "no model 'toy' here, only 'gpt-4o', 'org/other'"
+
+
+def test_any_of_several_keys_is_taken_and_no_other() -> None:
+    with serving(AsyncLLM(ToyPredictor()), api_key=("one", "tw\u00f6")) as url:
+        for given, status in (
+            ("Bearer one", 200),
+            ("bearer one", 200),
+            ("Bearer tw\u00f6", 200),
+            ("Bearer on", 401),
+            ("Bearer onee", 401),
+            ("Bearer", 401),
+            ("Basic one", 401),
+            ("", 401),
+        ):
+            headers = {b"Authorization": given.encode()}
+            for path in ("/v1/models", "/version", "/tokenizer_info"):
+                assert httpx.get(f"{url}{path}", headers=headers).status_code == status, given
+
+
+def test_keys_come_from_the_environment_and_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DISE_API_KEY", raising=False)
+    assert api_keys(None) == ()
+    file = tmp_path / "keys"
+    file.write_text("one\n\n  two \n")
+    monkeypatch.setenv("DISE_API_KEY", " zero ")
+    assert api_keys(file) == ("zero", "one", "two")
+    for content, message in ((b"\n \n", "holds no key"), (b"a" * (MAX_BYTES + 1), "larger than")):
+        file.write_bytes(content)
+        with pytest.raises(InputError, match=message):
+            api_keys(file)
+    with pytest.raises(InputError, match=r"cannot read .*: No such file"):
+        api_keys(tmp_path / "none")
+
+
+def test_pages_of_allowed_origins_may_call_and_others_may_not() -> None:
+    asking = {
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "authorization,content-type",
+    }
+    limits = Limits(allowed_origins=("https://app.example",))
+    with serving(AsyncLLM(ToyPredictor()), limits, "key") as url:
+        for origin, status in (("https://app.example", 200), ("https://evil.example", 400)):
+            headers = {"Origin": origin}
+            preflight = httpx.options(f"{url}/v1/score", headers={**headers, **asking})
+            assert preflight.status_code == status
+            allowed = origin if status == 200 else None
+            assert preflight.headers.get("access-control-allow-origin") == allowed
+            refused = httpx.post(f"{url}/v1/score", json=SCORE, headers=headers)
+            assert refused.status_code == 401
+            assert refused.headers.get("access-control-allow-origin") == allowed
+            assert "access-control-allow-credentials" not in refused.headers
+    with serving(AsyncLLM(ToyPredictor()), Limits(allowed_origins=("*",))) as url:
+        answer = httpx.post(f"{url}/v1/score", json=SCORE, headers={"Origin": "null"})
+        assert answer.headers["access-control-allow-origin"] == "*"
+
+
+@pytest.mark.parametrize("origin", ["app.example", "https://app.example/", "https://", "a b"])
+def test_what_no_browser_sends_as_its_origin_is_refused(origin: str) -> None:
+    with pytest.raises(InputError, match="an origin is SCHEME://HOST"):
+        Limits(allowed_origins=(origin,))
+
+
+def nfe(url: str, **asked: Any) -> int:
+    body = {"prompt": "ab", "max_tokens": 8, **asked}
+    answer = httpx.post(f"{url}/v1/completions", json=body).json()
+    return int(answer["dise"]["nfe"])
+
+
+def test_defaults_apply_where_a_request_does_not_say_otherwise() -> None:
+    """One pass for each step, and one for the score."""
+    limits = Limits(default={"steps": 4, "max_tokens": 6, "scorer": "interleaved"})
+    with serving(AsyncLLM(ToyPredictor()), limits) as url:
+        score = httpx.post(f"{url}/v1/score", json=SCORE).json()["data"][0]["score"]
+        assert score["scorer"] == "interleaved"
+        asked = {"scorer": "dise"}
+        assert nfe(url, dise=asked) == 4 + 1
+        assert nfe(url, dise=asked | {"steps": 2}) == 2 + 1
+        assert nfe(url, dise=asked | {"tokens_per_step": 1}) == 8 + 1, (
+            "steps do not apply beside it"
+        )
+        body = {"prompt": "ab"}
+        told = httpx.post(f"{url}/v1/completions", json=body).json()["choices"][0]["dise"]
+        assert (told["score"]["scorer"], len(told["tokens"])) == ("interleaved", 6)
+
+
+def test_a_default_of_a_strategy_does_not_apply_to_another() -> None:
+    names = {"scorer", "scorer_settings", "selector", "n", "best_of", "stop_at", "seed"}
+    defaults = Defaults(
+        {"scorer": "mc", "scorer_settings": {"num_samples": 4}, "selector": "full", "best_of": 4}
+    )
+    assert defaults.applied({"seed": 1}, names) == {
+        "scorer": "mc",
+        "scorer_settings": {"num_samples": 4},
+        "selector": "full",
+        "best_of": 4,
+        "seed": 1,
+    }
+    assert defaults.applied({"scorer": "dise", "n": 8}, names) == {"scorer": "dise", "n": 8}
+    same = defaults.applied({"scorer": "mc", "selector": "last-3"}, names)
+    assert (same["scorer_settings"], same["selector"]) == ({"num_samples": 4}, "last-3")
+    assert defaults.applied({}, {"scorer"}) == {"scorer": "mc"}
+    assert defaults.applied({"n": 1}, {"best_of"}) == {"n": 1, "best_of": 4}
+
+
+@pytest.mark.parametrize(
+    ("default", "message"),
+    [
+        ({"colour": "red"}, "there is no setting 'colour'"),
+        ({"steps": 0}, "steps=0"),
+        ({"logprobs": 3}, "there is no default for logprobs"),
+        ({"scorer": "disco"}, "unknown scorer 'disco'"),
+        ({"scorer": "mc", "scorer_settings": {"k": 1}}, "there is no setting 'k'"),
+        ({"length": "x"}, "unknown length controller"),
+        ({"selector": "x"}, "unknown selector"),
+        ({"unmasking": "x"}, "unknown unmasking policy"),
+        ({"reviser": "x"}, "unknown reviser"),
+    ],
+)
+def test_a_bad_default_is_told_before_any_request(default: dict[str, Any], message: str) -> None:
+    llm = AsyncLLM(ToyPredictor())
+    try:
+        with pytest.raises(InputError, match=message):
+            Service(Limits(default=default)).begin(llm)
+    finally:
+        asyncio.run(llm.close(0))
+
+
+def test_tokens_there_and_back() -> None:
+    with serving(AsyncLLM(AsciiPredictor(has_chat_template=True))) as url:
+        told = httpx.post(f"{url}/tokenize", json={"prompt": "ab", "return_token_strs": True})
+        assert told.json() == {
+            "count": 2,
+            "max_model_len": 1000,
+            "tokens": [97, 98],
+            "token_strs": ["a", "b"],
+        }
+        turns = [{"role": "user", "content": "a"}]
+        ids = httpx.post(f"{url}/tokenize", json={"messages": turns}).json()["tokens"]
+        text = httpx.post(f"{url}/detokenize", json={"tokens": ids}).json()
+        assert text == {"prompt": "<user>a<assistant>"}
+        assert httpx.post(f"{url}/tokenize", json={"prompt": ""}).json()["tokens"] == []
+        for path, body, message in (
+            ("tokenize", {}, "give either a prompt or messages"),
+            ("tokenize", {"prompt": "a", "messages": turns}, "give either"),
+            ("tokenize", {"prompt": "a" * 200_000}, "longer than this model's limit"),
+            ("tokenize", {"prompt": "a", "model": "b"}, "no model 'b' here"),
+            ("detokenize", {"tokens": [1, 130]}, "token id 130 at position 1 is outside"),
+            ("detokenize", {"tokens": "a"}, "valid list"),
+        ):
+            refused = httpx.post(f"{url}/{path}", json=body)
+            assert refused.status_code == (404 if "model" in body else 400)
+            assert message in refused.json()["error"]["message"]
+        info = httpx.get(f"{url}/tokenizer_info").json()
+        assert (info["eos_token"], info["bos_token"]) == ("<end>", None)
+        assert httpx.get(f"{url}/version").json() == {"version": version("dise")}
+
+
+class Slow:
+    """A server whose model is loaded once `go` is set; it fails with `error` if there is one."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.go, self.announced = threading.Event(), threading.Event()
+        self.error = error
+        service = Service(Limits(grace=1))
+        app = create_app(service, api_key="key")
+        self.server = GracefulServer(app, service, "127.0.0.1", 0)
+        self.listening = self.server.listen()
+        self.url = "http://{}:{}".format(*self.listening.getsockname())
+        self.loading = Loading(self._load, service, self.server, self.announced.set)
+        run = self.server.serve([self.listening])
+        self.thread = threading.Thread(target=lambda: asyncio.run(run), daemon=True)
+        self.thread.start()
+
+    def _load(self) -> AsyncLLM:
+        assert self.go.wait(30)
+        if self.error is not None:
+            raise self.error
+        return AsyncLLM(ToyPredictor())
+
+    def end(self) -> None:
+        self.server.should_exit = True
+        self.thread.join(30)
+        self.listening.close()
+
+
+HEADERS = {"Authorization": "Bearer key"}
+
+
+def test_a_server_listens_while_its_model_is_loaded() -> None:
+    slow = Slow()
+    try:
+        health = httpx.get(f"{slow.url}/health")
+        assert (health.status_code, health.json()) == (503, {"status": "loading"})
+        assert health.headers["retry-after"] == "1"
+        early = httpx.post(f"{slow.url}/v1/score", json=SCORE, headers=HEADERS)
+        assert (early.status_code, early.json()["error"]["code"]) == (503, "loading")
+        assert httpx.post(f"{slow.url}/v1/score", json=SCORE).status_code == 401
+        assert httpx.get(f"{slow.url}/").status_code == 200
+        for path in ("/version", "/metrics"):
+            assert httpx.get(f"{slow.url}{path}", headers=HEADERS).status_code == 200
+        assert httpx.get(f"{slow.url}/v1/models", headers=HEADERS).status_code == 503
+        slow.go.set()
+        assert slow.announced.wait(30)
+        assert httpx.get(f"{slow.url}/health").json()["status"] == "ok"
+        late = httpx.post(f"{slow.url}/v1/score", json=SCORE, headers=HEADERS)
+        assert late.status_code == 200
+    finally:
+        slow.end()
+    slow.loading.end()
+    assert slow.server.exit_code == 0
+
+
+def test_a_server_ends_where_its_model_cannot_be_loaded() -> None:
+    slow = Slow(InputError("no such model"))
+    assert httpx.get(f"{slow.url}/health").status_code == 503
+    slow.go.set()
+    slow.thread.join(30)
+    assert not slow.thread.is_alive()
+    with pytest.raises(InputError, match="no such model"):
+        slow.loading.end()
+    slow.listening.close()
+
+
+def test_the_options_of_the_command(tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text("key\n")
+    process = ServeProcess(
+        *("--served-model-name", "one", "--served-model-name", "two"),
+        *("--default", "max_tokens=4", "--default", "block_length=4"),
+        *("--api-key-file", str(tmp_path / "keys"), "--allowed-origins", "https://app.example"),
+    )
+    try:
+        origin = {"Origin": "https://app.example", **HEADERS}
+        listed = httpx.get(f"{process.url}/v1/models", headers=origin)
+        assert [each["id"] for each in listed.json()["data"]] == ["one", "two"]
+        assert listed.headers["access-control-allow-origin"] == "https://app.example"
+        body = {"prompt": "1,2 -> 3"}
+        answer = httpx.post(f"{process.url}/v1/completions", json=body, headers=HEADERS).json()
+        assert len(answer["choices"][0]["dise"]["tokens"]) == 4
+    finally:
+        assert process.stop() == 0
+    assert all(json.loads(line)["status"] == 200 for line in process.log)
+
+
+def test_vllm_options_come_from_the_command_line(dise: Dise) -> None:
+    """They reach vLLM's options, which without vLLM as the engine are refused."""
+    run = dise("serve", "--port", 0, "--vllm-options", "max_model_len=64")
+    assert (run.code, run.out) == (2, "")
+    assert run.err == "dise: tensor_parallel_size and vllm_options need engine='vllm'\n"
