@@ -97,8 +97,9 @@ def answered(console: Console, llm: LLM, plan: Plan[RequestOutput]) -> RequestOu
     raises.
     """
     canvases: dict[int, Written] = {}
-    apart = {"redirect_stderr": sys.stderr.isatty()}
-    with Live(console=console, transient=True, refresh_per_second=12, **apart) as live:
+    with Live(
+        console=console, transient=True, refresh_per_second=12, redirect_stderr=sys.stderr.isatty()
+    ) as live:
         for event in llm.watch(plan):
             if isinstance(event, RequestOutput):
                 return event
