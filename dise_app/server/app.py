@@ -20,7 +20,7 @@ from fastapi.staticfiles import StaticFiles
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
-from dise_app.server import answers, errors
+from dise_app.server import answers, errors, strategies
 from dise_app.server.decisions import DecisionRequest, SystemOneRequest, openai_body, systemone_body
 from dise_app.server.errors import ServerError
 from dise_app.server.guard import Guard
@@ -142,6 +142,7 @@ def create_app(
     _add_completions(app, service)
     _add_scores(app, service)
     _add_decisions(app, service)
+    app.include_router(strategies.router(lambda: llm, limits))
     app.mount("/page", StaticFiles(directory=PAGE), name="page")
     return app
 
