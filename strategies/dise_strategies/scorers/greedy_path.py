@@ -18,7 +18,8 @@ class GreedyPath(Scorer):
     are always seen. The order depends on the text itself, so the sum is no log-likelihood. One
     forward pass a token. A block-causal model reveals each block after the finished earlier ones;
     since these are given, one pass reveals a token of every block, as many passes as the fullest
-    block has selected tokens. Source: iLLaDA (arXiv 2606.25331), its confidence-based scoring.
+    block has selected tokens. Training: on masks alone is enough. Source: iLLaDA (arXiv
+    2606.25331), its confidence-based scoring.
     """
 
     default_selector: ClassVar[str] = "response"

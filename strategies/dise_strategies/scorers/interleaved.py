@@ -21,7 +21,8 @@ class InterleavedRegeneration(Scorer):
     Pass j masks the response positions r with r % k == j, counted from the start of the response.
     Prompt tokens are never masked, so selected ones are left out. A block-causal model reads each
     block after the finished earlier ones, in which nothing is masked. Costs one forward pass for
-    each pass that masks a selected token, k at most.
+    each pass that masks a selected token, k at most: with k the response's length, it leaves one
+    token out at a time. Training: on masks alone is enough.
     """
 
     k: int = Field(2, ge=1, le=MAX_LENGTH)

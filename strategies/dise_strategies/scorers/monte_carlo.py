@@ -39,8 +39,8 @@ class MonteCarloScorer(Scorer):
     With the selector "response" it is the conditional log-likelihood of the response, with "full"
     the unconditional one of the whole text. The same seed and text give the same samples, whatever
     runs beside them. A block-causal model reads each block after the finished earlier ones, in
-    which nothing is masked, as in its training. NFE: num_samples, minus the samples that mask
-    nothing.
+    which nothing is masked, as in its training. Training: on masks alone is enough. NFE:
+    num_samples, minus the samples that mask nothing.
 
     cfg_scale > 0 guides each sample with the same partly masked text whose whole prompt is masked
     too, as `cfg` in LLaDA's evaluation: logits u + (cfg_scale + 1)(c - u), at twice the NFE. A text
