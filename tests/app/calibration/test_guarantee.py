@@ -135,6 +135,23 @@ def test_ltt_goes_on_until_a_test_fails() -> None:
     assert found.coverage == pytest.approx(best / 500)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_ltt_chooses_what_mapies_fixed_sequence_testing_chooses(seed: int) -> None:
+    """MAPIE's p-values of the naive candidates, in the same order, through its own procedure."""
+    methods = pytest.importorskip("mapie.risk_control.methods", reason="needs dise[oracle]")
+    control = pytest.importorskip("mapie.risk_control.fwer_control")
+    labels, _ = population(seed, 400, ties=seed % 2 == 1)
+    start = next(n for n in range(1, 400) if guarantee.p_value(n, n // 20, 0.1) <= 0.05)
+    kept, wrong = np.array([each[1:] for each in naive_candidates(labels)])[start - 1 :: 4].T
+    shares = wrong / np.maximum(kept, 1) * (1 - 1e-12)  # they round n k / n up
+    p_values = methods.compute_hoeffding_bentkus_p_value(shares, kept, 0.1).ravel()
+    p_values[kept == 0] = 1
+    passing = control.control_fwer(p_values, 0.05, "fixed_sequence")
+    found = guarantee.threshold_of("ltt", labels, PROMISE)
+    coverage = found.coverage if isinstance(found, Threshold) else 0
+    assert coverage == pytest.approx(kept[passing[-1]] / 400 if len(passing) else 0)
+
+
 @pytest.mark.parametrize("rule", ["sgr", "ltt"])
 def test_a_risk_that_cannot_be_kept_is_refused_with_how_far_it_is(rule: guarantee.Rule) -> None:
     random = np.random.default_rng(0)
