@@ -10,6 +10,7 @@ from dise_adapters.local.body import OwnBody
 from dise_adapters.local.dense import DenseModel, Shape
 from dise_adapters.local.planning import states_per_token
 from dise_adapters.local.quantization import LEAST_SHARE, linear_share, linear_weights
+from dise_adapters.local.quiet import quiet
 from dise_adapters.local.weighing import without_memory
 from dise_core.model import Causal
 from dise_core.needs import Needs
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 def needs_of(checkpoint: Checkpoint) -> Needs:
     """Return what the checkpoint's model takes; no weights are read."""
     shape = Shape.of(checkpoint)
-    model: Any = DenseModel(shape) if shape else without_memory(checkpoint)
+    with quiet():
+        model: Any = DenseModel(shape) if shape else without_memory(checkpoint)
     body = model.model if shape else model.base_model
     weights = sum(weight.numel() for weight in model.parameters())
     if shape and shape.is_tied:
