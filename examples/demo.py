@@ -15,12 +15,16 @@ from rich.console import Console
 from dise_app.cli.render import legend_of, show_answer
 from dise_core import LLM, RequestOutput, SamplingParams
 
-NUM_SHOWN = 10
+NUM_PROBLEMS, NUM_SHOWN = 40, 10
+"""Problems that are solved, and those shown: every fourth, from the surest answer to the least."""
 
-NUM_OTHERS = 80
-"""Problems that the threshold is chosen on, none of them among those shown."""
+NUM_OTHERS = 60
+"""Problems that the threshold is chosen on, none of them among the former."""
 
-MOST_WRONG = 0.1
+NUM_MENDED = 3
+"""Answers that are shown before and after revision."""
+
+MOST_WRONG = 0.05
 """The share of the answers above the threshold that may be wrong."""
 
 PLAIN = SamplingParams(
@@ -32,28 +36,25 @@ REVISED = PLAIN.model_copy(update={"reviser": "remask"})
 def main() -> None:
     """Print the answers, the surest first, then what a threshold and a reviser make of them."""
     console, llm = Console(highlight=False), LLM("countdown")
-    drawn = held_out_problems(Random(2026), NUM_SHOWN + NUM_OTHERS)
-    problems, others = drawn[:NUM_SHOWN], drawn[NUM_SHOWN:]
-    answers = one_by_one(llm, problems, PLAIN)
+    drawn = held_out_problems(Random(2026), NUM_PROBLEMS + NUM_OTHERS)
+    problems, others = drawn[:NUM_PROBLEMS], drawn[NUM_PROBLEMS:]
+    # One by one, so that the time of each is its own and not the batch's.
+    answers = [llm.generate(problem.prompt, PLAIN)[0] for problem in problems]
     show(console, answers, problems)
     on_others = llm.generate([problem.prompt for problem in others], PLAIN)
     tell_threshold(console, answers, problems, threshold_of(on_others, others))
-    tell_revision(console, answers, one_by_one(llm, problems, REVISED), problems)
-
-
-def one_by_one(
-    llm: LLM, problems: Sequence[Problem], params: SamplingParams
-) -> list[RequestOutput]:
-    """Return the answers, each timed alone."""
-    return [llm.generate(problem.prompt, params)[0] for problem in problems]
+    revised = llm.generate([problem.prompt for problem in problems], REVISED)
+    tell_revision(console, answers, revised, problems)
 
 
 def show(console: Console, answers: list[RequestOutput], problems: Sequence[Problem]) -> None:
-    """Print the answers, the surest first, with their scores, their tokens' colours, and whether
-    each is right.
+    """Print some of the answers, from the surest to the least sure, with their scores, their
+    tokens' colours, and whether each is right.
     """
     pairs = zip(answers, problems, strict=True)
-    for answer, problem in sorted(pairs, key=lambda pair: -score_of(pair[0])):
+    surest_first = sorted(pairs, key=lambda pair: -score_of(pair[0]))
+    step = NUM_PROBLEMS // NUM_SHOWN
+    for answer, problem in surest_first[step - 1 :: step]:
         verdict = "[green]solved[/green]" if is_right(answer, problem) else "[red]failed[/red]"
         show_answer(console, answer, verdict=f"  {verdict}")
     if told := legend_of(console, answers):
@@ -101,17 +102,13 @@ def tell_revision(
     console.print(
         f"[bold]Revised[/bold] (--reviser remask), {sum(now)} of {len(now)} are solved, with "
         f"{passes(before):.1f} forward passes an answer before and {passes(after):.1f} after. "
-        "Mended:"
+        "Mended, for example:"
     )
-    for old, new, is_mended in zip(before, after, map(is_change, was, now), strict=True):
-        if is_mended:
-            console.print(f"  {old.prompt}: {old.outputs[0].text}", markup=False)
-            console.print(f"  {' ' * len(old.prompt or '')}  {new.outputs[0].text}", markup=False)
-
-
-def is_change(was_right: bool, is_right_now: bool) -> bool:
-    """Return whether a wrong answer became right."""
-    return is_right_now and not was_right
+    verdicts = zip(before, after, was, now, strict=True)
+    mended = [(old, new) for old, new, was_right, is_now in verdicts if is_now and not was_right]
+    for old, new in mended[:NUM_MENDED]:
+        console.print(f"  {old.prompt}: {old.outputs[0].text}", markup=False)
+        console.print(f"  {'became':>{len(old.prompt or '')}}  {new.outputs[0].text}", markup=False)
 
 
 def passes(answers: list[RequestOutput]) -> float:
