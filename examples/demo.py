@@ -15,8 +15,8 @@ from rich.console import Console
 from dise_app.cli.render import legend_of, show_answer
 from dise_core import LLM, RequestOutput, SamplingParams
 
-NUM_PROBLEMS, NUM_SHOWN = 40, 10
-"""Problems that are solved, and those shown: every fourth, from the surest answer to the least."""
+NUM_PROBLEMS, NUM_SURE, NUM_UNSURE = 40, 3, 7
+"""Problems that are asked, and of the answers the surest and the least sure, which are shown."""
 
 NUM_OTHERS = 60
 """Problems that the threshold is chosen on, none of them among the former."""
@@ -48,13 +48,18 @@ def main() -> None:
 
 
 def show(console: Console, answers: list[RequestOutput], problems: Sequence[Problem]) -> None:
-    """Print some of the answers, from the surest to the least sure, with their scores, their
-    tokens' colours, and whether each is right.
+    """Print the surest and the least sure answers, with their scores, their tokens' colours, and
+    whether each is right.
     """
     pairs = zip(answers, problems, strict=True)
     surest_first = sorted(pairs, key=lambda pair: -score_of(pair[0]))
-    step = NUM_PROBLEMS // NUM_SHOWN
-    for answer, problem in surest_first[step - 1 :: step]:
+    for number, (answer, problem) in enumerate(surest_first):
+        if NUM_SURE <= number < NUM_PROBLEMS - NUM_UNSURE:
+            continue
+        if number == NUM_PROBLEMS - NUM_UNSURE:
+            console.print(
+                f"[dim]... {number - NUM_SURE} answers between, then the least sure[/dim]"
+            )
         verdict = "[green]solved[/green]" if is_right(answer, problem) else "[red]failed[/red]"
         show_answer(console, answer, verdict=f"  {verdict}")
     if told := legend_of(console, answers):

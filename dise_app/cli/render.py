@@ -129,7 +129,12 @@ def score_text(output: CompletionOutput) -> str:
         return "no score: nothing is selected"
     error, each = output.score.standard_error, output.score.token_probability
     spread = f" ± {error:.4f}" if error is not None else ""
-    return f"score {output.score.value:.4f}{spread}" + (f", {each:.1%} a token" if each else "")
+    return f"score {output.score.value:.4f}{spread}" + (f", {_share(each)} a token" if each else "")
+
+
+def _share(probability: float) -> str:
+    """Return a probability in percent, as 100% only if it is 1."""
+    return ">99.9%" if 0.9995 <= probability < 1 else f"{probability:.1%}"
 
 
 def revision_text(output: CompletionOutput) -> str:
@@ -169,7 +174,7 @@ def legend(is_mean: bool = True) -> Text:
     """
     text = Text("probability of writing the token again: ", style="dim")
     for least, colour in SHADES:
-        text.append(f"≥ {least:.0%} " if least else "less", style=colour)
+        text.append(f"≥ {least:.0%} " if least else "less", style=f"not dim {colour}")
     underlined = "the score is their mean log" if is_mean else "what the score looks at"
     return text.append(f"; underlined: {underlined}", style="dim")
 

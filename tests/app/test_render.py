@@ -74,6 +74,8 @@ def test_a_score_says_its_standard_error_or_that_there_is_none() -> None:
 def test_a_mean_log_probability_is_told_as_a_probability_too() -> None:
     mean = Score.mean_of(np.log(np.array([0.5, 0.125])), np.arange(2))
     assert score_text(replace(output_of(), score=mean)) == "score -1.3863, 25.0% a token"
+    sure = Score.mean_of(np.array([-0.0002]), np.arange(1))
+    assert score_text(replace(output_of(), score=sure)) == "score -0.0002, >99.9% a token"
     judged = Score(-1.0, np.arange(2), log_likelihood=-2.0, perplexity=math.e)
     assert score_text(replace(output_of(), score=judged)) == "score -1.0000, 36.8% a token"
 
