@@ -61,8 +61,11 @@ def plugins(kind: Kind = None, as_json: options.Json = False) -> None:
     if kind is None:
         _show(rows, "plugins", as_json, _rows_of(problems))
         return
-    listed = [settings_of(entry.cls) for _, _, entry in found]
-    rows = [{**row, "settings": its} for row, its in zip(rows, listed, strict=True)]
+    listed = [
+        {"about": _paragraph(entry.cls), "settings": settings_of(entry.cls)}
+        for _, _, entry in found
+    ]
+    rows = [row | its for row, its in zip(rows, listed, strict=True)]
     if not as_json:
         show_settings(rows)
     _show(rows, "plugins", as_json, _rows_of(problems), is_shown=as_json)
@@ -111,12 +114,15 @@ def _show_models(rows: Rows) -> None:
     headings = ("Models by name, for --model", "Models by folder, hub id or address, by adapter")
     for heading, by_name in zip(headings, (True, False), strict=True):
         first = "--model" if by_name else "adapter"
-        columns = (first, "checked on weights", *(() if by_name else ("for example",)), "about")
-        table = Table(*columns, box=None, pad_edge=False, title=heading, title_justify="left")
+        table = Table(box=None, pad_edge=False, title=heading, title_justify="left")
+        for column in (first, *(() if by_name else ("for example",))):
+            table.add_column(column, no_wrap=True, overflow="fold")
+        table.add_column("checked on weights")
+        table.add_column("about", ratio=1)
         for row in rows:
             if row["by_name"] == by_name:
                 example = () if by_name else (row["example"],)
-                table.add_row(row["name"], row["checked_on_weights"], *example, row["about"])
+                table.add_row(row["name"], *example, row["checked_on_weights"], row["about"])
         Console().print(table)
 
 
@@ -137,6 +143,10 @@ def _kinds(kind: str | None) -> list[str]:
 
 def _first_line(cls: type[object]) -> str:
     return (inspect.getdoc(cls) or "").partition("\n")[0]
+
+
+def _paragraph(cls: type[object]) -> str:
+    return " ".join((inspect.getdoc(cls) or "").partition("\n\n")[0].split())
 
 
 def _rows_of(problems: Sequence[Any]) -> Rows:

@@ -186,6 +186,8 @@ def test_an_unknown_setting_lists_the_known_ones(dise: Dise) -> None:
 
 def test_models_lists_what_can_be_typed(dise: Dise) -> None:
     text = dise("models").out
+    assert "\N{HORIZONTAL ELLIPSIS}" not in text, "what is cut cannot be typed"
+    assert "dllm-hub/Qwen3-0.6B-diffusion-mdlm-v0.1" in text
     names, others = text.split("Models by folder, hub id or address")
     assert "countdown-blocks" in names
     assert "llada" not in names
