@@ -47,7 +47,6 @@ PYTHON_ELSEWHERE = {
     ("README.md", 'LLM("GSAI-ML/LLaDA-8B-Instruct")'): HUB,
     ("vllm.md", 'engine="vllm"'): VLLM,
     ("plugins.md", 'ScoringParams(scorer="mean-entropy"'): PLUGIN,
-    ("plugins.md", 'adapter="masked-lm"'): PLUGIN,
     ("confidence.md", "Calibration.load"): WALK,
     ("logs.md", "scored.jsonl"): WALK,
     ("serving.md", "from openai import"): SERVER,
