@@ -303,6 +303,7 @@ def pretrained_bert(folder: Path) -> float:
     return float(torch.log_softmax(logits, dim=-1)[[1, 2, 3], [5, 6, 7]].mean())
 
 
+@pytest.mark.timeout(900)
 def test_a_stranger_builds_the_plugins_page_from_an_empty_folder(
     environment: Environment, tmp_path: Path
 ) -> None:
