@@ -20,7 +20,7 @@ def implementation_of(checkpoint: Checkpoint, name: str) -> str:
         return name
     kind = getattr(transformers, checkpoint.family.model_class)
     if not hasattr(kind, "config_class"):  # an Auto class: the configuration tells which it is
-        kind = kind._model_mapping.get(type(_config(checkpoint)))
+        kind = kind._model_mapping.get(type(_config(checkpoint)), None)
     return "sdpa" if getattr(kind, "_supports_sdpa", True) else "eager"
 
 
