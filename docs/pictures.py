@@ -1,13 +1,12 @@
 """Makes the pictures of the README: `python docs/pictures.py` in an environment with the extra dev,
 with chromium and chromedriver.
 
-docs/images/terminal.svg is what the commands print in a terminal; docs/images/page.png is the
+docs/images/terminal.svg is what the command prints in a terminal; docs/images/page.png is the
 server's page in a browser.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -16,34 +15,30 @@ from io import StringIO
 from pathlib import Path
 
 from rich.console import Console
-from rich.text import Text
 from selenium import webdriver
 from selenium.webdriver.support.wait import WebDriverWait
 
+from dise import LLM, SamplingParams
+from dise_app.cli.render import legend, show_answer
+
 IMAGES = Path(__file__).with_name("images")
 DISE = [sys.executable, "-m", "dise"]
-COMMANDS = (
-    'dise generate "61,27,45 -> 43" --max-tokens 48 --block-length 16 --temperature 1 --n 3',
-    'dise score --prompt "83,18,75 -> 10" --response "18+75=92,92-83=10<answer>18+75-83</answer>"',
-)
+OPTIONS = "--max-tokens 48 --block-length 16 --temperature 2 --n 3 --seed 0"
 
 
 def terminal() -> None:
-    """Draw what the commands print."""
-    console = Console(record=True, width=100, file=StringIO())
-    for line in COMMANDS:
-        arguments = [part.strip('"') for part in re.findall(r'"[^"]*"|\S+', line)][1:]
-        environment = dict(os.environ) | {"FORCE_COLOR": "1", "COLUMNS": "100"}
-        done = subprocess.run(
-            [*DISE, *arguments], env=environment, stdout=subprocess.PIPE, text=True, check=True
-        )
-        console.print(Text(f"$ {line}", style="bold"))
-        console.print(Text.from_ansi(done.stdout))
+    """Draw three answers as the command prints them."""
+    console = Console(record=True, width=100, file=StringIO(), highlight=False)
+    params = SamplingParams(max_tokens=48, block_length=16, temperature=2.0, n=3, seed=0)
+    [answer] = LLM("countdown").generate("61,27,45 -> 43", params)
+    console.print(f'[bold]$ dise generate "61,27,45 -> 43" {OPTIONS}[/bold]')
+    show_answer(console, answer)
+    console.print(legend())
     (IMAGES / "terminal.svg").write_text(console.export_svg(title="dise"))
 
 
 def page() -> None:
-    """Photograph the page with four answers on it."""
+    """Photograph the page with three answers on it."""
     server = subprocess.Popen([*DISE, "serve", "--port", "0"], stdout=subprocess.PIPE, text=True)
     options = webdriver.ChromeOptions()
     for flag in ("--headless", "--no-sandbox", "--window-size=1000,900", "--hide-scrollbars"):
@@ -54,13 +49,13 @@ def page() -> None:
         [address] = re.findall(r"http://\S+", server.stdout.readline())
         driver = webdriver.Chrome(options, webdriver.ChromeService(shutil.which("chromedriver")))
         driver.get(address)
-        for name, value in {"prompt": "61,27,45 -> 43", "n": "4", "temperature": "1"}.items():
+        for name, value in {"prompt": "61,27,45 -> 43", "n": "3", "temperature": "2"}.items():
             field = driver.find_element("id", name)
             field.clear()
             field.send_keys(value)
         driver.find_element("id", "write").click()
         WebDriverWait(driver, 60).until(
-            lambda it: len(it.find_elements("css selector", "#answers li")) == 4
+            lambda it: len(it.find_elements("css selector", "#answers li")) == 3
         )
         driver.save_screenshot(str(IMAGES / "page.png"))
     finally:
