@@ -27,9 +27,12 @@ if TYPE_CHECKING:
 
 
 class Strategy(BaseModel, ABC):
-    """Base of all strategies: frozen, its fields are its settings, unknown settings are refused."""
+    """Base of all strategies: frozen, its fields are its settings, unknown settings are refused.
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    The text below a field is its description where settings are listed.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 class Selector(Strategy):

@@ -18,7 +18,7 @@ from fastapi.staticfiles import StaticFiles
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
-from dise_app.server import errors
+from dise_app.server import errors, strategies
 from dise_app.server.completions import add_completions
 from dise_app.server.errors import ServerError
 from dise_app.server.guard import Guard
@@ -76,6 +76,7 @@ def create_app(
     add_scores(app, service)
     add_decisions(app, service)
     add_tokens(app, service)
+    app.include_router(strategies.router(lambda: service.llm, service.limits))
     app.mount("/page", StaticFiles(directory=PAGE), name="page")
     return app
 

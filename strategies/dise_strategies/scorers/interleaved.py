@@ -25,6 +25,7 @@ class InterleavedRegeneration(Scorer):
     """
 
     k: int = Field(2, ge=1, le=MAX_LENGTH)
+    """Parts that the text is split into; each is masked once."""
 
     def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
         """Return a plan of the mean, in nats; -inf if no response token is selected."""

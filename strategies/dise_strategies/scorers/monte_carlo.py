@@ -50,8 +50,11 @@ class MonteCarloScorer(Scorer):
     default_selector: ClassVar[str] = "response"
 
     num_samples: int = Field(32, ge=1, le=1_000_000)
+    """Random maskings to average over."""
     seed: int = Field(0, ge=0, lt=2**64)
+    """Of the random maskings."""
     cfg_scale: float = Field(0.0, ge=0, allow_inf_nan=False)
+    """Scale of classifier-free guidance; 0 turns it off."""
 
     @abstractmethod
     def samples(self, num_tokens: int, random: np.random.Generator) -> Iterator[MaskingSample]:
@@ -118,6 +121,7 @@ class StratifiedMonteCarlo(MonteCarloScorer):
     """
 
     batch_size: PositiveInt | None = None
+    """Samples over which the numbers of masks are spread evenly; None: all of them."""
 
     @model_validator(mode="after")
     def _divides(self) -> Self:
@@ -158,6 +162,7 @@ class DreamMonteCarlo(MonteCarloScorer):
     """
 
     eps: float = Field(1e-3, gt=0, lt=1)
+    """The least probability of masking a token."""
 
     def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
         """Return a plan of the estimate for the text with an end token appended."""

@@ -20,6 +20,7 @@ class FirstBlocksK(Selector):
     """Selects the response's first K blocks, end tokens included; if it has fewer, all of it."""
 
     k: PositiveInt
+    """Blocks to select."""
 
     def select(self, sequence: TokenSequence) -> Mask:
         """Return M, bool [N]."""

@@ -12,6 +12,7 @@ class FirstK(Selector):
     """Selects the first K tokens of the response that are not end tokens."""
 
     k: PositiveInt
+    """Tokens to select."""
 
     def select(self, sequence: TokenSequence) -> Mask:
         """Return M, bool [N]."""
@@ -22,6 +23,7 @@ class MidK(Selector):
     """Selects the middle K response tokens that are not end tokens; of two middles, the left."""
 
     k: PositiveInt
+    """Tokens to select."""
 
     def select(self, sequence: TokenSequence) -> Mask:
         """Return M, bool [N]."""
@@ -34,6 +36,7 @@ class LastK(Selector):
     """Selects the last K tokens of the response that are not end tokens."""
 
     k: PositiveInt
+    """Tokens to select."""
 
     def select(self, sequence: TokenSequence) -> Mask:
         """Return M, bool [N]."""
@@ -44,6 +47,7 @@ class PromptLastK(Selector):
     """Selects the last K tokens of the prompt, whatever they are."""
 
     k: PositiveInt
+    """Tokens to select."""
 
     def select(self, sequence: TokenSequence) -> Mask:
         """Return M, bool [N]."""
@@ -55,6 +59,7 @@ class ResponseFirstK(Selector):
     """Selects the first K tokens of the response, whatever they are."""
 
     k: PositiveInt
+    """Tokens to select."""
 
     def select(self, sequence: TokenSequence) -> Mask:
         """Return M, bool [N]."""

@@ -36,6 +36,7 @@ class LowConfidenceDynamic(UnmaskingPolicy):
     uses_quota: ClassVar[bool] = False
 
     threshold: float = Field(0.85, ge=0, le=1)
+    """Candidates more probable than this are committed."""
 
     def choose(self, step: UnmaskingStep) -> Ids:
         """Return the indices, most probable first."""
@@ -47,6 +48,7 @@ class LLaDA2(LowConfidenceDynamic):
     """LLaDA2.0's: low-confidence-dynamic with a threshold of 0.95."""
 
     threshold: float = Field(0.95, ge=0, le=1)
+    """Candidates more probable than this are committed."""
 
 
 class LLaDA2Editing(LLaDA2):
@@ -61,7 +63,9 @@ class LLaDA2Editing(LLaDA2):
     edits: ClassVar[bool] = True
 
     editing_threshold: float = Field(0.9, ge=0, le=1)
+    """A committed token gives way to a candidate more probable than this."""
     max_post_steps: int = Field(16, ge=0, le=MAX_POST_STEPS)
+    """The most steps after a block's last mask is filled."""
 
     @property
     def num_post_steps(self) -> int:
@@ -85,6 +89,7 @@ class EntropyBounded(UnmaskingPolicy):
     uses_quota: ClassVar[bool] = False
 
     bound: float = Field(0.35, ge=0, allow_inf_nan=False)
+    """Entropy, in nats, that the tokens of a step have together at most."""
 
     def choose(self, step: UnmaskingStep) -> Ids:
         """Return the indices, lowest entropy first."""
@@ -104,7 +109,9 @@ class SubBlocks(UnmaskingPolicy):
     uses_quota: ClassVar[bool] = False
 
     sub_block: Length = 8
+    """Tokens in a sub-block."""
     threshold: float = Field(1.0, ge=0, le=1)
+    """Candidates more probable than this are committed."""
 
     def choose(self, step: UnmaskingStep) -> Ids:
         """Return the indices, most probable first."""

@@ -20,6 +20,7 @@ class RankedPolicy(UnmaskingPolicy):
     """
 
     alg_temp: float = Field(0.0, ge=0, allow_inf_nan=False)
+    """Above 0, candidates are drawn from softmax(confidence / alg_temp) instead of ranked."""
 
     @property
     def is_random(self) -> bool:

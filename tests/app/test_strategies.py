@@ -1,0 +1,199 @@
+"""GET /v1/strategies: every strategy with its settings, plugins included, as a form can be built of
+it.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, Literal
+
+import httpx
+import numpy as np
+import pytest
+from pydantic import Field
+
+from dise_app.server.limits import Limits
+from dise_app.server.strategies import settings_of
+from dise_core import AsyncLLM, Plan, Score, Scorer, Selector, TokenSequence
+from dise_core.catalog import Entry
+from dise_core.interfaces import Strategy
+from dise_core.params import SamplingParams, ScoringParams
+from dise_core.plugins import installed_catalog
+from dise_core.testing import ToyPredictor
+from tests.app.serving import serving
+
+FIELDS = {
+    "scorer": "scorers",
+    "selector": "selectors",
+    "unmasking": "unmasking_policies",
+    "length": "length_controllers",
+    "reviser": "revisers",
+}
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Anything:
+    pass
+
+
+class Odd(Scorer):
+    """A scorer with settings of every kind.
+
+    Its second paragraph.
+    """
+
+    whole: int = Field(gt=2, lt=9)
+    """A whole number."""
+    bound: float | None = Field(None, ge=0.5, lt=2)
+    mode: Literal["a", "b"] = "b"
+    colour: Colour = Colour.RED
+    on: bool = True
+    name: str = "x"
+    parts: tuple[int, ...] = (1, 2)
+    either: int | str = 3
+    endless: float = math.inf
+    thing: Anything = Anything()
+    call: Callable[[], int] = len  # type: ignore[assignment]
+
+    model_config = Strategy.model_config | {"arbitrary_types_allowed": True}
+
+    def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
+        yield []
+        return Score(0.0, np.arange(0))
+
+
+class Broken(Odd):
+    @classmethod
+    def __get_pydantic_json_schema__(cls, *_: object) -> Any:
+        raise RuntimeError("no schema here")
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    own = installed_catalog()
+    plugins = {name: Entry(cls, "guest") for name, cls in (("odd", Odd), ("broken", Broken))}
+    catalog = replace(own, scorers={**own.scorers, **plugins})
+    limits = Limits(max_tokens_limit=77, grace=1)
+    with serving(AsyncLLM(ToyPredictor(), catalog=catalog), limits) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def listed(url: str) -> Any:
+    return httpx.get(f"{url}/v1/strategies").raise_for_status().json()
+
+
+def settings(listed: Any, option: str, name: str) -> dict[str, Any]:
+    [entry] = [e for e in listed["data"] if (e["option"], e["name"]) == (option, name)]
+    return {setting["name"]: setting for setting in entry["settings"]}
+
+
+def bounds(field: Any) -> tuple[float, float]:
+    """The inclusive bounds of an integer field, or the plain ones of a float, as annotated-types
+    names them.
+    """
+    low, high, step = -math.inf, math.inf, 1 if "int" in str(field.annotation) else 0
+    for given in field.metadata:
+        low = max(low, getattr(given, "ge", low), getattr(given, "gt", low - step) + step)
+        high = min(high, getattr(given, "le", high), getattr(given, "lt", high + step) - step)
+    return low, high
+
+
+def test_every_built_in_setting_is_told_with_default_range_and_description(listed: Any) -> None:
+    own = installed_catalog()
+    seen = 0
+    for option, plural in FIELDS.items():
+        for name, entry in getattr(own, plural).items():
+            told = settings(listed, option, name)
+            assert set(told) == set(entry.cls.model_fields)
+            for key, field in entry.cls.model_fields.items():
+                seen += 1
+                its, (low, high) = told[key], bounds(field)
+                assert its["description"], (name, key)
+                assert its["required"] == field.is_required()
+                if not field.is_required():
+                    assert its["default"] == field.default
+                if not (its["nullable"] or "enum" in its):
+                    lows = (its.get("minimum", -math.inf), its.get("exclusiveMinimum", -math.inf))
+                    highs = (its.get("maximum", math.inf), its.get("exclusiveMaximum", math.inf))
+                    assert (max(lows), min(highs)) == (low, high), (name, key)
+    assert seen > 30
+    assert len(listed["data"]) == sum(len(getattr(own, each)) for each in FIELDS.values()) + 2
+    threshold = settings(listed, "reviser", "remask")["threshold"]
+    assert (threshold["type"], threshold["default"], threshold["maximum"]) == ("number", 0.9, 1)
+
+
+def test_a_plugins_settings_are_told_whatever_their_types(listed: Any) -> None:
+    told = settings(listed, "scorer", "odd")
+    shown = {
+        name: {k: v for k, v in its.items() if k not in {"name", "description"}}
+        for name, its in told.items()
+    }
+    plain = {"nullable": False, "required": False}
+    assert shown == {
+        "whole": {"type": "integer", "nullable": False, "required": True, "default": None,
+                  "minimum": 3, "maximum": 8},
+        "bound": {"type": "number", "nullable": True, "required": False, "default": None,
+                  "minimum": 0.5, "exclusiveMaximum": 2},
+        "mode": {"type": "string", **plain, "default": "b", "enum": ["a", "b"]},
+        "colour": {"type": "string", **plain, "default": "red", "enum": ["red", "blue"]},
+        "on": {"type": "boolean", **plain, "default": True},
+        "name": {"type": "string", **plain, "default": "x"},
+        "parts": {"type": "json", **plain, "default": [1, 2]},
+        "either": {"type": "json", **plain, "default": 3},
+        "endless": {"type": "number", **plain, "default": None},
+    }  # fmt: skip
+    assert told["whole"]["description"] == "A whole number."
+    [odd] = [entry for entry in listed["data"] if entry["name"] == "odd"]
+    assert (odd["plugin"], odd["is_built_in"], odd["problem"]) == ("guest", False, None)
+    assert odd["about"] == "A scorer with settings of every kind.\n\nIts second paragraph."
+
+
+def test_what_cannot_be_used_says_why(listed: Any) -> None:
+    problems = {e["name"]: e["problem"] for e in listed["data"] if e["problem"] is not None}
+    assert set(problems) == {"broken", "ar-perplexity"}
+    assert "needs an auto-regressive judge" in problems["ar-perplexity"]
+    assert problems["broken"].endswith("RuntimeError: no schema here")
+
+
+def test_a_request_may_say_every_default_and_nothing_beyond_a_range(url: str, listed: Any) -> None:
+    for entry in listed["data"]:
+        if entry["option"] != "scorer" or entry["problem"] or entry["name"] == "odd":
+            continue
+        told = {its["name"]: its["default"] for its in entry["settings"]}
+        body = {"prompt": "ab", "response": "cdef", "scorer": entry["name"]}
+        asked = httpx.post(f"{url}/v1/score", json=body | {"scorer_settings": told})
+        assert asked.status_code == 200, asked.text
+        for its in entry["settings"]:
+            if "minimum" in its:
+                beyond = {its["name"]: its["minimum"] - 1}
+                refused = httpx.post(f"{url}/v1/score", json=body | {"scorer_settings": beyond})
+                assert refused.status_code == 400, its
+
+
+def test_the_options_are_those_of_a_completion_within_the_servers_limits(listed: Any) -> None:
+    told = {option["name"]: option for option in listed["options"]}
+    others = {f"{option}_settings" for option in FIELDS} | {"logprobs"}
+    assert set(told) == set(SamplingParams.model_fields) - others
+    assert all(option["description"] for option in told.values())
+    assert (told["max_tokens"]["maximum"], told["n"]["maximum"]) == (77, 64)
+    assert told["temperature"]["in"] == "request"
+    assert told["block_length"]["in"] == "dise"
+    assert {name for name, option in told.items() if option["scores"]} == (
+        set(ScoringParams.model_fields) - others
+    )
+    assert listed["model"] == {
+        "name": "toy", "max_length": 40, "block_length": None, "has_chat_template": False,
+        "judge": None, "calibration": None,
+    }  # fmt: skip
+
+
+def test_the_settings_of_a_model_without_fields_are_none() -> None:
+    assert settings_of(installed_catalog().scorers["dise"].cls) == []
