@@ -1,15 +1,19 @@
-"""The command, run in this process on the embedded model."""
+"""The command, run in this process on the embedded model; the page, in a browser."""
 
 from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pytest
 
 from dise_app.cli.main import main
+
+if TYPE_CHECKING:
+    from tests.app.browser import Page
 
 
 @dataclass(frozen=True)
@@ -17,6 +21,15 @@ class Run:
     code: int
     out: str
     err: str
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    """Yield the server's page, in a browser that a module's tests share."""
+    from tests.app.browser import browsing
+
+    with browsing(tmp_path_factory.mktemp("profile")) as page:
+        yield page
 
 
 @pytest.fixture

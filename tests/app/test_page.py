@@ -1,191 +1,253 @@
-"""The page in a real browser: a prompt is typed, tokens appear, the score is shown. Needs chromium
-and chromedriver.
-"""
+"""The page in a real browser: writing, scoring, comparing, by keyboard and on a phone."""
 
 from __future__ import annotations
 
-import shutil
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Literal
+from urllib.parse import urlsplit
 
+import numpy as np
 import pytest
+from pydantic import Field
 
-from dise_core import AsyncLLM, BlockCausal, Read, Reading
+from dise_core import AsyncLLM, Plan, Score, Scorer, TokenSequence
+from dise_core.catalog import Entry
+from dise_core.interfaces import Selector
+from dise_core.plugins import installed_catalog
 from dise_core.testing import ToyPredictor
-from dise_core.testing.toy_model import LetterTokenizer
-from tests.app.serving import ServeProcess, serving
+from dise_core.testing.toy_model import LETTERS
+from tests.app.browser import NEEDED, Keys, Page, values
+from tests.app.serving import serving
 
-webdriver = pytest.importorskip("selenium.webdriver")
+pytestmark = NEEDED
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("chromedriver") is None, reason="needs chromium and chromedriver"
-)
 
-FLAGS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--window-size=900,900",
-)  # fmt: skip
+class Weighted(Scorer):
+    """Counts the tokens, <b>each</b> with a weight."""
+
+    weight: float = Field(1.0, ge=0, le=9)
+    """Of a token, <b>as it is</b>."""
+    sign: Literal["minus", "plus"] = "minus"
+
+    def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
+        positions = np.flatnonzero(selector.select(sequence))
+        value = self.weight * len(positions)
+        return Score(-value if self.sign == "minus" else value, positions)
+        yield []
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[ServeProcess]:
-    process = ServeProcess()
-    yield process
-    process.stop()
+def countdown() -> Iterator[str]:
+    with serving(AsyncLLM("countdown")) as url:
+        yield url
 
 
-@pytest.fixture
-def browser(server: ServeProcess, tmp_path: Path) -> Iterator[Any]:
-    with opened(server.url, tmp_path) as driver:
-        yield driver
+@pytest.fixture(scope="module")
+def toy() -> Iterator[str]:
+    own = installed_catalog()
+    catalog = replace(own, scorers={**own.scorers, "weighted": Entry(Weighted, "guest")})
+    with serving(AsyncLLM(ToyPredictor(), catalog=catalog)) as url:
+        yield url
 
 
-@contextmanager
-def opened(url: str, tmp_path: Path) -> Iterator[Any]:
-    """Open the page in a browser of its own."""
-    options = webdriver.ChromeOptions()
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    service = webdriver.ChromeService(shutil.which("chromedriver"))
-    driver = webdriver.Chrome(options, service)
-    try:
-        driver.get(url)
-        yield driver
-    finally:
-        driver.quit()
-
-
-def until(condition: Callable[[], Any]) -> Any:
-    end = time.monotonic() + 30
-    while not (value := condition()):
-        assert time.monotonic() < end
-        time.sleep(0.01)
-    return value
-
-
-def find(browser: Any, selector: str) -> list[Any]:
-    found: list[Any] = browser.find_elements("css selector", selector)
-    return found
-
-
-def fill(browser: Any, **fields: object) -> None:
-    for name, value in fields.items():
-        [field] = find(browser, f"#{name}")
-        field.clear()
-        field.send_keys(str(value))
-
-
-def test_a_prompt_is_typed_tokens_appear_and_the_score_is_shown(browser: Any) -> None:
-    until(lambda: find(browser, "#model")[0].text == "countdown")
-    fill(browser, prompt="76,41,59 -> 24", max_tokens=48, n=3, temperature=0.8)
-    [prompt] = find(browser, "#prompt")
-    prompt.send_keys(webdriver.Keys.CONTROL, webdriver.Keys.ENTER)
-    until(lambda: find(browser, "#canvases .mask") and find(browser, "#canvases .token"))
-    until(lambda: "forward passes" in find(browser, "#status")[0].text)
-    answers = until(lambda: find(browser, "#answers li"))
+def test_a_prompt_is_typed_tokens_appear_and_the_score_is_shown(page: Page, toy: str) -> None:
+    page.open(toy)
+    assert page.one("#model").text == "toy"
+    page.fill(prompt="abc", max_tokens=30, n=3, temperature=0.8)
+    page.one("#prompt").send_keys(Keys.CONTROL, Keys.ENTER)
+    page.until(lambda: page.find("#canvases .mask") and page.find("#canvases .token"))
+    page.done()
+    answers = page.find("#answers li")
     assert len(answers) == 3
-    scores = [
-        float(answer.find_element("css selector", "strong").text.removeprefix("score "))
-        for answer in answers
-    ]
+    scores = values(page, "#answers strong")
     assert scores == sorted(scores, reverse=True)
-    assert all("<answer>" in answer.text for answer in answers)
-    assert len(find(browser, "#answers .selected")) == 30
-    assert find(browser, "#answers .token")[0].get_attribute("title").endswith("%")
-    assert browser.get_log("browser") == []
+    shares = [each.text for each in page.find("#answers .figure")]
+    for share, score in zip(shares, scores, strict=True):
+        assert float(share.removesuffix(" %")) == pytest.approx(100 * math.exp(score), abs=0.1)
+    for answer in answers:
+        tokens = answer.find_elements("css selector", ".token")
+        selected = answer.find_elements("css selector", ".selected")
+        assert selected == tokens[-10:]
+    assert not page.one("#canvas_section").is_displayed()
+    assert page.complaints() == []
 
 
-def test_the_seed_that_is_told_writes_the_same_again(browser: Any) -> None:
-    until(lambda: find(browser, "#model")[0].text == "countdown")
+def test_a_link_restores_the_form_and_its_seed_the_answer(page: Page, toy: str) -> None:
+    page.open(toy)
+    page.one("#strategies summary").click()
+    page.fill(prompt="abc", max_tokens=24, temperature=5)
+    page.choose(scorer="interleaved")
+    page.fill(**{"scorer-k": 3})
+    page.choose(selector="first-K")
+    page.fill(**{"selector-k": 7})
+    status = page.run()
+    first = page.one("#answers .text").text
+    assert "interleaved over first-7, 7 tokens" in page.one("#answers .score").text
+    fragment = urlsplit(page.driver.current_url).fragment
+    seed = status.rpartition("seed ")[2]
+    assert page.run() != status
+    assert page.one("#answers .text").text != first
+    page.open(toy, f"{fragment}&seed={seed}")
+    fields = {name: page.one(f"#{name}").get_attribute("value") for name in (
+        "prompt", "max_tokens", "scorer", "scorer-k", "selector", "selector-k", "seed", "n"
+    )}  # fmt: skip
+    assert list(fields.values()) == ["abc", "24", "interleaved", "3", "first-K", "7", seed, ""]
+    page.run()
+    assert page.one("#answers .text").text == first
+    page.open(toy, "mode=score&text=a&text=b&scorer=nobody&zzz=1&reviser=remask")
+    assert page.one("#status.error").text.endswith("not here: scorer nobody, zzz")
+    assert page.one("#tab_score").get_attribute("aria-selected") == "true"
+    assert [each.get_attribute("value") for each in page.find("#texts textarea")] == ["a", "b"]
+    assert page.one("#reviser").get_attribute("value") == "remask"
 
-    def write(**fields: object) -> tuple[str, str]:
-        fill(browser, prompt="76,41,59 -> 24", max_tokens=32, temperature=5, **fields)
-        find(browser, "#write")[0].click()
-        until(lambda: "seed" in find(browser, "#status")[0].text)
-        return find(browser, "#answers li")[0].text, find(browser, "#status")[0].text.rpartition(
-            "seed "
-        )[2]
 
-    first, seed = write()
-    second, _ = write()
-    assert first != second
-    assert write(seed=seed) == (first, seed)
+def test_everything_is_done_by_keyboard_with_a_plugins_scorer(page: Page, toy: str) -> None:
+    page.open(toy)
+    assert page.focused == page.one("#prompt")
+    page.press(Keys.SHIFT + Keys.TAB, Keys.ARROW_RIGHT)
+    assert page.focused == page.one("#tab_score")
+    page.tab_to("#prompt")
+    page.press("abc")
+    page.tab_to("#text")
+    page.press("defgh")
+    page.tab_to("#strategies summary")
+    page.press(Keys.ENTER)
+    page.tab_to("#scorer")
+    page.press("w")
+    assert page.one("#scorer option:checked").text == "weighted (guest)"
+    assert "Counts the tokens, <b>each</b>" in page.one("#pickers").text
+    assert "Of a token, <b>as it is</b>" in page.one("#pickers").text
+    assert page.find("#pickers b") == []
+    page.tab_to("#scorer-weight")
+    page.press("2.5", Keys.CONTROL + Keys.ENTER)
+    page.done()
+    assert values(page, "#answers strong") == [-12.5]
+    page.tab_to("#answers .token")
+    page.press(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT, Keys.ARROW_RIGHT, Keys.ARROW_LEFT)
+    token = page.focused
+    logits = ToyPredictor().logits(np.arange(8))[5]
+    logprobs = logits - math.log(sum(math.exp(x) for x in logits))
+    assert token.text == "f"
+    assert token.get_attribute("title") == f"{100 * math.exp(logprobs[5]):.1f} %"
+    page.press(Keys.ENTER)
+    shown = [li.text.split("\n") for li in page.find("#inspector li")]
+    best = np.argsort(-logprobs)[:5].tolist()
+    names = [*LETTERS, "<end>", "<mask>"]
+    assert shown == [[names[i], f"{100 * math.exp(logprobs[i]):.1f} %"] for i in best]
+    page.press(Keys.ESCAPE)
+    page.until(lambda: not page.one("#inspector").is_displayed())
+    assert page.focused == token
+    page.press(Keys.ENTER)
+    other = next(i for i in best if i != 5 and i < len(LETTERS))
+    page.press(*[Keys.TAB] * [i for i in best if i != 5].index(other), Keys.ENTER)
+    page.until(lambda: len(page.find("#answers li")) == 2)
+    assert [each.text for each in page.find("#answers .text")] == ["defgh", f"de{names[other]}gh"]
+    assert [each.text for each in page.find("#answers .text .differs")] == [names[other]]
+    page.tab_to("#compare")
+    page.press(Keys.SPACE)
+    assert page.find("#answers .differs") == []
+    assert page.complaints() == []
 
 
-def test_a_bad_request_is_told_on_the_page(browser: Any) -> None:
-    fill(browser, prompt="hello")
-    find(browser, "#write")[0].click()
-    until(
-        lambda: (
-            "vocabulary has no 'h'" in find(browser, "#status.error")[0].text
-            if find(browser, "#status.error")
-            else False
+def test_texts_are_written_edited_compared_and_copied(page: Page, countdown: str) -> None:
+    page.open(countdown)
+    page.fill(prompt="1<answer>2</answer>", max_tokens=8)
+    page.run()
+    assert page.find("#answers answer") == [], "a model's text is no markup"
+    page.open(countdown)
+    page.one("#tab_score").click()
+    assert len(page.find("#texts textarea")) == 2, "an example stands there"
+    assert page.run().startswith("2 forward passes")
+    right, wrong = values(page, "#answers strong")
+    assert right > wrong
+    page.one("#compare").click()
+    [first, second] = page.find("#answers .text")
+    assert first.find_elements("css selector", ".differs") == []
+    framed = "".join(each.text for each in second.find_elements("css selector", ".differs"))
+    assert 0 < len(framed) < len(second.text)
+    page.driver.execute_cdp_cmd(
+        "Browser.grantPermissions",
+        {"permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"]},
+    )
+    page.find("#answers .buttons button")[2].click()
+    script = "navigator.clipboard.readText().then(arguments[0])"
+    page.until(lambda: page.driver.execute_async_script(script) == second.text)
+    page.find("#answers .buttons button")[3].click()
+    [area] = page.find("#texts textarea")
+    assert area.get_attribute("value") == second.text
+    area.send_keys("0")
+    assert page.run().startswith("1 forward pass,")
+    assert page.one("#answers .text").text == area.get_attribute("value")
+
+
+def test_a_bad_request_is_told_at_its_field(page: Page, toy: str) -> None:
+    page.open(toy)
+    page.fill(prompt="abc", n=2, max_tokens=24)
+    page.one("#write").click()
+    page.until(lambda: page.find("#status.error"))
+    assert "at temperature 0 would all be the same" in page.one("#status").text
+    assert page.one("[aria-invalid]") == page.one("#temperature")
+    assert page.one("#write").is_enabled()
+    page.one("#others summary").click()
+    page.fill(n="", stop="[no")
+    page.one("#write").click()
+    page.until(lambda: page.one("#status").text == "stop: [no is not JSON")
+    page.fill(stop="", temperature=5, seed=1)
+    page.run()
+    assert page.find("[aria-invalid]") == []
+    tokens = [each.text for each in page.find("#answers .token")]
+    page.fill(stop=f'["{tokens[3]}"]')
+    page.run()
+    cut = [each.text for each in page.find("#answers .cut")]
+    assert cut == tokens[tokens.index(tokens[3]) :]
+
+
+def luminance(colour: str) -> float:
+    """WCAG's relative luminance of rgb(r, g, b)."""
+    parts = [int(part) / 255 for part in colour[colour.index("(") + 1 : -1].split(",")[:3]]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return sum(weight * c for weight, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_light_and_dark_are_readable(page: Page, toy: str, scheme: str) -> None:
+    media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+    page.open(toy)
+    colours = page.js("""
+        const of = (selector) => getComputedStyle(document.querySelector(selector));
+        const ground = { p: of("body").backgroundColor, c: of("#form").backgroundColor };
+        const pairs = [[of("body").color, ground.p], [of("header p").color, ground.p],
+                       [of("#status").color, ground.c], [of("#add_text").color, ground.c]];
+        for (const name of ["sure", "likely", "unlikely", "wrong"]) {
+          const token = of(`.legend .${name}`);
+          pairs.push([token.color, token.backgroundColor]);
+        }
+        return pairs;
+    """)
+    page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    for ink, ground in colours:
+        dark, light = sorted((luminance(ink), luminance(ground)))
+        assert (light + 0.05) / (dark + 0.05) >= 4.5, (ink, ground)
+    assert (luminance(colours[0][1]) < 0.1) == (scheme == "dark")
+    shades = [luminance(ground) for _, ground in colours[4:]]
+    assert shades == sorted(shades, reverse=scheme == "light"), "they are told apart by lightness"
+
+
+def test_the_page_fits_a_phone(page: Page, toy: str) -> None:
+    page.driver.set_window_size(390, 800)
+    try:
+        page.open(toy, "mode=score&text=abcdefghij&scorer=weighted")
+        page.run()
+        page.find("#answers .token")[3].click()
+        size, width, height = page.js(
+            "const page = document.documentElement;"
+            "return [page.scrollWidth, page.clientWidth, innerHeight]"
         )
-    )
-    assert find(browser, "#write")[0].is_enabled()
-
-
-def test_text_in_a_prompt_never_becomes_markup(browser: Any) -> None:
-    fill(browser, prompt="1<answer>2</answer>", max_tokens=8)
-    find(browser, "#write")[0].click()
-    until(lambda: find(browser, "#answers li"))
-    assert find(browser, "#answers answer") == []
-
-
-def test_the_page_fits_a_phone(browser: Any) -> None:
-    browser.set_window_size(390, 800)
-    widths = browser.execute_script(
-        "return [document.documentElement.scrollWidth, window.innerWidth]"
-    )
-    assert widths[0] <= widths[1]
-
-
-class Talking(LetterTokenizer):
-    """Takes a conversation for its last message."""
-
-    @property
-    def has_chat_template(self) -> bool:
-        return True
-
-    def chat_text(
-        self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True
-    ) -> str:
-        return messages[-1]["content"]
-
-
-class Slow(ToyPredictor):
-    """Writes in blocks of 4, slowly enough to be watched."""
-
-    def __init__(self) -> None:
-        super().__init__(max_length=60, attention=BlockCausal(4))
-        self.tokenizer = Talking()
-
-    def read(self, reads: Sequence[Read]) -> list[Reading]:
-        time.sleep(0.05)
-        return super().read(reads)
-
-
-def test_finished_blocks_show_their_confidence_while_the_next_ones_are_written(
-    tmp_path: Path,
-) -> None:
-    scored = "#canvases .sure, #canvases .likely, #canvases .unlikely, #canvases .wrong"
-    with serving(AsyncLLM(Slow())) as url, opened(url, tmp_path) as browser:
-        until(lambda: find(browser, "#model")[0].text == "toy")
-        [block] = find(browser, "#block_length")
-        assert (block.get_attribute("value"), block.is_enabled()) == ("4", False)
-        [length] = find(browser, "#length")
-        assert length.get_attribute("value") == "until-end"
-        fill(browser, prompt="abc", max_tokens=30, seed=1)
-        length.send_keys("fixed")
-        find(browser, "#write")[0].click()
-        until(lambda: find(browser, scored) and find(browser, "#canvases .mask"))
-        shown = find(browser, "#canvases span")
-        assert len(shown) < 30
-        browser.save_screenshot(str(tmp_path / "blocks.png"))
-        until(lambda: "forward passes" in find(browser, "#status")[0].text)
-        assert browser.get_log("browser") == []
+        assert size <= width
+        script = "const r = arguments[0].getBoundingClientRect(); return [r.x, r.width, r.bottom]"
+        assert page.js(script, page.one("#inspector")) == [0, width, height]
+    finally:
+        page.driver.set_window_size(900, 900)
