@@ -211,10 +211,11 @@ def options(limits: Limits) -> list[Record]:
 
 
 def _allowed(setting: Record, limits: Limits) -> Record:
-    """Return the server's own limit where it is below the library's."""
+    """Return the server's own limit where it is below the library's, and its own default."""
     most = {"max_tokens": limits.max_tokens_limit, "n": MAX_ANSWERS, "best_of": MAX_ANSWERS}
     name = setting["name"]
-    return {"maximum": min(setting["maximum"], most[name])} if name in most else {}
+    maximum = {"maximum": min(setting["maximum"], most[name])} if name in most else {}
+    return maximum | ({"default": limits.default[name]} if name in limits.default else {})
 
 
 def facts(llm: AsyncLLM) -> Record:

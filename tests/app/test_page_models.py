@@ -7,10 +7,13 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from dise_core import AsyncLLM, BlockCausal, Read, Reading
 from dise_core.calibration import Calibration, Figures, Platt, Threshold
+from dise_core.model import BIDIRECTIONAL, Attention
 from dise_core.testing import ToyPredictor
-from dise_core.testing.toy_model import LetterTokenizer
+from dise_core.testing.toy_model import END, LETTERS, MASK, LetterTokenizer
 from tests.app.browser import NEEDED, Keys, Page, values
 from tests.app.serving import serving
 
@@ -31,10 +34,10 @@ class Talking(LetterTokenizer):
 
 
 class Gated(ToyPredictor):
-    """Writes in blocks of 4, a forward pass for each that `passes` lets through."""
+    """Makes only the forward passes that `passes` lets through."""
 
-    def __init__(self) -> None:
-        super().__init__(max_length=60, attention=BlockCausal(4))
+    def __init__(self, attention: Attention) -> None:
+        super().__init__(max_length=60, attention=attention)
         self.tokenizer = Talking()
         self.passes = threading.Semaphore(0)
 
@@ -46,7 +49,7 @@ class Gated(ToyPredictor):
 @NEEDED
 def test_finished_blocks_show_their_confidence_and_escape_stops(page: Page) -> None:
     scored = "#canvases .sure, #canvases .likely, #canvases .unlikely, #canvases .wrong"
-    model = Gated()
+    model = Gated(BlockCausal(4))
     with serving(AsyncLLM(model)) as url:
         page.open(url)
         block = page.one("#block_length")
@@ -70,6 +73,33 @@ def test_finished_blocks_show_their_confidence_and_escape_stops(page: Page) -> N
         page.until(lambda: page.one("#status").text == "stopped")
         model.passes.release(100)
         assert page.complaints() == []
+
+
+@NEEDED
+def test_a_token_shows_how_likely_it_was_when_it_was_written(page: Page) -> None:
+    model = Gated(BIDIRECTIONAL)
+    logits = model.logits(np.array([0, 1, 2] + [MASK] * 8))[3:]
+    probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    likeliest = np.delete(probabilities, MASK, axis=1)
+    position = int(likeliest.max(axis=1).argmax())
+    token, share = int(likeliest[position].argmax()), float(likeliest[position].max())
+    assert token != END
+    with serving(AsyncLLM(model)) as url:
+        page.open(url)
+        page.fill(prompt="abc", max_tokens=8, tokens_per_step=1)
+        page.one("#write").click()
+        model.passes.release(1)
+        page.until(lambda: page.find("#canvases .token"))
+        shown = page.find("#canvases .text > span")[position]
+        assert (shown.text, shown.get_attribute("title")) == (
+            LETTERS[token],
+            f"{100 * share:.1f} %",
+        )
+        colours = {"sure": 0.9, "likely": 0.5, "unlikely": 0.1, "wrong": 0.0}
+        expected = next(name for name, least in colours.items() if share >= least)
+        assert set(shown.get_attribute("class").split()) == {"token", "new", expected}
+        model.passes.release(100)
+        page.done()
 
 
 def calibration() -> Calibration:

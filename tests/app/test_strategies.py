@@ -80,7 +80,7 @@ def url() -> Iterator[str]:
     own = installed_catalog()
     plugins = {name: Entry(cls, "guest") for name, cls in (("odd", Odd), ("broken", Broken))}
     catalog = replace(own, scorers={**own.scorers, **plugins})
-    limits = Limits(max_tokens_limit=77, grace=1)
+    limits = Limits(max_tokens_limit=77, grace=1, default={"steps": 9})
     with serving(AsyncLLM(ToyPredictor(), catalog=catalog), limits) as address:
         yield address
 
@@ -184,6 +184,7 @@ def test_the_options_are_those_of_a_completion_within_the_servers_limits(listed:
     assert set(told) == set(SamplingParams.model_fields) - others
     assert all(option["description"] for option in told.values())
     assert (told["max_tokens"]["maximum"], told["n"]["maximum"]) == (77, 64)
+    assert (told["steps"]["default"], told["top_p"]["default"]) == (9, 1.0)
     assert told["temperature"]["in"] == "request"
     assert told["block_length"]["in"] == "dise"
     assert {name for name, option in told.items() if option["scores"]} == (
