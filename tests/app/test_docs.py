@@ -37,6 +37,7 @@ SERVER = "needs a server; tests/app/test_serving_docs.py starts one for it"
 PLUGIN = "needs the plugin installed; tests/app/test_third_party.py does it"
 SYNOPSIS = "a synopsis, not a command"
 WALK = "needs what the lines before it write; tests/app/calibration/test_page.py walks the page"
+POLYGRAPH = "needs lm-polygraph; tests/app/polygraph/test_benchmark.py runs it"
 JUDGE = "needs a judge's file; tests/app/evaluation/test_runs.py runs the verb"
 
 PYTHON_ELSEWHERE = {
@@ -44,6 +45,7 @@ PYTHON_ELSEWHERE = {
     ("vllm.md", 'engine="vllm"'): VLLM,
     ("plugins.md", 'ScoringParams(scorer="mean-entropy"'): PLUGIN,
     ("confidence.md", "Calibration.load"): WALK,
+    ("bridges.md", "from lm_polygraph import"): POLYGRAPH,
     ("serving.md", "from openai import"): SERVER,
     ("serving.md", "stream=True,"): SERVER,
     ("serving.md", "client.completions.create"): SERVER,
