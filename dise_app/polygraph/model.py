@@ -8,7 +8,7 @@ from typing import TypeVar
 from lm_polygraph.utils.model import BlackboxModel
 
 from dise_core import LLM, InputError, Message, Plan, RequestOutput, SamplingParams
-from dise_core.llm import request_plan
+from dise_core.asking import request_plan
 from dise_core.records import Record
 
 T = TypeVar("T")
