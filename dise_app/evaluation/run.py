@@ -73,8 +73,8 @@ def command_line() -> str | None:
     """Return the command that is running, a line for every 100 columns, without what does not
     change the figures: its folder, --json and --debug. None outside the command `dise`.
     """
-    name, *words = sys.argv
-    if Path(name).stem != "dise":
+    started, words = Path(sys.argv[0]), sys.argv[1:]
+    if "dise" not in (started.stem, started.stem == "__main__" and started.parent.name):
         return None
     lines, options = ["dise"], iter(words)
     for word in options:
