@@ -185,7 +185,7 @@ def panels(
     """
     width = min(4, len(names))
     height = -(-len(names) // width)
-    figure = Figure(figsize=(2.5 * width + 0.5, 2.7 * height + 0.4), layout="constrained")
+    figure = Figure(figsize=(2.5 * width + 0.5, 3.1 * height + 0.4), layout="constrained")
     grid = figure.subplots(height, width, squeeze=False, sharex=True, sharey=True).ravel()
     for axes in grid[len(names) :]:
         axes.set_visible(False)
