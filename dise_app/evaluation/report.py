@@ -141,8 +141,8 @@ def _passes(records: Sequence[Record], most: int) -> list[str]:
         return []
     together, alone = (float(np.mean([each[kind] for each in passes])) for kind in ("all", "one"))
     return [
-        f"One answer takes {alone:.1f} forward passes, all {most} together {together:.1f}: while "
-        "answers drawn at once are still the same, they share passes, and waves do not."
+        f"One answer takes {alone:.1f} forward passes, all {most} together {together:.1f}: "
+        "answers share passes while they are still the same, also with those of earlier waves."
     ]
 
 

@@ -13,9 +13,9 @@ class Shadow(Scorer):
     A mask token is added for each selected position. It shares the position, sees all of the text
     that the position may see but the token at it, and is itself seen by none. So it lies between
     DiSE, which sees the token, and masking one token at a time: the other tokens' states have seen
-    x_i. Costs one forward pass of N + M tokens, or none if no position is selected. Training: what
-    it reads is masked, but beside tokens that have seen the one it hides, so it gains from training
-    on finished texts. Source: WINO (arXiv 2507.18578), which verifies drafts in this way.
+    x_i. Costs one forward pass of N + M tokens, or none if no position is selected. Training: on
+    masks is enough, though what the mask sees has seen the token that it hides, as in no training.
+    Source: WINO (arXiv 2507.18578), which verifies drafts in this way.
     """
 
     def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
