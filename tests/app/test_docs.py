@@ -41,6 +41,7 @@ SERVER = "needs a server; tests/app/test_serving_docs.py starts one for it"
 PLUGIN = "needs the plugin installed; tests/app/test_third_party.py does it"
 SYNOPSIS = "a synopsis, not a command"
 WALK = "needs what the lines before it write; a test walks the page"
+POLYGRAPH = "needs lm-polygraph; tests/app/polygraph/test_benchmark.py runs it"
 JUDGE = "needs a judge's file; tests/app/evaluation/test_runs.py runs the verb"
 
 PYTHON_ELSEWHERE = {
@@ -49,6 +50,7 @@ PYTHON_ELSEWHERE = {
     ("plugins.md", 'ScoringParams(scorer="mean-entropy"'): PLUGIN,
     ("confidence.md", "Calibration.load"): WALK,
     ("logs.md", "scored.jsonl"): WALK,
+    ("bridges.md", "from lm_polygraph import"): POLYGRAPH,
     ("serving.md", "from openai import"): SERVER,
     ("serving.md", "stream=True,"): SERVER,
     ("serving.md", "client.completions.create"): SERVER,

@@ -1,0 +1,114 @@
+"""A diffusion language model as lm-polygraph's Model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+from lm_polygraph.utils.model import BlackboxModel
+
+from dise_core import LLM, InputError, Message, Plan, RequestOutput, SamplingParams
+from dise_core.llm import request_plan
+from dise_core.records import Record
+
+T = TypeVar("T")
+
+Input = str | Sequence[Message]
+"""A text or a conversation."""
+
+
+class DiseModel(BlackboxModel):  # type: ignore[misc]
+    """A diffusion language model behind lm-polygraph's interface.
+
+    For lm-polygraph it is a black box, since there is no next token whose logits it could ask for:
+    what its white-box estimators need comes from `calculators`. Estimators that need texts alone
+    run with lm-polygraph's own `estimate_uncertainty` as well.
+    """
+
+    def __init__(
+        self,
+        llm: LLM,
+        params: SamplingParams | None = None,
+        *,
+        sampling: SamplingParams | None = None,
+        chat: bool | None = None,
+    ) -> None:
+        """params: how answers are generated; a max_tokens that they set takes precedence over the
+        manager's max_new_tokens. sampling: how the samples of estimators that compare several
+        answers are drawn; None: as the answers, at temperature 1. chat: whether texts go through
+        the model's chat template; None: if it has one.
+        """
+        super().__init__(model_path=llm.predictor.info.name)
+        self.llm, self.chat = llm, chat
+        self.params = params or SamplingParams()
+        self.sampling = sampling or changed(self.params, temperature=1.0)
+
+    def answers(self, inputs: Sequence[Input], max_new_tokens: int) -> list[RequestOutput]:
+        """Return the answer to each input, with the log-probability of each of its tokens."""
+        params = changed(self.params, logprobs=self.params.logprobs or 0)
+        return self._answered(inputs, limited(params, max_new_tokens))
+
+    def samples(self, inputs: Sequence[Input], count: int, limit: int) -> list[RequestOutput]:
+        """Return `count` answers to each input, with the log-probability of each token; the
+        manager's max_new_tokens is `limit`.
+        """
+        several = {"n": count, "best_of": None, "stop_at": None}
+        params = changed(self.sampling, logprobs=self.sampling.logprobs or 0, **several)
+        return self._answered(inputs, limited(params, limit))
+
+    def generate_texts(
+        self, input_texts: Sequence[Input], **args: object
+    ) -> list[str] | list[list[str]]:
+        """Return the text of one answer to each input, or with n (num_return_sequences) above 1 the
+        texts of that many.
+
+        max_new_tokens, temperature and top_p take precedence over the params. Arguments that
+        lm-polygraph's own black boxes ignore are ignored; others raise InputError.
+        """
+        asked = self._validate_args(args)
+        count = asked.pop("n", 1)
+        if unknown := sorted(set(asked) - {"max_tokens", "temperature", "top_p"}):
+            raise InputError(f"this model has no generation argument {unknown[0]!r}", unknown[0])
+        several = {"n": count, "best_of": None, "stop_at": None} if count > 1 else {}
+        params = self.sampling if count > 1 else self.params
+        answers = self._answered(input_texts, changed(params, **several, **asked))
+        if count == 1:
+            return [answer.outputs[0].text for answer in answers]
+        return [[output.text for output in answer.outputs] for answer in answers]
+
+    def generate(self, **_: object) -> None:
+        """Raise InputError: there are no logits of next tokens."""
+        raise InputError(
+            "a diffusion language model has no logits of next tokens; give the manager "
+            "dise_app.polygraph.calculators()"
+        )
+
+    def __call__(self, **_: object) -> None:
+        """Raise InputError: there are no logits of next tokens."""
+        self.generate()
+
+    def _answered(self, inputs: Sequence[Input], params: SamplingParams) -> list[RequestOutput]:
+        planner = self.llm.planner
+        return results(
+            self.llm, [request_plan(planner, each, params, self.chat) for each in inputs]
+        )
+
+
+def results(llm: LLM, plans: Iterable[Plan[T]]) -> list[T]:
+    """Return what the plans return, in order. Raises the first failed one's error after all others
+    are done.
+    """
+    outcomes = sorted(llm.run(plans), key=lambda outcome: outcome.index)
+    return [outcome.unwrap() for outcome in outcomes]
+
+
+def changed(params: SamplingParams, **fields: object) -> SamplingParams:
+    """Return the params with some fields replaced. Raises InputError if they do not fit."""
+    both: Record = {**params.model_dump(exclude_unset=True), **fields}
+    return SamplingParams(**both)
+
+
+def limited(params: SamplingParams, max_new_tokens: int) -> SamplingParams:
+    """Return the params with that max_tokens unless they set one."""
+    is_set = "max_tokens" in params.model_fields_set
+    return params if is_set else changed(params, max_tokens=max_new_tokens)
