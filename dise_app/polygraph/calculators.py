@@ -112,6 +112,8 @@ class Samples(Ours):
         }
 
 
+BUILT_ALIKE: tuple[type[StatCalculator], ...] = (Answers, Distributions, EntropyCalculator)
+
 REPLACED = ("BlackboxGreedyTextsCalculator", "BlackboxSamplingGenerationCalculator")
 """lm-polygraph's own calculators of what ours compute."""
 
@@ -123,20 +125,18 @@ def calculators(num_samples: int = 10) -> list[StatCalculatorContainer]:
     Hidden states, attention weights and logits of prompts are not among them.
     """
     theirs = register_default_stat_calculators("Blackbox")
-    simple = "lm_polygraph.utils.builder_stat_calculator_simple"
     return [
         *(each for each in theirs if each.name not in REPLACED),
-        _container(EntropyCalculator, simple),
-        *(_container(each, __name__) for each in (Answers, Distributions)),
-        _container(Samples, __name__, count=num_samples),
+        *(_container(each) for each in BUILT_ALIKE),
+        _container(Samples, count=num_samples),
     ]
 
 
-def load_stat_calculator(config: Fields, environment: object) -> Ours:  # noqa: ARG001
+def load_stat_calculator(config: Fields, environment: object) -> StatCalculator:  # noqa: ARG001
     """Return the calculator that a container describes, as lm-polygraph's factory asks for it."""
     if config["obj"] == Samples.__name__:
         return Samples(config["count"])
-    return Answers() if config["obj"] == Answers.__name__ else Distributions()
+    return next(each for each in BUILT_ALIKE if each.__name__ == config["obj"])()
 
 
 def counted(output: CompletionOutput) -> list[int]:
@@ -164,7 +164,7 @@ def _tokens(output: CompletionOutput) -> tuple[list[int], list[float]]:
     return [token.id for token in tokens], [float(token.logprob or 0) for token in tokens]
 
 
-def _container(kind: type[StatCalculator], builder: str, **more: object) -> StatCalculatorContainer:
+def _container(kind: type[StatCalculator], **more: object) -> StatCalculatorContainer:
     stats, dependencies = kind.meta_info()
     config = {"obj": kind.__name__, **more}
-    return StatCalculatorContainer(kind.__name__, stats, dependencies, kind, builder, config)
+    return StatCalculatorContainer(kind.__name__, stats, dependencies, kind, __name__, config)

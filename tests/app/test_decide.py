@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from io import StringIO
+from io import BytesIO, TextIOWrapper
 from typing import Any
 
 import httpx
@@ -78,7 +78,7 @@ def test_the_command_prints_json_with_the_librarys_answer(dise: Dise) -> None:
 
 
 def test_the_command_shows_a_table(dise: Dise, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdin", StringIO(PROBLEM))
+    monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(PROBLEM.encode())))
     run = dise("decide", "--input", "-", "--choice", "5=+,-", "--scale", "7=1,2,3", *CLOZE)
     assert run.code == 0
     for part in (PROBLEM, "label mass", "of 2", "1 forward pass", "+ 0.", "- 0."):
