@@ -1,5 +1,5 @@
-"""lm-polygraph's benchmark manager runs the embedded model on the 256 Countdown problems, with two
-of its own estimators beside DiSE, and computes its prediction rejection ratio of each.
+"""lm-polygraph's benchmark manager runs the embedded model on 256 Countdown problems, with two of
+its own estimators beside DiSE, and computes its prediction rejection ratio of each.
 
 pip install 'dise[eval,polygraph]'
 python examples/uncertainty/with_polygraph.py
@@ -8,6 +8,7 @@ python examples/uncertainty/with_polygraph.py
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 import numpy as np
 from lm_polygraph import Dataset, UEManager
@@ -21,9 +22,9 @@ from dise_app.polygraph import DiseEstimator, DiseModel, Graded, calculators
 from dise_core import LLM, SamplingParams, ScoringParams
 
 
-def manager(num_questions: int = 256) -> UEManager:
+def manager(num_questions: int = 256, data: Path | None = None) -> UEManager:
     """Return lm-polygraph's manager of the benchmark, which has not run yet."""
-    questions = load("countdown-short", limit=num_questions)
+    questions = load("countdown-short", data, num_questions)
     prompts = [question.prompt for question in questions.items]
     params = SamplingParams(max_tokens=48, block_length=16, seed=0)
     model = DiseModel(LLM("countdown"), params)
@@ -49,7 +50,11 @@ def main() -> None:
     """Run the benchmark; print lm-polygraph's figures, and ours of the same answers."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("--limit", type=int, default=256, help="the number of problems")
-    benchmark = manager(parser.parse_args().limit)
+    parser.add_argument(
+        "--data", type=Path, help="JSON lines of problems; without it they are drawn"
+    )
+    given = parser.parse_args()
+    benchmark = manager(given.limit, given.data)
     figures = benchmark()
     [(_, graded)] = benchmark.gen_metrics
     is_right = np.array(benchmark.gen_metrics["sequence", graded]) == 1

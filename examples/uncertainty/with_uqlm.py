@@ -2,7 +2,7 @@
 
 uqlm needs an older transformers than DiSE: install it in an environment of its own.
 
-pip install uqlm langchain-openai
+pip install uqlm langchain-openai 'pyarrow<26'
 python examples/uncertainty/with_uqlm.py http://127.0.0.1:8000/v1 "83,18,75 -> 10"
 """
 
