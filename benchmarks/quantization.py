@@ -6,7 +6,8 @@ python benchmarks/quantization.py [--device cpu] [--layers 12] [--rounds 5]
 The checkpoint is in bfloat16, in shards of 64 MiB. Memory is that of the process. Errors are
 those of the log-probabilities of a text's own tokens against the same weights in float32. Times are
 medians of passes over texts of 256 tokens of which 32 are read, on a CPU of processor time, which a
-busy machine hardly changes. Linux only.
+busy machine hardly changes. Linux only; with MALLOC_MMAP_THRESHOLD_=1048576 in the environment the
+memory is what loading needs, and not what glibc keeps of it for later.
 """
 
 from __future__ import annotations
