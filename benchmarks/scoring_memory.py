@@ -44,7 +44,7 @@ def measure(way: str, folder: Path, texts: int, tokens: int, vocabulary: int) ->
     else:
         llm = LLM(str(folder))
         reader: Any = llm.predictor._reader  # type: ignore[attr-defined]
-        weights = [reader._forward._embed.weight]
+        weights = [reader._body._embed.weight]
 
         def score() -> float:
             answers = llm.score([[]] * texts, many.tolist(), ScoringParams(selector="full"))
