@@ -27,19 +27,13 @@ def serve(
     model is loaded, /health and all requests get 503.
     """
     from dise_app.cli.memory import settled
-    from dise_core import AsyncLLM, EngineConfig, InputError
-
-    try:
-        from dise_app.server.app import create_app
-        from dise_app.server.hosts import Hosts
-        from dise_app.server.keys import api_keys
-        from dise_app.server.loading import Loading
-        from dise_app.server.run import GracefulServer
-        from dise_app.server.service import Service
-    except ImportError as error:
-        raise InputError(
-            f"{error.name} is missing: install the server with pip install 'dise[serve]'"
-        ) from error
+    from dise_app.server.app import create_app
+    from dise_app.server.hosts import Hosts
+    from dise_app.server.keys import api_keys
+    from dise_app.server.loading import Loading
+    from dise_app.server.run import GracefulServer
+    from dise_app.server.service import Service
+    from dise_core import AsyncLLM, EngineConfig
 
     limits, _ = Limits(**parts.limits), EngineConfig(**parts.engine)
 

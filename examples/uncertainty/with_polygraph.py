@@ -1,7 +1,7 @@
 """lm-polygraph's benchmark manager runs the embedded model on 256 Countdown problems, with two of
 its own estimators beside DiSE, and computes its prediction rejection ratio of each.
 
-pip install 'dise[eval,polygraph]'
+pip install '.[eval,polygraph]'
 python examples/uncertainty/with_polygraph.py
 """
 
