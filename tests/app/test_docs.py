@@ -54,6 +54,7 @@ PYTHON_ELSEWHERE = {
     ("serving.md", "from openai import"): SERVER,
     ("serving.md", "stream=True,"): SERVER,
     ("serving.md", "client.completions.create"): SERVER,
+    ("serving.md", "client.responses.create"): SERVER,
     ("serving.md", '"/score", body='): SERVER,
     ("serving.md", '"/rank",'): SERVER,
     ("serving.md", "client.models.list"): SERVER,

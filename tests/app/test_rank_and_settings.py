@@ -56,7 +56,8 @@ def test_rank_takes_a_file_of_texts_and_ids(dise: Dise, tmp_path: Path) -> None:
     first, last = (json.loads(line) for line in run.out.splitlines())
     assert (first["id"], first["line"], len(first["outputs"])) == (5, 1, 2)
     assert last["line"] == 5
-    problems = run.err.splitlines()
+    *problems, told = run.err.splitlines()
+    assert told == "dise: 2 answered, 3 failed"
     assert [problem.split(":")[1] for problem in problems] == [" line 2", " line 3", " line 4"]
     assert 'needs "candidates", a list of texts or of token ids' in problems[0]
     assert '"candidate_ids" must be a list of integers' in problems[2]

@@ -52,7 +52,8 @@ def test_it_writes_a_file_a_picture_and_what_they_say(dise: Dise, tmp_path: Path
     assert output.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
     told = ("300 labels", "% right", "ECE 0.", "(10 bins)", "Brier 0.", "at most 10.0% wrong with")
     assert all(part in run.out for part in (*told, "held out, 100 labels of 100 questions"))
-    found = json.loads(calibrated(dise, tmp_path, "--max-risk", 0.1, "--json")[0].out)
+    again = ("--max-risk", 0.1, "--json", "--overwrite")
+    found = json.loads(calibrated(dise, tmp_path, *again)[0].out)
     assert found["calibration"]["num_labels"] == 400
     assert found["held_out"] is None
     rows_ = [json.loads(line) for line in (tmp_path / "labels.jsonl").read_text().splitlines()]
