@@ -50,6 +50,10 @@ LogitBias = Annotated[
 """Biases by token id; the ids are text, as JSON has them."""
 
 
-def as_pairs(biases: Record) -> tuple[tuple[int, float], ...]:
-    """Return checked biases as pairs of a token id and its bias, by id."""
+Biases = tuple[tuple[int, float], ...]
+"""Pairs of a token id and its bias, by id."""
+
+
+def as_pairs(biases: Record) -> Biases:
+    """Return checked biases as pairs."""
     return tuple(sorted((int(key), float(bias)) for key, bias in biases.items()))

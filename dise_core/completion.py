@@ -45,6 +45,8 @@ def completed(read: Read, info: ModelInfo) -> Read:
 
 def check_abilities(read: Read, info: ModelInfo, abilities: frozenset[Ability]) -> None:
     """Raise InputError for a kind of Read that a predictor of these abilities does not answer."""
+    if read.context_ids is None and not read.shadow:  # as nearly all
+        return
     has_context = read.context_ids is not None and isinstance(info.attention, BlockCausal)
     kinds: dict[Ability, tuple[bool, str]] = {
         "two-stream": (has_context, "a masked text beside the finished one"),

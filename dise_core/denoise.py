@@ -6,11 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
 from dise_core.arrays import Ids, LogProbs
-from dise_core.biases import as_pairs
+from dise_core.biases import Biases, as_pairs
 from dise_core.blocks import BlockGrid
 from dise_core.cache import Caching
 from dise_core.errors import InputError
@@ -34,7 +35,7 @@ from dise_core.schedule import Schedule, at_rate, in_steps, in_time, share
 from dise_core.sequence import SpecialTokens, TokenSequence
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Denoiser:
     """Writes one response by filling its masks, with the settings of one request.
 
@@ -227,12 +228,20 @@ class Denoiser:
         """
         params = self.params
         drawing = (params.temperature, params.top_p, params.top_k, noise)
+        forbidden, is_tempered, unranked, allowed, biases = self._told
+        told = (confidence, forbidden, is_tempered, unranked)
+        return Candidates(*drawing, *told, allowed, biases)
+
+    @cached_property
+    def _told(self) -> tuple[tuple[int, ...], bool, tuple[int, ...], tuple[int, ...], Biases]:
+        """The fields of Candidates from `forbidden` on, which all steps share."""
+        params = self.params
         forbidden = (self.mask_id, *params.forbidden_token_ids, *self._unwritten_end)
         is_tempered = params.tempered_confidence
         if is_tempered is None:
             is_tempered = self.info.tempered_confidence
-        told = (confidence, forbidden, is_tempered, self._unranked)
-        return Candidates(*drawing, *told, params.allowed_token_ids, as_pairs(params.logit_bias))
+        biases = as_pairs(params.logit_bias)
+        return forbidden, is_tempered, self._unranked, params.allowed_token_ids, biases
 
     def ask(
         self,

@@ -20,6 +20,8 @@ from dise_core.schedule import Commit, Schedule
 if TYPE_CHECKING:
     from dise_core.denoise import Denoiser
 
+NONE = np.zeros(0, np.int64)
+
 MAX_IDLE_STEPS = 100
 """Consecutive steps without a commit after which a policy without a quota fails: one that draws at
 random may commit nothing now and then.
@@ -102,7 +104,7 @@ class Filling:
         """Write the candidates that the policy chooses into the canvas, and return whether it chose
         any.
         """
-        policy, chosen = self.denoiser.policy, np.zeros(0, np.int64)
+        policy, chosen = self.denoiser.policy, NONE
         if len(look.positions):
             chosen = checked_choice(policy, policy.choose(look), len(look.positions))
             self.canvas[look.positions[chosen]] = candidates.token_ids[chosen]

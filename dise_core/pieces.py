@@ -21,10 +21,13 @@ def pieces(tokenizer: Tokenizer, ids: Ids) -> list[str]:
     the others' pieces are empty, as those of special tokens are.
     """
     whole, tokens = tokenizer.decode(ids), ids.tolist()
+    alone = [tokenizer.token_text(token_id) for token_id in tokens]
+    if all(alone) and "".join(alone) == whole and BROKEN not in whole:
+        return alone
     found: list[str] = []
     start = end = at = 0  # tokens[start:end] is the context in which those after it are read
-    for index, token_id in enumerate(tokens):
-        piece = tokenizer.token_text(token_id)
+    for index, own in enumerate(alone):
+        piece = own
         if end < index or not _fits(piece, whole, at):
             context = tokenizer.decode(ids[start:end]) if end > start else ""
             piece = _added(context, tokenizer.decode(ids[start : index + 1]), whole, at)

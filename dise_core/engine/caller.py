@@ -27,12 +27,13 @@ class Caller:
     def __init__(self, budget: Budget | None = None, is_alone: bool = False) -> None:
         self.is_alone = is_alone
         self._budget = budget or Budget()
+        self._is_limited = self._budget != Budget()
         self._num_passes = self._num_tokens = 0
         self._counting = Lock()  # plans of one caller start in threads of their own
 
     def spend(self, rows: Iterable[Row]) -> None:
         """Count rows that a plan asks for. Raises InputError where they go beyond the budget."""
-        if self._budget == Budget():
+        if not self._is_limited:
             return
         with self._counting:
             for row in rows:

@@ -63,12 +63,13 @@ class Scheduler:
         for request, row in rows:
             if batch and row.predictor != batch[0][1].predictor:
                 continue
+            its_tokens = row.num_tokens
             num_seqs += row.num_sequences
-            num_tokens += row.num_tokens
+            num_tokens += its_tokens
             if batch and (num_seqs > self.max_num_seqs or num_tokens > self._most_tokens(request)):
                 break
             batch.append((request, row))
-            self._credits[request.caller] -= row.num_tokens
+            self._credits[request.caller] -= its_tokens
         return batch
 
     def _most_tokens(self, request: Request) -> int:

@@ -35,7 +35,7 @@ class RankedPolicy(UnmaskingPolicy):
             keys = keys / self.alg_temp - np.log(
                 -np.log(np.clip(step.random(), 1e-300, 1 - 2**-53))
             )
-        return np.argsort(-keys, kind="stable")[: step.quota]
+        return (-keys).argsort(kind="stable")[: step.quota]
 
 
 class LowConfidence(RankedPolicy):
