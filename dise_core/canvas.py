@@ -125,8 +125,9 @@ class Canvases:
         """
         tokenizer = self._predictor.tokenizer
         texts = {at: tokenizer.token_text(int(ids[at])) for at in positions.tolist()}
-        for at in positions.tolist():
-            if BROKEN in texts[at]:
+        stop = 0
+        for at in sorted(texts):
+            if at >= stop and BROKEN in texts[at]:
                 first, stop = self._run_around(ids, at)
                 spelt = pieces(tokenizer, ids[first:stop])
                 texts |= zip(range(first, stop), spelt, strict=True)

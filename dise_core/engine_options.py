@@ -18,9 +18,6 @@ DeviceMap = Literal["auto", "balanced", "balanced_low_0", "sequential"]
 NOT_VLLMS = ("device", "attn_implementation", "device_map", "quantization", "judge_device")
 """What vLLM decides itself, or has arguments of its own for."""
 
-NOT_VLLMS = ("device", "attn_implementation", "device_map", "quantization", "judge_device")
-"""What vLLM decides itself, or has arguments of its own for."""
-
 VLLMS = ("tensor_parallel_size", "vllm_options")
 
 

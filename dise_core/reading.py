@@ -11,11 +11,11 @@ and a framework with its own loop may drive one directly:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from operator import methodcaller
-from typing import Literal, TypeVar
+from typing import Generic, Literal, TypeVar
 
 import numpy as np
 
@@ -242,6 +242,56 @@ Reads that are yielded together may share a batch; those of the same text share 
 """
 
 
+class Running(Generic[T]):
+    """A plan under way: the Reads that it waits for, and in the end its result."""
+
+    __slots__ = ("is_done", "plan", "reads", "result")
+
+    result: T
+
+    def __init__(self, plan: Plan[T]) -> None:
+        self.plan = plan
+        self.reads: Sequence[Read] = ()
+        self.is_done = False
+
+    def advance(self, step: Callable[[Plan[T]], Sequence[Read]]) -> None:
+        """Run it to its next Reads, or to its end. Raises what the plan raises."""
+        try:
+            self.reads = step(self.plan)
+        except StopIteration as stop:
+            self.reads, self.result, self.is_done = (), stop.value, True
+
+
+def one_round(waiting: Sequence[Running[T]]) -> Plan[None]:
+    """Return a plan that joins the Reads of plans under way and hands each its readings.
+
+    An error thrown into it is raised in each of them.
+    """
+    try:
+        readings = yield [read for each in waiting for read in each.reads]
+    except Exception as error:
+        for each in waiting:
+            each.advance(methodcaller("throw", error))
+        return
+    start = 0
+    for each in waiting:
+        stop = start + len(each.reads)
+        each.advance(methodcaller("send", readings[start:stop]))
+        start = stop
+
+
+@contextmanager
+def started(plans: Iterable[Plan[T]]) -> Iterator[list[Running[T]]]:
+    """Start plans, in order; close them all at the end, even where closing one raises."""
+    with ExitStack() as stack:
+        running = [Running(plan) for plan in plans]
+        for each in running:
+            stack.callback(each.plan.close)
+        for each in running:
+            each.advance(next)
+        yield running
+
+
 def gather(*plans: Plan[T]) -> Plan[list[T]]:
     """Return a plan that runs plans side by side, joining their reads, and returns their results in
     order.
@@ -249,35 +299,10 @@ def gather(*plans: Plan[T]) -> Plan[list[T]]:
     If one raises, the others are closed and the error propagates. An error thrown into it is raised
     in each plan that is still waiting.
     """
-    results: dict[int, T] = {}
-    waiting: dict[int, Sequence[Read]] = {}
-
-    def advance(index: int, step: Callable[[Plan[T]], Sequence[Read]]) -> None:
-        try:
-            waiting[index] = step(plans[index])
-        except StopIteration as stop:
-            waiting.pop(index, None)
-            results[index] = stop.value
-
-    try:
-        for index in range(len(plans)):
-            advance(index, next)
-        while waiting:
-            try:
-                readings = yield [read for reads in waiting.values() for read in reads]
-            except Exception as error:
-                for index in list(waiting):
-                    advance(index, methodcaller("throw", error))
-                continue
-            start = 0
-            for index, reads in list(waiting.items()):
-                advance(index, methodcaller("send", readings[start : start + len(reads)]))
-                start += len(reads)
-    finally:
-        with ExitStack() as stack:  # one that fails to close leaves no other open
-            for plan in plans:
-                stack.callback(plan.close)
-    return [results[index] for index in range(len(plans))]
+    with started(plans) as running:
+        while waiting := [each for each in running if not each.is_done]:
+            yield from one_round(waiting)
+    return [each.result for each in running]
 
 
 def drive(plan: Plan[T], read: Callable[[Sequence[Read]], Sequence[Reading]]) -> T:

@@ -3,32 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
-from operator import methodcaller
 
 from dise_core.calibration import Calibration
 from dise_core.outputs import Generation
 from dise_core.params import SamplingParams
-from dise_core.reading import Plan, Read
+from dise_core.reading import Plan, Running, one_round, started
 from dise_core.rows import row_key
-
-
-class _Sample:
-    """One answer under way: its plan, the Reads that it waits for, and in the end the answer."""
-
-    __slots__ = ("answer", "plan", "reads")
-
-    def __init__(self, plan: Plan[Generation]) -> None:
-        self.plan = plan
-        self.reads: Sequence[Read] = ()
-        self.answer: Generation | None = None
-
-    def advance(self, step: Callable[[Plan[Generation]], Sequence[Read]]) -> None:
-        """Run its plan to the next Reads, or to its end."""
-        try:
-            self.reads = step(self.plan)
-        except StopIteration as stop:
-            self.reads, self.answer = (), stop.value
 
 
 def in_waves(
@@ -42,12 +22,10 @@ def in_waves(
     The samples of later waves go along as long as they read the same texts as those of the earlier
     ones, which costs no pass: so waves never take more passes than all samples at once.
     """
-    samples = [_Sample(sample(number)) for number in range(params.num_samples)]
+    if params.num_samples == 1:
+        return [(yield from sample(0))]
     written = list[Generation]()
-    with ExitStack() as stack:  # one that fails to close leaves no other open
-        for each in samples:
-            stack.callback(each.plan.close)
-            each.advance(next)
+    with started(map(sample, range(params.num_samples))) as samples:
         for wave in waves(params):
             written += yield from _write(samples[wave.start : wave.stop], samples[wave.stop :])
             if any(is_sure(one.evaluation.score.value, params, calibration) for one in written):
@@ -55,28 +33,19 @@ def in_waves(
     return written
 
 
-def _write(wave: Sequence[_Sample], later: Sequence[_Sample]) -> Plan[list[Generation]]:
+def _write(
+    wave: Sequence[Running[Generation]], later: Sequence[Running[Generation]]
+) -> Plan[list[Generation]]:
     """Return a plan of the answers of a wave. Samples that are `later` go along with it while all
     rows that they need are among those of the wave.
-
-    An error thrown into it is raised in each plan that is waiting for the same Reads.
     """
-    while waiting := [each for each in wave if each.answer is None]:
-        rows = {row_key(read) for each in waiting for read in each.reads}
-        idle = (each for each in later if each.answer is None)
-        waiting += [each for each in idle if rows.issuperset(map(row_key, each.reads))]
-        try:
-            readings = yield [read for each in waiting for read in each.reads]
-        except Exception as error:
-            for each in waiting:
-                each.advance(methodcaller("throw", error))
-            continue
-        start = 0
-        for each in waiting:
-            stop = start + len(each.reads)
-            each.advance(methodcaller("send", readings[start:stop]))
-            start = stop
-    return [each.answer for each in wave if each.answer is not None]
+    while waiting := [each for each in wave if not each.is_done]:
+        idle = [each for each in later if not each.is_done]
+        if idle:
+            rows = {row_key(read) for each in waiting for read in each.reads}
+            waiting += [each for each in idle if rows.issuperset(map(row_key, each.reads))]
+        yield from one_round(waiting)
+    return [each.result for each in wave]
 
 
 def waves(params: SamplingParams) -> Iterator[range]:

@@ -45,29 +45,13 @@ FAMILIES = {
     "llama": CAUSAL,
 }
 
-EXAMPLES = {
-    "llada": "GSAI-ML/LLaDA-8B-Instruct",
-    "dream": "Dream-org/Dream-v0-Instruct-7B",
-    "a2d-qwen3": "dllm-hub/Qwen3-0.6B-diffusion-mdlm-v0.1",
-    "sdar": "JetLM/SDAR-4B-Chat",
-    "stable-diffcoder": "ByteDance-Seed/Stable-DiffCoder-8B-Instruct",
-    "illada": "GSAI-ML/iLLaDA-8B-Instruct",
-    "open-dcoder": "fredzzp/open-dcoder-0.5B",
-    "llada-moe": "inclusionAI/LLaDA-MoE-7B-A1B-Instruct",
-    "llada2": "inclusionAI/LLaDA2.0-mini",
-    "diffullama": "diffusionfamily/diffullama",
-}
-"""Hub ids of published checkpoints."""
-
 
 @hookimpl
 def dise_mask_predictors() -> dict[str, type[MaskPredictor]]:
     """Return the adapters of checkpoint families, of the embedded model, and of vLLM servers."""
     return {
         **{
-            name: predictor_of(
-                family, "published" if family is CAUSAL else "random", EXAMPLES.get(name, "")
-            )
+            name: predictor_of(family, "published" if family is CAUSAL else "random")
             for name, family in FAMILIES.items()
         },
         "countdown": CountdownPredictor,

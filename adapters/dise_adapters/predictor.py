@@ -135,13 +135,11 @@ def load_reader(checkpoint: Checkpoint, config: EngineConfig) -> Reader:
     return installed_catalog().backend(config.engine).open(checkpoint, config)
 
 
-def predictor_of(
-    family: Family, checked_on: str = "", example: str = ""
-) -> type[CheckpointPredictor]:
+def predictor_of(family: Family, checked_on: str = "") -> type[CheckpointPredictor]:
     """Return the predictor class of a family, ready for the hook dise_mask_predictors."""
     about = f"{family.about.rstrip('.')} ({in_words(family.attention)})."
-    members = {"family": family, "checked_on": checked_on, "example": example, "__doc__": about}
-    members["__module__"] = __name__
+    members = {"family": family, "checked_on": checked_on, "example": family.example}
+    members |= {"__doc__": about, "__module__": __name__}
     return type(CheckpointPredictor.__name__, (CheckpointPredictor,), members)
 
 

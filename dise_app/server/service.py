@@ -16,6 +16,7 @@ from dise_app.server.limits import Limits
 from dise_app.server.metrics import Metrics
 from dise_app.server.schemas import Scored, Written
 from dise_core import AsyncLLM, DecisionOutput, RequestOutput, SamplingParams, ScoringParams
+from dise_core.outcomes import results
 from dise_core.reading import Plan
 
 T = TypeVar("T")
@@ -105,18 +106,17 @@ class Service:
         """Return the awaited answers and count them; cancel them if they take too long or the
         client disconnects. Raises what unless_gone raises.
         """
-        results = await unless_gone(work, request, self.limits.timeout)
-        for answer in results:
+        answers = await unless_gone(work, request, self.limits.timeout)
+        for answer in answers:
             self.metrics.count(answer)
-        return results
+        return answers
 
     async def results(self, plans: Iterable[Plan[T]]) -> list[T]:
         """Return the results of plans, which are one caller's. Raises the first one's error once
         all have ended.
         """
         async with aclosing(self.llm.run(plans)) as outcomes:
-            ended = [outcome async for outcome in outcomes]
-        return [outcome.unwrap() for outcome in sorted(ended, key=lambda outcome: outcome.index)]
+            return results([outcome async for outcome in outcomes])
 
 
 def loading() -> ServerError:

@@ -17,6 +17,7 @@ ATTENTION = Varying(
 
 A2D_QWEN3 = Family(
     about="Tiny-A2D's Qwen3 (mdlm, bd3lm).",
+    example="dllm-hub/Qwen3-0.6B-diffusion-mdlm-v0.1",
     architectures=("A2DQwen3LMHeadModel",),
     model_types=("a2d-qwen3",),
     model_class="Qwen3ForCausalLM",

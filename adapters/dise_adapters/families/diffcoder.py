@@ -18,6 +18,7 @@ def names_diffcoder(fields: Fields, model: str) -> bool:  # noqa: ARG001
 
 DIFFCODER = Family(
     about="Stable-DiffCoder, on Llama.",
+    example="ByteDance-Seed/Stable-DiffCoder-8B-Instruct",
     architectures=("StableDiffcoderForCausalLM",),
     model_class="LlamaForCausalLM",
     translate=llama_settings,

@@ -40,6 +40,7 @@ def gpt2_settings(config: ConfigJson) -> Settings:
 
 DIFFULLAMA = Family(
     about="DiffuLLaMA, on Llama, where --adapter names it.",
+    example="diffusionfamily/diffullama",
     model_class="LlamaForCausalLM",
     translate=llama_settings,
     answers_for="next",
@@ -49,6 +50,7 @@ DIFFULLAMA = Family(
 DIFFUGPT = replace(
     DIFFULLAMA,
     about="DiffuGPT, on GPT-2, where --adapter names it.",
+    example="diffusionfamily/diffugpt-m",
     model_class="GPT2LMHeadModel",
     translate=gpt2_settings,
 )

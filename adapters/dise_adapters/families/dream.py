@@ -12,6 +12,7 @@ __all__ = ["DREAM", "qwen_settings"]
 
 DREAM = Family(
     about="Dream's format, on transformers' Qwen2: Dream, DiffuCoder, Dream-Coder, DreamOn.",
+    example="Dream-org/Dream-v0-Instruct-7B",
     architectures=("DreamModel",),
     model_types=("Dream",),
     model_class="Qwen2ForCausalLM",

@@ -37,23 +37,24 @@ class Split:
 class Family:
     """A family: checkpoints of one format.
 
-    about: a one-sentence description. architectures, model_types: the names that config.json gives
-    it; model_types count only if config.json names no architecture. model_class: the transformers
-    class that computes it. translate: maps config.json to that class's configuration, with
-    "vocab_size" and "max_position_embeddings"; raises CheckpointError, naming field and value, for
-    what the class does not cover. None: transformers reads config.json itself. key_mapping: regular
-    expressions for the checkpoint's weight names, with their replacements. split: weights to be
-    taken apart. unused: a regular expression for the checkpoint's weights that the class does not
-    compute, such as the pooler of a BERT; any other that the class lacks is refused. head: the
-    modules between the body and the logits; empty for the model's output
-    embeddings alone. mask_tokens, end_tokens: their possible names in the vocabulary. mask_id: of
-    every published checkpoint, where their files may not name it. tempered_confidence: see
-    ModelInfo. tokenizer_class: transformers' class. takes_gguf: whether GGUF files load too.
-    recognizes: replaces the check of the names. obstacle: returns the reason for refusing a
-    checkpoint, from its config.json and its name.
+    about: a one-sentence description. example: the hub id of a published checkpoint. architectures,
+    model_types: the names that config.json gives it; model_types count only if config.json names no
+    architecture. model_class: the transformers class that computes it. translate: maps config.json
+    to that class's configuration, with "vocab_size" and "max_position_embeddings"; raises
+    CheckpointError, naming field and value, for what the class does not cover. None: transformers
+    reads config.json itself. key_mapping: regular expressions for the checkpoint's weight names,
+    with their replacements. split: weights to be taken apart. unused: a regular expression for the
+    checkpoint's weights that the class does not compute, such as the pooler of a BERT; any other
+    that the class lacks is refused. head: the modules between the body and the logits; empty for
+    the model's output embeddings alone. mask_tokens, end_tokens: their possible names in the
+    vocabulary. mask_id: of every published checkpoint, where their files may not name it.
+    tempered_confidence: see ModelInfo. tokenizer_class: transformers' class. takes_gguf: whether
+    GGUF files load too. recognizes: replaces the check of the names. obstacle: returns the reason
+    for refusing a checkpoint, from its config.json and its name.
     """
 
     about: str
+    example: str = ""
     architectures: tuple[str, ...] = ()
     model_types: tuple[str, ...] = ()
     model_class: str

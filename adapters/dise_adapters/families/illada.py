@@ -7,6 +7,7 @@ from dise_adapters.families.family import Family
 
 ILLADA = Family(
     about="iLLaDA, on Llama.",
+    example="GSAI-ML/iLLaDA-8B-Instruct",
     architectures=("ILLaDAForCausalLM",),
     model_types=("illada",),
     model_class="LlamaForCausalLM",

@@ -67,6 +67,7 @@ def _mlp_size(config: ConfigJson) -> int:
 
 LLADA = Family(
     about="LLaDA's format, on transformers' Llama.",
+    example="GSAI-ML/LLaDA-8B-Instruct",
     architectures=("LLaDAModelLM",),
     model_types=("llada",),
     model_class="LlamaForCausalLM",

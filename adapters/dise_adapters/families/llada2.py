@@ -92,6 +92,7 @@ def _rows(settings: Settings) -> tuple[int, ...]:
 
 LLADA2 = Family(
     about="LLaDA2.0 and LLaDA2.1, on Glm4-MoE.",
+    example="inclusionAI/LLaDA2.0-mini",
     architectures=("LLaDA2MoeModelLM",),
     model_types=("llada2_moe",),
     model_class="Glm4MoeForCausalLM",

@@ -42,6 +42,7 @@ def llada_moe_settings(config: ConfigJson) -> Settings:
 
 LLADA_MOE = Family(
     about="LLaDA-MoE, on Qwen3-MoE.",
+    example="inclusionAI/LLaDA-MoE-7B-A1B-Instruct",
     architectures=("LLaDAMoEModelLM", "LLaDAMoEModel"),
     model_types=("llada_moe",),
     model_class="Qwen3MoeForCausalLM",

@@ -24,6 +24,7 @@ def is_named(fields: Fields, model: str) -> bool:
 
 OPEN_DCODER = Family(
     about="Open-dCoder, on Qwen2, by its name.",
+    example="fredzzp/open-dcoder-0.5B",
     model_class="Qwen2ForCausalLM",
     translate=qwen_settings,
     mask_tokens=("[MASK]",),

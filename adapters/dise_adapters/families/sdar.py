@@ -41,6 +41,7 @@ def causal_twin(fields: Fields, model: str) -> str | None:
 
 SDAR = Family(
     about="SDAR and TraDo, on Qwen3.",
+    example="JetLM/SDAR-4B-Chat",
     architectures=("SDARForCausalLM",),
     model_types=("sdar",),
     model_class="Qwen3ForCausalLM",
@@ -60,6 +61,7 @@ SDAR = Family(
 SDAR_MOE = replace(
     SDAR,
     about="SDAR-30B-A3B, on Qwen3-MoE.",
+    example="JetLM/SDAR-30B-A3B-Chat",
     architectures=("SDARMoeForCausalLM",),
     model_types=("sdar_moe",),
     model_class="Qwen3MoeForCausalLM",
