@@ -23,6 +23,7 @@ from tempfile import TemporaryDirectory
 import random_llada
 
 import dise_adapters.embedded
+from dise_app.cli.memory import keep_freed_memory, settled
 from dise_core import AsyncLLM, ChoiceQuestion, DecisionOutput, DecisionParams
 
 AT_ONCE, LAYERS = 64, 8
@@ -74,7 +75,8 @@ def assert_same(some: list[DecisionOutput], others: list[DecisionOutput], tolera
 async def measure(options: argparse.Namespace, model: str) -> None:
     """Print the requests a second of both ways, and their ratio."""
     count = options.requests
-    async with AsyncLLM(model, dtype=options.dtype) as llm:
+    keep_freed_memory()
+    async with settled(AsyncLLM(model, dtype=options.dtype)) as llm:
         await ask(llm, AT_ONCE, AT_ONCE)  # warm up
         ratios, used = list[float](), list[float]()
         for _ in range(options.pairs):

@@ -112,6 +112,11 @@ class ChoiceQuestion(Question):
     )
 
     @property
+    def labels(self) -> tuple[str, ...]:
+        """What the model writes for each of them."""
+        return tuple(choice.label for choice in self.choices)
+
+    @property
     def options(self) -> tuple[Option, ...]:
         """The choices."""
         return tuple(Option(label=c.label, description=c.description) for c in self.choices)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Generic, TypeVar
 from unicodedata import normalize
@@ -30,7 +30,7 @@ ASK_ONE = "Answer with one of these"
 ASK_ALL = "Answer each question with one of its answers, one line for each."
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Spelled:
     """A question's labels as the model writes them: the tokens that precede all of them, int64 [L],
     and each one's own, at least one.
@@ -39,7 +39,7 @@ class Spelled:
     lead: Ids
     labels: tuple[tuple[int, ...], ...]
 
-    @property
+    @cached_property
     def length(self) -> int:
         """The length of the slot, in tokens: that of the longest label."""
         return max(len(label) for label in self.labels)

@@ -5,6 +5,7 @@ end when their caller cancels.
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -61,6 +62,9 @@ class _Ticket:
             self.future.set_exception(error)
 
 
+GATHER_SECONDS = 0.2
+"""The longest that the first of several requests waits for those that are just starting."""
+
 LOOK_SECONDS = 1.0
 """How often to look for starts that take too long, while nothing runs."""
 
@@ -87,6 +91,7 @@ class AsyncEngine:
         self._is_closing = False
         self._is_aborting = False
         self._num_cut_off = 0
+        self._step_seconds = 0.0
         self._death: DiseError | None = None
         self._starters = Starters(self._start)
         loaded: Future[Engine] = Future()
@@ -171,10 +176,12 @@ class AsyncEngine:
             if self._is_aborting:
                 self._abort()
                 return
+            begun = time.monotonic()
             try:
                 engine.step([ticket.request for ticket in self._running])
             except BaseException as error:
                 self._fail_all(PlanError(f"the engine failed: {failure(error)}"))
+            self._step_seconds = time.monotonic() - begun
             self._leave()
             self._give_up_late_starts()
 
@@ -213,6 +220,8 @@ class AsyncEngine:
                     return False
                 self._changed.wait(LOOK_SECONDS if self._waiting else None)
                 self._give_up_late_starts()
+            if not self._running:
+                self._gather(max_running)
             running = Counter(ticket.request.caller for ticket in self._running)
             started = self._started()
             while (ticket := self._next(started, running, max_running)) is not None:
@@ -223,6 +232,16 @@ class AsyncEngine:
                 self._waiting.remove(ticket)
         self._leave()
         return True
+
+    def _gather(self, max_running: int) -> None:
+        """Wait for the requests that are just starting, at most as long as the last step took: a
+        step without them would delay them by that.
+        """
+        until = time.monotonic() + min(self._step_seconds, GATHER_SECONDS)
+        while not self._is_aborting and len(self._started()) < min(len(self._waiting), max_running):
+            if (left := until - time.monotonic()) <= 0:
+                return
+            self._changed.wait(left)
 
     def _started(self) -> list[_Ticket]:
         return [ticket for ticket in self._waiting if ticket.is_started]

@@ -20,8 +20,9 @@ from dise_core import (
     SamplingParams,
     ScoringParams,
 )
-from dise_core.engine import Outcome
+from dise_core.engine import AsyncEngine, Engine, Outcome, async_engine
 from dise_core.errors import ClosedError, ModelOutputError, OverloadedError, PlanError
+from dise_core.params import EngineConfig
 from dise_core.reading import Plan, TokenLogProbs
 from dise_core.testing.toy_model import END, MASK, ToyPredictor
 
@@ -370,3 +371,49 @@ def test_stop_texts_end_the_text_and_nothing_else() -> None:
     assert output.finish_reason == "stop"
     assert output.token_ids == whole.outputs[0].token_ids
     assert output.score.value == whole.outputs[0].score.value
+
+
+def test_a_request_waits_for_one_that_is_just_starting(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = ToyPredictor()
+    question = Read(np.array([1, 2, MASK]), np.array([2]), TokenLogProbs(np.array([3])))
+    begun, may_ask = threading.Event(), threading.Event()
+
+    def asking(waits: bool) -> Plan[str]:
+        if waits:
+            begun.set()
+            assert may_ask.wait(60)
+        yield [question]
+        return "done"
+
+    engine = AsyncEngine(lambda: Engine({"target": model}, EngineConfig()))
+    assert engine.submit(asking(False)).result(60)[0] == "done"
+    # As if the last step had taken a minute, so that even on a busy machine the other is in time.
+    monkeypatch.setattr(async_engine, "GATHER_SECONDS", 60.0)
+    monkeypatch.setattr(engine, "_step_seconds", 60.0)
+    slow = engine.submit(asking(True))
+    assert begun.wait(60)
+    quick = engine.submit(asking(False))
+    time.sleep(0.1)  # enough for an engine that would not wait to run it alone
+    may_ask.set()
+    assert {slow.result(60)[0], quick.result(60)[0]} == {"done"}
+    assert [len(batch) for batch in model.batches] == [1, 2]
+    assert engine.close() == 0
+
+
+def test_a_request_waits_no_longer_than_a_step_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = ToyPredictor()
+    question = Read(np.array([1, 2, MASK]), np.array([2]), TokenLogProbs(np.array([3])))
+    may_ask = threading.Event()
+
+    def asking(waits: bool) -> Plan[str]:
+        assert not waits or may_ask.wait(60)
+        yield [question]
+        return "done"
+
+    monkeypatch.setattr(async_engine, "GATHER_SECONDS", 0.01)
+    engine = AsyncEngine(lambda: Engine({"target": model}, EngineConfig()))
+    slow, quick = engine.submit(asking(True)), engine.submit(asking(False))
+    assert quick.result(60)[0] == "done"
+    may_ask.set()
+    assert slow.result(60)[0] == "done"
+    assert engine.close() == 0
