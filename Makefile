@@ -43,15 +43,23 @@ processors: $(VENV)/.installed-dev
 		$(BIN)/python -m pytest $(PARALLEL) $(ROUNDED)
 
 # The oldest and the newest transformers that pyproject.toml allows, each beside all else as it is.
-BOUNDS := 5.16.0 5.23.0
+OLDEST := transformers==5.16.0 huggingface-hub==1.5.0
+NEWEST := transformers==5.23.0
 OF_BOUNDS := $(addprefix tests/adapters/test_,causal.py families.py llada.py published.py)
 
-bounds: $(VENV)/.installed-dev
-	for version in $(BOUNDS); do \
-		test -d build/transformers-$$version || \
-			$(BIN)/pip install --quiet --no-deps --target build/transformers-$$version transformers==$$version && \
-		PYTHONPATH=build/transformers-$$version $(BIN)/python -m pytest $(PARALLEL) $(OF_BOUNDS) || exit 1; \
-	done
+bounds: build/oldest build/newest
+	PYTHONPATH=build/oldest $(BIN)/python -m pytest $(PARALLEL) $(OF_BOUNDS)
+	PYTHONPATH=build/newest $(BIN)/python -m pytest $(PARALLEL) $(OF_BOUNDS)
+
+build/oldest: $(VENV)/.installed-dev
+	rm -rf $@
+	$(BIN)/pip install --quiet --no-compile --no-deps --target $@ $(OLDEST)
+	touch $@
+
+build/newest: $(VENV)/.installed-dev
+	rm -rf $@
+	$(BIN)/pip install --quiet --no-compile --no-deps --target $@ $(NEWEST)
+	touch $@
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check $(SOURCES)

@@ -24,6 +24,8 @@ from dise_app.cli.render import legend, show_answer
 IMAGES = Path(__file__).with_name("images")
 DISE = [sys.executable, "-m", "dise"]
 OPTIONS = "--max-tokens 48 --block-length 16 --temperature 2 --n 3 --seed 0"
+FIELDS = {"tokens_per_step": "2", "temperature": "2", "n": "3", "seed": "0"}
+"""What the page does not fill in by itself."""
 
 
 def terminal() -> None:
@@ -41,7 +43,7 @@ def page() -> None:
     """Photograph the page with three answers on it."""
     server = subprocess.Popen([*DISE, "serve", "--port", "0"], stdout=subprocess.PIPE, text=True)
     options = webdriver.ChromeOptions()
-    for flag in ("--headless", "--no-sandbox", "--window-size=1000,900", "--hide-scrollbars"):
+    for flag in ("--headless", "--no-sandbox", "--window-size=1000,760", "--hide-scrollbars"):
         options.add_argument(flag)
     driver = None
     try:
@@ -49,7 +51,9 @@ def page() -> None:
         [address] = re.findall(r"http://\S+", server.stdout.readline())
         driver = webdriver.Chrome(options, webdriver.ChromeService(shutil.which("chromedriver")))
         driver.get(address)
-        for name, value in {"prompt": "61,27,45 -> 43", "n": "3", "temperature": "2"}.items():
+        prompt = driver.find_element("id", "prompt")
+        WebDriverWait(driver, 60).until(lambda _: prompt.get_property("value"))
+        for name, value in {"prompt": "61,27,45 -> 43", **FIELDS}.items():
             field = driver.find_element("id", name)
             field.clear()
             field.send_keys(value)

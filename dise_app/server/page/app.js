@@ -80,7 +80,9 @@ function fillIn() {
   if (location.hash.length > 1) {
     fromLink();
   } else if (list.model.name.startsWith("countdown")) {
+    const typed = $("prompt").value;
     for (const [name, value] of Object.entries(EXAMPLE)) if (!$(name).disabled) $(name).value = value;
+    $("prompt").value = typed || EXAMPLE.prompt;
     setTexts(EXAMPLE_TEXTS);
   }
   showChosen();
