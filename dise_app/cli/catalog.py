@@ -44,7 +44,8 @@ def plugins(kind: Kind = None, as_json: options.Json = False) -> None:
     A broken plugin is named on standard error (with --json under "problems" too), and the exit code
     is 1.
     """
-    from dise_app.cli.settings import settings_of, show_settings
+    from dise_app.cli.settings import show_settings
+    from dise_app.settings import settings_or_problem
     from dise_core.plugins import installed_plugins
 
     catalog, problems = installed_plugins()
@@ -62,8 +63,9 @@ def plugins(kind: Kind = None, as_json: options.Json = False) -> None:
         _show(rows, "plugins", as_json, _rows_of(problems))
         return
     listed = [
-        {"about": _paragraph(entry.cls), "settings": settings_of(entry.cls)}
+        {"about": _paragraph(entry.cls), "settings": its, "problem": problem}
         for _, _, entry in found
+        for its, problem in [settings_or_problem(entry.cls)]
     ]
     rows = [row | its for row, its in zip(rows, listed, strict=True)]
     if not as_json:

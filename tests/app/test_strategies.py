@@ -16,7 +16,7 @@ import pytest
 from pydantic import Field
 
 from dise_app.server.limits import Limits
-from dise_app.server.strategies import settings_of
+from dise_app.settings import settings_of
 from dise_core import AsyncLLM, Plan, Score, Scorer, Selector, TokenSequence
 from dise_core.catalog import Entry
 from dise_core.interfaces import Strategy
