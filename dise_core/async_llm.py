@@ -35,9 +35,10 @@ class AsyncLLM:
 
     Cancelling a caller, for example by a timeout, ends its request before the next forward pass.
 
-    >>> async with AsyncLLM("countdown") as llm:
-    ...     async with asyncio.timeout(10):
-    ...         [answer] = await llm.generate("83,18,75 -> 10", SamplingParams(max_tokens=48))
+    Examples:
+        >>> async with AsyncLLM("countdown") as llm:
+        ...     async with asyncio.timeout(10):
+        ...         [answer] = await llm.generate("83,18,75 -> 10", SamplingParams(max_tokens=48))
     """
 
     def __init__(

@@ -48,9 +48,10 @@ T = TypeVar("T")
 class LLM:
     """A loaded diffusion language model that generates responses and scores how sure it is of them.
 
-    >>> llm = LLM("countdown")
-    >>> [answer] = llm.generate("83,18,75 -> 10", SamplingParams(max_tokens=48, block_length=16))
-    >>> answer.outputs[0].score.value  # mean log-probability of the last ten tokens, in nats
+    Examples:
+        >>> llm = LLM("countdown")
+        >>> [answer] = llm.generate("83,18,75 -> 10", SamplingParams(max_tokens=48))
+        >>> answer.outputs[0].score.value  # mean log-probability of the last ten tokens, in nats
     """
 
     def __init__(
@@ -177,8 +178,9 @@ class LLM:
         """Return the answers to typed questions about one input, a text or a conversation; for a
         list of inputs, a list with one such answer each.
 
-        >>> spam = PredicateQuestion(instructions="Is this spam?")
-        >>> llm.decide("You have won!", [spam]).answers[0].probability
+        Examples:
+            >>> spam = PredicateQuestion(instructions="Is this spam?")
+            >>> llm.decide("You have won!", [spam]).answers[0].probability
 
         A probability is the softmax over the question's labels of the mean log-probability that a
         label's tokens have at the masks of the question's slot; an auto-regressive model judges by
