@@ -205,7 +205,8 @@ def _show(made: Made, tried: HeldOut | None, output: Path, as_json: bool) -> Non
             f"held out, {tried.num_labels} labels of {tried.num_questions} questions: "
             f"{_told(tried.figures)}{kept}"
         )
-    print(f"written: {output}, {output.with_suffix('.png')}")
+    pictures = [output.with_suffix(suffix) for suffix in (".png", ".svg")]
+    print("written:", ", ".join(map(str, [output, *pictures])))
 
 
 def _told(its: Figures) -> str:
