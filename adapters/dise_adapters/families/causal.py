@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import PurePath
 
 from dise_adapters.families.family import Family, architectures, remote_classes
@@ -25,8 +26,13 @@ ENCODERS = frozenset(
 is_decoder.
 """
 
-BIDIRECTIONAL = frozenset(("cpmant", "xlm", "xlnet"))
-"""Model types whose causal class in transformers always attends in both directions."""
+HAS_CAUSAL_ROFORMER = tuple(map(int, version("transformers").split(".")[:2])) >= (5, 18)
+
+BIDIRECTIONAL = frozenset(
+    ("cpmant", "xlm", "xlnet") if HAS_CAUSAL_ROFORMER else ("cpmant", "roformer", "xlm", "xlnet")
+)
+"""Model types whose causal class in the installed transformers always attends in both directions.
+"""
 
 OTHER_NAMES = frozenset(
     (
