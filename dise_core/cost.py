@@ -32,17 +32,19 @@ def count_cost(plan: Plan[T]) -> Plan[tuple[T, Cost]]:
     try:
         reads = next(plan)
         while True:
-            rows = distinct_rows(reads)
-            num_sequences = sum(row.num_sequences for row in rows)
-            nfe += num_sequences
+            rows, before = distinct_rows(reads), nfe
+            for row in rows:
+                nfe += row.num_sequences
             try:
                 readings = yield reads
             except Exception as error:
-                computed += num_sequences
+                computed += nfe - before
                 reads = plan.throw(error)
             else:
-                computed += sum(_computed(row, readings[row.reads[0]]) for row in rows)
-                is_exact = is_exact and all(reading.is_exact for reading in readings)
+                for row in rows:
+                    computed += _computed(row, readings[row.reads[0]])
+                for reading in readings:
+                    is_exact &= reading.is_exact
                 reads = plan.send(readings)
     except StopIteration as stop:
         return stop.value, Cost(nfe, computed, is_exact)

@@ -55,9 +55,10 @@ class Filling:
         """Return a plan that fills the masks, counting its steps from `step`, of the number of the
         next step.
         """
-        policy, is_first, num_idle, num_after = self.denoiser.policy, True, 0, 0
+        policy, mask_id = self.denoiser.policy, self.denoiser.mask_id
+        is_first, num_idle, num_after = True, 0, 0
         while not self._is_left():
-            masked = self.masks[self.canvas[self.masks] == self.denoiser.mask_id]
+            masked = self.masks[self.canvas[self.masks] == mask_id]
             commit = self.schedule.next(len(masked)) if len(masked) else Commit(0, 1.0)
             if len(masked) == 0:
                 if num_after == policy.num_post_steps:
@@ -71,7 +72,8 @@ class Filling:
             if len(masked) == 0 and not is_changed:
                 break
             num_idle = 0 if is_changed else num_idle + 1
-            self._check_idle(num_idle)
+            if num_idle:
+                self._check_idle(num_idle)
         return step
 
     def _step(self, step: int, masked: Ids, commit: Commit, is_first: bool) -> Plan[bool]:
@@ -107,8 +109,9 @@ class Filling:
         policy, chosen = self.denoiser.policy, NONE
         if len(look.positions):
             chosen = checked_choice(policy, policy.choose(look), len(look.positions))
-            self.canvas[look.positions[chosen]] = candidates.token_ids[chosen]
-            self.written[look.positions[chosen]] = candidates.logprobs[chosen]
+            where = look.positions[chosen]
+            self.canvas[where] = candidates.token_ids[chosen]
+            self.written[where] = candidates.logprobs[chosen]
         if (drafts := look.drafts) is None:
             return len(chosen) > 0
         edited = checked_edits(policy, policy.edit(look), len(drafts.positions))
@@ -178,9 +181,9 @@ class Filling:
         return self.denoiser.end_of(self.canvas[: self.span[1]], self.prompt_length) is not None
 
     def _check_idle(self, num_steps: int) -> None:
-        """Raise PlanError if num_steps steps in a row without a commit are too many."""
+        """Raise PlanError if num_steps >= 1 steps in a row without a commit are too many."""
         policy = self.denoiser.policy
-        if num_steps == MAX_IDLE_STEPS or (num_steps and policy.uses_quota):
+        if num_steps == MAX_IDLE_STEPS or policy.uses_quota:
             raise PlanError(
                 f"unmasking policy {policy!r} chose no token, so denoising would never end"
             )

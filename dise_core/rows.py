@@ -13,7 +13,7 @@ from dise_core.arrays import Ids
 from dise_core.reading import CacheHint, Guidance, Read
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Row:
     """One sequence to run through the model, and the indices of the Reads that it answers.
 

@@ -142,8 +142,11 @@ def _not_ids(ids: object) -> InputError:
 
 def are_within(ids: Ids, count: int) -> bool:
     """Return whether all ids, integers of any shape, are in [0, count)."""
+    if ids.size == 0:
+        return True
     # A negative number, taken as unsigned, is larger than any id. The array's own max is slower.
-    return ids.size == 0 or bool(np.maximum.reduce(ids.astype(np.uint64), axis=None) < count)
+    unsigned = ids.view(np.uint64) if ids.dtype == np.int64 else ids.astype(np.uint64)
+    return int(unsigned.item(unsigned.argmax())) < count
 
 
 def check_token_ids(ids: Ids, vocab_size: int, parameter: str = "token_ids") -> None:

@@ -4,7 +4,7 @@ that asked, and no other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeVar, cast
 
 import numpy as np
@@ -57,9 +57,10 @@ def _broken_rules(pairs: Sequence[tuple[Read, Reading]], vocab_size: int) -> Ite
     as checking those of one position takes as long as those of a hundred.
     """
     for read, reading in pairs:
-        yield from _broken_shapes(read, reading, vocab_size)
+        if rule := _broken_shape(read, reading, vocab_size):
+            yield rule
     tables = [reading.logprobs for _, reading in pairs]
-    rows = _joined(table for table in tables if table.ndim == 1)
+    rows = _joined([table for table in tables if table.ndim == 1])
     for logprobs in (rows, *(table for table in tables if table.ndim > 1)):
         if logprobs.size and not (highest := logprobs.max()) <= ROUNDING:
             if np.isnan(highest):
@@ -70,35 +71,32 @@ def _broken_rules(pairs: Sequence[tuple[Read, Reading]], vocab_size: int) -> Ite
         for read, reading in pairs
         if isinstance(read.readout, TokenLogProbs)
     ]
-    if (_joined(targets for targets, _ in asked) != _joined(ids for _, ids in asked)).any():
+    if (_joined([targets for targets, _ in asked]) != _joined([ids for _, ids in asked])).any():
         yield "token_ids must be the targets that were asked for"
-    if not are_within(_joined(reading.token_ids.ravel() for _, reading in pairs), vocab_size):
+    if not are_within(_joined([reading.token_ids.ravel() for _, reading in pairs]), vocab_size):
         yield f"token_ids must be in 0..{vocab_size - 1}"
     drawn = [r.confidences for read, r in pairs if isinstance(read.readout, Candidates)]
     if np.isnan(_joined(drawn)).any():
         yield "confidences must be numbers"
 
 
-def _broken_shapes(read: Read, reading: object, vocab_size: int) -> Iterator[str]:
+def _broken_shape(read: Read, reading: object, vocab_size: int) -> str | None:
     if not isinstance(reading, Reading):
-        yield f"it must be a Reading, not {type(reading).__name__}"
-        return
+        return f"it must be a Reading, not {type(reading).__name__}"
     shape = _shape(read, vocab_size)
     fields = [("token_ids", "iu", reading.token_ids), ("logprobs", "f", reading.logprobs)]
     if isinstance(read.readout, Candidates):
         fields.append(("confidences", "f", reading.confidences))
     for field, kinds, value in fields:
         if not isinstance(value, np.ndarray) or value.dtype.kind not in kinds:
-            yield f"{field} must be an array of {'integers' if kinds == 'iu' else 'floats'}"
-        elif value.shape != shape:
-            yield f"{field} must have the shape {shape}, not {value.shape}"
-    if not 0 <= reading.share <= 1:
-        yield f"share must be in 0..1, not {reading.share}"
+            return f"{field} must be an array of {'integers' if kinds == 'iu' else 'floats'}"
+        if value.shape != shape:
+            return f"{field} must have the shape {shape}, not {value.shape}"
+    return None if 0 <= reading.share <= 1 else f"share must be in 0..1, not {reading.share}"
 
 
-def _joined(arrays: Iterable[NDArray[Number]]) -> NDArray[Number]:
-    listed = list(arrays)
-    return np.concatenate(listed) if listed else np.array(listed)
+def _joined(arrays: Sequence[NDArray[Number]]) -> NDArray[Number]:
+    return np.concatenate(arrays) if arrays else np.array(arrays)
 
 
 def _shape(read: Read, vocab_size: int) -> tuple[int, ...]:

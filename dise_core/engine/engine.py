@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
+import numpy as np
+
 from dise_core.completion import check_abilities, completed
 from dise_core.engine.answers import checked
 from dise_core.engine.caller import Caller
@@ -17,7 +19,7 @@ from dise_core.model import MaskPredictor
 from dise_core.params import EngineConfig
 from dise_core.reading import Plan, Read, Reading
 from dise_core.rows import Row
-from dise_core.sequence import check_token_ids
+from dise_core.sequence import are_within, check_token_ids
 
 T = TypeVar("T")
 
@@ -114,14 +116,28 @@ class Engine:
         """Return the valid rows of the batch. An invalid row fails its request, whose other rows
         are then dropped too.
         """
+        are_known = self._are_known([row for _, row in batch])
         for request, row in batch:
             try:
-                self._check(row, request.reads_of(row))
+                self._check(row, request.reads_of(row), are_known)
             except Exception as error:  # a plan may yield Reads of anything
                 request.settle(row, failure(error))
         return [(request, row) for request, row in batch if row in request.rows]
 
-    def _check(self, row: Row, reads: Sequence[Read]) -> None:
+    def _are_known(self, rows: Sequence[Row]) -> bool:
+        """Return whether the texts of a batch hold ids of the vocabulary alone. One look at all of
+        them takes as long as a look at one.
+        """
+        try:
+            texts = np.concatenate([row.token_ids for row in rows])
+            return are_within(texts, self._predictors[rows[0].predictor].info.vocab_size)
+        except Exception:  # a plan may yield Reads of anything: each is then looked at alone
+            return False
+
+    def _check(self, row: Row, reads: Sequence[Read], is_known: bool) -> None:
+        """Raise InputError or PlanError for a row that its model cannot run. is_known: whether its
+        text's ids are known to be in the vocabulary.
+        """
         if row.predictor not in self._predictors:
             raise PlanError(
                 f"no predictor {row.predictor!r} is loaded. Loaded: "
@@ -136,7 +152,7 @@ class Engine:
                 f"{predictor.info.max_length}"
             )
         guided = row.guidance and (row.guidance.token_ids, row.guidance.context_ids)
-        for ids in (row.token_ids, row.context_ids, *(guided or ())):
+        for ids in (None if is_known else row.token_ids, row.context_ids, *(guided or ())):
             if ids is not None:
                 check_token_ids(ids, predictor.info.vocab_size)
         for read in reads:

@@ -5,7 +5,7 @@ limits.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import islice
+from itertools import chain, islice
 
 from dise_core.engine.caller import Caller
 from dise_core.engine.request import Request
@@ -86,7 +86,7 @@ class Scheduler:
             callers.setdefault(request.caller, []).append((request, row))
         self._credits = {caller: self._credits.get(caller, 0) for caller in callers}
         if len(callers) < 2:
-            yield from (turn for turns in callers.values() for turn in turns)
+            yield from chain.from_iterable(callers.values())
             return
         shortest = min(row.num_tokens for turns in callers.values() for _, row in turns)
         for caller, credit in self._credits.items():
@@ -106,11 +106,12 @@ class Scheduler:
         """
         free = {name: room.num_free for name, room in self.rooms.items()}
         for request, row in waiting:
-            missing = 0
-            if row.cache is not None and row.predictor in self.rooms:
-                missing = self.rooms[row.predictor].missing(row.cache, len(row.token_ids))
-            if missing <= free.get(row.predictor, 0):
-                free[row.predictor] = free.get(row.predictor, 0) - missing
+            if row.cache is None or row.predictor not in self.rooms:
+                yield request, row
+                continue
+            missing = self.rooms[row.predictor].missing(row.cache, len(row.token_ids))
+            if missing <= free[row.predictor]:
+                free[row.predictor] -= missing
                 yield request, row
             else:
                 # Later rows must not take the room that this one waits for, even if they would fit.

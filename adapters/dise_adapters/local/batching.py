@@ -14,7 +14,7 @@ a larger one pads short texts' keys to the length of the longest.
 """
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Window(Row):
     """The part of a row that runs against the cached keys and values of the rest.
 

@@ -22,7 +22,7 @@ from dise_core.reading import Guidance, Read
 from dise_core.rows import Row
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Overlaid(Row):
     """A text with its overlays as one sequence to run: its token_ids are those of both, int64 [T].
 
