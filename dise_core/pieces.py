@@ -21,14 +21,17 @@ def pieces(tokenizer: Tokenizer, ids: Ids) -> list[str]:
     the others' pieces are empty, as those of special tokens are.
     """
     whole, tokens = tokenizer.decode(ids), ids.tolist()
+    if not tokens:
+        return []
     alone = [tokenizer.token_text(token_id) for token_id in tokens]
-    if all(alone) and "".join(alone) == whole and BROKEN not in whole:
-        return alone
+    if (simple := _simple(alone, whole)) is not None:
+        return simple
     found: list[str] = []
     start = end = at = 0  # tokens[start:end] is the context in which those after it are read
     for index, own in enumerate(alone):
-        piece = own
-        if end < index or not _fits(piece, whole, at):
+        if end == index and _fits(own, whole, at):
+            piece = own
+        else:
             context = tokenizer.decode(ids[start:end]) if end > start else ""
             piece = _added(context, tokenizer.decode(ids[start : index + 1]), whole, at)
         if index == len(tokens) - 1:
@@ -40,6 +43,18 @@ def pieces(tokenizer: Tokenizer, ids: Ids) -> list[str]:
         elif index - end >= MOST_WAITING:
             start = end = index + 1
     return found
+
+
+def _simple(alone: list[str], whole: str) -> list[str] | None:
+    """Return the tokens' own texts, one at least, if they join to the whole, but for the space of
+    the first one that some tokenizers leave out where a text begins; else None.
+    """
+    joined = "".join(alone)
+    surplus = len(joined) - len(whole)
+    is_simple = all(alone) and joined.endswith(whole) and BROKEN not in whole
+    if not is_simple or surplus >= len(alone[0]):
+        return None
+    return [alone[0][surplus:], *alone[1:]]
 
 
 def _fits(piece: str, whole: str, at: int) -> bool:

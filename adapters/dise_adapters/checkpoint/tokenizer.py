@@ -19,6 +19,9 @@ from dise_core.sequence import as_ids
 MOST_TOKENS_PER_BYTE = 32
 """Tokens that a text may have for each of its bytes; a normalizer spells some characters out."""
 
+FIRST_IDS = 256
+"""Ids among which a word is looked for where the vocabulary has no "a"."""
+
 MOST_TEMPLATE = 2**20
 """Characters of a chat template."""
 
@@ -186,7 +189,11 @@ class FastTokenizer(Tokenizer):
     def _anchor(self) -> list[int]:
         """The last token of a word, behind which other tokens are looked at; empty without one."""
         ids = self._tokenizer.backend_tokenizer.encode("a", add_special_tokens=False).ids[-1:]
-        return [] if self._unknown_id in ids else list(ids)
+        if self._unknown_id not in ids:
+            return list(ids)
+        known = (token_id for token_id in range(FIRST_IDS) if token_id != self._unknown_id)
+        word = next((token_id for token_id in known if self._plain([token_id]).isalnum()), None)
+        return [] if word is None else [word]
 
     @cached_property
     def _unknown_id(self) -> int:
