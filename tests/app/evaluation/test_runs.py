@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import random
 import shlex
 import signal
@@ -11,7 +12,8 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -516,8 +518,8 @@ def test_results_and_journal_name_the_grader_and_another_version_of_it_is_refuse
     assert "its grader is 'countdown-robust-1', not 'countdown-robust-2'" in refused.err
 
 
-RUN = """
-import sys
+RUNS = """
+import os, sys, time, traceback
 from pathlib import Path
 from dise_app.evaluation import questions, report
 from dise_app.evaluation.experiments import Sampled
@@ -532,44 +534,90 @@ class Slow(ToyPredictor):
         super().__init__(max_length=200)
         self.tokenizer.encode = lambda text: np.array([ord(c) % 10 for c in text[:20]])
     def read(self, reads):
-        import time
         time.sleep(0.002)
         return super().read(reads)
 
-llm = LLM(Slow(), max_num_seqs=4)
-params = SamplingParams(max_tokens=6, temperature=1.0, n=3, block_length=6, seed=0)
-loaded = questions.load("countdown-short", limit=30)
-contenders = Contenders.of(["dise:full", "mc:response:num_samples=2"], llm.catalog)
-experiment = Sampled(llm, loaded, contenders, params, "robust")
-records = run(experiment, Path(sys.argv[1]), lambda count: None)
-report.uncertainty(experiment, records, Path(sys.argv[1]))
+def experiment(folder):
+    llm = LLM(Slow(), max_num_seqs=4)
+    params = SamplingParams(max_tokens=6, temperature=1.0, n=3, block_length=6, seed=0)
+    loaded = questions.load("countdown-short", limit=30)
+    contenders = Contenders.of(["dise:full", "mc:response:num_samples=2"], llm.catalog)
+    sampled = Sampled(llm, loaded, contenders, params, "robust")
+    report.uncertainty(sampled, run(sampled, folder, lambda count: None), folder)
+
+for line in sys.stdin:
+    if (child := os.fork()) == 0:
+        try:
+            experiment(Path(line.strip()))
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+    print(child, flush=True)
+    print(os.waitpid(child, 0)[1], flush=True)
 """
 
 
+class Runs:
+    """Runs of one experiment, each in a process of its own that begins with all imports done."""
+
+    def __init__(self) -> None:
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        self._process: Any = subprocess.Popen([sys.executable, "-c", RUNS], **pipes)
+
+    def start(self, folder: Path) -> int:
+        """Begin a run into the folder, and return its process."""
+        self._process.stdin.write(f"{folder}\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+    def wait(self) -> int:
+        """Return how the run ended, as os.waitpid tells it."""
+        return int(self._process.stdout.readline())
+
+    def close(self) -> None:
+        """End the process that begins them."""
+        self._process.stdin.close()
+        self._process.wait(60)
+        self._process.stdout.close()
+
+
+@pytest.fixture
+def runs() -> Iterator[Runs]:
+    begun = Runs()
+    yield begun
+    begun.close()
+
+
 def test_killed_at_twenty_random_points_a_run_ends_with_the_same_bytes_and_computes_nothing_twice(
-    tmp_path: Path,
+    tmp_path: Path, runs: Runs
 ) -> None:
     straight, killed = tmp_path / "straight", tmp_path / "killed"
-    subprocess.run([sys.executable, "-c", RUN, straight], check=True)
+    journal = killed / "journal.jsonl"
+    runs.start(straight)
+    assert runs.wait() == 0
     chance = random.Random(0)
     seen: dict[str, str] = {}
+    num_killed = 0
     for _ in range(20):
-        process = subprocess.Popen([sys.executable, "-c", RUN, killed])
-        journal, before = killed / "journal.jsonl", _num_lines(killed / "journal.jsonl")
-        wanted, end = before + chance.randint(0, 2), time.monotonic() + 60
-        while process.poll() is None and _num_lines(journal) < wanted and time.monotonic() < end:
+        wanted = min(_num_lines(journal) + chance.randint(0, 2), 31)
+        process, end = runs.start(killed), time.monotonic() + 60
+        while _num_lines(journal) < wanted and time.monotonic() < end:
             time.sleep(0.001)
         time.sleep(chance.random() * 0.02)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        with suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+        num_killed += runs.wait() == signal.SIGKILL
         for line in journal.read_bytes().split(b"\n")[:-1] if journal.exists() else []:
             record = json.loads(line)
             name = record.get("id", "key")
             assert seen.setdefault(name, line.decode()) == line.decode()
-    subprocess.run([sys.executable, "-c", RUN, killed], check=True)
+    assert num_killed >= 15
+    runs.start(killed)
+    assert runs.wait() == 0
     assert (killed / "results.json").read_bytes() == (straight / "results.json").read_bytes()
     assert (killed / "report.md").read_bytes() == (straight / "report.md").read_bytes()
-    lines = (killed / "journal.jsonl").read_text().splitlines()
+    lines = journal.read_text().splitlines()
     assert len(lines) == len({json.loads(line).get("id") for line in lines}) == 31
 
 
