@@ -35,12 +35,13 @@ test: $(VENV)/.installed-dev
 hostile: $(VENV)/.installed-dev
 	DISE_HOSTILE_CASES=20000 $(BIN)/python -m pytest $(PARALLEL) tests/hostile
 
-ROUNDED := $(addprefix tests/adapters/test_,llada.py dream.py families.py cache.py reader.py unpadded.py)
+ROUNDED := $(addprefix tests/adapters/test_,llada.py families.py reader.py unpadded.py)
+AND_SLOWER := $(addprefix tests/adapters/test_,dream.py cache.py)
 
-# The tests of what is computed, with the kernels of older processors, whose sums round otherwise.
+# The tests of what is computed, with the kernels of older processors, whose sums round otherwise. The oldest are slow.
 processors: $(VENV)/.installed-dev
 	ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 ONEDNN_MAX_CPU_ISA=AVX2 \
-		$(BIN)/python -m pytest $(PARALLEL) $(ROUNDED)
+		$(BIN)/python -m pytest $(PARALLEL) $(ROUNDED) $(AND_SLOWER)
 	ATEN_CPU_CAPABILITY=default MKL_ENABLE_INSTRUCTIONS=SSE4_2 ONEDNN_MAX_CPU_ISA=SSE41 \
 		$(BIN)/python -m pytest $(PARALLEL) $(ROUNDED)
 

@@ -7,12 +7,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import fill
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogFormatter, ScalarFormatter
+from matplotlib.ticker import FuncFormatter, LogFormatter, NullFormatter, ScalarFormatter
 
 from dise_app.evaluation import metrics, resampling
 from dise_app.evaluation.metrics import Rights, Scores
@@ -89,7 +90,7 @@ def forest(
     axes.set_yticks(range(len(names)), [in_words(name) for name in names])
     axes.set_ylim(len(names) - 0.4, -0.7)
     axes.set_xlabel(axis + (" (hollow diamond: the paper, LLaDA-8B)" if reference else ""))
-    axes.set_title(title, loc="left")
+    axes.set_title(fill(title, 40), loc="left")
     axes.grid(axis="x", alpha=0.3)
     _name_families(figure, names)
     save(figure, path)
@@ -224,7 +225,10 @@ def _histogram(axes: Axes, scores: Scores, is_right: Rights) -> None:
         values = np.clip(-scores, bins[0], bins[-1])
         axes.set_xscale("log")
         axes.invert_xaxis()
-        axes.xaxis.set_major_formatter(lambda value, _: f"-{value:g}")
+        negative = FuncFormatter(lambda value, _: f"-{value:g}")
+        is_narrow = bins[-1] < 10 * bins[0]
+        axes.xaxis.set_major_formatter(negative)
+        axes.xaxis.set_minor_formatter(negative if is_narrow else NullFormatter())
     else:
         # Scores that are all the same still need bins of some width.
         bins = np.linspace(finite.min(), max(finite.max(), finite.min() + 1e-6), 41)
