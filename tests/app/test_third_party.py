@@ -12,9 +12,9 @@ import sys
 import sysconfig
 import textwrap
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -109,19 +109,26 @@ def dise_engines():
 """
 
 EACH = """
-import contextlib, io, json, sys
-from dise_app.cli.main import main
+import contextlib, importlib, io, json, os, sys
+import torch, transformers  # as every command does; each runs in a copy of this process
 
-told = []
-for args in json.load(sys.stdin):
+def told(args):
+    from dise_app.cli.main import main
+
     sys.argv, out, err, code = ["dise", *args], io.StringIO(), io.StringIO(), 0
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
             main()
         except SystemExit as leaving:
             code = leaving.code or 0
-    told.append([code, out.getvalue(), err.getvalue()])
-json.dump(told, sys.stdout)
+    return [code, out.getvalue(), err.getvalue()]
+
+for line in sys.stdin:
+    if os.fork() == 0:
+        importlib.invalidate_caches()  # what was installed since
+        print(json.dumps([told(args) for args in json.loads(line)]), flush=True)
+        os._exit(0)
+    os.wait()
 """
 
 FAILING = """
@@ -165,6 +172,7 @@ class Environment:
         parent = sysconfig.get_path("purelib")
         Path(site, "parent.pth").write_text(f"import site; site.addsitedir({parent!r})\n")
         self._site = Path(site)
+        self._running: Any = None
 
     def run(self, script: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -194,12 +202,20 @@ class Environment:
         return self.each(args)[0]
 
     def each(self, *commands: Sequence[str | Path]) -> list[Done]:
-        """Run commands one after the other, in one process."""
-        asked = json.dumps([[*map(str, command)] for command in commands])
-        done = subprocess.run(
-            [self.python, "-c", EACH], input=asked, capture_output=True, text=True, check=True
-        )
-        return [Done(*told) for told in json.loads(done.stdout)]
+        """Run commands one after the other, in a new process."""
+        if self._running is None:
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+            self._running = subprocess.Popen(
+                [self.python, "-c", EACH], stderr=subprocess.DEVNULL, **pipes
+            )
+        self._running.stdin.write(json.dumps([[*map(str, each)] for each in commands]) + "\n")
+        self._running.stdin.flush()
+        return [Done(*told) for told in json.loads(self._running.stdout.readline())]
+
+    def close(self) -> None:
+        """End the process whose copies run the commands."""
+        if self._running is not None:
+            self._running.communicate(timeout=60)
 
     def _pip(self, *args: str) -> None:
         subprocess.run(
@@ -210,8 +226,10 @@ class Environment:
 
 
 @pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    return Environment(tmp_path_factory.mktemp("environment"))
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
+    made = Environment(tmp_path_factory.mktemp("environment"))
+    yield made
+    made.close()
 
 
 def test_a_third_party_selector_works_by_name(environment: Environment) -> None:
