@@ -48,7 +48,7 @@ processors: $(VENV)/.installed-dev
 # The oldest and the newest transformers that pyproject.toml allows, each beside all else as it is.
 OLDEST := transformers==5.16.0 huggingface-hub==1.5.0
 NEWEST := transformers==5.23.0
-OF_BOUNDS := $(addprefix tests/adapters/test_,causal.py families.py llada.py published.py)
+OF_BOUNDS := $(addprefix tests/adapters/test_,causal.py families.py)
 
 bounds: build/oldest build/newest
 	PYTHONPATH=build/oldest $(BIN)/python -m pytest $(PARALLEL) $(OF_BOUNDS)
