@@ -1,5 +1,5 @@
 """Block diffusion beside the naive loop, which reads the whole text again in each step; and the
-time and memory of each block of a long answer.
+time of each token of a long answer, attention's part of it apart, and the memory.
 
 python benchmarks/blocks.py [--prompt 512] [--tokens 64] [--prompts 1 8] [--rounds 3] [--long 2048]
 
@@ -14,7 +14,7 @@ import argparse
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +26,28 @@ from random_qwen3 import BLOCK
 from side_by_side import ratios, spread, take_turns
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from dise_adapters.local import attention
 from dise_app.cli.memory import keep_freed_memory, settled
 from dise_core import LLM, SamplingParams
 
 VOCABULARY, WIDTH, LAYERS, MAX_LENGTH = 8192, 768, 12, 4096
 PER_STEP = 2
+
+
+class Stopwatch:
+    """Adds up the seconds spent in a function."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.seconds = 0.0
+        self._function = function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function."""
+        started = time.perf_counter()
+        try:
+            return self._function(*args, **kwargs)
+        finally:
+            self.seconds += time.perf_counter() - started
 
 
 @torch.inference_mode()
@@ -86,22 +103,27 @@ def beside_naive(llm: LLM, model: Any, args: argparse.Namespace) -> None:
 
 
 def long_answer(llm: LLM, num_tokens: int) -> None:
-    """Print the time of each token and the memory, for groups of blocks."""
+    """Print the time of each token, attention's share of it, and the memory, for groups of
+    blocks.
+    """
     params = SamplingParams(max_tokens=num_tokens, tokens_per_step=PER_STEP, length="fixed")
     llm.generate([[1, 2, 3]], params.model_copy(update={"max_tokens": 4 * BLOCK}))
-    process, ends, sizes = psutil.Process(), [time.perf_counter()], [0]
+    attending = Stopwatch(attention.scaled_dot_product_attention)
+    attention.scaled_dot_product_attention = attending
+    process, ends, sizes = psutil.Process(), [(time.perf_counter(), 0.0)], [0]
     for update in llm.stream([1, 2, 3], params):
         if getattr(update, "scored", ()):  # a block is finished
-            ends.append(time.perf_counter())
+            ends.append((time.perf_counter(), attending.seconds))
             sizes.append(process.memory_info().rss)
-    print("\n| blocks | ms for a token, median | memory, MiB |")
-    print("| --- | ---: | ---: |")
+    print("\n| blocks | ms a token, median | of it attention | all else | memory, MiB |")
+    print("| --- | ---: | ---: | ---: | ---: |")
     edges = [edge for edge in (0, 4, *range(16, len(ends), 16)) if edge < len(ends) - 1]
     for first, last in zip(edges, [*edges[1:], len(ends) - 1], strict=True):
-        taken = 1000 * np.diff(ends[first : last + 1]) / BLOCK
-        if len(taken):
-            size = sizes[last] / 2**20
-            print(f"| {first + 1} to {last} | {np.median(taken):.2f} | {size:.0f} |")
+        taken = 1000 * np.diff(ends[first : last + 1], axis=0) / BLOCK
+        each, attended = np.median(taken, axis=0)
+        rest = np.median(taken[:, 0] - taken[:, 1])
+        size = sizes[last] / 2**20
+        print(f"| {first + 1} to {last} | {each:.1f} | {attended:.1f} | {rest:.1f} | {size:,.0f} |")
 
 
 def main() -> None:

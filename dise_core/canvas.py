@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dise_core.arrays import Ids
+from dise_core.arrays import Ids, LogProbs
 from dise_core.model import MaskPredictor
 from dise_core.pieces import BROKEN, pieces
 from dise_core.reading import Canvas, Read
@@ -56,7 +56,7 @@ class Canvases:
     def __init__(self, predictor: MaskPredictor) -> None:
         self._predictor = predictor
         self._last: dict[int, Ids] = {}
-        self._scored: dict[int, dict[int, float]] = {}
+        self._scored: dict[int, LogProbs] = {}
 
     def updates(self, reads: Sequence[Read]) -> Iterator[CanvasUpdate]:
         """Yield an update for each canvas among the reads that has changed since the last call."""
@@ -97,13 +97,16 @@ class Canvases:
         """Return the positions, with their log-probabilities, that are known and were not, or were
         others, at the last update.
         """
-        if canvas.logprobs is None:
+        now, before = canvas.logprobs, self._scored.get(canvas.sample)
+        if now is None:
             return ()
-        positions = np.flatnonzero(~np.isnan(canvas.logprobs))
-        known = dict(zip(positions.tolist(), canvas.logprobs[positions].tolist(), strict=True))
-        before = self._scored.get(canvas.sample, {})
-        self._scored[canvas.sample] = known
-        return tuple(pair for pair in known.items() if pair not in before.items())
+        is_new = ~np.isnan(now)
+        if before is not None:
+            both = min(len(before), len(now))
+            is_new[:both] &= now[:both] != before[:both]
+        self._scored[canvas.sample] = now.copy()
+        positions = np.flatnonzero(is_new)
+        return tuple(zip(positions.tolist(), now[positions].tolist(), strict=True))
 
     def _extended(self, before: Ids | None, length: int) -> Ids | None:
         """Return the canvas as it was, with masks behind it where a canvas grows by blocks."""
