@@ -75,7 +75,8 @@ def is_one_input(given: object) -> bool:
     if isinstance(given, str):
         return True
     check_list(given, "input", "a text, a conversation or a list of either")
-    return all(isinstance(item, Mapping) for item in given) and len(given) > 0  # type: ignore[attr-defined,arg-type]
+    items = list(cast(Sequence[object], given))
+    return len(items) > 0 and all(isinstance(item, Mapping) for item in items)
 
 
 def decisions(

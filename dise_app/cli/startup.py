@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -36,7 +37,8 @@ class WithoutScikitLearn(MetaPathFinder):
         spec = next(filter(None, found), None)
         if spec is not None and spec.loader is not None:
             run = spec.loader.exec_module
-            spec.loader.exec_module = lambda module: _hiding(run, module)  # type: ignore[method-assign]
+            hiding = partial(_hiding, run)
+            spec.loader.exec_module = hiding  # type: ignore[method-assign]
         return spec
 
 

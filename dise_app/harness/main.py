@@ -20,7 +20,8 @@ def main() -> None:
     """Register the model, then run lm_eval with this command's arguments."""
     choose_threads()
     try:
-        import lm_eval.models  # noqa: F401 (fills the registry, which must not be empty when ours joins)
+        # Fills the registry, which must not be empty when ours joins.
+        import lm_eval.models  # noqa: F401
         from lm_eval.__main__ import cli_evaluate
         from lm_eval.api.registry import MODEL_REGISTRY, register_model
     except ImportError as error:

@@ -56,12 +56,15 @@ def compiler() -> Callable[[str], Template]:
             raise TypeError(f"tojson knows no {', '.join(options)}")
         return json.dumps(x, ensure_ascii=ensure_ascii, **options)
 
+    def strftime_now(format: str) -> str:  # noqa: A002
+        return datetime.now().strftime(format)
+
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
     )
     environment.filters["tojson"] = tojson
     environment.globals["raise_exception"] = raise_exception
-    environment.globals["strftime_now"] = lambda format: datetime.now().strftime(format)  # noqa: A006
+    environment.globals["strftime_now"] = strftime_now
     return environment.from_string
 
 
