@@ -14,7 +14,7 @@ import argparse
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ import random_qwen3
 import torch
 from random_qwen3 import BLOCK
 from side_by_side import ratios, spread, take_turns
+from stopwatch import Stopwatch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from dise_adapters.local import attention
@@ -32,22 +33,6 @@ from dise_core import LLM, SamplingParams
 
 VOCABULARY, WIDTH, LAYERS, MAX_LENGTH = 8192, 768, 12, 4096
 PER_STEP = 2
-
-
-class Stopwatch:
-    """Adds up the seconds spent in a function."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.seconds = 0.0
-        self._function = function
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function."""
-        started = time.perf_counter()
-        try:
-            return self._function(*args, **kwargs)
-        finally:
-            self.seconds += time.perf_counter() - started
 
 
 @torch.inference_mode()

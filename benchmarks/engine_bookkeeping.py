@@ -11,37 +11,15 @@ Python.
 from __future__ import annotations
 
 import statistics
-import time
-from collections.abc import Callable
 from typing import Any
+
+from stopwatch import Stopwatch
 
 from dise_app.cli.memory import keep_freed_memory, settled
 from dise_core import LLM, SamplingParams
 
 AT_ONCE = 64
 ROUNDS = 5
-
-
-class Stopwatch:
-    """Adds up the time spent inside a function."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.seconds = 0.0
-        self.calls = 0
-        self._function = function
-
-    def __getattr__(self, name: str) -> Any:
-        """Return what else the function has to say of itself."""
-        return getattr(self._function, name)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function."""
-        started = time.perf_counter()
-        try:
-            return self._function(*args, **kwargs)
-        finally:
-            self.seconds += time.perf_counter() - started
-            self.calls += 1
 
 
 def main() -> None:
