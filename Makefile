@@ -46,7 +46,7 @@ processors: $(VENV)/.installed-dev
 		$(BIN)/python -m pytest $(PARALLEL) $(ROUNDED)
 
 # The oldest and the newest transformers that pyproject.toml allows, each beside all else as it is, with the tests of
-# judges: they run its own models, and all others ours.
+# judges, which run transformers' own models.
 OLDEST := transformers==5.16.0 huggingface-hub==1.5.0
 NEWEST := transformers==5.23.0
 OF_BOUNDS := tests/adapters/test_causal.py

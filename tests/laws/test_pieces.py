@@ -249,3 +249,16 @@ def test_tokens_whose_text_never_comes_do_not_wait_for_ever() -> None:
     ids = np.full(500, tokenizer("byte-level").id_of("a"), np.int64)
     assert "".join(pieces(odd, ids)) == "x" * 500
     assert max(asked[1:]) <= 2 * MOST_WAITING + 2
+
+
+def test_words_of_a_vocabulary_without_an_a_are_spelt_by_one_decode(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = Backend(models.WordLevel({f"t{n}": n for n in range(9)}, unk_token="t0"))
+    words = FastTokenizer(PreTrainedTokenizerFast(tokenizer_object=made))
+    assert words.token_text(5) == " t5"
+    ids, asked, decode = np.array([3, 5, 5, 8]), [], words.decode
+    pieces(words, ids)  # as what single tokens spell is looked up once
+    monkeypatch.setattr(words, "decode", lambda some: asked.append(len(some)) or decode(some))
+    assert pieces(words, ids) == ["t3", " t5", " t5", " t8"]
+    assert asked == [4]
