@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from countdown_model.problems import Problem, held_out_problems, is_correct
+from embedded_models.countdown.problems import Problem, held_out_problems, is_correct
 from rich.console import Console
 
 from dise_app.cli.render import legend_of, show_answer

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from dise_adapters.embedded import CountdownBlocksPredictor, CountdownPredictor
+from dise_adapters.embedded import (
+    CountdownBlocksPredictor,
+    CountdownPredictor,
+    WordProblemsPredictor,
+)
 from dise_adapters.families.a2d import A2D_QWEN2, A2D_QWEN3
 from dise_adapters.families.causal import CAUSAL
 from dise_adapters.families.diffcoder import DIFFCODER
@@ -56,6 +60,7 @@ def dise_mask_predictors() -> dict[str, type[MaskPredictor]]:
         },
         "countdown": CountdownPredictor,
         "countdown-blocks": CountdownBlocksPredictor,
+        "word-problems": WordProblemsPredictor,
         "vllm-server": VllmServerPredictor,
         "vllm-canvas": VllmCanvasPredictor,
     }

@@ -66,8 +66,8 @@ DATA = options.Own(
         Annotated[
             str,
             typer.Option(
-                help="countdown, countdown-short, gsm8k, svamp, math500; for likelihood "
-                "arc-challenge, gpqa, countdown-choice; for given countdown-answers."
+                help="countdown, countdown-short, gsm8k, svamp, svamp-short, math500; for "
+                "likelihood arc-challenge, gpqa, countdown-choice; for given countdown-answers."
             ),
         ],
         options.REQUIRED,

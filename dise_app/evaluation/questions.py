@@ -253,6 +253,25 @@ class SVAMP(GSM8K):
         )
 
 
+class SVAMPShort(SVAMP):
+    """The same problems as they are, for the embedded model of word problems."""
+
+    name = "svamp-short"
+    version = "short-1"
+
+    def shot(self, row: Row) -> str:
+        """Return the question and its equation."""
+        return f"{self._text(row)}\n\n{row['Equation']} = {float(row['Answer']):g}"
+
+    def question(self, row: Row, number: int) -> Question:
+        """Return {"Body", "Question", "Answer"} as a question."""
+        return Question(f"svamp-{number}", self._text(row), float(row["Answer"]))
+
+    def _text(self, row: Row) -> str:
+        body = row["Body"].strip()
+        return f"{body}{'' if body[-1:] in {*'.,?!', ''} else '.'} {row['Question']}".strip()
+
+
 class MATH500(Dataset):
     """Competition problems with a LaTeX answer."""
 
@@ -348,6 +367,7 @@ DATASETS: dict[str, Dataset] = {
         CountdownChoice,
         GSM8K,
         SVAMP,
+        SVAMPShort,
         MATH500,
         ARCChallenge,
         GPQA,

@@ -13,7 +13,11 @@ from pathlib import Path
 import pytest
 
 from dise_adapters.checkpoint.hub import config_if_any, read_config
-from dise_adapters.embedded import CountdownBlocksPredictor, CountdownPredictor
+from dise_adapters.embedded import (
+    CountdownBlocksPredictor,
+    CountdownPredictor,
+    WordProblemsPredictor,
+)
 from dise_adapters.vllm.canvas import VllmCanvasPredictor
 from dise_adapters.vllm.server import VllmServerPredictor
 from dise_core import LLM, InputError
@@ -88,6 +92,7 @@ def test_the_adapters_of_names_and_addresses_conform(folders: list[str]) -> None
     addresses = ["http://127.0.0.1:8000", "https://gpu7#some/model"]
     check_claims(CountdownPredictor, ["countdown"], ["countdown-blocks", *folders, *addresses])
     check_claims(CountdownBlocksPredictor, ["countdown-blocks"], ["countdown", *folders])
+    check_claims(WordProblemsPredictor, ["word-problems"], ["countdown", *folders])
     check_claims(
         VllmServerPredictor, addresses, [*folders, "countdown", "canvas+http://127.0.0.1:8000"]
     )

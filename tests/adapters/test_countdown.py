@@ -3,7 +3,7 @@
 from random import Random
 
 import pytest
-from countdown_model.problems import held_out_problems, is_correct, solution
+from embedded_models.countdown.problems import held_out_problems, is_correct, solution
 
 from dise_adapters.embedded import CountdownPredictor
 from dise_core import LLM, InputError, SamplingParams, ScoringParams

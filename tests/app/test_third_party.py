@@ -555,7 +555,7 @@ def test_the_wheel_holds_its_packages_and_the_models(tmp_path: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     tops = {name.split("/")[0] for name in names if ".dist-info" not in name}
     assert tops == {"dise", "dise_core", "dise_strategies", "dise_adapters", "dise_app"}
-    for model in ("countdown", "countdown_blocks"):
+    for model in ("countdown", "countdown_blocks", "word_problems"):
         folder = f"dise_adapters/embedded/{model}/"
         assert {
             "config.json",

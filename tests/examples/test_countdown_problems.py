@@ -3,7 +3,7 @@
 from random import Random
 
 import pytest
-from countdown_model.problems import (
+from embedded_models.countdown.problems import (
     Problem,
     draw_problem,
     held_out,

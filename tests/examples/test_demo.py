@@ -7,7 +7,7 @@ from random import Random
 
 import demo
 import numpy as np
-from countdown_model.problems import Problem, held_out_problems, solution
+from embedded_models.countdown.problems import Problem, held_out_problems, solution
 from rich.console import Console
 
 from dise_core import CompletionOutput, RequestOutput, Score, Usage

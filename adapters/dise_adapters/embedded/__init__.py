@@ -1,8 +1,8 @@
-"""The embedded models, small ones that solve Countdown problems: with them everything runs without
-a download.
+"""The embedded models, small ones that solve Countdown or word problems: with them everything runs
+without a download.
 
 Each folder holds a checkpoint in its family's own format and its card, README.md;
-examples/countdown_model trains them.
+examples/embedded_models trains them.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from dise_core.needs import Needs
 from dise_core.params import EngineConfig
 
 ABILITY = (
-    "the embedded models solve problems such as '83,18,75 -> 10' and know nothing else; "
-    "to talk, take another model, such as dllm-hub/Qwen3-0.6B-diffusion-mdlm-v0.1"
+    "this model solves problems such as '83,18,75 -> 10' and knows nothing else; the model "
+    "word-problems answers such as 'How many legs do three spiders have?'; to talk, take another, "
+    "such as dllm-hub/Qwen3-0.6B-diffusion-mdlm-v0.1"
 )
-"""What is told to those who give them another text."""
+"""What is told to those who give a Countdown model another text."""
 
 
 class CountdownTokenizer(FastTokenizer):
-    """The embedded models' tokenizer, which says what they can do when it is given other texts."""
+    """The Countdown models' tokenizer, which says what they can do when it is given other texts."""
 
     def encode(self, text: str) -> Ids:
         """Return the ids of a text, int64 [N]. Raises InputError for characters that the vocabulary
@@ -43,7 +44,6 @@ class EmbeddedPredictor(CheckpointPredictor):
     """A model that ships with the package, loaded by its name like any other checkpoint."""
 
     name: ClassVar[str]
-    tokenizer_kind = CountdownTokenizer
     checked_on = "its own"
 
     @classmethod
@@ -81,6 +81,7 @@ class CountdownPredictor(EmbeddedPredictor):
 
     family = LLADA
     name = "countdown"
+    tokenizer_kind = CountdownTokenizer
 
 
 class CountdownBlocksPredictor(EmbeddedPredictor):
@@ -88,3 +89,11 @@ class CountdownBlocksPredictor(EmbeddedPredictor):
 
     family = SDAR
     name = "countdown-blocks"
+    tokenizer_kind = CountdownTokenizer
+
+
+class WordProblemsPredictor(EmbeddedPredictor):
+    """The embedded model that reads English, in LLaDA's format: word problems of one step."""
+
+    family = LLADA
+    name = "word-problems"

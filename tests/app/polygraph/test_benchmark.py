@@ -23,7 +23,7 @@ with warnings.catch_warnings():
     )
 
     from dise_app.polygraph import DiseEstimator, DiseModel, Graded, calculators
-from countdown_model.problems import is_correct, parse_prompt
+from embedded_models.countdown.problems import is_correct, parse_prompt
 from uncertainty import with_polygraph
 
 from dise_app.evaluation.metrics import aurc, prr

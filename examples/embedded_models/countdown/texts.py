@@ -4,22 +4,30 @@ from __future__ import annotations
 
 from random import Random
 
-import tokenizer as countdown_tokenizer
-from problems import Problem, draw_problem, solution, written
-from tokenizer import ASSISTANT, SPECIAL, USER, VOCABULARY
+from ..chat import ASSISTANT, USER
+from . import tokenizer
+from .problems import Problem, draw_problem, solution, written
 
-TOKENIZER = countdown_tokenizer.build()
+TOKENIZER = tokenizer.build()
+
+WIDTHS = {48: 12, 64: 5, 144: 1}
+"""Tokens in a row, and how often a batch is that wide. End tokens fill a row, as in LLaDA's
+fine-tuning.
+"""
 
 NUM_NUMBERS = {2: 1, 3: 26, 4: 3}
 """Numbers in a problem, and how often one is drawn.
 """
 
 
-def draw_text(random: Random) -> tuple[Problem, list[int], list[int]]:
-    """Return a problem, the ids of its prompt and those of its solution."""
+def draw_text(random: Random, mistaken: bool = False) -> tuple[list[int], list[int], list[int]]:
+    """Return the ids of a problem's prompt, of its solution, and of what is shown in the solution's
+    place: the same, or if `mistaken` perhaps one with mistakes.
+    """
     problem = draw_problem(random, random.choices(list(NUM_NUMBERS), NUM_NUMBERS.values())[0])
-    prompt = tokens(f"{USER}{problem.prompt}{ASSISTANT}")
-    return problem, prompt, tokens(str(solution(problem)))
+    response = tokens(str(solution(problem)))
+    shown = with_mistakes(random, problem, response) if mistaken else response
+    return tokens(f"{USER}{problem.prompt}{ASSISTANT}"), response, shown
 
 
 def with_mistakes(random: Random, problem: Problem, response: list[int]) -> list[int]:
@@ -40,7 +48,11 @@ def with_mistakes(random: Random, problem: Problem, response: list[int]) -> list
 
 def another(random: Random, token: int) -> int:
     """Return a random token: a digit for a digit, else any that is not special."""
-    return random.randrange(10) if token < 10 else random.randrange(len(VOCABULARY) - len(SPECIAL))
+    return (
+        random.randrange(10)
+        if token < 10
+        else random.randrange(tokenizer.VOCABULARY[tokenizer.UNKNOWN])
+    )
 
 
 def misread(random: Random, problem: Problem) -> str:

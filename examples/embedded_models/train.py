@@ -1,8 +1,8 @@
-"""Train the embedded model on a CPU or GPU and write it as a LLaDA checkpoint.
+"""Train an embedded model with full attention on a CPU or GPU and write it as a LLaDA checkpoint.
 
-python examples/countdown_model/train.py --output adapters/dise_adapters/embedded/countdown
+python -m embedded_models.train countdown --output first
 
-README.md has the two commands that made the model that ships.
+README.md has the commands that made the models that ship.
 """
 
 from __future__ import annotations
@@ -10,15 +10,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import torch
-import training
 from safetensors.torch import load_file
-from texts import draw_text, with_mistakes
-from tokenizer import END, MASK, VOCABULARY
+from tokenizers import Tokenizer
 from torch import Tensor
 from torch.nn import functional
 from transformers import LlamaConfig, LlamaForCausalLM
+
+from . import training
+from .chat import END, MASK
+from .countdown import texts as countdown
+from .training import Subject
+from .words import texts as words
+
+SUBJECTS: dict[str, Subject] = {"countdown": countdown, "word-problems": words}
 
 CONFIG = {
     "architectures": ["LLaDAModelLM"],
@@ -31,8 +38,6 @@ CONFIG = {
     "n_heads": 6,
     "n_kv_heads": 6,
     "mlp_hidden_size": 512,
-    "vocab_size": len(VOCABULARY),
-    "embedding_size": 32,
     "max_sequence_length": 512,
     "rope": True,
     "rope_theta": 10000.0,
@@ -44,16 +49,8 @@ CONFIG = {
     "attention_layer_norm": False,
     "scale_logits": False,
     "input_emb_norm": False,
-    "mask_token_id": VOCABULARY[MASK],
-    "eos_token_id": VOCABULARY[END],
-    "pad_token_id": VOCABULARY[END],
     "torch_dtype": "bfloat16",
 }
-
-WIDTHS = "48:12,64:5,144:1"
-"""Tokens in a row, and how often a batch is that wide. End tokens fill a row, as in LLaDA's
-fine-tuning.
-"""
 
 FINISHED_WEIGHT = 1.0
 """How much a token of a finished text counts beside the tokens of a masked one, whose expected
@@ -74,15 +71,32 @@ BLOCK_NAMES = {
 """Llama's names within a layer and LLaDA's."""
 
 
-def build_model() -> LlamaForCausalLM:
-    """Return a bidirectional Llama of CONFIG's shape with random weights."""
+def config_of(tokenizer: Tokenizer) -> dict[str, Any]:
+    """Return a checkpoint's config.json: CONFIG and what the tokenizer gives. The embedding has a
+    multiple of 32 rows.
+    """
+    size, end = tokenizer.get_vocab_size(), tokenizer.token_to_id(END)
+    return {
+        **CONFIG,
+        "vocab_size": size,
+        "embedding_size": -(-size // 32) * 32,
+        "mask_token_id": tokenizer.token_to_id(MASK),
+        "eos_token_id": end,
+        "pad_token_id": end,
+    }
+
+
+def build_model(num_rows: int) -> LlamaForCausalLM:
+    """Return a bidirectional Llama of CONFIG's shape with random weights, with as many rows in its
+    embedding.
+    """
     config = LlamaConfig(
         hidden_size=CONFIG["d_model"],
         num_hidden_layers=CONFIG["n_layers"],
         num_attention_heads=CONFIG["n_heads"],
         num_key_value_heads=CONFIG["n_kv_heads"],
         intermediate_size=CONFIG["mlp_hidden_size"],
-        vocab_size=CONFIG["embedding_size"],
+        vocab_size=num_rows,
         max_position_embeddings=CONFIG["max_sequence_length"],
         rope_parameters={"rope_type": "default", "rope_theta": CONFIG["rope_theta"]},
         rms_norm_eps=CONFIG["rms_norm_eps"],
@@ -108,31 +122,27 @@ class Batch:
     num_finished: int
 
 
-def draw_batch(random: Random, size: int, widths: dict[int, int], num_finished: int) -> Batch:
+def draw_batch(random: Random, subject: Subject, size: int, num_finished: int) -> Batch:
     """Return a batch of `size` rows of one width. A text that is longer is drawn again, so that
-    four numbers and bracketed products appear in the wider rows only.
+    the longest appear in the wider rows only.
     """
-    width = random.choices(list(widths), widths.values())[0]
-    ids = torch.full((size, width), VOCABULARY[END])
+    width = random.choices(list(subject.WIDTHS), subject.WIDTHS.values())[0]
+    ids = torch.full((size, width), subject.TOKENIZER.token_to_id(END))
     is_response = torch.ones(size, width, dtype=torch.bool)
     shown = ids.clone()
     row = 0
     while row < size:
-        problem, prompt, response = draw_text(random)
+        prompt, response, wrong = subject.draw_text(random, mistaken=row >= size - num_finished)
         if len(prompt) + len(response) <= width:
             end = len(prompt) + len(response)
             ids[row, :end] = torch.tensor(prompt + response)
+            shown[row, :end] = torch.tensor(prompt + wrong)
             is_response[row, : len(prompt)] = False
-            shown[row] = ids[row]
-            if row >= size - num_finished:
-                shown[row, len(prompt) : end] = torch.tensor(
-                    with_mistakes(random, problem, response)
-                )
             row += 1
     return Batch(ids, is_response, shown, num_finished)
 
 
-def loss_of(model: torch.nn.Module, batch: Batch, device: str) -> Tensor:
+def loss_of(model: torch.nn.Module, batch: Batch, mask: int, device: str) -> Tensor:
     """Return LLaDA's fine-tuning loss: response tokens masked with probability t, cross-entropy
     weighted by 1/t.
 
@@ -151,9 +161,7 @@ def loss_of(model: torch.nn.Module, batch: Batch, device: str) -> Tensor:
     weights = torch.where(is_finished, FINISHED_WEIGHT * is_response, is_masked / t)
     ids = batch.ids.to(device)
     with torch.autocast(device, dtype=torch.bfloat16):
-        logits = model(
-            torch.where(is_masked, CONFIG["mask_token_id"], batch.shown.to(device))
-        ).logits
+        logits = model(torch.where(is_masked, mask, batch.shown.to(device))).logits
     losses = functional.cross_entropy(
         logits.float().flatten(0, 1), ids.flatten(), reduction="none"
     ).view_as(ids)
@@ -183,19 +191,12 @@ def load(model: LlamaForCausalLM, folder: Path) -> None:
         weight.copy_(stored[name])
 
 
-def save(model: LlamaForCausalLM, folder: Path) -> None:
-    """Write the model in LLaDA's checkpoint format: bfloat16, official weight names."""
-    training.save(named_weights(model), CONFIG, folder)
-
-
 def main() -> None:
     """Train a model with full attention; see training.run."""
     parser = training.arguments(__doc__)
+    parser.add_argument("subject", choices=SUBJECTS, help="what it is to learn")
     parser.add_argument(
         "--start", type=Path, help="a checkpoint to go on from, instead of random weights"
-    )
-    parser.add_argument(
-        "--widths", default=WIDTHS, help="tokens in a row, and how often a batch is that wide"
     )
     parser.add_argument(
         "--finished",
@@ -204,21 +205,22 @@ def main() -> None:
         help="rows of a batch that are finished texts with mistakes",
     )
     args = parser.parse_args()
-    widths = {
-        int(width): int(weight)
-        for width, weight in (pair.split(":") for pair in args.widths.split(","))
-    }
-    random = Random(args.seed)
+    subject, random = SUBJECTS[args.subject], Random(args.seed)
+    config = config_of(subject.TOKENIZER)
+    mask = subject.TOKENIZER.token_to_id(MASK)
     torch.manual_seed(args.seed)
-    model = build_model()
+    model = build_model(config["embedding_size"])
     if args.start is not None:
         load(model, args.start)
 
     def next_loss(compiled: torch.nn.Module) -> Tensor:
-        batch = draw_batch(random, args.batch_size, widths, args.finished)
-        return loss_of(compiled, batch, args.device)
+        batch = draw_batch(random, subject, args.batch_size, args.finished)
+        return loss_of(compiled, batch, mask, args.device)
 
-    training.run(model, next_loss, lambda: save(model, args.output), args)
+    def save() -> None:
+        training.save(named_weights(model), config, subject.TOKENIZER, args.output)
+
+    training.run(model, next_loss, save, args)
 
 
 if __name__ == "__main__":

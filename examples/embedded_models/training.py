@@ -8,11 +8,30 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
+from typing import Protocol
 
-import tokenizer as countdown_tokenizer
 import torch
 from safetensors.torch import save_file
+from tokenizers import Tokenizer
 from torch import Tensor
+
+from . import chat
+
+
+class Subject(Protocol):
+    """What a model is to learn: the module texts.py of a folder."""
+
+    TOKENIZER: Tokenizer
+    WIDTHS: dict[int, int]
+
+    def draw_text(
+        self, random: Random, mistaken: bool = False
+    ) -> tuple[list[int], list[int], list[int]]:
+        """Return the ids of a prompt, of its answer, and of what is shown in the answer's place:
+        the same, or if `mistaken` perhaps one with mistakes, of the same length.
+        """
+        ...
 
 
 def arguments(about: str | None) -> argparse.ArgumentParser:
@@ -100,7 +119,9 @@ def run(
                 save_model()
 
 
-def save(weights: dict[str, Tensor], config: dict[str, object], folder: Path) -> None:
+def save(
+    weights: dict[str, Tensor], config: dict[str, object], tokenizer: Tokenizer, folder: Path
+) -> None:
     """Write a checkpoint: weights by their official names in bfloat16, config and tokenizer."""
     rounded = {
         name: weight.detach().to("cpu", torch.bfloat16).contiguous()
@@ -110,4 +131,4 @@ def save(weights: dict[str, Tensor], config: dict[str, object], folder: Path) ->
     save_file(rounded, folder / "model.safetensors.part", metadata={"format": "pt"})
     os.replace(folder / "model.safetensors.part", folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
-    countdown_tokenizer.save(folder)
+    chat.save(tokenizer, folder)

@@ -1,6 +1,6 @@
 """Train the embedded block diffusion model on a CPU or GPU and write it as an SDAR checkpoint.
 
-python examples/countdown_model/train_blocks.py --output blocks --steps 3200
+python -m embedded_models.train_blocks --output blocks --steps 3200
 
 A clean and a noisy copy of each text go through one pass.
 
@@ -17,12 +17,14 @@ from dataclasses import dataclass
 from random import Random
 
 import torch
-import training
-from texts import draw_text, with_mistakes
-from tokenizer import END, MASK, VOCABULARY
 from torch import Tensor
 from torch.nn import functional
 from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from . import training
+from .chat import END, MASK
+from .countdown.texts import TOKENIZER, draw_text
+from .countdown.tokenizer import VOCABULARY
 
 BLOCK_LENGTH = 8
 
@@ -82,13 +84,12 @@ def draw_batches(random: Random, size: int, share_of_mistakes: float) -> Iterato
     """
     waiting: dict[int, list[tuple[list[int], list[int], list[int]]]] = defaultdict(list)
     while True:
-        problem, prompt, response = draw_text(random)
+        is_wrong = random.random() < share_of_mistakes
+        prompt, response, shown = draw_text(random, mistaken=is_wrong)
         length = len(prompt) + len(response)
         width = next((width for width in WIDTHS if length < width), None)
         if width is None or len(prompt) < BLOCK_LENGTH:
             continue
-        is_wrong = random.random() < share_of_mistakes
-        shown = with_mistakes(random, problem, response) if is_wrong else response
         waiting[width].append((prompt, response, shown))
         if len(waiting[width]) == size:
             yield _batch(waiting.pop(width), width)
@@ -167,7 +168,7 @@ def main() -> None:
     training.run(
         model,
         lambda compiled: loss_of(compiled, next(batches), args.device),
-        lambda: training.save(dict(model.named_parameters()), CONFIG, args.output),
+        lambda: training.save(dict(model.named_parameters()), CONFIG, TOKENIZER, args.output),
         args,
     )
 

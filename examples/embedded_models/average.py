@@ -1,6 +1,6 @@
 """Average the weights of checkpoints of one run, which solves more than either of them.
 
-python average.py --output ../../adapters/dise_adapters/embedded/countdown second third
+python -m embedded_models.average --output ../adapters/dise_adapters/embedded/countdown second third
 """
 
 from __future__ import annotations

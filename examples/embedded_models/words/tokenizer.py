@@ -1,0 +1,53 @@
+"""The tokenizer of the model of word problems: words, parts of words, numbers and bytes."""
+
+from __future__ import annotations
+
+from functools import cache
+from random import Random
+
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+from dise_adapters.embedded import WordProblemsPredictor
+
+from ..chat import SPECIAL
+from .problems import draw_problem
+
+SIZE = 1280
+"""Tokens in the vocabulary, 256 of them bytes, so that every text has ids."""
+
+NUM_TEXTS = 60_000
+"""Problems that the parts of words are counted in."""
+
+NUMBERS = " ".join(map(str, range(201)))
+"""The numbers that are tokens. Larger ones are made of parts."""
+
+
+@cache
+def build() -> Tokenizer:
+    """Return the shipped model's tokenizer, as `train` made it of problems of larger numbers."""
+    return Tokenizer.from_file(str(WordProblemsPredictor.folder() / "tokenizer.json"))
+
+
+def train() -> Tokenizer:
+    """Return a new one. A word or number begins with its space, and a text is given one."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.normalizer = normalizers.Prepend(" ")
+    pieces = Regex(r" ?\d+| ?\p{L}+| ?[^\s\p{L}\d]|\s+(?=\s)|\s")
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(pieces, "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
+    trainer = trainers.BpeTrainer(
+        vocab_size=SIZE,
+        special_tokens=SPECIAL,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    random = Random(0)
+    problems = (draw_problem(random) for _ in range(NUM_TEXTS))
+    texts = (f"{problem.text} {problem.answer} {NUMBERS}" for problem in problems)
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer

@@ -1,0 +1,75 @@
+"""The word problems that an embedded model learns, and the texts it learns them from."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+
+import pytest
+from embedded_models.words import problems, texts
+from embedded_models.words.problems import OPERATORS, OTHER_ANSWER, Problem, draw_problem
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.mark.parametrize("held_out", [False, True])
+def test_a_drawn_problem_has_a_finished_text_and_a_right_answer(held_out: bool) -> None:
+    random = Random(0)
+    for _ in range(1000):
+        problem = draw_problem(random, held_out)
+        assert problem.text
+        assert not set("{}[]|") & set(problem.text + problem.answer)
+        if not problem.kind:
+            assert problem.answer == OTHER_ANSWER
+            continue
+        found = re.fullmatch(r"(\d+) ([-+*/]) (\d+) = (\d+)( [a-z ]+)?", problem.answer)
+        assert found, problem
+        x, kind, y, result = found.groups()[:4]
+        assert OPERATORS[kind](int(x), int(y)) == int(result) >= 1
+        assert kind != "/" or int(x) % int(y) == 0
+
+
+def test_the_first_number_of_an_answer_stands_in_the_text() -> None:
+    random, spelled = Random(1), problems._listed("words", "numbers")
+    for _ in range(1000):
+        problem = draw_problem(random)
+        names = {str(problem.x), *spelled[problem.x : problem.x + 1]}
+        assert not problem.kind or names & set(re.findall(r"\w+", problem.text.lower())), problem
+
+
+def test_held_out_patterns_are_in_no_other_list() -> None:
+    for kind in OPERATORS:
+        held_out = problems._listed("patterns", f"held out {kind}")
+        assert held_out
+        assert not set(held_out) & set(problems._listed("patterns", kind))
+
+
+def test_answers_with_mistakes_are_as_long_and_mostly_other() -> None:
+    random, others = Random(2), 0
+    for _ in range(300):
+        _, response, shown = texts.draw_text(random, mistaken=True)
+        assert len(shown) == len(response)
+        others += shown != response
+    assert 100 < others < 280
+    _, response, shown = texts.draw_text(random)
+    assert shown == response
+
+
+def test_a_misread_problem_is_consistent_in_itself() -> None:
+    random = Random(3)
+    problem = Problem("", "/", 18, 3, "eggs")
+    drawn = [texts.misread(random, problem) for _ in range(300)]
+    assert {one.kind for one in drawn} == set("+-*/")
+    for one in drawn:
+        assert one.result == OPERATORS[one.kind](one.x, one.y) >= 0
+        assert one.kind != "/" or one.x % one.y == 0
+
+
+def test_they_are_printed_as_rows_that_an_evaluation_reads() -> None:
+    command = [sys.executable, "-m", "embedded_models.words.problems", "--count", "3"]
+    run = subprocess.run(command, cwd=EXAMPLES, check=True, capture_output=True, text=True)
+    rows = [json.loads(line) for line in run.stdout.splitlines()]
+    assert len(rows) == 3
+    assert all(eval(row["Equation"]) == row["Answer"] for row in rows)
