@@ -114,7 +114,7 @@ def test_a_character_that_it_does_not_know_is_refused(llm: LLM) -> None:
 
 @pytest.mark.parametrize("model", ["countdown", "countdown-blocks"])
 def test_whoever_speaks_to_it_is_told_what_it_can_do(model: str) -> None:
-    told = r"vocabulary has no 'H'.*solve problems such as '83,18,75 -> 10'.*dllm-hub/Qwen3-0\.6B"
+    told = r"vocabulary has no 'H'.*'83,18,75 -> 10'.*word-problems answers.*dllm-hub/Qwen3-0\.6B"
     llm = LLM(model)
     with pytest.raises(InputError, match=told):
         llm.generate("How many legs do three spiders have?")

@@ -7,6 +7,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import inspect
+import json
 import re
 import shlex
 import subprocess
@@ -174,6 +175,13 @@ def test_a_line_of_a_page_runs(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "countdown_cd3_test.jsonl").write_text('{"input": "83,18,75", "output": "10"}\n')
+    row = {
+        "Body": "",
+        "Question": "What is 12 plus 7?",
+        "Equation": "( 12.0 + 7.0 )",
+        "Answer": 19.0,
+    }
+    (tmp_path / "held_out.jsonl").write_text(json.dumps(row) + "\n")
     _, verb, *rest = shlex.split(shorter(line), comments=True)
     run = dise(verb, *rest, *SMALLER.get(verb, ()))
     assert run.code == 0, run.err
