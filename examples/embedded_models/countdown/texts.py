@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from ..chat import ASSISTANT, USER
+from ..mistakes import with_mistakes
 from . import tokenizer
 from .problems import Problem, draw_problem, solution, written
 
@@ -19,6 +20,9 @@ NUM_NUMBERS = {2: 1, 3: 26, 4: 3}
 """Numbers in a problem, and how often one is drawn.
 """
 
+MISTAKES = ("right", "random", "random", "misread")
+"""The kinds of finished texts, as often as they are drawn."""
+
 
 def draw_text(random: Random, mistaken: bool = False) -> tuple[list[int], list[int], list[int]]:
     """Return the ids of a problem's prompt, of its solution, and of what is shown in the solution's
@@ -26,24 +30,16 @@ def draw_text(random: Random, mistaken: bool = False) -> tuple[list[int], list[i
     """
     problem = draw_problem(random, random.choices(list(NUM_NUMBERS), NUM_NUMBERS.values())[0])
     response = tokens(str(solution(problem)))
-    shown = with_mistakes(random, problem, response) if mistaken else response
+    shown = response
+    if mistaken:
+        shown = with_mistakes(
+            random,
+            response,
+            MISTAKES,
+            lambda: tokens(misread(random, problem)),
+            lambda token: another(random, token),
+        )
     return tokens(f"{USER}{problem.prompt}{ASSISTANT}"), response, shown
-
-
-def with_mistakes(random: Random, problem: Problem, response: list[int]) -> list[int]:
-    """Return a response of the same length: as it is, with random tokens, or the answer to a
-    problem that was misread.
-    """
-    kind = random.choice(("right", "random", "random", "misread"))
-    if kind == "misread":
-        for _ in range(20):
-            other = tokens(misread(random, problem))
-            if len(other) == len(response) and other != response:
-                return other
-    if kind == "right":
-        return response
-    rate = random.uniform(0, 0.3)
-    return [another(random, token) if random.random() < rate else token for token in response]
 
 
 def another(random: Random, token: int) -> int:

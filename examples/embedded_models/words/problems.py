@@ -106,15 +106,15 @@ def draw_problem(random: Random, held_out: bool = False) -> Problem:
     style = 1.0 if held_out else random.random()
     if style < 0.08:
         kind = random.choice("+-*/")
-        pattern = random.choice(_listed("patterns", f"bare {kind}"))
+        pattern = random.choice(listed("patterns", f"bare {kind}"))
         return _filled(random, pattern, Problem("", kind, *_numbers(random, kind)))
     if style < 0.14:
         return _draw_counted(random)
     if style < 0.2:
-        pattern = random.choice(_listed("patterns", "other"))
+        pattern = random.choice(listed("patterns", "other"))
         return _filled(random, pattern, Problem("", "", random.randint(1, LARGEST), 1))
     kind = random.choices("+-*/", (3, 4, 2, 2))[0]
-    pattern = random.choice(_listed("patterns", f"held out {kind}" if held_out else kind))
+    pattern = random.choice(listed("patterns", f"held out {kind}" if held_out else kind))
     return _filled(random, pattern, Problem("", kind, *_numbers(random, kind), "{things}"))
 
 
@@ -123,7 +123,7 @@ def _draw_counted(random: Random) -> Problem:
     unit = random.choice(list(COUNTED))
     y = random.choice(list(COUNTED[unit]))
     owners = random.choice(COUNTED[unit][y].split())
-    pattern = random.choice(_listed("patterns", "measured" if unit in MEASURED else "had"))
+    pattern = random.choice(listed("patterns", "measured" if unit in MEASURED else "had"))
     pattern = pattern.replace("{things}", unit).replace("{owners}", owners)
     x = random.randint(2, min(12, LARGEST_RESULT // y))
     return _filled(random, pattern, Problem("", "*", x, y, unit))
@@ -149,7 +149,7 @@ def _filled(random: Random, pattern: str, problem: Problem) -> Problem:
     if "{" in problem.unit and random.random() < 0.2:
         text = _distracted(random, text, words)
     if unit and random.random() < 0.12:
-        text = f"{random.choice(_listed('patterns', 'idle')).format(**words)} {text}"
+        text = f"{random.choice(listed('patterns', 'idle')).format(**words)} {text}"
     if problem.kind and random.random() < 0.2:
         asked = random.choice(["how many", "And how many", "So how many", "Then how many"])
         text = text.replace("How many", asked)
@@ -172,7 +172,7 @@ def _chosen(random: Random, pattern: str) -> str:
 def _distracted(random: Random, text: str, words: dict[str, str]) -> str:
     """Return the text with a sentence more, whose number has nothing to do with the question."""
     words = words | {"w": str(random.randint(2, LARGEST))}
-    pattern = random.choice(_listed("patterns", "distracting"))
+    pattern = random.choice(listed("patterns", "distracting"))
     sentences = re.split(r"(?<=\.) ", text)
     place = random.randrange(len(sentences))
     return " ".join(
@@ -184,8 +184,8 @@ def _words(random: Random, problem: Problem) -> dict[str, str]:
     """Return what stands in a pattern's places."""
     is_he = random.random() < 0.5
     things, others = _things(random)
-    people, guests = random.sample(_listed("words", "people"), 2)
-    boxes = random.choice(_listed("words", "boxes"))
+    people, guests = random.sample(listed("words", "people"), 2)
+    boxes = random.choice(listed("words", "boxes"))
     words = dict(zip("ABC", _names(random, is_he), strict=True))
     words |= dict(
         zip(
@@ -196,12 +196,12 @@ def _words(random: Random, problem: Problem) -> dict[str, str]:
     )
     words |= {"things": things, "others": others, "boxes": boxes, "box": _singular(boxes)}
     words |= {"people": people, "person": _singular(people), "guests": guests}
-    words["park"], words["shop"] = random.sample(_listed("words", "places"), 2)
-    words["red"], words["blue"] = random.sample(_listed("words", "adjectives"), 2)
-    words["Monday"], words["Tuesday"] = random.sample(_listed("words", "days"), 2)
-    words["France"] = random.choice(_listed("words", "world"))
+    words["park"], words["shop"] = random.sample(listed("words", "places"), 2)
+    words["red"], words["blue"] = random.sample(listed("words", "adjectives"), 2)
+    words["Monday"], words["Tuesday"] = random.sample(listed("words", "days"), 2)
+    words["France"] = random.choice(listed("words", "world"))
     words |= {name: str(random.randint(2, LARGEST)) for name in ("w", "z")}
-    spelled = _listed("words", "numbers") if random.random() < 0.25 else ()
+    spelled = listed("words", "numbers") if random.random() < 0.25 else ()
     for name, number in (("x", problem.x), ("y", problem.y)):
         words[name] = spelled[number] if number < len(spelled) else str(number)
     return words
@@ -209,7 +209,7 @@ def _words(random: Random, problem: Problem) -> dict[str, str]:
 
 def _names(random: Random, is_he: bool) -> list[str]:
     """Return three names, the first of which is a man's or a woman's; one in eight is made up."""
-    he, she = _listed("words", "he"), _listed("words", "she")
+    he, she = listed("words", "he"), listed("words", "she")
     first = random.choice(he if is_he else she)
     names = [first, *random.sample([name for name in he + she if name != first], 2)]
     return [_invented(random).capitalize() if random.random() < 1 / 8 else name for name in names]
@@ -217,18 +217,18 @@ def _names(random: Random, is_he: bool) -> list[str]:
 
 def _things(random: Random) -> tuple[str, str]:
     """Return two kinds of things: words, made-up words, words with adjectives and compounds."""
-    things, others = random.sample(_listed("words", "things"), 2)
+    things, others = random.sample(listed("words", "things"), 2)
     style = random.random()
     if random.random() < 1 / 8:
         things = f"{_invented(random)}s"
     if style < 0.15:
-        quality, other = random.sample(_listed("words", "adjectives"), 2)
+        quality, other = random.sample(listed("words", "adjectives"), 2)
         others = f"{other} {things}" if random.random() < 0.6 else others
         return f"{quality} {things}", others
     if style < 0.22:
-        return f"{random.choice(_listed('words', 'boxes'))} of {things}", others
+        return f"{random.choice(listed('words', 'boxes'))} of {things}", others
     if style < 0.27:
-        return f"{_singular(random.choice(_listed('words', 'things')))} {things}", others
+        return f"{_singular(random.choice(listed('words', 'things')))} {things}", others
     return things, others
 
 
@@ -250,7 +250,7 @@ def _singular(plural: str) -> str:
 
 
 @cache
-def _listed(file: str, name: str) -> tuple[str, ...]:
+def listed(file: str, name: str) -> tuple[str, ...]:
     """Return a section of patterns.txt, line by line, or of words.txt, word by word."""
     text = Path(__file__).with_name(f"{file}.txt").read_text()
     [section] = re.findall(rf"^== {re.escape(name)}\n(.*?)(?:\n\n|\Z)", text, re.S | re.M)

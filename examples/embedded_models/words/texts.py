@@ -7,6 +7,7 @@ from dataclasses import replace
 from random import Random
 
 from ..chat import ASSISTANT, SPECIAL, USER
+from ..mistakes import with_mistakes
 from . import tokenizer
 from .problems import LARGEST, LARGEST_RESULT, OPERATORS, Problem, draw_problem
 
@@ -23,6 +24,9 @@ ALIKE = [
 ]
 """Tokens that are mistaken for one another: numbers and signs."""
 
+MISTAKES = ("right", "random", "random", "misread", "misread")
+"""The kinds of finished texts, as often as they are drawn."""
+
 
 def draw_text(random: Random, mistaken: bool = False) -> tuple[list[int], list[int], list[int]]:
     """Return the ids of a problem's prompt, of its answer, and of what is shown in the answer's
@@ -30,24 +34,16 @@ def draw_text(random: Random, mistaken: bool = False) -> tuple[list[int], list[i
     """
     problem = draw_problem(random)
     response = tokens(problem.answer)
-    shown = with_mistakes(random, problem, response) if mistaken else response
+    shown = response
+    if mistaken:
+        shown = with_mistakes(
+            random,
+            response,
+            MISTAKES,
+            lambda: tokens(misread(random, problem).answer),
+            lambda token: another(random, token),
+        )
     return tokens(f"{USER}{problem.text}{ASSISTANT}"), response, shown
-
-
-def with_mistakes(random: Random, problem: Problem, response: list[int]) -> list[int]:
-    """Return a response of the same length: as it is, with random tokens, or the answer to a
-    problem that was misread.
-    """
-    kind = random.choice(("right", "random", "random", "misread", "misread"))
-    if kind == "misread" and problem.kind:
-        for _ in range(20):
-            other = tokens(misread(random, problem).answer)
-            if len(other) == len(response) and other != response:
-                return other
-    if kind == "right":
-        return response
-    rate = random.uniform(0, 0.3)
-    return [another(random, token) if random.random() < rate else token for token in response]
 
 
 def another(random: Random, token: int) -> int:
@@ -58,8 +54,10 @@ def another(random: Random, token: int) -> int:
 
 def misread(random: Random, problem: Problem) -> Problem:
     """Return the problem with another operation, or one number misread: consistent in itself, and
-    not what was asked.
+    not what was asked. What is no problem stays as it is.
     """
+    if not problem.kind:
+        return problem
     what = random.choice(("kind", "x", "y"))
     if what == "kind":
         other = replace(problem, kind=random.choice("+-*/"))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 from functools import cache
+from pathlib import Path
 from random import Random
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from dise_adapters.embedded import WordProblemsPredictor
 
-from ..chat import SPECIAL
+from ..chat import SPECIAL, save
 from .problems import draw_problem
 
 SIZE = 1280
@@ -28,8 +30,10 @@ def build() -> Tokenizer:
     return Tokenizer.from_file(str(WordProblemsPredictor.folder() / "tokenizer.json"))
 
 
-def train() -> Tokenizer:
-    """Return a new one. A word or number begins with its space, and a text is given one."""
+def train(num_texts: int = NUM_TEXTS) -> Tokenizer:
+    """Return a new one, for training from the start. A word or number begins with its space, and a
+    text is given one.
+    """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.Prepend(" ")
     pieces = Regex(r" ?\d+| ?\p{L}+| ?[^\s\p{L}\d]|\s+(?=\s)|\s")
@@ -47,7 +51,20 @@ def train() -> Tokenizer:
         show_progress=False,
     )
     random = Random(0)
-    problems = (draw_problem(random) for _ in range(NUM_TEXTS))
+    problems = (draw_problem(random) for _ in range(num_texts))
     texts = (f"{problem.text} {problem.answer} {NUMBERS}" for problem in problems)
     tokenizer.train_from_iterator(texts, trainer)
     return tokenizer
+
+
+def main() -> None:
+    """Write a new tokenizer's files."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--output", type=Path, required=True)
+    args = parser.parse_args()
+    args.output.mkdir(parents=True, exist_ok=True)
+    save(train(), args.output)
+
+
+if __name__ == "__main__":
+    main()

@@ -323,6 +323,8 @@ def test_a_hub_that_cannot_be_read_says_what_to_do(monkeypatch: pytest.MonkeyPat
     [
         ("gsm8k", {"question": "Q?", "answer": "work #### 1,234"}, "Q?", 1234, -1),
         ("svamp", {"Body": "B.", "Question": "Q?", "Answer": 51.0}, "B. Q?", 51, -1),
+        ("svamp-short", {"Body": "B", "Question": "Q?", "Answer": 51.0}, "B. Q?", 51, -1),
+        ("svamp-short", {"Body": "", "Question": "Q?", "Answer": 51.0}, "Q?", 51, -1),
         ("math500", {"problem": "P", "answer": "\\frac{1}{2}"}, "P", "\\frac{1}{2}", -1),
         (
             "countdown",
@@ -391,6 +393,7 @@ def test_worked_examples_come_from_a_file(tmp_path: Path) -> None:
     for name, row, example in (
         ("arc-challenge", arc, "Answer: b\n\n"),
         ("svamp", svamp, "( 50.0 + 1.0 ) = \\boxed{51}\n\n"),
+        ("svamp-short", svamp, "B. Q?\n\n( 50.0 + 1.0 ) = 51\n\n"),
     ):
         file = tmp_path / f"{name}.jsonl"
         file.write_text(json.dumps(row) + "\n")
