@@ -100,10 +100,11 @@ class AsyncLLM:
         params: asking.Scoring = None,
         *,
         chat: asking.Chat = None,
+        finished: bool | None = None,
         on_error: OnError = "raise",
     ) -> list[RequestOutput]:
         """Return the score of each response, like LLM.score."""
-        plans = self.planner.scores(prompts, responses, params, chat)
+        plans = self.planner.scores(prompts, responses, params, chat, finished)
         return await self._answers(plans, on_error, several(prompts, "prompt"))
 
     @overload

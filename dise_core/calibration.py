@@ -240,6 +240,18 @@ class Calibration(_Part):
                     "calibration",
                 )
 
+    def fits(
+        self, catalog: Catalog, params: Scoring, scorer: Scorer, selector: Selector, judge: str
+    ) -> bool:
+        """Return whether check_scores and check_answers accept a request."""
+        try:
+            self.check_scores(catalog, params, scorer, selector, judge)
+            if isinstance(params, SamplingParams):
+                self.check_answers(catalog, params)
+        except InputError:
+            return False
+        return True
+
     def check_answers(self, catalog: Catalog, params: SamplingParams) -> None:
         """Raise InputError, with what each of them is, unless answers are revised as those were
         that it was fitted on, and for a probability to stop at that no score has.

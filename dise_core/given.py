@@ -70,10 +70,10 @@ def check_messages(messages: object) -> None:
             )
 
 
-def check_chat(chat: object) -> None:
+def check_choice(given: object, parameter: str) -> None:
     """Raise InputError unless it is True, False or None."""
-    if not isinstance(chat, bool | None):
-        raise InputError(f"chat must be True, False or None, not {_told(chat)}", "chat")
+    if not isinstance(given, bool | None):
+        raise InputError(f"{parameter} must be True, False or None, not {_told(given)}", parameter)
 
 
 def _told(given: object) -> str:

@@ -54,6 +54,10 @@ class Scorer(Strategy):
     A scorer that asks the judge gets the text in the judge's tokens and a selector of the whole
     response."""
 
+    reads_end: ClassVar[bool] = True
+    """Whether a response given as text is scored with the end token that follows it, as one that
+    the model wrote; False for a likelihood of the response alone."""
+
     @abstractmethod
     def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
         """Return a plan of the text's score over the selected positions; -inf if there are none."""

@@ -90,7 +90,8 @@ class LLM:
             predictors["judge"] = self.predictor if its_judge is None else its_judge
         if calibration is not None:
             calibration.check_model(self.predictor)
-        self.planner = Planner(predictors, self.catalog, calibration)
+        own = calibration_of(self.predictor.calibration_file)
+        self.planner = Planner(predictors, self.catalog, calibration, own)
         self.engine = Engine(predictors, self.config)
 
     def generate(
@@ -130,14 +131,17 @@ class LLM:
         params: ScoringParams | None = None,
         *,
         chat: Chat = None,
+        finished: bool | None = None,
         on_error: OnError = "raise",
     ) -> list[RequestOutput]:
         """Return the score of each response given its prompt, in order: an answer with one output,
         its finish_reason None. on_error: see `generate`.
 
         Prompts and responses pair up one to one; an empty prompt scores the response alone.
+        finished: whether a response ends here, so that the scorers read an end token after it;
+        None: if it is a text. Token ids are whole as they are.
         """
-        plans = self.planner.scores(prompts, responses, params, chat)
+        plans = self.planner.scores(prompts, responses, params, chat, finished)
         return self._answers(plans, on_error, several(prompts, "prompt"))
 
     @overload

@@ -5,11 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from os import PathLike
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self
 
 import numpy as np
 
 from dise_core.arrays import Ids, Mask
+from dise_core.errors import InputError
 from dise_core.needs import Needs
 from dise_core.reading import CacheHint, Read, Reading
 from dise_core.sequence import BlockOrigin, SpecialTokens
@@ -119,6 +122,18 @@ class Tokenizer(ABC):
         Raises InputError for messages that the template refuses.
         """
 
+    @cached_property
+    def turn_end(self) -> str:
+        """What the chat template puts after an assistant's message; "" if it says nothing."""
+        if not self.has_chat_template:
+            return ""
+        asked, answer = {"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}
+        try:
+            text = self.chat_text([asked, answer], add_generation_prompt=False)
+        except InputError:  # some templates refuse an assistant's message
+            return ""
+        return text.rpartition("!")[2]
+
     def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> Ids:
         """Return the ids of a conversation up to where the model answers, int64 [N]."""
         return self.encode(self.chat_text(messages))
@@ -172,6 +187,10 @@ class MaskPredictor(ABC):
 
     abilities: frozenset[Ability] = frozenset()
     """What it answers beyond plain Reads. The engine refuses the rest by name, before any pass."""
+
+    calibration_file: PathLike[str] | None = None
+    """The calibration that comes with the model, a file by `dise calibrate`. It holds where the
+    user names none and the scores are computed as it says."""
 
     room: CacheRoom | None = None
     """Its KV cache, which Reads with a cache hint may fill; None for a predictor without one."""

@@ -17,7 +17,7 @@ from dise_core.denoise import Denoiser
 from dise_core.errors import InputError
 from dise_core.finished import FinishedBlocks
 from dise_core.fitting import check_tokens, fitted
-from dise_core.given import check_chat, check_list, params_of, several
+from dise_core.given import check_choice, check_list, params_of, several
 from dise_core.interfaces import Scorer, UnmaskingPolicy
 from dise_core.model import MaskPredictor
 from dise_core.noise import Noise, drawn_seed
@@ -40,12 +40,14 @@ class Planner:
     """Turns requests into plans. A plan checks its request before its first read.
 
     predictors: the loaded models by name, "target" and possibly "judge". calibration: of the
-    diffusion model's scores. wordings: of questions that were asked before.
+    diffusion model's scores, as the user named it. own: the one that comes with the model, for
+    requests that it fits where the user named none. wordings: of questions that were asked before.
     """
 
     predictors: Mapping[str, MaskPredictor]
     catalog: Catalog
     calibration: Calibration | None = None
+    own: Calibration | None = None
     wordings: Wordings = field(default_factory=Wordings, compare=False)
 
     @property
@@ -56,10 +58,6 @@ class Planner:
     @property
     def _prompts(self) -> Prompts:
         return Prompts(self.predictors)
-
-    @property
-    def _answers(self) -> Answers:
-        return Answers(self.predictor, self.calibration)
 
     def generate(
         self, prompt: Prompt, params: SamplingParams, chat: bool | None = None
@@ -75,11 +73,21 @@ class Planner:
         return (yield from self._generate(self._prompts.conversation(messages), params))
 
     def score(
-        self, prompt: Prompt, response: Prompt, params: ScoringParams, chat: bool | None = None
+        self,
+        prompt: Prompt,
+        response: Prompt,
+        params: ScoringParams,
+        chat: bool | None = None,
+        finished: bool | None = None,
     ) -> Plan[RequestOutput]:
-        """Return a plan of the score of a given response; the prompt may be empty."""
+        """Return a plan of the score of a given response; the prompt may be empty.
+
+        finished: whether the response ends here, so that an end token follows it, which scorers
+        read and none selects; None: if it is a text. Token ids are whole as they are.
+        """
+        check_choice(finished, "finished")
         given = self._prompts.read_or_none(prompt, chat)
-        return (yield from self._evaluate(given, [response], params))
+        return (yield from self._evaluate(given, [response], params, finished))
 
     def rank(
         self,
@@ -95,7 +103,7 @@ class Planner:
         if len(candidates) == 0:
             raise InputError("no candidate given", "candidates")
         given = self._prompts.read_or_none(prompt, chat)
-        return (yield from self._evaluate(given, candidates, params))
+        return (yield from self._evaluate(given, candidates, params, finished=False))
 
     def decide(
         self,
@@ -105,7 +113,7 @@ class Planner:
         chat: bool | None = None,
     ) -> Plan[DecisionOutput]:
         """Return a plan of the answers to typed questions about a text or a conversation."""
-        check_chat(chat)
+        check_choice(chat, "chat")
         decider = Decider(self._prompts, params, chat, self.wordings)
         return (yield from decider.decide(given, questions))
 
@@ -122,7 +130,7 @@ class Planner:
             raise InputError(
                 f"{len(many)} prompts do not pair up with {len(each)} params", "params"
             )
-        check_chat(chat)
+        check_choice(chat, "chat")
         checked = [params_of(its, SamplingParams) for its in each]
         return [self.generate(*pair, chat) for pair in zip(many, checked, strict=True)]
 
@@ -146,17 +154,19 @@ class Planner:
         responses: Prompt | Sequence[Prompt],
         params: ScoringParams | None,
         chat: bool | None,
+        finished: bool | None = None,
     ) -> list[Plan[RequestOutput]]:
-        """Return the plans of one or several (prompt, response) pairs."""
+        """Return the plans of one or several (prompt, response) pairs. finished: see `score`."""
         many = cast("list[Prompt]", several(prompts, "prompt"))
         answers = cast("list[Prompt]", several(responses, "response"))
         if len(many) != len(answers):
             raise InputError(
                 f"{len(many)} prompts do not pair up with {len(answers)} responses", "responses"
             )
-        check_chat(chat)
+        check_choice(chat, "chat")
+        check_choice(finished, "finished")
         its = params_of(params, ScoringParams)
-        return [self.score(*pair, its, chat) for pair in zip(many, answers, strict=True)]
+        return [self.score(*pair, its, chat, finished) for pair in zip(many, answers, strict=True)]
 
     def texts(
         self,
@@ -173,6 +183,10 @@ class Planner:
         return [
             self._prompts.finished(given, response, params.block_length) for response in responses
         ]
+
+    def end_id(self, prompt: Prompt, chat: bool | None = None) -> int | None:
+        """Return the end token that follows a finished response to the prompt, if there is one."""
+        return self._prompts.end_id(self._prompts.read_or_none(prompt, chat))
 
     def translation(self, prompt: Prompt, chat: bool | None = None) -> Translation | None:
         """Return how the judge reads texts with that prompt; None if no judge is loaded."""
@@ -201,10 +215,17 @@ class Planner:
             )
 
     def _evaluate(
-        self, prompt: GivenPrompt, responses: Sequence[Prompt], params: ScoringParams
+        self,
+        prompt: GivenPrompt,
+        responses: Sequence[Prompt],
+        params: ScoringParams,
+        finished: bool | None,
     ) -> Plan[RequestOutput]:
         params = self._fitted(params)
         scorer, params = self._scorer(prompt, params)
+        calibration = self.calibration if finished is False else self._calibration(scorer, params)
+        if isinstance(responses[0], str) if finished is None else finished:
+            scorer = replace(scorer, end_id=self._prompts.end_id(prompt))
         sequences = [
             self._prompts.finished(prompt, response, params.block_length) for response in responses
         ]
@@ -212,7 +233,7 @@ class Planner:
             gather(*(scorer.evaluate(sequence) for sequence in sequences))
         )
         generations = [Generation(*pair) for pair in zip(sequences, evaluations, strict=True)]
-        return self._answers.given(prompt, generations, params, cost)
+        return Answers(self.predictor, calibration).given(prompt, generations, params, cost)
 
     def _generate(self, prompt: GivenPrompt, params: SamplingParams) -> Plan[RequestOutput]:
         self._prompts.check_room(prompt, params.max_tokens)
@@ -231,8 +252,9 @@ class Planner:
             its_scorer = replace(scorer, finished=denoiser.finished)
             return writer.write(prompt.ids, denoiser, its_scorer)
 
-        generations, cost = yield from count_cost(in_waves(sample, params, self.calibration))
-        return self._answers.written(prompt, generations, params, cost)
+        calibration = self._calibration(scorer, params)
+        generations, cost = yield from count_cost(in_waves(sample, params, calibration))
+        return Answers(self.predictor, calibration).written(prompt, generations, params, cost)
 
     def _writer(self, params: SamplingParams) -> Writer:
         controller = self.catalog.length_controller(params.length or "", params.length_settings)
@@ -267,11 +289,24 @@ class Planner:
         params = params.model_copy(update={"selector": name})
         selector = self.catalog.selector(name)
         if self.calibration is not None:
-            judge = self.predictors["judge"].info.name if "judge" in self.predictors else ""
-            self.calibration.check_scores(self.catalog, params, scorer, selector, judge)
+            self.calibration.check_scores(self.catalog, params, scorer, selector, self._judge)
         translation = self._prompts.translation(prompt)
         bound = SequenceScorer(scorer, selector, params.logprobs, translation, params.scorer)
         return bound, params
+
+    def _calibration(self, scorer: SequenceScorer, params: ScoringParams) -> Calibration | None:
+        """Return what tells the probability of an answer: the user's calibration, or the model's
+        own where it fits the request.
+        """
+        if self.calibration is not None or self.own is None:
+            return self.calibration
+        told = (params, scorer.scorer, scorer.selector, self._judge)
+        return self.own if self.own.fits(self.catalog, *told) else None
+
+    @property
+    def _judge(self) -> str:
+        """The name of the judge, "" without one."""
+        return self.predictors["judge"].info.name if "judge" in self.predictors else ""
 
     def _denoiser(
         self, prompt: GivenPrompt, params: SamplingParams, policy: UnmaskingPolicy, sample: int

@@ -9,7 +9,7 @@ import numpy as np
 
 from dise_core.arrays import Ids
 from dise_core.errors import InputError, TooLongError
-from dise_core.given import check_chat, check_list, check_messages
+from dise_core.given import check_choice, check_list, check_messages
 from dise_core.model import MaskPredictor, Tokenizer
 from dise_core.sequence import TokenSequence, as_ids, check_token_ids
 
@@ -26,12 +26,14 @@ Message = Mapping[str, str]
 @dataclass(frozen=True, slots=True)
 class GivenPrompt:
     """A prompt as the model reads it, ids int64 [P], with the text or conversation that it was
-    given as, if any.
+    given as, if any. is_turn: whether the response is a turn of a conversation, as after token ids
+    it is for a model with a chat template.
     """
 
     ids: Ids
     text: str | None = None
     messages: tuple[Message, ...] = ()
+    is_turn: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +94,10 @@ class Prompts:
         model without a template.
         """
         tokenizer = self.predictor.tokenizer
-        check_chat(chat)
+        check_choice(chat, "chat")
         if not isinstance(prompt, str):
-            return GivenPrompt(self.encode(prompt))
+            is_turn = chat is not False and tokenizer.has_chat_template
+            return GivenPrompt(self.encode(prompt), is_turn=is_turn)
         self.refuse_endless(prompt, "prompt")
         if chat and not tokenizer.has_chat_template:
             raise self._without_template("use --no-chat (chat=False)", "chat")
@@ -102,7 +105,7 @@ class Prompts:
             raise InputError("the prompt is empty", "prompt")
         messages = ({"role": "user", "content": prompt},)
         if chat or (chat is None and tokenizer.has_chat_template):
-            return GivenPrompt(tokenizer.encode_chat(messages), prompt, messages)
+            return GivenPrompt(tokenizer.encode_chat(messages), prompt, messages, is_turn=True)
         return GivenPrompt(tokenizer.encode(prompt), prompt, messages if chat is None else ())
 
     def _without_template(self, advice: str, parameter: str) -> InputError:
@@ -134,7 +137,7 @@ class Prompts:
         if not self.predictor.tokenizer.has_chat_template:
             raise self._without_template("give the prompt as one text", "messages")
         ids = self.predictor.tokenizer.encode_chat(messages)
-        return GivenPrompt(ids, messages[-1]["content"], tuple(messages))
+        return GivenPrompt(ids, messages[-1]["content"], tuple(messages), is_turn=True)
 
     def encode(self, text: Prompt) -> Ids:
         """Return a text's ids, or the given ids, int64 [N]. Raises InputError for ids outside the
@@ -160,6 +163,15 @@ class Prompts:
         self._refuse_masks(sequence.ids)
         self._refuse_longer(len(sequence), f"a text of {len(sequence)} tokens")
         return sequence
+
+    def end_id(self, prompt: GivenPrompt) -> int | None:
+        """Return the end token that follows a finished response: the one that ends a turn where the
+        response is one, else the one that pads; None if the model has none.
+        """
+        special, tokenizer = self.predictor.info.special, self.predictor.tokenizer
+        turn_end = tokenizer.encode(tokenizer.turn_end) if prompt.is_turn else as_ids([])
+        ends = turn_end[special.is_end(turn_end)]
+        return int(ends[0]) if len(ends) else special.eos_id
 
     def check_room(self, prompt: GivenPrompt, max_tokens: int) -> None:
         """Raise InputError if the prompt is empty or holds a mask, TooLongError if it leaves no

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
+from pydantic import SerializeAsAny
 
 from dise_core.arrays import Ids, Mask
 from dise_core.checks import checked_score
@@ -27,7 +28,8 @@ class SequenceScorer:
     `top_logprobs`: how many likely tokens to report per position; None makes no report.
     `translation`: how the judge reads the texts, for a scorer that asks the judge. `name`: the
     scorer's name in error messages. `finished`: what is known of the finished blocks of the
-    response that is scored, from writing it.
+    response that is scored, from writing it. `end_id`: the end token that follows a text, read with
+    it and never selected; None for texts that are whole or go on.
     """
 
     scorer: Scorer
@@ -36,6 +38,7 @@ class SequenceScorer:
     translation: Translation | None = None
     name: str = "this scorer"
     finished: FinishedBlocks | None = None
+    end_id: int | None = None
 
     def score(self, sequence: TokenSequence) -> Plan[Score]:
         """Return a plan of the score of a finished text.
@@ -53,7 +56,11 @@ class SequenceScorer:
 
     def _score(self, sequence: TokenSequence) -> Plan[Score]:
         if self.scorer.asks == "target":
-            score = yield from self.scorer.score(sequence, self.selector)
+            end_id = self.end_id if self.scorer.reads_end else None
+            selector = self.selector
+            if end_id is not None:
+                selector = _Before(inner=selector, length=len(sequence))
+            score = yield from self.scorer.score(sequence.ended(end_id), selector)
             return checked_score(self.scorer, score)
         text = self._judged_positions(sequence)
         if len(text) == 0:
@@ -87,7 +94,8 @@ class SequenceScorer:
         """
         plans: list[Plan[Any]] = [self._score(sequence)]
         if self.top_logprobs is not None:
-            plans.append(regenerate(sequence, self.top_logprobs))
+            whole = sequence.ended(self.end_id)
+            plans.append(regenerate(sequence, self.top_logprobs, whole.ids))
         score, *tokens = yield from self._spared(gather(*plans))
         return Evaluation(score, *tokens)
 
@@ -100,19 +108,36 @@ class _WholeResponse(Selector):
         return sequence.mask_of(sequence.response_positions)
 
 
-def regenerate(sequence: TokenSequence, top_logprobs: int = 0) -> Plan[TokenReport]:
+class _Before(Selector):
+    """Selects what another selector does of a text's first `length` tokens, and none after them."""
+
+    inner: SerializeAsAny[Selector]
+    length: int
+
+    def select(self, sequence: TokenSequence) -> Mask:
+        """Return M, bool [N]."""
+        mask = self.inner.select(replace(sequence, ids=sequence.ids[: self.length]))
+        return sequence.mask_of(np.flatnonzero(mask))
+
+
+def regenerate(
+    sequence: TokenSequence, top_logprobs: int = 0, ids: Ids | None = None
+) -> Plan[TokenReport]:
     """Return a plan of the log-probability of regenerating each response token given the whole
     text, with the top_logprobs likeliest tokens at its position. One forward pass.
+
+    ids: the text with what follows it, int64 [>= N]; None if nothing does.
     """
+    ids = sequence.ids if ids is None else ids
     positions = sequence.response_positions
     shape = (len(positions), top_logprobs)
-    ids, logprobs = np.zeros(shape, np.int64), np.zeros(shape, np.float32)
+    top_ids, logprobs = np.zeros(shape, np.int64), np.zeros(shape, np.float32)
     if len(positions) == 0:
-        return TokenReport(np.zeros(0, np.float32), ids, logprobs)
-    reads = [Read(sequence.ids, positions, TokenLogProbs(sequence.response))]
+        return TokenReport(np.zeros(0, np.float32), top_ids, logprobs)
+    reads = [Read(ids, positions, TokenLogProbs(sequence.response))]
     if top_logprobs:
-        reads.append(Read(sequence.ids, positions, TopLogProbs(top_logprobs)))
+        reads.append(Read(ids, positions, TopLogProbs(top_logprobs)))
     regenerated, *top = yield reads
     if top:
-        ids, logprobs = top[0].token_ids, top[0].logprobs
-    return TokenReport(regenerated.logprobs, ids, logprobs)
+        top_ids, logprobs = top[0].token_ids, top[0].logprobs
+    return TokenReport(regenerated.logprobs, top_ids, logprobs)

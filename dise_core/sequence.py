@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -99,6 +99,16 @@ class TokenSequence:
     def text_positions(self) -> Ids:
         """The positions of the response without its end tokens, ascending, int64 [<= R]."""
         return self.response_positions[~self.special.is_end(self.response)]
+
+    def ended(self, end_id: int | None) -> TokenSequence:
+        """Return the text followed by that end token; the text itself for None, if it ends in an
+        end token, or if the model has no room for one more.
+        """
+        has_end = len(self) > 0 and bool(self.special.is_end(self.ids[-1:])[0])
+        is_full = self.max_length is not None and len(self) >= self.max_length
+        if end_id is None or has_end or is_full:
+            return self
+        return replace(self, ids=np.append(self.ids, end_id))
 
     def with_masks(self, positions: Ids) -> Ids:
         """Return a copy of the ids, int64 [N], with the mask token at the positions. Raises

@@ -66,7 +66,7 @@ def _settings(llm: LLM, parts: Parts, params: ScoringParams) -> Record:
         "command": parts.command,
         "model": models["target"],
         "judge": models.get("judge"),
-        "chat": parts.shared["chat"],
+        **{name: parts.shared[name] for name in ("chat", "finished") if name in parts.shared},
         "calibration": None if calibration is None else calibration.digest,
         **engine,
         **params.model_dump(mode="json"),

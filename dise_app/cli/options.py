@@ -23,6 +23,14 @@ Chat = Annotated[
         "--chat/--no-chat", help="Put text prompts into the model's chat template, or leave them."
     ),
 ]
+Finished = Annotated[
+    bool | None,
+    typer.Option(
+        "--finished/--unfinished",
+        help="Whether responses end where they end, and are read with an end token after them. "
+        "Without it texts do, and token ids are taken as they are.",
+    ),
+]
 Json = Annotated[
     bool, typer.Option("--json", help="One JSON object on standard output, and nothing else there.")
 ]
@@ -93,10 +101,13 @@ ENGINE = Fields(EngineConfig)
 ENGINE_ALONE = Fields(EngineConfig, doors.UNCALIBRATED)
 """The same without a calibration."""
 
-scoring_verb = verb(
-    shared=SHARED, files=FILES, models=MODELS, scoring=Fields(ScoringParams), engine=ENGINE
-)
-"""The decorator that score and rank share."""
+_GIVEN = {"files": FILES, "models": MODELS, "scoring": Fields(ScoringParams), "engine": ENGINE}
+
+score_verb = verb(shared=Own(**SHARED.options, finished=(Finished, None)), **_GIVEN)
+"""The decorator of score."""
+
+rank_verb = verb(shared=SHARED, **_GIVEN)
+"""The decorator of rank."""
 
 
 def with_samples(params: Record, samples: int | None) -> Record:

@@ -13,7 +13,7 @@ from dise_core.reading import Plan
 from dise_core.records import Record
 
 
-@options.scoring_verb
+@options.rank_verb
 def rank(
     candidates: Annotated[
         list[str] | None,

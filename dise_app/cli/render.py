@@ -68,9 +68,8 @@ def show_answer(
         console.print(Text("  ").append_text(coloured(output)), soft_wrap=True)
         ending = f", {output.finish_reason}" if output.finish_reason else ""
         console.print(
-            f"  [dim]{score_text(output)} ({output.scorer}, {output.selector}, "
-            f"{output.score.num_positions} tokens"
-            f"{ending})[/dim]{chance_text(output)}{verdict}",
+            f"  {chance_text(output)}[dim]{score_text(output)} ({output.scorer}, "
+            f"{output.selector}, {output.score.num_positions} tokens{ending})[/dim]{verdict}",
             soft_wrap=True,
         )
         if output.reviser is not None:
@@ -153,11 +152,14 @@ def revision_text(output: CompletionOutput) -> str:
 
 def chance_text(output: CompletionOutput) -> str:
     """Return the probability of being right as text, and whether the answer is below the
-    calibration's threshold; "" without a calibration.
+    calibration's threshold, to stand before the score; "" without a calibration.
     """
-    chance, below = output.probability, output.abstained
-    shown = "" if chance is None else f" {chance:.1%} likely to be right"
-    return shown + (" [bold]abstained: below the threshold[/bold]" if below else "")
+    chance, said = output.probability, list[str]()
+    if chance is not None:
+        said.append(f"likely to be right: {chance:.0%}")
+    if output.abstained:
+        said.append("[bold]abstained[/bold], as it is below the threshold")
+    return "; ".join([*said, ""])
 
 
 def legend_of(console: Console, answers: Sequence[RequestOutput]) -> Text | None:

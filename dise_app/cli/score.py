@@ -13,7 +13,7 @@ from dise_core.reading import Plan
 from dise_core.records import Record
 
 
-@options.scoring_verb
+@options.score_verb
 def score(
     prompt: Annotated[
         str | None, typer.Option(help="The prompt; without it the response is a text of its own.")
@@ -45,8 +45,7 @@ def score(
 
     def plan_of(record: Record) -> Plan[RequestOutput]:
         prompt = jsonl.optional_text_or_ids(record, "prompt")
-        return llm.planner.score(
-            prompt, jsonl.text_or_ids(record, "response"), params, parts.shared["chat"]
-        )
+        response, shared = jsonl.text_or_ids(record, "response"), parts.shared
+        return llm.planner.score(prompt, response, params, shared["chat"], shared["finished"])
 
     answer(llm, [{"prompt": prompt, "response": response}], parts, params, plan_of)

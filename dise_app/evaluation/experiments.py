@@ -218,12 +218,16 @@ class Likelihood(Experiment):
             candidate.removeprefix(" ") if is_chat else candidate for candidate in item.candidates
         ]
 
+    def end_id(self, item: Question) -> int | None:  # noqa: ARG002
+        """Return the end token that is read after each text; None for candidates, which go on."""
+        return None
+
     def plan(self, item: Question) -> Plan[Record]:
         """Return a plan of the record."""
         planner, chat = self.llm.planner, self.questions.chat
         texts = planner.texts(item.prompt, self.candidates(item), self.scoring, chat)
-        judge = planner.translation(item.prompt, chat)
-        scores = yield from gather(*(self.contenders.score(text, judge) for text in texts))
+        judge, end_id = planner.translation(item.prompt, chat), self.end_id(item)
+        scores = yield from gather(*(self.contenders.score(text, judge, end_id) for text in texts))
         return {"id": item.id, "right": item.right, "candidates": scores}
 
 
@@ -248,8 +252,12 @@ class Given(Likelihood):
 
     @property
     def settings(self) -> Record:
-        """The scorers, the block length and the field of the groups."""
-        return super().settings | {"by": self.by}
+        """The scorers, the block length, the field of the groups, and that an end token follows."""
+        return super().settings | {"by": self.by, "finished": True}
+
+    def end_id(self, item: Question) -> int | None:
+        """Return the end token that is read after the answer."""
+        return self.llm.planner.end_id(item.prompt, self.questions.chat)
 
     def check(self) -> None:
         """Raise InputError for answers that are not graded, for a row without a response or group,

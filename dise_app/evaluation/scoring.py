@@ -25,14 +25,15 @@ class Contender:
     selector: Selector
 
     def score(
-        self, text: TokenSequence, translation: Translation | None = None
+        self, text: TokenSequence, translation: Translation | None = None, end_id: int | None = None
     ) -> Plan[tuple[Score, int]]:
         """Return a plan of the text's score and the NFE that it would cost alone.
 
-        translation: how the judge reads the text, for a scorer that asks the judge.
+        translation: how the judge reads the text, for a scorer that asks the judge. end_id: see
+        SequenceScorer.
         """
         name = self.label.partition(":")[0]
-        bound = SequenceScorer(self.scorer, self.selector, None, translation, name)
+        bound = SequenceScorer(self.scorer, self.selector, None, translation, name, end_id=end_id)
         return count_nfe(bound.score(text))
 
 
@@ -65,12 +66,12 @@ class Contenders:
             planner.check_scorer(contender.label, contender.scorer)
 
     def score(
-        self, text: TokenSequence, translation: Translation | None = None
+        self, text: TokenSequence, translation: Translation | None = None, end_id: int | None = None
     ) -> Plan[dict[str, Record]]:
         """Return a plan of the scores by label, as JSON. Scorers that read the same text share its
         forward pass.
         """
-        plans = (contender.score(text, translation) for contender in self.each)
+        plans = (contender.score(text, translation, end_id) for contender in self.each)
         results = yield from gather(*plans)
         return {
             contender.label: {

@@ -38,7 +38,7 @@ async def run(
     """Return what is echoed for each prompt. Raises what Service.run raises."""
     planner, prompts = service.llm.planner, body.prompts
     scoring = ScoringParams.of(params)
-    plans = planner.scores([""] * len(prompts), prompts, scoring, False)
+    plans = planner.scores([""] * len(prompts), prompts, scoring, False, finished=False)
     if body.max_tokens != 0:
         plans += planner.generations(prompts, params, False)
     results = await service.run(service.results(plans), request)

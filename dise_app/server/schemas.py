@@ -253,6 +253,7 @@ class ScoreRequest(Scored):
     """POST /v1/score."""
 
     response: Texts | Strings | Annotated[list[TokenIds], _FailFast()]
+    finished: bool | None = None
 
     @property
     def responses(self) -> list[Texts]:

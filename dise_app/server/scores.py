@@ -21,7 +21,9 @@ def add_scores(app: FastAPI, service: Service) -> None:
     async def score(body: ScoreRequest, request: Request) -> Record:
         params = service.scoring(body)
         prompts = [body.prompt] * len(body.responses)
-        work = service.llm.score(prompts, body.responses, params, chat=body.chat)
+        work = service.llm.score(
+            prompts, body.responses, params, chat=body.chat, finished=body.finished
+        )
         results = await service.run(work, request)
         data = [
             answer.to_dict()["outputs"][0] | {"index": index}

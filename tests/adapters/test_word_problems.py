@@ -75,3 +75,20 @@ def test_dise_tells_right_answers_from_wrong_ones_to_sentences_that_it_does_not_
 def test_it_spells_any_text(llm: LLM, text: str) -> None:
     ids = llm.predictor.tokenizer.encode(text)
     assert "".join(pieces(llm.predictor.tokenizer, ids)) == text
+
+
+@pytest.mark.parametrize(
+    ("template", "chat", "end"),
+    [
+        ("{% for m in messages %}{{ m['content'] }}<|eot_id|>{% endfor %}", None, "<|eot_id|>"),
+        ("{% for m in messages %}{{ m['content'] }}<|eot_id|>{% endfor %}", False, "<|endoftext|>"),
+        ("{% for m in messages %}{{ m['content'] }}\n{% endfor %}", None, "<|endoftext|>"),
+        ("{{ raise_exception('no') }}", None, "<|endoftext|>"),
+    ],
+)
+def test_the_token_that_ends_a_turn_follows_a_response_in_a_conversation(
+    template: str, chat: bool | None, end: str
+) -> None:
+    llm = LLM("word-problems")
+    llm.predictor.tokenizer._tokenizer.chat_template = template  # type: ignore[attr-defined]
+    assert llm.predictor.tokenizer.token_text(llm.planner.end_id([5, 6], chat) or 0) == end

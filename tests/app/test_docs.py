@@ -182,6 +182,16 @@ def test_a_line_of_a_page_runs(
         "Answer": 19.0,
     }
     (tmp_path / "held_out.jsonl").write_text(json.dumps(row) + "\n")
+    scored = [
+        {
+            "model": "word-problems",
+            "prompt": str(number),
+            "outputs": [{"score": {"scorer": "dise", "selector": "last-10", "value": -number}}],
+            "label": number < 30 or number % 5 == 0,
+        }
+        for number in range(60)
+    ]
+    (tmp_path / "labelled.jsonl").write_text("\n".join(map(json.dumps, scored)))
     _, verb, *rest = shlex.split(shorter(line), comments=True)
     run = dise(verb, *rest, *SMALLER.get(verb, ()))
     assert run.code == 0, run.err

@@ -132,8 +132,8 @@ def test_a_key_opens_the_form_and_a_calibration_tells_the_probability(page: Page
         assert "cret" not in page.driver.current_url
     told = [each.text for each in page.find("#answers .chance")]
     expected = [
-        f"{100 / (1 + math.exp(-score - 2)):.1f} % likely to be right"
-        + (", abstained" if score < -2 else "")
+        f"likely to be right: {100 / (1 + math.exp(-score - 2)):.1f} %"
+        + ("; abstained, as it is below the threshold" if score < -2 else "")
         for score in values(page, "#answers strong")
     ]
     assert told == expected

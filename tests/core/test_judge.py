@@ -212,7 +212,8 @@ def test_candidates_are_ranked_by_value_where_no_likelihood_is_known() -> None:
     answer = LLM(toy).rank("ab", ["cde", "fgh", "iij"], ScoringParams(selector="response"))
     values = [output.score.value for output in answer.outputs]
     assert values == sorted(values, reverse=True)
-    [first] = LLM(toy).score("ab", answer.outputs[0].text, ScoringParams(selector="response"))
+    params = ScoringParams(selector="response")
+    [first] = LLM(toy).score("ab", answer.outputs[0].text, params, finished=False)
     assert first.outputs[0].score.value == values[0]
     assert answer.usage.nfe == 3
 

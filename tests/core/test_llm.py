@@ -53,6 +53,49 @@ def test_the_score_is_the_papers_equation(llm: LLM) -> None:
     assert answer.usage.nfe == 1
 
 
+@pytest.mark.parametrize(
+    ("response", "finished", "read"),
+    [
+        ("efg", None, [4, 5, 6, END]),
+        ("efg", False, [4, 5, 6]),
+        ([4, 5, 6], None, [4, 5, 6]),
+        ([4, 5, 6], True, [4, 5, 6, END]),
+        ([4, 5, 6, END], True, [4, 5, 6, END]),
+    ],
+)
+def test_an_end_token_follows_a_text_and_no_selector_takes_it(
+    llm: LLM, response: str | list[int], finished: bool | None, read: list[int]
+) -> None:
+    assert isinstance(llm.predictor, ToyPredictor)
+    for selector, positions in (("last-2", [4, 5]), ("full", [*range(3 + len(response))])):
+        asked = ([[1, 2, 3]], [response], ScoringParams(selector=selector))
+        [output] = llm.score(*asked, finished=finished)[0].outputs
+        expected = naive_dise(llm.predictor, [1, 2, 3, *read], positions)
+        assert output.score.value == pytest.approx(expected, abs=1e-6)
+        assert output.score.positions.tolist() == positions
+        assert len(output.tokens) == len(output.token_ids) == len(response)
+        whole = [naive_dise(llm.predictor, [1, 2, 3, *read], [row + 3]) for row in range(3)]
+        assert [token.logprob for token in output.tokens[:3]] == pytest.approx(whole, abs=1e-6)
+
+
+@pytest.mark.parametrize("scorer", ["mc", "mc-llada", "greedy-path"])
+def test_nothing_follows_a_text_whose_likelihood_is_asked(llm: LLM, scorer: str) -> None:
+    params = ScoringParams(scorer=scorer, logprobs=None)
+    [text], [goes_on] = (llm.score("abc", "efg", params, finished=its) for its in (None, False))
+    assert text.outputs[0].score.value == goes_on.outputs[0].score.value
+
+
+def test_a_text_that_fills_the_models_length_has_no_end_token() -> None:
+    llm = LLM(ToyPredictor(max_length=6))
+    [text], [goes_on] = (llm.score("abc", "efg", finished=its) for its in (None, False))
+    assert text.outputs[0].score.value == goes_on.outputs[0].score.value
+
+
+def test_finished_is_true_false_or_none(llm: LLM) -> None:
+    with pytest.raises(InputError, match="finished must be True, False or None, not str: 'no'"):
+        llm.score("abc", "efg", finished="no")  # type: ignore[arg-type]
+
+
 def test_the_report_regenerates_every_token_in_the_same_pass(llm: LLM) -> None:
     assert isinstance(llm.predictor, ToyPredictor)
     ids = [1, 2, 4, 5, END]

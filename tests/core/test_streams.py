@@ -145,7 +145,8 @@ def test_a_bad_id_in_a_context_fails_its_request(changes: dict[str, object]) -> 
 def test_the_scorer_shadow() -> None:
     check_scorer(Shadow())
     toy = ToyPredictor()
-    [answer] = LLM(toy).score(["abc"], ["defg"], ScoringParams(scorer="shadow", selector="last-2"))
+    params = ScoringParams(scorer="shadow", selector="last-2")
+    [answer] = LLM(toy).score(["abc"], ["defg"], params, finished=False)
     expected = []
     for position in (5, 6):
         ids = np.arange(7)

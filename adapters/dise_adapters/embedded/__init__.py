@@ -73,7 +73,10 @@ class EmbeddedPredictor(CheckpointPredictor):
             raise InputError(
                 f"adapter {cls.name!r} loads the model {cls.name!r} alone, not {model!r}", "adapter"
             )
-        return cls(cls.folder(), model, config)
+        predictor = cls(cls.folder(), model, config)
+        file = cls.folder() / "calibration.json"
+        predictor.calibration_file = file if file.exists() else None  # as before it is fitted
+        return predictor
 
 
 class CountdownPredictor(EmbeddedPredictor):

@@ -57,7 +57,7 @@ function share({ value, log_likelihood: logLikelihood, perplexity }) {
 
 // How likely the answer is right, by the server's calibration, and whether that is too little.
 function chance(probability, abstained) {
-  const likely = probability === null ? [] : [`${percent(probability)} likely to be right`];
-  const said = [...likely, ...(abstained ? ["abstained"] : [])].join(", ");
+  const likely = probability === null ? [] : [`likely to be right: ${percent(probability)}`];
+  const said = [...likely, ...(abstained ? ["abstained, as it is below the threshold"] : [])].join("; ");
   return make("span", { className: `chance${abstained ? " abstained" : ""}` }, said);
 }

@@ -23,6 +23,7 @@ class GreedyPath(Scorer):
     """
 
     default_selector: ClassVar[str] = "response"
+    reads_end: ClassVar[bool] = False
 
     def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
         """Return a plan of the sum; -inf if no response token is selected."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from typing import ClassVar, Self
 
@@ -48,6 +48,7 @@ class MonteCarloScorer(Scorer):
     """
 
     default_selector: ClassVar[str] = "response"
+    reads_end: ClassVar[bool] = False
 
     num_samples: int = Field(32, ge=1, le=1_000_000)
     """Random maskings to average over."""
@@ -166,7 +167,7 @@ class DreamMonteCarlo(MonteCarloScorer):
 
     def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
         """Return a plan of the estimate for the text with an end token appended."""
-        return (yield from super().score(_ended(sequence), selector))
+        return (yield from super().score(sequence.ended(sequence.special.eos_id), selector))
 
     def positions(self, sequence: TokenSequence, selector: Selector) -> Ids:
         """Return the selected positions without the text's first and last."""
@@ -186,15 +187,3 @@ def _masking_exactly(
     is_masked = np.zeros(num_tokens, dtype=np.bool_)
     is_masked[random.permutation(num_tokens)[:num_masked]] = True
     return MaskingSample(is_masked, num_tokens / num_masked)
-
-
-def _ended(sequence: TokenSequence) -> TokenSequence:
-    """Return the text with an end token appended; the text itself if it ends in one, or if the
-    model has none or no room for it.
-    """
-    special = sequence.special
-    has_end = len(sequence) > 0 and bool(special.is_end(sequence.ids[-1:])[0])
-    is_full = sequence.max_length is not None and len(sequence) >= sequence.max_length
-    if special.eos_id is None or has_end or is_full:
-        return sequence
-    return replace(sequence, ids=np.append(sequence.ids, special.eos_id))
