@@ -255,8 +255,9 @@ class EngineConfig(Params):
     """
     mask_token_id: TokenId | None = None
     """The id of the mask token, for a checkpoint that does not name it."""
-    block_size: Length | None = None
-    """Tokens in a block of a block-diffusion model, for a checkpoint that does not say."""
+    block_size: Annotated[int, Field(ge=0, le=MAX_LENGTH)] | None = None
+    """Tokens in a block of a block-diffusion model, for a checkpoint that does not say; 0 for full
+    attention."""
     engine: str = "transformers"
     """What runs the model's forward passes; see `dise plugins`."""
     tensor_parallel_size: int = Field(1, ge=1, le=1024)
