@@ -116,7 +116,8 @@ class Denoising(Scoring):
     """How a response is denoised and scored, in the settings that OpenAI's API has no name for."""
 
     tokens_per_step: Length = 2
-    """Tokens committed in one denoising step."""
+    """Tokens committed in one denoising step; some unmasking policies have a default of their own.
+    """
     steps: int | None = Field(None, ge=1, le=MAX_STEPS)
     """Denoising steps in all, spread over the blocks, instead of tokens_per_step."""
     eps: float | None = Field(None, gt=0, lt=1)

@@ -12,7 +12,7 @@ from dise_core import LLM, SamplingParams, ScoringParams
 from dise_core.model import BlockCausal, LastBlock
 from tests import reference_a2d
 from tests.adapters.test_blocks import BLOCK, END, KINDS, folders, load
-from tests.published import A2D_QWEN3, DIFFCODER, FAST_DLLM, LLADA2, SDAR, SDAR_MOE
+from tests.published import A2D_QWEN3, DIFFCODER, FAST_DLLM, LLADA2, RND1, SDAR, SDAR_MOE
 from tests.reference_blocks import reference_of
 from tests.strategies.test_block_samplers import (
     Model,
@@ -139,3 +139,19 @@ def test_a_family_writes_what_its_authors_write_wherever_max_tokens_ends(
         asked = (model, prompt, length + 5, length)
         expected = written(*asked, rule)[0] if rule else written_with_edits(*asked, EDITING)[0]
         assert list(answer.outputs[0].token_ids) == expected
+
+
+@pytest.mark.parametrize("published", [RND1, SDAR, SDAR_MOE, LLADA2, FAST_DLLM])
+def test_candidates_are_ranked_by_what_they_are_drawn_from_above_temperature_0(
+    tmp_path: Path, published: Published
+) -> None:
+    """The top one token has the probability 1 there, so that a threshold takes all in one step."""
+    llm = LLM(str(published.write(tmp_path)))
+    params = SamplingParams(
+        max_tokens=4, length="fixed", logprobs=None, seed=0, unmasking="threshold",
+        unmasking_settings={"threshold": 0.99},
+    )  # fmt: skip
+    drawn = params.model_copy(update={"temperature": 1.0, "top_k": 1})
+    certain, greedy = (llm.generate([[9] * 4], each)[0].usage.nfe for each in (drawn, params))
+    assert certain <= 2
+    assert greedy >= 5

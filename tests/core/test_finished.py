@@ -1,6 +1,7 @@
 """The finished blocks of a block-causal model: what is cached, and what is known of them."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -183,6 +184,17 @@ def test_what_is_known_of_a_text_ends_with_the_block_in_which_it_differs() -> No
     assert known(finished, [1, 2, 3, 4, 5, 6]) == [False, False, True, True, False, False]
     assert not any(known(finished, [2, 2, 3, 4, 5, 6, 7, 8]))
     np.testing.assert_array_equal(finished.logprobs(text)[2:8], reading.logprobs)
+
+
+def test_a_last_block_that_was_read_alone_is_not_known() -> None:
+    toy = Caching(4)
+    finished = FinishedBlocks(toy.info)
+    text = np.arange(6)
+    own = Read(text, text, TokenLogProbs(text), is_complete=True)
+    [alone], [completed] = toy.read([own]), toy.read([replace(own, is_complete=False)])
+    assert abs(alone.logprobs - completed.logprobs).max() > 1e-3
+    finished.note(own, alone)
+    assert known(finished, text.tolist()) == [True] * 4 + [False] * 2
 
 
 def test_what_is_not_the_texts_own_or_not_exact_is_not_kept() -> None:

@@ -167,7 +167,9 @@ CASES: list[tuple[int, dict[str, object], Rule]] = [
 ]  # fmt: skip
 
 
-def responses(toy: ToyPredictor, settings: dict[str, object]) -> list[tuple[list[int], int]]:
+def responses(
+    toy: ToyPredictor, settings: dict[str, object], prompts: list[list[int]] = PROMPTS
+) -> list[tuple[list[int], int]]:
     """Return the responses to the prompts and the passes of each, with DiSE of every token; the
     same with a cache and without.
     """
@@ -175,7 +177,7 @@ def responses(toy: ToyPredictor, settings: dict[str, object]) -> list[tuple[list
         [
             (list(answer.outputs[0].token_ids), answer.usage.nfe)
             for answer in LLM(toy).generate(
-                PROMPTS,
+                prompts,
                 SamplingParams(**settings, cache=cache, selector="response"),  # type: ignore[arg-type]
             )
         ]
@@ -279,6 +281,26 @@ def test_llada2_editing_writes_what_its_published_loop_writes(
         assert num_passes <= num_steps + (not is_calm)
         assert num_passes == num_steps + (not is_calm) or ids[-1] == model.end
     assert sum(edited for _, edited, _, _ in expected) or not settings, "nothing was edited"
+
+
+@pytest.mark.parametrize("rate", [{}, {"tokens_per_step": 4}, {"steps": 10}])
+@pytest.mark.parametrize(
+    ("unmasking", "threshold"),
+    [("sequential", None), ("low-confidence-dynamic", 0.85), ("llada2", 0.95),
+     ("llada2-editing", 0.95)],
+)  # fmt: skip
+def test_a_published_sampler_commits_one_token_a_step_unless_the_request_says_otherwise(
+    unmasking: str, threshold: float | None, rate: dict[str, object]
+) -> None:
+    toy, model = toy_of(8)
+    quota = 4 if rate else 1
+    rule = sequential(quota) if threshold is None else dynamic(threshold, quota)
+    # An editor that needs more than certainty to edit writes as its predecessor.
+    settings = {"unmasking_settings": {"editing_threshold": 1.0}} if "edit" in unmasking else {}
+    asked: dict[str, object] = {"max_tokens": 40, "unmasking": unmasking, **settings, **rate}
+    prompt = list(range(8))
+    [(ids, _)] = responses(toy, asked, [prompt])
+    assert ids == written(model, prompt, 40, 8, rule)[0]
 
 
 def look(confidences: list[float], quota: int = 1, start: int = 0) -> UnmaskingStep:
