@@ -66,7 +66,7 @@ class Canvases:
 
     def _update(self, read: Read, canvas: Canvas) -> CanvasUpdate | None:
         mask_id, tokenizer = self._predictor.info.special.mask_id, self._predictor.tokenizer
-        now = read.token_ids[canvas.start :]
+        now = read.token_ids[canvas.start : canvas.stop]
         before = self._extended(self._last.get(canvas.sample), len(now))
         self._last[canvas.sample] = now
         is_fresh = (

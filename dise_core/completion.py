@@ -22,14 +22,14 @@ def completed(read: Read, info: ModelInfo) -> Read:
     Under block-causal attention a text that ends inside a block goes on with end tokens up to the
     block's border, though never beyond max_length: an incomplete block would be seen with fewer
     neighbours than any in training. The Read asks nothing about those tokens. A model without an
-    end token, and every other attention, gets the text as it is.
+    end token, a Read that is complete, and every other attention get the text as it is.
     """
     if not isinstance(info.attention, BlockCausal):
         return _without_context(read)
-    if info.special.eos_id is None:
+    if info.special.eos_id is None or read.is_complete:
         return read
     num_tokens = len(read.token_ids)
-    more = _border(num_tokens, info) - num_tokens
+    more = border_of(num_tokens, info) - num_tokens
     if more <= 0:
         return read
     ends = np.full(more, info.special.eos_id)
@@ -69,8 +69,10 @@ def _without_context(read: Read) -> Read:
     return replace(read, context_ids=None, guidance=guidance)
 
 
-def _border(num_tokens: int, info: ModelInfo) -> int:
-    """Return where the last block of a text of num_tokens >= 0 tokens ends."""
+def border_of(num_tokens: int, info: ModelInfo) -> int:
+    """Return where the last block of a text of num_tokens >= 0 tokens ends, at most max_length. For
+    a model with block-causal attention.
+    """
     assert isinstance(info.attention, BlockCausal)
     length = info.attention.length
     return min(-(-num_tokens // length) * length, info.max_length)
@@ -88,5 +90,5 @@ def _completed_hint(hint: CacheHint, num_tokens: int, info: ModelInfo) -> CacheH
     """Return the hint for the completed text: a window that reached the end still does."""
     window = hint.window
     if window is not None and window[1] == num_tokens:
-        window = (window[0], _border(num_tokens, info))
-    return replace(hint, window=window, most=_border(hint.most, info))
+        window = (window[0], border_of(num_tokens, info))
+    return replace(hint, window=window, most=border_of(hint.most, info))

@@ -14,6 +14,7 @@ from dise_core.arrays import Ids, LogProbs
 from dise_core.biases import Biases, as_pairs
 from dise_core.blocks import BlockGrid
 from dise_core.cache import Caching
+from dise_core.completion import border_of
 from dise_core.errors import InputError
 from dise_core.filling import Filling
 from dise_core.finished import FinishedBlocks
@@ -94,11 +95,16 @@ class Denoiser:
 
     @property
     def rate(self) -> int:
-        """Tokens to commit per step where `denoise` is given no number of steps: tokens_per_step,
-        or ceil(max_tokens / steps) where the request sets `steps`.
+        """Tokens to commit per step where `denoise` is given no number of steps: ceil(max_tokens /
+        steps) where the request sets `steps`; else its tokens_per_step, or the policy's own where
+        it does not set them.
         """
-        steps = self.params.steps
-        return self.params.tokens_per_step if steps is None else -(-self.max_tokens // steps)
+        if self.params.steps is not None:
+            return -(-self.max_tokens // self.params.steps)
+        own = self.policy.default_tokens_per_step
+        if own is None or "tokens_per_step" in self.params.model_fields_set:
+            return self.params.tokens_per_step
+        return own
 
     def text(self, ids: Ids, prompt_length: int) -> TokenSequence:
         """Return ids [N] as a text whose first prompt_length tokens are the prompt. Raises
@@ -147,11 +153,13 @@ class Denoiser:
         block-causal attention block by block, each against the finished ones before it.
 
         There, a response in which nothing follows the first end token is cut behind the new first
-        one. first_step, and what it raises: see `denoise`.
+        one, and a text that ends inside a block is read with end tokens, as when it was scored.
+        first_step, and what it raises: see `denoise`.
         """
         once = {"tokens_per_step": 1, "steps": None, "eps": None, "early_exit": None}
         update = {"block_length": max(len(text.response), 1), **once}
-        writer = replace(self, params=self.params.model_copy(update=update))
+        params = self.params.model_copy(update=update)
+        writer = replace(self, params=params, info=replace(self.info, last_block="ends"))
         start, end = text.prompt_length, self.end_of(text.ids, text.prompt_length)
         is_cut = self.info.block_length is not None and (end is None or end == len(text))
         ids = yield from writer.denoise(
@@ -174,7 +182,8 @@ class Denoiser:
         stays unchanged.
 
         until_end: stop at the first block that holds an end token, and cut the text behind its
-        first one. Under block-causal attention each block is written as if the text ended with it.
+        first one. Under block-causal attention each block is written as if the text ended with it,
+        and a text that ends inside a block is written as ModelInfo.last_block says.
 
         Blocks count from `start`, or from position 0 where the model's attention is block-causal;
         the first and the last may be shorter. `steps` are spread over the blocks that hold a mask;
@@ -183,14 +192,14 @@ class Denoiser:
         `caching`: that of an earlier call for the same response. Raises PlanError for a policy that
         commits nothing for too long, InputError for a model without a mask token.
         """
-        canvas, step = canvas.copy(), first_step
+        stop, canvas, step = len(canvas), self._to_border(canvas), first_step
         written = np.full(len(canvas), np.nan, np.float32)
         caching, finished = caching or self.caching(), self.finished
         if finished is None and self.info.block_length is not None:
             finished = FinishedBlocks(self.info, self.params.cache != "none")
         # Only a tail has a context to reuse; a response written from its start has none.
         caching.begin(canvas[: start if start > prompt_length else 0])
-        blocks = list(self._blocks(canvas, start))
+        blocks = list(self._blocks(canvas, start, stop))
         for index, (span, masks) in enumerate(blocks):
             num_steps = None if steps is None else max(1, share(steps, index, len(blocks)))
             schedule = self._schedule(len(masks), num_steps)
@@ -201,6 +210,7 @@ class Denoiser:
                 masks,
                 span,
                 prompt_length,
+                stop,
                 schedule,
                 caching,
                 finished,
@@ -208,9 +218,10 @@ class Denoiser:
             )
             step = yield from filling.plan(step)
             caching.end_block()
-            if until_end and (end := self.end_of(canvas[: span[1]], prompt_length)) is not None:
+            here = canvas[: min(span[1], stop)]
+            if until_end and (end := self.end_of(here, prompt_length)) is not None:
                 return canvas[:end]
-        return canvas
+        return canvas[:stop]
 
     def end_of(self, text: Ids, prompt_length: int) -> int | None:
         """Return the number of tokens of a text, int64 [N], up to and with the response's first end
@@ -239,7 +250,8 @@ class Denoiser:
         forbidden = (self.mask_id, *params.forbidden_token_ids, *self._unwritten_end)
         is_tempered = params.tempered_confidence
         if is_tempered is None:
-            is_tempered = self.info.tempered_confidence
+            kind = self.info.tempered_confidence
+            is_tempered = params.temperature > 0 if kind == "drawn" else kind
         biases = as_pairs(params.logit_bias)
         return forbidden, is_tempered, self._unranked, params.allowed_token_ids, biases
 
@@ -253,24 +265,37 @@ class Denoiser:
         settled: int | None = None,
         logprobs: LogProbs | None = None,
         written: LogProbs | None = None,
+        stop: int | None = None,
     ) -> Read:
         """Return a Read of a copy of the canvas, with this request's guidance. settled, logprobs,
-        written: see Canvas. Raises PlanError for positions outside the canvas.
+        written, stop: see Canvas. Raises PlanError for positions outside the canvas.
         """
         guidance = None
         if scale := self.params.cfg_scale:
             unconditional = canvas.copy()
             unconditional[:prompt_length] = self.mask_id
             guidance = Guidance(unconditional, scale)
-        shown = Canvas(self.sample, prompt_length, self.is_settled, settled, logprobs, written)
+        told = (self.is_settled, settled, logprobs, written, stop)
+        shown = Canvas(self.sample, prompt_length, *told)
         return Read(canvas.copy(), positions, readout, guidance=guidance, canvas=shown, cache=cache)
 
-    def _blocks(self, canvas: Ids, start: int) -> Iterator[tuple[tuple[int, int], Ids]]:
-        """Yield the span of each block that has a mask from `start` on, with these positions."""
+    def _to_border(self, canvas: Ids) -> Ids:
+        """Return a copy of the canvas, int64 [N]; where the last block is written so, with masks up
+        to its border.
+        """
+        num_more = 0
+        if self.info.block_length is not None and self.info.last_block == "masks":
+            num_more = border_of(len(canvas), self.info) - len(canvas)
+        return np.concatenate([canvas, self.masks(num_more)]) if num_more else canvas.copy()
+
+    def _blocks(self, canvas: Ids, start: int, stop: int) -> Iterator[tuple[tuple[int, int], Ids]]:
+        """Yield the span of each block that has a mask in [start, stop), with the positions of all
+        its masks from `start` on.
+        """
         grid = BlockGrid(self.block_length, start if self.info.block_origin == "response" else 0)
         for first, last in grid.spans(start, len(canvas)):
             masked = first + np.flatnonzero(canvas[first:last] == self.mask_id)
-            if len(masked):
+            if len(masked) and masked[0] < stop:
                 yield (grid.start_of(first), last), masked
 
     def _schedule(self, num_masked: int, num_steps: int | None) -> Schedule:

@@ -35,7 +35,8 @@ class Filling:
 
     written: the log-probability that each token had when it was committed, float32 [N], NaN where
     that is not known; filled in place too. span: the block's half-open range, which may begin in
-    the prompt. stops_at_end: whether to leave the block as soon as the answer has ended in it.
+    the prompt. stop: where the response ends; what is written behind it will be cut. stops_at_end:
+    whether to leave the block as soon as the answer has ended in it.
     finished: None unless attention is block-causal; then the text that is read ends with the block,
     and `caching` is not used.
     """
@@ -46,6 +47,7 @@ class Filling:
     masks: Ids
     span: tuple[int, int]
     prompt_length: int
+    stop: int
     schedule: Schedule
     caching: Caching
     finished: FinishedBlocks | None = None
@@ -157,12 +159,15 @@ class Filling:
         return reading
 
     def _ask(self, text: Ids, asked: Ids, drawn: Candidates, hint: CacheHint | None = None) -> Read:
-        start, known = self.prompt_length, None
+        """Return the Read of a step; a stream sees of it what is part of the response."""
+        start, stop, known = self.prompt_length, min(len(text), self.stop), None
         settled = self.span[0] if self.denoiser.policy.edits else None
         if self.finished is not None:
-            known = self.finished.logprobs(text)[start:]
-        written = self.written[start : len(text)].copy()
-        return self.denoiser.ask(text, asked, drawn, start, hint, settled, known, written)
+            known = self.finished.logprobs(text[:stop])[start:]
+        written = self.written[start:stop].copy()
+        told = (start, hint, settled, known, written, stop)
+        is_complete = self.denoiser.info.last_block == "alone"
+        return replace(self.denoiser.ask(text, asked, drawn, *told), is_complete=is_complete)
 
     def _unknown(self, text: Ids, stop: int) -> Ids:
         """Return the response's positions before `stop` that the next pass computes and whose
@@ -173,12 +178,15 @@ class Filling:
         return start + np.flatnonzero(np.isnan(self.finished.logprobs(text)[start:stop]))
 
     def _is_left(self) -> bool:
-        """Return whether to leave the block before it is full: the answer has ended in it, and what
-        is committed stays.
+        """Return whether to leave the block before it is full: what is committed stays, and no mask
+        is left where the answer has ended in it, or in front of `stop`.
         """
-        if not self.stops_at_end or self.denoiser.policy.edits:
+        if self.denoiser.policy.edits:
             return False
-        return self.denoiser.end_of(self.canvas[: self.span[1]], self.prompt_length) is not None
+        here = self.canvas[: min(self.span[1], self.stop)]
+        if self.stop < self.span[1] and not (here[self.span[0] :] == self.denoiser.mask_id).any():
+            return True
+        return self.stops_at_end and self.denoiser.end_of(here, self.prompt_length) is not None
 
     def _check_idle(self, num_steps: int) -> None:
         """Raise PlanError if num_steps >= 1 steps in a row without a commit are too many."""

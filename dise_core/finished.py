@@ -13,7 +13,7 @@ import numpy as np
 
 from dise_core.arrays import Ids, LogProbs
 from dise_core.blocks import BlockGrid
-from dise_core.completion import completed
+from dise_core.completion import border_of, completed
 from dise_core.model import ModelInfo
 from dise_core.reading import CacheHint, CacheSlot, Plan, Read, Reading, TokenLogProbs
 
@@ -41,14 +41,14 @@ class FinishedBlocks:
 
     def hint(self, text: Ids, most: int = 0) -> CacheHint | None:
         """Return the hint for a Read of the text, int64 [N], that is made now; None without a
-        cache. most: the tokens that the text may grow to.
+        cache. most: the tokens that the text may grow to, beside those that complete it.
         """
         if self._slot is None:
             return None
         start = min(self.first_computed(text), self._grid.start_of(max(len(text) - 1, 0)))
         self._cached = text.copy()
         window = (start, len(text)) if start else None
-        return CacheHint(self._slot, window, max(most, len(text)))
+        return CacheHint(self._slot, window, border_of(max(most, len(text)), self._info))
 
     def first_computed(self, text: Ids) -> int:
         """Return the first position of the text, int64 [N], whose block is not cached."""
@@ -68,13 +68,16 @@ class FinishedBlocks:
 
     def note(self, read: Read, reading: Reading) -> None:
         """Keep what a Read of a text's own tokens was answered for its finished blocks. Any other
-        Read, and an approximate answer, is ignored.
+        Read, an approximate answer, and a last block that was read without what completes it are
+        ignored.
         """
         if not _asks_own_tokens(read) or not reading.is_exact:
             return
         whole = self._completed(read.token_ids)
         masked = np.flatnonzero(whole == self._info.special.mask_id)
         stop = self._grid.start_of(int(masked[0])) if len(masked) else len(whole)
+        if read.is_complete:
+            stop = min(stop, self._grid.start_of(len(read.token_ids)))
         logprobs = np.full(len(whole), np.nan, np.float32)
         logprobs[: len(read.token_ids)] = self.logprobs(read.token_ids)
         logprobs[read.positions] = reading.logprobs

@@ -140,6 +140,10 @@ class UnmaskingPolicy(Strategy):
     uses_quota: ClassVar[bool] = True
     """Whether the policy commits the schedule's quota; False if it decides by itself how many."""
 
+    default_tokens_per_step: ClassVar[int | None] = None
+    """The schedule's tokens_per_step where the request sets neither that nor steps; None: the
+    option's own default."""
+
     edits: ClassVar[bool] = False
     """Whether it may replace committed tokens of the block that is being denoised. A stream then
     sends a block's text when the block is finished."""

@@ -65,13 +65,25 @@ class BlockCausal(Attention):
         return np.asarray(key_positions // self.length <= (query_positions // self.length)[:, None])
 
 
+TemperedConfidence = bool | Literal["drawn"]
+"""See ModelInfo."""
+
+LastBlock = Literal["masks", "alone", "ends"]
+"""How a response is written that ends inside a block: with masks up to the block's border, which
+are written too and then cut; alone, as if the block were that short; or with end tokens up to the
+border, as a finished text is read.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
     """The facts about a loaded model.
 
     name: as the user gave it. vocab_size: all token ids are below it. max_length: the longest text
     it accepts, in tokens. tempered_confidence: whether its published sampler ranks candidates by
-    their probability after temperature, top-k and top-p rather than before.
+    their probability after temperature, top-k and top-p rather than before; "drawn": only above
+    temperature 0. last_block: how its published sampler writes the last block of a response; only
+    block-causal attention has blocks of its own.
     """
 
     name: str
@@ -79,7 +91,8 @@ class ModelInfo:
     max_length: int
     special: SpecialTokens
     attention: Attention = BIDIRECTIONAL
-    tempered_confidence: bool = False
+    tempered_confidence: TemperedConfidence = False
+    last_block: LastBlock = "masks"
 
     @property
     def is_autoregressive(self) -> bool:

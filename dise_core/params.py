@@ -116,7 +116,8 @@ class Denoising(Scoring):
     """How a response is denoised and scored, in the settings that OpenAI's API has no name for."""
 
     tokens_per_step: Length = 2
-    """Tokens committed in one denoising step."""
+    """Tokens committed in one denoising step; some unmasking policies have a default of their own.
+    """
     steps: int | None = Field(None, ge=1, le=MAX_STEPS)
     """Denoising steps in all, spread over the blocks, instead of tokens_per_step."""
     eps: float | None = Field(None, gt=0, lt=1)
@@ -255,8 +256,9 @@ class EngineConfig(Params):
     """
     mask_token_id: TokenId | None = None
     """The id of the mask token, for a checkpoint that does not name it."""
-    block_size: Length | None = None
-    """Tokens in a block of a block-diffusion model, for a checkpoint that does not say."""
+    block_size: Annotated[int, Field(ge=0, le=MAX_LENGTH)] | None = None
+    """Tokens in a block of a block-diffusion model, for a checkpoint that does not say; 0 for full
+    attention."""
     engine: str = "transformers"
     """What runs the model's forward passes; see `dise plugins`."""
     tensor_parallel_size: int = Field(1, ge=1, le=1024)

@@ -93,7 +93,8 @@ class Guidance:
 
 @dataclass(frozen=True, slots=True)
 class Canvas:
-    """A response being written: which of the request's samples it is, and its start in the text.
+    """A response being written: which of the request's samples it is, and where in the text it
+    starts and stops; stop None: where the text ends. What is read behind it is no part of it.
 
     is_settled: whether the text before its first mask will never change. False where a length
     controller or a reviser may rewrite or replace it. settled: if not None, only the text before
@@ -110,6 +111,7 @@ class Canvas:
     settled: int | None = None
     logprobs: LogProbs | None = field(default=None, compare=False)
     written: LogProbs | None = field(default=None, compare=False)
+    stop: int | None = None
 
 
 class CacheSlot:
@@ -155,6 +157,9 @@ class Read:
     masked, without masking it for the others: its own mask token, which no other token sees,
     attends to all of the text that the position may see, but for the token at it.
 
+    is_complete: whether a text that ends inside a block is read as it is, so that under
+    block-causal attention no end tokens follow it up to the block's border.
+
     Raises PlanError for parts that do not fit together.
     """
 
@@ -167,6 +172,7 @@ class Read:
     cache: CacheHint | None = None
     context_ids: Ids | None = None
     shadow: bool = False
+    is_complete: bool = False
 
     def __post_init__(self) -> None:
         length = _length("token_ids", self.token_ids)

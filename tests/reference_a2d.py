@@ -16,8 +16,11 @@ PAD, IM_END, MASK = 60, 62, 64
 
 
 def default_config(**changes: object) -> dict[str, object]:
-    """Return a tiny model's config.json with the fields that Tiny-A2D's Qwen3 has."""
+    """Return a tiny model's config.json with the fields that Tiny-A2D's Qwen3 has; its name says
+    that it has full attention.
+    """
     config: dict[str, object] = {
+        "_name_or_path": "dllm-hub/Qwen3-0.6B-diffusion-mdlm-v0.1",
         "architectures": ["A2DQwen3LMHeadModel"],
         "model_type": "a2d-qwen3",
         "attention_bias": False,

@@ -18,7 +18,7 @@ from dise_adapters.families.not_covered import not_covered
 from dise_core.backend import Reader
 from dise_core.completion import check_abilities, completed
 from dise_core.errors import CheckpointError, InputError
-from dise_core.model import Attention, Causal, MaskPredictor, ModelInfo
+from dise_core.model import BIDIRECTIONAL, Attention, Causal, MaskPredictor, ModelInfo
 from dise_core.needs import Needs
 from dise_core.params import EngineConfig
 from dise_core.plugins import installed_catalog
@@ -69,7 +69,9 @@ class CheckpointPredictor(MaskPredictor):
 
         folder, fields = model_folder(model, revision, CONFIG), read_config(model, revision) or {}
         _refuse(cls.family, fields, model)
-        attention = cls.family.attention_of(fields, (model, folder.name))
+        names = (model, str(folder.absolute()))
+        # What it takes does not depend on what it attends to.
+        attention = cls.family.attention_of(fields, names, otherwise=BIDIRECTIONAL)
         settings = cls.family.settings(fields, model)
         return needs_of(Checkpoint(cls.family, folder, settings, attention=attention))
 
@@ -108,7 +110,8 @@ class CheckpointPredictor(MaskPredictor):
             given.refuse_variants({"transformers_weights": (None,)})
             fields = fields | _transformers_fields(folder, name)
         self.tokenizer = self.tokenizer_kind.from_folder(folder, family.tokenizer_class, gguf_file)
-        attention = family.attention_of(fields, (name, folder.name), config.block_size)
+        names = (name, str(folder.absolute()))
+        attention = family.attention_of(fields, names, config.block_size)
         described = fields | (settings or {})
         self.info = _info(family, described, self.tokenizer, name, config, attention)
         kind = (attention, self.info.special.mask_id)
@@ -172,7 +175,7 @@ def _info(
             raise CheckpointError(
                 f"{name} has {vocab_size} rows of logits, so {token_id} cannot be {what} token"
             )
-    kind = (attention, family.tempered_confidence)
+    kind = (attention, family.tempered_confidence, family.last_block)
     return ModelInfo(name, vocab_size, max_length, special, *kind)
 
 

@@ -35,7 +35,6 @@ def attention(folder: Path, block_size: int | None = None) -> Attention:
         (SDAR, "TraDo-8B-Thinking", BlockCausal(4)),
         (A2D_QWEN3, "Qwen3-0.6B-diffusion-bd3lm-v0.1", BlockCausal(32)),
         (A2D_QWEN3, "Qwen3-0.6B-diffusion-mdlm-v0.1", BIDIRECTIONAL),
-        (A2D_QWEN3, "some-model", BIDIRECTIONAL),
         (LLADA2, "some-model", BlockCausal(32)),
     ],
 )
@@ -45,6 +44,30 @@ def test_the_name_tells_where_config_json_does_not(
     assert attention(replace(published, called=called).write(tmp_path)) == expected
     unnamed = replace(published, called="model").write(tmp_path, _name_or_path=f"org/{called}")
     assert attention(unnamed) == expected
+    snapshot = tmp_path / f"models--org--{called}" / "snapshots" / "0123abcd"
+    assert attention(published.write_into(snapshot)) == expected
+
+
+def test_a_copy_that_tells_nothing_is_refused_and_loads_as_the_user_says(tmp_path: Path) -> None:
+    copy = replace(A2D_QWEN3, called="some-model").write(tmp_path)
+    told = r"neither bd3lm nor mdlm: give block_size \(--block-size\).*, or 0 for full attention"
+    with pytest.raises(InputError, match=told) as caught:
+        LLM(str(copy))
+    assert caught.value.parameter == "block_size"
+    assert attention(copy, 32) == BlockCausal(32)
+    assert attention(copy, 0) == BIDIRECTIONAL
+    with pytest.raises(InputError, match="is of a format that attends in blocks"):
+        LLM(str(replace(SDAR, called="other").write(tmp_path)), block_size=0)
+    with pytest.raises(
+        InputError, match=r"block_size=0 is not that of .*: blocks of 32 by its name"
+    ):
+        LLM(str(A2D_QWEN3.write(tmp_path)), block_size=0)
+
+
+def test_a_successor_is_refused_by_the_name_of_its_snapshot(tmp_path: Path) -> None:
+    snapshot = tmp_path / "models--inclusionAI--LLaDA2.2-mini" / "snapshots" / "0123abcd"
+    with pytest.raises(CheckpointError, match="deletes and splits tokens"):
+        LLM(str(LLADA2.write_into(snapshot)), adapter="llada2")
 
 
 def test_config_json_tells_the_length(tmp_path: Path) -> None:

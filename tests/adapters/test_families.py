@@ -138,14 +138,37 @@ def test_a_mask_outside_the_vocabulary_is_refused(tmp_path: Path) -> None:
         LLM(str(folder))
 
 
-@pytest.mark.parametrize("parameters", [[1], "default", {"rope_type": "yarn", "rope_theta": 1.0}])
+@pytest.mark.parametrize("field", ["rope_parameters", "rope_scaling"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        [1],
+        "default",
+        {"rope_type": "yarn", "rope_theta": 1.0},
+        {"type": "linear", "factor": 2.0},
+        {"rope_type": "default", "type": "yarn"},
+        {"factor": 2.0},
+    ],
+)
 def test_rotary_embeddings_that_are_not_plain_are_refused(
-    tmp_path: Path, parameters: object
+    tmp_path: Path, field: str, value: object
 ) -> None:
-    config = reference_a2d.default_config(rope_parameters=parameters)
+    config = reference_a2d.default_config(**{field: value})
     folder = reference_a2d.write_checkpoint(tmp_path, config)
-    with pytest.raises(CheckpointError, match="rope_"):
+    with pytest.raises(CheckpointError, match=f"{field}=.* is not covered, only unscaled ones"):
         LLM(str(folder))
+
+
+@pytest.mark.parametrize(
+    "scaling", [None, False, {}, {"rope_type": "default"}, {"type": "default"}, {"rope_type": None}]
+)
+def test_a_scaling_that_scales_nothing_is_taken(tmp_path: Path, scaling: object) -> None:
+    config = reference_a2d.default_config(rope_scaling=scaling)
+    llm = LLM(str(reference_a2d.write_checkpoint(tmp_path, config)))
+    ids = np.random.default_rng(0).integers(0, 60, 20)
+    [reading] = llm.predictor.read([Read(ids, np.arange(20), Distribution())])
+    logits = ReferenceQwen3(tmp_path).logits(ids.tolist())
+    assert np.abs(reading.logprobs - torch.log_softmax(logits, -1).numpy()).max() < 1e-5
 
 
 def test_sources_of_the_mask_must_agree(tmp_path: Path) -> None:

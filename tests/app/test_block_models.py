@@ -30,7 +30,7 @@ def qwen3(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("models") / "random-qwen3-bd3lm"
     ids = {name: json.loads((FOLDER / "config.json").read_text())[name]
            for name in ("vocab_size", "mask_token_id", "eos_token_id", "pad_token_id")}  # fmt: skip
-    reference_a2d.write_checkpoint(folder, reference_a2d.default_config(**ids))
+    reference_a2d.write_checkpoint(folder, reference_a2d.default_config(**ids, _name_or_path=""))
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
         shutil.copy(FOLDER / name, folder)
     return str(folder)

@@ -305,7 +305,7 @@ def test_a_block_causal_model_is_written_in_blocks_of_the_text(length: str) -> N
     drive(controller.generate(np.array([1, 2, 3]), denoiser, scorer), read)
     assert all(len({position // 4 for position in positions}) == 1 for positions in asked)
     if length == "fixed":
-        assert asked == [[3], [4, 5, 6, 7], [8]]
+        assert asked == [[3], [4, 5, 6, 7], [8, 9, 10, 11]]
 
 
 class ClaimsAll(ToyPredictor):

@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 
 from dise_core import LLM, BlockCausal, SamplingParams, UnmaskingStep
+from dise_core.model import LastBlock
 from dise_core.noise import Noise
 from dise_core.testing import ToyPredictor
 from dise_core.testing.toy_model import END, MASK
@@ -31,27 +33,38 @@ class Guess(NamedTuple):
 
 class Model(NamedTuple):
     """What a naive loop needs of a model: its logits [N, V] for a whole text, and its tokens. end:
-    the one that completes a text. ends: those that end an answer.
+    the one that completes a finished text. ends: those that end an answer. last: how its loop
+    writes a last block that is short. is_certain: whether tokens are drawn from the top one, which
+    then has the probability 1.
     """
 
     logits: Callable[[list[int]], np.ndarray]
     mask: int
     end: int
     ends: frozenset[int]
+    last: LastBlock = "masks"
+    is_certain: bool = False
+
+    def canvas(self, prompt: list[int], max_tokens: int, length: int) -> list[int]:
+        """Return the text as the loop begins it."""
+        total = len(prompt) + max_tokens
+        more = -total % length if self.last == "masks" else 0
+        return prompt + [self.mask] * (max_tokens + more)
 
 
-def toy_of(length: int) -> tuple[ToyPredictor, Model]:
+def toy_of(length: int, last: LastBlock = "masks") -> tuple[ToyPredictor, Model]:
     toy = ToyPredictor(max_length=80, seed=1, attention=BlockCausal(length))
-    return toy, Model(lambda ids: toy.logits(np.array(ids)), MASK, END, frozenset({END}))
+    toy.info = replace(toy.info, last_block=last)
+    return toy, Model(lambda ids: toy.logits(np.array(ids)), MASK, END, frozenset({END}), last)
 
 
 Rule = Callable[[list[Guess]], list[Guess]]
 """Which of the guesses at a block's masks, from left to right, a step commits."""
 
 
-def guesses(model: Model, text: list[int], start: int, length: int) -> list[Guess]:
-    """Return the guesses at the positions from `start` on, the last block completed by ends."""
-    rows = model.logits(text + [model.end] * (-len(text) % length))
+def guesses(model: Model, text: list[int], start: int) -> list[Guess]:
+    """Return the guesses at the positions from `start` on."""
+    rows = model.logits(text)
     found = []
     for position in range(start, len(text)):
         logits = rows[position].tolist()
@@ -59,27 +72,28 @@ def guesses(model: Model, text: list[int], start: int, length: int) -> list[Gues
         shares = [math.exp(x) / total for x in logits]
         token = max((t for t in range(len(shares)) if t != model.mask), key=lambda t: shares[t])
         entropy = -sum(p * math.log(p) for p in shares)
-        found.append(Guess(position - start, token, shares[token], entropy))
+        certain = (1.0, 0.0) if model.is_certain else (shares[token], entropy)
+        found.append(Guess(position - start, token, *certain))
     return found
 
 
 def written(
     model: Model, prompt: list[int], max_tokens: int, length: int, rule: Rule
 ) -> tuple[list[int], int]:
-    """Return the response, written block by block until one of them holds an end token, and the
-    number of steps.
+    """Return the response, written block by block until one of them holds an end token and then cut
+    to max_tokens, and the number of steps.
     """
-    text, num_steps = prompt + [model.mask] * max_tokens, 0
+    text, num_steps, total = model.canvas(prompt, max_tokens, length), 0, len(prompt) + max_tokens
     for start in range(len(prompt) // length * length, len(text), length):
         stop = min(start + length, len(text))
         while model.mask in text[start:stop]:
             num_steps += 1
-            all_guesses = guesses(model, text[:stop], start, length)
+            all_guesses = guesses(model, text[:stop], start)
             for guess in rule([g for g in all_guesses if text[start + g.offset] == model.mask]):
                 text[start + guess.offset] = guess.token
         if found := [i for i in range(len(prompt), stop) if text[i] in model.ends]:
-            return text[len(prompt) : found[0] + 1], num_steps
-    return text[len(prompt) :], num_steps
+            return text[len(prompt) : min(found[0] + 1, total)], num_steps
+    return text[len(prompt) : total], num_steps
 
 
 def surest(found: list[Guess]) -> list[Guess]:
@@ -153,7 +167,9 @@ CASES: list[tuple[int, dict[str, object], Rule]] = [
 ]  # fmt: skip
 
 
-def responses(toy: ToyPredictor, settings: dict[str, object]) -> list[tuple[list[int], int]]:
+def responses(
+    toy: ToyPredictor, settings: dict[str, object], prompts: list[list[int]] = PROMPTS
+) -> list[tuple[list[int], int]]:
     """Return the responses to the prompts and the passes of each, with DiSE of every token; the
     same with a cache and without.
     """
@@ -161,7 +177,7 @@ def responses(toy: ToyPredictor, settings: dict[str, object]) -> list[tuple[list
         [
             (list(answer.outputs[0].token_ids), answer.usage.nfe)
             for answer in LLM(toy).generate(
-                PROMPTS,
+                prompts,
                 SamplingParams(**settings, cache=cache, selector="response"),  # type: ignore[arg-type]
             )
         ]
@@ -179,18 +195,21 @@ def published_passes(prompt: list[int], text: list[int], steps: int, length: int
     return (first > 0) + steps - (-(len(prompt) + len(text)) // length) - first
 
 
+@pytest.mark.parametrize("last", ["masks", "alone"])
 @pytest.mark.parametrize("max_tokens", [20, 25])
 @pytest.mark.parametrize(("length", "settings", "rule"), CASES)
 def test_a_sampler_writes_what_its_published_loop_writes(
-    length: int, settings: dict[str, object], rule: Rule, max_tokens: int
+    length: int, settings: dict[str, object], rule: Rule, max_tokens: int, last: LastBlock
 ) -> None:
-    toy, model = toy_of(length)
+    toy, model = toy_of(length, last)
     found = responses(toy, {"tokens_per_step": 1, "max_tokens": max_tokens, **settings})
     for prompt, (ids, num_passes) in zip(PROMPTS, found, strict=True):
         expected, num_steps = written(model, prompt, max_tokens, length, rule)
         assert ids == expected
-        assert num_passes <= num_steps + 1  # fewer where nothing behind an end token is written
-        assert num_passes == num_steps + 1 or ids[-1] == model.end
+        # Fewer where nothing behind the answer's end is written.
+        is_cut = last == "masks" and (len(prompt) + max_tokens) % length > 0
+        assert num_passes <= num_steps + 1
+        assert num_passes == num_steps + 1 or ids[-1] == model.end or is_cut
         if settings["unmasking"] != "llada2":
             assert num_passes <= published_passes(prompt, ids, num_steps, length)
 
@@ -202,7 +221,8 @@ def written_with_edits(
     whether its last step, which changed nothing, saw the answer as it is: its block completed by
     end tokens.
     """
-    text, num_edited, num_steps, is_calm = prompt + [model.mask] * max_tokens, 0, 0, False
+    text, num_edited, num_steps, is_calm = model.canvas(prompt, max_tokens, length), 0, 0, False
+    total = len(prompt) + max_tokens
     for start in range(len(prompt) // length * length, len(text), length):
         stop, post_steps = min(start + length, len(text)), 0
         while True:
@@ -213,7 +233,7 @@ def written_with_edits(
             if post_steps > settings["max_post_steps"]:
                 break
             num_steps += 1
-            found = guesses(model, text[:stop], start, length)
+            found = guesses(model, text[:stop], start)
             open_ = [guess for guess in found if old[guess.offset] == model.mask]
             chosen = dynamic(settings["threshold"], 1)(open_) if open_ else []
             edited = [
@@ -230,11 +250,13 @@ def written_with_edits(
                 is_calm = True
                 break
         if ends := [i for i in range(len(prompt), stop) if text[i] in model.ends]:
-            is_calm = is_calm and set(text[ends[0] : stop]) == {model.end}
-            return text[len(prompt) : ends[0] + 1], num_edited, num_steps, is_calm
-    return text[len(prompt) :], num_edited, num_steps, is_calm
+            total = min(total, ends[0] + 1)
+            break
+    is_calm = is_calm and set(text[total:stop]) <= {model.end} and stop % length == 0
+    return text[len(prompt) : total], num_edited, num_steps, is_calm
 
 
+@pytest.mark.parametrize("last", ["masks", "alone"])
 @pytest.mark.parametrize("max_tokens", [20, 25])
 @pytest.mark.parametrize(
     "settings",
@@ -247,9 +269,9 @@ def written_with_edits(
 )
 @pytest.mark.parametrize("length", [4, 8])
 def test_llada2_editing_writes_what_its_published_loop_writes(
-    length: int, settings: dict[str, float], max_tokens: int
+    length: int, settings: dict[str, float], max_tokens: int, last: LastBlock
 ) -> None:
-    toy, model = toy_of(length)
+    toy, model = toy_of(length, last)
     whole = {"threshold": 0.95, "editing_threshold": 0.9, "max_post_steps": 16, **settings}
     expected = [written_with_edits(model, prompt, max_tokens, length, whole) for prompt in PROMPTS]
     sampler: dict[str, object] = {"unmasking": "llada2-editing", "unmasking_settings": settings}
@@ -259,6 +281,26 @@ def test_llada2_editing_writes_what_its_published_loop_writes(
         assert num_passes <= num_steps + (not is_calm)
         assert num_passes == num_steps + (not is_calm) or ids[-1] == model.end
     assert sum(edited for _, edited, _, _ in expected) or not settings, "nothing was edited"
+
+
+@pytest.mark.parametrize("rate", [{}, {"tokens_per_step": 4}, {"steps": 10}])
+@pytest.mark.parametrize(
+    ("unmasking", "threshold"),
+    [("sequential", None), ("low-confidence-dynamic", 0.85), ("llada2", 0.95),
+     ("llada2-editing", 0.95)],
+)  # fmt: skip
+def test_a_published_sampler_commits_one_token_a_step_unless_the_request_says_otherwise(
+    unmasking: str, threshold: float | None, rate: dict[str, object]
+) -> None:
+    toy, model = toy_of(8)
+    quota = 4 if rate else 1
+    rule = sequential(quota) if threshold is None else dynamic(threshold, quota)
+    # An editor that needs more than certainty to edit writes as its predecessor.
+    settings = {"unmasking_settings": {"editing_threshold": 1.0}} if "edit" in unmasking else {}
+    asked: dict[str, object] = {"max_tokens": 40, "unmasking": unmasking, **settings, **rate}
+    prompt = list(range(8))
+    [(ids, _)] = responses(toy, asked, [prompt])
+    assert ids == written(model, prompt, 40, 8, rule)[0]
 
 
 def look(confidences: list[float], quota: int = 1, start: int = 0) -> UnmaskingStep:

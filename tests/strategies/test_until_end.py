@@ -3,16 +3,31 @@ test_block_samplers.py.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from dise_core import LLM, BlockCausal, InputError, Read, Reading, SamplingParams, ScoringParams
+from dise_core import (
+    LLM,
+    BlockCausal,
+    Denoiser,
+    InputError,
+    Read,
+    Reading,
+    SamplingParams,
+    ScoringParams,
+    drive,
+)
+from dise_core.completion import completed
+from dise_core.model import LastBlock
+from dise_core.noise import Noise
 from dise_core.testing import ToyPredictor, check_length_controller
 from dise_core.testing.toy_model import END, MASK
 from dise_strategies.lengths.dise_flexible import DiSEFlexible
 from dise_strategies.lengths.fixed import FixedLength
 from dise_strategies.lengths.until_end import UntilEnd
+from dise_strategies.unmasking.ranked import LowConfidence
 
 
 class Counting(ToyPredictor):
@@ -147,3 +162,51 @@ def test_until_end_needs_blocks_and_other_models_keep_fixed() -> None:
     [answer] = llm.generate([[1, 2]], SamplingParams(max_tokens=5))
     assert answer.outputs[0].length_controller == "fixed"
     assert (answer.cache, len(answer.outputs[0].token_ids)) == ("none", 5)
+
+
+@pytest.mark.parametrize(
+    ("last", "behind"), [("masks", [MASK] * 3), ("alone", []), ("ends", [END] * 3)]
+)
+def test_the_last_block_of_a_text_is_written_as_the_model_says(
+    last: LastBlock, behind: list[int]
+) -> None:
+    """A text of 9 tokens in blocks of 4; the finished text is always read with end tokens."""
+    toy = ToyPredictor(attention=BlockCausal(4))
+    toy.info = replace(toy.info, last_block=last)
+    params = SamplingParams(max_tokens=6, selector="response", length="fixed")
+    [answer] = LLM(toy).generate([[1, 2, 3]], params)
+    drawn = [ids for batch in toy.batches for ids in batch if MASK in ids]
+    first = next(ids for ids in drawn if len(ids) >= 9)
+    assert first[8:].tolist() == [MASK, *behind]
+    assert [len(batch[0]) for batch in toy.batches][-1] == 12
+    assert len(answer.outputs[0].token_ids) == 6
+    [again] = LLM(toy).score(
+        [[1, 2, 3]], [answer.outputs[0].token_ids], ScoringParams(selector="response")
+    )
+    assert answer.outputs[0].score.value == pytest.approx(again.outputs[0].score.value, abs=1e-6)
+
+
+@pytest.mark.parametrize("max_tokens", [6, 7])
+def test_no_mask_stands_beyond_the_longest_text(max_tokens: int) -> None:
+    toy = ToyPredictor(10, attention=BlockCausal(4))
+    params = SamplingParams(max_tokens=max_tokens, length="fixed")
+    [answer] = LLM(toy).generate([[1, 2, 3]], params)
+    assert len(answer.outputs[0].token_ids) == max_tokens
+    assert max(len(ids) for batch in toy.batches for ids in batch) == 10
+
+
+@pytest.mark.parametrize("last", ["masks", "alone"])
+def test_what_is_rewritten_stands_in_a_finished_text(last: LastBlock) -> None:
+    toy = ToyPredictor(attention=BlockCausal(4))
+    toy.info = replace(toy.info, last_block=last)
+    denoiser = Denoiser(toy.info, LowConfidence(), Noise(0), SamplingParams(max_tokens=3))
+    text = denoiser.text(np.arange(6), 3)
+    asked: list[Read] = []
+
+    def read(reads: Sequence[Read]) -> list[Reading]:
+        asked.extend(completed(read, toy.info) for read in reads)
+        return toy.read(reads)
+
+    written = drive(denoiser.rewrite(text, np.array([4])), read)
+    assert len(written) == 6
+    assert [each.token_ids.tolist() for each in asked[:1]] == [[0, 1, 2, 3, MASK, 5, END, END]]

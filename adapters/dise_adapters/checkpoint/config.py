@@ -94,13 +94,13 @@ class ConfigJson:
 
     def rope(self) -> Record:
         """Return the settings of unscaled rotary embeddings with the checkpoint's rope_theta, which
-        is a field of its own, or part of rope_parameters as transformers 5 writes it.
+        is a field of its own, or part of rope_parameters as transformers 5 writes it. The type
+        "default", or none, scales nothing.
         """
-        parameters = self.fields.get("rope_parameters") or {}
-        if not isinstance(parameters, Mapping):
-            raise self.error("rope_parameters must be an object")
-        both = ConfigJson({**parameters, **self.fields}, self.where)
-        both.refuse_variants({"rope_type": ("default",)})
+        for name in ("rope_scaling", "rope_parameters"):
+            if not _is_unscaled(value := self.fields.get(name) or {}):
+                raise self.error(f"{name}={value!r:.80} is not covered, only unscaled ones")
+        both = ConfigJson({**(self.fields.get("rope_parameters") or {}), **self.fields}, self.where)
         return {"rope_type": "default", "rope_theta": float(both.number("rope_theta"))}
 
     def token_ids(self, name: str) -> list[int]:
@@ -142,6 +142,15 @@ class ConfigJson:
 def largest(name: str, otherwise: float) -> float:
     """Return the largest value of the field of that name."""
     return MOST.get(name, MOST.get(name.rpartition("_")[2], otherwise))
+
+
+def _is_unscaled(rope: object) -> bool:
+    """Return whether the settings of rotary embeddings scale nothing."""
+    if not isinstance(rope, Mapping):
+        return False
+    kinds = [rope.get("rope_type"), rope.get("type")]
+    is_default = all(kind in (None, "default") for kind in kinds)
+    return is_default and ("default" in kinds or rope.get("factor") is None)
 
 
 def _numbers(value: object, name: str = "") -> Iterator[tuple[str, float]]:

@@ -1,5 +1,6 @@
 """Tiny-A2D: Qwen3 and Qwen2 turned into diffusion models, with full attention (dllm's `mdlm`) or in
-blocks (`bd3lm`). Their config.json are the same: the names of the checkpoints tell them apart.
+blocks (`bd3lm`). Their config.json are the same: the names of the checkpoints tell them apart, or
+the user does.
 """
 
 from __future__ import annotations
@@ -11,9 +12,7 @@ from dise_core.model import BIDIRECTIONAL, BlockCausal
 
 __all__ = ["A2D_QWEN2", "A2D_QWEN3", "qwen3_settings"]
 
-ATTENTION = Varying(
-    names={"bd3lm": BlockCausal(32), "mdlm": BIDIRECTIONAL}, otherwise=BIDIRECTIONAL
-)
+ATTENTION = Varying(names={"bd3lm": BlockCausal(32), "mdlm": BIDIRECTIONAL})
 
 A2D_QWEN3 = Family(
     about="Tiny-A2D's Qwen3 (mdlm, bd3lm).",
@@ -25,6 +24,7 @@ A2D_QWEN3 = Family(
     mask_tokens=("<|mask|>",),
     end_tokens=("<|endoftext|>", "<|im_end|>"),
     attention=ATTENTION,
+    last_block="alone",
 )
 
 A2D_QWEN2 = Family(
@@ -36,4 +36,5 @@ A2D_QWEN2 = Family(
     mask_tokens=("<|mask|>",),
     end_tokens=("<|endoftext|>", "<|im_end|>"),
     attention=ATTENTION,
+    last_block="alone",
 )

@@ -7,12 +7,7 @@ from __future__ import annotations
 from dise_adapters.checkpoint.config import ConfigJson
 from dise_adapters.families.family import Settings
 
-COVERED = {
-    "hidden_act": ("silu",),
-    "rope_scaling": (None, False),
-    "use_sliding_window": (False, None),
-    "mlp_bias": (False, None),
-}
+COVERED = {"hidden_act": ("silu",), "use_sliding_window": (False, None), "mlp_bias": (False, None)}
 """The configuration fields that change the computation, with the values that the classes cover."""
 
 NO_BIAS = {"attention_bias": (False, None), "use_qkv_bias": (False, None)}

@@ -25,5 +25,6 @@ DIFFCODER = Family(
     mask_tokens=("<[MASK_TOKEN]>",),
     mask_id=5,
     attention=BlockCausal(4),
+    last_block="alone",
     recognizes=names_diffcoder,
 )

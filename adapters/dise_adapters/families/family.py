@@ -8,8 +8,15 @@ from pathlib import Path, PurePath
 from typing import Literal
 
 from dise_adapters.checkpoint.config import ConfigJson
-from dise_adapters.families.blocks import Varying, attention_of
-from dise_core.model import BIDIRECTIONAL, Attention, Bidirectional, Causal
+from dise_adapters.families.blocks import Varying, attention_of, kinds_of
+from dise_core.model import (
+    BIDIRECTIONAL,
+    Attention,
+    Bidirectional,
+    Causal,
+    LastBlock,
+    TemperedConfidence,
+)
 from dise_core.records import Fields, Record
 
 Settings = Record
@@ -48,9 +55,9 @@ class Family:
     that the class lacks is refused. head: the modules between the body and the logits; empty for
     the model's output embeddings alone. mask_tokens, end_tokens: their possible names in the
     vocabulary. mask_id: of every published checkpoint, where their files may not name it.
-    tempered_confidence: see ModelInfo. tokenizer_class: transformers' class. takes_gguf: whether
-    GGUF files load too. recognizes: replaces the check of the names. obstacle: returns the reason
-    for refusing a checkpoint, from its config.json and its name.
+    tempered_confidence, last_block: see ModelInfo. tokenizer_class: transformers' class.
+    takes_gguf: whether GGUF files load too. recognizes: replaces the check of the names. obstacle:
+    returns the reason for refusing a checkpoint, from its config.json and its name.
     """
 
     about: str
@@ -68,7 +75,8 @@ class Family:
     end_tokens: tuple[str, ...] = ()
     answers_for: AnswersFor = "own"
     attention: Attention | Varying = BIDIRECTIONAL
-    tempered_confidence: bool = False
+    tempered_confidence: TemperedConfidence = False
+    last_block: LastBlock = "masks"
     tokenizer_class: str = "PreTrainedTokenizerFast"
     takes_gguf: bool = False
     recognizes: Callable[[Fields, str], bool] | None = None
@@ -95,23 +103,27 @@ class Family:
         return self.translate(config) | {"is_causal": isinstance(self.attention, Causal)}
 
     def attention_of(
-        self, fields: Fields, names: Sequence[str], block_size: int | None = None
+        self,
+        fields: Fields,
+        names: Sequence[str],
+        block_size: int | None = None,
+        otherwise: Attention | None = None,
     ) -> Attention:
-        """Return the attention of a checkpoint called `names`, the first of which errors give.
+        """Return the attention of a checkpoint called `names`, ids or paths, the first of which
+        errors give. otherwise: where nothing tells.
 
         Raises what `blocks.attention_of` raises.
         """
-        called = [*names, str(fields.get("_name_or_path") or "")]
+        called = [
+            checkpoint_name(name) for name in (*names, str(fields.get("_name_or_path") or ""))
+        ]
         config = ConfigJson(fields, names[0])
-        return attention_of(
-            self.attention, config, [PurePath(name).name for name in called], block_size
-        )
+        return attention_of(self.attention, config, called, block_size, otherwise)
 
     @property
     def may_be_bidirectional(self) -> bool:
         """Whether some checkpoint of this family attends to the whole text."""
-        kind = self.attention
-        return isinstance(kind.otherwise if isinstance(kind, Varying) else kind, Bidirectional)
+        return any(isinstance(kind, Bidirectional) for kind in kinds_of(self.attention))
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +141,16 @@ class Checkpoint:
     gguf_file: str | None = None
     attention: Attention = BIDIRECTIONAL
     mask_id: int | None = None
+
+
+def checkpoint_name(model: str) -> str:
+    """Return what a hub id or a path calls a checkpoint: its last part or, for a snapshot in the
+    hub's cache, that of the id that it is a snapshot of.
+    """
+    path = PurePath(model)
+    if path.parent.name == "snapshots" and path.parts[-3:-2]:
+        return path.parts[-3].rpartition("--")[2]
+    return path.name
 
 
 def architectures(fields: Fields) -> list[str]:

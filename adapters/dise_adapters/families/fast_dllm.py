@@ -25,4 +25,5 @@ FAST_DLLM = Family(
     end_tokens=("<|im_end|>", "<|endoftext|>"),
     answers_for="next",
     attention=Varying(length_field="bd_size", otherwise=BlockCausal(32)),
+    tempered_confidence="drawn",
 )

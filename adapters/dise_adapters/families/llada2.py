@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import PurePath
-
 from dise_adapters.checkpoint.config import ConfigJson
 from dise_adapters.families.backbones import NO_BIAS, decoder_settings, experts
 from dise_adapters.families.blocks import Varying
-from dise_adapters.families.family import Family, Settings, Split
+from dise_adapters.families.family import Family, Settings, Split, checkpoint_name
 from dise_core.model import BlockCausal
 from dise_core.records import Fields
 
@@ -79,7 +77,7 @@ def _rotary_share(config: ConfigJson, head_dim: int) -> float:
 
 def successor(fields: Fields, model: str) -> str | None:
     """Return why the checkpoint's names rule out LLaDA2.0 and 2.1; None if they do not."""
-    for name in (PurePath(model).name, PurePath(str(fields.get("_name_or_path") or "")).name):
+    for name in map(checkpoint_name, (model, str(fields.get("_name_or_path") or ""))):
         if "llada2.2" in name.casefold():
             return f"LLaDA2.2 ({name}) deletes and splits tokens as it writes, which is not covered"
     return None
@@ -112,5 +110,6 @@ LLADA2 = Family(
     mask_tokens=("<|mask|>",),
     end_tokens=("<|endoftext|>", "<|role_end|>"),
     attention=Varying(length_field="block_size", otherwise=BlockCausal(32)),
+    tempered_confidence="drawn",
     obstacle=successor,
 )

@@ -5,10 +5,9 @@ Qwen2: only its name tells it. Row i - 1 of the logits predicts token i.
 from __future__ import annotations
 
 import re
-from pathlib import PurePath
 
 from dise_adapters.families.backbones import qwen_settings
-from dise_adapters.families.family import Family
+from dise_adapters.families.family import Family, checkpoint_name
 from dise_core.records import Fields
 
 NAME = re.compile(r"open[-_]d(coder|llm)", re.IGNORECASE)
@@ -18,7 +17,7 @@ def is_named(fields: Fields, model: str) -> bool:
     """Return whether the checkpoint is a Qwen2 and its name, or the one in config.json, says that
     it is an Open-dCoder.
     """
-    names = (PurePath(model).name, str(fields.get("_name_or_path") or ""))
+    names = (checkpoint_name(model), str(fields.get("_name_or_path") or ""))
     return fields.get("model_type") == "qwen2" and any(map(NAME.search, names))
 
 

@@ -25,4 +25,5 @@ RND1 = Family(
     translate=rnd1_settings,
     end_tokens=("<|im_end|>", "<|endoftext|>"),
     answers_for="next",
+    tempered_confidence="drawn",
 )

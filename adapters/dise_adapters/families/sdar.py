@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import PurePath
 
 from dise_adapters.checkpoint.config import ConfigJson
 from dise_adapters.families.backbones import qwen3_moe_settings, qwen3_settings
 from dise_adapters.families.blocks import Varying
-from dise_adapters.families.family import Family, Settings, architectures
+from dise_adapters.families.family import Family, Settings, architectures, checkpoint_name
 from dise_core.model import BlockCausal
 from dise_core.records import Fields
 
@@ -33,7 +32,7 @@ def sdar_moe_settings(config: ConfigJson) -> Settings:
 def causal_twin(fields: Fields, model: str) -> str | None:
     """Return why the checkpoint's names rule out block diffusion; None if they do not."""
     is_sdar = set(architectures(fields)) & {"SDARForCausalLM", "SDARMoeForCausalLM"}
-    for name in (PurePath(model).name, PurePath(str(fields.get("_name_or_path") or "")).name):
+    for name in map(checkpoint_name, (model, str(fields.get("_name_or_path") or ""))):
         if is_sdar and name.casefold().startswith("uno-"):
             return f"it is an auto-regressive verifier in SDAR's format by its name ({name})"
     return None
@@ -55,6 +54,7 @@ SDAR = Family(
             r"\b(sdar|trado)\b": BlockCausal(4),
         },
     ),
+    tempered_confidence="drawn",
     obstacle=causal_twin,
 )
 

@@ -13,6 +13,7 @@ from transformers import PretrainedConfig
 
 from dise_adapters.families.family import Family
 from dise_adapters.vllm.families import refuse_unrunnable, runnable
+from dise_core.model import BIDIRECTIONAL
 
 
 def config_class(family: Family, model_type: str) -> type[PretrainedConfig]:
@@ -24,7 +25,9 @@ def config_class(family: Family, model_type: str) -> type[PretrainedConfig]:
     def translated(self: Any, **fields: Any) -> None:
         # transformers also creates one without fields, to compare with.
         settings = family.settings(fields, "the model") if fields else {}
-        attention = family.attention_of(fields, (str(fields.get("name_or_path") or "the model"),))
+        names = (str(fields.get("name_or_path") or "the model"),)
+        # Outside, where its name is known, a checkpoint that tells nothing was refused.
+        attention = family.attention_of(fields, names, otherwise=BIDIRECTIONAL)
         refuse_unrunnable(family, attention, "the model")
         base.__init__(self, **{**fields, **(settings or {})})
 

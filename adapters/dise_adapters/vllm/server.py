@@ -95,7 +95,8 @@ def _described(
     fields = read_config(str(folder)) or {}
     kind = predictor_for(fields, str(folder))
     if kind is not None:
-        attention = kind.family.attention_of(fields, (name, folder.name), config.block_size)
+        names = (name, str(folder.absolute()))
+        attention = kind.family.attention_of(fields, names, config.block_size)
         refuse_unrunnable(kind.family, attention, name)
     settings = None if kind is None else kind.family.settings(fields, str(folder))
     if kind is None or settings is None:

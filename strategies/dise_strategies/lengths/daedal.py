@@ -55,7 +55,8 @@ class DAEDAL(LengthController):
     below `low_conf_threshold` gives way to `expansion_factor` masks. The request's schedule and
     unmasking policy are not used. In the trace `score` is the confidence in the end tokens, 0 to 1.
     On a block-causal model that confidence is read from blocks behind masks, which such a model
-    never saw in training; until-end finds the length by writing.
+    never saw in training, and a text that ends inside a block goes on with end tokens, as those
+    that DAEDAL appends; until-end finds the length by writing.
     """
 
     max_gen_length: Length = 2048

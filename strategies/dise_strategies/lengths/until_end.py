@@ -15,8 +15,8 @@ class UntilEnd(LengthController):
 
     The response is cut behind its first end token; what the block holds beyond it is dropped. The
     first block is what is left of the prompt's last one. If max_tokens ends inside a block, that
-    block is denoised as the end of the text, which the model completes with end tokens up to the
-    block's border, as it does a given text. For models with block-causal attention alone: with full
+    block is written as the model's published sampler writes it: whole and then cut, or alone. For
+    models with block-causal attention alone: with full
     attention masks that do not exist yet would be missing from what the model sees.
     """
 

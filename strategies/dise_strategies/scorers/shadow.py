@@ -15,7 +15,8 @@ class Shadow(Scorer):
     DiSE, which sees the token, and masking one token at a time: the other tokens' states have seen
     x_i. Costs one forward pass of N + M tokens, or none if no position is selected. Training: on
     masks is enough, though what the mask sees has seen the token that it hides, as in no training.
-    Source: WINO (arXiv 2507.18578), which verifies drafts in this way.
+    Source: WINO (arXiv 2507.18578), which verifies drafts in this way, but lets the shadows of a
+    block see each other; the two were measured 0.14 nats apart.
     """
 
     def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:

@@ -1,8 +1,8 @@
 """The unmasking policies of block-diffusion families, with their published defaults.
 
 Those of a family that are here under another name: SDAR's low_confidence_static is
-"low-confidence", and Stable-DiffCoder's is "threshold" with the threshold 0.95. Their published
-schedules commit one token a step: tokens_per_step 1.
+"low-confidence" with tokens_per_step 1, and Stable-DiffCoder's is "threshold" with the threshold
+0.95.
 """
 
 from __future__ import annotations
@@ -21,7 +21,11 @@ MAX_POST_STEPS = 2**16
 
 
 class Sequential(UnmaskingPolicy):
-    """Commits the schedule's quota of positions from left to right. Source: SDAR."""
+    """Commits the schedule's quota of positions from left to right, one a step unless the request
+    says otherwise. Source: SDAR.
+    """
+
+    default_tokens_per_step: ClassVar[int | None] = 1
 
     def choose(self, step: UnmaskingStep) -> Ids:
         """Return the first step.quota indices."""
@@ -30,10 +34,12 @@ class Sequential(UnmaskingPolicy):
 
 class LowConfidenceDynamic(UnmaskingPolicy):
     """Commits every candidate with a probability above the threshold if these are at least the
-    schedule's quota, and else the quota's number of the most probable. Source: SDAR.
+    schedule's quota, one a step unless the request says otherwise, and else the quota's number of
+    the most probable. Source: SDAR.
     """
 
     uses_quota: ClassVar[bool] = False
+    default_tokens_per_step: ClassVar[int | None] = 1
 
     threshold: float = Field(0.85, ge=0, le=1)
     """Candidates more probable than this are committed."""
