@@ -104,9 +104,10 @@ class ScoringParams(Scoring):
 class DecisionParams(Params):
     """How typed questions about an input are asked."""
 
-    joint: bool | None = None
-    """Ask all questions in one text, which is one sequence in a forward pass, or each in a text of
-    its own. Without it one text, where the model sees all of a text at once, else one for each."""
+    joint: bool = False
+    """Ask all questions in one text, which is one sequence in a forward pass, instead of each in a
+    text of its own, where no answer depends on the other questions. Questions that do not fit into
+    one text are asked apart, and a warning says so."""
     layout: Literal["questions", "cloze"] = "questions"
     """questions: numbered, with their possible answers, after the input. cloze: nothing is added;
     each question's instructions are the text right before its slot."""
