@@ -241,7 +241,7 @@ class Denoiser:
         if is_tempered is None:
             is_tempered = self.info.tempered_confidence
         biases = as_pairs(params.logit_bias)
-        return forbidden, is_tempered, self._unranked, params.allowed_token_ids, biases
+        return forbidden, is_tempered, self._unranked, tuple(params.allowed_token_ids), biases
 
     def ask(
         self,
