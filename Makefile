@@ -69,6 +69,7 @@ check: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/mypy
+	$(BIN)/python tests/typing/check.py
 	$(BIN)/lint-imports
 
 $(VENV)/.installed: pyproject.toml constraints.txt

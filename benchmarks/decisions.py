@@ -27,7 +27,7 @@ from dise_app.cli.memory import keep_freed_memory, settled
 from dise_core import AsyncLLM, ChoiceQuestion, DecisionOutput, DecisionParams
 
 AT_ONCE, LAYERS = 64, 8
-CLOZE = DecisionParams(layout="cloze")
+CLOZE = DecisionParams(layout="cloze", joint=True)
 QUESTIONS = [
     ChoiceQuestion.model_validate({"instructions": text, "choices": ["+", "-", "*", "/"]})
     for text in ("8", ",5", ",3", ",10", ",7")

@@ -49,6 +49,16 @@ def request_plan(
     return planner.generate(cast("Prompt", prompt), its, chat)
 
 
+def one_of_both(params: Sampling, sampling_params: Sampling) -> Sampling:
+    """Return the params, which vLLM calls sampling_params. Raises InputError for both."""
+    if params is not None and sampling_params is not None:
+        raise InputError(
+            "params and sampling_params are two names for one argument; give one of them",
+            "sampling_params",
+        )
+    return params if sampling_params is None else sampling_params
+
+
 def rankings(
     planner: Planner, prompts: Given, candidates: Choices, params: Scoring, chat: Chat
 ) -> list[Plan[RequestOutput]]:

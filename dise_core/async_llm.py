@@ -65,33 +65,48 @@ class AsyncLLM:
 
         self.budget = budget or Budget()
         self.engine = AsyncEngine(load, max_waiting)
-        [llm] = loaded
-        self.config = llm.config
-        self.catalog = llm.catalog
-        self.predictor = llm.predictor
-        self.planner: Planner = llm.planner
+        [self._llm] = loaded
+        self.config = self._llm.config
+        self.catalog = self._llm.catalog
+
+    def __repr__(self) -> str:
+        return f"Async{self._llm!r}"
+
+    @property
+    def planner(self) -> Planner:
+        """What turns requests into plans for `run`."""
+        return self._llm.planner
+
+    @property
+    def predictor(self) -> MaskPredictor:
+        """The loaded model."""
+        return self._llm.predictor
 
     async def generate(
         self,
         prompts: asking.Given,
         params: asking.Sampling = None,
         *,
+        sampling_params: asking.Sampling = None,
         chat: asking.Chat = None,
         on_error: OnError = "raise",
     ) -> list[RequestOutput]:
         """Return the responses to each prompt, like LLM.generate."""
-        plans = self.planner.generations(prompts, params, chat)
+        its = asking.one_of_both(params, sampling_params)
+        plans = self.planner.generations(prompts, its, chat)
         return await self._answers(plans, on_error, several(prompts, "prompt"))
 
     async def chat(
         self,
         conversations: Sequence[Message] | Sequence[Sequence[Message]],
-        params: SamplingParams | None = None,
+        params: asking.Sampling = None,
         *,
+        sampling_params: asking.Sampling = None,
         on_error: OnError = "raise",
     ) -> list[RequestOutput]:
         """Return the responses to each conversation, like LLM.chat."""
-        return await self._answers(self.planner.conversations(conversations, params), on_error)
+        its = asking.one_of_both(params, sampling_params)
+        return await self._answers(self.planner.conversations(conversations, its), on_error)
 
     async def score(
         self,
@@ -217,11 +232,14 @@ class AsyncLLM:
             future.cancel()
 
     async def close(self, grace: float = 30.0) -> int:
-        """Refuse new requests, wait `grace` seconds, then fail the unfinished with ClosedError.
+        """Refuse new requests, wait `grace` seconds, fail the unfinished with ClosedError, then
+        free the models.
 
         Returns how many were unfinished.
         """
-        return await asyncio.to_thread(self.engine.close, grace)
+        num_unfinished = await asyncio.to_thread(self.engine.close, grace)
+        self._llm.close()
+        return num_unfinished
 
     async def __aenter__(self) -> Self:
         return self
@@ -253,7 +271,8 @@ class AsyncLLM:
         self, plans: list[Plan[RequestOutput]], on_error: OnError, prompts: Sequence[object] = ()
     ) -> list[RequestOutput]:
         check_on_error(on_error)
-        return answers(await self._ended(plans), on_error, self.predictor.info.name, prompts)
+        name = self.predictor.info.name
+        return answers(await self._ended(plans), on_error, name, prompts)
 
     async def _ended(self, plans: Iterable[Plan[T]]) -> list[Outcome[T]]:
         async with aclosing(self.run(plans)) as outcomes:

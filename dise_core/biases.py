@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
@@ -44,16 +45,22 @@ def _is_id(key: str) -> bool:
     return is_number and str(int(key)) == key and int(key) <= LAST_ID
 
 
-LogitBias = Annotated[
-    Record, BeforeValidator(_with_text_keys), Field(max_length=MAX_BIASES), AfterValidator(_checked)
-]
-"""Biases by token id; the ids are text, as JSON has them."""
+if TYPE_CHECKING:
+    LogitBias = Mapping[int, float] | Mapping[str, float]
+else:
+    LogitBias = Annotated[
+        Record,
+        BeforeValidator(_with_text_keys),
+        Field(max_length=MAX_BIASES),
+        AfterValidator(_checked),
+    ]
+"""Biases by token id; the ids are kept as text, as JSON has them."""
 
 
 Biases = tuple[tuple[int, float], ...]
 """Pairs of a token id and its bias, by id."""
 
 
-def as_pairs(biases: Record) -> Biases:
+def as_pairs(biases: LogitBias) -> Biases:
     """Return checked biases as pairs."""
     return tuple(sorted((int(key), float(bias)) for key, bias in biases.items()))

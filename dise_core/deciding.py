@@ -10,7 +10,7 @@ import numpy as np
 
 from dise_core.arrays import Ids
 from dise_core.cost import Cost, count_cost
-from dise_core.decisions import DecisionOutput
+from dise_core.decisions import DecisionOutput, low_masses
 from dise_core.errors import InputError, TooLongError
 from dise_core.given import check_messages
 from dise_core.model import MaskPredictor
@@ -35,6 +35,8 @@ from dise_core.slots import (
 Given = str | Sequence[Message]
 """What the questions are about: a text, or a conversation."""
 
+Asked = tuple[Question, Spelled]
+
 
 @dataclass(frozen=True, slots=True)
 class Decider:
@@ -55,26 +57,53 @@ class Decider:
         """Return a plan of the answers. All is checked before its first read."""
         several = check_questions(questions)
         self._check_input(given)
-        is_joint = self._is_joint(several)
-        texts = self._texts(given, several, is_joint)
+        self._check_slots(several)
+        texts, apart = self._texts(given, several)
         found, cost = yield from count_cost(read_slots(texts, self._predictor.info))
         answers = tuple(
             question.answer(its.probabilities, its.diagnostics)
             for question, its in zip(several, found, strict=True)
         )
-        usage = self._usage(texts, cost)
-        return DecisionOutput(self._predictor.info.name, answers, is_joint, usage)
+        return DecisionOutput(
+            model=self._predictor.info.name,
+            answers=answers,
+            is_joint=self.params.joint and apart is None,
+            usage=self._usage(texts, cost),
+            warnings=(*([apart] if apart else []), *low_masses(answers)),
+        )
 
-    def _texts(self, given: Given, questions: Sequence[Question], is_joint: bool) -> list[SlotText]:
-        """Return one text with all questions, or one for each, checked."""
+    def _texts(
+        self, given: Given, questions: Sequence[Question]
+    ) -> tuple[list[SlotText], str | None]:
+        """Return the texts that ask the questions, and why there are several where one was wanted:
+        then each question has its own.
+        """
         space = " " if self.params.layout == "questions" else ""
         spelled = spell_all(questions, self._predictor, space, self.known.spelled)
         pairs = list(zip(questions, spelled, strict=True))
-        groups = [pairs] if is_joint else [[pair] for pair in pairs]
-        return [self._text(given, group) for group in groups]
+        apart = None
+        if self.params.joint and len(pairs) > 1:
+            together = self._together(given, pairs)
+            if isinstance(together, SlotText):
+                return [together], None
+            apart = f"joint: each question was asked in a text of its own, because {together}"
+        return [self._text(given, [pair]) for pair in pairs], apart
+
+    def _together(self, given: Given, pairs: Sequence[Asked]) -> SlotText | str:
+        """Return one text with all questions, or why they cannot share one."""
+        info, block = self._predictor.info, self._predictor.info.block_length
+        if info.is_autoregressive:
+            return f"{info.name!r} is auto-regressive: a later answer would depend on earlier ones"
+        try:
+            text = self._text(given, pairs)
+        except TooLongError as error:
+            return str(error)
+        if block is not None and text.slots[0].start // block != (text.stop - 1) // block:
+            return f"their slots lie in several blocks of {block} tokens"
+        return text
 
     def _usage(self, texts: Sequence[SlotText], cost: Cost) -> Usage:
-        num_slots = sum(slot.spelled.length for text in texts for slot in text.slots)
+        num_slots = sum(text.num_slot_tokens for text in texts)
         num_tokens = sum(len(text.ids) for text in texts)
         if not self._predictor.info.is_autoregressive:
             num_tokens -= num_slots
@@ -88,23 +117,15 @@ class Decider:
         if not given.strip():
             raise InputError("the input is empty", "input")
 
-    def _is_joint(self, questions: Sequence[Question]) -> bool:
-        """Return whether the questions share a text. Raises InputError where they cannot."""
+    def _check_slots(self, questions: Sequence[Question]) -> None:
+        """Raise InputError where the model has no slots, or the layout nothing to ask."""
         info = self._predictor.info
         if not info.is_autoregressive and info.special.mask_id is None:
             raise InputError(f"{info.name!r} has no mask token, so it has no slots", "model")
         if self.params.layout == "questions" and not all(q.instructions.strip() for q in questions):
             raise InputError("a question without instructions asks nothing", "questions")
-        if self.params.joint and info.is_autoregressive:
-            raise InputError(
-                f"joint: {info.name!r} is auto-regressive, so a later answer would depend on an "
-                "earlier one; leave joint out",
-                "joint",
-            )
-        sees_all = not info.is_autoregressive and info.block_length is None
-        return sees_all if self.params.joint is None else self.params.joint
 
-    def _text(self, given: Given, group: Sequence[tuple[Question, Spelled]]) -> SlotText:
+    def _text(self, given: Given, group: Sequence[Asked]) -> SlotText:
         questions = [question for question, _ in group]
         if self.params.layout == "questions":
             before = self._context(with_questions(given, asked(questions)))
@@ -137,30 +158,18 @@ class Decider:
         return np.concatenate([tokenizer.start_ids, ids]) if begins else ids
 
     def _check_text(self, text: SlotText) -> None:
-        """Raise InputError for a mask outside the slots and for slots in several blocks,
-        TooLongError for a text that the model does not take.
+        """Raise InputError for a mask outside the slots, TooLongError for a text that the model
+        does not take.
         """
-        info = self._predictor.info
-        inside = sum(slot.spelled.length for slot in text.slots)
+        info, inside = self._predictor.info, text.num_slot_tokens
         num_masks = 0 if self._mask_id is None else int((text.ids == self._mask_id).sum())
         if num_masks > (0 if info.is_autoregressive else inside):
             raise InputError("the input holds the mask token; it must be finished text", "input")
-        num_tokens = max(slot.stop for slot in text.slots)
-        if num_tokens > info.max_length:
+        if text.stop > info.max_length:
             several = len(text.slots) > 1
             raise TooLongError(
                 f"{len(text.slots)} question{'s' * several} with the input and "
-                f"{'slots' if several else 'a slot'} of {inside} tokens take {num_tokens} tokens, "
-                f"more than the model's limit of {info.max_length}"
-                + ("; ask fewer, or each in a text of its own: joint=False" * several),
+                f"{'slots' if several else 'a slot'} of {inside} tokens take {text.stop} tokens, "
+                f"more than the model's limit of {info.max_length}",
                 "questions",
             )
-        if info.block_length is not None and len(text.slots) > 1:
-            first, last = text.slots[0].start, text.slots[-1].stop - 1
-            if first // info.block_length != last // info.block_length:
-                raise InputError(
-                    f"joint: the slots of {len(text.slots)} questions lie in several blocks of "
-                    f"{info.block_length} tokens, and no mask may stand in an earlier block; leave "
-                    "joint out",
-                    "joint",
-                )

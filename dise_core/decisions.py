@@ -4,6 +4,7 @@ probability the labels hold at all.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -11,6 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr
 
 from dise_core.outputs import Usage
 from dise_core.records import Record
+
+LOW_MASS = 0.1
+"""A label mass below this is told as a warning."""
 
 
 class _Frozen(BaseModel):
@@ -83,13 +87,15 @@ Answer = Annotated[PredicateAnswer | ChoiceAnswer | ScoreAnswer, Field(discrimin
 @dataclass(frozen=True, slots=True, eq=False)
 class DecisionOutput:
     """The answers to the questions about one input, in their order. is_joint: whether they were
-    asked in one text. usage: its completion tokens are those of the slots.
+    asked in one text. usage: its completion tokens are those of the slots. warnings: a label mass
+    below LOW_MASS, and questions that were to share a text and could not; a sentence each.
     """
 
     model: str
     answers: tuple[PredicateAnswer | ChoiceAnswer | ScoreAnswer, ...]
     is_joint: bool
     usage: Usage
+    warnings: tuple[str, ...] = ()
 
     def to_dict(self) -> Record:
         """Return the JSON form that the command prints."""
@@ -97,6 +103,7 @@ class DecisionOutput:
             "model": self.model,
             "answers": [answer.model_dump(mode="json") for answer in self.answers],
             "is_joint": self.is_joint,
+            "warnings": list(self.warnings),
             "usage": {
                 "prompt_tokens": self.usage.prompt_tokens,
                 "completion_tokens": self.usage.completion_tokens,
@@ -104,3 +111,13 @@ class DecisionOutput:
                 "seconds": round(self.usage.seconds, 4),
             },
         }
+
+
+def low_masses(answers: Sequence[PredicateAnswer | ChoiceAnswer | ScoreAnswer]) -> list[str]:
+    """Return a warning for each answer whose label mass is below LOW_MASS."""
+    return [
+        f"question {answer.name or number}: the model gives its answers a probability of only "
+        f"{answer.diagnostics.label_mass:.2g} in all, so how they compare tells little"
+        for number, answer in enumerate(answers, 1)
+        if answer.diagnostics.label_mass < LOW_MASS
+    ]

@@ -253,7 +253,7 @@ class Denoiser:
             kind = self.info.tempered_confidence
             is_tempered = params.temperature > 0 if kind == "drawn" else kind
         biases = as_pairs(params.logit_bias)
-        return forbidden, is_tempered, self._unranked, params.allowed_token_ids, biases
+        return forbidden, is_tempered, self._unranked, tuple(params.allowed_token_ids), biases
 
     def ask(
         self,

@@ -10,7 +10,7 @@
     │   └── ModelOutputError       it answered with NaN
     ├── PlanError                  a plan breaks the protocol of reading.py
     ├── OverloadedError            too many requests wait; try again later
-    └── ClosedError                the engine is shutting down
+    └── ClosedError                the model is closed, or shutting down
 
 An InputError is for the caller to fix (exit code 2 on the command line); all others are failures
 (exit code 1).
@@ -82,7 +82,7 @@ class OverloadedError(DiseError):
 
 
 class ClosedError(DiseError):
-    """The engine is shutting down or has shut down."""
+    """The model is closed, or shutting down."""
 
 
 def shown(value: object, width: int = 80) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from os import PathLike, fspath
-from typing import TypeVar, Unpack, overload
+from types import TracebackType
+from typing import Self, TypeVar, Unpack, overload
 
 from dise_core.asking import (
     Asked,
@@ -15,11 +17,13 @@ from dise_core.asking import (
     Given,
     Inputs,
     Questions,
+    Sampling,
     Scoring,
     TextLists,
     Texts,
     decisions,
     is_one_input,
+    one_of_both,
     rankings,
     request_plan,
 )
@@ -29,7 +33,7 @@ from dise_core.catalog import Catalog
 from dise_core.decisions import DecisionOutput
 from dise_core.engine import Engine, Outcome
 from dise_core.engine_options import EngineOptions
-from dise_core.errors import InputError
+from dise_core.errors import ClosedError, InputError
 from dise_core.given import is_one, several
 from dise_core.model import MaskPredictor
 from dise_core.outcomes import OnError, answers, check_on_error, results
@@ -52,6 +56,9 @@ class LLM:
         >>> llm = LLM("countdown")
         >>> [answer] = llm.generate("83,18,75 -> 10", SamplingParams(max_tokens=48))
         >>> answer.outputs[0].score.value  # mean log-probability of the last ten tokens, in nats
+
+        >>> with LLM("countdown") as llm:  # frees the model at the end
+        ...     [answer] = llm.generate("83,18,75 -> 10")
     """
 
     def __init__(
@@ -84,45 +91,91 @@ class LLM:
             raise InputError("judge_device and judge_dtype need a judge: name one", "judge")
         # The judge comes first: the model's cache is planned from the memory that is then left.
         its_judge = None if judge is None else self._loaded_judge(judge)
-        self.predictor = self._loaded(model, self.config)
-        predictors = {"target": self.predictor}
-        if its_judge is not None or self.predictor.info.is_autoregressive:
-            predictors["judge"] = self.predictor if its_judge is None else its_judge
+        predictor = self._loaded(model, self.config)
+        predictors = {"target": predictor}
+        if its_judge is not None or predictor.info.is_autoregressive:
+            predictors["judge"] = predictor if its_judge is None else its_judge
         if calibration is not None:
-            calibration.check_model(self.predictor)
-        own = calibration_of(self.predictor.calibration_file)
-        self.planner = Planner(predictors, self.catalog, calibration, own)
-        self.engine = Engine(predictors, self.config)
+            calibration.check_model(predictor)
+        own = calibration_of(predictor.calibration_file)
+        planner = Planner(predictors, self.catalog, calibration, own)
+        self._open: tuple[Planner, Engine] | None = (planner, Engine(predictors, self.config))
+        self._told = repr(predictor.info.name)
+        if not isinstance(model, MaskPredictor):
+            self._told += f", engine={self.config.engine!r}, device={self.config.device!r}"
+
+    def __repr__(self) -> str:
+        return f"LLM({self._told})"
+
+    @property
+    def planner(self) -> Planner:
+        """What turns requests into plans for `run`."""
+        return self._parts()[0]
+
+    @property
+    def engine(self) -> Engine:
+        """What runs plans."""
+        return self._parts()[1]
+
+    @property
+    def predictor(self) -> MaskPredictor:
+        """The loaded model."""
+        return self.planner.predictor
+
+    def _parts(self) -> tuple[Planner, Engine]:
+        if self._open is None:
+            raise ClosedError(f"{self!r} is closed; load the model again")
+        return self._open
+
+    def close(self) -> None:
+        """Free the models. After it each method raises ClosedError."""
+        self._open = None
+        gc.collect()  # a model may be part of a circle of references
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
 
     def generate(
         self,
         prompts: Given,
-        params: SamplingParams | Sequence[SamplingParams] | None = None,
+        params: Sampling = None,
         *,
+        sampling_params: Sampling = None,
         chat: Chat = None,
         on_error: OnError = "raise",
     ) -> list[RequestOutput]:
-        """Return one answer per prompt (a text or token ids), in order; params apply to all prompts
-        or are a sequence, one per prompt.
+        """Return one answer per prompt (a text or token ids), in order; params, which vLLM calls
+        sampling_params, apply to all prompts or are a sequence, one per prompt.
 
         A text goes through the model's chat template if it has one (chat=None), always (True) or
         never (False). on_error: "raise" raises the first failed request's error after all others
         are done; "return" gives it an answer with the `error` and without outputs.
         """
-        plans = self.planner.generations(prompts, params, chat)
+        its = one_of_both(params, sampling_params)
+        plans = self.planner.generations(prompts, its, chat)
         return self._answers(plans, on_error, several(prompts, "prompt"))
 
     def chat(
         self,
         conversations: Sequence[Message] | Sequence[Sequence[Message]],
-        params: SamplingParams | None = None,
+        params: Sampling = None,
         *,
+        sampling_params: Sampling = None,
         on_error: OnError = "raise",
     ) -> list[RequestOutput]:
         """Return one answer per conversation, a list of {"role", "content"} messages, in order.
-        on_error: see `generate`.
+        params, sampling_params, on_error: see `generate`.
         """
-        return self._answers(self.planner.conversations(conversations, params), on_error)
+        its = one_of_both(params, sampling_params)
+        return self._answers(self.planner.conversations(conversations, its), on_error)
 
     def score(
         self,

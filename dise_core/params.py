@@ -4,7 +4,7 @@ LLaDA's.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import (
@@ -41,6 +41,13 @@ MAX_STOPS, MAX_STOP = 64, 1000
 Name = Annotated[str, StringConstraints(max_length=MAX_NAME)]
 Length = Annotated[int, Field(ge=1, le=MAX_LENGTH)]
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
+
+if TYPE_CHECKING:  # what may be given: kept as tuples
+    TokenIds = Sequence[int]
+    Stops = Sequence[str]
+else:
+    TokenIds = tuple[TokenId, ...]
+    Stops = tuple[Annotated[str, StringConstraints(max_length=MAX_STOP)], ...]
 
 Settings = Record
 """Settings of a strategy, by the names of its fields."""
@@ -91,7 +98,7 @@ class Scoring(Params):
 class ScoringParams(Scoring):
     """How a text is scored, and what is reported beside the score."""
 
-    logprobs: int | None = Field(0, ge=0, le=100)
+    logprobs: int | None = Field(default=0, ge=0, le=100)
     """Likeliest tokens to report per response position, beside its own; none reports neither, which
     is faster: the model's head then runs only where the score is read."""
 
@@ -104,9 +111,10 @@ class ScoringParams(Scoring):
 class DecisionParams(Params):
     """How typed questions about an input are asked."""
 
-    joint: bool | None = None
-    """Ask all questions in one text, which is one sequence in a forward pass, or each in a text of
-    its own. Without it one text, where the model sees all of a text at once, else one for each."""
+    joint: bool = False
+    """Ask all questions in one text, which is one sequence in a forward pass, instead of each in a
+    text of its own, where no answer depends on the other questions. Questions that do not fit into
+    one text are asked apart, and a warning says so."""
     layout: Literal["questions", "cloze"] = "questions"
     """questions: numbered, with their possible answers, after the input. cloze: nothing is added;
     each question's instructions are the text right before its slot."""
@@ -118,15 +126,15 @@ class Denoising(Scoring):
     tokens_per_step: Length = 2
     """Tokens committed in one denoising step; some unmasking policies have a default of their own.
     """
-    steps: int | None = Field(None, ge=1, le=MAX_STEPS)
+    steps: int | None = Field(default=None, ge=1, le=MAX_STEPS)
     """Denoising steps in all, spread over the blocks, instead of tokens_per_step."""
-    eps: float | None = Field(None, gt=0, lt=1)
+    eps: float | None = Field(default=None, gt=0, lt=1)
     """Dream's schedule: the steps are even in diffusion time, which falls from 1 to eps, instead of
     in tokens."""
-    top_k: int = Field(0, ge=0, lt=2**31)
+    top_k: int = Field(default=0, ge=0, lt=2**31)
     """Draw only from this many of the likeliest tokens; 0 means all."""
     unmasking: Name = Field(
-        "low-confidence", validation_alias=AliasChoices("unmasking", "remasking")
+        default="low-confidence", validation_alias=AliasChoices("unmasking", "remasking")
     )
     """Which masks are filled first; see `dise plugins`."""
     unmasking_settings: Settings = Field(default_factory=dict)
@@ -141,18 +149,18 @@ class Denoising(Scoring):
     Without it the answer stays as it was written."""
     reviser_settings: Settings = Field(default_factory=dict)
     """A setting of the reviser."""
-    cfg_scale: float = Field(0.0, ge=0, le=1000, allow_inf_nan=False)
+    cfg_scale: float = Field(default=0.0, ge=0, le=1000, allow_inf_nan=False)
     """Scale of classifier-free guidance; 0 turns it off."""
     cache: CacheKind = "exact"
     """Which keys and values are kept. exact: those of finished blocks, for block-causal models,
     which changes no answer. prefix, dual: within a block, as Fast-dLLM: faster, and approximate;
     the score is that of an exact pass."""
-    early_exit: float | None = Field(None, gt=0, le=1)
+    early_exit: float | None = Field(default=None, gt=0, le=1)
     """End an answer where all that is left would be end tokens, each with more than this
     probability."""
-    forbidden_token_ids: tuple[TokenId, ...] = Field((), max_length=MAX_LENGTH)
+    forbidden_token_ids: TokenIds = Field(default=(), max_length=MAX_LENGTH)
     """An id that is never written."""
-    allowed_token_ids: tuple[TokenId, ...] = Field((), max_length=MAX_LENGTH)
+    allowed_token_ids: TokenIds = Field(default=(), max_length=MAX_LENGTH)
     """An id that may be written, and no other may; without one all may."""
     logit_bias: LogitBias = Field(default_factory=dict)
     """What is added to a token's logit before it is written, from -100 to 100; log-probabilities
@@ -164,7 +172,7 @@ class Denoising(Scoring):
     tempered_confidence: bool | None = None
     """Rank candidates after temperature, top_p and top_k, as Dream, or before, as LLaDA; without it
     as the model's own sampler."""
-    stop_at: float | None = Field(None, allow_inf_nan=False)
+    stop_at: float | None = Field(default=None, allow_inf_nan=False)
     """Write the best_of answers in waves, first n and then always as many again, until one is this
     sure: a probability of being right with a calibration, else a score."""
 
@@ -174,22 +182,20 @@ class SamplingParams(Denoising, ScoringParams):
 
     max_tokens: Length = 128
     """Length of the response's canvas in tokens."""
-    temperature: float = Field(0.0, ge=0, allow_inf_nan=False)
+    temperature: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """0 takes the likeliest token; above it, tokens are drawn from softmax(logits / temperature).
     """
-    top_p: float = Field(1.0, gt=0, le=1)
+    top_p: float = Field(default=1.0, gt=0, le=1)
     """Draw only from the likeliest tokens that hold this much probability together."""
-    seed: int | None = Field(None, ge=0, lt=2**64)
+    seed: int | None = Field(default=None, ge=0, lt=2**64)
     """Same seed, same prompt, same answer, whatever runs beside it. Without one each request draws
     its own, and tells it."""
-    n: int = Field(1, ge=1, le=MAX_SAMPLES)
+    n: int = Field(default=1, ge=1, le=MAX_SAMPLES)
     """Answers to return for a prompt, best score first."""
-    best_of: int | None = Field(None, ge=1, le=MAX_SAMPLES)
+    best_of: int | None = Field(default=None, ge=1, le=MAX_SAMPLES)
     """Answers to write for a prompt, of which the n with the best score are returned; n if not set.
     """
-    stop: tuple[Annotated[str, StringConstraints(max_length=MAX_STOP)], ...] = Field(
-        (), max_length=MAX_STOPS
-    )
+    stop: Stops = Field(default=(), max_length=MAX_STOPS)
     """An answer's text ends before the first of these; its tokens and its score are of all that was
     written."""
 
@@ -224,9 +230,9 @@ THE_MODELS_OWN = ("revision", "adapter", "mask_token_id", "block_size", "device_
 class EngineConfig(Params):
     """How a model is loaded and how much of it runs at once."""
 
-    max_num_seqs: int = Field(64, ge=1, le=2**16)
+    max_num_seqs: int = Field(default=64, ge=1, le=2**16)
     """The most sequences in one forward pass."""
-    max_batch_tokens: int = Field(16384, ge=1, le=2**24)
+    max_batch_tokens: int = Field(default=16384, ge=1, le=2**24)
     """The most tokens in one forward pass."""
     device: str = "auto"
     """A torch device; "auto" takes a GPU if there is one."""
@@ -261,11 +267,11 @@ class EngineConfig(Params):
     attention."""
     engine: str = "transformers"
     """What runs the model's forward passes; see `dise plugins`."""
-    tensor_parallel_size: int = Field(1, ge=1, le=1024)
+    tensor_parallel_size: int = Field(default=1, ge=1, le=1024)
     """GPUs, or CPU ranks, over which vLLM spreads the model."""
     vllm_options: Settings = Field(default_factory=dict)
     """A further argument of vLLM's own LLM, for example gpu_memory_utilization."""
-    max_cache_tokens: int | None = Field(None, ge=1, le=2**24)
+    max_cache_tokens: int | None = Field(default=None, ge=1, le=2**24)
     """Tokens whose keys and values are kept for requests with a cache, all together; texts beyond
     wait for room. More than the device has memory for are refused. Without it 16384, or as many as
     fit.

@@ -125,28 +125,23 @@ class Planner:
     ) -> list[Plan[RequestOutput]]:
         """Return the plans of one or several prompts; params apply to all, or one to each."""
         many = cast("list[Prompt]", several(prompts, "prompt"))
-        each = [*params] if isinstance(params, list | tuple) else [params] * len(many)
-        if len(many) != len(each):
-            raise InputError(
-                f"{len(many)} prompts do not pair up with {len(each)} params", "params"
-            )
+        each = _paired(params, len(many), "prompts")
         check_choice(chat, "chat")
-        checked = [params_of(its, SamplingParams) for its in each]
-        return [self.generate(*pair, chat) for pair in zip(many, checked, strict=True)]
+        return [self.generate(*pair, chat) for pair in zip(many, each, strict=True)]
 
     def conversations(
         self,
         conversations: Sequence[Message] | Sequence[Sequence[Message]],
-        params: SamplingParams | None,
+        params: SamplingParams | Sequence[SamplingParams] | None,
     ) -> list[Plan[RequestOutput]]:
-        """Return the plans of one or several conversations."""
+        """Return the plans of one or several conversations; params as for prompts."""
         check_list(conversations, "conversations", "a conversation or a list of them")
         is_one = len(conversations) > 0 and isinstance(conversations[0], Mapping)
         many = cast("list[Sequence[Message]]", [conversations] if is_one else list(conversations))
         if not many:
             raise InputError("no conversation given", "conversations")
-        its = params_of(params, SamplingParams)
-        return [self.chat(messages, its) for messages in many]
+        each = _paired(params, len(many), "conversations")
+        return [self.chat(*pair) for pair in zip(many, each, strict=True)]
 
     def scores(
         self,
@@ -316,3 +311,13 @@ class Planner:
         if info.block_length is not None:
             finished = FinishedBlocks(info, params.cache != "none")
         return Denoiser(info, policy, noise, params, sample, finished=finished)
+
+
+def _paired(
+    params: SamplingParams | Sequence[SamplingParams] | None, count: int, what: str
+) -> list[SamplingParams]:
+    """Return the params of each of `count` requests: one for all, or one for each."""
+    each = [*params] if isinstance(params, list | tuple) else [params] * count
+    if len(each) != count:
+        raise InputError(f"{count} {what} do not pair up with {len(each)} params", "params")
+    return [params_of(its, SamplingParams) for its in each]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BeforeValidator, Field, StrictBool, StrictStr, StringConstraints
 
@@ -91,6 +91,17 @@ class PredicateQuestion(Question):
     yes: Annotated[Option, BeforeValidator(_option)] = Option(label="yes")
     no: Annotated[Option, BeforeValidator(_option)] = Option(label="no")
 
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            instructions: str,
+            name: str | None = None,
+            yes: Option | str = ...,
+            no: Option | str = ...,
+        ) -> None: ...
+
     @property
     def options(self) -> tuple[Option, ...]:
         """Yes, then no."""
@@ -110,6 +121,16 @@ class ChoiceQuestion(Question):
     choices: tuple[Annotated[Choice, BeforeValidator(_choice)], ...] = Field(
         min_length=2, max_length=MAX_CHOICES
     )
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            instructions: str,
+            name: str | None = None,
+            choices: Sequence[Choice | str | bool],
+        ) -> None: ...
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -141,6 +162,12 @@ class ScoreQuestion(Question):
     levels: tuple[Annotated[Option, BeforeValidator(_option)], ...] = Field(
         min_length=2, max_length=MAX_LEVELS
     )
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self, *, instructions: str, name: str | None = None, levels: Sequence[Option | str]
+        ) -> None: ...
 
     @property
     def options(self) -> tuple[Option, ...]:

@@ -96,6 +96,16 @@ class SlotText:
     ids: Ids
     slots: tuple[Slot, ...]
 
+    @property
+    def stop(self) -> int:
+        """The first position behind the last slot."""
+        return self.slots[-1].stop
+
+    @property
+    def num_slot_tokens(self) -> int:
+        """The length of all slots together."""
+        return sum(slot.spelled.length for slot in self.slots)
+
 
 def asked(questions: Sequence[Question]) -> str:
     """Return the questions, with their possible answers, as a user asks them."""

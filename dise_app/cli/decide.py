@@ -1,4 +1,4 @@
-"""dise decide: yes or no, which of these, how much? With probabilities, in one forward pass."""
+"""dise decide: yes or no, which of these, how much? With probabilities."""
 
 from __future__ import annotations
 
@@ -122,6 +122,8 @@ def _show(text: str, questions: list[Question], output: DecisionOutput) -> None:
         cells = (question.instructions, told, listed, f"{answer.diagnostics.label_mass:.3f}")
         table.add_row(*(escape(printable(cell)) for cell in cells))
     console.print(table)
+    for warning in output.warnings:
+        console.print(f"[yellow]warning: {escape(printable(warning))}[/yellow]")
     usage = output.usage
     passes = "1 forward pass" if usage.nfe == 1 else f"{usage.nfe} forward passes"
     console.print(f"[dim]{passes}, {usage.seconds:.2f} s[/dim]")

@@ -297,4 +297,5 @@ def _cost(output: DecisionOutput) -> Record:
         "nfe": output.usage.nfe,
         "seconds": round(output.usage.seconds, 4),
         "is_joint": output.is_joint,
+        "warnings": list(output.warnings),
     }

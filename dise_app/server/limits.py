@@ -21,31 +21,31 @@ Seconds = Annotated[float, Field(gt=0, le=MAX_SECONDS)]
 class Limits(Params):
     """The options of `dise serve` beside those of the model."""
 
-    max_waiting: int = Field(1024, ge=1)
+    max_waiting: int = Field(default=1024, ge=1)
     """Requests that may wait to start; one more gets 429."""
-    max_tokens_limit: int = Field(4096, ge=1)
+    max_tokens_limit: int = Field(default=4096, ge=1)
     """The most tokens that an answer may ask for."""
-    max_passes: int = Field(2**15, ge=1)
+    max_passes: int = Field(default=2**15, ge=1)
     """The most forward passes, of one sequence each, that a request may take; one that goes on gets
     400."""
-    max_pass_tokens: int = Field(2**27, ge=1)
+    max_pass_tokens: int = Field(default=2**27, ge=1)
     """The most tokens in all the forward passes of a request; one that goes on gets 400."""
-    max_body_bytes: int = Field(2 * 2**20, ge=1)
+    max_body_bytes: int = Field(default=2 * 2**20, ge=1)
     """The largest request in bytes."""
-    max_bytes_in_flight: int = Field(64 * 2**20, ge=1)
+    max_bytes_in_flight: int = Field(default=64 * 2**20, ge=1)
     """The most bytes of all requests that have not been answered yet; one more gets 429."""
-    max_connections: int = Field(1024, ge=1)
+    max_connections: int = Field(default=1024, ge=1)
     """Connections at a time; one more gets 503."""
-    timeout: Seconds = Field(600.0)
+    timeout: Seconds = Field(default=600.0)
     """Seconds after which a request fails."""
-    header_timeout: Seconds = Field(20.0)
+    header_timeout: Seconds = Field(default=20.0)
     """Seconds within which the head of a request must have arrived."""
-    body_timeout: Seconds = Field(60.0)
+    body_timeout: Seconds = Field(default=60.0)
     """Seconds within which the body of a request must have arrived."""
-    idle_timeout: Seconds = Field(75.0)
+    idle_timeout: Seconds = Field(default=75.0)
     """Seconds that a connection stays open without a request, or without taking its answer. Clients
     and proxies keep one for up to 60: it should be closed by them."""
-    grace: float = Field(30.0, ge=0, le=MAX_SECONDS)
+    grace: float = Field(default=30.0, ge=0, le=MAX_SECONDS)
     """Seconds that requests under way have to end at SIGTERM."""
     served_model_name: tuple[Name, ...] = ()
     """A name that clients give for the model, in place of its own; answers give the first."""

@@ -86,10 +86,10 @@ class ResponseRequest(Written):
 
     input: Annotated[PlainText | Items, TEXT_OR_LIST]
     instructions: str | None = None
-    max_output_tokens: int | None = Field(None, ge=1)
-    best_of: int | None = Field(None, ge=1, le=MAX_ANSWERS)
+    max_output_tokens: int | None = Field(default=None, ge=1)
+    best_of: int | None = Field(default=None, ge=1, le=MAX_ANSWERS)
     max_tool_calls: int | None = None
-    top_logprobs: int | None = Field(None, ge=0, le=20)
+    top_logprobs: int | None = Field(default=None, ge=0, le=20)
     include: Annotated[Strings, Field(max_length=64)] = Field(default_factory=list)
     text: TextOptions = Field(default_factory=TextOptions)
     reasoning: Reasoning | None = None

@@ -99,10 +99,10 @@ class Written(OpenBody):
     temperature: float | None = None
     top_p: float | None = None
     top_k: Annotated[int | None, BeforeValidator(_all_of_them)] = None
-    seed: int | None = Field(None, ge=0, lt=2**64)
+    seed: int | None = Field(default=None, ge=0, lt=2**64)
     logit_bias: LogitBias | None = None
     allowed_token_ids: Annotated[list[TokenId], _FailFast()] | None = Field(
-        None, min_length=1, max_length=MAX_LENGTH
+        default=None, min_length=1, max_length=MAX_LENGTH
     )
     stream: bool = False
     dise: Extensions = Field(default_factory=Extensions)
@@ -120,9 +120,9 @@ class Completion(Written):
 
     sampling: ClassVar[tuple[str, ...]] = (*Written.sampling, "max_tokens", "n", "best_of")
 
-    max_tokens: int | None = Field(None, ge=1)
-    n: int | None = Field(None, ge=1, le=MAX_ANSWERS)
-    best_of: int | None = Field(None, ge=1, le=MAX_ANSWERS)
+    max_tokens: int | None = Field(default=None, ge=1)
+    n: int | None = Field(default=None, ge=1, le=MAX_ANSWERS)
+    best_of: int | None = Field(default=None, ge=1, le=MAX_ANSWERS)
     stop: str | Strings | None = None
     stream_options: StreamOptions | None = None
 
@@ -149,8 +149,8 @@ class CompletionRequest(Completion):
     """POST /v1/completions. `prompt` is a text, used as it is, token ids, or a list of either."""
 
     prompt: str | TokenIds | Strings | Annotated[list[TokenIds], _FailFast()]
-    logprobs: int | None = Field(None, ge=0, le=20)
-    max_tokens: int | None = Field(None, ge=0)
+    logprobs: int | None = Field(default=None, ge=0, le=20)
+    max_tokens: int | None = Field(default=None, ge=0)
     echo: bool = False
 
     @property
@@ -214,9 +214,9 @@ class ChatRequest(Completion):
     """POST /v1/chat/completions."""
 
     messages: Annotated[list[ChatMessage], _FailFast()] = Field(min_length=1, max_length=1024)
-    max_completion_tokens: int | None = Field(None, ge=1)
+    max_completion_tokens: int | None = Field(default=None, ge=1)
     logprobs: bool = False
-    top_logprobs: int | None = Field(None, ge=0, le=20)
+    top_logprobs: int | None = Field(default=None, ge=0, le=20)
 
     @property
     def conversation(self) -> list[dict[str, str]]:

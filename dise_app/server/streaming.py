@@ -5,7 +5,7 @@ every step of the canvas.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from typing import TypeVar
 
@@ -25,7 +25,7 @@ class SettledText:
     Text that may turn out to be the start of a stop text is held back.
     """
 
-    def __init__(self, stops: tuple[str, ...]) -> None:
+    def __init__(self, stops: Sequence[str]) -> None:
         self._stops = stops
         self._sent = ""
 

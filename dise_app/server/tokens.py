@@ -25,7 +25,7 @@ class TokenizeRequest(OpenBody):
     model: str | None = None
     prompt: str | None = None
     messages: Annotated[list[ChatMessage], FailFastList] | None = Field(
-        None, min_length=1, max_length=1024
+        default=None, min_length=1, max_length=1024
     )
     add_special_tokens: bool = False
     return_token_strs: bool = False

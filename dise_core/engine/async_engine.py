@@ -99,7 +99,7 @@ class AsyncEngine:
             target=self._run, args=(load, loaded), name="dise-engine", daemon=True
         )
         self._thread.start()
-        self._request = loaded.result().request
+        self._engine: Engine | None = loaded.result()
 
     @property
     def num_running(self) -> int:
@@ -126,11 +126,10 @@ class AsyncEngine:
         closing, and what `death` says once it has died.
         """
         future: Future[tuple[T, float]] = Future()
-        ticket = _Ticket(self._request(0, plan, caller), future, watch)
         with self._changed:
             if self._death is not None:
                 raise self._death
-            if self._is_closing:
+            if self._is_closing or self._engine is None:
                 raise ClosedError("the engine is shutting down and takes no more requests")
             if len(self._waiting) >= self._max_waiting:
                 self._waiting = deque(each for each in self._waiting if not each.future.cancelled())
@@ -138,13 +137,15 @@ class AsyncEngine:
                 raise OverloadedError(
                     f"{self._max_waiting} requests are waiting already; try again later"
                 )
+            ticket = _Ticket(self._engine.request(0, plan, caller), future, watch)
             self._waiting.append(ticket)
             self._changed.notify()
         self._starters.put(ticket)
         return future
 
     def close(self, grace: float = 30.0) -> int:
-        """Refuse new requests, wait `grace` seconds, then fail the unfinished with ClosedError.
+        """Refuse new requests, wait `grace` seconds, fail the unfinished with ClosedError, then let
+        go of the engine.
 
         Returns how many were unfinished.
         """
@@ -157,6 +158,7 @@ class AsyncEngine:
             self._changed.notify()
         self._thread.join()
         self._starters.close()
+        self._engine = None
         return self._num_cut_off
 
     def _run(self, load: Callable[[], Engine], loaded: Future[Engine]) -> None:

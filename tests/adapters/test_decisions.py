@@ -14,7 +14,7 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from dise_adapters.checkpoint.hub import read_config
-from dise_core import LLM, ChoiceQuestion, DecisionOutput, DecisionParams, InputError
+from dise_core import LLM, ChoiceQuestion, DecisionOutput, DecisionParams
 from tests import reference_dream, reference_llada
 from tests.published import SDAR
 from tests.reference_dream import ReferenceDream
@@ -140,7 +140,9 @@ def test_a_judge_answers_by_its_next_tokens(tmp_path: Path) -> None:
     assert decided.usage.nfe == 1 + 4 + 3
 
 
-def test_a_judge_refuses_questions_in_one_text(tmp_path: Path) -> None:
+def test_a_judge_is_asked_each_question_in_a_text_of_its_own(tmp_path: Path) -> None:
     llm = LLM(judge(tmp_path))
-    with pytest.raises(InputError, match=r"joint: .* is auto-regressive"):
-        llm.decide(INPUT, QUESTIONS, DecisionParams(layout="cloze", joint=True))
+    decided = llm.decide(INPUT, QUESTIONS, DecisionParams(layout="cloze", joint=True))
+    assert decided.answers == llm.decide(INPUT, QUESTIONS, CLOZE).answers
+    assert not decided.is_joint
+    assert "is auto-regressive: a later answer would depend" in decided.warnings[0]

@@ -73,7 +73,7 @@ def test_the_command_prints_json_with_the_librarys_answer(dise: Dise) -> None:
         assert [each["probability"] for each in found["probabilities"]] == pytest.approx(
             [each.probability for each in answer.probabilities], abs=1e-5
         )
-    assert first["usage"]["nfe"] == 1
+    assert first["usage"]["nfe"] == 2
     assert [answer["type"] for answer in second["answers"]] == ["choice", "score"]
 
 
@@ -81,8 +81,17 @@ def test_the_command_shows_a_table(dise: Dise, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(PROBLEM.encode())))
     run = dise("decide", "--input", "-", "--choice", "5=+,-", "--scale", "7=1,2,3", *CLOZE)
     assert run.code == 0
-    for part in (PROBLEM, "label mass", "of 2", "1 forward pass", "+ 0.", "- 0."):
+    for part in (PROBLEM, "label mass", "of 2", "2 forward passes", "+ 0.", "- 0."):
         assert part in run.out
+
+
+def test_the_command_warns_of_a_low_label_mass(dise: Dise) -> None:
+    run = dise("decide", "--input", PROBLEM, "--choice", "18+75==0,1", *CLOZE)
+    assert run.code == 0
+    words = " ".join(run.out.split())
+    assert "warning: question 1: the model gives its answers a probability of only" in words
+    sure = dise("decide", "--input", PROBLEM, "--choice", "18+75=93,93=+,-", *CLOZE)
+    assert "warning" not in sure.out
 
 
 @pytest.mark.parametrize(
@@ -158,7 +167,8 @@ def test_the_openai_client_gets_the_librarys_answers(client: openai.OpenAI) -> N
     assert decision.usage.total_tokens == sum(
         (expected.usage.prompt_tokens, expected.usage.completion_tokens)
     )
-    assert decision.dise["nfe"] == 1
+    assert decision.dise["nfe"] == 3
+    assert decision.dise["warnings"] == list(expected.warnings) != []
     told = decision.dise["diagnostics"][1]
     assert told["label_mass"] == pytest.approx(expected.answers[1].diagnostics.label_mass)
 
@@ -170,14 +180,14 @@ def test_the_openai_client_sends_conversations(client: openai.OpenAI) -> None:
         model="ascii",
         input=[{"role": "developer", "content": "Be brief."}, {"role": "user", "content": parts}],
         questions=QUESTIONS[:1],
-        extra_body={"dise": {"joint": False}},
+        extra_body={"dise": {"joint": True}},
     )
     turns = [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": 'hi\n{"a": [1, null]}'},
     ]
-    assert_same([a.model_dump() for a in decision.answers], decided(turns, OURS[:1], joint=False))
-    assert decision.dise["is_joint"] is False
+    assert_same([a.model_dump() for a in decision.answers], decided(turns, OURS[:1]))
+    assert decision.dise["is_joint"] is True
 
 
 SYSTEM_ONE = {
@@ -195,18 +205,24 @@ SYSTEM_ONE = {
 }
 
 
-@pytest.mark.parametrize("joint", [True, False, None])
-def test_system_one_answers_by_name(url: str, joint: bool | None) -> None:
-    reply = httpx.post(f"{url}/v1/systemone", json=SYSTEM_ONE | {"joint": joint}, timeout=30)
+@pytest.mark.parametrize("asked", [{}, {"joint": True}, {"joint": False}])
+def test_system_one_answers_by_name(url: str, asked: dict[str, bool]) -> None:
+    reply = httpx.post(f"{url}/v1/systemone", json=SYSTEM_ONE | asked, timeout=30)
     assert reply.status_code == 200, reply.text
     found = reply.json()
     questions = [
-        PredicateQuestion(instructions="Is it?", yes=Option(label="yes", description="it sells")),
+        PredicateQuestion(
+            name="spam",
+            instructions="Is it?",
+            yes=Option(label="yes", description="it sells"),
+        ),
         ChoiceQuestion(
+            name="tone",
             instructions="Which choice best fits the input?",
             choices=("calm", Choice(value="angry", description='{"it": "shouts"}')),
         ),
         ScoreQuestion(
+            name="urgency",
             instructions='["How", "urgent"]',
             levels=(
                 Option(label="0", description="can wait"), Option(label="1", description="now"),
@@ -214,7 +230,7 @@ def test_system_one_answers_by_name(url: str, joint: bool | None) -> None:
         ),
     ]  # fmt: skip
     state = 'Judge the mail.\n\n{"text": "You won!", "n": [1, 2]}'
-    expected = decided(state, questions, joint=joint)
+    expected = decided(state, questions, **asked)
     spam, tone, urgency = expected.answers
     near = {name: pytest.approx(getattr(tone, name)) for name in ("confidence",)}
     assert found["model"] == "ascii"
@@ -242,7 +258,8 @@ def test_system_one_answers_by_name(url: str, joint: bool | None) -> None:
     }
     assert set(found["diagnostics"]) == {"spam", "tone", "urgency"}
     assert set(found["diagnostics"]["tone"]) == {"label_mass", "argmax_is_label"}
-    assert found["dise"]["nfe"] == (3 if joint is False else 1)
+    assert found["dise"]["nfe"] == (1 if asked.get("joint") else 3)
+    assert found["dise"]["warnings"] == list(expected.warnings)
 
 
 def asked(**changes: object) -> dict[str, object]:
@@ -285,7 +302,6 @@ def choice(*values: object) -> dict[str, object]:
                 "questions": [
                     {"type": "predicate", "instructions": f"{n}"} for n in range(30)
                 ],
-                "dise": {"joint": False},
             },
             400, None, "more than the 20 forward passes",
         ),

@@ -198,6 +198,13 @@ def test_a_line_of_a_page_runs(
     assert run.out.strip()
 
 
+def test_readmes_question_has_a_sure_answer(dise: Callable[..., Run]) -> None:
+    [line] = [line for page, line in RUN_HERE if page == "README.md" and "dise decide" in line]
+    run = dise(*shlex.split(line)[1:])
+    assert "- 1.000" in run.out
+    assert "warning" not in run.out
+
+
 def test_what_runs_elsewhere_is_there() -> None:
     for page, part in PYTHON_ELSEWHERE:
         blocks = [python_of(p)[index] for p, index in PYTHON if name_of(p) == page]

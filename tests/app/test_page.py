@@ -27,7 +27,7 @@ pytestmark = NEEDED
 class Weighted(Scorer):
     """Counts the tokens, <b>each</b> with a weight."""
 
-    weight: float = Field(1.0, ge=0, le=9)
+    weight: float = Field(default=1.0, ge=0, le=9)
     """Of a token, <b>as it is</b>."""
     sign: Literal["minus", "plus"] = "minus"
 

@@ -51,7 +51,7 @@ class Odd(Scorer):
 
     whole: int = Field(gt=2, lt=9)
     """A whole number."""
-    bound: float | None = Field(None, ge=0.5, lt=2)
+    bound: float | None = Field(default=None, ge=0.5, lt=2)
     mode: Literal["a", "b"] = "b"
     colour: Colour = Colour.RED
     on: bool = True

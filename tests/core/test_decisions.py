@@ -40,6 +40,8 @@ from dise_core.testing.toy_model import SPECIAL, LetterTokenizer
 from tests.ascii_model import MASK, AsciiPredictor
 
 CLOZE = DecisionParams(layout="cloze")
+JOINT = DecisionParams(joint=True)
+JOINT_CLOZE = DecisionParams(layout="cloze", joint=True)
 SPAM = PredicateQuestion(instructions="Is it spam?", name="spam")
 TONE = ChoiceQuestion(
     instructions="Which tone?",
@@ -103,7 +105,7 @@ def probabilities(answer: PredicateAnswer | ChoiceAnswer | ScoreAnswer) -> list[
 
 def test_questions_in_one_text_have_the_probabilities_of_a_naive_softmax() -> None:
     predictor = AsciiPredictor()
-    decided = LLM(predictor).decide("You won!", [SPAM, TONE, URGENCY])
+    decided = LLM(predictor).decide("You won!", [SPAM, TONE, URGENCY], JOINT)
     assert decided.is_joint
     for slot, (answer, labels) in enumerate(zip(decided.answers, LABELS, strict=True)):
         expected, mass, is_label = naive(predictor, JOINT_TEXT, slot, labels)
@@ -116,7 +118,7 @@ def test_questions_in_one_text_have_the_probabilities_of_a_naive_softmax() -> No
 
 def test_questions_in_texts_of_their_own_do_too() -> None:
     predictor = AsciiPredictor()
-    decided = LLM(predictor).decide("You won!", [SPAM, TONE], DecisionParams(joint=False))
+    decided = LLM(predictor).decide("You won!", [SPAM, TONE])
     texts = [
         "You won!\n\nQuestion: Is it spam?\nAnswer with one of these: yes, noAnswer: ###",
         "You won!\n\nQuestion: Which tone?\nAnswer with one of these: calm, angry, true"
@@ -147,8 +149,8 @@ def test_an_answer_is_the_likeliest_choice_and_the_mean_level() -> None:
     assert [spam.name, tone.name, urgency.name] == ["spam", "tone", None]
 
 
-@pytest.mark.parametrize(("joint", "nfe"), [(None, 1), (True, 1), (False, 5)])
-def test_five_questions_are_one_forward_pass(joint: bool | None, nfe: int) -> None:
+@pytest.mark.parametrize(("joint", "nfe"), [(True, 1), (False, 5)])
+def test_five_questions_share_a_batch_and_if_asked_a_text(joint: bool, nfe: int) -> None:
     predictor = AsciiPredictor()
     decided = LLM(predictor).decide("You won!", FIVE, DecisionParams(joint=joint))
     assert decided.usage.nfe == nfe
@@ -160,7 +162,7 @@ def test_five_questions_are_one_forward_pass(joint: bool | None, nfe: int) -> No
 def test_more_texts_than_are_read_at_one_time_are_all_answered() -> None:
     predictor = AsciiPredictor()
     many = [PredicateQuestion(instructions=f"{number}?") for number in range(130)]
-    decided = LLM(predictor).decide("a", many, DecisionParams(joint=False))
+    decided = LLM(predictor).decide("a", many)
     assert decided.usage.nfe == 130
     for number in (0, 127, 128, 129):
         text = f"a\n\nQuestion: {number}?\nAnswer with one of these: yes, noAnswer: ###"
@@ -188,7 +190,7 @@ def test_a_cloze_adds_nothing_to_the_text() -> None:
     predictor = AsciiPredictor()
     sky = ChoiceQuestion(instructions=" The sky is ", choices=["blue", "red"])
     sea = PredicateQuestion(instructions=". Wet: ", yes=Option(label="ja"), no="nein")
-    decided = LLM(predictor).decide("Hm.", [sky, sea], CLOZE)
+    decided = LLM(predictor).decide("Hm.", [sky, sea], JOINT_CLOZE)
     text = "Hm. The sky is ####. Wet: ####"
     for slot, labels in enumerate([("blue", "red"), ("ja", "nein")]):
         expected, _, _ = naive(predictor, text, slot, labels)
@@ -250,17 +252,83 @@ def test_blocks_read_a_labels_earlier_tokens_never_their_masks(before: str) -> N
     assert len(predictor.batches) == 1
 
 
-def test_blocks_have_a_text_for_each_question_unless_one_block_holds_all_slots() -> None:
+def test_questions_share_a_text_where_one_block_holds_all_slots() -> None:
     llm = LLM(ToyPredictor(attention=BlockCausal(4)))
-    one, other = (ChoiceQuestion(instructions=text, choices=["a", "b"]) for text in "cd")
-    decided = llm.decide("a", [one, other], CLOZE)
-    assert (decided.is_joint, decided.usage.nfe) == (False, 2)
-    joint = DecisionParams(layout="cloze", joint=True)
-    with pytest.raises(InputError, match="several blocks of 4 tokens"):
-        llm.decide("a", [one, other], joint)
     inside = ChoiceQuestion(instructions="", choices=["a", "b"])
-    decided = llm.decide("a", [inside, inside], joint)
+    decided = llm.decide("a", [inside, inside], JOINT_CLOZE)
     assert (decided.is_joint, decided.usage.nfe) == (True, 1)
+
+
+def in_blocks() -> ToyPredictor:
+    return ToyPredictor(attention=BlockCausal(4))
+
+
+def short() -> AsciiPredictor:
+    """Its longest text holds the longer of two questions, and not both."""
+    return AsciiPredictor(128)
+
+
+ONE, OTHER = (ChoiceQuestion(instructions=text, choices=["a", "b"]) for text in "cd")
+NO_JOINT = {
+    "blocks": (in_blocks, [ONE, OTHER], "cloze", "their slots lie in several blocks of 4 tokens"),
+    "length": (short, [SPAM, TONE], "questions", "more than the model's limit of 128"),
+    "characters": (
+        short,
+        [PredicateQuestion(instructions=f"{'Is it so? ' * 4}{n}") for n in range(400)],
+        "questions",
+        "longer than this model's limit of 128 tokens",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NO_JOINT)
+def test_questions_that_cannot_share_a_text_are_asked_apart_with_a_warning(case: str) -> None:
+    build, questions, layout, why = NO_JOINT[case]
+    apart, joint = (
+        LLM(build()).decide("a", questions, DecisionParams(layout=layout, joint=joint))  # type: ignore[arg-type]
+        for joint in (False, True)
+    )
+    assert joint.answers == apart.answers
+    assert (joint.is_joint, joint.usage.nfe) == (False, len(questions))
+    [warning] = set(joint.warnings) - set(apart.warnings)
+    assert warning.startswith("joint: each question was asked in a text of its own, because ")
+    assert why in warning
+
+
+def test_an_answer_does_not_depend_on_the_other_questions() -> None:
+    llm = LLM(AsciiPredictor())
+    together = llm.decide("You won!", FIVE).answers
+    assert together == tuple(llm.decide("You won!", [each]).answers[0] for each in FIVE)
+
+
+class Shy(AsciiPredictor):
+    """A model that gives every label the first token of `mass` in all, and no other token more."""
+
+    def __init__(self, mass: float) -> None:
+        super().__init__()
+        self.mass = mass
+
+    def read(self, reads: Sequence[Read]) -> list[Reading]:
+        found = super().read(reads)
+        return [
+            Reading(r.token_ids, np.full_like(r.logprobs, math.log(self.mass / 2))) for r in found
+        ]
+
+
+@pytest.mark.parametrize(("mass", "number"), [(0.099, 1), (0.101, 0)])
+def test_a_label_mass_below_a_tenth_is_a_warning(mass: float, number: int) -> None:
+    unnamed = PredicateQuestion(instructions="Ok?")
+    decided = LLM(Shy(mass)).decide("You won!", [SPAM, unnamed])
+    assert [answer.diagnostics.label_mass for answer in decided.answers] == [
+        pytest.approx(mass)
+    ] * 2
+    expected = [
+        f"question {name}: the model gives its answers a probability of only {mass:.2g} in all, so "
+        "how they compare tells little"
+        for name in ("spam", 2)
+    ]
+    assert list(decided.warnings) == expected * number
+    assert decided.to_dict()["warnings"] == expected * number
 
 
 class Impossible(ToyPredictor):
@@ -339,8 +407,8 @@ def test_what_cannot_be_asked_is_refused_before_any_pass(case: str) -> None:
         (7, None, "input must be a text, a conversation or a list of either"),
         ("a" * 600_000, None, "longer than this model's limit"),
         ("a", "joint", "params must be DecisionParams"),
-        ("a" * 1000, DecisionParams(joint=True), r"2 questions.*limit of 1000; ask fewer, or each"),
-        ("a" * 1000, DecisionParams(joint=False), "1 question with .* a slot of 3 tokens"),
+        ("a" * 1000, JOINT, "1 question with .* a slot of 3 tokens .* limit of 1000"),
+        ("a" * 1000, None, "1 question with .* a slot of 3 tokens .* limit of 1000"),
     ],
 )
 def test_inputs_that_do_not_fit_are_refused_before_any_pass(
@@ -353,11 +421,15 @@ def test_inputs_that_do_not_fit_are_refused_before_any_pass(
 
 
 def test_a_slot_that_just_fits_is_answered() -> None:
-    num_tokens = len(JOINT_TEXT)
-    questions = [SPAM, TONE, URGENCY]
-    assert LLM(AsciiPredictor(num_tokens)).decide("You won!", questions).usage.nfe == 1
+    num_tokens = len(
+        "You won!\n\nQuestion: Is it spam?\nAnswer with one of these: yes, noAnswer: ###"
+    )
+    assert LLM(AsciiPredictor(num_tokens)).decide("You won!", [SPAM]).usage.nfe == 1
     with pytest.raises(TooLongError, match=f"limit of {num_tokens - 1}"):
-        LLM(AsciiPredictor(num_tokens - 1)).decide("You won!", questions)
+        LLM(AsciiPredictor(num_tokens - 1)).decide("You won!", [SPAM])
+    for longest, nfe in ((len(JOINT_TEXT), 1), (len(JOINT_TEXT) - 1, 3)):
+        decided = LLM(AsciiPredictor(longest)).decide("You won!", [SPAM, TONE, URGENCY], JOINT)
+        assert decided.usage.nfe == nfe
 
 
 def test_a_bad_request_fails_alone() -> None:
@@ -410,7 +482,7 @@ def test_the_same_questions_about_other_inputs_are_not_tokenized_again(
     assert {"blue", "red", "yes", "no", " Sky: ", "It rains."} <= set(seen)
     seen.clear()
     again = llm.decide("It rains.", [sky.model_copy(), SPAM], CLOZE)
-    assert seen == ["It rains."]
+    assert seen == ["It rains."] * 2
     assert [probabilities(a) for a in again.answers] == [probabilities(a) for a in first.answers]
     other = sky.model_copy(update={"choices": (Choice(value="grey"), Choice(value="red"))})
     [answer] = llm.decide("It rains.", [other], CLOZE).answers

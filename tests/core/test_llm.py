@@ -1,8 +1,10 @@
 """The front door on a toy model: shapes of answers, order, and every bad request."""
 
+import asyncio
 import json
 import math
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +12,10 @@ import pytest
 
 from dise_core import (
     LLM,
+    AsyncLLM,
+    ClosedError,
     InputError,
+    PredicateQuestion,
     Read,
     Reading,
     RequestOutput,
@@ -25,6 +30,7 @@ from dise_core.plugins import installed_catalog
 from dise_core.reading import Plan
 from dise_core.sequence import TokenSequence
 from dise_core.testing.toy_model import END, MASK, ToyPredictor
+from tests.ascii_model import AsciiPredictor
 
 
 @pytest.fixture
@@ -387,3 +393,90 @@ def test_a_given_text_has_no_seed(llm: LLM) -> None:
     [answer] = llm.score([[1, 2]], [[3, 4]])
     assert answer.seed is None
     assert "seed" not in answer.to_dict()
+
+
+def used(llm: LLM) -> "weakref.ref[object]":
+    llm.generate([1, 2, 3], SamplingParams(max_tokens=4))
+    return weakref.ref(llm.predictor)
+
+
+async def used_async(llm: AsyncLLM) -> "weakref.ref[object]":
+    await llm.generate([1, 2, 3], SamplingParams(max_tokens=4))
+    return weakref.ref(llm.predictor)
+
+
+CALLS: list[Callable[[LLM | AsyncLLM], object]] = [
+    lambda llm: llm.generate([1]),
+    lambda llm: llm.chat([{"role": "user", "content": "a"}]),
+    lambda llm: llm.score([1], [2]),
+    lambda llm: llm.rank([1], [[2]]),
+    lambda llm: llm.decide("a", [PredicateQuestion(instructions="b")]),
+    lambda llm: llm.planner,
+]
+
+
+def test_leaving_the_context_frees_the_model_and_later_calls_say_so() -> None:
+    with LLM(ToyPredictor()) as llm:
+        model = used(llm)
+    assert model() is None
+    for call in CALLS:
+        with pytest.raises(ClosedError, match=r"LLM\('toy'\) is closed; load the model again"):
+            call(llm)
+    with pytest.raises(ClosedError):
+        next(llm.stream([1]))
+    with pytest.raises(ClosedError):
+        llm.run([])
+    llm.close()
+
+
+def test_leaving_the_context_of_an_async_model_does_so_too() -> None:
+    async def test() -> None:
+        async with AsyncLLM(ToyPredictor()) as llm:
+            model = await used_async(llm)
+        assert model() is None
+        for call in CALLS:
+            with pytest.raises(ClosedError, match="is closed; load the model again"):
+                await call(llm)  # type: ignore[misc]
+        await llm.close()
+
+    asyncio.run(test())
+
+
+def test_a_model_is_shown_by_its_name_and_what_runs_it() -> None:
+    assert repr(LLM(ToyPredictor())) == "LLM('toy')"
+    with LLM("countdown", device="cpu") as llm:
+        assert repr(llm) == "LLM('countdown', engine='transformers', device='cpu')"
+
+
+def test_params_may_have_vllms_name() -> None:
+    params, chat = SamplingParams(max_tokens=4, seed=1), [{"role": "user", "content": "ab"}]
+
+    async def both(*given: SamplingParams, **named: SamplingParams) -> list[object]:
+        async with AsyncLLM(AsciiPredictor(has_chat_template=True)) as llm:
+            answers = await llm.generate("ab", *given, **named)  # type: ignore[arg-type]
+            return [*answers, *await llm.chat(chat, *given, **named)]  # type: ignore[arg-type]
+
+    for answers in (
+        LLM(ToyPredictor()).generate("ab", sampling_params=params),
+        LLM(AsciiPredictor(has_chat_template=True)).chat(chat, sampling_params=params),
+        asyncio.run(both(sampling_params=params)),
+    ):
+        assert {len(answer.outputs[0].token_ids) for answer in answers} == {4}  # type: ignore[attr-defined]
+        assert {answer.seed for answer in answers} == {1}  # type: ignore[attr-defined]
+    for call in (
+        lambda: LLM(ToyPredictor()).generate("ab", params, sampling_params=params),
+        lambda: LLM(ToyPredictor()).chat(chat, params, sampling_params=params),
+        lambda: asyncio.run(both(params, sampling_params=params)),
+    ):
+        with pytest.raises(InputError, match="two names for one argument") as raised:
+            call()
+        assert raised.value.parameter == "sampling_params"
+
+
+def test_each_conversation_may_have_params_of_its_own() -> None:
+    llm, chat = LLM(AsciiPredictor(has_chat_template=True)), [{"role": "user", "content": "ab"}]
+    params = [SamplingParams(max_tokens=length) for length in (3, 5)]
+    answers = llm.chat([chat, chat], params)
+    assert [len(answer.outputs[0].token_ids) for answer in answers] == [3, 5]
+    with pytest.raises(InputError, match="1 conversations do not pair up with 2 params"):
+        llm.chat(chat, params)

@@ -33,7 +33,7 @@ class Part(BaseModel):
 class Algorithm(Part):
     """How words become tokens, as far as it can cost more than the words are long."""
 
-    max_input_chars_per_word: int = Field(100, ge=0, le=1000)
+    max_input_chars_per_word: int = Field(default=100, ge=0, le=1000)
     continuing_subword_prefix: Affix | None = None
     end_of_word_suffix: Affix | None = None
 

@@ -54,7 +54,7 @@ IN_FLIGHT = 32
 
 class _TextConfig(BaseModel):
     vocab_size: int = Field(ge=2, le=2**31)
-    max_position_embeddings: int | None = Field(None, ge=1)
+    max_position_embeddings: int | None = Field(default=None, ge=1)
     eos_token_id: int | list[int] | None = None
 
 

@@ -27,7 +27,7 @@ class Served(_Answer):
 
     id: Name
     root: Name | None = None
-    max_model_len: int | None = Field(None, ge=1)
+    max_model_len: int | None = Field(default=None, ge=1)
 
 
 class Models(_Answer):

@@ -61,15 +61,15 @@ class DAEDAL(LengthController):
 
     max_gen_length: Length = 2048
     """The longest response that it grows to."""
-    high_conf_threshold: float = Field(0.9, ge=0, le=1)
+    high_conf_threshold: float = Field(default=0.9, ge=0, le=1)
     """Candidates more probable than this are committed."""
-    low_conf_threshold: float = Field(0.1, ge=0, le=1)
+    low_conf_threshold: float = Field(default=0.1, ge=0, le=1)
     """A candidate less probable than this may give way to masks."""
     expansion_factor: Length = 8
     """Tokens by which the canvas grows at a time."""
-    eos_confidence_threshold: float = Field(0.5, ge=0, le=1)
+    eos_confidence_threshold: float = Field(default=0.5, ge=0, le=1)
     """Confidence in the end tokens at which the first growth stops."""
-    expand_eos_confidence_threshold: float = Field(0.9, ge=0, le=1)
+    expand_eos_confidence_threshold: float = Field(default=0.9, ge=0, le=1)
     """Confidence in the end tokens at which no masks are inserted any more."""
     eos_check_tokens: Length = 32
     """End tokens over which that confidence is averaged."""

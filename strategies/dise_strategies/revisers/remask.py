@@ -59,13 +59,13 @@ class Remask(Reviser):
     response.
     """
 
-    threshold: float = Field(0.9, ge=0, le=1)
+    threshold: float = Field(default=0.9, ge=0, le=1)
     """Tokens less probable than this, when regenerated, are masked."""
     max_tokens: Length = 16
     """The most tokens that a round masks, the least probable first."""
-    widen: int = Field(0, ge=0, le=MAX_LENGTH)
+    widen: int = Field(default=0, ge=0, le=MAX_LENGTH)
     """Neighbours on either side that are masked with each."""
-    rounds: int = Field(4, ge=1, le=MAX_ROUNDS)
+    rounds: int = Field(default=4, ge=1, le=MAX_ROUNDS)
     """The most rounds."""
     accept: Literal["better", "always"] = "better"
     """Whether a new text must have a higher DiSE to take the place of the old."""

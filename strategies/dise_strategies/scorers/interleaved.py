@@ -25,7 +25,7 @@ class InterleavedRegeneration(Scorer):
     token out at a time. Training: on masks alone is enough.
     """
 
-    k: int = Field(2, ge=1, le=MAX_LENGTH)
+    k: int = Field(default=2, ge=1, le=MAX_LENGTH)
     """Parts that the text is split into; each is masked once."""
 
     def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:

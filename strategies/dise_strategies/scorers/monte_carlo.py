@@ -50,11 +50,11 @@ class MonteCarloScorer(Scorer):
     default_selector: ClassVar[str] = "response"
     reads_end: ClassVar[bool] = False
 
-    num_samples: int = Field(32, ge=1, le=1_000_000)
+    num_samples: int = Field(default=32, ge=1, le=1_000_000)
     """Random maskings to average over."""
-    seed: int = Field(0, ge=0, lt=2**64)
+    seed: int = Field(default=0, ge=0, lt=2**64)
     """Of the random maskings."""
-    cfg_scale: float = Field(0.0, ge=0, allow_inf_nan=False)
+    cfg_scale: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """Scale of classifier-free guidance; 0 turns it off."""
 
     @abstractmethod
@@ -162,7 +162,7 @@ class DreamMonteCarlo(MonteCarloScorer):
     which overestimates the true one.
     """
 
-    eps: float = Field(1e-3, gt=0, lt=1)
+    eps: float = Field(default=1e-3, gt=0, lt=1)
     """The least probability of masking a token."""
 
     def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:

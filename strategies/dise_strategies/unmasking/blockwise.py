@@ -41,7 +41,7 @@ class LowConfidenceDynamic(UnmaskingPolicy):
     uses_quota: ClassVar[bool] = False
     default_tokens_per_step: ClassVar[int | None] = 1
 
-    threshold: float = Field(0.85, ge=0, le=1)
+    threshold: float = Field(default=0.85, ge=0, le=1)
     """Candidates more probable than this are committed."""
 
     def choose(self, step: UnmaskingStep) -> Ids:
@@ -53,7 +53,7 @@ class LowConfidenceDynamic(UnmaskingPolicy):
 class LLaDA2(LowConfidenceDynamic):
     """LLaDA2.0's: low-confidence-dynamic with a threshold of 0.95."""
 
-    threshold: float = Field(0.95, ge=0, le=1)
+    threshold: float = Field(default=0.95, ge=0, le=1)
     """Candidates more probable than this are committed."""
 
 
@@ -68,9 +68,9 @@ class LLaDA2Editing(LLaDA2):
 
     edits: ClassVar[bool] = True
 
-    editing_threshold: float = Field(0.9, ge=0, le=1)
+    editing_threshold: float = Field(default=0.9, ge=0, le=1)
     """A committed token gives way to a candidate more probable than this."""
-    max_post_steps: int = Field(16, ge=0, le=MAX_POST_STEPS)
+    max_post_steps: int = Field(default=16, ge=0, le=MAX_POST_STEPS)
     """The most steps after a block's last mask is filled."""
 
     @property
@@ -94,7 +94,7 @@ class EntropyBounded(UnmaskingPolicy):
     confidence: ClassVar[Confidence] = "entropy"
     uses_quota: ClassVar[bool] = False
 
-    bound: float = Field(0.35, ge=0, allow_inf_nan=False)
+    bound: float = Field(default=0.35, ge=0, allow_inf_nan=False)
     """Entropy, in nats, that the tokens of a step have together at most."""
 
     def choose(self, step: UnmaskingStep) -> Ids:
@@ -116,7 +116,7 @@ class SubBlocks(UnmaskingPolicy):
 
     sub_block: Length = 8
     """Tokens in a sub-block."""
-    threshold: float = Field(1.0, ge=0, le=1)
+    threshold: float = Field(default=1.0, ge=0, le=1)
     """Candidates more probable than this are committed."""
 
     def choose(self, step: UnmaskingStep) -> Ids:

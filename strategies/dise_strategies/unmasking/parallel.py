@@ -18,7 +18,7 @@ class Threshold(UnmaskingPolicy):
 
     uses_quota: ClassVar[bool] = False
 
-    threshold: float = Field(0.9, ge=0, le=1)
+    threshold: float = Field(default=0.9, ge=0, le=1)
     """Candidates at least this probable are committed."""
 
     def choose(self, step: UnmaskingStep) -> Ids:
@@ -36,7 +36,7 @@ class Factor(UnmaskingPolicy):
 
     uses_quota: ClassVar[bool] = False
 
-    factor: float = Field(1.0, gt=0, allow_inf_nan=False)
+    factor: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     """The bound on (r + 1)(1 - p); the larger, the more tokens at once."""
 
     def choose(self, step: UnmaskingStep) -> Ids:

@@ -19,7 +19,7 @@ class RankedPolicy(UnmaskingPolicy):
     instead. Source: Dream.
     """
 
-    alg_temp: float = Field(0.0, ge=0, allow_inf_nan=False)
+    alg_temp: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """Above 0, candidates are drawn from softmax(confidence / alg_temp) instead of ranked."""
 
     @property
