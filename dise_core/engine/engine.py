@@ -95,8 +95,8 @@ class Engine:
             # A notebook keeps the traceback, and its frames would keep what their texts cached.
             raise interrupt.with_traceback(None) from None
         finally:
-            while running:
-                running.pop().close()
+            for request in running:
+                request.close()
 
     def request(self, index: int, plan: Plan[object], caller: Caller | None = None) -> Request:
         """Return the plan as a request that has not started, for `step`."""
