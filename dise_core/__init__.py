@@ -51,7 +51,10 @@ from dise_core.reading import (
 from dise_core.revisions import RevisedToken, Revision, rewritten
 from dise_core.scoring import SequenceScorer, regenerate
 from dise_core.sequence import SpecialTokens, TokenSequence
+from dise_core.threads import configure_threads
 from dise_core.users import *  # noqa: F403
+
+configure_threads()
 
 __all__ = [
     "Attention",

@@ -4,10 +4,10 @@ third-party adapters asked before the built-in ones.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from dise_core.errors import DiseError, InputError, ModelError, UnknownNameError
+from dise_core.errors import DiseError, InputError, ModelError, PluginError, UnknownNameError
 from dise_core.model import MaskPredictor
 
 if TYPE_CHECKING:
@@ -19,24 +19,24 @@ ADVICE = "--adapter NAME (in Python adapter=NAME)"
 
 
 def choose(
-    model: str, adapter: str | None, adapters: Adapters, revision: str | None = None
+    model: str,
+    adapters: Adapters,
+    revision: str | None = None,
+    problems: Sequence[PluginError] = (),
 ) -> Entry[MaskPredictor]:
-    """Return the adapter of that name, whether or not it claims the model; for None, one that does.
+    """Return the adapter that claims the model.
 
     An adapter whose own name is `model` is asked first. Then come the adapters of other
     distributions, and last the built-in ones, of which the first by name wins. revision: of a hub
-    id. An adapter that raises when asked does not stop the others. Raises UnknownNameError for an
-    unknown adapter, and for a model that no adapter claims, with what is known about it;
-    InputError if two adapters of other distributions claim it; and what `explain` raises.
+    id. problems: of the broken plugins. An adapter that raises when asked does not stop the others.
+    Raises UnknownNameError for a model that no adapter claims, with what is known about it;
+    InputError if two adapters of other distributions claim it; PluginError if it is the name of an
+    adapter that another plugin has too; and what `explain` raises.
     """
-    if adapter is not None:
-        if adapter not in adapters:
-            raise UnknownNameError("adapter", adapter, adapters)
-        return adapters[adapter]
     named = {name: entry for name, entry in adapters.items() if name == model}
     others = {name: entry for name, entry in adapters.items() if not entry.is_built_in}
     ours = {name: entry for name, entry in adapters.items() if entry.is_built_in}
-    failures: dict[str, str] = {}
+    failures = {"": broken(problems)} if problems else {}
     for group in (named, others, ours):
         claiming = {
             name: entry
@@ -51,8 +51,15 @@ def choose(
                 f"model {model!r} is claimed by {rivals}; choose one with {ADVICE}", "model"
             )
         if claiming:
-            return next(iter(claiming.values()))
+            found = next(iter(claiming.values()))
+            return found.of_its_name() if group is named else found
     raise _unclaimed(model, revision, adapters, failures)
+
+
+def broken(problems: Sequence[PluginError]) -> str:
+    """Return what to say of broken plugins where a name or a model is unknown."""
+    told = "; ".join(map(str, problems))
+    return f"It may be that of a broken plugin: {told}" if problems else ""
 
 
 def claim(

@@ -7,7 +7,8 @@
     ├── PluginError                a plugin clashes, is misspelt or cannot be imported
     ├── ModelError                 a model cannot be found, loaded or run
     │   ├── CheckpointError        its files are incomplete or of an unsupported kind
-    │   └── ModelOutputError       it answered with NaN
+    │   ├── ModelOutputError       it answered with NaN
+    │   └── UnreachableError       its server does not answer, whatever it is asked
     ├── PlanError                  a plan breaks the protocol of reading.py
     ├── OverloadedError            too many requests wait; try again later
     └── ClosedError                the model is closed, or shutting down
@@ -71,6 +72,10 @@ class CheckpointError(ModelError):
 
 class ModelOutputError(ModelError):
     """The model answered with NaN."""
+
+
+class UnreachableError(ModelError):
+    """The model's server does not answer, whatever it is asked: no text of a batch is at fault."""
 
 
 class PlanError(DiseError):

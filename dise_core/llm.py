@@ -78,7 +78,7 @@ class LLM:
         `calibration` takes a file or a Calibration.
 
         Raises InputError for an unknown model, ModelError for one that cannot be loaded,
-        PluginError for a broken plugin.
+        PluginError for one whose name two plugins claim.
         """
         choose_threads()
         given = options.get("calibration")

@@ -1,9 +1,11 @@
-"""Plugin discovery: gathers the installed plugins into one Catalog and refuses clashing names."""
+"""Plugin discovery: gathers the installed plugins into one Catalog, and names the broken ones."""
 
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
@@ -34,39 +36,35 @@ name is a field of Catalog.
 Found = dict[str, dict[str, Entry[Any]]]
 """Entries by hook and name."""
 
+log = logging.getLogger("dise")
+
 _NAME_CHARACTERS = set("abcdefghijklmnopqrstuvwxyz0123456789-.")
 
 
+@cache
 def installed_catalog() -> Catalog:
-    """Return the catalog of all installed plugins. Raises PluginError, which names the plugin, if
-    one is broken.
+    """Return the catalog of the installed plugins. The log says of each broken one that it is, once
+    per process.
     """
-    return _sound(*installed_plugins())
+    catalog = installed_plugins()
+    for problem in catalog.problems:
+        log.warning("dise: %s (`dise plugins` lists what works)", problem)
+    return catalog
 
 
 @cache
-def installed_plugins() -> tuple[Catalog, tuple[PluginError, ...]]:
-    """Return the catalog of the installed plugins that work, and an error for each of the others.
-    Runs once per process.
-    """
-    return survey(entry_points(group=hookspecs.PROJECT))
+def installed_plugins() -> Catalog:
+    """Return the catalog of the installed plugins, and log nothing."""
+    return discover(entry_points(group=hookspecs.PROJECT))
 
 
 def discover(points: Iterable[EntryPoint]) -> Catalog:
-    """Return the catalog of the plugins behind the entry points.
-
-    Raises PluginError, which names the plugin, if one cannot be imported, has no hook or misspells
-    one, raises in a hook, or claims a name that is taken.
-    """
-    return _sound(*survey(points))
-
-
-def survey(points: Iterable[EntryPoint]) -> tuple[Catalog, tuple[PluginError, ...]]:
-    """Return the catalog of the plugins that work, and an error for each of the others, which add
-    nothing.
+    """Return the catalog of the plugins behind the entry points. One that cannot be imported, has
+    no hook or misspells one, raises in a hook, or claims a name that is taken adds nothing but a
+    problem.
 
     The built-in plugins are loaded first, then the others by name, so in a clash with a built-in
-    name the other plugin is the one refused.
+    name the other plugin is the broken one.
     """
     found: Found = {hook: {} for hook in HOOKS}
     known: set[str] = set()
@@ -83,16 +81,7 @@ def survey(points: Iterable[EntryPoint]) -> tuple[Catalog, tuple[PluginError, ..
     fields = {
         hook.removeprefix("dise_"): dict(sorted(entries.items())) for hook, entries in found.items()
     }
-    return Catalog(**fields), tuple(problems)
-
-
-def _sound(catalog: Catalog, problems: tuple[PluginError, ...]) -> Catalog:
-    if problems:
-        texts = "; ".join(map(str, problems))
-        raise PluginError(
-            f"{texts} (`dise plugins` lists what works)", problems[0].plugin
-        ) from problems[0].__cause__
-    return catalog
+    return Catalog(**fields, problems=tuple(problems))
 
 
 def _distribution(point: EntryPoint) -> str | None:
@@ -150,15 +139,18 @@ def _collect(
 
 def _add(additions: Found, found: Found) -> None:
     """Add all of a plugin's entries to `found`, or none of them and raise PluginError if a name is
-    taken.
+    taken; who looks that name up is told.
     """
-    for hook, entries in additions.items():
-        for name, entry in entries.items():
-            if name in found[hook]:
-                first = found[hook][name].plugin
-                raise PluginError(
-                    f"plugins {first!r} and {entry.plugin!r} both claim {name!r} in {hook}()"
-                )
+    clashes = [
+        (hook, name) for hook, entries in additions.items() for name in entries.keys() & found[hook]
+    ]
+    for hook, name in clashes:
+        first, second = found[hook][name], additions[hook][name]
+        clash = f"plugins {first.plugin!r} and {second.plugin!r} both claim {name!r} in {hook}()"
+        found[hook][name] = replace(first, clash=clash)
+    if clashes:
+        hook, name = min(clashes)
+        raise PluginError(found[hook][name].clash or "")
     for hook, entries in additions.items():
         found[hook] |= entries
 
@@ -167,7 +159,7 @@ def _call(implementation: pluggy.HookImpl, hook: str) -> Fields:
     plugin = implementation.plugin_name
     try:
         classes = implementation.function()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         problem = " ".join(f"{type(error).__name__}: {error}".split())
         raise PluginError(f"plugin {plugin!r} fails in {hook}(): {problem}") from error
     if not isinstance(classes, Mapping):

@@ -28,19 +28,26 @@ CGROUPS, OWN_CGROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 
 @cache
-def choose_threads() -> bool:
-    """Configure how this process's threads wait, and limit their number to its CPU quota.
+def configure_threads() -> bool:
+    """Configure how this process's threads wait, and limit their number to its CPU quota. Called as
+    dise_core is imported.
 
     Sets environment variables, which child processes inherit: they share the same cores. Variables
     that the user has set stay, and once torch is imported nothing is set. Only the first call has
-    an effect. Returns whether we may choose the number of threads: torch is not yet imported, and
-    no variable sets a number.
+    an effect. Returns whether the user has left their number open.
     """
-    if "torch" in sys.modules:
-        return False
-    is_free = not any(name in os.environ for name in COUNT_VARIABLES)
-    os.environ.update(thread_settings(os.environ, num_cores(), cpu_quota()))
-    return is_free
+    is_open = not any(name in os.environ for name in COUNT_VARIABLES)
+    if "torch" not in sys.modules:
+        os.environ.update(thread_settings(os.environ, num_cores(), cpu_quota()))
+    return is_open
+
+
+@cache
+def choose_threads() -> bool:
+    """Return whether we may choose the number of threads: the user has left it open, and torch was
+    not yet imported at the first call.
+    """
+    return "torch" not in sys.modules and configure_threads()
 
 
 def thread_settings(

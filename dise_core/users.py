@@ -24,6 +24,7 @@ from dise_core.errors import (
     PluginError,
     TooLongError,
     UnknownNameError,
+    UnreachableError,
 )
 from dise_core.llm import LLM
 from dise_core.outputs import CompletionOutput, LengthStep, RequestOutput, Score, Token, Usage
@@ -80,5 +81,6 @@ __all__ = [
     "Token",
     "TooLongError",
     "UnknownNameError",
+    "UnreachableError",
     "Usage",
 ]

@@ -23,11 +23,14 @@ ANSWERS_DEPEND_ON = {"revision", "adapter", "dtype", "mask_token_id", "block_siz
 
 def load(models: Fields, engine: Fields) -> LLM:
     """Return the loaded model, exempt from garbage collection for the life of the process."""
+    from dise_app.cli import interrupts
     from dise_app.cli.memory import settled
     from dise_app.cli.progress import loading
 
     with loading(models["model"]):
-        return settled(LLM(**models, **engine))
+        llm = settled(LLM(**models, **engine))
+    interrupts.in_order()
+    return llm
 
 
 def answer(

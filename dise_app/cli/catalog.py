@@ -48,7 +48,7 @@ def plugins(kind: Kind = None, as_json: options.Json = False) -> None:
     from dise_app.settings import settings_or_problem
     from dise_core.plugins import installed_plugins
 
-    catalog, problems = installed_plugins()
+    catalog = installed_plugins()
     chosen = _kinds(kind)
     found = [
         (each, name, entry)
@@ -60,7 +60,7 @@ def plugins(kind: Kind = None, as_json: options.Json = False) -> None:
         for each, name, entry in found
     ]
     if kind is None:
-        _show(rows, "plugins", as_json, _rows_of(problems))
+        _show(rows, "plugins", as_json, _rows_of(catalog.problems))
         return
     listed = [
         {"about": _paragraph(entry.cls), "settings": its, "problem": problem}
@@ -70,7 +70,7 @@ def plugins(kind: Kind = None, as_json: options.Json = False) -> None:
     rows = [row | its for row, its in zip(rows, listed, strict=True)]
     if not as_json:
         show_settings(rows)
-    _show(rows, "plugins", as_json, _rows_of(problems), is_shown=as_json)
+    _show(rows, "plugins", as_json, _rows_of(catalog.problems), is_shown=as_json)
 
 
 @options.verb()
@@ -87,8 +87,8 @@ def models(memory: Memory = None, as_json: options.Json = False) -> None:
     if memory is not None:
         show_memory(memory, as_json)
         return
-    catalog, broken = installed_plugins()
-    rows, problems = [], _rows_of(broken)
+    catalog = installed_plugins()
+    rows, problems = [], _rows_of(catalog.problems)
     for name, entry in catalog.mask_predictors.items():
         by_name, failure = claim(name, entry, name)
         if failure is not None:

@@ -26,7 +26,7 @@ def completion_of(field: str) -> Callable[[str], list[str]] | None:
     def complete(incomplete: str) -> list[str]:
         from dise_core.plugins import installed_plugins
 
-        catalog, _ = installed_plugins()
-        return [name for name in getattr(catalog, NAMED[field]) if name.startswith(incomplete)]
+        names = getattr(installed_plugins(), NAMED[field])
+        return [name for name in names if name.startswith(incomplete)]
 
     return complete

@@ -21,12 +21,10 @@ def show_memory(model: str, as_json: bool) -> None:
     """Print what each type of weights takes. Raises InputError for an unknown model, and for one
     whose adapter cannot say.
     """
-    from dise_core.claims import choose
     from dise_core.errors import InputError
-    from dise_core.plugins import installed_plugins
+    from dise_core.plugins import installed_catalog
 
-    catalog, _ = installed_plugins()
-    found = choose(model, None, catalog.mask_predictors).cls.needs(model)
+    found = installed_catalog().adapter(model).cls.needs(model)
     if found is None:
         raise InputError(f"the adapter of {model!r} cannot say how much memory it takes", "model")
     rows = [row_of(found, kind) for kind in BITS if BITS[kind] >= 16 or found.quantizable]

@@ -13,7 +13,7 @@ from pathlib import Path
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.cors import CORSMiddleware
-from fastapi.responses import FileResponse, JSONResponse, Response
+from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from fastapi.staticfiles import StaticFiles
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
@@ -68,9 +68,10 @@ def create_app(
 
     app = FastAPI(title="DiSE", docs_url=None, redoc_url=None, lifespan=lifespan)
     app.router.route_class = StrictRoute
-    _add_middleware(app, service, [api_key] if isinstance(api_key, str) else api_key or (), hosts)
+    api_keys = [api_key] if isinstance(api_key, str) else api_key or ()
+    _add_middleware(app, service, api_keys, hosts)
     _add_errors(app)
-    _add_facts(app, service)
+    _add_facts(app, service, is_open=not api_keys)
     add_completions(app, service)
     add_responses(app, service)
     add_scores(app, service)
@@ -124,14 +125,23 @@ def _add_errors(app: FastAPI) -> None:
     app.add_exception_handler(Exception, handle_bug)
 
 
-def _add_facts(app: FastAPI, service: Service) -> None:
+def _add_facts(app: FastAPI, service: Service, is_open: bool) -> None:
+    """Add the page, and what is told of the server. is_open: whether it asks for no key."""
+
     @app.get("/", include_in_schema=False)
+    @app.head("/", include_in_schema=False)
     async def page() -> FileResponse:
         return FileResponse(PAGE / "index.html", headers={"Content-Security-Policy": POLICY})
 
+    @app.get("/docs", include_in_schema=False)
+    @app.get("/redoc", include_in_schema=False)
+    async def where_docs_are() -> PlainTextResponse:
+        return PlainTextResponse("The schema of all routes is at /openapi.json.\n")
+
     @app.get("/health")
+    @app.head("/health", include_in_schema=False)
     async def health() -> Response:
-        return _health(service)
+        return _health(service, is_open)
 
     @app.get("/metrics", include_in_schema=False)
     async def metrics() -> Response:
@@ -153,14 +163,17 @@ def _add_facts(app: FastAPI, service: Service) -> None:
         return _model(service, name)
 
 
-def _health(service: Service) -> Response:
-    """Return 200 only where requests are answered."""
+def _health(service: Service, is_open: bool) -> Response:
+    """Return 200 only where requests are answered. What may name a folder or an address is told
+    only where it `is_open` to all.
+    """
     if not service.is_loaded:
         return JSONResponse({"status": "loading"}, 503, headers={"Retry-After": "1"})
     engine, planner = service.llm.engine, service.llm.planner
+    death = f"dead: {engine.death}" if is_open else "dead"
     facts = {
-        "status": "ok" if engine.death is None else f"dead: {engine.death}",
-        "model": service.model,
+        "status": "ok" if engine.death is None else death,
+        **({"model": service.model} if is_open else {}),
         "block_length": planner.predictor.info.block_length,
         "calibrated_selector": planner.calibration and planner.calibration.selector,
         "running": engine.num_running,

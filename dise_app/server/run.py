@@ -10,6 +10,7 @@ import os
 import resource
 import signal
 import socket
+import sys
 from types import FrameType
 
 import uvicorn
@@ -17,6 +18,7 @@ from fastapi import FastAPI
 from uvicorn.server import HANDLED_SIGNALS
 
 from dise_app.server.connections import BoundedConnection, protocol_of
+from dise_app.server.limits import Limits
 from dise_app.server.service import Service
 
 MARGIN = 5
@@ -35,7 +37,7 @@ class GracefulServer(uvicorn.Server):
     """
 
     def __init__(self, app: FastAPI, service: Service, host: str, port: int) -> None:
-        limits = service.limits
+        limits = _within_open_files(service.limits)
         config = uvicorn.Config(
             app,
             host=host,
@@ -70,7 +72,6 @@ class GracefulServer(uvicorn.Server):
         """Return a socket that already accepts connections, so that its address can be announced at
         once.
         """
-        _allow_open_files(self._limits.max_connections + SPARE_FILES)
         listening = self.config.bind_socket()
         listening.listen(self.config.backlog)
         return listening
@@ -127,9 +128,24 @@ class GracefulServer(uvicorn.Server):
         self._is_down = True
 
 
-def _allow_open_files(wanted: int) -> None:
-    """Raise this process's limit of open files where it is lower, as far as the system lets it."""
+def _within_open_files(limits: Limits) -> Limits:
+    """Return the limits with no more connections than this process may open files, and say so if
+    that is fewer. Where the process's own limit is lower it is raised, as far as the system lets
+    it.
+    """
+    wanted = limits.max_connections + SPARE_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    if soft != resource.RLIM_INFINITY and soft < most:
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return limits
+    if soft < most:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    if most == wanted:
+        return limits
+    fewer = max(1, most - min(SPARE_FILES, most // 2))
+    print(
+        f"dise: max_connections is {fewer}, not {limits.max_connections}: this process may open "
+        f"only {most} files (ulimit -n)",
+        file=sys.stderr,
+    )
+    return limits.model_copy(update={"max_connections": fewer})

@@ -1,9 +1,10 @@
-"""Requests whose JSON is read strictly: UTF-8 without lone surrogates, finite numbers, and at most
-200 levels deep.
+"""Requests whose JSON is read strictly: named as such, UTF-8 without lone surrogates, finite
+numbers, and at most 200 levels deep.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Coroutine
 from json import JSONDecodeError
 from typing import Any
@@ -11,6 +12,8 @@ from typing import Any
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from pydantic_core import from_json
+
+from dise_app.server.errors import ServerError
 
 
 class StrictRequest(Request):
@@ -33,6 +36,22 @@ class StrictRoute(APIRoute):
         handler = super().get_route_handler()
 
         async def strict(request: Request) -> Response:
+            if self.body_field is not None:
+                _check_type(request.headers.get("content-type"))
             return await handler(StrictRequest(request.scope, request.receive))
 
         return strict
+
+
+def _check_type(given: str | None) -> None:
+    """Raise ServerError 415 unless a body's Content-Type is that of JSON, which no page of another
+    site can send without asking first.
+    """
+    kind = (given or "").partition(";")[0].strip().lower()
+    if kind != "application/json" and not re.fullmatch(r"application/[^/]+\+json", kind):
+        found = "missing" if given is None else f"{given!r:.80}"
+        raise ServerError(
+            415,
+            f"the Content-Type is {found}; send JSON with Content-Type: application/json",
+            code="unsupported_media_type",
+        )

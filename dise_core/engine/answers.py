@@ -28,7 +28,7 @@ def checked(
 
     Raises ModelOutputError for NaN, with the position, and ModelError, which names the predictor
     and the rule, for an answer that is not a Reading of the read's shape, whose ids are outside the
-    vocabulary or not those asked for, or whose log-probabilities are above 0.
+    vocabulary, forbidden or not those asked for, or whose log-probabilities are above 0.
     """
     rule = _broken_rule(reads, readings, predictor.info.vocab_size)
     if rule is not None:
@@ -75,9 +75,18 @@ def _broken_rules(pairs: Sequence[tuple[Read, Reading]], vocab_size: int) -> Ite
         yield "token_ids must be the targets that were asked for"
     if not are_within(_joined([reading.token_ids.ravel() for _, reading in pairs]), vocab_size):
         yield f"token_ids must be in 0..{vocab_size - 1}"
-    drawn = [r.confidences for read, r in pairs if isinstance(read.readout, Candidates)]
-    if np.isnan(_joined(drawn)).any():
+    yield from _broken_draws(
+        [(read.readout, its) for read, its in pairs if isinstance(read.readout, Candidates)]
+    )
+
+
+def _broken_draws(drawn: Sequence[tuple[Candidates, Reading]]) -> Iterator[str]:
+    if np.isnan(_joined([reading.confidences for _, reading in drawn])).any():
         yield "confidences must be numbers"
+    for forbidden in {readout.forbidden for readout, _ in drawn}:
+        ids = _joined([its.token_ids for readout, its in drawn if readout.forbidden == forbidden])
+        if len(found := ids[np.isin(ids, forbidden)]):
+            yield f"the candidate {found[0]} is forbidden, as the mask always is"
 
 
 def _broken_shape(read: Read, reading: object, vocab_size: int) -> str | None:

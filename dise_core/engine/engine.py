@@ -14,7 +14,15 @@ from dise_core.engine.answers import checked
 from dise_core.engine.caller import Caller
 from dise_core.engine.request import Request, failure
 from dise_core.engine.scheduler import Scheduler
-from dise_core.errors import DiseError, InputError, ModelError, PlanError, TooLongError, shown
+from dise_core.errors import (
+    DiseError,
+    InputError,
+    ModelError,
+    PlanError,
+    TooLongError,
+    UnreachableError,
+    shown,
+)
 from dise_core.model import MaskPredictor
 from dise_core.params import EngineConfig
 from dise_core.reading import Plan, Read, Reading
@@ -67,7 +75,8 @@ class Engine:
         appears.
 
         A plan that raises, or whose reads are invalid, ends with its error and affects no other.
-        Closing this iterator closes the plans that are running.
+        Closing this iterator closes the plans that are running, and so does Ctrl-C, which raises
+        KeyboardInterrupt.
         """
         arriving = enumerate(plans)
         caller = Caller(is_alone=True)
@@ -82,6 +91,9 @@ class Engine:
                     if request.is_finished:
                         yield _outcome(request)
                 running = [request for request in running if not request.is_finished]
+        except KeyboardInterrupt as interrupt:
+            # A notebook keeps the traceback, and its frames would keep what their texts cached.
+            raise interrupt.with_traceback(None) from None
         finally:
             for request in running:
                 request.close()
@@ -160,7 +172,8 @@ class Engine:
 
     def _answers(self, batch: Batch) -> list[Answer]:
         """Return the answer to each row. If the predictor fails on the batch, each row is run alone
-        to find the one at fault.
+        to find the one at fault; not if no row is, since the model is out of reach. Raises
+        KeyboardInterrupt at Ctrl-C.
         """
         if not batch:
             return []
@@ -170,8 +183,9 @@ class Engine:
         try:
             readings = self._read(name, reads)
         except BaseException as error:
-            if len(batch) == 1:
-                return [error if isinstance(error, Exception) else failure(error)]
+            failed = error if isinstance(error, Exception) else failure(error)
+            if len(batch) == 1 or isinstance(failed, UnreachableError):
+                return [failed] * len(batch)
             return [answer for single in batch for answer in self._answers([single])]
         found = iter(readings)
         parts = [list(islice(found, len(of_row))) for of_row in questions]

@@ -106,9 +106,10 @@ class Request:
             self._advance(lambda: self._plan.send(answers))
 
     def close(self) -> None:
-        """End the plan unfinished. What it raises then is lost: its caller is gone, or has been
-        told.
+        """End the plan unfinished, and let go of its reads. What it raises then is lost: its caller
+        is gone, or has been told.
         """
+        self.reads, self._asked, self.rows = (), [], []
         try:
             self._plan.close()
         except BaseException as error:

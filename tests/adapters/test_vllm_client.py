@@ -4,6 +4,9 @@ servers do.
 
 import base64
 import json
+import socket
+import threading
+import time
 from collections.abc import Iterator
 from http.server import ThreadingHTTPServer
 from typing import Any
@@ -24,7 +27,7 @@ from dise_core import (
     TokenLogProbs,
     TopLogProbs,
 )
-from dise_core.errors import ModelError
+from dise_core.errors import ModelError, UnreachableError
 from dise_core.noise import Noise
 from dise_core.reading import Distribution, Guidance
 from tests import servers
@@ -126,6 +129,39 @@ def test_failures_that_stay_are_one_line(server: Server, failures: list[int], me
     server.failures = failures
     with pytest.raises(ModelError, match=message):
         llm.score("8,3,5 -> 10", "5+8-3=10")
+
+
+def test_a_server_that_dies_is_known_to_all_its_requests_at_once() -> None:
+    class Dying(Server):
+        """Dies when it is asked for Reads."""
+
+        def process_request(self, request: Any, client_address: Any) -> None:
+            if request.recv(4, socket.MSG_PEEK) == b"POST":
+                threading.Thread(target=self.shutdown).start()
+                self.server_close()
+                self.shutdown_request(request)
+            else:
+                super().process_request(request, client_address)
+
+    with serving(Dying()) as server:
+        llm = LLM(server.address)
+        began = time.monotonic()
+        answers = llm.score(["8,3,5 -> 10"] * 32, ["5+8-3=10"] * 32, on_error="return")
+        assert time.monotonic() - began < 30
+    assert [type(answer.error) for answer in answers] == [UnreachableError] * 32
+    assert "cannot be reached" in str(answers[31].error)
+
+
+@pytest.mark.parametrize("status", [502, 503, 504])
+def test_a_proxy_without_its_server_is_not_asked_again_for_each_request(
+    server: Server, status: int
+) -> None:
+    llm = LLM(server.address)
+    server.failures = [status] * 100
+    prompts, texts = ["8,3,5 -> 10"] * 4, ["5+8-3=10", "5+8=13", "8-5=3", "3+5=8"]
+    answers = llm.score(prompts, texts, on_error="return")
+    assert {type(answer.error) for answer in answers} == {UnreachableError}
+    assert len(server.asked) == http.ATTEMPTS
 
 
 def test_no_server_no_json_and_no_tokenizer_are_told_apart(server: Server) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -46,8 +47,10 @@ def dise(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
         except SystemExit as leaving:
             code = int(leaving.code or 0)
         finally:
-            # The command leaves what it loaded out of garbage collection; other tests do not.
+            # The command leaves what it loaded out of garbage collection, and keeps its handler of
+            # Ctrl-C; other tests do not.
             gc.unfreeze()
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         captured = capsys.readouterr()
         return Run(code, captured.out, captured.err)
 

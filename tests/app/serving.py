@@ -25,8 +25,12 @@ from dise_core import AsyncLLM
 class ServeProcess:
     """`dise serve` on a free port of loopback; its log is read to the end when it is stopped."""
 
-    def __init__(self, *args: str, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, *args: str, environment: Mapping[str, str] | None = None, files: int | None = None
+    ) -> None:
+        """files: how many it may open."""
         command = [
+            *(() if files is None else ("sh", "-c", f'ulimit -n {files}; exec "$@"', "sh")),
             sys.executable,
             "-c",
             "from dise_app.cli.main import main; main()",

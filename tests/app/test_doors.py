@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import typer
 
-from dise_app.cli.main import app
+from dise_app.cli.verbs import app
 from dise_app.doors import LEFT_OUT
 from dise_app.harness.model import DiseLM
 from dise_app.server.decisions import DecisionRequest, SystemOneRequest

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import math
 import signal
+import socket
 from collections.abc import Iterator
 from typing import Any
 
@@ -532,6 +533,47 @@ def test_the_page_comes_from_the_package_and_loads_nothing_from_elsewhere(
         assert "http" not in httpx.get(f"{server.url}/page/{name}").text.replace("http-equiv", "")
 
 
+def test_health_answers_head_and_docs_say_where_the_schema_is(server: ServeProcess) -> None:
+    head = httpx.head(f"{server.url}/health")
+    assert (head.status_code, head.content) == (200, b"")
+    assert int(head.headers["content-length"]) > 0
+    for path in ("/docs", "/redoc"):
+        told = httpx.get(f"{server.url}{path}")
+        assert (told.status_code, "/openapi.json" in told.text) == (200, True)
+    assert "/v1/score" in httpx.get(f"{server.url}/openapi.json").json()["paths"]
+
+
+@pytest.mark.parametrize("kind", [None, "text/plain", "application/x-www-form-urlencoded", "json"])
+def test_a_body_that_does_not_say_that_it_is_json_is_refused(
+    server: ServeProcess, kind: str | None
+) -> None:
+    content = b'{"prompt": "1,2 -> 3", "response": "1+2=3"}'
+    headers = {} if kind is None else {"Content-Type": kind}
+    refused = httpx.post(f"{server.url}/v1/score", content=content, headers=headers)
+    assert refused.status_code == 415
+    assert (kind or "missing") in refused.json()["error"]["message"]
+    assert "send JSON with Content-Type: application/json" in refused.json()["error"]["message"]
+    for named in ("application/json; charset=utf-8", "Application/JSON", "application/x.y+json"):
+        headers = {"Content-Type": named}
+        taken = httpx.post(f"{server.url}/v1/score", content=content, headers=headers)
+        assert taken.status_code == 200, taken.text
+
+
+def test_a_server_takes_no_more_connections_than_it_may_open_files() -> None:
+    process = ServeProcess(files=100)
+    try:
+        addresses = [process.url.removeprefix("http://").split(":")] * 60
+        held = [socket.create_connection((host, int(port)), 10) for host, port in addresses]
+        assert b"too many connections" in held[-1].recv(1000)
+        for connection in held:
+            connection.close()
+    finally:
+        assert process.stop() == 0
+    assert [line for line in process.log if not line.startswith("{")] == [
+        "dise: max_connections is 50, not 1024: this process may open only 100 files (ulimit -n)\n"
+    ]
+
+
 @pytest.mark.parametrize(("how", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 def test_a_signal_ends_an_idle_server_in_order(how: signal.Signals, code: int) -> None:
     process = ServeProcess()
@@ -546,7 +588,9 @@ def test_a_signal_ends_an_idle_server_in_order(how: signal.Signals, code: int) -
 def test_a_key_is_asked_for_where_one_is_set() -> None:
     process = ServeProcess(environment={"DISE_API_KEY": "secret"})
     try:
-        assert httpx.get(f"{process.url}/health").status_code == 200
+        health = httpx.get(f"{process.url}/health")
+        assert health.status_code == 200
+        assert "countdown" not in health.text
         for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Bearer \u00e9"}):
             refused = httpx.get(
                 f"{process.url}/v1/models", headers={k: v.encode() for k, v in headers.items()}

@@ -7,7 +7,14 @@ import pytest
 
 from dise_core import EngineConfig, Plan, Read, Reading, TokenLogProbs, TopLogProbs
 from dise_core.engine import Engine
-from dise_core.errors import InputError, ModelError, ModelOutputError, PlanError, TooLongError
+from dise_core.errors import (
+    InputError,
+    ModelError,
+    ModelOutputError,
+    PlanError,
+    TooLongError,
+    UnreachableError,
+)
 from dise_core.reading import Guidance, drive
 from dise_core.testing.toy_model import ToyPredictor
 
@@ -87,6 +94,52 @@ def test_a_plan_that_fails_ends_alone() -> None:
     with pytest.raises(PlanError, match="ZeroDivisionError: by zero") as caught:
         bad.unwrap()
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+class Failing(ToyPredictor):
+    """Raises an error at its first call, and then answers."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self.error: BaseException | None = error
+
+    def read(self, reads: Sequence[Read]) -> Sequence[Reading]:
+        super().read(reads)
+        if self.error is None:
+            return ToyPredictor().read(reads)
+        error, self.error = self.error, None
+        raise error
+
+
+def test_ctrl_c_in_a_batch_ends_the_run_and_leaves_the_engine_usable() -> None:
+    predictor, closed = Failing(KeyboardInterrupt()), []
+
+    def watched(number: int) -> Plan[list[float]]:
+        try:
+            return (yield from ask([read_of([number])]))
+        finally:
+            closed.append(number)
+
+    engine = engine_of(predictor)
+    with pytest.raises(KeyboardInterrupt):
+        list(engine.run(watched(number) for number in range(3)))
+    assert len(predictor.batches) == 1
+    assert sorted(closed) == [0, 1, 2]
+    assert all(outcome.error is None for outcome in engine.run([ask([read_of([1])])]))
+
+
+def test_a_model_out_of_reach_is_not_asked_again_for_each_row() -> None:
+    predictor = Failing(UnreachableError("gone"))
+    outcomes = list(engine_of(predictor).run(ask([read_of([number])]) for number in range(8)))
+    assert len(predictor.batches) == 1
+    assert {str(outcome.error) for outcome in outcomes} == {"gone"}
+
+
+def test_a_predictor_that_ends_the_process_costs_no_row_that_is_not_at_fault() -> None:
+    predictor = Failing(SystemExit("killed"))
+    outcomes = list(engine_of(predictor).run(ask([read_of([number])]) for number in range(3)))
+    assert len(predictor.batches) == 4
+    assert [outcome.error for outcome in outcomes] == [None] * 3
 
 
 @pytest.mark.parametrize(

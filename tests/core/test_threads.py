@@ -125,6 +125,19 @@ def report():
 """
 
 
+@pytest.mark.parametrize("package", ["dise", "dise_core"])
+def test_a_program_that_imports_torch_after_dise_waits_briefly_and_keeps_its_threads(
+    package: str,
+) -> None:
+    code = f"from {package} import LLM; import torch; torch.set_num_threads(7); LLM('countdown');"
+    seen = in_a_process(OPENMP + code + "report()")
+    expected = thread_settings({}, 1, None)["GOMP_SPINCOUNT"]
+    assert (seen["GOMP_SPINCOUNT"], seen["threads"]) == (expected, 7)
+    assert (
+        in_a_process(OPENMP + code + "report()", OMP_WAIT_POLICY="ACTIVE")["GOMP_SPINCOUNT"] == ""
+    )
+
+
 def test_llm_chooses_before_it_loads_a_model() -> None:
     seen = in_a_process(OPENMP + "from dise_core import LLM; LLM('countdown'); report()")
     assert seen["GOMP_SPINCOUNT"] == thread_settings({}, 1, None)["GOMP_SPINCOUNT"]

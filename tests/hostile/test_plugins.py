@@ -21,6 +21,7 @@ from dise_core import (
     LLM,
     AsyncLLM,
     Budget,
+    Candidates,
     Catalog,
     ClosedError,
     DiseError,
@@ -379,6 +380,25 @@ def test_a_bad_answer_names_its_predictor_and_the_rule(spoil: Spoil, rule: str) 
     assert [outcome.error is None for outcome in outcomes] == [True, False, True]
     with pytest.raises(ModelError, match=f"predictor 'target' .*Spoiling.*{rule}"):
         outcomes[1].unwrap()
+
+
+def test_a_predictor_that_writes_the_mask_fails_its_request_and_no_other() -> None:
+    class Masking(ToyPredictor):
+        """Answers texts that begin with 3 with the mask."""
+
+        def read(self, reads: Sequence[Read]) -> Any:
+            return [
+                replace(reading, token_ids=reading.token_ids * 0 + self.info.special.mask_id)
+                if read.token_ids[0] == 3 and isinstance(read.readout, Candidates)
+                else reading
+                for read, reading in zip(reads, super().read(reads), strict=True)
+            ]
+
+    params = SamplingParams(max_tokens=3)
+    good, bad = LLM(Masking()).generate([[1], [3]], params, on_error="return")
+    assert good.error is None
+    with pytest.raises(ModelError, match=r"Masking.* the candidate 11 is forbidden, as the mask"):
+        raise bad.error
 
 
 IDS = np.array([1, 2, 3])

@@ -77,21 +77,28 @@ class _Process:
     def ask(self, request: bytes) -> Record:
         """Return the answer to a request; one at a time, for any thread."""
         with self._lock:
-            for _ in range(2):  # once more where it had ended before
-                running = self._running or self._start()
-                try:
-                    self._send(running, request)
-                    break
-                except OSError:
-                    self._end()
             try:
-                answer: Record = json.loads(_receive(running, WALL_SECONDS))
-            except BaseException as error:
-                self._end()
-                if isinstance(error, EOFError | TimeoutError):
+                running = self._sent(request)
+                try:
+                    answer: Record = json.loads(_receive(running, WALL_SECONDS))
+                except (EOFError, TimeoutError):
+                    self._end()
                     return {"problem": _death(running.returncode)}
+            except BaseException:  # or the next request would be answered with this answer
+                self._end()
                 raise
             return answer
+
+    def _sent(self, request: bytes) -> subprocess.Popen[bytes]:
+        """Send the request, and return the process that has it."""
+        running = self._running or self._start()
+        try:
+            self._send(running, request)
+        except OSError:  # it had ended before
+            self._end()
+            running = self._start()
+            self._send(running, request)
+        return running
 
     def _send(self, running: subprocess.Popen[bytes], request: bytes) -> None:
         sink = _pipe(running.stdin)
@@ -109,6 +116,7 @@ class _Process:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
+                process_group=0,  # Ctrl-C is not for it
             )
             _receive(self._running, START_SECONDS)
         except (OSError, EOFError, TimeoutError) as error:

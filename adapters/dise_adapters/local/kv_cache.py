@@ -72,8 +72,8 @@ class KVCache:
             self._forget(hint.slot)
             return False
         if hint.slot not in self._texts:
-            self._texts[hint.slot] = _Text(self._free[:missing], np.zeros(missing, np.int64))
-            self._free = self._free[missing:]
+            rows, self._free = self._free[:missing], self._free[missing:]
+            self._texts[hint.slot] = _Text(rows, np.zeros(missing, np.int64))
             # The finalizer may run in any thread, so it only appends; num_free collects the rows.
             weakref.finalize(hint.slot, self._returned.append, self._texts[hint.slot])
         text = self._texts[hint.slot]

@@ -22,7 +22,7 @@ MODELS = {
 
 def installed() -> Iterator[type[CheckpointPredictor]]:
     """Yield the predictor classes of all installed families, those of other distributions first."""
-    entries = installed_plugins()[0].mask_predictors.values()
+    entries = installed_plugins().mask_predictors.values()
     for entry in sorted(entries, key=lambda entry: entry.is_built_in):
         if issubclass(entry.cls, CheckpointPredictor):
             yield entry.cls

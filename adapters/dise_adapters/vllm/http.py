@@ -19,18 +19,20 @@ from pydantic import BaseModel, ValidationError
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt, wait_exponential
 
 from dise_adapters.vllm.schemas import Models, Served
-from dise_core.errors import InputError, ModelError, ModelOutputError
+from dise_core.errors import InputError, ModelError, ModelOutputError, UnreachableError
 from dise_core.records import Record
 
 ATTEMPTS = 5
 SECONDS = 600.0
 """Until an answer has arrived whole, with all attempts."""
-CONNECT_SECONDS = 10.0
+CONNECT_SECONDS = 5.0
 SPARE_BYTES = 2**18
 """How much larger than what was asked for an answer may be."""
 MESSAGE_BYTES = 2**14
 """What is read of a refusal."""
 KEY_VARIABLE = "VLLM_API_KEY"
+GONE = (502, 503, 504)
+"""The statuses that say nothing of the request: there is no server behind them, or not now."""
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -84,8 +86,9 @@ class Connection:
     def post(self, path: str, body: Record, answer: type[T], num_bytes: int) -> T:
         """Return the answer to a request as its schema; num_bytes: about its size, if it is long.
 
-        Raises InputError for a request that the server cannot take (400, 413, 422), ModelError for
-        any other failure, ModelOutputError for an answer of another shape.
+        Raises InputError for a request that the server cannot take (400, 413, 422),
+        UnreachableError where it gives no answer, ModelError for any other failure,
+        ModelOutputError for an answer of another shape.
         """
         return self._ask("POST", path, body, answer, num_bytes)
 
@@ -101,9 +104,9 @@ class Connection:
         except StatusError as error:
             raise _refused(where, error) from error
         except TimeoutError as error:
-            raise ModelError(f"{where} took longer than {SECONDS:g} s to answer") from error
+            raise UnreachableError(f"{where} took longer than {SECONDS:g} s to answer") from error
         except httpx.HTTPError as error:
-            raise ModelError(
+            raise UnreachableError(
                 f"{self.address} cannot be reached: {one_line(str(error)) or type(error).__name__}"
             ) from error
         finally:
@@ -226,7 +229,7 @@ def _refused(where: str, error: StatusError) -> InputError | ModelError:
         text += "; redirects are not followed: name the server's own address"
     elif error.status == 404 and "/v1/dise" in where:
         text += "; start the server with VLLM_PLUGINS=dise,dise_http"
-    return ModelError(text)
+    return UnreachableError(text) if error.status in GONE else ModelError(text)
 
 
 class _Message(BaseModel):

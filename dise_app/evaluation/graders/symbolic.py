@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import atexit
 import multiprocessing
+import signal
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -44,6 +45,9 @@ class _Worker:
                 return bool(self._pipe.recv())
         except (EOFError, OSError):
             pass
+        except BaseException:  # or the next pair would be answered with this answer
+            self.stop()
+            raise
         self.stop()
         return False
 
@@ -71,6 +75,7 @@ atexit.register(_worker.stop)
 
 def _serve(pipe: Connection) -> None:
     """Answer pairs until the other end closes, within bounded memory."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that asks ends at Ctrl-C
     import resource
 
     from sympy import simplify

@@ -20,12 +20,12 @@ let list = null, pickers = [], running = null;
 
 async function start() {
   const { model, status } = await (await fetch("/health")).json();
-  if (model === undefined) {
+  if (status === "loading") {
     setStatus(`the model: ${status} …`);
     setTimeout(() => start().catch(fail), LOADING_MS);
     return;
   }
-  $("model").textContent = model;
+  $("model").textContent = model ?? "";
   await load();
 }
 

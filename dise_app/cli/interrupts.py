@@ -1,0 +1,70 @@
+"""Ctrl-C ends the command, always by the first one and with the exit code 130."""
+
+from __future__ import annotations
+
+import _thread
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Event, current_thread, main_thread
+
+EXIT_CODE = 128 + signal.SIGINT
+
+SECONDS = 1.0
+"""How long a run may take to end in order."""
+
+SHOW_CURSOR = b"\r\x1b[K\x1b[?25h"
+"""What a terminal is told where a line of progress may stand on it, without a cursor."""
+
+
+_is_ending = Event()
+
+
+@contextmanager
+def handled() -> Iterator[None]:
+    """End the process at Ctrl-C: at once, or in order after `in_order`."""
+    end_at_once()
+    try:
+        yield
+    finally:
+        if _is_ending.is_set():  # whatever the interrupt has become on its way
+            sys.exit(EXIT_CODE)
+
+
+def end_at_once() -> None:
+    """End the process at once at Ctrl-C, unless the program has a handler of its own or ignores it.
+
+    While libraries are imported and a model is loaded there is nothing to tidy up, and foreign code
+    would swallow an exception or make another of it.
+    """
+    is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if is_default and current_thread() is main_thread():
+        signal.signal(signal.SIGINT, _end_now)
+
+
+def in_order() -> None:
+    """From now on raise KeyboardInterrupt at Ctrl-C, so that what is open is closed."""
+    if signal.getsignal(signal.SIGINT) is _end_now:
+        signal.signal(signal.SIGINT, _end_in_order)
+
+
+def _end_in_order(*_: object) -> None:
+    signal.signal(signal.SIGINT, _end_now)
+    _is_ending.set()
+    _thread.start_new_thread(_end_late, ())
+    raise KeyboardInterrupt
+
+
+def _end_late() -> None:
+    """End the process if it is still there: whoever runs may have swallowed the exception."""
+    time.sleep(SECONDS)
+    _end_now()
+
+
+def _end_now(*_: object) -> None:
+    if os.isatty(2):
+        os.write(2, SHOW_CURSOR)
+    os._exit(EXIT_CODE)

@@ -1,0 +1,215 @@
+"""Ctrl-C ends the command, a program and a notebook's cell, and what is written goes on from there.
+
+SIGINT goes to a process of its own, once it has come as far as the test says.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.app.conftest import Run
+
+COMMAND = (sys.executable, "-c", "from dise_app.cli.main import main; main()")
+MODULE = (sys.executable, "-m", "dise")
+
+SECONDS = 10.0
+"""Within which a process must have ended: ten times what it takes on an idle machine."""
+
+START_SECONDS = 120.0
+
+PROMPTS = [f"{number},{number + 3},7 -> 10" for number in range(1, 65)]
+SAMPLING = ("--max-tokens=24", "--steps=24", "--temperature=1", "--seed=1", "--max-num-seqs=16")
+
+
+def started(*words: object, **environment: str) -> subprocess.Popen[str]:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen([*map(str, words)], text=True, env=os.environ | environment, **pipes)  # type: ignore[call-overload, no-any-return]
+
+
+def interrupted(process: subprocess.Popen[str]) -> Run:
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=SECONDS)
+    return Run(process.returncode, out, err)
+
+
+def run(*words: object) -> Run:
+    process = started(*words)
+    out, err = process.communicate(timeout=START_SECONDS)
+    return Run(process.returncode, out, err)
+
+
+def until(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    end = time.monotonic() + START_SECONDS
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def num_lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def answers(path: Path) -> list[dict[str, Any]]:
+    """The answers in a file of whole lines, without the seconds that they took."""
+    text = path.read_text()
+    assert text.endswith("\n")
+    found = [json.loads(line) for line in text.splitlines()]
+    for answer in found:
+        del answer["usage"]["seconds"]
+    return found
+
+
+@pytest.mark.parametrize("command", [COMMAND, MODULE])
+@pytest.mark.parametrize(
+    "module", ["pydantic", "numpy", "typer", "rich", "torch._C", "torch", "transformers"]
+)
+def test_the_command_ends_while_it_starts(command: Sequence[str], module: str) -> None:
+    process = started(*command, "generate", *PROMPTS, PYTHONPROFILEIMPORTTIME="1")
+    for line in process.stderr or ():
+        if line.rstrip().endswith(f" {module}"):
+            break
+    ended = interrupted(process)
+    assert (ended.code, ended.out) == (130, "")
+    assert all(line.startswith("import time:") for line in ended.err.splitlines()[:-1])
+
+
+@pytest.fixture(scope="module")
+def prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("prompts") / "prompts.jsonl"
+    path.write_text("".join(json.dumps({"prompt": prompt}) + "\n" for prompt in PROMPTS))
+    return path
+
+
+def test_a_file_that_is_answered_stays_whole_and_goes_on(prompts: Path, tmp_path: Path) -> None:
+    whole, part = tmp_path / "whole.jsonl", tmp_path / "part.jsonl"
+    generate = (*COMMAND, "generate", "--input", prompts, *SAMPLING, "--output")
+    assert run(*generate, whole).code == 0
+    process = started(*generate, part)
+    until(lambda: num_lines(part) > 0, process)
+    assert interrupted(process) == Run(130, "", "")
+    assert 0 < num_lines(part) < len(PROMPTS)
+    assert answers(part) == answers(whole)[: num_lines(part)]
+    assert run(*generate, part, "--resume").code == 0
+    assert answers(part) == answers(whole)
+
+
+def test_an_experiment_keeps_what_it_has_and_goes_on(tmp_path: Path) -> None:
+    short = ("--dataset=countdown-short", "--limit=24", "--score=dise:full", *SAMPLING)
+    experiment = (*COMMAND, "eval", "uncertainty", *short, "--output")
+    whole, part = tmp_path / "whole", tmp_path / "part"
+    assert run(*experiment, whole).code == 0
+    process = started(*experiment, part)
+    until(lambda: num_lines(part / "journal.jsonl") > 2, process)
+    assert interrupted(process) == Run(130, "", "")
+    assert 2 < num_lines(part / "journal.jsonl") < 25
+    assert run(*experiment, part).code == 0
+    for name in ("results.json", "report.md"):
+        assert (part / name).read_text() == (whole / name).read_text()
+
+
+SETUP = f"""
+from dise import LLM, AsyncLLM, SamplingParams
+PROMPTS = {PROMPTS!r}
+PARAMS = SamplingParams(max_tokens=48, steps=48, seed=1, temperature=1.0)
+def texts(answers):
+    return [answer.outputs[0].text for answer in answers]
+"""
+
+PROGRAM = (
+    SETUP
+    + """
+llm = LLM("countdown-blocks")
+expected = texts(llm.generate(PROMPTS[:2], PARAMS))
+num_free = llm.predictor.room.num_free
+print("ready", flush=True)
+try:
+    llm.generate(PROMPTS, PARAMS)
+except KeyboardInterrupt as interrupt:
+    kept = interrupt  # as a notebook does
+print(llm.predictor.room.num_free == num_free, texts(llm.generate(PROMPTS[:2], PARAMS)) == expected)
+raise kept
+"""
+)
+
+SERVICE = (
+    SETUP
+    + """
+import asyncio
+llm = AsyncLLM("countdown")
+with asyncio.Runner() as runner:
+    expected = texts(runner.run(llm.generate(PROMPTS[:2], PARAMS)))
+    print("ready", flush=True)
+    try:
+        runner.run(llm.generate(PROMPTS, PARAMS))
+    except KeyboardInterrupt as interrupt:
+        kept = interrupt
+    again = texts(runner.run(llm.generate(PROMPTS[:2], PARAMS)))
+print(llm.engine.death is None, again == expected)
+raise kept
+"""
+)
+
+
+@pytest.mark.parametrize("program", [PROGRAM, SERVICE])
+def test_a_program_may_go_on_with_its_model(program: str) -> None:
+    process = started(sys.executable, "-c", program)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(0.5)
+    ended = interrupted(process)
+    assert ended.out == "True True\n", ended.err
+    assert ended.err.endswith("KeyboardInterrupt\n")
+
+
+@pytest.fixture
+def kernel() -> Iterator[Any]:
+    """Yield the client of a notebook's kernel, whose manager is its `manager`."""
+    jupyter_client = pytest.importorskip("jupyter_client")
+    pytest.importorskip("ipykernel")
+    manager, client = jupyter_client.manager.start_new_kernel(kernel_name="python3")
+    client.manager = manager
+    try:
+        yield client
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+
+
+def cell(kernel: Any, code: str, is_interrupted: bool = False) -> tuple[str, str]:
+    """Return what a cell printed, and the name of the error that it ended with."""
+    asked, printed = kernel.execute(code), []
+    while True:
+        message = kernel.get_iopub_msg(timeout=START_SECONDS)
+        if message["parent_header"].get("msg_id") != asked:
+            continue
+        if message["content"].get("name") == "stdout":
+            printed.append(message["content"]["text"])
+            if is_interrupted:
+                time.sleep(0.5)
+                kernel.manager.interrupt_kernel()
+        if message["content"].get("execution_state") == "idle":
+            break
+    reply = kernel.get_shell_msg(timeout=SECONDS)["content"]
+    return "".join(printed), reply.get("ename", "")
+
+
+def test_an_interrupted_cell_leaves_the_model_to_the_next(kernel: Any) -> None:
+    some = "print(texts(llm.generate(PROMPTS[:2], PARAMS)))"
+    first = cell(kernel, f"{SETUP}\nllm = LLM('countdown')\n{some}")
+    assert first[1] == ""
+    running = "print('running', flush=True)\nllm.generate(PROMPTS, PARAMS)"
+    began = time.monotonic()
+    assert cell(kernel, running, is_interrupted=True) == ("running\n", "KeyboardInterrupt")
+    assert time.monotonic() - began < SECONDS
+    assert cell(kernel, some) == first
