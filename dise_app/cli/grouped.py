@@ -23,10 +23,9 @@ class GroupedCommand(TyperCommand):
             if record is None:
                 continue
             named, told = record
+            heading = getattr(parameter, "rich_help_panel", None) or "Options"
             if parameter.param_type_name == "argument":
-                heading, named = "Arguments", parameter.metavar
-            else:
-                heading = getattr(parameter, "rich_help_panel", None) or "Options"
+                heading, named = "Arguments", parameter.metavar or named
             groups.setdefault(heading, []).append((named, told))
         for heading, rows in groups.items():
             with formatter.section(heading):
