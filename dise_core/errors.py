@@ -40,12 +40,23 @@ class UnknownNameError(InputError):
 
     def __init__(self, kind: str, name: str, known: Iterable[str], detail: str = "") -> None:
         names = sorted(known)
-        nearest = difflib.get_close_matches(name.replace("_", "-"), names, n=1)
-        hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
+        hint = did_you_mean(name.replace("_", "-"), names)
         told = f". {detail}" if detail else ""
         super().__init__(
-            f"unknown {kind} {name!r}.{hint} Known: {', '.join(names) or 'none'}{told}", kind
+            f"unknown {kind} {name!r}{hint or '.'} Known: {', '.join(names) or 'none'}{told}", kind
         )
+
+
+MAX_COMPARED = 100
+"""Characters of a name that is compared with the known ones."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return a sentence that suggests the known name nearest to it, after a full stop; "" where
+    none is near.
+    """
+    nearest = difflib.get_close_matches(name[:MAX_COMPARED], list(known), n=1)
+    return f". Did you mean {nearest[0]!r}?" if nearest else ""
 
 
 class TooLongError(InputError):

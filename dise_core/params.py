@@ -4,22 +4,24 @@ LLaDA's.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
     AliasChoices,
     BaseModel,
     ConfigDict,
     Field,
+    ModelWrapValidatorHandler,
     StringConstraints,
     ValidationError,
     model_validator,
 )
+from pydantic_core import PydanticCustomError
 
 from dise_core.biases import LogitBias
 from dise_core.engine_options import DeviceMap, Dtype, Quantization, check_devices, check_vllm
-from dise_core.errors import InputError
+from dise_core.errors import InputError, did_you_mean
 from dise_core.reading import CacheKind
 from dise_core.records import Record
 
@@ -53,7 +55,38 @@ Settings = Record
 """Settings of a strategy, by the names of its fields."""
 
 
-class Params(BaseModel):
+UNKNOWN = "unknown_name"
+"""The type of pydantic's problem with a name that no field has."""
+
+
+class Suggesting(BaseModel):
+    """Suggests the nearest field for a name that no field has, if that is the first problem."""
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _suggest(cls, given: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        try:
+            return handler(given)
+        except ValidationError as error:
+            problem = error.errors(include_url=False)[0]
+            if problem["type"] != "extra_forbidden" or len(problem["loc"]) > 1:
+                raise
+            name = str(problem["loc"][0])
+            shown, hint = f"{name:.80}", did_you_mean(name, _names(cls))
+            said = {"name": shown, "quoted": repr(shown), "hint": hint}
+            raise PydanticCustomError(
+                UNKNOWN, "there is no setting {quoted}{hint}", said
+            ) from error
+
+
+def _names(cls: type[BaseModel]) -> list[str]:
+    """Return the names that a model's fields go by."""
+    aliases = (field.validation_alias for field in cls.model_fields.values())
+    choices = (alias.choices for alias in aliases if isinstance(alias, AliasChoices))
+    return sorted({*cls.model_fields, *(str(name) for its in choices for name in its)})
+
+
+class Params(Suggesting):
     """Frozen; unknown keys are refused. `input_error` turns pydantic's report into one line.
 
     The text below a field is its description at every door: the command's help, the server's
@@ -296,6 +329,12 @@ class EngineConfig(Params):
         return type(self)(**fields | {name: each for name, each in said.items() if each})
 
 
+def place_of(problem: Mapping[str, Any]) -> tuple[str | int, ...]:
+    """Return where one of pydantic's problems is: its place, with the name that our own tell."""
+    name = problem.get("ctx", {}).get("name")
+    return problem["loc"] if name is None else (*problem["loc"], name)
+
+
 def input_error(
     error: ValidationError, subject: str | None = None, known: Collection[str] = ()
 ) -> InputError:
@@ -303,11 +342,14 @@ def input_error(
     parameter, the value and what is allowed. known: the settings that there are.
     """
     problem = error.errors(include_url=False)[0]
-    parameter = ".".join(str(part) for part in problem["loc"]) or None
+    parameter = ".".join(str(part) for part in place_of(problem)) or None
     message = problem["msg"].removeprefix("Value error, ")
     origin = f"{subject}: " if subject else ""
+    if problem["type"] == UNKNOWN:
+        return InputError(f"{origin}{message}", parameter)
     if problem["type"] == "extra_forbidden":
-        listed = f". Known: {', '.join(sorted(known)) or 'none'}" if subject else ""
+        hint = did_you_mean(parameter or "", known)
+        listed = f"{hint or '.'} Known: {', '.join(sorted(known)) or 'none'}" if subject else ""
         return InputError(f"{origin}there is no setting {parameter!r}{listed}", parameter)
     value = f"{parameter}={problem['input']!r:.80}: " if parameter else ""
     return InputError(f"{origin}{value}{message}", parameter)

@@ -9,13 +9,14 @@ import typer
 
 from dise_app import doors
 from dise_app.cli import evaluate, options
+from dise_app.cli.grouped import GroupedCommand
 from dise_core.params import SamplingParams
 from dise_core.records import Record
 
 app = typer.Typer(
     no_args_is_help=True,
     help="Rerun the paper's analyses: JSON, a report and pictures.",
-    rich_markup_mode="rich",
+    rich_markup_mode=None,
 )
 
 SELECTORS = (
@@ -111,23 +112,23 @@ def _responses(path: Path | None, loaded: Any) -> dict[str, str]:
     return responses
 
 
-app.command("ranks")(
-    probe("ranks", "How high does the true token rank where the input holds a random one?")
+app.command("ranks", cls=GroupedCommand)(
+    probe("ranks", "How high does the true token rank under a random one?")
 )
-app.command("distances")(
-    probe("distances", "How far apart are the predictions for true, mask and random token?")
+app.command("distances", cls=GroupedCommand)(
+    probe("distances", "How far apart are true, masked and random predictions?")
 )
-app.command("coherence")(
-    probe("coherence", "How much surer is the model of natural text than of randomized text?")
+app.command("coherence", cls=GroupedCommand)(
+    probe("coherence", "How much surer is the model of natural than of random text?")
 )
-app.command("correctness")(
+app.command("correctness", cls=GroupedCommand)(
     evaluate.sampled(
         "dise_app.analysis.report:correctness",
         "Are right answers scored above wrong ones?",
         CORRECTNESS,
     )
 )
-app.command("selectors")(
+app.command("selectors", cls=GroupedCommand)(
     evaluate.sampled(
         "dise_app.analysis.report:selectors",
         "Which positions should DiSE be taken over?",

@@ -76,7 +76,12 @@ def _settings(llm: LLM, parts: Parts, params: ScoringParams) -> Record:
     }
 
 
-def refuse_both_or_neither(given: object, files: Fields, what: str) -> None:
+def refuse_both_or_neither(is_given: bool, parts: Parts, what: str) -> None:
     """Raise InputError unless exactly one is given: requests, or a file of them."""
-    if bool(given) == (files["input"] is not None):
-        raise InputError(f"give either {what} or --input FILE")
+    if is_given == (parts.files["input"] is not None):
+        raise InputError(f"give either {what} or --input FILE; {shown_by(parts)}")
+
+
+def shown_by(parts: Parts) -> str:
+    """Return where a verb's options are shown, as the end of an error."""
+    return f"`dise {parts.command} --help` shows how"

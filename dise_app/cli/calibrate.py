@@ -130,7 +130,8 @@ def calibrate(
     scored: Annotated[
         Path,
         typer.Argument(
-            help="A folder or journal of dise eval, or JSON lines with a score and a label."
+            help="A folder or journal of dise eval, or JSON lines with a score and a label.",
+            metavar="LABELLED",
         ),
     ],
     output: Annotated[Path, typer.Option(help="The calibration to write, with a picture beside.")],
@@ -141,8 +142,9 @@ def calibrate(
     *,
     parts: options.Parts,
 ) -> None:
-    """Fit the probability of being right to labelled scores, and choose a threshold that keeps a
-    risk.
+    """Turn scores into probabilities of being right.
+
+    Fits them to labelled scores, and chooses a threshold that keeps a risk.
     """
     from dise_core.plugins import installed_catalog
 

@@ -24,6 +24,12 @@ KINDS = {
 
 Rows = list[Record]
 
+HEADINGS = (
+    ("Models by name, for --model, and the weights each was checked on", True),
+    ("Models by folder, hub id or address: adapter, example, weights checked on", False),
+)
+"""Of the models that go by their own name, and of the adapters."""
+
 Memory = Annotated[
     str | None,
     typer.Option(
@@ -38,11 +44,10 @@ Kind = Annotated[
 
 @options.verb()
 def plugins(kind: Kind = None, as_json: options.Json = False) -> None:
-    """List the strategies and adapters that are installed, with the plugin each came from; of one
-    kind with their settings.
+    """List the strategies and adapters that are installed.
 
-    A broken plugin is named on standard error (with --json under "problems" too), and the exit code
-    is 1.
+    Each with the plugin it came from; of one --kind with their settings. A broken plugin is named
+    on standard error (with --json under "problems" too), and the exit code is 1.
     """
     from dise_app.cli.settings import show_settings
     from dise_app.settings import settings_or_problem
@@ -75,10 +80,10 @@ def plugins(kind: Kind = None, as_json: options.Json = False) -> None:
 
 @options.verb()
 def models(memory: Memory = None, as_json: options.Json = False) -> None:
-    """List the models that go by a name, and the adapters for folders and hub ids; or tell how much
-    memory one model takes.
+    """List what can be typed as a model.
 
-    A broken plugin, and an adapter that fails when it is asked for its own name, are named as `dise
+    Names, then the adapters for folders and hub ids; or, with --memory, what one model takes. A
+    broken plugin, and an adapter that fails when it is asked for its own name, are named as `dise
     plugins` does.
     """
     from dise_core.claims import claim
@@ -109,23 +114,24 @@ def models(memory: Memory = None, as_json: options.Json = False) -> None:
 
 
 def _show_models(rows: Rows) -> None:
-    """Print what can be typed as a model: names, then folders and hub ids of each adapter."""
+    """Print what can be typed as a model, an entry of a line and a text each: names, then the
+    adapters with an example of their folders, hub ids or addresses.
+    """
     from rich.console import Console
-    from rich.table import Table
+    from rich.markup import escape
+    from rich.padding import Padding
 
-    headings = ("Models by name, for --model", "Models by folder, hub id or address, by adapter")
-    for heading, by_name in zip(headings, (True, False), strict=True):
-        first = "--model" if by_name else "adapter"
-        table = Table(box=None, pad_edge=False, title=heading, title_justify="left")
-        for column in (first, *(() if by_name else ("for example",))):
-            table.add_column(column, no_wrap=True, overflow="fold")
-        table.add_column("checked on weights")
-        table.add_column("about", ratio=1)
-        for row in rows:
-            if row["by_name"] == by_name:
-                example = () if by_name else (row["example"],)
-                table.add_row(row["name"], *example, row["checked_on_weights"], row["about"])
-        Console().print(table)
+    console = Console(highlight=False)
+    for heading, by_name in HEADINGS:
+        console.print(f"[italic]{heading}[/italic]")
+        for row in (row for row in rows if row["by_name"] == by_name):
+            example = "" if by_name else row["example"]
+            weights = (
+                row["checked_on_weights"] and f"[dim]{row['checked_on_weights']} weights[/dim]"
+            )
+            facts = "  ".join(filter(None, (escape(example), weights)))
+            console.print(f"[bold]{escape(row['name'])}[/bold]  {facts}".rstrip(), soft_wrap=True)
+            console.print(Padding(escape(row["about"]), (0, 0, 0, 2)))
 
 
 def _kinds(kind: str | None) -> list[str]:

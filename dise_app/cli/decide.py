@@ -46,17 +46,17 @@ def decide(
     *,
     parts: options.Parts,
 ) -> None:
-    """Answer typed questions about a text: yes or no, one of several choices, a level of a scale.
+    """Answer typed questions about a text, with probabilities.
 
-    The answers come in that order, each with its probabilities.
+    They are answered in this order: yes or no, one of several choices, a level of a scale.
     """
-    from dise_app.cli.answer import load
+    from dise_app.cli.answer import load, shown_by
     from dise_app.cli.piped import given_texts, piped_texts
     from dise_core import InputError
 
     given = given or piped_texts()
     if not given:
-        raise InputError("give --input TEXT, or --input - for standard input")
+        raise InputError(f"give --input TEXT, or --input - for standard input; {shown_by(parts)}")
     questions = _questions(yes_no or [], choice or [], scale or [])
     params = DecisionParams(**parts.deciding)
     texts = given_texts(given)

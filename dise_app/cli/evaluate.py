@@ -15,6 +15,7 @@ import typer
 
 from dise_app import doors
 from dise_app.cli import options
+from dise_app.cli.grouped import GroupedCommand
 from dise_core.params import SamplingParams, Scoring, ScoringParams
 from dise_core.records import Fields, Record
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     no_args_is_help=True,
     help="Rerun the paper's experiments; each goes on where it stopped.",
-    rich_markup_mode="rich",
+    rich_markup_mode=None,
 )
 
 SCORES = (
@@ -208,8 +209,9 @@ def given(
     *,
     parts: options.Parts,
 ) -> None:
-    """Does each score tell right from wrong among given answers, each the "response" of a line of
-    --data?
+    """Does each score tell right from wrong among given answers?
+
+    Each is the "response" of a line of --data.
     """
     from dise_app.evaluation import report
     from dise_app.evaluation.experiments import Given
@@ -349,17 +351,17 @@ def _function(name: str) -> Callable[..., None]:
     return found
 
 
-app.command("uncertainty")(
+app.command("uncertainty", cls=GroupedCommand)(
     sampled(
         "dise_app.evaluation.report:uncertainty",
         "Does each score tell right answers from wrong ones?",
     )
 )
-app.command("best-of-n")(
+app.command("best-of-n", cls=GroupedCommand)(
     sampled(
         "dise_app.evaluation.report:best_of_n", "What does choosing an answer by its score gain?"
     )
 )
-app.command("given")(given)
-app.command("likelihood")(likelihood)
-app.command("length")(length)
+app.command("given", cls=GroupedCommand)(given)
+app.command("likelihood", cls=GroupedCommand)(likelihood)
+app.command("length", cls=GroupedCommand)(length)

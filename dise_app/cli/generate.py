@@ -12,8 +12,11 @@ from dise_core.params import SamplingParams
 from dise_core.reading import Plan
 from dise_core.records import Record
 
+MOST_USED = ("model", "max_tokens", "temperature", "n", "seed", "scorer", "selector", "as_json")
+
 
 @options.verb(
+    *MOST_USED,
     shared=options.SHARED,
     files=options.FILES,
     models=options.MODELS,
@@ -25,20 +28,20 @@ def generate(
         list[str] | None,
         typer.Argument(
             help="Prompts; - is standard input, as one prompt. Or give --input, or pipe one in.",
-            metavar="PROMPT...",
+            metavar="PROMPT",
         ),
     ] = None,
     *,
     parts: options.Parts,
 ) -> None:
-    """Write answers to prompts, each with how sure the model is of it."""
+    """Write answers, each with how sure the model is of it."""
     from dise_app.cli import jsonl, piped
     from dise_app.cli.answer import answer, load, refuse_both_or_neither
     from dise_core import InputError
 
     if not prompts and parts.files["input"] is None:
         prompts = piped.piped_texts()
-    refuse_both_or_neither(prompts, parts.files, "prompts")
+    refuse_both_or_neither(bool(prompts), parts, "prompts")
     if {"steps", "tokens_per_step"} <= set(parts.sampling):
         raise InputError("give either --steps or --tokens-per-step")
     prompts = piped.given_texts(prompts or [])

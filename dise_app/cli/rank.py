@@ -17,7 +17,7 @@ from dise_core.records import Record
 def rank(
     candidates: Annotated[
         list[str] | None,
-        typer.Argument(help="Candidate answers; or give --input.", metavar="CANDIDATE..."),
+        typer.Argument(help="Candidate answers; or give --input.", metavar="CANDIDATE"),
     ] = None,
     prompt: Annotated[
         str | None, typer.Option(help="The prompt that they answer; - is standard input.")
@@ -25,16 +25,17 @@ def rank(
     *,
     parts: options.Parts,
 ) -> None:
-    """Order candidate answers by their likelihood given the prompt, best first.
+    """Order candidate answers by their likelihood, best first.
 
-    A scorer that estimates the log-likelihood ranks by it, any other by its value. Lines of --input
-    hold "prompt" (or "prompt_ids") and "candidates", a list of texts or of token ids.
+    A scorer that estimates the log-likelihood given the prompt ranks by it, any other by its value.
+    Lines of --input hold "prompt" (or "prompt_ids") and "candidates", a list of texts or of token
+    ids.
     """
     from dise_app.cli import jsonl, piped
     from dise_app.cli.answer import answer, load, refuse_both_or_neither
     from dise_core import InputError
 
-    refuse_both_or_neither(candidates, parts.files, "candidates (with --prompt)")
+    refuse_both_or_neither(bool(candidates), parts, "candidates (with --prompt)")
     prompt, *candidates = piped.given_texts([prompt or "", *(candidates or [])])
     params = ScoringParams(**options.with_samples(parts.scoring, parts.shared["samples"]))
     llm = load(parts.models, parts.engine)

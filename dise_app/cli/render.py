@@ -163,10 +163,14 @@ def chance_text(output: CompletionOutput) -> str:
 
 
 def legend_of(console: Console, answers: Sequence[RequestOutput]) -> Text | None:
-    """Return the legend that explains the colours of the answers, if there are any."""
+    """Return the legend that explains how the answers are shown: in colours, underlined alone
+    where the terminal has none or is to show none, or, for None, as plain text.
+    """
     outputs = [output for answer in answers for output in answer.outputs]
     if console.color_system is None or not any(map(_is_coloured, outputs)):
         return None
+    if console.no_color:
+        return Text("underlined: what the score looks at", style="dim")
     return legend(all(map(_is_mean_of_underlined, outputs)))
 
 

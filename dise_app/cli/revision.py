@@ -82,7 +82,10 @@ def revision(
     *,
     parts: options.Parts,
 ) -> None:
-    """What does revising answers gain, beside other ways to spend forward passes?"""
+    """What does revising answers gain?
+
+    Beside other ways to spend forward passes.
+    """
     from dise_app.evaluation.revision import Revisions, report
 
     llm, loaded = load_compared(parts)

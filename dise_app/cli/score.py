@@ -27,17 +27,16 @@ def score(
     *,
     parts: options.Parts,
 ) -> None:
-    """Score a given response, or many from a file with "prompt" and "response" (or "prompt_ids",
-    "response_ids").
+    """Score a given response, or each of a file.
+
+    Lines of --input hold "prompt" and "response" (or "prompt_ids", "response_ids").
     """
     from dise_app.cli import jsonl, piped
-    from dise_app.cli.answer import answer, load
-    from dise_core import InputError
+    from dise_app.cli.answer import answer, load, refuse_both_or_neither
 
     if response is None and parts.files["input"] is None:
         response = next(iter(piped.piped_texts()), None)
-    if (response is None) == (parts.files["input"] is None):
-        raise InputError("give either --response TEXT (with --prompt) or --input FILE")
+    refuse_both_or_neither(response is not None, parts, "--response TEXT (with --prompt)")
     if response is not None:
         prompt, response = piped.given_texts([prompt or "", response])
     params = ScoringParams(**options.with_samples(parts.scoring, parts.shared["samples"]))

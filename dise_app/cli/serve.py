@@ -20,11 +20,11 @@ def serve(
     *,
     parts: options.Parts,
 ) -> None:
-    """Serve the model over HTTP: completions, chat and responses as OpenAI's clients know them,
-    scoring, ranking, decisions, and a page at /.
+    """Serve the model over HTTP, as OpenAI's clients know it.
 
-    Set DISE_API_KEY, or name a file with --api-key-file, to ask every client for a key. While the
-    model is loaded, /health and all requests get 503.
+    Completions, chat, responses, scoring, ranking, decisions, and a page at /. Set DISE_API_KEY, or
+    name a file with --api-key-file, to ask every client for a key. While the model is loaded,
+    /health and all requests get 503.
     """
     from dise_app.cli.memory import settled
     from dise_app.server.app import create_app

@@ -6,18 +6,20 @@ from __future__ import annotations
 
 import functools
 import inspect
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from copy import copy
+from enum import Enum
+from pathlib import Path
 from types import NoneType, SimpleNamespace, UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
 from pydantic.fields import FieldInfo
 from typer.models import ParameterInfo
 
 from dise_app.cli.completion import completion_of
+from dise_app.cli.grouped import MOST_USED
 from dise_app.texts import settings
 from dise_core.params import (
     DecisionParams,
@@ -51,8 +53,8 @@ class Parts(SimpleNamespace):
 
 REQUIRED = inspect.Parameter.empty
 
-BRACKET = re.compile(r"\[(?=[a-z#/@])")
-"""What rich would take for markup."""
+METAVARS = {int: "INTEGER", float: "FLOAT", str: "TEXT", Path: "PATH"}
+"""How the help calls the values of these types, whatever typer calls them."""
 
 
 class Table(ABC):
@@ -133,9 +135,8 @@ class Fields(Table):
         if isinstance(default, list):
             items = _plain(get_args(kind)[0]) if get_origin(kind) is tuple else str
             kind = list[items]  # type: ignore[valid-type]
-            more["metavar"] = (
-                "KEY=VALUE" if field.annotation == Settings else get_args(kind)[0].__name__
-            )
+            if field.annotation == Settings:
+                more["metavar"] = "KEY=VALUE"
             default, about = None, about.rstrip(".") + "; may be repeated."
         elif field.default is not None and kind is not field.annotation:
             more |= {"parser": _number_or_none, "metavar": "INTEGER|none"}
@@ -146,18 +147,30 @@ class Fields(Table):
 
 
 def _shown(kind: Any, panel: str | None = None) -> Any:
-    """Return the annotated type of an option with that heading, and with a help text in which
-    brackets stand for themselves.
-    """
+    """Return the annotated type of an option with that heading, and with its values' name."""
     if get_origin(kind) is not Annotated:
         return kind
     plain, *notes = get_args(kind)
     for index, note in enumerate(notes):
         if isinstance(note, ParameterInfo):
             notes[index] = copy(note)
-            notes[index].help = BRACKET.sub(r"\\[", note.help or "")
             notes[index].rich_help_panel = panel or note.rich_help_panel
+            notes[index].metavar = note.metavar or _metavar(plain)
     return Annotated[plain, *notes]
+
+
+def _metavar(kind: Any) -> str | None:
+    """Return what the help calls the values of a type, its choices if it has some; None for a
+    switch.
+    """
+    plain = _without_none(kind)
+    if get_origin(plain) is list:
+        plain = get_args(plain)[0]
+    if get_origin(plain) is Literal:
+        return "|".join(get_args(plain))
+    if isinstance(plain, type) and issubclass(plain, Enum):
+        return "|".join(plain)
+    return METAVARS.get(plain)
 
 
 def _flag(name: str) -> str:
@@ -185,15 +198,17 @@ def _number_or_none(given: str | int) -> int | None:
         raise typer.BadParameter(f"{given!r} is neither a number nor none") from None
 
 
-def verb(**tables: Table) -> Callable[[Verb], Verb]:
+def verb(*most_used: str, **tables: Table) -> Callable[[Verb], Verb]:
     """Return a decorator that gives a verb the tables' options after its own, which it gets as its
-    argument `parts`, and --debug, which main reads.
+    argument `parts`, and --debug, which main reads. most_used: the options of its first group.
     """
+    panels = dict.fromkeys(most_used, MOST_USED)
     shared = [
-        (name, (_shown(kind, table.panel_of(name)), default))
+        (name, (_shown(kind, panels.get(name) or table.panel_of(name)), default))
         for table in tables.values()
         for name, (kind, default) in table.options.items()
     ]
+    shared.sort(key=lambda pair: [*most_used, pair[0]].index(pair[0]))
     debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
     context_parameter = inspect.Parameter(
         "context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context

@@ -18,6 +18,7 @@ from dise_app.cli import (
     score,
     serve,
 )
+from dise_app.cli.grouped import GroupedCommand
 
 app = typer.Typer(
     name="dise",
@@ -27,7 +28,7 @@ app = typer.Typer(
     ),
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
+    rich_markup_mode=None,
 )
 
 
@@ -52,14 +53,14 @@ def top(
     """Take the options that stand before a verb."""
 
 
-app.command("generate")(generate.generate)
-app.command("score")(score.score)
-app.command("rank")(rank.rank)
-evaluate.app.command("revision")(revision.revision)
-app.command("calibrate")(calibrate.calibrate)
-app.command("decide")(decide.decide)
+app.command("generate", cls=GroupedCommand)(generate.generate)
+app.command("score", cls=GroupedCommand)(score.score)
+app.command("rank", cls=GroupedCommand)(rank.rank)
+evaluate.app.command("revision", cls=GroupedCommand)(revision.revision)
+app.command("calibrate", cls=GroupedCommand)(calibrate.calibrate)
+app.command("decide", cls=GroupedCommand)(decide.decide)
 app.add_typer(evaluate.app, name="eval")
 app.add_typer(analyze.app, name="analyze")
-app.command("serve")(serve.serve)
-app.command("plugins")(catalog.plugins)
-app.command("models")(catalog.models)
+app.command("serve", cls=GroupedCommand)(serve.serve)
+app.command("plugins", cls=GroupedCommand)(catalog.plugins)
+app.command("models", cls=GroupedCommand)(catalog.models)

@@ -15,7 +15,7 @@ from random import Random
 from typing import Any, ClassVar
 
 from dise_app.evaluation.graders import CountdownGrader, Grader, MathGrader, Mode, NumberGrader
-from dise_core.errors import InputError, ModelError
+from dise_core.errors import InputError, ModelError, UnknownNameError
 from dise_core.records import Fields, Record
 
 Row = Fields
@@ -401,9 +401,7 @@ def load(
     hub. Raises InputError for an unknown name or a bad file, ModelError if the hub cannot be read.
     """
     if name not in DATASETS:
-        raise InputError(
-            f"unknown data set {name!r}. Known: {', '.join(sorted(DATASETS))}", "dataset"
-        )
+        raise UnknownNameError("data set", name, DATASETS)
     dataset = DATASETS[name]
     if path is not None:
         rows, source = _file_rows(path)

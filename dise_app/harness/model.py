@@ -18,7 +18,7 @@ from dise_app.harness.greedy import is_continued_greedily, is_denoised_greedily
 from dise_core import LLM, SamplingParams, ScoringParams
 from dise_core.arrays import Ids
 from dise_core.catalog import Catalog
-from dise_core.errors import InputError, TooLongError
+from dise_core.errors import InputError, TooLongError, did_you_mean
 from dise_core.interfaces import Scorer
 from dise_core.noise import drawn_seed
 from dise_core.params import EngineConfig
@@ -91,7 +91,8 @@ class DiseLM(LM):  # type: ignore[misc]
             settings["scorer_settings"] = {**settings.get("scorer_settings", {}), **more}
         unknown = sorted(set(settings) - set(SamplingParams.model_fields))
         if unknown:
-            raise InputError(f"there is no setting {unknown[0]!r}", unknown[0])
+            hint = did_you_mean(unknown[0], SamplingParams.model_fields)
+            raise InputError(f"there is no setting {unknown[0]!r}{hint}", unknown[0])
         self._settings = {"logprobs": None, **settings}
         sampling = self._sampling({})
         self._seed = sampling.seed

@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 
 from dise_app.server.neutral import NOT_SUPPORTED
 from dise_core.errors import ClosedError, DiseError, InputError, OverloadedError, TooLongError
-from dise_core.params import input_error
+from dise_core.params import UNKNOWN, input_error, place_of
 from dise_core.records import Record
 
 STATUSES: tuple[tuple[type[Exception], int, str | None], ...] = (
@@ -103,7 +103,7 @@ def _problem(error: RequestValidationError) -> str:
     problem = error.errors()[0]
     if problem["type"] == "json_invalid":
         return f"the body is not JSON: {problem['ctx']['error']}"
-    if problem["type"] == NOT_SUPPORTED:
+    if problem["type"] in {NOT_SUPPORTED, UNKNOWN}:
         return str(problem["msg"])
     value, is_shown = problem.get("input"), problem["type"] not in UNSHOWN
     given = f" (given: {value!r:.80})" if is_shown and isinstance(value, Scalar) else ""
@@ -115,13 +115,9 @@ def _location(error: RequestValidationError | ValidationError) -> str | None:
     problem = error.errors()[0]
     if problem["type"] == "json_invalid":
         return None
-    names = [
-        *problem["loc"],
-        *([problem["ctx"]["name"]] if problem["type"] == NOT_SUPPORTED else []),
-    ]
     shown = [
         f"{name!s:.80}".encode("utf-8", "backslashreplace").decode()
-        for name in names
+        for name in place_of(problem)
         if name != "body" and not (isinstance(name, str) and KIND.fullmatch(name))
     ]
     return ".".join(shown) or None

@@ -5,6 +5,7 @@ it has.
 from __future__ import annotations
 
 import asyncio
+import errno
 import math
 import os
 import resource
@@ -20,6 +21,7 @@ from uvicorn.server import HANDLED_SIGNALS
 from dise_app.server.connections import BoundedConnection, protocol_of
 from dise_app.server.limits import Limits
 from dise_app.server.service import Service
+from dise_core.errors import DiseError
 
 MARGIN = 5
 """Seconds after the grace time for the last responses to reach their clients."""
@@ -70,11 +72,19 @@ class GracefulServer(uvicorn.Server):
 
     def listen(self) -> socket.socket:
         """Return a socket that already accepts connections, so that its address can be announced at
-        once.
+        once. Raises DiseError where that address cannot be listened on.
         """
-        listening = self.config.bind_socket()
-        listening.listen(self.config.backlog)
-        return listening
+        host, port = self.config.host, self.config.port
+        is_ipv6 = ":" in host
+        try:
+            return socket.create_server(
+                (host, port),
+                family=socket.AF_INET6 if is_ipv6 else socket.AF_INET,
+                backlog=self.config.backlog,
+                dualstack_ipv6=is_ipv6 and socket.has_dualstack_ipv6(),
+            )
+        except OSError as error:
+            raise DiseError(_refusal(host, port, error)) from error
 
     def catch_signals(self) -> None:
         """Handle SIGTERM and Ctrl-C until the process ends: uvicorn's own run leaves out the
@@ -126,6 +136,19 @@ class GracefulServer(uvicorn.Server):
             checking.cancel()
         self._is_drained = num_cut_off == 0 and loop.time() < broken_after
         self._is_down = True
+
+
+def _refusal(host: str, port: int, error: OSError) -> str:
+    """Return why the address cannot be listened on, and what to do."""
+    if error.errno == errno.EADDRINUSE:
+        return (
+            f"port {port} of {host} is in use by another program; stop that one, or choose another "
+            "with --port (0 takes a free one)"
+        )
+    problem = (error.strerror or str(error)).partition(" (while")[0]
+    return (
+        f"cannot listen on port {port} of {host}: {problem}; choose others with --host and --port"
+    )
 
 
 def _within_open_files(limits: Limits) -> Limits:

@@ -7,7 +7,6 @@ from __future__ import annotations
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
     ConfigDict,
     Discriminator,
@@ -19,7 +18,7 @@ from pydantic import (
 
 from dise_app.server.neutral import without_neutral
 from dise_core.biases import LogitBias
-from dise_core.params import MAX_LENGTH, Denoising, ScoringParams, TokenId
+from dise_core.params import MAX_LENGTH, Denoising, ScoringParams, Suggesting, TokenId
 from dise_core.records import Record
 
 MAX_ANSWERS = 64
@@ -47,7 +46,7 @@ TEXT_OR_LIST = Discriminator(lambda given: "is-list" if isinstance(given, list) 
 """
 
 
-class Body(BaseModel):
+class Body(Suggesting):
     """A request, or a part of one, of which every field is known."""
 
     model_config = ConfigDict(extra="forbid")

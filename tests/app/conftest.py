@@ -37,9 +37,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
 def dise(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Run]:
     """Return a function that runs `dise ARGS...` and returns its exit code and what it printed."""
 
-    def run(*args: object) -> Run:
+    def run(*args: object, columns: int = 200) -> Run:
         monkeypatch.setattr(sys, "argv", ["dise", *map(str, args)])
-        monkeypatch.setenv("COLUMNS", "200")
+        monkeypatch.setenv("COLUMNS", str(columns))
         capsys.readouterr()
         try:
             main()

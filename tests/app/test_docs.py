@@ -8,6 +8,7 @@ import ast
 import asyncio
 import inspect
 import json
+import math
 import re
 import shlex
 import subprocess
@@ -235,6 +236,19 @@ def test_the_page_of_logs_walks(
     assert run.code == 0, run.err
     exec(compile(python, "logs.md", "exec"), {})
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["2", "1"]
+
+
+def test_the_tutorial_shows_a_wrong_answer_that_is_scored_low(dise: Callable[..., Run]) -> None:
+    step = (ROOT / "docs/tutorial.md").read_text().partition("## 2. ")[2].partition("## 3. ")[0]
+    [(_, command)] = BLOCK.findall(step)
+    outputs = json.loads(dise(*shlex.split(command)[1:], "--json").out)["outputs"]
+    told = re.findall(r"`(\S+)`, which is (right|wrong), at ([\d.]+)%", step)
+    assert [verdict for _, verdict, _ in told] == ["right", "wrong"]
+    for (text, verdict, share), output in zip(told, (outputs[2], outputs[3]), strict=True):
+        assert output["text"].startswith(text)
+        equations = [each.split("=") for each in text.split(",")]
+        assert all(eval(left) == int(right) for left, right in equations) is (verdict == "right")
+        assert f"{math.exp(output['score']['value']):.1%}" == f"{share}%"
 
 
 def test_the_reference_has_each_public_name_once() -> None:

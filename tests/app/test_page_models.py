@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+import pytest
 
-from dise_core import AsyncLLM, BlockCausal, Read, Reading
+from dise_core import LLM, AsyncLLM, BlockCausal, Read, Reading
 from dise_core.calibration import Calibration, Figures, Platt, Threshold
 from dise_core.model import BIDIRECTIONAL, Attention
 from dise_core.testing import ToyPredictor
@@ -148,3 +151,15 @@ def test_the_pages_files_load_nothing_from_elsewhere_and_make_no_markup() -> Non
         for word in ("http:", "https:", "innerHTML", "outerHTML", "insertAdjacentHTML",
                      "document.write", "eval(", "style=", "onclick=", "@import"):  # fmt: skip
             assert word not in text, (path.name, word)
+
+
+@pytest.mark.parametrize("name", ["countdown", "countdown-blocks", "word-problems"])
+def test_the_page_has_an_example_for_each_embedded_model(name: str) -> None:
+    script = (FILES / "app.js").read_text()
+    [constant] = re.findall(rf'EXAMPLES = {{.*"{name}": (\w+)', script)
+    [example] = re.findall(rf"^const {constant} = {{\n(.*?)^}};", script, re.DOTALL | re.MULTILINE)
+    [prompt] = re.findall(r'prompt: ("[^"]*")', example)
+    [texts] = re.findall(r"texts: (\[.*\])", example)
+    scores = LLM(name).score([json.loads(prompt)] * 2, json.loads(texts))
+    right, wrong = (answer.outputs[0].score.value for answer in scores)
+    assert right > wrong

@@ -3,12 +3,13 @@
 import io
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from rich.console import Console
 
-from dise_app.cli.render import coloured, legend, score_text, shade, show_answer
+from dise_app.cli.render import coloured, legend, legend_of, score_text, shade, show_answer
 from dise_core import CompletionOutput, RequestOutput, RevisedToken, Revision, Score, Token, Usage
 
 
@@ -102,6 +103,21 @@ def test_a_revision_is_told_in_one_line() -> None:
         answer = RequestOutput("p", (1,), "toy", (output,), Usage(1, 1, 1, 1.0, 0.5))
         show_answer(Console(file=stream, width=120), answer)
         assert f"\n  {line}\n" in stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("shown", "told"),
+    [
+        ({"force_terminal": True, "color_system": "256"}, "probability of writing the token"),
+        ({"force_terminal": True, "color_system": "256", "no_color": True}, "underlined: what"),
+        ({}, None),
+    ],
+)
+def test_the_legend_explains_what_is_shown(shown: dict[str, Any], told: str | None) -> None:
+    outputs = (output_of(token("a", selected=True)),)
+    answer = RequestOutput("p", (1,), "toy", outputs, Usage(1, 1, 1, 1.0, 0.5))
+    legend = legend_of(Console(file=io.StringIO(), _environ={}, **shown), [answer])
+    assert (legend and legend.plain.startswith(told or "")) is (told and True)
 
 
 def test_the_legend_names_every_colour() -> None:

@@ -6,6 +6,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from importlib.metadata import version
@@ -22,7 +25,7 @@ from dise_app.server.limits import Limits
 from dise_app.server.loading import Loading
 from dise_app.server.run import GracefulServer
 from dise_app.server.service import Service
-from dise_core import AsyncLLM, InputError
+from dise_core import AsyncLLM, DiseError, InputError
 from dise_core.testing import ToyPredictor
 from tests.app.conftest import Run
 from tests.app.serving import ServeProcess, serving
@@ -272,6 +275,24 @@ def test_a_server_ends_where_its_model_cannot_be_loaded() -> None:
     with pytest.raises(InputError, match="no such model"):
         slow.loading.end()
     slow.listening.close()
+
+
+def test_a_port_that_is_taken_is_told_in_one_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        command = [sys.executable, "-m", "dise", "serve", "--port", str(port)]
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        f"dise: port {port} of 127.0.0.1 is in use by another program; stop that one, or choose "
+        "another with --port (0 takes a free one)\n"
+    )
+
+
+def test_a_host_that_is_none_of_this_machines_is_told() -> None:
+    server = GracefulServer(create_app(Service(Limits())), Service(Limits()), "192.0.2.7", 8000)
+    with pytest.raises(DiseError, match=r"cannot listen on port 8000 of 192\.0\.2\.7: .* --host"):
+        server.listen()
 
 
 def test_the_options_of_the_command(tmp_path: Path) -> None:

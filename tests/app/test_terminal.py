@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -139,15 +140,53 @@ def test_a_calibration_is_not_overwritten_unless_asked_for(dise: Dise, tmp_path:
 
 def test_the_help_has_headings_and_keeps_its_brackets(dise: Dise) -> None:
     text = dise("generate", "--help").out
-    for heading in (
+    headings = (
+        "Most used",
+        "Options",
         "Many requests from a file",
+        "How the model is loaded and run",
         "How the answer is scored",
         "How the answer is written",
-        "How the model is loaded and run",
-    ):
-        assert text.count(f" {heading} ") == 1
-    assert text.index("--temperature") > text.index("How the answer is written")
+    )
+    places = [text.index(f"\n{heading}:\n") for heading in headings]
+    assert places == sorted(places)
+    first = [line.split()[0] for line in text[: places[1]].splitlines() if line.startswith("  --")]
+    assert first == ["--model", "--max-tokens", "--temperature", "--n", "--seed", "--scorer",
+                     "--selector", "--json"]  # fmt: skip
+    assert text.index("--unmasking") > text.index("How the answer is written")
     assert "[default: the paper's, and" in dise("eval", "uncertainty", "--help").out
+
+
+VERBS = (
+    (), ("generate",), ("score",), ("rank",), ("decide",), ("serve",), ("calibrate",),
+    ("plugins",), ("models",), ("eval",), ("eval", "uncertainty"), ("eval", "given"),
+    ("eval", "length"), ("eval", "revision"), ("analyze",), ("analyze", "ranks"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_help_fits_80_columns_with_types_spelt_one_way(dise: Dise, verb: tuple[str]) -> None:
+    text = dise(*verb, "--help", columns=80).out
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "\N{HORIZONTAL ELLIPSIS}" not in text
+    assert not [line for line in lines[1:] if line.endswith("...")], "verbs are told in whole"
+    assert not re.search(r"<(int|str|float|path|bool)|\blist\[", text)
+
+
+def test_long_options_are_shown_in_whole(dise: Dise) -> None:
+    text = dise("generate", "--help", columns=80).out
+    assert "  --forbidden-token-ids INTEGER " in text
+    assert "  --tempered-confidence / --no-tempered-confidence\n" in text
+    assert "  --logprobs INTEGER|none " in text
+
+
+@pytest.mark.parametrize("verb", ["generate", "score", "rank", "decide"])
+def test_a_bare_verb_says_where_its_options_are_shown(dise: Dise, stdin: Pipe, verb: str) -> None:
+    stdin(b"")
+    run = dise(verb)
+    assert (run.code, run.out) == (2, "")
+    assert run.err.endswith(f"; `dise {verb} --help` shows how\n")
 
 
 def test_plugins_of_a_kind_tell_every_setting(dise: Dise) -> None:
@@ -190,6 +229,9 @@ def test_models_lists_what_can_be_typed(dise: Dise) -> None:
     assert "countdown-blocks" in names
     assert "llada" not in names
     assert "GSAI-ML/LLaDA-8B-Instruct" in others
+    lines = dise("models", columns=80).out.splitlines()
+    assert len(lines) <= 60
+    assert max(map(len, lines)) <= 80
 
 
 # What is missing.

@@ -77,7 +77,9 @@ def test_an_unknown_engine_is_named_before_anything_is_loaded() -> None:
 
 
 def test_unknown_settings_of_a_strategy_are_refused() -> None:
-    with pytest.raises(InputError, match="scorer 'dise': there is no setting 'samples'"):
+    with pytest.raises(
+        InputError, match=r"scorer 'dise': there is no setting 'samples'\. Known: none"
+    ):
         installed_catalog().scorer("dise", {"samples": 3})
 
 

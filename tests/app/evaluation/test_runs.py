@@ -261,7 +261,7 @@ def test_given_answers_are_graded_and_scored_in_groups(dise: Dise, tmp_path: Pat
     [
         (
             ("uncertainty", "--dataset", "countdwn"),
-            "unknown data set 'countdwn'. Known: arc-challenge",
+            "unknown data set 'countdwn'. Did you mean 'countdown'? Known: arc-challenge",
         ),
         (
             ("uncertainty", "--dataset", "countdown-short", "--data", "/no/file.jsonl"),
