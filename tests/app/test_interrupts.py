@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jupyter_client.manager import start_new_kernel
 
 from tests.app.conftest import Run
 
@@ -175,9 +176,7 @@ def test_a_program_may_go_on_with_its_model(program: str) -> None:
 @pytest.fixture
 def kernel() -> Iterator[Any]:
     """Yield the client of a notebook's kernel, whose manager is its `manager`."""
-    jupyter_client = pytest.importorskip("jupyter_client")
-    pytest.importorskip("ipykernel")
-    manager, client = jupyter_client.manager.start_new_kernel(kernel_name="python3")
+    manager, client = start_new_kernel(kernel_name="python3")
     client.manager = manager
     try:
         yield client
