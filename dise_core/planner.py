@@ -25,7 +25,7 @@ from dise_core.outputs import Generation, RequestOutput
 from dise_core.params import DecisionParams, SamplingParams, ScoringParams
 from dise_core.prompts import GivenPrompt, Message, Prompt, Prompts, Translation
 from dise_core.questions import Question
-from dise_core.reading import Plan, gather
+from dise_core.reading import Plan, gather, numbered
 from dise_core.scoring import SequenceScorer
 from dise_core.sequence import TokenSequence
 from dise_core.slots import Wordings
@@ -124,7 +124,8 @@ class Planner:
             )
         check_chat(chat)
         checked = [params_of(its, SamplingParams) for its in each]
-        return [self.generate(*pair, chat) for pair in zip(many, checked, strict=True)]
+        pairs = zip(many, checked, strict=True)
+        return numbered([self.generate(*pair, chat) for pair in pairs], "prompt")
 
     def conversations(
         self,
@@ -138,7 +139,7 @@ class Planner:
         if not many:
             raise InputError("no conversation given", "conversations")
         its = params_of(params, SamplingParams)
-        return [self.chat(messages, its) for messages in many]
+        return numbered([self.chat(messages, its) for messages in many], "conversation")
 
     def scores(
         self,
@@ -156,7 +157,8 @@ class Planner:
             )
         check_chat(chat)
         its = params_of(params, ScoringParams)
-        return [self.score(*pair, its, chat) for pair in zip(many, answers, strict=True)]
+        pairs = zip(many, answers, strict=True)
+        return numbered([self.score(*pair, its, chat) for pair in pairs], "text")
 
     def texts(
         self,
@@ -170,9 +172,21 @@ class Planner:
         """
         given = self._prompts.read_or_none(prompt, chat)
         params = fitted(params, self.predictor.info)
-        return [
-            self._prompts.finished(given, response, params.block_length) for response in responses
-        ]
+        return self._finished(given, responses, params.block_length)
+
+    def _finished(
+        self, prompt: GivenPrompt, responses: Sequence[Prompt], block_length: int
+    ) -> list[TokenSequence]:
+        """Return the checked texts. Raises InputError, which names one of several by its number."""
+        texts = []
+        for number, response in enumerate(responses, start=1):
+            try:
+                texts.append(self._prompts.finished(prompt, response, block_length))
+            except InputError as error:
+                if len(responses) == 1:
+                    raise
+                raise error.at(f"candidate {number}") from error
+        return texts
 
     def translation(self, prompt: Prompt, chat: bool | None = None) -> Translation | None:
         """Return how the judge reads texts with that prompt; None if no judge is loaded."""
@@ -205,9 +219,7 @@ class Planner:
     ) -> Plan[RequestOutput]:
         params = self._fitted(params)
         scorer, params = self._scorer(prompt, params)
-        sequences = [
-            self._prompts.finished(prompt, response, params.block_length) for response in responses
-        ]
+        sequences = self._finished(prompt, responses, params.block_length)
         evaluations, cost = yield from count_cost(
             gather(*(scorer.evaluate(sequence) for sequence in sequences))
         )

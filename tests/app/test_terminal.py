@@ -217,7 +217,8 @@ def test_a_setting_tells_its_type_default_and_range(dise: Dise) -> None:
 def test_an_unknown_setting_lists_the_known_ones(dise: Dise) -> None:
     asked = ("generate", PROBLEM, "--reviser", "remask", "--reviser-setting", "treshold=1")
     run = dise(*asked)
-    assert "reviser 'remask': there is no setting 'treshold'. Known: accept, max_tokens," in run.err
+    told = "no setting 'treshold'. Did you mean 'threshold'? Known: accept, max_tokens,"
+    assert f"reviser 'remask': there is {told}" in run.err
     assert "Known: none" in dise("score", "--response", "1", "--scorer-setting", "k=1").err
 
 
