@@ -274,6 +274,20 @@ def test_a_bar_stands_on_terminals_only() -> None:
         assert ("2/3" in stream.getvalue()) is is_shown
 
 
+def test_a_pipe_is_told_the_count_in_lines_on_standard_error(
+    dise: Dise, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(progress, "INTERVAL", 0.01)
+    data = ("--dataset", "countdown-short", "--limit", 4, "--score", "dise:full")
+    run = dise("eval", "uncertainty", *data, *FAST, "--output", tmp_path / "run")
+    assert run.code == 0
+    told = re.findall(r"^dise: (\d)/4 done after \d+ s$", run.err, flags=re.MULTILINE)
+    assert told
+    assert told == sorted(told)
+    monkeypatch.setattr(progress, "INTERVAL", 30)
+    assert dise("generate", PROBLEM, "1,2 -> 3", *FAST).err == ""
+
+
 def test_a_bar_on_a_terminal_leaves_standard_output_alone(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
