@@ -13,7 +13,7 @@ from dise_core.params import DecisionParams, SamplingParams, ScoringParams
 from dise_core.planner import Planner
 from dise_core.prompts import Message, Prompt
 from dise_core.questions import Question, check_questions
-from dise_core.reading import Plan
+from dise_core.reading import Plan, numbered
 
 Texts = Sequence[Prompt]
 TextLists = Sequence[Texts]
@@ -77,7 +77,8 @@ def rankings(
         )
     pairs = zip(many, lists, strict=True)
     scoring = params_of(params, ScoringParams)
-    return [planner.rank(prompt, its, scoring, chat) for prompt, its in pairs]
+    plans = [planner.rank(prompt, its, scoring, chat) for prompt, its in pairs]
+    return numbered(plans, "prompt")
 
 
 def is_one_input(given: object) -> bool:
@@ -97,4 +98,4 @@ def decisions(
     if len(many) == 0:
         raise InputError("no input given", "input")
     asked, its = check_questions(questions), params_of(params, DecisionParams)
-    return [planner.decide(each, asked, its, chat) for each in many]
+    return numbered([planner.decide(each, asked, its, chat) for each in many], "input")

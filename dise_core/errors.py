@@ -19,6 +19,7 @@ An InputError is for the caller to fix (exit code 2 on the command line); all ot
 
 import difflib
 from collections.abc import Iterable
+from typing import Self
 
 
 class DiseError(Exception):
@@ -31,6 +32,12 @@ class InputError(DiseError, ValueError):
     def __init__(self, message: str, parameter: str | None = None) -> None:
         super().__init__(message)
         self.parameter = parameter
+
+    def at(self, place: str) -> Self:
+        """Return the same error, with a message that begins with the place of what is at fault."""
+        other = type(self).__new__(type(self), f"{place}: {self}")
+        other.__dict__.update(self.__dict__)
+        return other
 
 
 class UnknownNameError(InputError):

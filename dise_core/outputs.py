@@ -182,7 +182,9 @@ class CompletionOutput:
     abstained: bool | None = None
 
     def to_dict(self) -> Record:
-        """Return the JSON form; a score of -inf becomes null."""
+        """Return the JSON form; a score of -inf becomes null. `tokens` lists one end token, and is
+        empty without log-probabilities; `token_ids` are all.
+        """
         record: Record = {
             "index": self.index,
             "text": self.text,
@@ -191,7 +193,7 @@ class CompletionOutput:
             "score": {"scorer": self.scorer, "selector": self.selector, **self.score.to_dict()},
             "probability": self.probability,
             "abstained": self.abstained,
-            "tokens": [token.to_dict() for token in self.tokens],
+            "tokens": [token.to_dict() for token in self._listed()],
         }
         if self.trace:
             record["length"] = {
@@ -210,6 +212,15 @@ class CompletionOutput:
         if self.reviser is not None:
             record["revisions"] = [revision.to_dict() for revision in self.revisions]
         return record
+
+    def _listed(self) -> list[Token]:
+        """Return the tokens in the JSON form: of the end tokens the first, and none at all without
+        log-probabilities.
+        """
+        if all(token.logprob is None for token in self.tokens):
+            return []
+        first = next((token for token in self.tokens if token.is_end), None)
+        return [token for token in self.tokens if not token.is_end or token is first]
 
 
 @dataclass(frozen=True, slots=True)

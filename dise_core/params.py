@@ -60,7 +60,9 @@ UNKNOWN = "unknown_name"
 
 
 class Suggesting(BaseModel):
-    """Suggests the nearest field for a name that no field has, if that is the first problem."""
+    """Suggests the nearest field for a name that no field has, if that is the first problem, fields
+    that are missing apart.
+    """
 
     @model_validator(mode="wrap")
     @classmethod
@@ -68,7 +70,8 @@ class Suggesting(BaseModel):
         try:
             return handler(given)
         except ValidationError as error:
-            problem = error.errors(include_url=False)[0]
+            problems = error.errors(include_url=False)
+            problem = next((each for each in problems if each["type"] != "missing"), problems[0])
             if problem["type"] != "extra_forbidden" or len(problem["loc"]) > 1:
                 raise
             name = str(problem["loc"][0])

@@ -25,7 +25,7 @@ from dise_core.outputs import Generation, RequestOutput
 from dise_core.params import DecisionParams, SamplingParams, ScoringParams
 from dise_core.prompts import GivenPrompt, Message, Prompt, Prompts, Translation
 from dise_core.questions import Question
-from dise_core.reading import Plan, gather
+from dise_core.reading import Plan, gather, numbered
 from dise_core.scoring import SequenceScorer
 from dise_core.sequence import TokenSequence
 from dise_core.slots import Wordings
@@ -127,7 +127,8 @@ class Planner:
         many = cast("list[Prompt]", several(prompts, "prompt"))
         each = _paired(params, len(many), "prompts")
         check_choice(chat, "chat")
-        return [self.generate(*pair, chat) for pair in zip(many, each, strict=True)]
+        pairs = zip(many, each, strict=True)
+        return numbered([self.generate(*pair, chat) for pair in pairs], "prompt")
 
     def conversations(
         self,
@@ -141,7 +142,8 @@ class Planner:
         if not many:
             raise InputError("no conversation given", "conversations")
         each = _paired(params, len(many), "conversations")
-        return [self.chat(*pair) for pair in zip(many, each, strict=True)]
+        pairs = zip(many, each, strict=True)
+        return numbered([self.chat(*pair) for pair in pairs], "conversation")
 
     def scores(
         self,
@@ -161,7 +163,8 @@ class Planner:
         check_choice(chat, "chat")
         check_choice(finished, "finished")
         its = params_of(params, ScoringParams)
-        return [self.score(*pair, its, chat, finished) for pair in zip(many, answers, strict=True)]
+        pairs = zip(many, answers, strict=True)
+        return numbered([self.score(*pair, its, chat, finished) for pair in pairs], "text")
 
     def texts(
         self,
@@ -175,9 +178,21 @@ class Planner:
         """
         given = self._prompts.read_or_none(prompt, chat)
         params = fitted(params, self.predictor.info)
-        return [
-            self._prompts.finished(given, response, params.block_length) for response in responses
-        ]
+        return self._finished(given, responses, params.block_length)
+
+    def _finished(
+        self, prompt: GivenPrompt, responses: Sequence[Prompt], block_length: int
+    ) -> list[TokenSequence]:
+        """Return the checked texts. Raises InputError, which names one of several by its number."""
+        texts = []
+        for number, response in enumerate(responses, start=1):
+            try:
+                texts.append(self._prompts.finished(prompt, response, block_length))
+            except InputError as error:
+                if len(responses) == 1:
+                    raise
+                raise error.at(f"candidate {number}") from error
+        return texts
 
     def end_id(self, prompt: Prompt, chat: bool | None = None) -> int | None:
         """Return the end token that follows a finished response to the prompt, if there is one."""
@@ -221,9 +236,7 @@ class Planner:
         calibration = self.calibration if finished is False else self._calibration(scorer, params)
         if isinstance(responses[0], str) if finished is None else finished:
             scorer = replace(scorer, end_id=self._prompts.end_id(prompt))
-        sequences = [
-            self._prompts.finished(prompt, response, params.block_length) for response in responses
-        ]
+        sequences = self._finished(prompt, responses, params.block_length)
         evaluations, cost = yield from count_cost(
             gather(*(scorer.evaluate(sequence) for sequence in sequences))
         )

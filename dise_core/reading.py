@@ -20,7 +20,7 @@ from typing import Generic, Literal, TypeVar
 import numpy as np
 
 from dise_core.arrays import Floats, Ids, LogProbs, Mask
-from dise_core.errors import PlanError, shown
+from dise_core.errors import InputError, PlanError, shown
 from dise_core.readouts import (
     Candidates,
     Confidence,
@@ -309,6 +309,28 @@ def gather(*plans: Plan[T]) -> Plan[list[T]]:
         while waiting := [each for each in running if not each.is_done]:
             yield from one_round(waiting)
     return [each.result for each in running]
+
+
+OF_A_TEXT = frozenset({None, "prompt", "response", "messages", "input", "token_ids"})
+"""The parameters of errors that are about one text of several, not about the options of all."""
+
+
+def numbered(plans: list[Plan[T]], what: str) -> list[Plan[T]]:
+    """Return the plans, of which, if there are several, each puts its number, from 1, before the
+    message of an InputError about its text: "prompt 2: ...".
+    """
+    if len(plans) == 1:
+        return plans
+    return [_placed(plan, f"{what} {number}") for number, plan in enumerate(plans, start=1)]
+
+
+def _placed(plan: Plan[T], place: str) -> Plan[T]:
+    try:
+        return (yield from plan)
+    except InputError as error:
+        if error.parameter not in OF_A_TEXT:
+            raise
+        raise error.at(place) from error
 
 
 def drive(plan: Plan[T], read: Callable[[Sequence[Read]], Sequence[Reading]]) -> T:

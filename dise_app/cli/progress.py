@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,13 +13,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
+INTERVAL = 30.0
+"""Seconds between lines of progress."""
+
 
 @contextmanager
 def progress_bar(
     total: int, console: Console | None = None, is_wanted: bool = True
 ) -> Iterator[Callable[[int], None]]:
     """Yield a function that advances the bar, which shows the count, the time elapsed and the time
-    left, if it is wanted and on a terminal only: that of the console, else of standard error.
+    left, if it is wanted and on a terminal: that of the console, else of standard error. Where that
+    is none, a line on standard error tells the count every INTERVAL seconds.
 
     What is printed meanwhile goes where it always goes.
     """
@@ -33,6 +39,10 @@ def progress_bar(
     )
 
     console = console or Console(stderr=True)
+    if is_wanted and total > 1 and not console.is_terminal:
+        with _told(total) as count:
+            yield count
+        return
     counted = (BarColumn(), MofNCompleteColumn()) if total > 1 else ()
     left = (TextColumn("left"), TimeRemainingColumn()) if total > 1 else ()
     columns = (SpinnerColumn(), *counted, TimeElapsedColumn(), *left)
@@ -46,6 +56,29 @@ def progress_bar(
     ) as progress:
         task = progress.add_task("", total=total)
         yield lambda count: progress.advance(task, count)
+
+
+@contextmanager
+def _told(total: int) -> Iterator[Callable[[int], None]]:
+    """Yield a function that counts what is done, which a thread of its own tells now and then."""
+    started, num_done, is_over = time.monotonic(), 0, threading.Event()
+
+    def count(number: int) -> None:
+        nonlocal num_done
+        num_done += number
+
+    def tell() -> None:
+        while not is_over.wait(INTERVAL):
+            seconds = time.monotonic() - started
+            print(f"dise: {num_done}/{total} done after {seconds:.0f} s", file=sys.stderr)
+
+    thread = threading.Thread(target=tell, daemon=True)
+    thread.start()
+    try:
+        yield count
+    finally:
+        is_over.set()
+        thread.join()
 
 
 @contextmanager

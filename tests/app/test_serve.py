@@ -71,7 +71,8 @@ def test_chat_gives_the_librarys_answer_with_score_tokens_and_cost(
     assert answer.usage.completion_tokens == expected.usage.completion_tokens
     assert choice.dise["score"]["value"] == pytest.approx(output.score.value, abs=1e-5)
     assert choice.dise["score"]["selector"] == "response"
-    assert len(choice.dise["tokens"]) == 36
+    assert [token["is_end"] for token in choice.dise["tokens"]].count(True) == 1
+    assert len(choice.dise["tokens"]) == answer.usage.completion_tokens + 1
     assert answer.dise["nfe"] == expected.usage.nfe
     written = [token for token in output.tokens if not token.is_end]
     assert [entry.token for entry in choice.logprobs.content] == [token.text for token in written]
@@ -308,7 +309,7 @@ def test_the_score_alone(server: ServeProcess) -> None:
         for extra in ({"logprobs": None}, {})
     ]
     assert answers[0]["score"]["value"] == pytest.approx(answers[1]["score"]["value"], abs=1e-5)
-    assert [answer["tokens"][0]["logprob"] is None for answer in answers] == [True, False]
+    assert [len(answer["tokens"]) > 0 for answer in answers] == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -335,7 +336,7 @@ def test_the_score_alone(server: ServeProcess) -> None:
             {"messages": CHAT, "dise": {"scorre": "x"}},
             400,
             "dise.scorre",
-            "not permitted",
+            "Did you mean 'scorer'?",
         ),
         (
             "chat/completions",
@@ -443,6 +444,8 @@ def test_the_score_alone(server: ServeProcess) -> None:
             "token id 9999 at position 0 is outside",
         ),
         ("completions", {"prompt": []}, 400, "prompt", "the prompt is empty"),
+        ("completions", {"prompt": [PROBLEM, ""]}, 400, "prompt", "prompt 2: the prompt is empty"),
+        ("score", {"response": ["1", ""]}, 400, "response", "text 2: the response is empty"),
         ("completions", {"prompt": [[1]] * 257}, 400, None, "1 to 256 prompts, not 257"),
         ("score", {"prompt": PROBLEM, "response": ""}, 400, "response", "the response is empty"),
         (

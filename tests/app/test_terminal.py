@@ -217,7 +217,8 @@ def test_a_setting_tells_its_type_default_and_range(dise: Dise) -> None:
 def test_an_unknown_setting_lists_the_known_ones(dise: Dise) -> None:
     asked = ("generate", PROBLEM, "--reviser", "remask", "--reviser-setting", "treshold=1")
     run = dise(*asked)
-    assert "reviser 'remask': there is no setting 'treshold'. Known: accept, max_tokens," in run.err
+    told = "no setting 'treshold'. Did you mean 'threshold'? Known: accept, max_tokens,"
+    assert f"reviser 'remask': there is {told}" in run.err
     assert "Known: none" in dise("score", "--response", "1", "--scorer-setting", "k=1").err
 
 
@@ -271,6 +272,20 @@ def test_a_bar_stands_on_terminals_only() -> None:
             advance(2)
             time.sleep(0.15)
         assert ("2/3" in stream.getvalue()) is is_shown
+
+
+def test_a_pipe_is_told_the_count_in_lines_on_standard_error(
+    dise: Dise, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(progress, "INTERVAL", 0.01)
+    data = ("--dataset", "countdown-short", "--limit", 4, "--score", "dise:full")
+    run = dise("eval", "uncertainty", *data, *FAST, "--output", tmp_path / "run")
+    assert run.code == 0
+    told = re.findall(r"^dise: (\d)/4 done after \d+ s$", run.err, flags=re.MULTILINE)
+    assert told
+    assert told == sorted(told)
+    monkeypatch.setattr(progress, "INTERVAL", 30)
+    assert dise("generate", PROBLEM, "1,2 -> 3", *FAST).err == ""
 
 
 def test_a_bar_on_a_terminal_leaves_standard_output_alone(

@@ -122,8 +122,8 @@ def test_the_score_alone_reads_no_other_position(llm: LLM, scorer: str) -> None:
     assert alone.outputs[0].score.value == reported.outputs[0].score.value
     assert alone.usage.nfe == reported.usage.nfe - (scorer != "dise")
     assert [token.logprob for token in alone.outputs[0].tokens] == [None] * 4
-    tokens = alone.to_dict()["outputs"][0]["tokens"]
-    assert tokens[3] == {**reported.to_dict()["outputs"][0]["tokens"][3], "logprob": None}
+    assert alone.to_dict()["outputs"][0]["tokens"] == []
+    assert len(reported.to_dict()["outputs"][0]["tokens"]) == 4
     reads = next(
         llm.planner.score(
             [1, 2, 3], [4, 5, END, 6], ScoringParams(selector="last-1", logprobs=None)
@@ -309,6 +309,58 @@ def test_one_bad_prompt_does_not_stop_the_others(llm: LLM) -> None:
     assert isinstance(outcomes[0].result, RequestOutput)
     assert isinstance(outcomes[1].error, InputError)
     assert isinstance(outcomes[2].result, RequestOutput)
+
+
+def test_json_lists_one_end_token_and_python_all(llm: LLM) -> None:
+    [answer] = llm.score("abc", [3, END, 4, END, END], ScoringParams(selector="response"))
+    [output] = answer.outputs
+    record = output.to_dict()
+    assert [token.id for token in output.tokens] == [3, END, 4, END, END]
+    assert [token["id"] for token in record["tokens"]] == [3, END, 4]
+    assert record["token_ids"] == [3, END, 4, END, END]
+    assert record["score"]["num_positions"] == 5
+
+
+SHORT = SamplingParams(max_tokens=8)
+SPAM = [PredicateQuestion(instructions="a")]
+
+
+@pytest.mark.parametrize(
+    ("ask", "text", "parameter"),
+    [
+        (lambda llm: llm.generate(["abc", ""], SHORT), "prompt 2: the prompt is empty", "prompt"),
+        (lambda llm: llm.generate(["abc", [9999]], SHORT), "prompt 2: token id 9999", "token_ids"),
+        (lambda llm: llm.generate([[1], [1] * 99], SHORT), "prompt 2: a prompt of 99 tokens", None),
+        (lambda llm: llm.score(["a", "b"], ["c", ""]), "text 2: the response is empty", "response"),
+        (lambda llm: llm.rank("a", ["b", ""]), "candidate 2: the response is empty", "response"),
+        (
+            lambda llm: llm.rank(["a", "b"], [["c"], ["d", "e", ""]]),
+            "prompt 2: candidate 3: the response is empty",
+            "response",
+        ),
+        (lambda llm: llm.chat([[], []]), "conversation 1: the conversation is empty", "messages"),
+        (lambda llm: llm.decide(["a", "b"], SPAM), "input 1: the model's vocabulary has no", None),
+        (lambda llm: llm.generate([""]), "the prompt is empty", "prompt"),
+        (
+            lambda llm: llm.generate(["a", "b"], SamplingParams(max_tokens=8, scorer="dize")),
+            "unknown scorer 'dize'. Did you mean 'dise'?",
+            "scorer",
+        ),
+    ],
+)
+def test_a_bad_text_of_several_is_named_by_its_number(
+    llm: LLM, ask: Callable[[LLM], object], text: str, parameter: str | None
+) -> None:
+    with pytest.raises(InputError) as caught:
+        ask(llm)
+    assert str(caught.value).startswith(text)
+    assert caught.value.parameter == parameter
+
+
+def test_a_numbered_error_is_of_the_same_kind(llm: LLM) -> None:
+    _, failed = llm.generate(["a", [1] * 99], SHORT, on_error="return")
+    assert isinstance(failed.error, TooLongError)
+    assert str(failed.error).startswith("prompt 2: ")
 
 
 def test_a_chat_needs_a_template_and_a_message(llm: LLM) -> None:
