@@ -17,7 +17,7 @@ from dise_core.catalog import Entry
 from dise_core.interfaces import Selector
 from dise_core.plugins import installed_catalog
 from dise_core.testing import ToyPredictor
-from dise_core.testing.toy_model import LETTERS
+from dise_core.testing.toy_model import END, LETTERS
 from tests.app.browser import NEEDED, Keys, Page, values
 from tests.app.serving import serving
 
