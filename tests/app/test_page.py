@@ -127,7 +127,7 @@ def test_everything_is_done_by_keyboard_with_a_plugins_scorer(page: Page, toy: s
     page.tab_to("#answers .token")
     page.press(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT, Keys.ARROW_RIGHT, Keys.ARROW_LEFT)
     token = page.focused
-    logits = ToyPredictor().logits(np.arange(8))[5]
+    logits = ToyPredictor().logits(np.append(np.arange(8), END))[5]
     logprobs = logits - math.log(sum(math.exp(x) for x in logits))
     assert token.text == "f"
     assert token.get_attribute("title") == f"{100 * math.exp(logprobs[5]):.1f} %"
