@@ -20,6 +20,9 @@ from dise_core.records import Fields, Record
 
 Row = Fields
 
+PUBLIC_PROBLEMS = "https://github.com/dllm-reasoning/d1/blob/main/dataset/countdown_cd3_test.jsonl"
+"""Where the 256 Countdown problems are that the field's papers use."""
+
 CALCULATION = re.compile(r"<<[^>]*>>")
 """A calculator annotation in a worked answer of GSM8K."""
 
@@ -62,11 +65,19 @@ class Questions:
         return asdict(self.dataset.grader(question, mode).grade(text))
 
 
+class UnsuitableRowError(Exception):
+    """A row in the data set's format that makes no question."""
+
+
 class Dataset(ABC):
     """Turns the rows of one data set into questions. `version` names the wording of its prompts."""
 
     name: ClassVar[str]
     version: ClassVar[str]
+    row_format: ClassVar[str]
+    """A row of its file, as errors show it."""
+    file_at: ClassVar[str | None] = None
+    """Where its file can be had, if it is not on the hub."""
     hub_id: ClassVar[str | None] = None
     hub_config: ClassVar[str | None] = None
     split: ClassVar[str] = "test"
@@ -75,8 +86,8 @@ class Dataset(ABC):
 
     @abstractmethod
     def question(self, row: Row, number: int) -> Question:
-        """Return one row as a question. Raises KeyError for a row of another data set, ValueError
-        for a row to skip.
+        """Return one row as a question. Raises UnsuitableRowError for a row to skip; for one of
+        another format KeyError, TypeError, AttributeError or ValueError.
         """
 
     def shot(self, row: Row) -> str:  # noqa: ARG002
@@ -106,6 +117,8 @@ class Countdown(Dataset):
 
     name = "countdown"
     version = "instruct-1"
+    row_format = '{"input": "44,19,7", "output": "56"}'
+    file_at = PUBLIC_PROBLEMS
 
     def question(self, row: Row, number: int) -> Question:
         """Return {"input": "83,18,75", "output": "10"} as a question."""
@@ -160,6 +173,8 @@ class CountdownAnswers(Countdown):
 
     name = "countdown-answers"
     version = "as-asked"
+    row_format = '{"question": "...", "ground_truth": [[83, 18, 75], 10], "response": "..."}'
+    file_at = None
 
     def question(self, row: Row, number: int) -> Question:
         """Return {"question": ..., "ground_truth": [[83, 18, 75], 10], "response": ...} as a
@@ -180,7 +195,7 @@ class CountdownChoice(CountdownShort):
 
     def question(self, row: Row, number: int) -> Question:
         """Return a problem that a signed sum solves as a question of four choices. Raises
-        ValueError for any other.
+        UnsuitableRowError for any other.
         """
         numbers, target = _numbers(row["input"]), int(row["output"])
         random = Random(f"{numbers}->{target}")
@@ -191,7 +206,7 @@ class CountdownChoice(CountdownShort):
             texts = {signs: _worked([a, *rest], signs) for signs in texts}
             right = next((signs for signs, (_, value) in texts.items() if value == target), None)
         if right is None:
-            raise ValueError("no signs make the target")
+            raise UnsuitableRowError("no signs make the target")
         order = random.sample(sorted(texts), 4)
         candidates = tuple(texts[signs][0] for signs in order)
         return Question(
@@ -212,6 +227,7 @@ class GSM8K(Dataset):
 
     name = "gsm8k"
     version = "boxed-1"
+    row_format = '{"question": "...", "answer": "... #### 18"}'
     hub_id = "openai/gsm8k"
     hub_config: ClassVar[str | None] = "main"
 
@@ -236,6 +252,7 @@ class SVAMP(GSM8K):
     """Short word problems with one number as the answer."""
 
     name = "svamp"
+    row_format = '{"Body": "...", "Question": "...", "Equation": "( 12.0 + 7.0 )", "Answer": 19.0}'
     hub_id = "ChilleD/SVAMP"
     hub_config = None
 
@@ -277,6 +294,7 @@ class MATH500(Dataset):
 
     name = "math500"
     version = "boxed-1"
+    row_format = '{"problem": "...", "answer": "..."}'
     hub_id = "HuggingFaceH4/MATH-500"
 
     def question(self, row: Row, number: int) -> Question:
@@ -296,6 +314,10 @@ class ARCChallenge(Dataset):
 
     name = "arc-challenge"
     version = "lm-eval-2"
+    row_format = (
+        '{"question": "...", "choices": {"text": ["...", "..."], "label": ["A", "B"]}, '
+        '"answerKey": "A"}'
+    )
     hub_id = "allenai/ai2_arc"
     hub_config = "ARC-Challenge"
     likelihood_selector = "prompt-last-2"
@@ -331,6 +353,10 @@ class GPQA(Dataset):
 
     name = "gpqa"
     version = "letters-2"
+    row_format = (
+        '{"Question": "...", "Correct Answer": "...", "Incorrect Answer 1": "...", '
+        '"Incorrect Answer 2": "...", "Incorrect Answer 3": "..."}'
+    )
     hub_id = "Idavidrein/gpqa"
     hub_config = "gpqa_main"
     split = "train"
@@ -404,7 +430,7 @@ def load(
         raise UnknownNameError("data set", name, DATASETS)
     dataset = DATASETS[name]
     if path is not None:
-        rows, source = _file_rows(path)
+        rows, source = _file_rows(path, dataset)
     elif dataset.hub_id is not None:
         rows, source = _hub_rows(dataset, dataset.split, revision)
     else:
@@ -426,7 +452,9 @@ def _examples(dataset: Dataset, shots: Shots, revision: str | None) -> tuple[str
     if type(dataset).shot is Dataset.shot:
         dataset.shot({})
     rows, origin = (
-        _file_rows(shots.path) if shots.path is not None else _hub_rows(dataset, "train", revision)
+        _file_rows(shots.path, dataset, "--shots-file")
+        if shots.path is not None
+        else _hub_rows(dataset, "train", revision)
     )
     if len(rows) < shots.count:
         raise InputError(
@@ -436,7 +464,9 @@ def _examples(dataset: Dataset, shots: Shots, revision: str | None) -> tuple[str
         return "\n\n".join(dataset.shot(row) for row in rows[: shots.count]), origin
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise InputError(
-            f"{origin} holds no worked example of {dataset.name!r}: {error!r}", "shots"
+            f"{origin} holds no worked example of {dataset.name!r}: {error!r}; a row is "
+            f"{dataset.row_format}",
+            "shots",
         ) from error
 
 
@@ -444,32 +474,47 @@ def _questions(dataset: Dataset, rows: Iterable[Row], source: str) -> Iterable[Q
     for number, row in enumerate(rows):
         try:
             yield replace(dataset.question(row, number), row=row)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise InputError(
-                f"row {number + 1} of {source} is none of {dataset.name!r}: {error!r}", "data"
-            ) from error
-        except ValueError:
+        except UnsuitableRowError:
             continue
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise InputError(
+                f"row {number + 1} of {source} is none of {dataset.name!r}: {error!r}; a row is "
+                f"{dataset.row_format}",
+                "data",
+            ) from error
 
 
-def _file_rows(path: Path) -> tuple[list[Row], str]:
+def _file_rows(path: Path, dataset: Dataset, option: str = "--data") -> tuple[list[Row], str]:
     """Return the rows of a local file, and its name with its digest. Raises InputError for a file
-    that cannot be read or is not a JSON list or JSON lines.
+    that cannot be read or is not a JSON list or JSON lines; the error names the option.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
-        rows = (
-            json.loads(text)
-            if path.suffix == ".json"
-            else [json.loads(line) for line in text.split("\n") if line.strip()]
-        )
+        rows = json.loads(text) if path.suffix == ".json" else _lines(text)
     except OSError as error:
-        raise InputError(f"cannot read --data {path}: {error.strerror}", "data") from error
+        found = f"; the public ones are at {dataset.file_at}" if dataset.file_at else ""
+        raise InputError(f"cannot read {option} {path}: {error.strerror}{found}", "data") from error
     except (ValueError, RecursionError) as error:
-        raise InputError(f"--data {path} is not JSON: {error}", "data") from error
+        raise InputError(
+            f"{option} {path} is not JSON: {error}; a row is {dataset.row_format}", "data"
+        ) from error
     if not isinstance(rows, list):
-        raise InputError(f"--data {path} holds no list of questions", "data")
+        raise InputError(
+            f"{option} {path} holds no list of questions; a row is {dataset.row_format}", "data"
+        )
     return rows, f"{path.name} sha256 {hashlib.sha256(path.read_bytes()).hexdigest()[:16]}"
+
+
+def _lines(text: str) -> list[Row]:
+    """Return the rows of JSON lines. Raises ValueError, which names the line."""
+    rows = []
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            try:
+                rows.append(json.loads(line))
+            except ValueError as error:
+                raise ValueError(f"line {number}: {error}") from error
+    return rows
 
 
 def _hub_rows(dataset: Dataset, split: str, revision: str | None) -> tuple[list[Row], str]:

@@ -9,14 +9,12 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from dise_app.evaluation.experiments import Experiment
+from dise_app.evaluation.questions import PUBLIC_PROBLEMS
 from dise_app.evaluation.run import command_line, key_of
 from dise_app.texts import replacing, write_json, write_text
 from dise_core.records import Fields, Record
 
-PUBLIC = {
-    "countdown_cd3_test.jsonl sha256 9916f614621e26fb": "https://github.com/dllm-reasoning/d1/blob/"
-    "main/dataset/countdown_cd3_test.jsonl"
-}
+PUBLIC = {"countdown_cd3_test.jsonl sha256 9916f614621e26fb": PUBLIC_PROBLEMS}
 """Where the files of public data sets are found, by a result's source."""
 
 

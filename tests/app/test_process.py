@@ -5,8 +5,11 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from dise_adapters.embedded import CountdownPredictor
 
 GENERATE = (
     "import sys; sys.argv[1:] = "
@@ -53,3 +56,29 @@ def test_generating_does_without_scikit_learn_and_the_experiments_still_have_it(
     out, err = run(GENERATE, command, "print('sklearn' in sys.modules)", "import sklearn.metrics")
     assert out.splitlines()[-1] == "False"
     assert err == ""
+
+
+def silently(*arguments: object) -> str:
+    """Return what `dise ARGUMENTS...` prints; it must say nothing on standard error."""
+    out, err = run(f"import sys; sys.argv[1:] = {[*map(str, arguments)]!r}", COMMAND)
+    assert err == ""
+    return out
+
+
+@pytest.mark.parametrize("more", [(), ("--max-memory", "cpu=2MB")])
+def test_a_device_map_is_silent_about_what_it_imports(more: tuple[str, ...]) -> None:
+    """torchao, where it is installed, reports on kernels for other devices."""
+    pytest.importorskip("accelerate")
+    folder = CountdownPredictor.folder()
+    short = ("--max-tokens", 8, "--block-length", 8)
+    asked = ("generate", "83,18,75 -> 10", "--model", folder, *short)
+    assert "score" in silently(*asked, "--device-map", "auto", *more)
+
+
+def test_a_gguf_file_is_read_silently(tmp_path: Path) -> None:
+    pytest.importorskip("gguf")
+    from tests import tiny_gguf
+
+    judge = tiny_gguf.write(tmp_path / "judge.gguf")
+    asked = ("score", "--response", "83-75=8", "--scorer", "ar-perplexity")
+    assert "7 tokens" in silently(*asked, "--judge", judge)

@@ -20,7 +20,7 @@ from dise_adapters.local.linear import linear
 from dise_adapters.local.placing import OnDevice, placing, spread_over
 from dise_adapters.local.planning import cache_tokens, pass_bytes, states_per_token
 from dise_adapters.local.quantization import Quantizer, linear_share
-from dise_adapters.local.quiet import quiet
+from dise_adapters.local.quiet import quiet, quiet_gguf
 from dise_adapters.local.reader import TransformerReader
 from dise_adapters.local.splitting import taken_apart
 from dise_adapters.local.threads import THREADS
@@ -68,9 +68,9 @@ def _from_pretrained(
     checkpoint: Checkpoint, config: EngineConfig, device: torch.device, dtype: torch.dtype
 ) -> PreTrainedModel:
     """Return transformers' model with its weights, on the device or spread by a device map."""
-    folder, options = checkpoint.folder, _options(checkpoint)
-    placement = placing(config, device)
-    with quiet():
+    folder, placement = checkpoint.folder, placing(config, device)
+    with quiet(), quiet_gguf():
+        options = _options(checkpoint)  # imports transformers' models
         try:
             weigh(checkpoint)
             model, report = getattr(transformers, checkpoint.family.model_class).from_pretrained(

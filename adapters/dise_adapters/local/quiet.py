@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 TORCHAO = ("torchao", "torch.utils._pytree", "accelerate.big_modeling")
@@ -26,6 +27,20 @@ def quiet() -> Iterator[None]:
     finally:
         log.set_verbosity(level)
         log.enable_progress_bar()
+
+
+@contextmanager
+def quiet_gguf() -> Iterator[None]:
+    """Silence transformers' progress bar of a GGUF file's tensors, which its switch leaves on."""
+    from tqdm.auto import tqdm
+    from transformers import modeling_gguf_pytorch_utils
+
+    reading: Any = modeling_gguf_pytorch_utils
+    reading.tqdm = partial(tqdm, disable=True)
+    try:
+        yield
+    finally:
+        reading.tqdm = tqdm
 
 
 @contextmanager

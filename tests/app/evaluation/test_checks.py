@@ -117,7 +117,7 @@ def test_candidates_and_given_texts_that_are_too_long_are_refused_before_any_pas
         tmp_path / "run",
     )
     assert run.code == 2
-    assert "countdown-1: a text of " in run.err
+    assert "countdown-1: candidate 1: a text of " in run.err
     assert (
         "longer than the model's limit of 512 tokens. Give fewer --shots, leave countdown-1 out "
         "of --data" in run.err

@@ -257,6 +257,37 @@ def test_given_answers_are_graded_and_scored_in_groups(dise: Dise, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
+    ("dataset", "row", "told"),
+    [
+        ("countdown-short", {"numbers": [1]}, 'a row is {"input": "44,19,7", "output": "56"}'),
+        ("countdown-short", {"input": "1,2", "output": "three"}, "is none of 'countdown-short'"),
+        ("gsm8k", {"question": "?", "answer": "many"}, 'a row is {"question": "...", "answer":'),
+        ("math500", ["x"], 'a row is {"problem": "...", "answer": "..."}'),
+    ],
+)
+def test_a_wrong_row_is_named_with_its_file_and_the_right_format(
+    dise: Dise, tmp_path: Path, dataset: str, row: object, told: str
+) -> None:
+    good = {"input": "1,2", "output": "3", "question": "", "problem": "", "answer": "1 #### 3"}
+    path = tmp_path / "mine.jsonl"
+    path.write_text(f"{json.dumps(good)}\n{json.dumps(row)}\n")
+    run = dise("eval", "uncertainty", "--dataset", dataset, "--data", path, "--output", tmp_path)
+    assert run.code == 2
+    assert "row 2 of mine.jsonl" in run.err
+    assert told in run.err
+    path.write_text(f"{json.dumps(good)}\n\n{{broken\n")
+    run = dise("eval", "uncertainty", "--dataset", dataset, "--data", path, "--output", tmp_path)
+    assert f"--data {path} is not JSON: line 3: " in run.err
+
+
+@pytest.mark.parametrize("dataset", DATASETS)
+def test_every_data_set_shows_a_row_that_it_reads(dataset: str) -> None:
+    its = DATASETS[dataset]
+    row = json.loads(its.row_format.replace("... ####", "1 ####"))
+    assert its.question(row, 0).id
+
+
+@pytest.mark.parametrize(
     ("args", "message"),
     [
         (
@@ -265,7 +296,8 @@ def test_given_answers_are_graded_and_scored_in_groups(dise: Dise, tmp_path: Pat
         ),
         (
             ("uncertainty", "--dataset", "countdown-short", "--data", "/no/file.jsonl"),
-            "cannot read --data /no/file.jsonl",
+            "cannot read --data /no/file.jsonl: No such file or directory; the public ones are at "
+            "https://github.com/dllm-reasoning/d1/",
         ),
         (("uncertainty", *SHORT, "--score", "dize"), "unknown scorer 'dize'"),
         (
