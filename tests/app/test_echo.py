@@ -64,7 +64,7 @@ def test_a_prompt_alone_is_scored_at_every_position(client: openai.OpenAI) -> No
     assert other.logprobs.token_logprobs == pytest.approx(own("no"), abs=1e-5)
     assert answer.usage is not None
     assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (len(TEXT) + 2, 0)
-    [expected] = LLM(AsciiPredictor()).score("", "no")
+    [expected] = LLM(AsciiPredictor()).score("", "no", finished=False)
     assert other.dise["score"]["value"] == pytest.approx(expected.outputs[0].score.value)  # type: ignore[attr-defined]
     assert answer.dise["nfe"] == 2  # type: ignore[attr-defined]
 

@@ -125,3 +125,22 @@ def test_the_legend_names_every_colour() -> None:
     assert legend().plain.startswith(
         "probability of writing the token again: ≥ 90% ≥ 50% ≥ 10% less"
     )
+
+
+@pytest.mark.parametrize(
+    ("probability", "abstained", "begins"),
+    [
+        (0.432, None, "likely to be right: 43%; score -0.5000"),
+        (0.432, True, "likely to be right: 43%; abstained, as it is below the threshold; score"),
+        (None, True, "abstained, as it is below the threshold; score -0.5000"),
+        (None, None, "score -0.5000"),
+    ],
+)
+def test_the_probability_of_being_right_stands_before_the_score(
+    probability: float | None, abstained: bool | None, begins: str
+) -> None:
+    stream = io.StringIO()
+    output = replace(output_of(token("a")), probability=probability, abstained=abstained)
+    answer = RequestOutput("1", (1,), "toy", (output,), Usage(1, 1, 1, 1.0, 0.5))
+    show_answer(Console(file=stream, width=120), answer)
+    assert stream.getvalue().splitlines()[2].strip().startswith(begins)

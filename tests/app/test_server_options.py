@@ -27,6 +27,7 @@ from dise_app.server.run import GracefulServer
 from dise_app.server.service import Service
 from dise_core import AsyncLLM, DiseError, InputError
 from dise_core.testing import ToyPredictor
+from dise_core.testing.toy_model import END
 from tests.app.conftest import Run
 from tests.app.serving import ServeProcess, serving
 from tests.ascii_model import AsciiPredictor
@@ -134,7 +135,7 @@ def test_defaults_apply_where_a_request_does_not_say_otherwise() -> None:
         assert nfe(url, dise=asked | {"tokens_per_step": 1}) == 8 + 1, (
             "steps do not apply beside it"
         )
-        body = {"prompt": "ab"}
+        body = {"prompt": "ab", "dise": {"forbidden_token_ids": [END]}}
         told = httpx.post(f"{url}/v1/completions", json=body).json()["choices"][0]["dise"]
         assert (told["score"]["scorer"], len(told["tokens"])) == ("interleaved", 6)
 

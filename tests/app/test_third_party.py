@@ -340,7 +340,8 @@ def test_a_stranger_builds_the_plugins_page_from_an_empty_folder(
         assert own.returncode == 0, own.stdout
         assert "7 passed" in own.stdout
         expected = pretrained_bert(model)
-        text = ("score", "--response", "a b c", "--selector", "full", "--json", "--model", model)
+        given = ("--response", "a b c", "--unfinished", "--selector", "full")
+        text = ("score", *given, "--json", "--model", model)
         names = ("--length", "halving", "--unmasking", "apart", "--reviser", "weakest-token")
         write = ("83,18,75 -> 10", "--max-tokens", "32", "--scorer", "mean-entropy", "--json")
         plain, shadow, written = environment.each(

@@ -56,6 +56,7 @@ from dise import (
     Token,
     TooLongError,
     UnknownNameError,
+    UnreachableError,
     Usage,
 )
 from dise_adapters import (
@@ -505,7 +506,9 @@ def fail(llm: LLM) -> None:
         print(error.parameter)
     except PluginError as error:
         print(error.plugin)
-    except (ModelOutputError, CheckpointError, ModelError, PlanError, OverloadedError):
+    except (ModelOutputError, CheckpointError, UnreachableError, ModelError, PlanError):
+        pass
+    except OverloadedError:
         raise
     except DiseError as error:
         print(error)
