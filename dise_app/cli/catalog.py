@@ -131,7 +131,7 @@ def _show_models(rows: Rows) -> None:
             )
             facts = "  ".join(filter(None, (escape(example), weights)))
             console.print(f"[bold]{escape(row['name'])}[/bold]  {facts}".rstrip(), soft_wrap=True)
-            console.print(Padding(escape(row["about"]), (0, 0, 0, 2)))
+            console.print(Padding(escape(row["about"]), (0, 0, 0, 2), expand=False))
 
 
 def _kinds(kind: str | None) -> list[str]:
