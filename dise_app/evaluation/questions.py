@@ -118,7 +118,7 @@ class Countdown(Dataset):
     name = "countdown"
     version = "instruct-1"
     row_format = '{"input": "44,19,7", "output": "56"}'
-    file_at = PUBLIC_PROBLEMS
+    file_at: ClassVar[str | None] = PUBLIC_PROBLEMS
 
     def question(self, row: Row, number: int) -> Question:
         """Return {"input": "83,18,75", "output": "10"} as a question."""
