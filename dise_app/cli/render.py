@@ -69,7 +69,7 @@ def show_answer(
         ending = f", {output.finish_reason}" if output.finish_reason else ""
         console.print(
             f"  {chance_text(output)}[dim]{score_text(output)} ({output.scorer}, "
-            f"{output.selector}, {output.score.num_positions} tokens{ending})[/dim]{verdict}",
+            f"{output.selector}, {_tokens(output.score.num_positions)}{ending})[/dim]{verdict}",
             soft_wrap=True,
         )
         if output.reviser is not None:
@@ -131,6 +131,10 @@ def score_text(output: CompletionOutput) -> str:
     return f"score {output.score.value:.4f}{spread}" + (f", {_share(each)} a token" if each else "")
 
 
+def _tokens(count: int) -> str:
+    return "1 token" if count == 1 else f"{count} tokens"
+
+
 def _share(probability: float) -> str:
     """Return a probability in percent, as 100% only if it is 1."""
     return ">99.9%" if 0.9995 <= probability < 1 else f"{probability:.1%}"
@@ -145,7 +149,7 @@ def revision_text(output: CompletionOutput) -> str:
     if not accepted:
         return f"{output.reviser}: unchanged after {rounds}"
     num_changed = sum(revision.num_changed for revision in accepted)
-    tokens = "1 token" if num_changed == 1 else f"{num_changed} tokens"
+    tokens = _tokens(num_changed)
     before, after = accepted[0].score_before, accepted[-1].score_after
     return f"{output.reviser}: {tokens} changed in {rounds}, {before:.4f} to {after:.4f}"
 
