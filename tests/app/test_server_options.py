@@ -134,7 +134,7 @@ def test_defaults_apply_where_a_request_does_not_say_otherwise() -> None:
         assert nfe(url, dise=asked | {"tokens_per_step": 1}) == 8 + 1, (
             "steps do not apply beside it"
         )
-        body = {"prompt": "ab"}
+        body = {"prompt": "ab", "dise": {"logits_eos_inf": True}}
         told = httpx.post(f"{url}/v1/completions", json=body).json()["choices"][0]["dise"]
         assert (told["score"]["scorer"], len(told["tokens"])) == ("interleaved", 6)
 
