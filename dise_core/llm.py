@@ -101,7 +101,8 @@ class LLM:
         planner = Planner(predictors, self.catalog, calibration, own)
         self._open: tuple[Planner, Engine] | None = (planner, Engine(predictors, self.config))
         self._told = repr(predictor.info.name)
-        if not isinstance(model, MaskPredictor):
+        self._is_loader = not isinstance(model, MaskPredictor)
+        if self._is_loader:
             self._told += f", engine={self.config.engine!r}, device={self.config.device!r}"
 
     def __repr__(self) -> str:
@@ -128,9 +129,10 @@ class LLM:
         return self._open
 
     def close(self) -> None:
-        """Free the models. After it each method raises ClosedError."""
+        """Free the models that it loaded. After it each method raises ClosedError."""
         self._open = None
-        gc.collect()  # a model may be part of a circle of references
+        if self._is_loader:
+            gc.collect()  # a model may be part of a circle of references
 
     def __enter__(self) -> Self:
         return self

@@ -483,7 +483,7 @@ def test_leaving_the_context_frees_the_model_and_later_calls_say_so() -> None:
 
 def test_leaving_the_context_of_an_async_model_does_so_too() -> None:
     async def test() -> None:
-        async with AsyncLLM(ToyPredictor()) as llm:
+        async with AsyncLLM("countdown") as llm:
             model = await used_async(llm)
         assert model() is None
         for call in CALLS:
