@@ -7,7 +7,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from dise_core.errors import DiseError, InputError, ModelError, PluginError, UnknownNameError
+from dise_core.errors import (
+    DiseError,
+    InputError,
+    ModelError,
+    PluginError,
+    UnknownNameError,
+    error_line,
+)
 from dise_core.model import MaskPredictor
 
 if TYPE_CHECKING:
@@ -135,5 +142,4 @@ def _adapter_named(name: str, entry: Entry[MaskPredictor]) -> InputError:
 
 
 def _failure(name: str, entry: Entry[MaskPredictor], function: str, error: Exception) -> str:
-    problem = " ".join(f"{type(error).__name__}: {error}".split())
-    return f"Adapter {name!r} of plugin {entry.plugin!r} fails in {function}(): {problem}"
+    return f"Adapter {name!r} of plugin {entry.plugin!r} fails in {function}(): {error_line(error)}"
