@@ -132,7 +132,6 @@ def _unclaimed(
 
 
 def _adapter_named(name: str, entry: Entry[MaskPredictor]) -> InputError:
-    """Return the error for a user who names an adapter as the model."""
     example = f", such as {entry.cls.example}" if entry.cls.example else ""
     return InputError(
         f"{name!r} is an adapter and no model: name a model that it loads by its folder or hub id"

@@ -39,7 +39,6 @@ class Labels:
 
     @property
     def num_questions(self) -> int:
-        """The number of different questions."""
         return len(np.unique(self.questions))
 
     def of(self, chosen: Rights) -> Labels:

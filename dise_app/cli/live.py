@@ -37,7 +37,6 @@ class Written:
     logprobs: dict[int, float] = field(default_factory=dict)
 
     def take(self, update: CanvasUpdate) -> None:
-        """Add what an update tells."""
         if update.is_fresh:
             self.tokens, self.written, self.logprobs = {}, {}, {}
         self.num_tokens = update.num_tokens

@@ -92,6 +92,5 @@ class OnDevice(nn.Module):
         self._part, self._device = part, device
 
     def forward(self, states: Tensor) -> Tensor:
-        """Return what the part makes of the states."""
         result: Tensor = self._part(states).to(self._device)
         return result

@@ -37,7 +37,6 @@ class ServerReader(Reader):
         self._vocab_size = vocab_size
 
     def read(self, reads: Sequence[Read]) -> list[Reading]:
-        """Return the answers in the order of the reads."""
         return read_texts(reads, self._vocab_size, self._ask)
 
     def _ask(self, questions: list[Question]) -> list[Vector]:
