@@ -267,7 +267,6 @@ class SVAMPShort(SVAMP):
     version = "short-1"
 
     def shot(self, row: Row) -> str:
-        """Return the question and its equation."""
         return f"{self._text(row)}\n\n{row['Equation']} = {float(row['Answer']):g}"
 
     def question(self, row: Row, number: int) -> Question:

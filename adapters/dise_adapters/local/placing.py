@@ -34,7 +34,6 @@ class Placement:
     offload: str | None = None
 
     def placed(self, model: PreTrainedModel) -> PreTrainedModel:
-        """Return the loaded model where it is to be."""
         if self.device is not None:
             return model.to(self.device)
         if self.offload is not None:

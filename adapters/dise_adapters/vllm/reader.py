@@ -70,11 +70,6 @@ class VllmReader(Reader):
         return read_texts(reads, self._vocab_size, self._ask)
 
     def _ask(self, questions: list[Question]) -> list[Vector]:
-        """Return each text's answer.
-
-        LLM.encode would do the same, but sends each request through another thread and copies its
-        parameters once more.
-        """
         names = [f"dise{next(self._numbers)}" for _ in questions]
         with _failures():
             try:
@@ -116,9 +111,6 @@ class VllmJudgeReader(Reader):
         )
 
     def read(self, reads: Sequence[Read]) -> list[Reading]:
-        """Return the answers in the order of the reads. Raises InputError for anything but a text's
-        own tokens.
-        """
         return read_own_tokens(reads, self._ask)
 
     def _ask(self, texts: list[list[int]]) -> Iterator[OwnLogProbs]:
