@@ -5,10 +5,10 @@ from __future__ import annotations
 import codecs
 import json
 from collections.abc import Iterator
-from typing import Any, BinaryIO, NoReturn
+from typing import BinaryIO, NoReturn
 
 from dise_core.errors import InputError
-from dise_core.records import Fields, Record
+from dise_core.records import Fields, Record, is_deeper
 
 MAX_LINE = 2**24
 """The most bytes in a line that others wrote."""
@@ -51,7 +51,7 @@ def parse(line: bytes, limit: int = MAX_LINE) -> Record:
     if not isinstance(record, dict):
         shown = "".join(c if c.isprintable() else "\ufffd" for c in text.strip()[:60])
         raise InputError(f"is not a JSON object: {shown}")
-    if _is_deep(record):
+    if is_deeper(record, MAX_DEPTH):
         raise InputError(f"is nested deeper than {MAX_DEPTH} lists and objects")
     encoded(record)
     return record
@@ -72,16 +72,3 @@ def encoded(record: Fields) -> bytes:
 
 def _refuse(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number in JSON")
-
-
-def _is_deep(value: Any) -> bool:
-    """Return whether some value lies in more than MAX_DEPTH lists and objects."""
-    level = [value]
-    for _ in range(MAX_DEPTH + 1):
-        level = [
-            inner
-            for each in level
-            if isinstance(each, dict | list)
-            for inner in (each.values() if isinstance(each, dict) else each)
-        ]
-    return bool(level)

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, JsonSchemaWarningKind
 from pydantic_core import PydanticOmit
 
+from dise_core.errors import error_line
 from dise_core.records import Record
 
 TYPES = ("integer", "number", "boolean", "string")
@@ -29,8 +30,7 @@ def settings_or_problem(cls: type[object]) -> tuple[list[Record], str | None]:
     try:
         return settings_of(cls), None
     except Exception as error:
-        problem = " ".join(f"{type(error).__name__}: {error}".split())
-        return [], f"its settings cannot be listed: {problem:.300}"
+        return [], f"its settings cannot be listed: {error_line(error):.300}"
 
 
 def settings_of(model: type[BaseModel]) -> list[Record]:

@@ -14,3 +14,10 @@ Floats = npt.NDArray[np.float64]
 
 LogProbs = npt.NDArray[np.float32]
 """Natural logarithms of probabilities, in nats."""
+
+
+def num_shared(one: Ids, other: Ids) -> int:
+    """Return the number of equal tokens with which both texts begin, int64 [N] and [M]."""
+    length = min(len(one), len(other))
+    different = np.flatnonzero(one[:length] != other[:length])
+    return int(different[0]) if len(different) else length

@@ -7,7 +7,6 @@ import time
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from os import PathLike
-from types import TracebackType
 from typing import Self, TypeVar, Unpack, overload
 
 from dise_core import asking
@@ -244,12 +243,7 @@ class AsyncLLM:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def _outcome(self, index: int, plan: Plan[T], caller: Caller) -> Outcome[T]:

@@ -25,7 +25,6 @@ class CheckedSelector(Selector):
     inner: SerializeAsAny[Selector]
 
     def select(self, sequence: TokenSequence) -> Mask:
-        """Return M, bool [N]."""
         mask: object = self.inner.select(sequence)
         if (
             not isinstance(mask, np.ndarray)

@@ -7,7 +7,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from dise_core.errors import DiseError, InputError, ModelError, PluginError, UnknownNameError
+from dise_core.errors import (
+    DiseError,
+    InputError,
+    ModelError,
+    PluginError,
+    UnknownNameError,
+    error_line,
+)
 from dise_core.model import MaskPredictor
 
 if TYPE_CHECKING:
@@ -125,7 +132,6 @@ def _unclaimed(
 
 
 def _adapter_named(name: str, entry: Entry[MaskPredictor]) -> InputError:
-    """Return the error for a user who names an adapter as the model."""
     example = f", such as {entry.cls.example}" if entry.cls.example else ""
     return InputError(
         f"{name!r} is an adapter and no model: name a model that it loads by its folder or hub id"
@@ -135,5 +141,4 @@ def _adapter_named(name: str, entry: Entry[MaskPredictor]) -> InputError:
 
 
 def _failure(name: str, entry: Entry[MaskPredictor], function: str, error: Exception) -> str:
-    problem = " ".join(f"{type(error).__name__}: {error}".split())
-    return f"Adapter {name!r} of plugin {entry.plugin!r} fails in {function}(): {problem}"
+    return f"Adapter {name!r} of plugin {entry.plugin!r} fails in {function}(): {error_line(error)}"

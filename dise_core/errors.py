@@ -111,3 +111,12 @@ class ClosedError(DiseError):
 def shown(value: object, width: int = 80) -> str:
     """Return a value on one line, cut after `width` characters, as error texts show it."""
     return " ".join(repr(value).split())[:width]
+
+
+def error_line(error: BaseException) -> str:
+    """Return an error's type and text on one line; the type alone if there is no text to be had."""
+    try:
+        text = " ".join(str(error).split())
+    except BaseException:  # a plugin's own __str__
+        text = ""
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from dise_core.arrays import Ids, LogProbs
+from dise_core.arrays import Ids, LogProbs, num_shared
 from dise_core.blocks import BlockGrid
 from dise_core.completion import border_of, completed
 from dise_core.model import ModelInfo
@@ -54,7 +54,7 @@ class FinishedBlocks:
         """Return the first position of the text, int64 [N], whose block is not cached."""
         if self._slot is None:
             return 0
-        return self._grid.start_of(_num_common(self._cached, text))
+        return self._grid.start_of(num_shared(self._cached, text))
 
     def logprobs(self, text: Ids) -> LogProbs:
         """Return the log-probability of regenerating each token of a text, int64 [N], as far as it
@@ -62,7 +62,7 @@ class FinishedBlocks:
         """
         whole = self._completed(text)
         values = np.full(len(whole), np.nan, np.float32)
-        num_known = self._num_whole(whole, _num_common(self._ids, whole))
+        num_known = self._num_whole(whole, num_shared(self._ids, whole))
         values[:num_known] = self._logprobs[:num_known]
         return values[: len(text)]
 
@@ -191,10 +191,3 @@ def _filled(
         values[np.isnan(values)] = reading.logprobs
         share, is_exact = reading.share, reading.is_exact
     return Reading(read.token_ids[read.positions], values, share=share, is_exact=is_exact)
-
-
-def _num_common(one: Ids, other: Ids) -> int:
-    """Return how many of the first tokens two texts share."""
-    length = min(len(one), len(other))
-    different = np.flatnonzero(one[:length] != other[:length])
-    return int(different[0]) if len(different) else length

@@ -45,7 +45,6 @@ def _check_block_length(params: Scoring, info: ModelInfo, length: int) -> None:
 
 
 def _check_blocks(params: SamplingParams, info: ModelInfo, length: int) -> None:
-    """Raise InputError for options that do not fit blocks of that length."""
     num_blocks = -(-params.max_tokens // length)
     if params.steps is not None and params.steps < num_blocks:
         raise InputError(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from os import PathLike, fspath
-from types import TracebackType
 from typing import Self, TypeVar, Unpack, overload
 
 from dise_core.asking import (
@@ -137,12 +136,7 @@ class LLM:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def generate(

@@ -15,7 +15,7 @@ import pluggy
 from dise_core import hookspecs
 from dise_core.backend import Backend
 from dise_core.catalog import OWN_DISTRIBUTION, Catalog, Entry
-from dise_core.errors import PluginError
+from dise_core.errors import PluginError, error_line
 from dise_core.interfaces import LengthController, Reviser, Scorer, Selector, UnmaskingPolicy
 from dise_core.model import MaskPredictor
 from dise_core.records import Fields
@@ -103,8 +103,9 @@ def _loaded(point: EntryPoint, known: set[str]) -> Found:
     try:
         plugin = point.load()
     except (Exception, SystemExit) as error:
-        problem = " ".join(f"{type(error).__name__}: {error}".split())
-        raise PluginError(f"{origin} cannot be imported from {point.value!r}: {problem}") from error
+        raise PluginError(
+            f"{origin} cannot be imported from {point.value!r}: {error_line(error)}"
+        ) from error
     manager = _registered(plugin, point.name, origin)
     return {hook: _collect(manager, hook, point.name, distribution) for hook in HOOKS}
 
@@ -160,8 +161,7 @@ def _call(implementation: pluggy.HookImpl, hook: str) -> Fields:
     try:
         classes = implementation.function()
     except (Exception, SystemExit) as error:
-        problem = " ".join(f"{type(error).__name__}: {error}".split())
-        raise PluginError(f"plugin {plugin!r} fails in {hook}(): {problem}") from error
+        raise PluginError(f"plugin {plugin!r} fails in {hook}(): {error_line(error)}") from error
     if not isinstance(classes, Mapping):
         raise PluginError(
             f"plugin {plugin!r}, {hook}() must return {{name: class}}, not {classes!r:.80}"

@@ -104,7 +104,6 @@ class _WholeResponse(Selector):
     """Selects the whole response, end tokens included."""
 
     def select(self, sequence: TokenSequence) -> Mask:
-        """Return M, bool [N]."""
         return sequence.mask_of(sequence.response_positions)
 
 
@@ -115,7 +114,6 @@ class _Before(Selector):
     length: int
 
     def select(self, sequence: TokenSequence) -> Mask:
-        """Return M, bool [N]."""
         mask = self.inner.select(replace(sequence, ids=sequence.ids[: self.length]))
         return sequence.mask_of(np.flatnonzero(mask))
 

@@ -62,7 +62,6 @@ class _Row:
     labels: tuple[tuple[int, int], ...]
 
     def read(self, positions: Sequence[int], readout: Readout) -> Read:
-        """Return the Read of the positions."""
         where = np.array(positions, np.int64)
         return Read(self.ids, where, readout, context_ids=self.context_ids)
 

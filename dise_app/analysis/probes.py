@@ -45,7 +45,6 @@ class Probe(Experiment):
 
     @property
     def settings(self) -> Record:
-        """The sampling, the given texts and the seed."""
         return {
             "params": self.params.model_dump(mode="json"),
             "texts": dict(self.texts),
@@ -53,7 +52,6 @@ class Probe(Experiment):
         }
 
     def plan(self, item: Question) -> Plan[Record]:
-        """Return a plan of the record of one question's text."""
         planner, given = self.llm.planner, self.texts.get(item.id)
         response: Any = given
         if given is None:

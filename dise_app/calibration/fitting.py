@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dise_app.evaluation import metrics
-from dise_app.evaluation.metrics import Rights, Scores
+from dise_app.evaluation.metrics import NUM_FOLDS, Rights, Scores
 from dise_core.calibration import Figures, Isotonic, Platt
 from dise_core.errors import InputError
 
@@ -19,8 +19,6 @@ LEAST_LABELS = 50
 
 ENOUGH_FOR_ISOTONIC = 1000
 """From this many labels on, an isotonic map is the default; below, Platt's."""
-
-NUM_FOLDS = 5
 
 Method = Literal["isotonic", "platt"]
 Map = Isotonic | Platt
@@ -41,7 +39,6 @@ class Labels:
 
     @property
     def num_questions(self) -> int:
-        """The number of different questions."""
         return len(np.unique(self.questions))
 
     def of(self, chosen: Rights) -> Labels:
@@ -140,23 +137,17 @@ def platt(labels: Labels) -> Platt:
 FITS: Mapping[Method, Callable[[Labels], Map]] = {"isotonic": isotonic, "platt": platt}
 
 
-def held_out(method: Method, labels: Labels, seed: int = 0) -> Scores:
+def held_out(method: Method, labels: Labels) -> Scores:
     """Return each answer's probability by a map fitted on other questions, float64 [n]."""
     probabilities = np.empty(len(labels))
-    for here in folds(labels, seed):
+    names, index = np.unique(labels.questions, return_inverse=True)
+    fold = metrics.folds(len(names))[index]
+    for here in (fold == number for number in range(NUM_FOLDS)):
         rest = labels.of(~here)
         if rest.is_right.all() or not rest.is_right.any():
             raise InputError("too few answers of one kind: without one fold of questions all agree")
         probabilities[here] = FITS[method](rest).of(labels.scores[here])
     return probabilities
-
-
-def folds(labels: Labels, seed: int = 0) -> Iterator[Rights]:
-    """Yield which labels are in each fold of questions, bool [n]."""
-    names, index = np.unique(labels.questions, return_inverse=True)
-    fold = np.random.default_rng(seed).permutation(len(names)) % NUM_FOLDS
-    for number in range(NUM_FOLDS):
-        yield fold[index] == number
 
 
 def figures(probabilities: Scores, labels: Labels) -> Figures:

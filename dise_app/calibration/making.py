@@ -38,7 +38,6 @@ class HeldOut:
     risk: float | None
 
     def to_dict(self) -> Record:
-        """Return the JSON form."""
         return asdict(self) | {"figures": self.figures.model_dump()}
 
 

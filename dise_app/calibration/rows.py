@@ -223,7 +223,6 @@ def _scored_by(specification: str, said: Fields, asked: Asked, catalog: Catalog)
 
 
 def _revised_by(said: Fields, catalog: Catalog) -> Record:
-    """Return the fields on the reviser of the answers."""
     name, settings = said.get("reviser"), said.get("reviser_settings") or {}
     if not isinstance(name, str):
         return {"reviser": None, "reviser_settings": {}}

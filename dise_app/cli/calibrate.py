@@ -173,7 +173,6 @@ def calibrate(
 
 
 def _check_shares(how: Fields) -> None:
-    """Raise InputError for numbers that are no shares."""
     for name in ("max_risk", "risk_confidence", "held_out"):
         share = how[name]
         is_none = share is None or (name == "held_out" and share == 0)

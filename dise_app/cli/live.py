@@ -37,7 +37,6 @@ class Written:
     logprobs: dict[int, float] = field(default_factory=dict)
 
     def take(self, update: CanvasUpdate) -> None:
-        """Add what an update tells."""
         if update.is_fresh:
             self.tokens, self.written, self.logprobs = {}, {}, {}
         self.num_tokens = update.num_tokens
@@ -72,7 +71,6 @@ class Following:
     texts: Sequence[Text]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield the lines that fit."""
         lines = console.render_lines(Group(*self.texts), options, pad=False)
         most = max(console.height - 2, 1)
         is_written = [any(part.text.strip(f"{MASK} \n") for part in line) for line in lines]

@@ -81,7 +81,6 @@ class Own(Table):
         self.panel, self.options = panel, options
 
     def read(self, values: Record, given: Collection[str]) -> Record:  # noqa: ARG002
-        """Return the values as they are."""
         return {name: values[name] for name in self.options}
 
 

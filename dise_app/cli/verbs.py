@@ -33,7 +33,6 @@ app = typer.Typer(
 
 
 def _show_version(is_asked: bool) -> None:
-    """Print the version and end, if it is asked for."""
     if is_asked:
         from importlib.metadata import version
 

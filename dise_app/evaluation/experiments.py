@@ -124,12 +124,10 @@ class Sampled(Experiment):
 
     @property
     def grader(self) -> str:
-        """The grader's version. Raises InputError for a data set whose answers are ranked."""
         return self.questions.grader(self.mode)
 
     @property
     def settings(self) -> Record:
-        """The sampling and the scorers."""
         return {
             "params": self.params.model_dump(mode="json"),
             "scorers": list(self.contenders.labels),
@@ -148,11 +146,9 @@ class Sampled(Experiment):
         super().check()
 
     def remedy(self, item: Question) -> str:
-        """Return how long answers may be."""
         return what_fits("--max-tokens", self.room(item))
 
     def plan(self, item: Question) -> Plan[Record]:
-        """Return a plan of the record."""
         greedy = self.params.model_copy(update={"temperature": 0.0, "n": 1, "best_of": None})
         planner, chat = self.llm.planner, self.questions.chat
         sampled, single = yield from gather(
@@ -190,7 +186,6 @@ class Likelihood(Experiment):
 
     @property
     def settings(self) -> Record:
-        """The scorers and the block length."""
         block_length = fitted(self.scoring, self.llm.predictor.info).block_length
         return {"scorers": list(self.contenders.labels), "block_length": block_length}
 
@@ -200,7 +195,6 @@ class Likelihood(Experiment):
         super().check()
 
     def remedy(self, item: Question) -> str:
-        """Return how to make the texts shorter."""
         return (
             f"Give fewer --shots, leave {item.id} out of --data, or take a model with a longer "
             "context"
@@ -223,7 +217,6 @@ class Likelihood(Experiment):
         return None
 
     def plan(self, item: Question) -> Plan[Record]:
-        """Return a plan of the record."""
         planner, chat = self.llm.planner, self.questions.chat
         texts = planner.texts(item.prompt, self.candidates(item), self.scoring, chat)
         judge, end_id = planner.translation(item.prompt, chat), self.end_id(item)
@@ -247,16 +240,13 @@ class Given(Likelihood):
 
     @property
     def grader(self) -> str:
-        """The grader's version. Raises InputError for a data set whose answers are ranked."""
         return self.questions.grader(self.mode)
 
     @property
     def settings(self) -> Record:
-        """The scorers, the block length, the field of the groups, and that an end token follows."""
         return super().settings | {"by": self.by, "finished": True}
 
     def end_id(self, item: Question) -> int | None:
-        """Return the end token that is read after the answer."""
         return self.llm.planner.end_id(item.prompt, self.questions.chat)
 
     def check(self) -> None:
@@ -271,11 +261,9 @@ class Given(Likelihood):
         super().check()
 
     def candidates(self, item: Question) -> list[str]:
-        """Return the given answer as the only candidate."""
         return [SPECIAL.sub("", item.row["response"])]
 
     def plan(self, item: Question) -> Plan[Record]:
-        """Return a plan of the record."""
         [answer], group = self.candidates(item), item.row.get(self.by or "", "all")
         [scores] = (yield from super().plan(item))["candidates"]
         graded = self.questions.graded(item, answer, self.mode)
@@ -291,7 +279,6 @@ class Trial:
 
     @property
     def id(self) -> str:
-        """The names of the variant and of the question."""
         return f"{self.variant} | {self.question.id}"
 
 
@@ -313,17 +300,14 @@ class Lengths(Experiment):
 
     @property
     def grader(self) -> str:
-        """The grader's version. Raises InputError for a data set whose answers are ranked."""
         return self.questions.grader(self.mode)
 
     @property
     def settings(self) -> Record:
-        """The controllers."""
         return {name: params.model_dump(mode="json") for name, params in self.variants.items()}
 
     @property
     def items(self) -> Sequence[Trial]:
-        """Every question with every controller."""
         return [
             Trial(variant, question)
             for variant in self.variants
@@ -347,12 +331,10 @@ class Lengths(Experiment):
         ]
 
     def remedy(self, item: Trial) -> str:
-        """Return how long base lengths may be."""
         most = self.room(item.question) - self.max_iterations
         return what_fits("--base-length", most) + f" with --max-iterations {self.max_iterations}"
 
     def plan(self, item: Trial) -> Plan[Record]:
-        """Return a plan of the record."""
         params = self.variants[item.variant]
         answer = yield from self.llm.planner.generate(
             item.question.prompt, params, self.questions.chat
@@ -360,7 +342,6 @@ class Lengths(Experiment):
         return self.record(item, answer)
 
     def record(self, item: Trial, answer: RequestOutput) -> Record:
-        """Return what is recorded of an answer."""
         output = answer.outputs[0]
         graded = self.questions.graded(item.question, output.text, self.mode)
         return {

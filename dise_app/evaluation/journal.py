@@ -49,7 +49,6 @@ class Journal:
         self.records[record["id"]] = record
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
     def _read(self, key: Fields) -> bool:

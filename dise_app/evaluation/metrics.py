@@ -8,7 +8,6 @@ of -inf is the least sure.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +17,9 @@ Rights = npt.NDArray[np.bool_]
 
 NUM_BINS = 10
 """Bins of the expected calibration errors."""
+
+NUM_FOLDS = 5
+"""Folds of questions for cross-validation."""
 
 GRID = 1000
 """Cells of [0, 1] for the smooth calibration error."""
@@ -204,28 +206,25 @@ def brier(probabilities: Scores, is_right: Rights) -> float:
     return float(np.mean((probabilities - is_right) ** 2))
 
 
-def calibrated(scores: Scores, is_right: Rights, num_folds: int = 5, seed: int = 0) -> Scores:
+def calibrated(scores: Scores, is_right: Rights) -> Scores:
     """Return each answer's probability of being right, float64 [Q, A], by isotonic regression on
     other questions.
 
     Questions are split into folds; each fold is calibrated on the others, so no answer's outcome
     affects its own probability. Raises ValueError for fewer than two questions.
     """
-    isotonic: Any = _isotonic()
-    fold = np.random.default_rng(seed).permutation(len(scores)) % min(num_folds, len(scores))
-    finite = np.where(
-        np.isfinite(scores), scores, np.nanmin(np.where(np.isfinite(scores), scores, np.nan)) - 1
-    )
-    probabilities = np.empty_like(finite)
-    for part in np.unique(fold):
-        here = fold == part
-        model = isotonic(y_min=0, y_max=1, out_of_bounds="clip")
-        model.fit(finite[~here].ravel(), is_right[~here].ravel().astype(np.float64))
-        probabilities[here] = model.predict(finite[here].ravel()).reshape(finite[here].shape)
-    return probabilities
-
-
-def _isotonic() -> Any:
     from sklearn.isotonic import IsotonicRegression
+    from sklearn.model_selection import PredefinedSplit, cross_val_predict
 
-    return IsotonicRegression
+    fold = np.repeat(folds(len(scores)), scores.shape[1])
+    finite = np.where(np.isfinite(scores), scores, scores[np.isfinite(scores)].min() - 1)
+    model = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
+    outcomes = is_right.ravel().astype(np.float64)
+    found: Scores = cross_val_predict(model, finite.ravel(), outcomes, cv=PredefinedSplit(fold))
+    return found.reshape(scores.shape)
+
+
+def folds(num_questions: int) -> npt.NDArray[np.int64]:
+    """Return each question's fold, int64 [Q], below NUM_FOLDS, drawn with the seed 0."""
+    drawn = np.random.default_rng(0).permutation(num_questions)
+    return drawn % min(NUM_FOLDS, num_questions)

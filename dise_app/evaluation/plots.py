@@ -286,6 +286,5 @@ def _against_passes(title: str) -> tuple[Figure, Axes]:
 
 
 def _finish(figure: Figure, path: Path) -> None:
-    """Add the legend beside the plot, and save it."""
     figure.legend(loc="outside right center", fontsize=8)
     save(figure, path)

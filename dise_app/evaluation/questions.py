@@ -121,7 +121,6 @@ class Countdown(Dataset):
     file_at: ClassVar[str | None] = PUBLIC_PROBLEMS
 
     def question(self, row: Row, number: int) -> Question:
-        """Return {"input": "83,18,75", "output": "10"} as a question."""
         numbers, target = _numbers(row["input"]), int(row["output"])
         return Question(f"countdown-{number}", self.prompt(numbers, target), [numbers, target])
 
@@ -135,7 +134,6 @@ class Countdown(Dataset):
         )
 
     def grader(self, question: Question, mode: Mode) -> Grader:
-        """Return the grader."""
         return CountdownGrader(question.truth[0], question.truth[1], mode)
 
     def drawn(self, count: int, seed: int) -> list[Row]:
@@ -164,7 +162,6 @@ class CountdownShort(Countdown):
     version = "short-1"
 
     def prompt(self, numbers: Sequence[int], target: int) -> str:
-        """Return the problem as the model reads it."""
         return f"{','.join(map(str, numbers))} -> {target}"
 
 
@@ -177,13 +174,9 @@ class CountdownAnswers(Countdown):
     file_at = None
 
     def question(self, row: Row, number: int) -> Question:
-        """Return {"question": ..., "ground_truth": [[83, 18, 75], 10], "response": ...} as a
-        question.
-        """
         return Question(f"countdown-{number}", row["question"], row["ground_truth"])
 
     def drawn(self, count: int, seed: int) -> list[Row]:
-        """Raise InputError: given answers cannot be generated."""
         return Dataset.drawn(self, count, seed)
 
 
@@ -218,7 +211,6 @@ class CountdownChoice(CountdownShort):
         )
 
     def grader(self, question: Question, mode: Mode) -> Grader:
-        """Raise InputError: the choices are ranked, not graded."""
         return Dataset.grader(self, question, mode)
 
 
@@ -238,7 +230,6 @@ class GSM8K(Dataset):
         return f"{_boxed_prompt(row['question'])}\n\n{worked}\n\\boxed{{{result.strip()}}}"
 
     def question(self, row: Row, number: int) -> Question:
-        """Return {"question", "answer": "... #### 18"} as a question."""
         truth = row["answer"].rpartition("####")[2].strip().replace(",", "")
         return Question(f"{self.name}-{number}", _boxed_prompt(row["question"]), float(truth))
 
@@ -262,7 +253,6 @@ class SVAMP(GSM8K):
         return f"{problem}\n\n{row['Equation']} = \\boxed{{{float(row['Answer']):g}}}"
 
     def question(self, row: Row, number: int) -> Question:
-        """Return {"Body", "Question", "Answer"} as a question."""
         return Question(
             f"svamp-{number}",
             _boxed_prompt(f"{row['Body']} {row['Question']}"),
@@ -277,11 +267,9 @@ class SVAMPShort(SVAMP):
     version = "short-1"
 
     def shot(self, row: Row) -> str:
-        """Return the question and its equation."""
         return f"{self._text(row)}\n\n{row['Equation']} = {float(row['Answer']):g}"
 
     def question(self, row: Row, number: int) -> Question:
-        """Return {"Body", "Question", "Answer"} as a question."""
         return Question(f"svamp-{number}", self._text(row), float(row["Answer"]))
 
     def _text(self, row: Row) -> str:
@@ -298,11 +286,9 @@ class MATH500(Dataset):
     hub_id = "HuggingFaceH4/MATH-500"
 
     def question(self, row: Row, number: int) -> Question:
-        """Return {"problem", "answer"} as a question."""
         return Question(f"math500-{number}", _boxed_prompt(row["problem"]), row["answer"])
 
     def grader(self, question: Question, mode: Mode) -> Grader:
-        """Return the grader."""
         return MathGrader(question.truth, mode)
 
 
@@ -328,7 +314,6 @@ class ARCChallenge(Dataset):
         return f"{question.prompt}{question.candidates[question.right]}"
 
     def question(self, row: Row, number: int) -> Question:
-        """Return {"question", "choices": {"text", "label"}, "answerKey"} as a question."""
         labels, texts = (
             list(row["choices"]["label"]),
             tuple(f" {text}" for text in row["choices"]["text"]),
@@ -363,7 +348,6 @@ class GPQA(Dataset):
     likelihood_selector = "prompt-last-7+response-first-2"
 
     def question(self, row: Row, number: int) -> Question:
-        """Return {"Question", "Correct Answer", "Incorrect Answer 1..3"} as a question."""
         texts = [row["Correct Answer"], *(row[f"Incorrect Answer {i}"] for i in (1, 2, 3))]
         order = Random(number).sample(range(4), 4)
         lines = [

@@ -32,12 +32,6 @@ def counts_of(num_questions: int, num_samples: int = NUM_SAMPLES, seed: int = 0)
     return found
 
 
-def rates(scores: Scores, is_right: Rights, counts: Counts) -> Scores:  # noqa: ARG001
-    """Return the share of right answers."""
-    found: Scores = counts @ is_right.mean(axis=1) / counts.sum(axis=1)
-    return found
-
-
 def aurocs(scores: Scores, is_right: Rights, counts: Counts) -> Scores:
     """Return the AUROC over all answers, as `metrics.auroc`."""
     right, wrong = _by_score(scores, is_right, counts)
@@ -115,10 +109,10 @@ def resampled(name: str, scores: Scores, is_right: Rights) -> Resampled:
     return Resampled(figure(scores, is_right), values, num_questions)
 
 
-def base_rate(is_right: Rights) -> Estimate:
-    """Return the share of right answers with its 95 % interval."""
-    values = values_of(rates, np.zeros(is_right.shape), is_right)
-    return Resampled(float(is_right.mean()), values, len(is_right)).estimate
+def mean(values: Scores) -> Estimate:
+    """Return the mean over questions, [Q], with its 95 % interval."""
+    means = counts_of(len(values)) @ values / len(values)
+    return Resampled(float(values.mean()), means, len(values)).estimate
 
 
 def band(

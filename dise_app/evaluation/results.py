@@ -65,7 +65,7 @@ def _uncertainty(scores: Scores, is_right: Rights) -> Figures:
 
 def base_rate(records: Sequence[Record]) -> Figures:
     """Return the share of right answers, with its interval over questions."""
-    return _fields(resampling.base_rate(rights_of(records)))
+    return share(rights_of(records).mean(axis=1))
 
 
 def compared(
@@ -214,15 +214,7 @@ def lengths(records: Sequence[Record], beside: Mapping[str, str]) -> Figures:
 
 def share(values: Scores) -> Figures:
     """Return the mean over questions with its 95 % bootstrap interval."""
-    random = np.random.default_rng(0)
-    means = values[random.integers(0, len(values), (1000, len(values)))].mean(axis=1)
-    low, high = np.quantile(means, [0.025, 0.975])
-    return {
-        "value": float(values.mean()),
-        "low": float(low),
-        "high": float(high),
-        "num_questions": len(values),
-    }
+    return _fields(resampling.mean(values))
 
 
 def _fields(estimate: Estimate) -> Figures:

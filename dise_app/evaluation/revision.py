@@ -29,7 +29,6 @@ class Revisions(Lengths):
     is_timed = False
 
     def remedy(self, item: Trial) -> str:
-        """Return how long answers may be."""
         return what_fits("--max-tokens", self.room(item.question))
 
     def record(self, item: Trial, answer: RequestOutput) -> Record:

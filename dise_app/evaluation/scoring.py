@@ -57,7 +57,6 @@ class Contenders:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The specifications."""
         return tuple(contender.label for contender in self.each)
 
     def check(self, planner: Planner) -> None:

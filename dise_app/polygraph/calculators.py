@@ -53,12 +53,10 @@ class Answers(Ours):
 
     @staticmethod
     def meta_info() -> tuple[list[str], list[str]]:
-        """Return what it computes, and what that depends on."""
         tokens = ["input_tokens", "greedy_tokens", "greedy_log_likelihoods"]
         return ["greedy_texts", *tokens, "dise_answers"], []
 
     def of(self, batch: Batch) -> Record:
-        """Return the statistics."""
         answers = batch.model.answers(batch.texts, batch.max_new_tokens)
         tokens = [_tokens(answer.outputs[0]) for answer in answers]
         return {
@@ -77,7 +75,6 @@ class Distributions(Ours):
 
     @staticmethod
     def meta_info() -> tuple[list[str], list[str]]:
-        """Return what it computes, and what that depends on."""
         return ["greedy_log_probs"], ["dise_answers"]
 
     def of(self, batch: Batch) -> Record:
@@ -95,7 +92,6 @@ class Samples(Ours):
 
     @staticmethod
     def meta_info() -> tuple[list[str], list[str]]:
-        """Return what it computes, and what that depends on."""
         logprobs = ["sample_log_likelihoods", "sample_log_probs"]
         return ["sample_texts", "sample_tokens", *logprobs], []
 

@@ -26,7 +26,6 @@ class Graded(GenerationMetric):  # type: ignore[misc]
         self._by_prompt = {question.prompt: question for question in questions.items}
 
     def __str__(self) -> str:
-        """Return the grader's version."""
         return self._name
 
     def __call__(self, stats: Fields, target_texts: Sequence[str]) -> Floats:  # noqa: ARG002

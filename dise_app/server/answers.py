@@ -30,7 +30,6 @@ class Envelope:
 
     @property
     def is_chat(self) -> bool:
-        """Whether the answer is a chat completion."""
         return self.kind == "chat.completion"
 
     def of(self, choices: list[Record], **more: Any) -> Record:
@@ -45,7 +44,6 @@ class Envelope:
         }
 
     def chunk(self, choices: list[Record], **more: Any) -> Record:
-        """Return one chunk of a stream."""
         record = self.of(choices, **more)
         return record | {"object": "chat.completion.chunk"} if self.is_chat else record
 

@@ -46,7 +46,6 @@ class JsonPart(Body):
 
     @property
     def text(self) -> str:
-        """The JSON as text."""
         return as_text(self.data)
 
 
@@ -137,7 +136,6 @@ class NoulQuestion(Body):
     criteria: NoulCriteria | None = None
 
     def question(self, name: str) -> PredicateQuestion:
-        """Return the question that it is."""
         criteria = self.criteria or NoulCriteria()
         return PredicateQuestion(
             name=name,
@@ -155,7 +153,6 @@ class NamedChoices(Body):
     criteria: dict[Label, JsonValue] = Field(min_length=2, max_length=MAX_CHOICES)
 
     def question(self, name: str) -> ChoiceQuestion:
-        """Return the question that it is."""
         return ChoiceQuestion.model_validate(
             {
                 "name": name,
@@ -178,7 +175,6 @@ class DescribedLevels(Body):
     criteria: list[JsonValue] = Field(min_length=2, max_length=MAX_LEVELS)
 
     def question(self, name: str) -> ScoreQuestion:
-        """Return the question that it is."""
         return ScoreQuestion(
             name=name,
             instructions=_instructions(self.instructions, "Which level best fits the input?"),
@@ -223,16 +219,13 @@ class SystemOneRequest(DecisionParams):
 
     @property
     def asked(self) -> list[Question]:
-        """The questions."""
         return [question.question(name) for name, question in self.questions.items()]
 
     @property
     def params(self) -> DecisionParams:
-        """The library's parameters."""
         return DecisionParams(joint=self.joint, layout=self.layout)
 
     def answers(self, output: DecisionOutput) -> Record:
-        """Return the answers by name."""
         pairs = zip(self.questions.items(), output.answers, strict=True)
         return {name: _systemone(question, answer) for (name, question), answer in pairs}
 

@@ -28,7 +28,6 @@ class Echo(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The prompt as text."""
         return self.prompt if isinstance(self.prompt, str) else self.scored.outputs[0].text
 
 

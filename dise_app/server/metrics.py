@@ -54,7 +54,6 @@ class Metrics:
         waiting.set_function(lambda: 0 if (its := engine()) is None else its.num_waiting)
 
     def count(self, answer: RequestOutput | DecisionOutput) -> None:
-        """Count one answer of the engine."""
         self._nfe.inc(answer.usage.nfe)
         self._tokens.labels("prompt").inc(answer.usage.prompt_tokens)
         self._tokens.labels("completion").inc(answer.usage.completion_tokens)

@@ -83,7 +83,6 @@ class _Writer:
         return self._delta(text, **canvas)
 
     def failed(self, error: Exception) -> Record:
-        """Return the event of an error."""
         told = errors.in_stream(error)["error"]
         facts = {name: told[name] for name in ("message", "code", "param")}
         return self._event("error", **facts)

@@ -97,7 +97,6 @@ class ResponseRequest(Written):
 
     @property
     def settings(self) -> Record:
-        """The library's parameters that the request sets."""
         length = self.max_output_tokens
         return {**({} if length is None else {"max_tokens": length}), **super().settings}
 

@@ -70,7 +70,6 @@ class ResponseEnvelope:
         return {**item, "content": content, **more}
 
     def part(self, text: str, answer: RequestOutput | None = None) -> Record:
-        """Return the message's one part."""
         logprobs = [] if answer is None else self.logprobs(answer)
         return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs}
 

@@ -154,7 +154,6 @@ class CompletionRequest(Completion):
 
     @property
     def prompts(self) -> list[Texts]:
-        """The prompts as a list."""
         return _several(self.prompt)
 
     @property
@@ -219,7 +218,6 @@ class ChatRequest(Completion):
 
     @property
     def conversation(self) -> list[dict[str, str]]:
-        """The messages in the chat template's format."""
         return [message.plain() for message in self.messages]
 
     @property
@@ -244,7 +242,6 @@ class Scored(ScoringParams):
 
     @property
     def settings(self) -> Record:
-        """The library's parameters that the request sets."""
         return self.model_dump(include=set(ScoringParams.model_fields), exclude_unset=True)
 
 
@@ -256,7 +253,6 @@ class ScoreRequest(Scored):
 
     @property
     def responses(self) -> list[Texts]:
-        """The responses as a list."""
         return _several(self.response)
 
     @model_validator(mode="after")

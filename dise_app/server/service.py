@@ -40,7 +40,6 @@ class Service:
 
     @property
     def is_loaded(self) -> bool:
-        """Whether there is a model."""
         return self._llm is not None
 
     @property

@@ -10,7 +10,7 @@ from typing import Any
 
 from dise_core.decisions import DecisionOutput
 from dise_core.engine.caller import Caller
-from dise_core.errors import DiseError, PlanError, shown
+from dise_core.errors import DiseError, PlanError, error_line, shown
 from dise_core.outputs import RequestOutput
 from dise_core.reading import Plan, Read, Reading
 from dise_core.rows import Row, distinct_rows
@@ -164,14 +164,6 @@ def failure(error: BaseException) -> DiseError:
         raise error
     if isinstance(error, DiseError):
         return error
-    explained = PlanError(f"{type(error).__name__}{_text_of(error)}")
+    explained = PlanError(f"{error_line(error):.500}")
     explained.__cause__ = error
     return explained
-
-
-def _text_of(error: BaseException) -> str:
-    try:
-        text = " ".join(str(error).split())
-    except BaseException:  # a plugin's own __str__
-        return ""
-    return f": {text:.500}" if text else ""

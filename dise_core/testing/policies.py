@@ -57,7 +57,6 @@ def check_unmasking_policy(policy: UnmaskingPolicy) -> None:
 
 
 def _check_edits(policy: UnmaskingPolicy, num_drafts: int, random: np.random.Generator) -> None:
-    """Check what a policy edits where no mask is left."""
     positions, nothing = np.arange(num_drafts), np.zeros(0, np.int64)
     drafts = Drafts(positions, positions, positions[::-1].copy(), random.random(num_drafts))
     edited = policy.edit(UnmaskingStep(nothing, np.zeros(0), 0, 1.0, Noise(0), 0, drafts))

@@ -14,6 +14,7 @@ import shlex
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from tests.app.conftest import Run
 from tests.pages import titled
 
 ROOT = Path(__file__).parents[2]
+DOCUMENTED = (dise_core, dise_adapters, dise_core.testing)
 PAGES = [
     ROOT / "README.md",
     *sorted((ROOT / "docs").glob("*.md")),
@@ -258,9 +260,19 @@ def test_the_reference_has_each_public_name_once() -> None:
         for page in pages
         for name in re.findall(r"^::: (\S+)$", page.read_text(), flags=re.MULTILINE)
     ]
-    public = [
-        f"{module.__name__}.{name}"
-        for module in (dise_core, dise_adapters, dise_core.testing)
-        for name in module.__all__
-    ]
+    public = [f"{module.__name__}.{name}" for module in DOCUMENTED for name in module.__all__]
     assert sorted(found) == sorted(public)
+
+
+def test_each_method_in_the_reference_says_what_it_does_itself_or_in_its_base() -> None:
+    named = [getattr(module, name) for module in DOCUMENTED for name in module.__all__]
+    silent = [
+        f"{cls.__name__}.{name}"
+        for cls in named
+        if isinstance(cls, type)
+        for name, member in vars(cls).items()
+        if isinstance(member, FunctionType | property | classmethod | staticmethod)
+        and not name.startswith("_")
+        and not inspect.getdoc(getattr(cls, name))
+    ]
+    assert silent == []

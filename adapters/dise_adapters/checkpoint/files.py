@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import TypeVar
@@ -11,7 +10,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from dise_core.errors import CheckpointError
-from dise_core.records import Record
+from dise_core.records import Record, is_deeper
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -73,15 +72,10 @@ def read_object(path: Path) -> Record:
 
 def parse(text: str | bytes) -> object:
     """Return what JSON says. Raises ValueError for what is none, and for too deep nesting."""
-    found = json.loads(text)
-    level: Sequence[object] = [found]
-    for _ in range(MOST_NESTED):
-        parts = [each.values() if isinstance(each, dict) else each
-                 for each in level if isinstance(each, dict | list)]  # fmt: skip
-        level = [item for part in parts for item in part]
-        if not level:
-            return found
-    raise ValueError(f"it is nested more than {MOST_NESTED} levels deep")
+    found: object = json.loads(text)
+    if is_deeper(found, MOST_NESTED):
+        raise ValueError(f"it is nested more than {MOST_NESTED} levels deep")
+    return found
 
 
 def validated(kind: type[Model], fields: object, where: object) -> Model:

@@ -43,11 +43,6 @@ def config_if_any(model: str, revision: str | None = None) -> Record | None:
 
 
 def _config_folder(model: str, revision: str | None) -> Path:
-    """Return a folder with the model's config.json.
-
-    For some seconds the hub's last failure is raised again without asking: several adapters ask in
-    turn, and one answer serves them all.
-    """
     when, failure = _last_failure.get((model, revision), (0.0, None))
     if failure is not None and monotonic() - when < _REMEMBERED_SECONDS:
         raise ModelError(failure)

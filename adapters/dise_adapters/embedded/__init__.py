@@ -48,12 +48,10 @@ class EmbeddedPredictor(CheckpointPredictor):
 
     @classmethod
     def folder(cls) -> Path:
-        """Return the folder with the checkpoint."""
         return Path(__file__).with_name(cls.name.replace("-", "_"))
 
     @classmethod
     def claims(cls, model: str, revision: str | None = None) -> bool:  # noqa: ARG003
-        """Return whether `model` is this model's name."""
         return model == cls.name
 
     @classmethod
@@ -63,7 +61,6 @@ class EmbeddedPredictor(CheckpointPredictor):
 
     @classmethod
     def needs(cls, model: str, revision: str | None = None) -> Needs | None:  # noqa: ARG003
-        """Return how much memory the model takes."""
         return super().needs(str(cls.folder()))
 
     @classmethod

@@ -66,7 +66,6 @@ class _Filled:
     most_keys: int = 0
 
     def plus(self, row: Row) -> _Filled:
-        """Return the size with one more row."""
         count, num_keys = row.num_sequences, _num_keys(row)
         return _Filled(
             self.sequences + count,

@@ -103,7 +103,6 @@ class WholeBody:
         self.takes_overlays = not isinstance(attention, Causal) and self._obeys_masks()
 
     def __call__(self, batch: Batch) -> Tensor:
-        """Return the states of the rows."""
         assert batch.cached is None
         ids, where = _on(self._device, batch.input_ids, batch.rows)
         return self._states(ids, batch.is_real, batch.overlays).flatten(0, 1)[where]
@@ -192,7 +191,6 @@ class OwnBody:
         self.multiple = key_multiple(body.norm.weight.device)
 
     def __call__(self, batch: Batch) -> Tensor:
-        """Return the states of the rows."""
         device, shape, cached = self._embed.weight.device, batch.input_ids.shape, batch.cached
         unpadded = Unpadded.of(batch.is_real, shape, device)
         asked = _Asked.of(batch.rows, unpadded, device)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dise_core.arrays import Ids, Mask
+from dise_core.arrays import Ids, Mask, num_shared
 from dise_core.errors import ModelError
 from dise_core.reading import CacheHint, CacheSlot
 from dise_core.records import Record
@@ -165,13 +165,6 @@ class _Text:
     ids: Ids
     length: int = 0
     current: int = 0
-
-
-def num_shared(one: Ids, other: Ids) -> int:
-    """Return the number of equal tokens with which both texts begin, int64 [N] and [M]."""
-    length = min(len(one), len(other))
-    different = np.flatnonzero(one[:length] != other[:length])
-    return int(different[0]) if len(different) else length
 
 
 @dataclass(slots=True)

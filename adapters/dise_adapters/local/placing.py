@@ -34,7 +34,6 @@ class Placement:
     offload: str | None = None
 
     def placed(self, model: PreTrainedModel) -> PreTrainedModel:
-        """Return the loaded model where it is to be."""
         if self.device is not None:
             return model.to(self.device)
         if self.offload is not None:
@@ -92,6 +91,5 @@ class OnDevice(nn.Module):
         self._part, self._device = part, device
 
     def forward(self, states: Tensor) -> Tensor:
-        """Return what the part makes of the states."""
         result: Tensor = self._part(states).to(self._device)
         return result

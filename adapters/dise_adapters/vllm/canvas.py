@@ -109,7 +109,6 @@ class VllmCanvasPredictor(MaskPredictor):
 
     @classmethod
     def claims(cls, model: str, revision: str | None = None) -> bool:  # noqa: ARG003
-        """Return whether `model` is canvas+ followed by an address."""
         return model.startswith((f"{SCHEME}http://", f"{SCHEME}https://"))
 
     @classmethod

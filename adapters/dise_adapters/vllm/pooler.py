@@ -49,7 +49,6 @@ class ReadingPooler(Pooler):  # type: ignore[misc]
         self._shift = 0 if answers_for == "own" else 1
 
     def get_supported_tasks(self) -> Set[Any]:
-        """Return the one task that this pooler supports."""
         return {TASK}
 
     def get_pooling_updates(self, task: Any) -> PoolingParamsUpdate:  # noqa: ARG002

@@ -17,7 +17,7 @@ from dise_adapters.vllm.families import refuse_unrunnable
 from dise_adapters.vllm.own_tokens import OwnLogProbs, read_own_tokens
 from dise_adapters.vllm.wire import Question, Vector, read_texts
 from dise_core.backend import Reader
-from dise_core.errors import CheckpointError, InputError, ModelError
+from dise_core.errors import CheckpointError, InputError, ModelError, error_line
 from dise_core.model import Causal
 from dise_core.params import EngineConfig
 from dise_core.reading import Read, Reading
@@ -70,11 +70,6 @@ class VllmReader(Reader):
         return read_texts(reads, self._vocab_size, self._ask)
 
     def _ask(self, questions: list[Question]) -> list[Vector]:
-        """Return each text's answer.
-
-        LLM.encode would do the same, but sends each request through another thread and copies its
-        parameters once more.
-        """
         names = [f"dise{next(self._numbers)}" for _ in questions]
         with _failures():
             try:
@@ -116,9 +111,6 @@ class VllmJudgeReader(Reader):
         )
 
     def read(self, reads: Sequence[Read]) -> list[Reading]:
-        """Return the answers in the order of the reads. Raises InputError for anything but a text's
-        own tokens.
-        """
         return read_own_tokens(reads, self._ask)
 
     def _ask(self, texts: list[list[int]]) -> Iterator[OwnLogProbs]:
@@ -138,7 +130,7 @@ def _failures(what: str = "the vLLM engine failed") -> Iterator[None]:
     except CheckpointError:
         raise
     except Exception as error:
-        raise ModelError(f"{what}: {_line(error)}") from error
+        raise ModelError(f"{what}: {error_line(error):.500}") from error
 
 
 def _engine(folder: Path, config: EngineConfig, runner: str) -> Any:
@@ -153,7 +145,7 @@ def _engine(folder: Path, config: EngineConfig, runner: str) -> Any:
     try:
         return vllm.LLM(model=str(folder), **options)
     except Exception as error:
-        raise ModelError(f"vLLM cannot load {folder}: {_line(error)}") from error
+        raise ModelError(f"vLLM cannot load {folder}: {error_line(error):.500}") from error
 
 
 def _environment(num_ranks: int) -> dict[str, str]:
@@ -192,8 +184,3 @@ def llm_options(config: EngineConfig, runner: str) -> Record:
     if not has_gpu:
         options |= {"enforce_eager": True, "hf_overrides": {"head_dtype": "model"}}
     return options | config.vllm_options
-
-
-def _line(error: Exception) -> str:
-    """Return an error as one line of at most 500 characters."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:500]

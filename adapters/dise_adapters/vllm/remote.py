@@ -37,7 +37,6 @@ class ServerReader(Reader):
         self._vocab_size = vocab_size
 
     def read(self, reads: Sequence[Read]) -> list[Reading]:
-        """Return the answers in the order of the reads."""
         return read_texts(reads, self._vocab_size, self._ask)
 
     def _ask(self, questions: list[Question]) -> list[Vector]:
@@ -75,9 +74,6 @@ class ServerJudgeReader(Reader):
         self._model = model
 
     def read(self, reads: Sequence[Read]) -> list[Reading]:
-        """Return the answers in the order of the reads. Raises InputError for anything but a text's
-        own tokens.
-        """
         return read_own_tokens(reads, self._ask)
 
     def _ask(self, texts: list[list[int]]) -> Iterator[OwnLogProbs]:

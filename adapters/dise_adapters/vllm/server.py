@@ -35,7 +35,6 @@ class VllmServerPredictor(MaskPredictor):
 
     @classmethod
     def claims(cls, model: str, revision: str | None = None) -> bool:  # noqa: ARG003
-        """Return whether `model` is an HTTP address."""
         return model.startswith(("http://", "https://"))
 
     @classmethod
@@ -72,7 +71,6 @@ class VllmServerPredictor(MaskPredictor):
         self.info = replace(described.info, max_length=longest)
 
     def read(self, reads: Sequence[Read]) -> Sequence[Reading]:
-        """Return the answers in the order of the reads."""
         return self._described.read(reads)
 
 

@@ -36,7 +36,6 @@ class CountdownGrader(Grader):
         self.version = f"countdown-{mode}-1"
 
     def grade(self, response: str) -> Verdict:
-        """Return the verdict."""
         text = response[-MAX_TEXT:]
         has_box = "\\boxed" in text or "\\fbox" in text
         extracted = last_box(text) or (

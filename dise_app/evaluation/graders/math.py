@@ -22,7 +22,6 @@ class MathGrader(Grader):
         self.version = f"math-{mode}-1"
 
     def grade(self, response: str) -> Verdict:
-        """Return the verdict."""
         text = response[-MAX_TEXT:]
         extracted = _d1_answer(text) if self._mode == "d1" else last_box(text) or answer_marks(text)
         if extracted is None:

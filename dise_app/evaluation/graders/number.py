@@ -27,7 +27,6 @@ class NumberGrader(Grader):
         self.version = f"number-{mode}-1"
 
     def grade(self, response: str) -> Verdict:
-        """Return the verdict."""
         text = response[-MAX_TEXT:]
         found = _d1_number(text) if self._mode == "d1" else _robust_number(text)
         if found is None:

@@ -38,7 +38,6 @@ class _Canvas:
         self.ids = np.insert(self.ids, position, ids)[: self.max_length]
 
     def note(self, confidence: float, nfe: int) -> None:
-        """Add the current length to the trace."""
         self.trace.append(
             LengthStep(len(self.trace) + 1, len(self.ids) - self.prompt_length, confidence, nfe)
         )

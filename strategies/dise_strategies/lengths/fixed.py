@@ -13,7 +13,6 @@ class FixedLength(LengthController):
     """Denoises a canvas of exactly max_tokens tokens."""
 
     def generate(self, prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer) -> Plan[Generation]:
-        """Return a plan of the response and its evaluation."""
         sequence = yield from denoiser.once().write(prompt, denoiser.max_tokens)
         evaluation = yield from scorer.evaluate(sequence)
         return Generation(sequence, evaluation)

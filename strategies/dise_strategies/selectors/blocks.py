@@ -12,7 +12,6 @@ class FirstBlock(Selector):
     """Selects the response's first block, end tokens included."""
 
     def select(self, sequence: TokenSequence) -> Mask:
-        """Return M, bool [N]."""
         return _spans(sequence, slice(1))
 
 
@@ -23,7 +22,6 @@ class FirstBlocksK(Selector):
     """Blocks to select."""
 
     def select(self, sequence: TokenSequence) -> Mask:
-        """Return M, bool [N]."""
         return _spans(sequence, slice(self.k))
 
 
@@ -31,7 +29,6 @@ class LastBlock(Selector):
     """Selects the response's last block, which may be shorter than the others."""
 
     def select(self, sequence: TokenSequence) -> Mask:
-        """Return M, bool [N]."""
         return _spans(sequence, slice(-1, None))
 
 

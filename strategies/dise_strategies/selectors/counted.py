@@ -15,7 +15,6 @@ class FirstK(Selector):
     """Tokens to select."""
 
     def select(self, sequence: TokenSequence) -> Mask:
-        """Return M, bool [N]."""
         return sequence.mask_of(sequence.text_positions[: self.k])
 
 
@@ -26,7 +25,6 @@ class MidK(Selector):
     """Tokens to select."""
 
     def select(self, sequence: TokenSequence) -> Mask:
-        """Return M, bool [N]."""
         text = sequence.text_positions
         start = max(0, (len(text) - self.k) // 2)
         return sequence.mask_of(text[start : start + self.k])
@@ -39,7 +37,6 @@ class LastK(Selector):
     """Tokens to select."""
 
     def select(self, sequence: TokenSequence) -> Mask:
-        """Return M, bool [N]."""
         return sequence.mask_of(sequence.text_positions[-self.k :])
 
 
@@ -50,7 +47,6 @@ class PromptLastK(Selector):
     """Tokens to select."""
 
     def select(self, sequence: TokenSequence) -> Mask:
-        """Return M, bool [N]."""
         start = max(0, sequence.prompt_length - self.k)
         return sequence.mask_of(slice(start, sequence.prompt_length))
 
@@ -62,5 +58,4 @@ class ResponseFirstK(Selector):
     """Tokens to select."""
 
     def select(self, sequence: TokenSequence) -> Mask:
-        """Return M, bool [N]."""
         return sequence.mask_of(sequence.response_positions[: self.k])

@@ -10,7 +10,6 @@ class Full(Selector):
     """Selects the whole text [P; R], end tokens included."""
 
     def select(self, sequence: TokenSequence) -> Mask:
-        """Return M, bool [N]."""
         return sequence.mask_of(slice(None))
 
 
@@ -18,7 +17,6 @@ class PromptOnly(Selector):
     """Selects the prompt."""
 
     def select(self, sequence: TokenSequence) -> Mask:
-        """Return M, bool [N]."""
         return sequence.mask_of(slice(sequence.prompt_length))
 
 
@@ -26,7 +24,6 @@ class Response(Selector):
     """Selects the response, end tokens included."""
 
     def select(self, sequence: TokenSequence) -> Mask:
-        """Return M, bool [N]."""
         return sequence.mask_of(sequence.response_positions)
 
 
@@ -34,5 +31,4 @@ class ResponseText(Selector):
     """Selects the response without its end tokens, wherever they occur."""
 
     def select(self, sequence: TokenSequence) -> Mask:
-        """Return M, bool [N]."""
         return sequence.mask_of(sequence.text_positions)

@@ -28,7 +28,6 @@ class Sequential(UnmaskingPolicy):
     default_tokens_per_step: ClassVar[int | None] = 1
 
     def choose(self, step: UnmaskingStep) -> Ids:
-        """Return the first step.quota indices."""
         return np.arange(step.quota)
 
 
@@ -45,7 +44,6 @@ class LowConfidenceDynamic(UnmaskingPolicy):
     """Candidates more probable than this are committed."""
 
     def choose(self, step: UnmaskingStep) -> Ids:
-        """Return the indices, most probable first."""
         num_sure = int((step.confidences > self.threshold).sum())
         return _surest(step.confidences)[: max(num_sure, step.quota, 1)]
 
@@ -75,11 +73,9 @@ class LLaDA2Editing(LLaDA2):
 
     @property
     def num_post_steps(self) -> int:
-        """max_post_steps."""
         return self.max_post_steps
 
     def edit(self, step: UnmaskingStep) -> Ids:
-        """Return the indices of the drafts whose candidate differs and is sure enough."""
         if (drafts := step.drafts) is None:
             return np.zeros(0, np.int64)
         is_other = drafts.candidates != drafts.token_ids
@@ -98,7 +94,6 @@ class EntropyBounded(UnmaskingPolicy):
     """Entropy, in nats, that the tokens of a step have together at most."""
 
     def choose(self, step: UnmaskingStep) -> Ids:
-        """Return the indices, lowest entropy first."""
         order = _surest(step.confidences)
         totals = np.cumsum(-step.confidences[order])
         return order[: max(1, int(np.searchsorted(totals, self.bound)))]
@@ -120,7 +115,6 @@ class SubBlocks(UnmaskingPolicy):
     """Candidates more probable than this are committed."""
 
     def choose(self, step: UnmaskingStep) -> Ids:
-        """Return the indices, most probable first."""
         offsets = step.positions - step.block_start
         if offsets[0] == 0:
             return np.zeros(1, np.int64)

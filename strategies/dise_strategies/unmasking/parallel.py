@@ -22,7 +22,6 @@ class Threshold(UnmaskingPolicy):
     """Candidates at least this probable are committed."""
 
     def choose(self, step: UnmaskingStep) -> Ids:
-        """Return the indices, most probable first."""
         order = np.argsort(-step.confidences, kind="stable")
         return order[: max(1, int((step.confidences >= self.threshold).sum()))]
 
@@ -40,7 +39,6 @@ class Factor(UnmaskingPolicy):
     """The bound on (r + 1)(1 - p); the larger, the more tokens at once."""
 
     def choose(self, step: UnmaskingStep) -> Ids:
-        """Return the indices, most probable first."""
         order = np.argsort(-step.confidences, kind="stable")
         ranks = np.arange(1, len(order) + 1)
         is_accepted = step.confidences[order] >= 1 - self.factor / (ranks + 1)

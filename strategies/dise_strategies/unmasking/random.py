@@ -15,11 +15,9 @@ class RandomUnmasking(UnmaskingPolicy):
 
     @property
     def is_random(self) -> bool:
-        """True."""
         return True
 
     def choose(self, step: UnmaskingStep) -> Ids:
-        """Return the indices of step.quota positions, drawn with the request's own noise."""
         return np.argsort(step.random(), kind="stable")[: step.quota]
 
 
@@ -33,9 +31,7 @@ class Origin(UnmaskingPolicy):
 
     @property
     def is_random(self) -> bool:
-        """True."""
         return True
 
     def choose(self, step: UnmaskingStep) -> Ids:
-        """Return the indices drawn with the request's own noise."""
         return np.flatnonzero(step.random() < step.share)

@@ -24,11 +24,9 @@ class RankedPolicy(UnmaskingPolicy):
 
     @property
     def is_random(self) -> bool:
-        """Whether candidates are drawn."""
         return self.alg_temp > 0
 
     def choose(self, step: UnmaskingStep) -> Ids:
-        """Return the indices of step.quota candidates, best first."""
         keys = step.confidences
         # The top k of logits with Gumbel noise are k draws without replacement from their softmax.
         if self.alg_temp > 0:

@@ -132,10 +132,10 @@ def test_calibrated_scores_are_probabilities_and_never_use_an_answers_own_outcom
 def test_the_bootstrap_is_over_questions_and_keeps_their_answers_together() -> None:
     """40 questions of five equal answers: the interval is that of 40 values, not of 200."""
     is_right = np.repeat(np.arange(40)[:, None] % 2 == 0, 5, axis=1)
-    estimate = resampling.base_rate(is_right)
+    estimate = resampling.mean(is_right.mean(axis=1))
     assert (estimate.value, estimate.num_questions) == (0.5, 40)
     assert estimate.high - estimate.low == pytest.approx(2 * 1.96 * np.sqrt(0.25 / 40), rel=0.15)
-    assert resampling.base_rate(is_right) == estimate
+    assert resampling.mean(is_right.mean(axis=1)) == estimate
 
 
 def test_what_is_undefined_is_nan() -> None:

@@ -48,7 +48,6 @@ def test_figures_of_resamples_are_those_of_the_resampled_answers(seed: int) -> N
     found = {
         name: figure(scores, is_right, counts) for name, (_, figure) in resampling.FIGURES.items()
     }
-    rates = resampling.rates(scores, is_right, counts)
     for place, drawn in enumerate(counts):
         rows = np.repeat(np.arange(len(scores)), drawn)
         its, rights = ranked(scores)[rows], is_right[rows]
@@ -64,7 +63,13 @@ def test_figures_of_resamples_are_those_of_the_resampled_answers(seed: int) -> N
         assert found["aurc"][place] == pytest.approx(area)
         risk = np.mean(wrong)
         assert found["prr"][place] == pytest.approx((risk - area) / (risk - best))
-        assert rates[place] == pytest.approx(1 - risk)
+
+
+def test_the_interval_of_a_mean_is_that_of_the_resampled_values() -> None:
+    values = np.random.default_rng(0).normal(size=12)
+    means = [np.repeat(values, drawn).mean() for drawn in resampling.counts_of(len(values))]
+    found = resampling.mean(values)
+    assert [found.low, found.high] == pytest.approx(np.quantile(means, [0.025, 0.975]).tolist())
 
 
 def test_parts_of_bounded_size_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
