@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def weigh(checkpoint: Checkpoint) -> None:
     """Raise CheckpointError for weights that cannot be read, or cannot fill the model that the
-    configuration makes. A GGUF file is both, and has been compared with itself.
+    configuration makes. A GGUF file is both.
     """
     if checkpoint.gguf_file is None:
         stored = stored_weights(checkpoint.folder)
