@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Self
 
 from dise_adapters.checkpoint.config import MOST, ConfigJson
 from dise_adapters.checkpoint.files import one_line
-from dise_adapters.checkpoint.gguf import gguf_fields
 from dise_adapters.checkpoint.hub import CONFIG, config_if_any, is_gguf, model_folder, read_config
 from dise_adapters.checkpoint.special import special_tokens
 from dise_adapters.checkpoint.tokenizer import FastTokenizer
@@ -101,14 +100,14 @@ class CheckpointPredictor(MaskPredictor):
         the tokenizer.
         """
         family = self.family
-        fields = gguf_fields(folder / gguf_file) if gguf_file else read_config(str(folder)) or {}
+        fields = {} if gguf_file else read_config(str(folder)) or {}
         _refuse(family, fields, name)
         settings = family.settings(fields, str(folder))
-        if settings is None and gguf_file is None:
+        if settings is None:
             given = ConfigJson(fields, str(folder))
             given.check_numbers()
             given.refuse_variants({"transformers_weights": (None,)})
-            fields = fields | _transformers_fields(folder, name)
+            fields = fields | _transformers_fields(folder, name, gguf_file)
         self.tokenizer = self.tokenizer_kind.from_folder(folder, family.tokenizer_class, gguf_file)
         names = (name, str(folder.absolute()))
         attention = family.attention_of(fields, names, config.block_size)
@@ -190,7 +189,7 @@ def _size(fields: Fields, field: str, name: str) -> int:
     return value
 
 
-def _transformers_fields(folder: Path, name: str) -> Record:
+def _transformers_fields(folder: Path, name: str, gguf_file: str | None) -> Record:
     """Return the configuration as transformers reads it."""
     from transformers import AutoConfig
 
@@ -199,7 +198,7 @@ def _transformers_fields(folder: Path, name: str) -> Record:
     with quiet():
         try:
             found: Any = AutoConfig.from_pretrained(
-                folder, local_files_only=True, trust_remote_code=False
+                folder, gguf_file=gguf_file, local_files_only=True, trust_remote_code=False
             )
         except Exception as error:
             raise CheckpointError(f"cannot load {name}: {one_line(error)}") from error

@@ -1,8 +1,7 @@
-"""Tokenizer files of strangers: broken, or such that a text grows or its reading never ends."""
+"""Tokenizer files that are broken, each refused in one line."""
 
 from __future__ import annotations
 
-import base64
 import json
 import shutil
 from pathlib import Path
@@ -14,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dise_adapters.checkpoint.tokenizer import FastTokenizer
-from dise_adapters.checkpoint.tokenizer_files import growth
 from dise_core.errors import CheckpointError, InputError
 from tests import reference_dream, reference_llada
 from tests.hostile.bounds import bounded, cases
@@ -39,86 +37,44 @@ def test_the_whole_one_loads(folder: Path) -> None:
     assert tokenizer.decode(tokenizer.encode("ab c")) == "ab c"
 
 
-def grow(times: int, steps: int = 1) -> dict[str, object]:
-    """A normalizer that puts so many letters for each, several times over."""
-    step = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * times}
-    return {"type": "Sequence", "normalizers": [step] * steps}
-
-
 SPLIT = {"type": "Split", "behavior": "Isolated", "invert": False}
-CHARSMAP = base64.b64encode(bytes(4) + b"a" * 10**5).decode()
 
-WRONG: dict[str, tuple[dict[str, object], str]] = {
-    "no model": ({"model": None}, "model=None"),
-    "a model of no kind": ({"model": {"type": "Nonsense"}}, "cannot load the tokenizer"),
-    "a vocabulary that is a list": (
-        {"model": {"type": "WordLevel", "vocab": [1], "unk_token": "a"}},
-        "cannot load the tokenizer",
-    ),
-    "negative ids": (
-        {"model": {"type": "WordLevel", "vocab": {"a": -1}, "unk_token": "a"}},
-        "cannot load the tokenizer",
-    ),
-    "no unknown token": (
-        {"model": {"type": "WordLevel", "vocab": {"a": 1}, "unk_token": "b"}},
-        "cannot load the tokenizer",
-    ),
-    "an empty Unigram": (
-        {"model": {"type": "Unigram", "vocab": [], "unk_id": 5}},
-        "cannot load the tokenizer",
-    ),
-    "merges of nothing": (
-        {"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [["b", "c"]]}},
-        "cannot load the tokenizer",
-    ),
-    "words without end": (
-        {"model": {"type": "WordPiece", "max_input_chars_per_word": 10**9}},
-        "max_input_chars_per_word=1000000000",
-    ),
-    "a long prefix": (
-        {"model": {"type": "BPE", "continuing_subword_prefix": "#" * 10**6}},
-        "continuing_subword_prefix=",
-    ),
-    "added tokens of no kind": ({"added_tokens": {"a": 1}}, "added_tokens="),
-    "an added token without a text": ({"added_tokens": [{"id": 1}]}, "added_tokens.0.content"),
-    "an added token far away": (
-        {"added_tokens": [{"id": 10**12, "content": "x"}]},
-        "added_tokens.0.id=1000000000000",
-    ),
-    "a normalizer that grows the text": ({"normalizer": grow(10**6)}, "its normalizer may make a"),
-    "one that grows it step by step": ({"normalizer": grow(10, 9)}, "may make a text 1e.09 times"),
-    "a thousand steps": ({"normalizer": grow(1, 1000)}, "it has 1000 steps"),
-    "one that prepends": ({"normalizer": {"type": "Prepend", "prepend": "a" * 999}}, "1e.03 times"),
-    "an expression": (
-        {"normalizer": {"type": "Replace", "pattern": {"Regex": "x*"}, "content": "a" * 300}},
-        "may make a text 301 times",
-    ),
-    "a table": (
-        {"normalizer": {"type": "Precompiled", "precompiled_charsmap": CHARSMAP}},
-        "may make a text 1.25e.04 times",
-    ),
-    "no table": (
-        {"normalizer": {"type": "Precompiled", "precompiled_charsmap": "a"}},
-        "precompiled_charsmap is no base64",
-    ),
-    "a normalizer without its text": ({"normalizer": {"type": "Replace"}}, "normalizer: 'pattern'"),
-    "a normalizer of no kind": ({"normalizer": {"type": "Nonsense"}}, "cannot load the tokenizer"),
-    "a decoder that grows the text": (
-        {"decoder": {"type": "Sequence", "decoders": grow(9, 9)["normalizers"]}},
-        "its decoder may make a text",
-    ),
-    "a broken expression": (
-        {"pre_tokenizer": SPLIT | {"pattern": {"Regex": "("}}},
-        "cannot load the tokenizer",
-    ),
+WRONG: dict[str, dict[str, object]] = {
+    "no model": {"model": None},
+    "a model of no kind": {"model": {"type": "Nonsense"}},
+    "a vocabulary that is a list": {"model": {"type": "WordLevel", "vocab": [1], "unk_token": "a"}},
+    "negative ids": {"model": {"type": "WordLevel", "vocab": {"a": -1}, "unk_token": "a"}},
+    "no unknown token": {"model": {"type": "WordLevel", "vocab": {"a": 1}, "unk_token": "b"}},
+    "an empty Unigram": {"model": {"type": "Unigram", "vocab": [], "unk_id": 5}},
+    "merges of nothing": {"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [["b", "c"]]}},
+    "added tokens of no kind": {"added_tokens": {"a": 1}},
+    "an added token without a text": {"added_tokens": [{"id": 1}]},
+    "an added token far away": {"added_tokens": [{"id": 10**12, "content": "x"}]},
+    "a normalizer of no kind": {"normalizer": {"type": "Nonsense"}},
+    "a broken expression": {"pre_tokenizer": SPLIT | {"pattern": {"Regex": "("}}},
+}
+
+SETTINGS: dict[str, dict[str, object]] = {
+    "templates without names": {"chat_template": [{"template": "a"}]},
+    "templates without a default": {"chat_template": [{"name": "rag", "template": "a"}]},
+    "added tokens of no kind": {"added_tokens_decoder": {"3": 7}},
+    "a mask of no kind": {"mask_token": 7},
 }
 
 
-@pytest.mark.parametrize("name", WRONG)
-def test_a_broken_tokenizer_is_one_line(folder: Path, name: str) -> None:
-    changes, named = WRONG[name]
-    edit(folder / "tokenizer.json", **changes)
-    with one_line(named):
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        *(("tokenizer.json", changes) for changes in WRONG.values()),
+        *(("tokenizer_config.json", changes) for changes in SETTINGS.values()),
+    ],
+    ids=[*WRONG, *SETTINGS],
+)
+def test_a_broken_tokenizer_is_one_line(
+    folder: Path, name: str, changes: dict[str, object]
+) -> None:
+    edit(folder / name, **changes)
+    with one_line(f"cannot load the tokenizer in {folder}: ."):
         FastTokenizer.from_folder(folder)
 
 
@@ -126,45 +82,8 @@ def test_a_broken_tokenizer_is_one_line(folder: Path, name: str) -> None:
 @pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json"])
 def test_a_file_that_is_no_object_is_one_line(folder: Path, content: bytes, name: str) -> None:
     (folder / name).write_bytes(content)
-    with one_line(name):
+    with one_line(f"cannot load the tokenizer in {folder}: ."):
         FastTokenizer.from_folder(folder)
-
-
-SETTINGS: dict[str, tuple[dict[str, object], str]] = {
-    "a class that is a number": ({"tokenizer_class": 7}, "tokenizer_class=7"),
-    "a template that is a number": ({"chat_template": 7}, "chat_template"),
-    "templates without names": ({"chat_template": [{"template": "a"}]}, "chat_template"),
-    "templates without a default": (
-        {"chat_template": [{"name": "rag", "template": "a"}]},
-        "no default specified",
-    ),
-    "a huge template": ({"chat_template": "a" * (2**20 + 1)}, "1048577 characters"),
-    "an added token far away": (
-        {"added_tokens_decoder": {"99999999999": {"content": "a"}}},
-        "added_tokens_decoder",
-    ),
-    "added tokens of no kind": ({"added_tokens_decoder": {"3": 7}}, "cannot load the tokenizer"),
-    "a mask of no kind": ({"mask_token": 7}, "cannot load the tokenizer"),
-}
-
-
-@pytest.mark.parametrize("name", SETTINGS)
-def test_broken_settings_are_one_line(folder: Path, name: str) -> None:
-    changes, named = SETTINGS[name]
-    edit(folder / "tokenizer_config.json", **changes)
-    with one_line(named):
-        FastTokenizer.from_folder(folder)
-
-
-def test_a_file_beyond_all_sizes_is_not_read(folder: Path) -> None:
-    for name, size in (("tokenizer.json", 2**40), ("chat_template.jinja", 2**21)):
-        path = folder / name
-        kept = path.read_bytes() if path.exists() else None
-        with path.open("r+b" if kept else "wb") as file:
-            file.truncate(size)  # without any blocks on the disk
-        with one_line(f"{name}: it has {size} bytes"):
-            FastTokenizer.from_folder(folder)
-        path.unlink() if kept is None else path.write_bytes(kept)
 
 
 def test_the_expression_of_a_panic_is_one_line(folder: Path) -> None:
@@ -190,29 +109,13 @@ def test_half_a_surrogate_pair_is_no_text(folder: Path) -> None:
         FastTokenizer.from_folder(folder).encode("a\ud800")
 
 
-@pytest.mark.parametrize(
-    ("normalizer", "times"),
-    [
-        ({"type": "NFC"}, 1),
-        ({"type": "Replace", "pattern": {"String": " "}, "content": "▁"}, 1),
-        ({"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"},
-          {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]}, 2),
-        ({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}, 2),
-    ],
-)  # fmt: skip
-def test_the_normalizers_of_real_models_are_allowed(
-    normalizer: dict[str, object], times: float
-) -> None:
-    assert growth(normalizer) == times
-
-
 FIELDS = ["version", "model", "added_tokens", "normalizer", "decoder", "pre_tokenizer", "padding",
           "truncation", "post_processor"]  # fmt: skip
 STEPS = st.recursive(
     st.sampled_from([{"type": kind} for kind in ("NFC", "NFKD", "Lowercase", "ByteLevel", "Strip",
                      "BertNormalizer", "Nonsense", "Fuse", "Metaspace", "Digits")])
     | st.builds(lambda content, pattern: {"type": "Replace", "pattern": pattern,
-                "content": content}, st.sampled_from(["", "a", "ab" * 50]),
+                "content": content}, st.sampled_from(["", "a", "ab"]),
                 st.sampled_from([{"String": ""}, {"String": "a"}, {"Regex": ""}, {"Regex": "a+"},
                 {"Regex": "("}, {}, None]))
     | VALUES,

@@ -3,46 +3,27 @@
 from __future__ import annotations
 
 import json
-from fnmatch import fnmatch
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from dise_core.errors import CheckpointError
+from dise_core.errors import CheckpointError, DiseError
 from dise_core.records import Record, is_deeper
 
 Model = TypeVar("Model", bound=BaseModel)
 
 MIB = 2**20
 
-MOST_BYTES = (
-    ("config.json", MIB),
-    ("generation_config.json", MIB),
-    ("special_tokens_map.json", MIB),
-    ("*.index.json", 64 * MIB),
-    ("*.json", 128 * MIB),
-    ("*.jinja", MIB),
-    ("*.model", 128 * MIB),
-    ("*.txt", 64 * MIB),
-)
-"""The largest files that are read, by the first pattern that their names match; the largest
-tokenizer.json of a published model has 33 MB.
-"""
+MOST_BYTES = {"config.json": MIB}
+"""The largest files that are read, by name; MOST_OTHER for any other."""
+
+MOST_OTHER = 64 * MIB
 
 MOST_NESTED = 32
 """The deepest nesting in a file; a config.json of a published model has four levels."""
-
-
-def check_sizes(folder: Path) -> None:
-    """Raise CheckpointError, naming it, for a file that is too large to be what its name says, or
-    no file at all.
-    """
-    for path in sorted(folder.iterdir()):
-        if any(fnmatch(path.name, pattern) for pattern, _ in MOST_BYTES):
-            check_size(path)
-    for path in sorted((folder / "additional_chat_templates").glob("*.jinja")):
-        check_size(path)
 
 
 def check_size(path: Path) -> None:
@@ -53,7 +34,7 @@ def check_size(path: Path) -> None:
         size = path.stat().st_size
     except OSError as error:
         raise CheckpointError(f"cannot read {path}: {error.strerror}") from error
-    most = next(most for pattern, most in MOST_BYTES if fnmatch(path.name, pattern))
+    most = MOST_BYTES.get(path.name, MOST_OTHER)
     if size > most:
         raise CheckpointError(f"cannot read {path}: it has {size} bytes, and at most {most} may be")
 
@@ -90,6 +71,19 @@ def validated(kind: type[Model], fields: object, where: object) -> Model:
         said = "" if problem["type"] == "missing" else f"={problem['input']!r:.80}"
         problem_line = one_line(f"{name:.80}{said}: {problem['msg']}")
         raise CheckpointError(f"cannot read {where}: {problem_line}") from error
+
+
+@contextmanager
+def refused(what: str) -> Iterator[None]:
+    """Turn whatever is raised inside into a CheckpointError of one line, a panic of Rust too, which
+    is no Exception.
+    """
+    try:
+        yield
+    except (DiseError, KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:
+        raise CheckpointError(f"{what}: {one_line(error)}") from error
 
 
 def one_line(error: object) -> str:

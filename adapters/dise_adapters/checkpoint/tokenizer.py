@@ -9,21 +9,14 @@ from typing import Any, Self
 
 import numpy as np
 
-from dise_adapters.checkpoint.template import render
-from dise_adapters.checkpoint.tokenizer_files import check_tokenizer, refused
+from dise_adapters.checkpoint.files import one_line, refused
 from dise_core.arrays import Ids
 from dise_core.errors import CheckpointError, InputError
 from dise_core.model import Tokenizer
 from dise_core.sequence import as_ids
 
-MOST_TOKENS_PER_BYTE = 32
-"""Tokens that a text may have for each of its bytes; a normalizer spells some characters out."""
-
 FIRST_IDS = 256
 """Ids among which a word is looked for where the vocabulary has no "a"."""
-
-MOST_TEMPLATE = 2**20
-"""Characters of a chat template."""
 
 
 class FastTokenizer(Tokenizer):
@@ -54,8 +47,6 @@ class FastTokenizer(Tokenizer):
                 if not (folder / name).is_file():
                     raise CheckpointError(f"{folder} has neither tokenizer.json nor {name}")
             tokenizer_class = "Qwen2Tokenizer"
-        if gguf_file is None:
-            check_tokenizer(folder)
         source = {} if gguf_file is None else {"gguf_file": gguf_file}
         with refused(f"cannot load the tokenizer in {folder}"):
             try:
@@ -75,16 +66,9 @@ class FastTokenizer(Tokenizer):
         backend.no_truncation()
         self._tokenizer.decode(backend.encode("a b\n7", add_special_tokens=False).ids)
         _ = self.mask_id, self.start_ids, self.added_tokens, self._unknown_id
-        if self.has_chat_template and len(template := self._template()) > MOST_TEMPLATE:
-            raise ValueError(f"its chat template has {len(template)} characters")
+        if self.has_chat_template:
+            self._tokenizer.get_chat_template()
         return self
-
-    def _template(self) -> str:
-        """Return the chat template, of several the default."""
-        template = self._tokenizer.get_chat_template()
-        if not isinstance(template, str):
-            raise TypeError(f"its chat template is a {type(template).__name__}")
-        return template
 
     @property
     def has_chat_template(self) -> bool:
@@ -96,7 +80,7 @@ class FastTokenizer(Tokenizer):
         characters that the vocabulary lacks.
         """
         try:
-            num_bytes = len(text.encode())
+            text.encode()
         except UnicodeEncodeError as error:
             raise InputError(
                 f"the text holds half a surrogate pair at {error.start}: {text!r:.80}"
@@ -104,10 +88,6 @@ class FastTokenizer(Tokenizer):
         with refused("the tokenizer fails on the text"):
             encoding = self._tokenizer.backend_tokenizer.encode(text, add_special_tokens=False)
         ids = np.asarray(encoding.ids, dtype=np.int64)
-        if len(ids) > MOST_TOKENS_PER_BYTE * num_bytes + 64:
-            raise CheckpointError(
-                f"the tokenizer makes {len(ids)} tokens of {num_bytes} bytes ({text!r:.80})"
-            )
         unknown = np.flatnonzero(ids == self._unknown_id)
         if len(unknown):
             start, end = encoding.offsets[unknown[0]]
@@ -131,9 +111,16 @@ class FastTokenizer(Tokenizer):
                 raise InputError(
                     f'a message needs "role" and "content", both text: {message!r:.80}', "messages"
                 )
-        variables = {"tools": None, "documents": None, **self._tokenizer.special_tokens_map}
-        variables |= {"messages": list(messages), "add_generation_prompt": add_generation_prompt}
-        return render(self._template(), variables)
+        turns = [dict(message) for message in messages]
+        try:
+            text = self._tokenizer.apply_chat_template(
+                turns, tokenize=False, add_generation_prompt=add_generation_prompt
+            )
+        except Exception as error:
+            raise InputError(
+                f"the model's chat template refuses the conversation: {one_line(error)}", "messages"
+            ) from error
+        return str(text)
 
     @property
     def start_ids(self) -> Ids:

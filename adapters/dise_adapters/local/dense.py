@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from dise_adapters.checkpoint.weights import headers, weigh_files
+from dise_adapters.checkpoint.weights import stored_weights
 from dise_adapters.local.stored import StoredWeights
 
 if TYPE_CHECKING:
@@ -207,10 +207,9 @@ def load_dense(checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype)
     shape, folder = Shape.of(checkpoint), checkpoint.folder
     if shape is None:
         return None
-    weigh_files(folder)
-    stored = headers(folder)
+    stored = stored_weights(folder)
     names = {name: _renamed(name, checkpoint.family.key_mapping) for name in stored}
-    found = {names[name]: tuple(tensor.shape) for name, tensor in stored.items()}
+    found = {names[name]: weight.shape for name, weight in stored.items()}
     if shape.is_tied and HEAD not in found and EMBEDDING in found:
         found[HEAD] = found[EMBEDDING]
     elif shape.is_tied or len(found) < len(names):
@@ -221,7 +220,8 @@ def load_dense(checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype)
     if found != {name: tuple(weight.shape) for name, weight in model.named_parameters()}:
         return None
     model.model.rotary_emb = Rotary(shape, device)
-    return Dense(model, StoredWeights(folder, names, device, dtype), shape.is_tied)
+    places = {names[name]: (weight.path, name) for name, weight in stored.items()}
+    return Dense(model, StoredWeights(folder, places, device, dtype), shape.is_tied)
 
 
 def _renamed(name: str, mapping: Mapping[str, str]) -> str:

@@ -70,14 +70,16 @@ def _from_pretrained(
     """Return transformers' model with its weights, on the device or spread by a device map."""
     folder, placement = checkpoint.folder, placing(config, device)
     with quiet(), quiet_gguf():
-        options = _options(checkpoint)  # imports transformers' models
         try:
+            options = _options(checkpoint)  # imports transformers' models
             weigh(checkpoint)
-            model, report = getattr(transformers, checkpoint.family.model_class).from_pretrained(
+            kind = getattr(transformers, checkpoint.family.model_class)
+            attention = implementation_of(kind, options["config"], config.attn_implementation)
+            model, report = kind.from_pretrained(
                 **options,
                 **placement.options,
                 dtype=dtype,
-                attn_implementation=implementation_of(checkpoint, config.attn_implementation),
+                attn_implementation=attention,
                 use_safetensors=True,
                 local_files_only=True,
                 trust_remote_code=False,
@@ -103,10 +105,16 @@ def _options(checkpoint: Checkpoint) -> Record:
     if checkpoint.settings is not None:
         config_class = getattr(transformers, family.model_class).config_class
         options["config"] = config_class(**checkpoint.settings)
+    else:
+        options["gguf_file"] = checkpoint.gguf_file
+        options["config"] = transformers.AutoConfig.from_pretrained(
+            checkpoint.folder,
+            gguf_file=checkpoint.gguf_file,
+            local_files_only=True,
+            trust_remote_code=False,
+        )
     if family.key_mapping:
         options["key_mapping"] = dict(family.key_mapping)
-    if checkpoint.gguf_file is not None:
-        options["gguf_file"] = checkpoint.gguf_file
     return options
 
 

@@ -14,7 +14,6 @@ from safetensors import safe_open
 from torch import nn
 
 from dise_adapters.checkpoint.files import one_line
-from dise_adapters.checkpoint.weights import homes
 from dise_adapters.local.weighing import refuse_not_finite
 from dise_core.errors import ModelError
 
@@ -22,14 +21,17 @@ from dise_core.errors import ModelError
 class StoredWeights:
     """Fills the modules of a model that was made without memory.
 
-    names: what the model calls each weight of the files, by its name there.
+    places: the file of each of the model's weights, and its name there.
     """
 
     def __init__(
-        self, folder: Path, names: Mapping[str, str], device: torch.device, dtype: torch.dtype
+        self,
+        folder: Path,
+        places: Mapping[str, tuple[Path, str]],
+        device: torch.device,
+        dtype: torch.dtype,
     ) -> None:
-        self._folder, self._device, self._dtype = folder, device, dtype
-        self._places = {names[name]: (path, name) for name, path in homes(folder).items()}
+        self._folder, self._places, self._device, self._dtype = folder, places, device, dtype
 
     def fill(self, module: nn.Module, name: str) -> None:
         """Put all weights of a module in their places, as the device's and the type of the model.

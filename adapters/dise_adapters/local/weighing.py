@@ -8,7 +8,7 @@ import torch
 import transformers
 
 from dise_adapters.checkpoint.experts import check_experts
-from dise_adapters.checkpoint.weights import refuse_larger, weigh_files
+from dise_adapters.checkpoint.weights import refuse_larger, stored_weights
 from dise_core.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 def weigh(checkpoint: Checkpoint) -> None:
     """Raise CheckpointError for weights that cannot be read, or cannot fill the model that the
-    configuration makes. A GGUF file is both, and has been compared with itself.
+    configuration makes. A GGUF file is both.
     """
     if checkpoint.gguf_file is None:
-        weights = weigh_files(checkpoint.folder)
+        stored = stored_weights(checkpoint.folder)
         settings = checkpoint.settings or {}
         for name in ("num_experts", "n_routed_experts"):
             if name in settings:
-                check_experts(checkpoint.folder, settings[name])
-        refuse_larger(checkpoint.folder, weights, _num_elements(checkpoint))
+                check_experts(checkpoint.folder, stored, settings[name])
+        refuse_larger(checkpoint.folder, stored, _num_elements(checkpoint))
 
 
 def _num_elements(checkpoint: Checkpoint) -> int:
