@@ -13,7 +13,6 @@ import numpy as np
 
 from dise_core.arrays import Ids, Mask
 from dise_core.errors import InputError
-from dise_core.needs import Needs
 from dise_core.reading import CacheHint, Read, Reading
 from dise_core.sequence import BlockOrigin, SpecialTokens
 
@@ -231,14 +230,6 @@ class MaskPredictor(ABC):
     @abstractmethod
     def load(cls, model: str, config: EngineConfig) -> Self:
         """Return the loaded model. Raises ModelError with a one-line message saying what to do."""
-
-    @classmethod
-    def needs(cls, model: str, revision: str | None = None) -> Needs | None:  # noqa: ARG003
-        """Return how much memory the model takes, or None if this adapter cannot say.
-
-        Reads no weights. Raises InputError or ModelError for a model that it cannot load.
-        """
-        return None
 
     @abstractmethod
     def read(self, reads: Sequence[Read]) -> Sequence[Reading]:

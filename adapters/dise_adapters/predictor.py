@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 
 from dise_adapters.checkpoint.config import MOST, ConfigJson
 from dise_adapters.checkpoint.files import one_line
-from dise_adapters.checkpoint.hub import CONFIG, config_if_any, is_gguf, model_folder, read_config
+from dise_adapters.checkpoint.hub import config_if_any, is_gguf, model_folder, read_config
 from dise_adapters.checkpoint.special import special_tokens
 from dise_adapters.checkpoint.tokenizer import FastTokenizer
 from dise_adapters.families.blocks import in_words
@@ -17,8 +17,7 @@ from dise_adapters.families.not_covered import not_covered
 from dise_core.backend import Reader
 from dise_core.completion import check_abilities, completed
 from dise_core.errors import CheckpointError, InputError
-from dise_core.model import BIDIRECTIONAL, Attention, Causal, MaskPredictor, ModelInfo
-from dise_core.needs import Needs
+from dise_core.model import Attention, Causal, MaskPredictor, ModelInfo
 from dise_core.params import EngineConfig
 from dise_core.plugins import installed_catalog
 from dise_core.reading import Read, Reading
@@ -58,21 +57,6 @@ class CheckpointPredictor(MaskPredictor):
             f"{', '.join(names) or 'none'}"
         )
         return one_line(facts if reason is None else f"{facts}; it is refused: {reason}")
-
-    @classmethod
-    def needs(cls, model: str, revision: str | None = None) -> Needs | None:
-        """Return how much memory the model takes, from its config.json; None for a GGUF file."""
-        if is_gguf(model):
-            return None
-        from dise_adapters.local.needs import needs_of
-
-        folder, fields = model_folder(model, revision, CONFIG), read_config(model, revision) or {}
-        _refuse(cls.family, fields, model)
-        names = (model, str(folder.absolute()))
-        # What it takes does not depend on what it attends to.
-        attention = cls.family.attention_of(fields, names, otherwise=BIDIRECTIONAL)
-        settings = cls.family.settings(fields, model)
-        return needs_of(Checkpoint(cls.family, folder, settings, attention=attention))
 
     @classmethod
     def load(cls, model: str, config: EngineConfig) -> Self:

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING, Any
 
-from dise_core.needs import BITS, CACHE_TOKENS, OVERHEAD, Needs
 from dise_core.params import EngineConfig
 from dise_core.records import Record
 
+if TYPE_CHECKING:
+    from dise_adapters.families.family import Checkpoint
+
+BITS = {"float32": 32.0, "bfloat16": 16.0, "int8": 8.0, "int4": 4.25}
+"""The memory of a weight: in int4, 128 weights share a scale and an offset of 16 bits each."""
+
 CARDS = (4, 6, 8, 12, 16, 24, 32, 40, 48, 80, 96, 141)
 """The memory of GPUs that are sold, in GiB."""
+
+OVERHEAD = 0.6
+"""What a GPU's libraries take beside the model, in GiB."""
 
 SHORT_PASS = 2048
 """The tokens of a forward pass that most models can do with: one long text."""
@@ -19,46 +28,98 @@ GIB = 2**30
 
 def show_memory(model: str, as_json: bool) -> None:
     """Print what each type of weights takes. Raises InputError for an unknown model, and for one
-    whose adapter cannot say.
+    without a config.json.
     """
-    from dise_core.errors import InputError
-    from dise_core.plugins import installed_catalog
-
-    found = installed_catalog().adapter(model).cls.needs(model)
-    if found is None:
-        raise InputError(f"the adapter of {model!r} cannot say how much memory it takes", "model")
-    rows = [row_of(found, kind) for kind in BITS if BITS[kind] >= 16 or found.quantizable]
-    free = free_memory()
+    rows, free = _rows(_checkpoint(model)), _free_memory()
     if as_json:
         print(json.dumps({"model": model, "memory": rows, "free": free}))
     else:
         _print(model, rows, free)
 
 
-def row_of(needs: Needs, kind: str) -> Record:
-    """Return one type's figures: GiB for weights, cache and a pass, and the smallest cards that
-    hold the weights with one text, and all of it; None for more than the largest.
+def _checkpoint(model: str) -> Checkpoint:
+    """Return what the model's config.json describes, as far as memory depends on it."""
+    from dise_adapters.checkpoint.hub import CONFIG, is_gguf, model_folder, read_config
+    from dise_adapters.embedded import EmbeddedPredictor
+    from dise_adapters.families.family import Checkpoint
+    from dise_adapters.predictor import CheckpointPredictor
+    from dise_core.errors import InputError
+    from dise_core.plugins import installed_catalog
+
+    adapter = installed_catalog().adapter(model).cls
+    if is_gguf(model) or not issubclass(adapter, CheckpointPredictor):
+        raise InputError(f"the adapter of {model!r} cannot say how much memory it takes", "model")
+    if issubclass(adapter, EmbeddedPredictor):
+        folder = adapter.folder()
+    else:
+        folder = model_folder(model, None, CONFIG)
+    settings = adapter.family.settings(read_config(str(folder)) or {}, model)
+    return Checkpoint(adapter.family, folder, settings)
+
+
+def _rows(checkpoint: Checkpoint) -> list[Record]:
+    """Return the figures of each type of weights; int8 and int4 only for a model that quantization
+    covers.
     """
-    tokens = EngineConfig().max_batch_tokens
-    weights, cache, forward = (
-        needs.weights(kind), needs.cache(kind), needs.forward(kind, tokens))  # fmt: skip
-    least = weights + needs.forward(kind, SHORT_PASS)
+    num_linear, num_others, num_cached, num_states = _counts(checkpoint)
+    rows = []
+    for kind, bits in BITS.items():
+        if bits >= 16 or num_linear:
+            size = 4 if kind == "float32" else 2
+            weights = (num_linear * bits / 8 + num_others * size) / GIB
+            rows.append(_row(kind, weights, num_cached * size / GIB, num_states * size / GIB))
+    return rows
+
+
+def _counts(checkpoint: Checkpoint) -> tuple[int, int, int, int]:
+    """Return how many numbers the model holds: weights that quantization makes smaller, all others,
+    the keys and values that are cached, and the states of a token in the widest layer.
+    """
+    from torch import nn
+
+    from dise_adapters.local.body import OwnBody
+    from dise_adapters.local.planning import CACHE_TOKENS, states_per_token
+    from dise_adapters.local.quantization import LEAST_SHARE, linear_share, linear_weights
+    from dise_adapters.local.quiet import quiet
+    from dise_adapters.local.weighing import without_memory
+    from dise_core.model import Causal
+
+    with quiet():
+        model: Any = without_memory(checkpoint)
+    body = model.base_model
+    is_own = OwnBody.covers(body)
+    layers: list[Any]
+    layers = next((list(part) for part in body.modules() if isinstance(part, nn.ModuleList)), [])
+    has_cache = is_own and not isinstance(checkpoint.family.attention, Causal)
+    keys = sum(layer.self_attn.k_proj.out_features for layer in layers if has_cache)
+    can_shrink = linear_share(body, is_own) >= LEAST_SHARE
+    num_linear = linear_weights(body, is_own) if can_shrink else 0
+    num_others = sum(weight.numel() for weight in model.parameters()) - num_linear
+    num_states = states_per_token(layers, model.config.hidden_size)
+    return num_linear, num_others, CACHE_TOKENS * 2 * keys, num_states
+
+
+def _row(kind: str, weights: float, cache: float, token: float) -> Record:
+    """Return GiB for weights, cache and a pass, and the smallest cards that hold the weights with
+    one text, and all of it; None for more than the largest. token: GiB that a pass holds for each.
+    """
+    forward = EngineConfig().max_batch_tokens * token
     return {
         "weights": kind,
-        "weights_gib": round(weights / GIB, 2),
-        "cache_gib": round(cache / GIB, 2),
-        "pass_gib": round(forward / GIB, 2),
-        "least_card": _card(least),
+        "weights_gib": round(weights, 2),
+        "cache_gib": round(cache, 2),
+        "pass_gib": round(forward, 2),
+        "least_card": _card(weights + SHORT_PASS * token),
         "card_for_all": _card(weights + cache + forward),
     }
 
 
 def _card(size: float) -> int | None:
-    """Return the smallest card that holds so many bytes beside a GPU's libraries."""
-    return next((card for card in CARDS if size + OVERHEAD <= card * GIB), None)
+    """Return the smallest card that holds so many GiB beside a GPU's libraries."""
+    return next((card for card in CARDS if size + OVERHEAD <= card), None)
 
 
-def free_memory() -> dict[str, float]:
+def _free_memory() -> dict[str, float]:
     """Return the GiB that this machine's devices have free, by their names."""
     import torch
 
@@ -72,6 +133,8 @@ def free_memory() -> dict[str, float]:
 def _print(model: str, rows: list[Record], free: dict[str, float]) -> None:
     from rich.console import Console
     from rich.table import Table
+
+    from dise_adapters.local.planning import CACHE_TOKENS
 
     tokens, console = EngineConfig().max_batch_tokens, Console()
     heads = (f"cache of {CACHE_TOKENS:,} tokens", f"pass of {tokens:,} tokens")

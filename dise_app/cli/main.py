@@ -22,7 +22,6 @@ def _main() -> None:
     from pydantic import ValidationError
 
     from dise_app.cli.memory import keep_freed_memory
-    from dise_app.cli.startup import WithoutScikitLearn
     from dise_app.extras import missing
     from dise_core.errors import DiseError, InputError
     from dise_core.params import input_error
@@ -30,7 +29,6 @@ def _main() -> None:
 
     choose_threads()
     keep_freed_memory()
-    WithoutScikitLearn.install()
     try:
         _run()
     except (DiseError, ValidationError) as error:

@@ -10,13 +10,12 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from dise_core.engine import starters
 from dise_core.engine.caller import Caller
 from dise_core.engine.engine import Engine
 from dise_core.engine.request import Request, failure
-from dise_core.engine.starters import Starters
 from dise_core.errors import ClosedError, DiseError, InputError, OverloadedError, PlanError
 from dise_core.reading import Plan, Read
 
@@ -33,7 +32,9 @@ class _Ticket:
     request: Request
     future: Future[Any]
     watch: Watch | None
+    begun: float = 0.0
     is_started: bool = False
+    is_given_up: bool = False
     seen: Sequence[Read] = field(default=())
 
     def show(self) -> None:
@@ -65,6 +66,15 @@ class _Ticket:
 GATHER_SECONDS = 0.2
 """The longest that the first of several requests waits for those that are just starting."""
 
+NUM_STARTERS = 2
+"""Threads in which plans start."""
+
+START_SECONDS = 30.0
+"""How long a plan may take to start."""
+
+MOST_STUCK = 16
+"""Threads that may be left behind, each with a start that has been given up and has not ended."""
+
 LOOK_SECONDS = 1.0
 """How often to look for starts that take too long, while nothing runs."""
 
@@ -93,7 +103,10 @@ class AsyncEngine:
         self._num_cut_off = 0
         self._step_seconds = 0.0
         self._death: DiseError | None = None
-        self._starters = Starters(self._start)
+        self._to_start: SimpleQueue[_Ticket | None] = SimpleQueue()
+        self._starting: list[_Ticket] = []
+        for _ in range(NUM_STARTERS):
+            self._add_starter()
         loaded: Future[Engine] = Future()
         self._thread = threading.Thread(
             target=self._run, args=(load, loaded), name="dise-engine", daemon=True
@@ -140,7 +153,7 @@ class AsyncEngine:
             ticket = _Ticket(self._engine.request(0, plan, caller), future, watch)
             self._waiting.append(ticket)
             self._changed.notify()
-        self._starters.put(ticket)
+        self._to_start.put(ticket)
         return future
 
     def close(self, grace: float = 30.0) -> int:
@@ -157,7 +170,8 @@ class AsyncEngine:
             self._is_aborting = True
             self._changed.notify()
         self._thread.join()
-        self._starters.close()
+        for _ in range(NUM_STARTERS):
+            self._to_start.put(None)
         self._engine = None
         return self._num_cut_off
 
@@ -187,30 +201,47 @@ class AsyncEngine:
             self._leave()
             self._give_up_late_starts()
 
-    def _start(self, ticket: _Ticket) -> None:
-        """Start a plan. One that ends as it starts needs no turn."""
-        if not ticket.future.cancelled():
-            ticket.request.start()
-        with self._changed:
-            ticket.is_started = True
-            is_over = ticket.request.is_finished and ticket in self._waiting
+    def _add_starter(self) -> None:
+        # A daemon: for the threads of a ThreadPoolExecutor Python waits before the process ends,
+        # and a start may never end.
+        threading.Thread(target=self._start_plans, name="dise-start", daemon=True).start()
+
+    def _start_plans(self) -> None:
+        """Start plans in their order, until one is given up: a new thread stands in for this one. A
+        plan that ends as it starts needs no turn.
+        """
+        while (ticket := self._to_start.get()) is not None:
+            with self._changed:
+                ticket.begun = time.monotonic()
+                self._starting.append(ticket)
+            if not ticket.future.cancelled():
+                ticket.request.start()
+            with self._changed:
+                self._starting.remove(ticket)
+                ticket.is_started = True
+                is_over = ticket.request.is_finished and ticket in self._waiting
+                if is_over:
+                    self._waiting.remove(ticket)
+                self._changed.notify()
             if is_over:
-                self._waiting.remove(ticket)
-            self._changed.notify()
-        if is_over:
-            ticket.settle()
+                ticket.settle()
+            if ticket.is_given_up:
+                return
 
     def _give_up_late_starts(self) -> None:
-        for ticket in self._starters.given_up():
-            with self._changed:
-                if ticket not in self._waiting:
-                    continue
-                self._waiting.remove(ticket)
-            ticket.fail(
-                InputError(
-                    f"reading the prompt took longer than {starters.SECONDS:g} s; shorten it"
-                )
-            )
+        with self._changed:
+            until = time.monotonic() - START_SECONDS
+            stuck = [ticket for ticket in self._starting if ticket.is_given_up]
+            late = [each for each in self._starting if each not in stuck and each.begun < until]
+            late = late[: MOST_STUCK - len(stuck)]
+            for ticket in late:
+                ticket.is_given_up = True
+                if ticket in self._waiting:
+                    self._waiting.remove(ticket)
+                self._add_starter()
+        problem = f"reading the prompt took longer than {START_SECONDS:g} s; shorten it"
+        for ticket in late:
+            ticket.fail(InputError(problem))
 
     def _admit(self, max_running: int) -> bool:
         """Wait for work and admit as much as there is room for. Return False once the engine is

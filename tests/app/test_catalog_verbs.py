@@ -106,6 +106,8 @@ def test_models_tells_the_memory_of_models_by_name_and_of_experts(
     unknown = dise("models", "--memory", "contdown")
     assert unknown.code == 2
     assert "Did you mean 'countdown'" in unknown.err
+    for model in ("http://127.0.0.1:1", tmp_path / "judge.gguf"):
+        assert "cannot say how much memory it takes" in dise("models", "--memory", model).err
 
 
 def test_models_tells_the_attention_of_each_family(dise: Dise) -> None:

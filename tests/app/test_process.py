@@ -50,14 +50,6 @@ def test_the_command_is_silent_where_triton_has_made_objects() -> None:
     assert err == ""
 
 
-def test_generating_does_without_scikit_learn_and_the_experiments_still_have_it() -> None:
-    pytest.importorskip("sklearn")
-    command = "from contextlib import suppress\nwith suppress(SystemExit):\n    " + COMMAND
-    out, err = run(GENERATE, command, "print('sklearn' in sys.modules)", "import sklearn.metrics")
-    assert out.splitlines()[-1] == "False"
-    assert err == ""
-
-
 def silently(*arguments: object) -> str:
     """Return what `dise ARGUMENTS...` prints; it must say nothing on standard error."""
     out, err = run(f"import sys; sys.argv[1:] = {[*map(str, arguments)]!r}", COMMAND)

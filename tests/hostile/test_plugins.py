@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import asyncio
 import math
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -46,7 +48,7 @@ from dise_core import (
     UnmaskingPolicy,
 )
 from dise_core.catalog import Entry
-from dise_core.engine import AsyncEngine, Engine, async_engine, starters
+from dise_core.engine import AsyncEngine, Engine, async_engine
 from dise_core.engine.request import Request
 from dise_core.params import EngineConfig
 from dise_core.plugins import installed_catalog
@@ -454,7 +456,7 @@ def test_a_predictor_that_leaves_fails_the_request_that_asked(error: type[BaseEx
 def test_a_start_that_takes_too_long_is_given_up_and_holds_up_nobody(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(starters, "SECONDS", 0.2)
+    monkeypatch.setattr(async_engine, "START_SECONDS", 0.2)
     monkeypatch.setattr(async_engine, "LOOK_SECONDS", 0.05)
     ended = threading.Event()
 
@@ -473,6 +475,36 @@ def test_a_start_that_takes_too_long_is_given_up_and_holds_up_nobody(
     ended.set()
     assert engine.submit(good()).result(5)[0] == "done"
     assert engine.close() == 0
+
+
+ENDLESS_START = """
+import threading
+from dise_core.engine import AsyncEngine, Engine
+from dise_core.params import EngineConfig
+from dise_core.testing.toy_model import ToyPredictor
+
+def stuck():
+    begun.set()
+    threading.Event().wait()
+    yield []
+
+begun = threading.Event()
+engine = AsyncEngine(lambda: Engine({"target": ToyPredictor()}, EngineConfig()))
+engine.submit(stuck())
+begun.wait()
+print(engine.close(grace=0.1))
+"""
+
+
+def test_a_start_that_never_ends_keeps_neither_the_engine_nor_the_process() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ENDLESS_START],
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=60,
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("1\n", "", 0)
 
 
 def test_a_dead_engine_fails_those_who_wait_and_those_who_come(

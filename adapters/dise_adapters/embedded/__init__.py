@@ -16,7 +16,6 @@ from dise_adapters.families.sdar import SDAR
 from dise_adapters.predictor import CheckpointPredictor
 from dise_core.arrays import Ids
 from dise_core.errors import InputError
-from dise_core.needs import Needs
 from dise_core.params import EngineConfig
 
 ABILITY = (
@@ -58,10 +57,6 @@ class EmbeddedPredictor(CheckpointPredictor):
     def explain(cls, model: str, revision: str | None = None) -> str | None:  # noqa: ARG003
         """Return None: this adapter knows nothing but its own name."""
         return None
-
-    @classmethod
-    def needs(cls, model: str, revision: str | None = None) -> Needs | None:  # noqa: ARG003
-        return super().needs(str(cls.folder()))
 
     @classmethod
     def load(cls, model: str, config: EngineConfig) -> Self:

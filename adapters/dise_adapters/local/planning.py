@@ -11,10 +11,12 @@ from torch import nn
 from dise_adapters.local.devices import free_bytes, is_gpu
 from dise_adapters.local.reader import CPU_TOKENS, rows_at_once
 from dise_core.errors import InputError
-from dise_core.needs import CACHE_TOKENS
 from dise_core.params import EngineConfig
 
 log = logging.getLogger(__name__)
+
+CACHE_TOKENS = 16384
+"""Tokens whose keys and values are kept where nobody says how many."""
 
 RESIDUALS = 4
 """Copies of the hidden states that a layer holds beside the outputs of its linear layers."""
