@@ -182,6 +182,16 @@ def test_bodies_hold_no_more_than_their_budget_together(url: str) -> None:
     assert answered(url, GOOD).startswith(b"HTTP/1.1 200")
 
 
+def test_a_client_that_leaves_midway_through_its_body_asked_for_nothing(url: str) -> None:
+    with closing(connect(url)) as connection:
+        connection.sendall(scoring("Content-Length: 900") + BODY)
+    headers = {"Authorization": f"Bearer {KEY}".encode()}
+    ended = time.monotonic() + 10
+    while 'status="499"' not in httpx.get(f"{url}/metrics", headers=headers).text:  # type: ignore[arg-type]
+        assert time.monotonic() < ended
+        time.sleep(0.05)
+
+
 def test_two_lengths_of_a_body_are_refused(url: str) -> None:
     smuggled = scoring(f"Content-Length: {len(BODY)}", "Transfer-Encoding: chunked")
     answer = answered(url, smuggled + b"0\r\n\r\n" + GOOD)
