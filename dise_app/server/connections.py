@@ -1,5 +1,6 @@
 """Connections that are given up once their client is late: with a request's head or body, or in
-taking its answer. uvicorn itself only ends those that are idle after an answer.
+taking its answer. uvicorn itself only ends those that are idle after an answer, and its
+limit_concurrency refuses requests, not connections that send none.
 """
 
 from __future__ import annotations

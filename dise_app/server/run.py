@@ -49,7 +49,6 @@ class GracefulServer(uvicorn.Server):
             access_log=False,
             timeout_keep_alive=math.ceil(limits.idle_timeout),
             timeout_graceful_shutdown=int(limits.grace) + MARGIN,
-            limit_concurrency=None,
         )
         super().__init__(config)
         self._service = service

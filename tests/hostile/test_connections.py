@@ -103,6 +103,7 @@ def test_a_good_request_is_answered_and_its_connection_closed_once_it_idles(url:
         (scoring("Content-Length: 100") + BODY, b"HTTP/1.1 408"),
         (scoring("Transfer-Encoding: chunked") + b"5\r\nabcde\r\n", b"HTTP/1.1 408"),
         (head("Host: localhost", "Content-Length: 9", first="GET / HTTP/1.1"), b"HTTP/1.1 200"),
+        (head("Host: localhost", "Content-Length: 9", first="POST / HTTP/1.1"), b"HTTP/1.1 405"),
         (GOOD + b"POST /v1/sc", b"HTTP/1.1 200"),
         (GOOD + b"\r\n", b"HTTP/1.1 200"),
         (head("Host: localhost", "Content-Length: 100"), b"HTTP/1.1 401"),
