@@ -1,17 +1,14 @@
-"""One request's body, counted and timed as it arrives, and its response, marked with its id."""
+"""One request's body, read whole before the application begins: counted and timed as it arrives."""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
 
-from starlette.types import Message, Receive, Send
+from starlette.types import Message, Receive
 
 from dise_app.server.errors import ServerError
 from dise_app.server.limits import Limits
-
-CLIENT_WENT_AWAY = 499
-"""The status in the log and the metrics of a request that got no response."""
 
 
 @dataclass(slots=True)
@@ -21,99 +18,49 @@ class Budget:
     left: int
 
 
-class Exchange:
-    """Passes messages between a client and the application; `refusal` is set once the body is not
-    to be taken.
-    """
+class Body:
+    """The bytes of one request, taken from the budget until it is closed."""
 
-    def __init__(
-        self, receive: Receive, send: Send, request_id: str, limits: Limits, budget: Budget
-    ) -> None:
-        self.refusal: ServerError | None = None
-        self.status = CLIENT_WENT_AWAY
-        self._receive, self._send = receive, send
-        self._request_id = request_id
-        self._limits = limits
-        self._budget = budget
+    def __init__(self, limits: Limits, budget: Budget) -> None:
+        self._limits, self._budget = limits, budget
         self._num_bytes = 0
-        self._is_whole = False
-        self._deadline = asyncio.get_running_loop().time() + limits.body_timeout
-
-    @property
-    def is_answered(self) -> bool:
-        """Whether a response has begun."""
-        return self.status != CLIENT_WENT_AWAY
 
     def close(self) -> None:
         """Give back what the request held."""
         self._budget.left += self._num_bytes
-        self._num_bytes = 0
 
-    async def receive(self) -> Message:
-        """Return the next message. Raises ServerError, and keeps it, for a body that is too large
-        or late.
+    async def whole(self, receive: Receive) -> Receive:
+        """Return what the application receives: the whole body, then what comes after it. Raises
+        ServerError for a body that is too large, late, torn, or too much beside the others.
         """
-        if self._is_whole:
-            return await self._receive()
+        body, is_whole, seconds = bytearray(), False, self._limits.body_timeout
         try:
-            async with asyncio.timeout_at(self._deadline):
-                message = await self._receive()
+            async with asyncio.timeout(seconds):
+                while not is_whole:
+                    message = await receive()
+                    body += self._counted(message)
+                    is_whole = not message.get("more_body", False)
         except TimeoutError:
-            raise self._refuse(late_body(self._limits.body_timeout)) from None
-        self._is_whole = not message.get("more_body", False)
-        self._count(len(message.get("body", b"")))
-        return message
+            late = f"the request's body took longer than {seconds:g} s to arrive"
+            raise ServerError(408, late, code="timeout") from None
+        messages = [{"type": "http.request", "body": bytes(body), "more_body": False}]
 
-    def _count(self, num_bytes: int) -> None:
-        self._num_bytes += num_bytes
-        self._budget.left -= num_bytes
-        if self._num_bytes > self._limits.max_body_bytes:
-            raise self._refuse(too_large(self._limits.max_body_bytes))
+        async def replayed() -> Message:
+            return messages.pop() if messages else await receive()
+
+        return replayed
+
+    def _counted(self, message: Message) -> bytes:
+        if message["type"] == "http.disconnect":
+            raise ServerError(499, "the client went away")
+        piece: bytes = message.get("body", b"")
+        self._num_bytes += len(piece)
+        self._budget.left -= len(piece)
+        limits = self._limits
+        if self._num_bytes > limits.max_body_bytes:
+            large = f"the request's body is larger than {limits.max_body_bytes} bytes"
+            raise ServerError(413, large, code="request_too_large")
         if self._budget.left < 0:
-            raise self._refuse(too_much(self._limits.max_bytes_in_flight))
-
-    def _refuse(self, refusal: ServerError) -> ServerError:
-        self.refusal = refusal
-        self.close()
-        return refusal
-
-    async def send(self, message: Message) -> None:
-        """Pass on the application's response, unless the body was refused: then the refusal
-        replaces it.
-        """
-        if self.refusal is None:
-            await self.send_marked(message)
-
-    async def send_marked(self, message: Message) -> None:
-        """Pass on a response, and note its status."""
-        if message["type"] == "http.response.start":
-            self.status = message["status"]
-            message["headers"] = [
-                *message.get("headers", []),
-                (b"x-request-id", self._request_id.encode()),
-            ]
-        await self._send(message)
-
-
-def too_large(limit: int) -> ServerError:
-    """Return the refusal of a body above the limit."""
-    return ServerError(
-        413, f"the request's body is larger than {limit} bytes", code="request_too_large"
-    )
-
-
-def too_much(limit: int) -> ServerError:
-    """Return the refusal of a body that does not fit beside the others."""
-    return ServerError(
-        429,
-        f"the requests under way hold {limit} bytes already; try again later",
-        None,
-        "overloaded",
-    )
-
-
-def late_body(seconds: float) -> ServerError:
-    """Return the refusal of a body that has not arrived in time."""
-    return ServerError(
-        408, f"the request's body took longer than {seconds:g} s to arrive", code="timeout"
-    )
+            full = f"the requests under way hold {limits.max_bytes_in_flight} bytes already"
+            raise ServerError(429, f"{full}; try again later", code="overloaded")
+        return piece

@@ -1,5 +1,6 @@
 """Connections that are given up once their client is late: with a request's head or body, or in
-taking its answer. uvicorn itself only ends those that are idle after an answer.
+taking its answer. uvicorn itself only ends those that are idle after an answer, and its
+limit_concurrency refuses requests, not connections that send none.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ LATE_AFTER_ALL = 1.0
 its answer.
 """
 
-Wait = tuple[str, object]
-"""What the server waits for of a client, and what has come so far: once that changes, it waits
-anew.
-"""
+REFUSAL = (
+    "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n"
+    "Retry-After: 1\r\nConnection: close\r\n\r\n{body}"
+)
 
 
 class BoundedConnection(H11Protocol):
-    """One connection; `checked` is called every now and then. `protocol_of` makes the class of a
+    """One connection; `check` is called every now and then. `protocol_of` makes the class of a
     server.
     """
 
@@ -33,13 +34,13 @@ class BoundedConnection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request, or refuse the connection."""
         super().connection_made(transport)
-        self._wait: Wait | None = None
+        self._wait: tuple[str, object] | None = None
         self._since = 0.0
         if len(self.connections) > self.limits.max_connections:
             transport.write(_refusal("503 Service Unavailable", "too many connections"))
             transport.close()
 
-    def check(self, now: float, is_shutdown: bool = False) -> None:
+    def check(self, now: float, is_shutdown: bool) -> None:
         """End the connection if its client is late."""
         wait = self._waits_for()
         if wait != self._wait:
@@ -47,9 +48,9 @@ class BoundedConnection(H11Protocol):
         if wait is not None and now - self._since > self._patience(wait[0], is_shutdown):
             self._give_up(wait[0])
 
-    def _waits_for(self) -> Wait | None:
-        """Return what the client owes; None while it waits for us, or idles after an answer, which
-        uvicorn bounds.
+    def _waits_for(self) -> tuple[str, object] | None:
+        """Return what the client owes, and what has come so far: once that changes, the wait is a
+        new one. None while it waits for us, or idles after an answer, which uvicorn bounds.
         """
         if (unsent := self.transport.get_write_buffer_size()) or self.transport.is_closing():
             return "reading", unsent
@@ -82,11 +83,4 @@ def protocol_of(limits: Limits) -> type[BoundedConnection]:
 
 def _refusal(status: str, message: str) -> bytes:
     body = f'{{"error": {{"message": "{message}", "type": "server_error"}}}}'
-    lines = (
-        f"HTTP/1.1 {status}",
-        "Content-Type: application/json",
-        f"Content-Length: {len(body)}",
-        "Retry-After: 1",
-        "Connection: close",
-    )
-    return "\r\n".join([*lines, "", body]).encode()
+    return REFUSAL.format(status=status, length=len(body), body=body).encode()

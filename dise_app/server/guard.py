@@ -11,9 +11,9 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Mapping
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dise_app.server.bodies import Budget, Exchange, too_large
+from dise_app.server.bodies import Body, Budget
 from dise_app.server.errors import ServerError, answer
 from dise_app.server.hosts import Hosts
 from dise_app.server.limits import Limits
@@ -29,15 +29,19 @@ OPEN_PATHS = {"/", "/health"}
 READY_PATHS = {"/metrics", "/version"}
 """Paths that are answered while the model is being loaded, beside the open ones."""
 
+BODILESS = {"GET", "HEAD"}
+"""Methods whose body nobody reads."""
+
+CLIENT_WENT_AWAY = 499
+"""The status in the log and the metrics of a request that got no response."""
+
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 Headers = Mapping[bytes, bytes]
 
 
 class Guard:
-    """ASGI middleware. Bodies are counted as they arrive, so a wrong or missing Content-Length does
-    not get around the limit.
-    """
+    """ASGI middleware."""
 
     def __init__(
         self,
@@ -68,59 +72,59 @@ class Guard:
         headers = dict(scope["headers"])
         given = headers.get(b"x-request-id", b"").decode("latin-1")
         request_id = given if REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
-        started = time.perf_counter()
-        exchange = Exchange(receive, send, request_id, self._limits, self._budget)
-        try:
-            refusal = self._refusal(scope, headers)
-            if refusal is None:
-                await self._app(scope, exchange.receive, exchange.send)
-            if (refusal := refusal or exchange.refusal) and not exchange.is_answered:
-                await answer(refusal)(scope, receive, exchange.send_marked)
-        finally:
-            exchange.close()
-            self._note(scope, request_id, exchange.status, time.perf_counter() - started)
+        started, status = time.perf_counter(), CLIENT_WENT_AWAY
+        body = Body(self._limits, self._budget)
 
-    def _refusal(self, scope: Scope, headers: Headers) -> ServerError | None:
+        async def send_marked(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                mark = (b"x-request-id", request_id.encode())
+                message["headers"] = [*message.get("headers", []), mark]
+            await send(message)
+
+        try:
+            self._check(scope, headers)
+            # Who needs no key there takes no bytes from those who have one.
+            is_unread = _is_open(scope["path"]) or scope["method"] in BODILESS
+            whole = receive if is_unread else await body.whole(receive)
+            await self._app(scope, whole, send_marked)
+        except ServerError as refusal:
+            await answer(refusal)(scope, receive, send_marked)
+        finally:
+            body.close()
+            self._note(scope, request_id, status, time.perf_counter() - started)
+
+    def _check(self, scope: Scope, headers: Headers) -> None:
+        """Raise ServerError for a request that is refused before its body is read."""
         host = headers.get(b"host", b"").decode("latin-1")
         if self._hosts is not None and host and not self._hosts.allows(host):
-            return ServerError(
-                403,
-                f"this server does not answer to the host {host!r:.80}; allow it with "
-                "--allowed-host NAME",
-                code="host_not_allowed",
-            )
+            unknown = f"this server does not answer to the host {host!r:.80}"
+            allow = f"{unknown}; allow it with --allowed-host NAME"
+            raise ServerError(403, allow, code="host_not_allowed")
         if b"content-length" in headers and b"transfer-encoding" in headers:
-            return ServerError(
-                400, "Content-Length and Transfer-Encoding exclude each other", code="bad_framing"
-            )
-        length = headers.get(b"content-length", b"0")
-        if length.isdigit() and int(length[:20]) > self._limits.max_body_bytes:
-            return too_large(self._limits.max_body_bytes)
+            both = "Content-Length and Transfer-Encoding exclude each other"
+            raise ServerError(400, both, code="bad_framing")
         path = scope["path"]
-        if path in OPEN_PATHS or path.startswith("/page/"):
-            return None
-        refusal = self._refused_key(headers) if self._api_keys else None
-        is_ready = path in READY_PATHS or self._is_loaded()
-        return refusal or (None if is_ready else loading())
+        if _is_open(path):
+            return
+        if self._api_keys and not self._has_key(headers):
+            missing = "a valid key is needed: send the header 'Authorization: Bearer KEY'"
+            raise ServerError(401, missing, code="invalid_api_key")
+        if path not in READY_PATHS and not self._is_loaded():
+            raise loading()
 
-    def _refused_key(self, headers: Headers) -> ServerError | None:
+    def _has_key(self, headers: Headers) -> bool:
         """Compare with every key, by digests, so that the time tells neither a key's letters, nor
         its length, nor which of them it is.
         """
         given = headers.get(b"authorization", b"")
         scheme, _, key = given.partition(b" ")
-        key = key if scheme.lower() == b"bearer" else given
-        if sum(hmac.compare_digest(_digest(key), each) for each in self._api_keys):
-            return None
-        return ServerError(
-            401,
-            "a valid key is needed: send the header 'Authorization: Bearer KEY'",
-            code="invalid_api_key",
-        )
+        sent = _digest(key if scheme.lower() == b"bearer" else given)
+        return sum(hmac.compare_digest(sent, known) for known in self._api_keys) > 0
 
     def _note(self, scope: Scope, request_id: str, status: int, seconds: float) -> None:
-        route = scope.get("route")
-        path: str = getattr(route, "path", "other")
+        path: str = getattr(scope.get("route"), "path", "other")
         self._metrics.requests.labels(path, str(status)).inc()
         self._metrics.latency.labels(path).observe(seconds)
         record: Record = {
@@ -131,6 +135,10 @@ class Guard:
             "seconds": round(seconds, 4),
         }
         log.info(json.dumps(record))
+
+
+def _is_open(path: str) -> bool:
+    return path in OPEN_PATHS or path.startswith("/page/")
 
 
 def _digest(key: bytes) -> bytes:

@@ -4,13 +4,14 @@ machine (DNS rebinding), and a browser then sends that name as the Host.
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Iterable
 from ipaddress import ip_address
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
-ANY = "*"
+PORT = re.compile(r":\d*$")
 
 
 class Hosts:
@@ -28,22 +29,13 @@ class Hosts:
 
     def allows(self, header: str) -> bool:
         """Return whether a request with this Host is for this server."""
-        if ANY in self._names:
-            return True
-        name = _name(header)
-        return name in self._names or (self._takes_addresses and _is_address(name))
-
-
-def _name(header: str) -> str:
-    """Return the host of HOST, HOST:PORT, [ADDRESS] or [ADDRESS]:PORT."""
-    name, colon, port = header.strip().rpartition(":")
-    if not colon or not (port.isdigit() or port == ""):
-        name = header.strip()
-    return _plain(name)
+        name = _plain(PORT.sub("", header.strip()))
+        is_known = name in self._names or "*" in self._names
+        return is_known or (self._takes_addresses and _is_address(name))
 
 
 def _plain(name: str) -> str:
-    name = name.lower().removeprefix("[").removesuffix("]").removesuffix(".")
+    name = name.lower().strip("[]").removesuffix(".")
     return str(ip_address(name)) if _is_address(name) else name
 
 

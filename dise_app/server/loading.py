@@ -41,9 +41,9 @@ class Loading:
         """Return once the server has ended; what is still being loaded is given up, and the process
         with it. Raises why the model could not be loaded.
         """
-        if self._error is None and self._thread.is_alive():
+        if self._error is not None:
+            raise self._error
+        if self._thread.is_alive():
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(self._server.exit_code)
-        if self._error is not None:
-            raise self._error

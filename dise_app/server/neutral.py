@@ -5,117 +5,81 @@ value, and those whose neutral value is taken, since it asks for nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator
 
 from pydantic import JsonValue
 from pydantic_core import PydanticCustomError
 
 from dise_core.records import Record
 
-HINTS = frozenset(
-    {
-        "cache_control",
-        "cache_salt",
-        "include_reasoning",
-        "metadata",
-        "parallel_tool_calls",
-        "prompt_cache_key",
-        "prompt_cache_options",
-        "prompt_cache_retention",
-        "request_id",
-        "safety_identifier",
-        "store",
-        "user",
-    }
+WITHOUT_EFFECT = (
+    "cache_control cache_salt include_reasoning metadata parallel_tool_calls prompt_cache_key "
+    "prompt_cache_options prompt_cache_retention request_id safety_identifier store user"
 )
+HINTS = frozenset(WITHOUT_EFFECT.split())
 """Fields without effect: they tell OpenAI whom to bill, what to keep, or how to call tools."""
-
-NO_ORDER = "a diffusion model writes in no fixed order, so a token has no history to be judged by"
-NO_TOOLS = "this server calls no tools"
-TEXT_ONLY = "this server reads and writes text"
-ANY_ORDER = (
-    "tokens are written in any order, several at once, and this server has no grammar that holds "
-    "under that; check the answer, or give the allowed answers to POST /v1/rank or /v1/decisions"
-)
-ONE_DISTRIBUTION = "tokens are drawn by temperature, top_p and top_k"
-ITS_OWN_END = "an answer ends with the model's end token; see dise.logits_eos_inf"
-WHOLE_PROMPT = "prompts are read as they are given, with the model's own chat template"
-NO_MEMORY = "this server remembers no conversation: send all of it"
 
 NOT_SUPPORTED = "not_supported"
 """The type of pydantic's problem with a field that asks for what is not there."""
 
-NEUTRAL: Mapping[str, tuple[tuple[JsonValue, ...], str]] = {
-    "frequency_penalty": ((0,), NO_ORDER),
-    "presence_penalty": ((0,), NO_ORDER),
-    "repetition_penalty": ((1,), NO_ORDER),
-    "length_penalty": ((1,), NO_ORDER),
-    "no_repeat_ngram_size": ((0,), NO_ORDER),
-    "bad_words": (([],), NO_ORDER),
-    "logits_processors": (([],), NO_ORDER),
-    "use_beam_search": ((False,), NO_ORDER),
-    "early_stopping": ((False,), NO_ORDER),
-    "prediction": ((), NO_ORDER),
-    "min_p": ((0,), ONE_DISTRIBUTION),
-    "typical_p": ((1,), ONE_DISTRIBUTION),
-    "tools": (([],), NO_TOOLS),
-    "tool_choice": (("none", "auto"), NO_TOOLS),
-    "tool_calls": (([],), NO_TOOLS),
-    "annotations": (([],), NO_TOOLS),
-    "refusal": ((), "the model has no refusals apart from its answer"),
-    "functions": (([],), NO_TOOLS),
-    "function_call": (("none", "auto"), NO_TOOLS),
-    "web_search_options": ((), NO_TOOLS),
-    "audio": ((), TEXT_ONLY),
-    "image": ((), TEXT_ONLY),
-    "modalities": ((["text"],), TEXT_ONLY),
-    "mm_processor_kwargs": (({},), TEXT_ONLY),
-    "moderation": ((), "this server moderates nothing"),
-    "reasoning_effort": (("none",), "the model writes no reasoning apart from its answer"),
-    "thinking_token_budget": ((), "the model writes no reasoning apart from its answer"),
-    "verbosity": (("medium",), "the model knows no such setting; say it in the prompt"),
-    "service_tier": (("auto", "default"), "there is one tier here"),
-    "priority": ((0,), "callers take turns here"),
-    "response_format": (({"type": "text"},), ANY_ORDER),
-    "structured_outputs": (({},), ANY_ORDER),
-    "structural_tag": ((), ANY_ORDER),
-    "guided_json": ((), ANY_ORDER),
-    "guided_regex": ((), ANY_ORDER),
-    "guided_choice": ((), ANY_ORDER),
-    "guided_grammar": ((), ANY_ORDER),
-    "guided_decoding_backend": ((), ANY_ORDER),
-    "guided_whitespace_pattern": ((), ANY_ORDER),
-    "grammar": (("",), ANY_ORDER),
-    "ignore_eos": ((False,), ITS_OWN_END),
-    "min_tokens": ((0,), ITS_OWN_END),
-    "stop_token_ids": (([],), ITS_OWN_END),
-    "include_stop_str_in_output": ((False,), "an answer's text ends before the stop text"),
-    "skip_special_tokens": ((True,), "special tokens stand in dise.tokens"),
-    "spaces_between_special_tokens": ((True,), "special tokens stand in dise.tokens"),
-    "return_tokens_as_token_ids": ((False,), "ids stand in dise.tokens"),
-    "return_token_ids": ((False,), "ids stand in dise.tokens"),
-    "prompt_logprobs": ((), "POST /v1/completions scores a prompt with echo"),
-    "truncate_prompt_tokens": ((), WHOLE_PROMPT),
-    "add_special_tokens": ((False,), WHOLE_PROMPT),
-    "add_generation_prompt": ((True,), WHOLE_PROMPT),
-    "continue_final_message": ((False,), WHOLE_PROMPT),
-    "chat_template": ((), WHOLE_PROMPT),
-    "chat_template_kwargs": (({},), WHOLE_PROMPT),
-    "documents": (([],), WHOLE_PROMPT),
-    "prompt_embeds": (([],), WHOLE_PROMPT),
-    "suffix": (("",), WHOLE_PROMPT),
-    "kv_transfer_params": (({},), "this server holds its own cache"),
-    "vllm_xargs": (({},), "this server runs no plugin of vLLM's"),
-    "background": ((False,), "answers are sent while the client waits"),
-    "background_options": ((), "answers are sent while the client waits"),
-    "access_programs": ((), "this server has no programs"),
-    "context_management": (([],), NO_MEMORY),
-    "conversation": ((), NO_MEMORY),
-    "previous_response_id": ((), NO_MEMORY),
-    "prompt": ((), "only POST /v1/completions takes a prompt as it is"),
-    "echo": ((False,), "only POST /v1/completions has it"),
-    "truncation": (("disabled",), WHOLE_PROMPT),
+REASONS = {
+    "a diffusion model writes in no fixed order, so a token has no history to be judged by": (
+        "frequency_penalty=0 presence_penalty=0 repetition_penalty=1 length_penalty=1 "
+        "no_repeat_ngram_size=0 bad_words=[] logits_processors=[] use_beam_search=false "
+        "early_stopping=false prediction="
+    ),
+    "tokens are written in any order, several at once, and this server has no grammar that holds "
+    "under that; check the answer, or give the allowed answers to POST /v1/rank or /v1/decisions": (
+        'response_format={"type":"text"} structured_outputs={} structural_tag= guided_json= '
+        "guided_regex= guided_choice= guided_grammar= guided_decoding_backend= "
+        'guided_whitespace_pattern= grammar=""'
+    ),
+    "tokens are drawn by temperature, top_p and top_k": "min_p=0 typical_p=1",
+    "this server calls no tools": (
+        'tools=[] tool_choice="none"|"auto" tool_calls=[] annotations=[] functions=[] '
+        'function_call="none"|"auto" web_search_options='
+    ),
+    "this server reads and writes text": (
+        'audio= image= modalities=["text"] mm_processor_kwargs={}'
+    ),
+    "the model writes no refusal and no reasoning apart from its answer": (
+        'reasoning_effort="none" thinking_token_budget= refusal='
+    ),
+    "an answer ends with the model's end token or before a stop text; see dise.logits_eos_inf": (
+        "ignore_eos=false min_tokens=0 stop_token_ids=[] include_stop_str_in_output=false"
+    ),
+    "special tokens and ids stand in dise.tokens": (
+        "skip_special_tokens=true spaces_between_special_tokens=true "
+        "return_tokens_as_token_ids=false return_token_ids=false"
+    ),
+    "prompts are read as they are given, with the model's own chat template": (
+        'truncate_prompt_tokens= truncation="disabled" add_special_tokens=false suffix="" '
+        "add_generation_prompt=true continue_final_message=false chat_template= "
+        "chat_template_kwargs={} documents=[] prompt_embeds=[]"
+    ),
+    "only POST /v1/completions takes a prompt as it is, and scores it with echo": (
+        "prompt= echo=false prompt_logprobs="
+    ),
+    "this server remembers no conversation: send all of it": (
+        "context_management=[] conversation= previous_response_id="
+    ),
+    "answers are sent while the client waits": "background=false background_options=",
+    "there is one tier here, and callers take turns": 'service_tier="auto"|"default" priority=0',
+    "this server has no such thing": (
+        'verbosity="medium" moderation= kv_transfer_params={} vllm_xargs={} access_programs='
+    ),
 }
+"""Fields with the values that ask for nothing, beside null, by the reason why no other is taken."""
+
+
+def _fields() -> Iterator[tuple[str, tuple[list[JsonValue], str]]]:
+    for why, fields in REASONS.items():
+        for field in fields.split():
+            name, _, values = field.partition("=")
+            yield name, ([json.loads(value) for value in values.split("|") if value], why)
+
+
+NEUTRAL = dict(_fields())
 """Fields by name: the values that ask for nothing, beside null, and why no other is taken."""
 
 
@@ -132,19 +96,17 @@ def without_neutral(given: object, own: frozenset[str]) -> object:
             if value is not None:
                 kept[name] = value
         elif name in NEUTRAL:
-            refuse_unless_neutral(name, value)
+            _refuse_unless_neutral(name, value)
         elif name not in HINTS:
             kept[name] = value
     return kept
 
 
-def refuse_unless_neutral(name: str, value: object) -> None:
+def _refuse_unless_neutral(name: str, value: object) -> None:
     """Raise PydanticCustomError unless the field's value asks for nothing."""
     values, why = NEUTRAL[name]
-    if value is None or value in values:
-        return
-    allowed = "".join(f", or give {shown}" for shown in map(json.dumps, values[:1]))
-    said = {"name": name, "why": why, "allowed": allowed}
-    raise PydanticCustomError(
-        NOT_SUPPORTED, "{name} is not supported: {why}; leave it out{allowed}", said
-    )
+    if value is not None and value not in values:
+        allowed = f", or give {json.dumps(values[0])}" if values else ""
+        said = {"name": name, "why": why, "allowed": allowed}
+        message = "{name} is not supported: {why}; leave it out{allowed}"
+        raise PydanticCustomError(NOT_SUPPORTED, message, said)

@@ -5,7 +5,6 @@ it has.
 from __future__ import annotations
 
 import asyncio
-import errno
 import math
 import os
 import resource
@@ -26,8 +25,8 @@ from dise_core.errors import DiseError
 MARGIN = 5
 """Seconds after the grace time for the last responses to reach their clients."""
 
-TICKS = 5
-"""How often connections are looked at: every fifth tick of uvicorn's, each of 0.1 seconds."""
+TICK = 0.25
+"""Seconds between two looks at the connections."""
 
 SPARE_FILES = 256
 """Open files that are no connections."""
@@ -50,15 +49,12 @@ class GracefulServer(uvicorn.Server):
             access_log=False,
             timeout_keep_alive=math.ceil(limits.idle_timeout),
             timeout_graceful_shutdown=int(limits.grace) + MARGIN,
-            limit_concurrency=None,
         )
         super().__init__(config)
         self._service = service
-        self._limits = limits
-        self._seconds = int(limits.grace) + MARGIN
+        self._grace = limits.grace
         self._signal: int | None = None
-        self._is_down = False
-        self._is_drained = False
+        self._is_drained: bool | None = None
 
     @property
     def exit_code(self) -> int:
@@ -84,7 +80,11 @@ class GracefulServer(uvicorn.Server):
                 dualstack_ipv6=is_ipv6 and socket.has_dualstack_ipv6(),
             )
         except OSError as error:
-            raise DiseError(_refusal(host, port, error)) from error
+            problem = (error.strerror or str(error)).partition(" (while")[0]
+            raise DiseError(
+                f"cannot listen on port {port} of {host}: {problem}; choose others with --host and "
+                "--port (0 takes a free one)"
+            ) from error
 
     def catch_signals(self) -> None:
         """Handle SIGTERM and Ctrl-C until the process ends: uvicorn's own run leaves out the
@@ -101,54 +101,34 @@ class GracefulServer(uvicorn.Server):
         """
         if self.should_exit and sig == signal.SIGINT:
             cut_off = 1 if self.server_state.tasks else 128 + signal.SIGINT
-            os._exit(self.exit_code if self._is_down else cut_off)
+            os._exit(cut_off if self._is_drained is None else self.exit_code)
         self._signal = sig
         self.should_exit = True
 
-    async def on_tick(self, counter: int) -> bool:
-        """Look at the connections now and then, beside what uvicorn does."""
-        if counter % TICKS == 0:
-            self._check_connections()
-        return await super().on_tick(counter)
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve until the shutdown ends, and look at the connections now and then."""
+        async with asyncio.TaskGroup() as group:
+            checking = group.create_task(self._check_connections())
+            await super().serve(sockets)
+            checking.cancel()
 
-    def _check_connections(self) -> None:
-        now = asyncio.get_running_loop().time()
-        for connection in list(self.server_state.connections):
-            if isinstance(connection, BoundedConnection):
-                connection.check(now, self.should_exit)
-
-    async def _keep_checking(self) -> None:
+    async def _check_connections(self) -> None:
         while True:
-            self._check_connections()
-            await asyncio.sleep(0.1)
+            now = asyncio.get_running_loop().time()
+            for connection in list(self.server_state.connections):
+                if isinstance(connection, BoundedConnection):
+                    connection.check(now, self.should_exit)
+            await asyncio.sleep(TICK)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Close the model within the grace time, and at the same time the connections. What has
         not arrived by then is no request.
         """
         loop = asyncio.get_running_loop()
-        broken_after = loop.time() + self._seconds
-        checking = asyncio.create_task(self._keep_checking())
-        try:
-            closing = self._service.close(self._limits.grace)
-            num_cut_off, _ = await asyncio.gather(closing, super().shutdown(sockets))
-        finally:
-            checking.cancel()
+        broken_after = loop.time() + int(self._grace) + MARGIN
+        closing = self._service.close(self._grace)
+        num_cut_off, _ = await asyncio.gather(closing, super().shutdown(sockets))
         self._is_drained = num_cut_off == 0 and loop.time() < broken_after
-        self._is_down = True
-
-
-def _refusal(host: str, port: int, error: OSError) -> str:
-    """Return why the address cannot be listened on, and what to do."""
-    if error.errno == errno.EADDRINUSE:
-        return (
-            f"port {port} of {host} is in use by another program; stop that one, or choose another "
-            "with --port (0 takes a free one)"
-        )
-    problem = (error.strerror or str(error)).partition(" (while")[0]
-    return (
-        f"cannot listen on port {port} of {host}: {problem}; choose others with --host and --port"
-    )
 
 
 def _within_open_files(limits: Limits) -> Limits:

@@ -15,6 +15,9 @@ from pydantic_core import from_json
 
 from dise_app.server.errors import ServerError
 
+JSON = re.compile(r"\s*application/([^/;]+\+)?json\s*(;.*)?", re.IGNORECASE)
+"""The Content-Types that no page of another site can send without asking first."""
+
 
 class StrictRequest(Request):
     """A request that refuses what could not be sent back."""
@@ -32,26 +35,17 @@ class StrictRoute(APIRoute):
     """A route that reads StrictRequests."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return FastAPI's handler, with a StrictRequest in place of its own."""
+        """Return FastAPI's handler, for a StrictRequest, which raises ServerError 415 for a body
+        that is not said to be JSON.
+        """
         handler = super().get_route_handler()
 
         async def strict(request: Request) -> Response:
-            if self.body_field is not None:
-                _check_type(request.headers.get("content-type"))
+            kind = request.headers.get("content-type")
+            if self.body_field is not None and not JSON.fullmatch(kind or ""):
+                found = "missing" if kind is None else f"{kind!r:.80}"
+                told = f"the Content-Type is {found}; send JSON with Content-Type: application/json"
+                raise ServerError(415, told, code="unsupported_media_type")
             return await handler(StrictRequest(request.scope, request.receive))
 
         return strict
-
-
-def _check_type(given: str | None) -> None:
-    """Raise ServerError 415 unless a body's Content-Type is that of JSON, which no page of another
-    site can send without asking first.
-    """
-    kind = (given or "").partition(";")[0].strip().lower()
-    if kind != "application/json" and not re.fullmatch(r"application/[^/]+\+json", kind):
-        found = "missing" if given is None else f"{given!r:.80}"
-        raise ServerError(
-            415,
-            f"the Content-Type is {found}; send JSON with Content-Type: application/json",
-            code="unsupported_media_type",
-        )

@@ -285,8 +285,8 @@ def test_a_port_that_is_taken_is_told_in_one_line() -> None:
         done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
-        f"dise: port {port} of 127.0.0.1 is in use by another program; stop that one, or choose "
-        "another with --port (0 takes a free one)\n"
+        f"dise: cannot listen on port {port} of 127.0.0.1: Address already in use; choose others "
+        "with --host and --port (0 takes a free one)\n"
     )
 
 

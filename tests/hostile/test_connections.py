@@ -103,6 +103,7 @@ def test_a_good_request_is_answered_and_its_connection_closed_once_it_idles(url:
         (scoring("Content-Length: 100") + BODY, b"HTTP/1.1 408"),
         (scoring("Transfer-Encoding: chunked") + b"5\r\nabcde\r\n", b"HTTP/1.1 408"),
         (head("Host: localhost", "Content-Length: 9", first="GET / HTTP/1.1"), b"HTTP/1.1 200"),
+        (head("Host: localhost", "Content-Length: 9", first="POST / HTTP/1.1"), b"HTTP/1.1 405"),
         (GOOD + b"POST /v1/sc", b"HTTP/1.1 200"),
         (GOOD + b"\r\n", b"HTTP/1.1 200"),
         (head("Host: localhost", "Content-Length: 100"), b"HTTP/1.1 401"),
@@ -180,6 +181,16 @@ def test_bodies_hold_no_more_than_their_budget_together(url: str) -> None:
     for connection in held:
         connection.close()
     assert answered(url, GOOD).startswith(b"HTTP/1.1 200")
+
+
+def test_a_client_that_leaves_midway_through_its_body_asked_for_nothing(url: str) -> None:
+    with closing(connect(url)) as connection:
+        connection.sendall(scoring("Content-Length: 900") + BODY)
+    headers = {"Authorization": f"Bearer {KEY}".encode()}
+    ended = time.monotonic() + 10
+    while 'status="499"' not in httpx.get(f"{url}/metrics", headers=headers).text:  # type: ignore[arg-type]
+        assert time.monotonic() < ended
+        time.sleep(0.05)
 
 
 def test_two_lengths_of_a_body_are_refused(url: str) -> None:
