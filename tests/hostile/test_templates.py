@@ -10,7 +10,7 @@ import pytest
 from dise_adapters.checkpoint.tokenizer import FastTokenizer
 from dise_adapters.embedded import CountdownPredictor
 from dise_core import AsyncLLM, SamplingParams
-from dise_core.engine import async_engine, starters
+from dise_core.engine import async_engine
 from dise_core.errors import InputError
 
 CHAT = [{"role": "user", "content": "83,18,75 -> 10"}]
@@ -70,7 +70,7 @@ def test_what_a_template_refuses_is_told_in_its_words() -> None:
 def test_a_template_that_takes_too_long_is_given_up_and_holds_up_nobody(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(starters, "SECONDS", 0.2)
+    monkeypatch.setattr(async_engine, "START_SECONDS", 0.2)
     monkeypatch.setattr(async_engine, "LOOK_SECONDS", 0.05)
     long = "{% for i in range(3000) %}{% for j in range(9999) %}{% endfor %}{% endfor %}"
 
