@@ -266,18 +266,29 @@ class Denoiser:
         logprobs: LogProbs | None = None,
         written: LogProbs | None = None,
         stop: int | None = None,
+        is_complete: bool = False,
     ) -> Read:
         """Return a Read of a copy of the canvas, with this request's guidance. settled, logprobs,
-        written, stop: see Canvas. Raises PlanError for positions outside the canvas.
+        written, stop: see Canvas; is_complete: see Read. Raises PlanError for positions outside the
+        canvas.
         """
         guidance = None
         if scale := self.params.cfg_scale:
             unconditional = canvas.copy()
             unconditional[:prompt_length] = self.mask_id
             guidance = Guidance(unconditional, scale)
-        told = (self.is_settled, settled, logprobs, written, stop)
-        shown = Canvas(self.sample, prompt_length, *told)
-        return Read(canvas.copy(), positions, readout, guidance=guidance, canvas=shown, cache=cache)
+        shown = Canvas(
+            self.sample, prompt_length, self.is_settled, settled, logprobs, written, stop
+        )
+        return Read(
+            canvas.copy(),
+            positions,
+            readout,
+            guidance=guidance,
+            canvas=shown,
+            cache=cache,
+            is_complete=is_complete,
+        )
 
     def _to_border(self, canvas: Ids) -> Ids:
         """Return a copy of the canvas, int64 [N]; where the last block is written so, with masks up

@@ -164,10 +164,18 @@ class Filling:
         settled = self.span[0] if self.denoiser.policy.edits else None
         if self.finished is not None:
             known = self.finished.logprobs(text[:stop])[start:]
-        written = self.written[start:stop].copy()
-        told = (start, hint, settled, known, written, stop)
-        is_complete = self.denoiser.info.last_block == "alone"
-        return replace(self.denoiser.ask(text, asked, drawn, *told), is_complete=is_complete)
+        return self.denoiser.ask(
+            text,
+            asked,
+            drawn,
+            start,
+            cache=hint,
+            settled=settled,
+            logprobs=known,
+            written=self.written[start:stop].copy(),
+            stop=stop,
+            is_complete=self.denoiser.info.last_block == "alone",
+        )
 
     def _unknown(self, text: Ids, stop: int) -> Ids:
         """Return the response's positions before `stop` that the next pass computes and whose

@@ -308,8 +308,8 @@ class Planner:
         """
         if self.calibration is not None or self.own is None:
             return self.calibration
-        told = (params, scorer.scorer, scorer.selector, self._judge)
-        return self.own if self.own.fits(self.catalog, *told) else None
+        is_fit = self.own.fits(self.catalog, params, scorer.scorer, scorer.selector, self._judge)
+        return self.own if is_fit else None
 
     @property
     def _judge(self) -> str:
