@@ -160,7 +160,8 @@ def chance_text(output: CompletionOutput) -> str:
     """
     chance, said = output.probability, list[str]()
     if chance is not None:
-        said.append(f"likely to be right: {chance:.0%}")
+        shown = "<1%" if chance < 0.005 else ">99%" if chance > 0.995 else f"{chance:.0%}"
+        said.append(f"likely to be right: {shown}")
     if output.abstained:
         said.append("[bold]abstained[/bold], as it is below the threshold")
     return "; ".join([*said, ""])

@@ -131,6 +131,8 @@ def test_the_legend_names_every_colour() -> None:
     ("probability", "abstained", "begins"),
     [
         (0.432, None, "likely to be right: 43%; score -0.5000"),
+        (0.001, None, "likely to be right: <1%; score"),
+        (0.999, None, "likely to be right: >99%; score"),
         (0.432, True, "likely to be right: 43%; abstained, as it is below the threshold; score"),
         (None, True, "abstained, as it is below the threshold; score -0.5000"),
         (None, None, "score -0.5000"),
