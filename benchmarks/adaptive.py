@@ -1,32 +1,32 @@
 """Measure adaptive best-of-N beside plain best-of-N at equal settings: what both solve, and their
 forward passes.
 
-python benchmarks/adaptive.py --data countdown_cd3_test.jsonl [--model countdown]
+python benchmarks/adaptive.py [--data countdown_cd3_test.jsonl] [--model countdown]
     [--tokens-per-step 2] [--scorer dise --selector last-10] [--stop-at 0.5 --stop-at 0.9]
 
-The calibration is fitted on answers to 256 other problems, which are drawn, written at the same
+The calibration is fitted on answers to --problems others, which are drawn, written at the same
 settings.
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from command import Parser, head, row
 
-from dise_app.calibration.fitting import Labels
-from dise_app.calibration.making import make
-from dise_app.calibration.rows import ScoredBy
-from dise_app.evaluation.questions import Questions, load
 from dise_core import LLM, RequestOutput, SamplingParams
-from dise_core.calibration import Calibration, fingerprint
+from dise_core.scoring.calibration import Calibration, fingerprint
+from dise_eval.calibration.fitting import Labels
+from dise_eval.calibration.making import make
+from dise_eval.calibration.rows import ScoreOrigin
+from dise_eval.datasets.questions import ProblemSet, load
 
-NUM_PROBLEMS, SEED = 256, 1
+SEED = 1
 
 
-def right(questions: Questions, answers: Sequence[RequestOutput]) -> list[list[bool]]:
+def right(questions: ProblemSet, answers: Sequence[RequestOutput]) -> list[list[bool]]:
     """Return which of the outputs of each answer are right."""
     return [
         [questions.graded(item, output.text, "robust")["is_correct"] for output in answer.outputs]
@@ -34,39 +34,38 @@ def right(questions: Questions, answers: Sequence[RequestOutput]) -> list[list[b
     ]
 
 
-def written(llm: LLM, questions: Questions, params: SamplingParams) -> list[RequestOutput]:
+def written(llm: LLM, questions: ProblemSet, params: SamplingParams) -> list[RequestOutput]:
     """Return the answers to all questions."""
     return llm.generate([item.prompt for item in questions.items], params)
 
 
-def calibrated(llm: LLM, params: SamplingParams) -> Calibration:
+def calibrated(llm: LLM, params: SamplingParams, num_problems: int) -> Calibration:
     """Return a calibration fitted on all answers to drawn problems."""
-    questions = load("countdown-short", None, NUM_PROBLEMS, SEED)
+    questions = load("countdown-short", None, num_problems, SEED)
     answers = written(llm, questions, params.model_copy(update={"n": params.num_samples}))
     scores = np.array([[output.score.value for output in answer.outputs] for answer in answers])
     numbers = np.repeat(np.arange(len(scores)), scores.shape[1])
     labels = Labels(scores.ravel(), np.array(right(questions, answers)).ravel(), numbers)
     scorer = llm.catalog.scorer(params.scorer, params.scorer_settings)
-    scored_by = ScoredBy(
+    scored_by = ScoreOrigin(
         llm.predictor.info.name, fingerprint(llm.predictor), None, params.scorer,
         answers[0].outputs[0].selector, scorer.model_dump(mode="json"), None, {},
     )  # fmt: skip
     return make(labels, scored_by, None, None, "sgr", "drawn problems").calibration
 
 
-def show(name: str, questions: Questions, answers: Sequence[RequestOutput], plain: float) -> None:
+def show(name: str, questions: ProblemSet, answers: Sequence[RequestOutput], plain: float) -> None:
     """Print a row: the share solved, the mean passes, and these beside the plain ones."""
     solved = np.mean([each[0] for each in right(questions, answers)])
     passes = np.mean([answer.usage.nfe for answer in answers])
-    print(f"| {name} | {solved:.1%} | {passes:.1f} | {passes / plain:.0%} |", flush=True)
+    row(name, f"{solved:.1%}", f"{passes:.1f}", f"{passes / plain:.0%}")
 
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", type=Path, required=True)
+    parser = Parser(__doc__)
+    parser.add_argument("--data", type=Path, help="problems; drawn if not given")
+    parser.add_argument("--problems", type=int, default=256)
     parser.add_argument("--model", default="countdown")
     parser.add_argument("--best-of", type=int, default=8)
     parser.add_argument("--max-tokens", type=int, default=48)
@@ -76,17 +75,17 @@ def main() -> None:
     parser.add_argument("--scorer", default="dise")
     parser.add_argument("--selector")
     parser.add_argument("--stop-at", type=float, action="append")
-    args = parser.parse_args()
+    args = parser.options(problems=16, best_of=4, stop_at=[0.5], block_length=16, tokens_per_step=8)
     names = ("max_tokens", "tokens_per_step", "temperature", "scorer", "selector", "best_of")
     blocks = {} if args.block_length is None else {"block_length": args.block_length}
     given = {name: getattr(args, name) for name in names} | blocks
     params = SamplingParams(**given, seed=0, logprobs=None)
-    llm, questions = LLM(args.model), load("countdown-short", args.data, None, 0)
-    adaptive = LLM(llm.predictor, calibration=calibrated(llm, params))
+    llm, questions = LLM(args.model), load("countdown-short", args.data, args.problems, 0)
+    adaptive = LLM(llm.predictor, calibration=calibrated(llm, params, args.problems))
     single = written(llm, questions, params.model_copy(update={"best_of": 1}))
     answers = written(llm, questions, params)
     plain = float(np.mean([answer.usage.nfe for answer in answers]))
-    print("| drawn | solved | passes | of plain |\n| --- | ---: | ---: | ---: |")
+    head("drawn", "solved", "passes", "of plain")
     show("one answer", questions, single, plain)
     show(f"best of {args.best_of}", questions, answers, plain)
     for stop_at in args.stop_at or (0.5, 0.7, 0.8, 0.9):

@@ -1,7 +1,7 @@
 """Scoring and decoding beside the way that published code does them, in one run.
 
-python benchmarks/against_naive.py [--vocabulary 8192 126464] [--size 10 100] [--pairs 5] [--data
-FILE] [--json FILE]
+python benchmarks/against_naive.py [--vocabulary 8192 126464] [--size 10 100] [--pairs 5]
+    [--data FILE]
 
 Naive: one text at a time, the head at every position, all logits in float32, log-softmax over them
 (scoring) or softmax in float64 (decoding; then what was written is scored). Ours: dise_core.LLM.
@@ -11,25 +11,23 @@ models.
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import random_llada
 import torch
-from side_by_side import ratios, spread, take_turns
+from command import Parser, head, row
+from side_by_side import ratios, spread, take_turns, whole_reader
 
-from dise_app.cli.memory import keep_freed_memory, settled
-from dise_app.evaluation import questions
+from dise_app.terminal.memory import keep_freed_memory, settled
 from dise_core import LLM, SamplingParams, ScoringParams
+from dise_eval.datasets import questions
 
-SHAPES = {10: (384, 6), 100: (960, 10)}
+SHAPES = {1: (128, 2), 10: (384, 6), 100: (960, 10)}
 """Width and layers by millions of parameters without the vocabulary's."""
 
 NUM_TEXTS, TEXT_LENGTHS = 64, (48, 128)
@@ -45,11 +43,10 @@ Job = tuple[str, Callable[[], list[Any]], Callable[[], list[Any]]]
 class Naive:
     """The published loops on transformers' model as it comes."""
 
-    def __init__(self, model: str) -> None:
-        with patch("dise_adapters.local.loading.OwnBody.covers", return_value=False):
-            predictor: Any = LLM(model).predictor
-        self.body, self.head = predictor._reader._body._model, predictor._reader._head
-        self._mask_id = predictor.info.special.mask_id
+    def __init__(self, model: str, mask_id: int | None) -> None:
+        reader = whole_reader(model)
+        self.body, self.head = reader._body._model, reader._head
+        self._mask_id = mask_id
 
     def logits(self, ids: list[int]) -> torch.Tensor:
         """Return all logits of a text, float32 [N, V]."""
@@ -118,24 +115,23 @@ def scoring(naive: Naive, llm: LLM, texts: list[list[int]]) -> Job:
     )
 
 
-def embedded(path: Path | None) -> tuple[list[Job], Job]:
-    """Return what is timed on the embedded model, and one more that must only agree: all the
-    problems.
-    """
-    naive, llm = Naive("countdown"), settled(LLM("countdown"))
+def embedded(path: Path | None, num_problems: int) -> tuple[Job, Job]:
+    """Return what is timed on the embedded model, and what must only agree: all the problems."""
+    llm = settled(LLM("countdown"))
+    naive = Naive("countdown", llm.predictor.info.special.mask_id)
     tokenizer = llm.predictor.tokenizer
     prompts = [
         tokenizer.encode_chat([{"role": "user", "content": item.prompt}]).tolist()
-        for item in questions.load("countdown-short", path).items
+        for item in questions.load("countdown-short", path, num_problems).items
     ]
     params = SamplingParams(max_tokens=48, block_length=16, selector="response", logprobs=None)
-    return [decoding(naive, llm, prompts[:64], params)], decoding(naive, llm, prompts, params)
+    return decoding(naive, llm, prompts[:64], params), decoding(naive, llm, prompts, params)
 
 
 def random_jobs(folder: str, vocabulary: int, size: int) -> list[Job]:
     """Return what is timed on a random model."""
     random_llada.write(Path(folder), vocabulary, *SHAPES[size], max_length=512)
-    naive, llm = Naive(folder), settled(LLM(folder))
+    naive, llm = Naive(folder, vocabulary - 1), settled(LLM(folder))
     random = np.random.default_rng(0)
     texts = [
         random.integers(0, vocabulary - 2, n).tolist()
@@ -146,47 +142,35 @@ def random_jobs(folder: str, vocabulary: int, size: int) -> list[Job]:
     return [scoring(naive, llm, texts), decoding(naive, llm, prompts, params)]
 
 
-def compare(job: Job, pairs: int, **what: object) -> dict[str, Any]:
-    """Time both ways, print a row of the table, and return it."""
+def compare(job: Job, pairs: int, model: str, vocabulary: int) -> None:
+    """Time both ways and print a row of the table."""
     name, naive, ours = job
     times, results = take_turns({"naive": naive, "ours": ours}, pairs)
-    gains = ratios(times, "naive", "ours")
-    agreement = float(
-        np.mean([a == b for a, b in zip(results["naive"], results["ours"], strict=True)])
-    )
-    medians = [f"{statistics.median(each):.2f}" for each in times.values()]
-    cells = [*map(str, what.values()), name, *medians, spread(gains), f"{agreement:.0%}"]
-    print(f"| {' | '.join(cells)} |", flush=True)
-    return {**what, "job": name, "times": times, "ratios": gains, "agreement": agreement}
+    same = np.mean([a == b for a, b in zip(results["naive"], results["ours"], strict=True)])
+    medians = [f"{statistics.median(seconds):.2f}" for seconds in times.values()]
+    gains = spread(ratios(times, "naive", "ours"))
+    row(model, vocabulary, name, *medians, gains, f"{same:.0%}")
 
 
 def main() -> None:
     """Print a row for each model and job."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser(__doc__)
     parser.add_argument("--vocabulary", type=int, nargs="*", default=[8192, 126464])
-    parser.add_argument("--size", type=int, nargs="*", choices=SHAPES, default=list(SHAPES))
+    parser.add_argument("--size", type=int, nargs="*", choices=SHAPES, default=[10, 100])
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--data", type=Path, help="Countdown problems; drawn if not given")
-    parser.add_argument("--json", type=Path)
-    args = parser.parse_args()
+    parser.add_argument("--problems", type=int, default=256)
+    args = parser.options(vocabulary=[512], size=[1], pairs=1, problems=2)
     keep_freed_memory()
-    print("| model | vocabulary | | naive, s | ours, s | ratio, median (range) | same |")
-    print("| --- | ---: | --- | ---: | ---: | --- | ---: |")
-    timed, whole = embedded(args.data)
-    rows = [compare(job, args.pairs, model="countdown", vocabulary=32) for job in timed]
-    rows.append(compare(whole, 1, model="countdown", vocabulary=32))
+    head("model", "vocabulary", "", "naive, s", "ours, s", "ratio, median (range)", "same")
+    timed, whole = embedded(args.data, args.problems)
+    compare(timed, args.pairs, "countdown", 32)
+    compare(whole, 1, "countdown", 32)
     for size in args.size:
         for vocabulary in args.vocabulary:
             with tempfile.TemporaryDirectory() as folder:
-                jobs = random_jobs(folder, vocabulary, size)
-                rows += [
-                    compare(job, args.pairs, model=f"random, {size} M", vocabulary=vocabulary)
-                    for job in jobs
-                ]
-    if args.json is not None:
-        args.json.write_text(json.dumps(rows, indent=1))
+                for job in random_jobs(folder, vocabulary, size):
+                    compare(job, args.pairs, f"random, {size} M", vocabulary)
 
 
 if __name__ == "__main__":

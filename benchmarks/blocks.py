@@ -22,16 +22,17 @@ import numpy as np
 import psutil
 import random_qwen3
 import torch
+from command import Parser, head, row
 from random_qwen3 import BLOCK
 from side_by_side import ratios, spread, take_turns
 from stopwatch import Stopwatch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from dise_adapters.local import attention
-from dise_app.cli.memory import keep_freed_memory, settled
+from dise_adapters.local.decoder import layer
+from dise_app.terminal.memory import keep_freed_memory, settled
 from dise_core import LLM, SamplingParams
 
-VOCABULARY, WIDTH, LAYERS, MAX_LENGTH = 8192, 768, 12, 4096
+VOCABULARY, WIDTH, MAX_LENGTH = 8192, 768, 4096
 PER_STEP = 2
 
 
@@ -69,8 +70,7 @@ def beside_naive(llm: LLM, model: Any, args: argparse.Namespace) -> None:
     numbers = np.random.default_rng(0)
     params = SamplingParams(max_tokens=args.tokens, tokens_per_step=PER_STEP, length="fixed")
     mask_id = llm.predictor.info.special.mask_id
-    print("| prompts | naive, s | ours, s | naive / ours | same tokens |")
-    print("| ---: | ---: | ---: | ---: | ---: |")
+    head("prompts", "naive, s", "ours, s", "naive / ours", "same tokens")
     for count in args.prompts:
         prompts = numbers.integers(0, VOCABULARY - 2, (count, args.prompt)).tolist()
         ways = {
@@ -84,7 +84,7 @@ def beside_naive(llm: LLM, model: Any, args: argparse.Namespace) -> None:
         same = np.mean(np.array(ours) == np.array(results["naive"]))
         one, other = (statistics.median(times[way]) for way in ways)
         ratio = spread(ratios(times, "naive", "ours"))
-        print(f"| {count} | {one:.2f} | {other:.2f} | {ratio} | {same:.1%} |", flush=True)
+        row(count, f"{one:.2f}", f"{other:.2f}", ratio, f"{same:.1%}")
 
 
 def long_answer(llm: LLM, num_tokens: int) -> None:
@@ -93,40 +93,39 @@ def long_answer(llm: LLM, num_tokens: int) -> None:
     """
     params = SamplingParams(max_tokens=num_tokens, tokens_per_step=PER_STEP, length="fixed")
     llm.generate([[1, 2, 3]], params.model_copy(update={"max_tokens": 4 * BLOCK}))
-    attending = Stopwatch(attention.scaled_dot_product_attention)
-    attention.scaled_dot_product_attention = attending
+    attending = Stopwatch(layer.scaled_dot_product_attention)
+    layer.scaled_dot_product_attention = attending
     process, ends, sizes = psutil.Process(), [(time.perf_counter(), 0.0)], [0]
     for update in llm.stream([1, 2, 3], params):
         if getattr(update, "scored", ()):  # a block is finished
             ends.append((time.perf_counter(), attending.seconds))
             sizes.append(process.memory_info().rss)
-    print("\n| blocks | ms a token, median | of it attention | all else | memory, MiB |")
-    print("| --- | ---: | ---: | ---: | ---: |")
+    print()
+    head("blocks", "ms a token, median", "of it attention", "all else", "memory, MiB")
     edges = [edge for edge in (0, 4, *range(16, len(ends), 16)) if edge < len(ends) - 1]
     for first, last in zip(edges, [*edges[1:], len(ends) - 1], strict=True):
         taken = 1000 * np.diff(ends[first : last + 1], axis=0) / BLOCK
-        each, attended = np.median(taken, axis=0)
+        token, attended = np.median(taken, axis=0)
         rest = np.median(taken[:, 0] - taken[:, 1])
-        size = sizes[last] / 2**20
-        print(f"| {first + 1} to {last} | {each:.1f} | {attended:.1f} | {rest:.1f} | {size:,.0f} |")
+        times = [f"{time:.1f}" for time in (token, attended, rest)]
+        row(f"{first + 1} to {last}", *times, f"{sizes[last] / 2**20:,.0f}")
 
 
 def main() -> None:
     """Run both parts."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser(__doc__)
     parser.add_argument("--prompt", type=int, default=512)
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--prompts", type=int, nargs="+", default=[1, 8])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--long", type=int, default=2048)
-    args = parser.parse_args()
+    parser.add_argument("--layers", type=int, default=12)
+    args = parser.options(prompt=32, tokens=32, prompts=[1], rounds=1, long=64, layers=1)
     if args.prompt % BLOCK or args.tokens % BLOCK:  # the naive loop completes no block
         parser.error(f"--prompt and --tokens must be multiples of {BLOCK}")
     keep_freed_memory()
     with tempfile.TemporaryDirectory() as folder:
-        path = random_qwen3.write(Path(folder), VOCABULARY, WIDTH, LAYERS, MAX_LENGTH)
+        path = random_qwen3.write(Path(folder), VOCABULARY, WIDTH, args.layers, MAX_LENGTH)
         llm = settled(LLM(str(path), dtype="float32"))
         beside_naive(llm, whole_model(path), args)
         if args.long:

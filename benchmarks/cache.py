@@ -1,8 +1,8 @@
 """What the caches gain, and what they change: time, texts, decisions, scores and solved problems,
 beside the exact way.
 
-python benchmarks/cache.py problems [--data countdown_cd3_test.jsonl] [--json FILE] python
-benchmarks/cache.py random [--size 100] [--length 128] [--cache none prefix dual] [--json FILE]
+python benchmarks/cache.py problems [--data countdown_cd3_test.jsonl]
+python benchmarks/cache.py random [--size 100] [--length 128] [--cache none prefix dual]
 
 `problems`: the embedded model on Countdown. `random`: two prompts on a random model, where only
 time means much.
@@ -10,8 +10,6 @@ time means much.
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import tempfile
 import time
@@ -22,11 +20,12 @@ from typing import Any
 import numpy as np
 import random_llada
 from against_naive import SHAPES
+from command import Parser, head, row
 from side_by_side import ratios, spread, take_turns
 
-from dise_app.cli.memory import keep_freed_memory, settled
-from dise_app.evaluation import questions
+from dise_app.terminal.memory import keep_freed_memory, settled
 from dise_core import LLM, RequestOutput, SamplingParams
+from dise_eval.datasets import questions
 
 CACHES = ("none", "prefix", "dual")
 PATIENCE = {"patience": 4}
@@ -55,7 +54,9 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
-def agreement(answers: Sequence[RequestOutput], exact: Sequence[RequestOutput]) -> dict[str, float]:
+def agreement(
+    answers: Sequence[RequestOutput], exact: Sequence[RequestOutput]
+) -> tuple[float, float, float]:
     """Return how many texts, and how many decisions on length, are those of the exact way, and how
     far scores are apart.
     """
@@ -65,25 +66,20 @@ def agreement(answers: Sequence[RequestOutput], exact: Sequence[RequestOutput]) 
         == (len(other.trace), other.stopped_by, len(other.token_ids))
         for one, other in pairs
     ]
-    return {
-        "texts": float(np.mean([one.token_ids == other.token_ids for one, other in pairs])),
-        "decisions": float(np.mean(decisions)),
-        "score_difference": float(
-            np.mean([abs(one.score.value - other.score.value) for one, other in pairs])
-        ),
-    }
-
-
-def problems(path: Path | None) -> list[dict[str, Any]]:
-    """Print what each cache solves, and how long it takes."""
-    loaded = questions.load("countdown-short", path)
-    prompts, llm, rows = [item.prompt for item in loaded.items], settled(LLM("countdown")), []
-    llm.generate(prompts[:64], SamplingParams(max_tokens=48))
-    print(
-        "| | cache | solved | seconds | texts as exact | lengths as exact | mean difference of "
-        "scores, nats |"
+    return (
+        float(np.mean([one.token_ids == other.token_ids for one, other in pairs])),
+        float(np.mean(decisions)),
+        float(np.mean([abs(one.score.value - other.score.value) for one, other in pairs])),
     )
-    print("| --- | --- | ---: | ---: | ---: | ---: | ---: |")
+
+
+def problems(path: Path | None, num_problems: int) -> None:
+    """Print what each cache solves, and how long it takes."""
+    loaded = questions.load("countdown-short", path, num_problems)
+    prompts, llm = [item.prompt for item in loaded.items], settled(LLM("countdown"))
+    llm.generate(prompts[:64], SamplingParams(max_tokens=48))
+    head("", "cache", "solved", "seconds", "texts as exact", "lengths as exact",
+         "mean difference of scores, nats")  # fmt: skip
     for way, settings in WAYS.items():
         exact: list[RequestOutput] = []
         for cache in CACHES:
@@ -91,33 +87,18 @@ def problems(path: Path | None) -> list[dict[str, Any]]:
             answers = llm.generate(prompts, SamplingParams(cache=cache, **settings))
             seconds = time.perf_counter() - started
             exact = exact or answers
-            graders = (loaded.dataset.grader(item, "robust") for item in loaded.items)
             solved = np.mean(
                 [
-                    g.grade(a.outputs[0].text).is_correct
-                    for g, a in zip(graders, answers, strict=True)
+                    loaded.dataset.grading(item, "robust").grade(a.outputs[0].text).is_correct
+                    for item, a in zip(loaded.items, answers, strict=True)
                 ]
             )
-            row = {
-                "way": way,
-                "cache": cache,
-                "solved": float(solved),
-                "seconds": seconds,
-                **agreement(answers, exact),
-            }
-            print(
-                f"| {way} | {cache} | {solved:.1%} | {seconds:.1f} | {row['texts']:.1%} | "
-                f"{row['decisions']:.1%} | "
-                f"{row['score_difference']:.4f} |",
-                flush=True,
-            )
-            rows.append(row)
-    return rows
+            texts, lengths, apart = agreement(answers, exact)
+            row(way, cache, f"{solved:.1%}", f"{seconds:.1f}", f"{texts:.1%}", f"{lengths:.1%}",
+                f"{apart:.4f}")  # fmt: skip
 
 
-def random_model(
-    size: int, length: int, caches: Sequence[str], rounds: int
-) -> list[dict[str, Any]]:
+def random_model(size: int, length: int, caches: Sequence[str], rounds: int) -> None:
     """Print the time of fixed length and of Algorithm 1 with each cache."""
     random = np.random.default_rng(0)
     prompts = [random.integers(0, VOCABULARY - 2, n).tolist() for n in PROMPT_LENGTHS]
@@ -140,60 +121,34 @@ def random_model(
     print(
         f"random, {size} M parameters, from {length} tokens; medians of {rounds} rounds (range)\n"
     )
-    print(
-        "| length, cache | seconds | of fixed and exact | of fixed with this cache | NFE | "
-        "computed | scores apart, nats |"
-    )
-    print("| --- | ---: | --- | --- | ---: | ---: | ---: |")
-    rows = []
+    head("length, cache", "seconds", "of fixed and exact", "of fixed with this cache", "NFE",
+         "computed", "scores apart, nats")  # fmt: skip
     for name, params in asked.items():
-        apart = agreement(answers[name], answers[f"{params.length}, {caches[0]}"])[
-            "score_difference"
-        ]
-        nfe = float(np.mean([answer.usage.nfe for answer in answers[name]]))
-        computed = float(np.mean([answer.usage.nfe_computed for answer in answers[name]]))
-        whole, same = (
-            ratios(times, name, f"fixed, {cache}") for cache in (caches[0], params.cache)
-        )
+        *_, apart = agreement(answers[name], answers[f"{params.length}, {caches[0]}"])
+        nfe = np.mean([answer.usage.nfe for answer in answers[name]])
+        computed = np.mean([answer.usage.nfe_computed for answer in answers[name]])
+        of_fixed = [ratios(times, name, f"fixed, {cache}") for cache in (caches[0], params.cache)]
         seconds = statistics.median(times[name])
-        print(
-            f"| {name} | {seconds:.1f} | {spread(whole)} | {spread(same)} | {nfe:.0f} | "
-            f"{computed:.1f} | {apart:.3f} |"
-        )
-        rows.append(
-            {
-                "way": name,
-                "seconds": times[name],
-                "nfe": nfe,
-                "nfe_computed": computed,
-                "score_difference": apart,
-            }
-        )
-    return rows
+        row(name, f"{seconds:.1f}", *map(spread, of_fixed), f"{nfe:.0f}", f"{computed:.1f}",
+            f"{apart:.3f}")  # fmt: skip
 
 
 def main() -> None:
-    """Print one of the tables."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("what", choices=["problems", "random"])
+    """Print one of the tables, or both."""
+    parser = Parser(__doc__)
+    parser.add_argument("what", choices=["problems", "random"], nargs="?")
     parser.add_argument("--data", type=Path, help="problems; drawn if not given")
     parser.add_argument("--size", type=int, choices=SHAPES, default=100)
     parser.add_argument("--length", type=int, default=128)
     parser.add_argument("--cache", nargs="+", choices=CACHES, default=list(CACHES))
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", type=Path)
-    args = parser.parse_args()
+    parser.add_argument("--problems", type=int, default=256)
+    args = parser.options(problems=1, size=1, length=8, rounds=1)
     keep_freed_memory()
-    is_random = args.what == "random"
-    rows = (
+    if args.what != "random":
+        problems(args.data, args.problems)
+    if args.what != "problems":
         random_model(args.size, args.length, args.cache, args.rounds)
-        if is_random
-        else problems(args.data)
-    )
-    if args.json is not None:
-        args.json.write_text(json.dumps(rows, indent=1))
 
 
 if __name__ == "__main__":

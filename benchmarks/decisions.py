@@ -21,10 +21,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import random_llada
+from command import Parser, head, row
 
 import dise_adapters.embedded
-from dise_app.cli.memory import keep_freed_memory, settled
-from dise_core import AsyncLLM, ChoiceQuestion, DecisionOutput, DecisionParams
+from dise import AsyncLLM
+from dise_app.terminal.memory import keep_freed_memory, settled
+from dise_decide import ChoiceQuestion, DecisionOutput, DecisionParams
 
 AT_ONCE, LAYERS = 64, 8
 CLOZE = DecisionParams(layout="cloze", joint=True)
@@ -45,6 +47,10 @@ class Took:
 
     wall: float
     processor: float
+
+    def per_request(self, count: int) -> tuple[str, str]:
+        """Return the requests a second, and the processor's milliseconds for each."""
+        return f"{count / self.wall:.1f}", f"{1000 * self.processor / count:.2f}"
 
 
 async def ask(llm: AsyncLLM, count: int, at_once: int) -> tuple[Took, list[DecisionOutput]]:
@@ -79,22 +85,23 @@ async def measure(options: argparse.Namespace, model: str) -> None:
     async with settled(AsyncLLM(model, dtype=options.dtype)) as llm:
         await ask(llm, AT_ONCE, AT_ONCE)  # warm up
         ratios, used = list[float](), list[float]()
-        for _ in range(options.pairs):
+        head("", f"{AT_ONCE} at once, a second", "processor, ms each", "one at a time, a second",
+             "processor, ms each", "ratio", "of the processor's time")  # fmt: skip
+        for pair in range(options.pairs):
             alone, some = await ask(llm, count, 1)
             together, others = await ask(llm, count, AT_ONCE)
             assert_same(some, others, 1e-3 if options.dtype == "float32" else 0.5)
             ratios.append(alone.wall / together.wall)
             used.append(alone.processor / together.processor)
-            print(
-                f"one at a time {count / alone.wall:7.1f} a second, {AT_ONCE} at once "
-                f"{count / together.wall:7.1f} a second, ratio {ratios[-1]:.2f}; processor "
-                f"{1000 * alone.processor / count:.2f} and {1000 * together.processor / count:.2f} "
-                f"ms a request, ratio {used[-1]:.2f}",
-                flush=True,
-            )
-        print(
-            f"median ratio {statistics.median(ratios):.2f}, of the processor's time "
-            f"{statistics.median(used):.2f}, over {options.pairs} pairs"
+            row(f"pair {pair + 1}", *together.per_request(count), *alone.per_request(count),
+                f"{ratios[-1]:.2f}", f"{used[-1]:.2f}")  # fmt: skip
+        row(
+            "median",
+            "",
+            "",
+            "",
+            "",
+            *(f"{statistics.median(values):.2f}" for values in (ratios, used)),
         )
 
 
@@ -117,12 +124,12 @@ def random_model(folder: Path, width: int) -> str:
 
 def main() -> None:
     """Run the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Parser(__doc__)
     parser.add_argument("--requests", type=int, default=2 * AT_ONCE)
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
     parser.add_argument("--width", type=int, help="a multiple of 64")
-    options = parser.parse_args()
+    options = parser.options(requests=4, pairs=1)
     with TemporaryDirectory() as folder:
         model = random_model(Path(folder), options.width) if options.width else "countdown"
         asyncio.run(measure(options, model))

@@ -9,13 +9,13 @@ times longer the latter is than beside an ordinary request.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import numpy as np
+from command import Parser, head, row
 
 from dise_core import AsyncLLM, SamplingParams, ScoringParams
 
@@ -74,8 +74,7 @@ async def small_beside(
 
 async def measure(requests: int) -> None:
     """Print the table."""
-    print("| beside | median, s | 99th percentile, s | beside an ordinary one |")
-    print("| :--- | ---: | ---: | ---: |", flush=True)
+    head("beside", "median, s", "99th percentile, s", "beside an ordinary one")
     async with AsyncLLM("countdown") as llm:
         await llm.generate(PROMPT, SMALL)
         ordinary = np.inf
@@ -84,16 +83,14 @@ async def measure(requests: int) -> None:
             median, late = np.percentile(seconds, [50, 99])
             ordinary = late if name == "an ordinary request" else ordinary
             ratio = f"{late / ordinary:.2f}" if np.isfinite(ordinary) else ""
-            print(f"| {name} | {median:.3f} | {late:.3f} | {ratio} |", flush=True)
+            row(name, f"{median:.3f}", f"{late:.3f}", ratio)
 
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser(__doc__)
     parser.add_argument("--requests", type=int, default=40)
-    asyncio.run(measure(parser.parse_args().requests))
+    asyncio.run(measure(parser.options(requests=1).requests))
 
 
 if __name__ == "__main__":

@@ -17,9 +17,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
-from unittest.mock import patch
+
+from command import Parser, head, row
 
 TOKENS, READ = 64, 8
 
@@ -46,18 +46,16 @@ def one_pass(count: int, tokens: int = TOKENS, whole: bool = False) -> Callable[
     """Return what runs one pass over `count` sequences."""
     import numpy as np
     import torch
+    from side_by_side import whole_reader
 
+    from dise_adapters.local.decoder.batch import TextBatch
     from dise_core import LLM
 
-    with (
-        patch("dise_adapters.local.loading.OwnBody.covers", return_value=False)
-        if whole
-        else nullcontext()
-    ):
-        forward: Any = LLM("countdown").predictor._reader._body  # type: ignore[attr-defined]
+    reader: Any = whole_reader("countdown") if whole else LLM("countdown").predictor._reader  # type: ignore[attr-defined]
     ids = np.random.default_rng(0).integers(0, 20, (count, tokens))
     rows = np.flatnonzero(np.arange(count * tokens) % tokens >= tokens - READ)
-    return torch.inference_mode()(lambda: forward(ids, None, rows))
+    batch = TextBatch(ids, None, np.arange(tokens)[None])
+    return torch.inference_mode()(lambda: reader._body(batch, rows))
 
 
 def milliseconds(count: int, tokens: int, other_thread: bool, whole: bool) -> float:
@@ -99,7 +97,7 @@ def matmuls() -> dict[str, float]:
     """Return the GFLOP/s of a matmul of the model's shape, by type and by who computes it."""
     import torch
 
-    from dise_adapters.local.linear import linear
+    from dise_adapters.local.decoder.linear import linear
 
     found = {}
     for dtype in (torch.float32, torch.bfloat16):
@@ -122,27 +120,27 @@ def matmuls() -> dict[str, float]:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser(__doc__)
+    parser.add_argument("--rows", type=int, help="only so many")
     parser.add_argument("--count", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--tokens", type=int, default=TOKENS, help=argparse.SUPPRESS)
     for flag in ("--other-thread", "--give-back", "--whole"):
         parser.add_argument(flag, action="store_true", help=argparse.SUPPRESS)
-    args = parser.parse_args()
+    args = parser.options(rows=1)
     if not args.give_back:
-        from dise_app.cli.memory import keep_freed_memory
+        from dise_app.terminal.memory import keep_freed_memory
 
         keep_freed_memory()
     if args.count is not None:
         print(json.dumps(milliseconds(args.count, args.tokens, args.other_thread, args.whole)))
         return
-    print("| | ms a pass | ms a sequence |")
-    print("| --- | ---: | ---: |")
-    for name, (count, flags) in ROWS.items():
+    head("", "ms a pass", "ms a sequence")
+    for name, (count, flags) in list(ROWS.items())[: args.rows]:
         command = [sys.executable, __file__, "--count", str(count), *flags]
         found = float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-        print(f"| {name} | {found:.2f} | {found / count:.2f} |", flush=True)
+        row(name, f"{found:.2f}", f"{found / count:.2f}")
+    if args.tiny:
+        return
     print(
         "\nOf 32 sequences at once: "
         + ", ".join(f"{name} {share:.0%}" for name, share in shares(32).items())

@@ -2,7 +2,7 @@
 LLaDA-8B and LLaDA2-mini with random weights: one table.
 
 make gpu-check, or python benchmarks/gpu_check.py [--models llada-8b] [--folder DIR]
-python benchmarks/gpu_check.py --device cpu --tiny   the same at a size that any machine runs
+python benchmarks/gpu_check.py --tiny   the same at a size that any CPU runs
 
 Errors are those of log-probabilities at two layers of the full width, against a CPU in float32. A
 pass is over --texts of --tokens, of which 32 each are read; its share is that of the rate of a
@@ -12,7 +12,6 @@ named; nothing is downloaded.
 
 from __future__ import annotations
 
-import argparse
 import gc
 import statistics
 import sys
@@ -26,6 +25,7 @@ from typing import Any
 import numpy as np
 import random_checkpoints
 import torch
+from command import Parser, head, row
 from quantization import ROWS, resident
 from random_checkpoints import Size
 
@@ -155,29 +155,26 @@ def rows(name: str, size: Size, root: Path, work: Work, side: int) -> Iterator[S
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser(__doc__)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=[*MODELS])
-    parser.add_argument("--tiny", action="store_true", help="tiny models, for a CPU")
     parser.add_argument("--texts", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--folder", type=Path, help="keeps the checkpoints for the next time")
-    args = parser.parse_args()
+    args = parser.options(device="cpu", texts=2, tokens=64, rounds=1)
     if args.device != "cpu" and not torch.cuda.is_available():
-        sys.exit("gpu_check: there is no GPU here; --device cpu --tiny runs the same on a CPU")
+        sys.exit("gpu_check: there is no GPU here; --tiny runs the same on a CPU")
     work = Work(args.texts, args.tokens, args.rounds, args.device)
     device = "CPU" if args.device == "cpu" else torch.cuda.get_device_name(args.device)
     print(f"{device}, torch {torch.__version__}, {args.texts} texts of {args.tokens} tokens\n")
-    print(f"| {' | '.join(HEADS)} |\n| --- | --- {'| ---: ' * (len(HEADS) - 2)}|")
+    head(*HEADS)
     with tempfile.TemporaryDirectory() as temporary:
         root = args.folder or Path(temporary)
         for name in args.models:
             size = (TINY if args.tiny else MODELS)[name]
-            for row in rows(name, size, root, work, 512 if args.tiny else 8192):
-                print(f"| {' | '.join(row)} |", flush=True)
+            for cells in rows(name, size, root, work, 512 if args.tiny else 8192):
+                row(*cells)
 
 
 if __name__ == "__main__":

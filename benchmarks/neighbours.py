@@ -25,6 +25,7 @@ from functools import partial
 
 import numpy as np
 import psutil
+from command import Parser, head, row
 from serving import ask, server
 
 from dise_core.threads import COUNT_VARIABLES, WAIT_VARIABLES, num_cores
@@ -32,7 +33,7 @@ from dise_core.threads import COUNT_VARIABLES, WAIT_VARIABLES, num_cores
 OPENMP_DEFAULTS = {"GOMP_SPINCOUNT": "300000", "KMP_BLOCKTIME": "200"}
 """What GNU's, and Intel's and LLVM's, take where nothing is said."""
 
-DECODING, REQUESTS, MAX_TOKENS = (1, 64), 64, 32
+MAX_TOKENS = 32
 BUSY = "import os; parent = os.getppid()\nwhile os.getppid() == parent: sum(range(100000))"
 
 Job = Callable[[], float]
@@ -57,7 +58,7 @@ def decode() -> None:
     """Print torch's number of threads; then, for each number of prompts on a line, decode them and
     print the seconds.
     """
-    from dise_app.cli.memory import keep_freed_memory, settled
+    from dise_app.terminal.memory import keep_freed_memory, settled
     from dise_core import LLM, SamplingParams
 
     keep_freed_memory()
@@ -136,48 +137,40 @@ def show(what: str, jobs: Mapping[str, Job], rounds: int, threads: Mapping[str, 
     """Print a row for each way."""
     for name, (alone, beside) in measure(jobs, rounds).items():
         fair = max(1.0, (threads[name] + num_cores()) / num_cores())
-        cells = [
-            what,
-            name,
-            str(threads[name]),
-            f"{alone:.3f}",
-            f"{beside:.3f}",
-            f"{beside / alone:.2f}",
-        ]
-        print(f"| {' | '.join(cells)} | {fair:.1f} | {beside / alone / fair:.2f} |", flush=True)
+        times = [f"{alone:.3f}", f"{beside:.3f}", f"{beside / alone:.2f}"]
+        row(what, name, threads[name], *times, f"{fair:.1f}", f"{beside / alone / fair:.2f}")
 
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser(__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--spin", type=int, nargs="*", default=[], metavar="TURNS")
+    parser.add_argument("--prompts", type=int, nargs="+", default=[1, 64])
+    parser.add_argument("--requests", type=int, default=64)
     parser.add_argument("--decode", action="store_true", help=argparse.SUPPRESS)
-    args = parser.parse_args()
+    args = parser.options(rounds=1, prompts=[1], requests=1)
     if args.decode:
         decode()
         return
     print(
         f"{num_cores()} cores, {psutil.cpu_percent(2):.0f}% busy with other work before the start\n"
     )
-    print("| | threads' way | threads | alone, s | beside, s | times slower | fair | of fair |")
-    print("| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |")
+    head("", "threads' way", "threads", "alone, s", "beside, s", "times slower", "fair", "of fair")
     ways = environments(args.spin)
     with ExitStack() as stack:
         decoders = {name: stack.enter_context(decoder(env)) for name, env in ways.items()}
         threads = {name: number for name, (number, _) in decoders.items()}
-        for count in DECODING:
+        for count in args.prompts:
             jobs = {name: partial(run, count) for name, (_, run) in decoders.items()}
             show(f"decoding, prompts: {count}", jobs, args.rounds, threads)
     with ExitStack() as stack:
         urls = {name: stack.enter_context(server("float32", env))[0] for name, env in ways.items()}
         asked: dict[str, Job] = {
-            name: lambda url=url: asyncio.run(ask(url, REQUESTS, REQUESTS, MAX_TOKENS))
+            name: lambda url=url: asyncio.run(ask(url, args.requests, args.requests, MAX_TOKENS))
             for name, url in urls.items()
         }
-        show(f"serving, requests at once: {REQUESTS}", asked, args.rounds, threads)
+        show(f"serving, requests at once: {args.requests}", asked, args.rounds, threads)
 
 
 if __name__ == "__main__":

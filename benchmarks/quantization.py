@@ -12,7 +12,6 @@ memory is what loading needs, and not what glibc keeps of it for later.
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import gc
 import statistics
@@ -26,6 +25,7 @@ from typing import Any
 import numpy as np
 import random_checkpoints
 import torch
+from command import Parser, head, row
 
 ROWS: dict[str, dict[str, Any]] = {
     "float32": {"dtype": "float32"},
@@ -96,38 +96,34 @@ def milliseconds(run: Callable[[], object], rounds: int, device: str) -> float:
     return statistics.median(times[1:]) * 1e3
 
 
-def line(name: str, row: dict[str, Any], exact: np.ndarray) -> str:
-    """Return a row of the table."""
-    found = np.array(row["logprobs"])
+def show(name: str, measured: dict[str, Any], exact: np.ndarray) -> None:
+    """Print a row of the table."""
+    found = np.array(measured["logprobs"])
     error, scores = np.abs(found - exact), np.abs(found.mean(1) - exact.mean(1))
-    return (
-        f"| {name} | {row['held']:.0f} | {row['peak'] - row['held']:.0f} | {error.mean():.4f} "
-        f"| {error.max():.3f} | {scores.max():.4f} | {row['one']:.0f} | {row['many']:.0f} |"
-    )
+    held, peak = measured["held"], measured["peak"]
+    row(name, f"{held:.0f}", f"{peak - held:.0f}", f"{error.mean():.4f}", f"{error.max():.3f}",
+        f"{scores.max():.4f}", f"{measured['one']:.0f}", f"{measured['many']:.0f}")  # fmt: skip
 
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser(__doc__)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--layers", type=int, default=random_checkpoints.RANDOM_100M.layers)
     parser.add_argument("--rounds", type=int, default=5)
-    args = parser.parse_args()
+    args = parser.options(layers=1, rounds=1)
     with tempfile.TemporaryDirectory() as folder:
         size = replace(random_checkpoints.RANDOM_100M, layers=args.layers)
         random_checkpoints.write(Path(folder), size, torch.bfloat16, SHARD)
         files = [path.stat().st_size / MIB for path in Path(folder).glob("*.safetensors")]
         print(f"{sum(files):.0f} MiB in {len(files)} shards of at most {max(files):.0f} MiB\n")
-        print("| weights | in memory, MiB | loading needs above that, MiB | error, mean, nats "
-              "| error, max | score's error, max | ms, 1 text | ms, 8 texts |")  # fmt: skip
-        print("| --- " + "| ---: " * 7 + "|", flush=True)
+        head("weights", "in memory, MiB", "loading needs above that, MiB", "error, mean, nats",
+             "error, max", "score's error, max", "ms, 1 text", "ms, 8 texts")  # fmt: skip
         exact = None
         for name in ROWS:
-            row = measure(name, Path(folder), args.device, args.rounds)
-            exact = np.array(row["logprobs"]) if exact is None else exact
-            print(line(name, row, exact), flush=True)
+            measured = measure(name, Path(folder), args.device, args.rounds)
+            exact = np.array(measured["logprobs"]) if exact is None else exact
+            show(name, measured, exact)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ rounding differs between processors.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
@@ -19,8 +18,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from dise_app.evaluation import questions
+from command import Parser, head, row
+
 from dise_core import LLM, SamplingParams, ScoringParams
+from dise_eval.datasets import questions
 
 WRITING: dict[str, dict[str, Any]] = {
     "greedy": {},
@@ -76,17 +77,16 @@ def answers(num_problems: int, judge: str | None = None) -> Iterator[tuple[str, 
 
 def main() -> int:
     """Write the answers down, and compare them where that is asked for."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser(__doc__)
     parser.add_argument("output", type=Path)
     parser.add_argument("--against", type=Path)
     parser.add_argument("--problems", type=int, default=256)
     parser.add_argument("--judge", help="the model of ar-perplexity, which is left out without one")
-    args = parser.parse_args()
+    args = parser.options(problems=2)
     before = json.loads(args.against.read_text(encoding="utf-8")) if args.against else None
     now: dict[str, list[Any]] = {}
     num_differing = 0
+    head("mode", "seconds", "differing")
     for name, found, seconds in answers(args.problems, args.judge):
         now[name] = json.loads(json.dumps(found))
         verdict = ""
@@ -94,8 +94,8 @@ def main() -> int:
             pairs = list(zip(before[name], now[name], strict=True))
             differing = sum(one != other for one, other in pairs)
             num_differing += differing
-            verdict = f"{differing} of {len(pairs)} differ"
-        print(f"{name:48} {seconds:7.2f} s  {verdict}", flush=True)
+            verdict = f"{differing} of {len(pairs)}"
+        row(name, f"{seconds:.2f}", verdict)
     args.output.write_text(json.dumps(now), encoding="utf-8")
     return 1 if num_differing else 0
 

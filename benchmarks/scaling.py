@@ -1,91 +1,67 @@
 """How time and memory grow: with the requests at once, and with the length of a text.
 
-python benchmarks/scaling.py [--output docs/results/scaling]
+python benchmarks/scaling.py [--rounds 5] [--output FOLDER]
 
 Requests: the embedded model writes 48 tokens for 1 to 256 prompts at once. Lengths: a random model
 of 10 million parameters scores one text of 64 to 2,048 tokens, every token of it, under a
-vocabulary of 8,192. Linux only. Writes results.json, and a plot as
-scaling.png and scaling.svg.
+vocabulary of 8,192. Linux only. --output writes a plot as scaling.png.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import tempfile
-import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import random_llada
 from against_naive import SHAPES
+from command import Parser, head, row
 from scoring_memory import memory
 from side_by_side import take_turns
 
-from dise_app.cli.memory import keep_freed_memory, settled
+from dise_app.terminal.memory import keep_freed_memory, settled
 from dise_core import LLM, SamplingParams, ScoringParams
 
-COUNTS = tuple(2**n for n in range(9))
-LENGTHS = tuple(2**n for n in range(6, 12))
-ROUNDS = 5
 VOCABULARY = 8192
 
 Row = dict[str, Any]
 
 
-def requests() -> list[Row]:
-    """Print and return the time of 1 to 256 requests at once."""
+def requests(counts: Sequence[int], rounds: int) -> list[Row]:
+    """Print and return the time of so many requests at once, of which the first count is 1."""
     llm = settled(LLM("countdown"))
-    prompts = [f"{n % 97 + 1},{n % 7 + 2},{n % 13 + 5} -> {n % 50 + 3}" for n in range(COUNTS[-1])]
+    prompts = [f"{n % 97 + 1},{n % 7 + 2},{n % 13 + 5} -> {n % 50 + 3}" for n in range(counts[-1])]
     params = SamplingParams(max_tokens=48, block_length=16)
     ways = {
-        str(count): (lambda count=count: llm.generate(prompts[:count], params)) for count in COUNTS
+        str(count): (lambda count=count: llm.generate(prompts[:count], params)) for count in counts
     }
-    times, _ = take_turns(ways, ROUNDS)
-    alone = statistics.median(times["1"])
-    print("| requests at once | seconds | ms a request | of as many one by one |")
-    print("| ---: | ---: | ---: | ---: |")
-    rows = []
-    for count in COUNTS:
-        seconds = statistics.median(times[str(count)])
-        rows.append({"count": count, "seconds": seconds, "share": seconds / (alone * count)})
-        print(
-            f"| {count} | {seconds:.3f} | {seconds / count * 1e3:.1f} | {rows[-1]['share']:.2f} |",
-            flush=True,
-        )
-    return rows
+    times, _ = take_turns(ways, rounds)
+    medians = {count: statistics.median(times[str(count)]) for count in counts}
+    print()
+    head("requests at once", "seconds", "ms a request", "of as many one by one")
+    for count, seconds in medians.items():
+        share = seconds / count / medians[1]
+        row(count, f"{seconds:.3f}", f"{seconds / count * 1e3:.1f}", f"{share:.2f}")
+    return [{"count": count, "seconds": seconds} for count, seconds in medians.items()]
 
 
-def lengths() -> list[Row]:
+def lengths(sizes: Sequence[int], rounds: int) -> list[Row]:
     """Print and return the time of scoring one text, and the memory above the weights."""
     with tempfile.TemporaryDirectory() as folder:
-        llm = settled(
-            LLM(
-                str(
-                    random_llada.write(
-                        Path(folder), VOCABULARY, *SHAPES[10], max_length=LENGTHS[-1]
-                    )
-                )
-            )
-        )
+        model = random_llada.write(Path(folder), VOCABULARY, *SHAPES[10], max_length=sizes[-1])
+        llm = settled(LLM(str(model)))
     random, params = np.random.default_rng(0), ScoringParams(selector="full")
-    print("\n| tokens | seconds | µs a token | peak above the weights, MiB |")
-    print("| ---: | ---: | ---: | ---: |")
+    head("tokens", "seconds", "µs a token", "peak above the weights, MiB")
     rows, before = [], memory("VmRSS")
-    for length in LENGTHS:
+    for length in sizes:
         text = random.integers(0, VOCABULARY - 2, length).tolist()
-        times = []
-        for _ in range(ROUNDS + 1):
-            started = time.perf_counter()
-            llm.score([[]], [text], params)
-            times.append(time.perf_counter() - started)
-        seconds, peak = statistics.median(times[1:]), memory("VmHWM") - before
+        times, _ = take_turns({"score": lambda text=text: llm.score([[]], [text], params)}, rounds)
+        seconds, peak = statistics.median(times["score"]), memory("VmHWM") - before
         rows.append({"length": length, "seconds": seconds, "mib": peak})
-        print(
-            f"| {length} | {seconds:.3f} | {seconds / length * 1e6:.0f} | {peak:.0f} |", flush=True
-        )
+        row(length, f"{seconds:.3f}", f"{seconds / length * 1e6:.0f}", f"{peak:.0f}")
     return rows
 
 
@@ -132,24 +108,21 @@ def plot(by_count: list[Row], by_length: list[Row], path: Path) -> None:
         axis.legend(frameon=False)
         axis.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=200)
-    figure.savefig(path.with_suffix(".svg"), metadata={"Date": None})
 
 
 def main() -> None:
     """Print both tables and write the files."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser(__doc__)
+    parser.add_argument("--requests", type=int, nargs="+", default=[2**n for n in range(9)])
+    parser.add_argument("--lengths", type=int, nargs="+", default=[2**n for n in range(6, 12)])
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--output", type=Path)
-    args = parser.parse_args()
+    args = parser.options(requests=[1, 2], lengths=[64], rounds=1)
     keep_freed_memory()
-    by_length = lengths()
-    by_count = requests()
+    by_length = lengths(args.lengths, args.rounds)
+    by_count = requests(args.requests, args.rounds)
     if args.output is not None:
         args.output.mkdir(parents=True, exist_ok=True)
-        (args.output / "results.json").write_text(
-            json.dumps({"requests": by_count, "lengths": by_length}, indent=1)
-        )
         plot(by_count, by_length, args.output / "scaling.png")
 
 

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import random_llada
 from against_naive import Naive
+from command import Parser, head, row
 
 WAYS = ("naive", "dise")
 GIVE_BACK = {"MALLOC_MMAP_THRESHOLD_": str(4 * 2**20)}
@@ -36,7 +37,7 @@ def measure(way: str, folder: Path, texts: int, tokens: int, vocabulary: int) ->
 
     many = np.random.default_rng(0).integers(0, vocabulary - 2, (texts, tokens))
     if way == "naive":
-        naive = Naive(str(folder))
+        naive = Naive(str(folder), vocabulary - 1)
         weights = [*naive.body.parameters(), *naive.head.parameters()]
 
         def score() -> float:
@@ -44,7 +45,7 @@ def measure(way: str, folder: Path, texts: int, tokens: int, vocabulary: int) ->
     else:
         llm = LLM(str(folder))
         reader: Any = llm.predictor._reader  # type: ignore[attr-defined]
-        weights = [reader._body._embed.weight]
+        weights = [reader._body._embedding]
 
         def score() -> float:
             answers = llm.score([[]] * texts, many.tolist(), ScoringParams(selector="full"))
@@ -75,16 +76,14 @@ def memory(field: str) -> float:
 
 def main() -> None:
     """Print one line for each way, and the ratio."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser(__doc__)
     parser.add_argument("--texts", type=int, default=1)
     parser.add_argument("--tokens", type=int, default=4096)
     parser.add_argument("--vocabulary", type=int, default=126464)
     parser.add_argument("--width", type=int, default=512)
     parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
-    args = parser.parse_args()
+    args = parser.options(tokens=64, vocabulary=512, width=128)
     if args.way:
         measure(args.way, args.folder, args.texts, args.tokens, args.vocabulary)
         return
@@ -94,38 +93,19 @@ def main() -> None:
         )
         rows = []
         for way in WAYS:
-            command = [
-                sys.executable,
-                __file__,
-                "--way",
-                way,
-                "--folder",
-                folder,
-                "--tokens",
-                str(args.tokens),
-            ]
-            command += [
-                "--texts",
-                str(args.texts),
-                "--vocabulary",
-                str(args.vocabulary),
-                "--width",
-                str(args.width),
-            ]
+            sizes = ("texts", "tokens", "vocabulary")
+            options = [f"--{name}={getattr(args, name)}" for name in sizes]
+            command = [sys.executable, __file__, f"--way={way}", f"--folder={folder}", *options]
             done = subprocess.run(
                 command, check=True, capture_output=True, text=True, env=os.environ | GIVE_BACK
             )
             rows.append(json.loads(done.stdout))
     print(
-        f"{args.texts} x {args.tokens} tokens, V = {args.vocabulary}, d = {args.width}, 2 layers, "
-        "float32"
+        f"{args.texts} x {args.tokens} tokens, V = {args.vocabulary}, d = {args.width}, 2 layers\n"
     )
-    for row in rows:
-        print(
-            f"{row['way']:6s} {row['mib']:8.0f} MiB above the weights {row['seconds']:7.2f} s  "
-            f"score {row['score']:.6f}"
-        )
-    print(f"memory of the naive way: {rows[0]['mib'] / rows[1]['mib']:.1f} times ours")
+    head("float32", "MiB above the weights", "seconds", "score")
+    for found in rows:
+        row(found["way"], *(f"{found[name]:.2f}" for name in ("mib", "seconds")), found["score"])
 
 
 if __name__ == "__main__":

@@ -1,14 +1,13 @@
 """Measure the server: throughput at 64 at once against one at a time, and its memory over many
 requests.
 
-python benchmarks/serving.py [--requests 5000]
+python benchmarks/serving.py [--requests 5000] [--pairs 5]
 
 Starts `dise serve` on the embedded model and asks it from this process.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import re
 import statistics
@@ -20,13 +19,12 @@ from typing import TYPE_CHECKING
 
 import httpx
 import psutil
+from command import Parser, head, row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 AT_ONCE = 64
-PAIRS = 5
-BATCH = 128
 
 
 def body(number: int, max_tokens: int) -> dict[str, object]:
@@ -85,51 +83,46 @@ def server(
         process.wait(60)
 
 
-def throughput(url: str, dtype: str, max_tokens: int) -> None:
+def throughput(url: str, dtype: str, max_tokens: int, batch: int, pairs: int) -> None:
     """Print requests per second one at a time and 64 at once, alternating, and their ratio."""
-    asyncio.run(ask(url, AT_ONCE, AT_ONCE, max_tokens))
+    asyncio.run(ask(url, batch, AT_ONCE, max_tokens))
     rates: dict[int, list[float]] = {1: [], AT_ONCE: []}
     ratios = []
-    for _ in range(PAIRS):
-        single = BATCH / asyncio.run(ask(url, BATCH, 1, max_tokens))
-        together = BATCH / asyncio.run(ask(url, BATCH, AT_ONCE, max_tokens))
+    for _ in range(pairs):
+        single = batch / asyncio.run(ask(url, batch, 1, max_tokens))
+        together = batch / asyncio.run(ask(url, batch, AT_ONCE, max_tokens))
         rates[1].append(single)
         rates[AT_ONCE].append(together)
         ratios.append(together / single)
     single, together = (statistics.median(values) for values in rates.values())
     low, middle, high = min(ratios), statistics.median(ratios), max(ratios)
-    print(
-        f"| {dtype} | {max_tokens} | {single:.1f} | {together:.1f} | {middle:.2f} ({low:.2f} to "
-        f"{high:.2f}) |",
-        flush=True,
-    )
+    spread = f"{middle:.2f} ({low:.2f} to {high:.2f})"
+    row(dtype, max_tokens, f"{single:.1f}", f"{together:.1f}", spread)
 
 
 def memory(url: str, process: psutil.Process, count: int) -> None:
     """Print the server's memory after each tenth of `count` requests."""
-    print("\n| requests | resident MiB |")
-    print("| ---: | ---: |")
+    print()
+    head("requests", "resident MiB")
     for part in range(1, 11):
         asyncio.run(ask(url, count // 10, AT_ONCE, 48))
-        print(f"| {part * count // 10} | {process.memory_info().rss / 2**20:.0f} |", flush=True)
+        row(part * count // 10, f"{process.memory_info().rss / 2**20:.0f}")
 
 
 def main() -> None:
     """Print both tables."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser(__doc__)
     parser.add_argument("--requests", type=int, default=5000)
-    args = parser.parse_args()
-    print(
-        f"| weights | tokens | requests a second, one at a time | {AT_ONCE} at once | ratio, "
-        f"median of {PAIRS} (range) |"
-    )
-    print("| --- | ---: | ---: | ---: | --- |")
-    for dtype in ("float32", "bfloat16"):
+    parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--dtype", nargs="+", default=["float32", "bfloat16"])
+    args = parser.options(requests=10, batch=2, pairs=1, dtype=["float32"])
+    head("weights", "tokens", "requests a second, one at a time", f"{AT_ONCE} at once",
+         "ratio, median (range)")  # fmt: skip
+    for dtype in args.dtype:
         with server(dtype) as (url, _):
             for max_tokens in (32, 48):
-                throughput(url, dtype, max_tokens)
+                throughput(url, dtype, max_tokens, args.batch, args.pairs)
     with server("float32") as (url, process):
         memory(url, process, args.requests)
 

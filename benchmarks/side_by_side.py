@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from dise_core import LLM
+
 Times = dict[str, list[float]]
 
 
@@ -34,3 +36,10 @@ def ratios(times: Times, one: str, other: str) -> list[float]:
 def spread(values: Sequence[float]) -> str:
     """Return the median and the range as text."""
     return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
+
+
+def whole_reader(model: str) -> Any:
+    """Return the reader of a model that transformers computes whole, with its own attention."""
+    reader = LLM(model, attn_implementation="eager").predictor._reader  # type: ignore[attr-defined]
+    reader._body._model.set_attn_implementation("sdpa")
+    return reader

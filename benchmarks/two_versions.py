@@ -10,7 +10,6 @@ Prints the median of both, and the median and the quartiles of the ratios round 
 
 from __future__ import annotations
 
-import argparse
 import os
 import statistics
 import subprocess
@@ -22,6 +21,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from command import Parser, head, row
+
 SERVE = "from dise_app.cli.main import main; main()"
 
 
@@ -32,18 +33,18 @@ class Jobs:
         import numpy as np
         import random_llada
 
-        from dise_app.evaluation import questions
         from dise_core import LLM, SamplingParams, ScoringParams
 
         self.folder = folder
         self.llm = LLM("countdown")
-        self.prompts = [item.prompt for item in questions.load("countdown-short", limit=64).items]
+        numbers = np.random.default_rng(0)
+        triples = numbers.integers(10, 60, (64, 3))
+        self.prompts = [f"{a},{b},{c} -> {abs(a + b - c)}" for a, b, c in triples]
         self.sampling, self.scoring = SamplingParams, ScoringParams
         self.answers = [
             answer.outputs[0].token_ids for answer in self.llm.generate(self.prompts, self._writing)
         ]
         self.random_llm = LLM(str(random_llada.write(folder, 8192, 384, 6, max_length=2048)))
-        numbers = np.random.default_rng(0)
         self.long_text = numbers.integers(0, 8190, 1024).tolist()
         self.texts = [numbers.integers(0, 8190, n).tolist() for n in range(48, 80)]
         self.reads: list[tuple[Any, Any]] = []
@@ -189,17 +190,14 @@ class Version:
 
 def main() -> None:
     """Print the table, a job a line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser(__doc__)
     parser.add_argument("before", type=Path)
     parser.add_argument("after", type=Path, nargs="?", default=Path(__file__).parents[1])
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--only", nargs="*", choices=NAMES, default=NAMES)
-    args = parser.parse_args()
+    args = parser.options(rounds=2, only=["scaling_requests"])
     versions = [Version(args.before.resolve()), Version(args.after.resolve())]
-    print("| job | before, s | after, s | after / before | quartiles |")
-    print("| :--- | ---: | ---: | ---: | ---: |", flush=True)
+    head("job", "before, s", "after, s", "after / before", "quartiles")
     for name in args.only:
         for version in versions:
             version.seconds(name)
@@ -211,10 +209,8 @@ def main() -> None:
         ratios = [after / before for before, after in pairs]
         before, after = (statistics.median(times) for times in zip(*pairs, strict=True))
         low, middle, high = statistics.quantiles(ratios, n=4)
-        print(
-            f"| {name} | {before:.3f} | {after:.3f} | {middle:.3f} | {low:.3f} to {high:.3f} |",
-            flush=True,
-        )
+        times = [f"{value:.3f}" for value in (before, after, middle)]
+        row(name, *times, f"{low:.3f} to {high:.3f}")
     for version in versions:
         version.close()
 

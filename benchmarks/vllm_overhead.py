@@ -11,18 +11,17 @@ each request around them. --compile lets vLLM compile the model, which needs a C
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dise_app.evaluation import questions
-from dise_core import LLM, SamplingParams
+from command import Parser, head, row
 
-AT_ONCE = (1, 8, 64)
-ROUNDS = 5
+from dise_core import LLM, SamplingParams
+from dise_eval.datasets import questions
+
 PARAMS = SamplingParams(max_tokens=48, block_length=16, tokens_per_step=2)
 STEPS = 25
 
@@ -76,11 +75,11 @@ def in_parts(llm: LLM, clocks: Sequence[Clock], count: int) -> list[float]:
     return [whole, *parts, whole - sum(parts)]
 
 
-def agreement(engines: dict[str, LLM], path: Path | None) -> None:
+def agreement(engines: dict[str, LLM], path: Path | None, num_problems: int) -> None:
     """Print on how many Countdown problems both write the same, and how far their scores
     are apart.
     """
-    prompts = [item.prompt for item in questions.load("countdown-short", path).items]
+    prompts = [item.prompt for item in questions.load("countdown-short", path, num_problems).items]
     answers = [[a.outputs[0] for a in llm.generate(prompts, PARAMS)] for llm in engines.values()]
     pairs = list(zip(*answers, strict=True))
     same = sum(one.text == other.text for one, other in pairs)
@@ -90,33 +89,29 @@ def agreement(engines: dict[str, LLM], path: Path | None) -> None:
 
 def main() -> None:
     """Print the table, and how far both agree."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser(__doc__)
     parser.add_argument("--data", type=Path, help="problems; drawn if not given")
+    parser.add_argument("--sequences", type=int, nargs="+", default=[1, 8, 64])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--problems", type=int, default=256)
     parser.add_argument("--compile", action="store_true", help="let vLLM compile the model")
-    args = parser.parse_args()
+    args = parser.options(sequences=[1], rounds=1, problems=2)
     options = {"enforce_eager": False} if args.compile else {}
     transformers, vllm = LLM("countdown"), LLM("countdown", engine="vllm", vllm_options=options)
     clocks = watch(vllm)
-    print(
-        "| sequences | transformers, ms a step | vLLM, ms a step | body | pooler | rest | ratio, "
-        "median (range) |"
-    )
-    print("| ---: | ---: | ---: | ---: | ---: | ---: | --- |")
-    for count in AT_ONCE:
+    head("sequences", "transformers, ms a step", "vLLM, ms a step", "body", "pooler", "rest",
+         "ratio, median (range)")  # fmt: skip
+    for count in args.sequences:
         milliseconds(transformers, count), milliseconds(vllm, count)
         rounds = [
             (milliseconds(transformers, count), *in_parts(vllm, clocks, count))
-            for _ in range(ROUNDS)
+            for _ in range(args.rounds)
         ]
-        medians = " | ".join(
-            f"{statistics.median(column):.2f}" for column in zip(*rounds, strict=True)
-        )
+        medians = [f"{statistics.median(column):.2f}" for column in zip(*rounds, strict=True)]
         ratios = [whole / other for other, whole, *_ in rounds]
         low, middle, high = min(ratios), statistics.median(ratios), max(ratios)
-        print(f"| {count} | {medians} | {middle:.2f} ({low:.2f} to {high:.2f}) |", flush=True)
-    agreement({"transformers": transformers, "vllm": vllm}, args.data)
+        row(count, *medians, f"{middle:.2f} ({low:.2f} to {high:.2f})")
+    agreement({"transformers": transformers, "vllm": vllm}, args.data, args.problems)
 
 
 if __name__ == "__main__":

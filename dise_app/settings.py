@@ -1,15 +1,13 @@
-"""The settings of strategies and the options of requests, as their pydantic models' own schemas
-describe them: for the server's list, the page and `dise plugins`.
-"""
+"""The settings of strategies and requests, as their pydantic models' schemas describe them."""
 
 from __future__ import annotations
 
-import math
+import json
 from collections.abc import Mapping
 
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, JsonSchemaWarningKind
-from pydantic_core import PydanticOmit
+from pydantic_core import PydanticOmit, to_json
 
 from dise_core.errors import error_line
 from dise_core.records import Record
@@ -21,11 +19,9 @@ BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "maxLeng
 """What is told of a setting's range, in the words of JSON Schema."""
 
 
-def settings_or_problem(cls: type[object]) -> tuple[list[Record], str | None]:
-    """Return the settings of a strategy; none for a class without fields, and none, with what is
-    wrong, for one whose schema cannot be made.
-    """
-    if not issubclass(cls, BaseModel):
+def settings_or_problem(cls: object) -> tuple[list[Record], str | None]:
+    """Return the settings of a strategy, none without fields, or why they cannot be listed."""
+    if not (isinstance(cls, type) and issubclass(cls, BaseModel)):
         return [], None
     try:
         return settings_of(cls), None
@@ -34,34 +30,34 @@ def settings_or_problem(cls: type[object]) -> tuple[list[Record], str | None]:
 
 
 def settings_of(model: type[BaseModel]) -> list[Record]:
-    """Return the fields of a pydantic model, each with its name, type, default, range and
-    description.
+    """Return the fields of a pydantic model.
 
     type: one of TYPES, or "json" for any other JSON value. nullable: whether null is allowed too. A
-    range is told in the words of JSON Schema.
+    range is told in the words of JSON Schema; a number that JSON cannot express is null, and no
+    bound.
     """
     schema = model.model_json_schema(schema_generator=_Lenient)
-    required, parts = schema.get("required", []), schema.get("$defs", {})
+    schema = json.loads(to_json(schema, inf_nan_mode="null"))
+    required, definitions = schema.get("required", []), schema.get("$defs", {})
     return [
-        _setting(name, field, name in required, parts)
+        _setting(name, field, name in required, definitions)
         for name, field in schema.get("properties", {}).items()
     ]
 
 
 def _setting(name: str, schema: Record, is_required: bool, definitions: Record) -> Record:
     """definitions: the schemas that this one refers to, by name."""
-    given = schema.get("anyOf", [schema])
-    parts = [part for part in given if part.get("type") != "null"]
+    choices = schema.get("anyOf", [schema])
+    parts = [part for part in choices if part.get("type") != "null"]
     part = parts[0] if len(parts) == 1 else {}
     part = definitions.get(part.get("$ref", "").rpartition("/")[2], part)
-    kind = part.get("type")
-    is_simple = kind in TYPES
+    is_simple = part.get("type") in TYPES
     return {
         "name": name,
-        "type": kind if is_simple else "json",
-        "nullable": len(parts) < len(given),
+        "type": part["type"] if is_simple else "json",
+        "nullable": len(parts) < len(choices),
         "required": is_required,
-        "default": _finite(schema.get("default")),
+        "default": schema.get("default"),
         "description": schema.get("description", ""),
         **(_inclusive(part) if is_simple else {}),
     }
@@ -69,29 +65,15 @@ def _setting(name: str, schema: Record, is_required: bool, definitions: Record) 
 
 def _inclusive(part: Record) -> Record:
     """Return the bounds of a setting; integers' are inclusive."""
-    bounds = {key: part[key] for key in BOUNDS if _finite(part.get(key)) is not None}
+    bounds = {key: part[key] for key in BOUNDS if part.get(key) is not None}
     if "const" in part:
         bounds["enum"] = [part["const"]]
     if part["type"] == "integer":
-        for exclusive, inclusive, step in (
-            ("exclusiveMinimum", "minimum", 1),
-            ("exclusiveMaximum", "maximum", -1),
-        ):
-            if exclusive in bounds:
-                bounds[inclusive] = bounds.pop(exclusive) + step
+        if "exclusiveMinimum" in bounds:
+            bounds["minimum"] = bounds.pop("exclusiveMinimum") + 1
+        if "exclusiveMaximum" in bounds:
+            bounds["maximum"] = bounds.pop("exclusiveMaximum") - 1
     return bounds
-
-
-def _finite(value: object) -> object:
-    """Return a JSON value with null for each number that JSON cannot express."""
-    match value:
-        case float():
-            return value if math.isfinite(value) else None
-        case dict():
-            return {key: _finite(item) for key, item in value.items()}
-        case list() | tuple():
-            return [_finite(item) for item in value]
-    return value
 
 
 class _Lenient(GenerateJsonSchema):

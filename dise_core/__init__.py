@@ -1,62 +1,49 @@
 """DiSE: how sure is a diffusion language model of a text? The algorithms, free of torch.
 
-The names exported here and in dise_core.testing are the public API; docs/python.md lists them.
+The names exported here and in dise_core.testing are the public API; docs/reference lists them.
 Those for users are in users.py; the others are for authors of plugins and of frameworks.
 """
 
 from dise_core import users
 from dise_core.arrays import Floats, Ids, LogProbs, Mask
-from dise_core.backend import Backend, Reader
-from dise_core.cost import count_nfe
-from dise_core.denoise import Denoiser
-from dise_core.hookspecs import hookimpl
-from dise_core.interfaces import (
-    Drafts,
-    LengthController,
-    Reviser,
-    Scorer,
-    Selector,
-    UnmaskingPolicy,
-    UnmaskingStep,
-)
-from dise_core.model import (
-    Attention,
-    Bidirectional,
-    BlockCausal,
-    CacheRoom,
-    Causal,
-    MaskPredictor,
-    ModelInfo,
-    Tokenizer,
-)
+from dise_core.front.async_llm import AsyncLLM
+from dise_core.front.llm import LLM
+from dise_core.models.attention import Attention, Bidirectional, BlockCausal, Causal
+from dise_core.models.backend import Backend, Reader
+from dise_core.models.info import ModelInfo
+from dise_core.models.predictor import CacheRoom, MaskPredictor
+from dise_core.models.tokenizer import Tokenizer
 from dise_core.noise import Noise
-from dise_core.outputs import Evaluation, Generation, TokenReport
-from dise_core.reading import (
-    CacheHint,
-    CacheSlot,
+from dise_core.plans.cost import count_nfe
+from dise_core.plans.plan import Plan, drive, gather
+from dise_core.plans.reading import CacheHint, CacheSlot, Canvas, Guidance, Read, Reading
+from dise_core.plans.readouts import (
     Candidates,
-    Canvas,
     Confidence,
     Distribution,
-    Guidance,
-    Plan,
-    Read,
-    Reading,
     Readout,
     TokenLogProbs,
     TopLogProbs,
-    drive,
-    gather,
 )
-from dise_core.revisions import RevisedToken, Revision, rewritten
-from dise_core.scoring import SequenceScorer, regenerate
+from dise_core.plugins.hookspecs import hookimpl
+from dise_core.scoring.score import Evaluation, TokenReport
+from dise_core.scoring.scorer import Scorer, Selector
+from dise_core.scoring.sequence_scorer import SequenceScorer, regenerate
 from dise_core.sequence import SpecialTokens, TokenSequence
 from dise_core.threads import configure_threads
 from dise_core.users import *  # noqa: F403
+from dise_core.writing.denoise import Denoiser
+from dise_core.writing.generation import Generation
+from dise_core.writing.length import LengthController
+from dise_core.writing.policy import Drafts, UnmaskingPolicy, UnmaskingStep
+from dise_core.writing.reviser import Reviser
+from dise_core.writing.revisions import RevisedToken, Revision, rewritten
 
 configure_threads()
 
 __all__ = [
+    "AsyncLLM",
+    "LLM",
     "Attention",
     "Backend",
     "Bidirectional",

@@ -41,17 +41,14 @@ class InputError(DiseError, ValueError):
 
 
 class UnknownNameError(InputError):
-    """No strategy or model has that name; the message suggests the nearest one, lists the known
-    ones and ends with `detail`.
-    """
+    """No strategy or model has that name; the message suggests the nearest, and lists all."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str], detail: str = "") -> None:
         names = sorted(known)
         hint = did_you_mean(name.replace("_", "-"), names)
-        told = f". {detail}" if detail else ""
-        super().__init__(
-            f"unknown {kind} {name!r}{hint or '.'} Known: {', '.join(names) or 'none'}{told}", kind
-        )
+        listed = ", ".join(names) or "none"
+        end = f". {detail}" if detail else ""
+        super().__init__(f"unknown {kind} {name!r}{hint or '.'} Known: {listed}{end}", kind)
 
 
 MAX_COMPARED = 100
@@ -59,9 +56,7 @@ MAX_COMPARED = 100
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return a sentence that suggests the known name nearest to it, after a full stop; "" where
-    none is near.
-    """
+    """Return ". Did you mean 'NAME'?" with the nearest known name, "" where none is near."""
     nearest = difflib.get_close_matches(name[:MAX_COMPARED], list(known), n=1)
     return f". Did you mean {nearest[0]!r}?" if nearest else ""
 
@@ -71,9 +66,7 @@ class TooLongError(InputError):
 
 
 class PluginError(DiseError):
-    """A plugin clashes with another, misspells a hook or cannot be imported; `plugin` and the
-    message name it.
-    """
+    """A plugin clashes, is misspelt or cannot be imported; `plugin` and the message name it."""
 
     def __init__(self, message: str, plugin: str | None = None) -> None:
         super().__init__(message)

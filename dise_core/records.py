@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +12,7 @@ Fields = Mapping[str, Any]
 """A read-only Record."""
 
 
-def is_deeper(value: Any, most: int) -> bool:
+def is_deeper(value: object, most: int) -> bool:
     """Return whether some value lies in more than `most` lists and objects of JSON."""
     level = [value]
     for _ in range(most + 1):
@@ -22,3 +23,8 @@ def is_deeper(value: Any, most: int) -> bool:
             for inner in (outer.values() if isinstance(outer, dict) else outer)
         ]
     return bool(level)
+
+
+def json_number(value: float | None) -> float | None:
+    """Return the number as JSON has it: null for one that is not finite."""
+    return value if value is not None and math.isfinite(value) else None

@@ -27,12 +27,20 @@ class SpecialTokens:
     eos_ids: frozenset[int]
     eos_id: int | None = None
 
+    @property
+    def masking_id(self) -> int:
+        """The mask_id. Raises InputError for a model that has none."""
+        if self.mask_id is None:
+            message = "this model has no mask token; use a diffusion language model"
+            raise InputError(message, "model")
+        return self.mask_id
+
     def is_end(self, ids: Ids) -> Mask:
         """Return a mask in the shape of ids, True where an id is an end token."""
-        found = np.zeros(np.shape(ids), np.bool_)
+        is_end = np.zeros(np.shape(ids), np.bool_)
         for end in self.eos_ids:
-            found |= ids == end
-        return found
+            is_end |= ids == end
+        return is_end
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,8 +49,7 @@ class TokenSequence:
 
     ids: int64 [N]; the first `prompt_length` are the prompt, the rest the response. `block_length`:
     tokens per block of the response; `origin`: where the blocks count from. `max_length`: the
-    longest text that the model accepts, if known. Raises InputError for a prompt_length outside
-    [0, N].
+    longest text that the model accepts, if known. Raises InputError for a bad prompt_length.
     """
 
     ids: Ids
@@ -101,9 +108,7 @@ class TokenSequence:
         return self.response_positions[~self.special.is_end(self.response)]
 
     def ended(self, end_id: int | None) -> TokenSequence:
-        """Return the text followed by that end token; the text itself for None, if it ends in an
-        end token, or if the model has no room for one more.
-        """
+        """Return the text and that end token; the text where it is ended, or is full."""
         has_end = len(self) > 0 and bool(self.special.is_end(self.ids[-1:])[0])
         is_full = self.max_length is not None and len(self) >= self.max_length
         if end_id is None or has_end or is_full:
@@ -111,15 +116,9 @@ class TokenSequence:
         return replace(self, ids=np.append(self.ids, end_id))
 
     def with_masks(self, positions: Ids) -> Ids:
-        """Return a copy of the ids, int64 [N], with the mask token at the positions. Raises
-        InputError if the model has no mask token.
-        """
-        if self.special.mask_id is None:
-            raise InputError(
-                "this model has no mask token; use a diffusion language model", "model"
-            )
+        """Return a copy, int64 [N], with masks. Raises InputError for a model without them."""
         masked = self.ids.copy()
-        masked[positions] = self.special.mask_id
+        masked[positions] = self.special.masking_id
         return masked
 
     def mask_of(self, positions: Ids | Sequence[int] | slice) -> Mask:
@@ -130,24 +129,15 @@ class TokenSequence:
 
 
 def as_ids(ids: Sequence[int] | Ids) -> Ids:
-    """Return token ids as int64 [N]; an empty sequence is allowed. Raises InputError unless they
-    are a flat list of integers.
-    """
+    """Return int64 [N], N >= 0. Raises InputError unless it is a flat list of integers."""
     try:
         array = np.asarray(ids)
-    except Exception as error:  # whatever the array protocol of an object raises
-        raise _not_ids(ids) from error
-    if array.ndim != 1:
-        raise _not_ids(ids)
-    if array.size == 0:
-        return np.zeros(0, dtype=np.int64)
-    if not np.issubdtype(array.dtype, np.integer):
-        raise _not_ids(ids)
+    except Exception:  # whatever the array protocol of an object raises
+        array = np.array(None)
+    if array.ndim != 1 or not (array.size == 0 or np.issubdtype(array.dtype, np.integer)):
+        message = f"token ids must be a flat list of integers, not {shown(ids)}"
+        raise InputError(message, "token_ids")
     return array.astype(np.int64)
-
-
-def _not_ids(ids: object) -> InputError:
-    return InputError(f"token ids must be a flat list of integers, not {shown(ids)}", "token_ids")
 
 
 def are_within(ids: Ids, count: int) -> bool:
@@ -160,9 +150,7 @@ def are_within(ids: Ids, count: int) -> bool:
 
 
 def check_token_ids(ids: Ids, vocab_size: int, parameter: str = "token_ids") -> None:
-    """Raise InputError, naming the first bad id and its position, unless all ids [N] are in
-    [0, vocab_size).
-    """
+    """Raise InputError, naming the first bad id, unless all are in [0, vocab_size)."""
     if not are_within(ids, vocab_size):
         position = int(np.argmax((ids < 0) | (ids >= vocab_size)))
         raise InputError(

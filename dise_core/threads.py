@@ -29,14 +29,13 @@ CGROUPS, OWN_CGROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 @cache
 def configure_threads() -> bool:
-    """Configure how this process's threads wait, and limit their number to its CPU quota. Called as
-    dise_core is imported.
+    """Configure how this process's threads wait, and limit their number to its CPU quota.
 
     Sets environment variables, which child processes inherit: they share the same cores. Variables
-    that the user has set stay, and once torch is imported nothing is set. Only the first call has
-    an effect. Returns whether the user has left their number open.
+    that the user has set stay, and once torch is imported nothing is set. Returns whether the user
+    has left the number of threads open.
     """
-    is_open = not any(name in os.environ for name in COUNT_VARIABLES)
+    is_open = os.environ.keys().isdisjoint(COUNT_VARIABLES)
     if "torch" not in sys.modules:
         os.environ.update(thread_settings(os.environ, num_cores(), cpu_quota()))
     return is_open
@@ -44,26 +43,22 @@ def configure_threads() -> bool:
 
 @cache
 def choose_threads() -> bool:
-    """Return whether we may choose the number of threads: the user has left it open, and torch was
-    not yet imported at the first call.
-    """
+    """Return whether the number of threads is ours: left open, and torch not yet imported."""
     return "torch" not in sys.modules and configure_threads()
 
 
 def thread_settings(
     environment: Mapping[str, str], cores: int, quota: float | None
 ) -> dict[str, str]:
-    """Return the variables to add to the environment of a process with that many cores and a CPU
-    quota of that many cores' time, None for no limit.
+    """Return the variables to add to an environment. quota: of the CPU in cores, if limited.
 
     A variable that the user has set rules out all that decide the same. The number of threads is
     set only if the quota, which OpenMP does not know of, is below the number of cores: a thread
     that is out of CPU time holds up all others at a barrier.
     """
-    is_wait_chosen = any(name in environment for name in WAIT_VARIABLES)
-    is_count_chosen = any(name in environment for name in COUNT_VARIABLES)
-    settings = {} if is_wait_chosen else dict(BRIEF_WAIT)
-    if quota is not None and math.ceil(quota) < cores and not is_count_chosen:
+    settings = dict(BRIEF_WAIT) if environment.keys().isdisjoint(WAIT_VARIABLES) else {}
+    is_open = environment.keys().isdisjoint(COUNT_VARIABLES)
+    if is_open and quota is not None and math.ceil(quota) < cores:
         settings["OMP_NUM_THREADS"] = str(max(1, math.ceil(quota)))
     return settings
 
@@ -74,11 +69,7 @@ def num_cores() -> int:
 
 
 def cpu_quota(root: Path = CGROUPS, own: Path = OWN_CGROUPS) -> float | None:
-    """Return the CPU quota of this process's control groups in cores, None for no limit.
-
-    root: where control groups are mounted, version 1 or 2. own: the file that lists the groups of
-    this process.
-    """
+    """Return the CPU quota in cores, None for no limit. own: lists this process's groups."""
     if not own.exists():
         return None
     limits = (_limit(folder) for folder in _groups(root, own))
@@ -101,10 +92,7 @@ def _groups(root: Path, own: Path) -> Iterator[Path]:
 
 
 def _limit(folder: Path) -> float | None:
-    """Return a group's own limit in cores, None for no limit.
-
-    Version 2 has "QUOTA PERIOD" or "max PERIOD" in one file; version 1 uses -1 for no limit.
-    """
+    """A group's own limit in cores; version 2 has one file, in version 1 -1 is no limit."""
     if (both := folder / "cpu.max").is_file():
         quota, period = both.read_text().split()
     elif (alone := folder / "cpu.cfs_quota_us").is_file():

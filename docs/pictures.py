@@ -19,7 +19,7 @@ from selenium import webdriver
 from selenium.webdriver.support.wait import WebDriverWait
 
 from dise import LLM, SamplingParams
-from dise_app.cli.render import legend, show_answer
+from dise_app.terminal.render import legend, show_answer
 
 IMAGES = Path(__file__).with_name("images")
 DISE = [sys.executable, "-m", "dise"]

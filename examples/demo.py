@@ -12,7 +12,7 @@ from random import Random
 from embedded_models.countdown.problems import Problem, held_out_problems, is_correct
 from rich.console import Console
 
-from dise_app.cli.render import legend_of, show_answer
+from dise_app.terminal.render import legend_of, show_answer
 from dise_core import LLM, RequestOutput, SamplingParams
 
 NUM_PROBLEMS, NUM_SURE, NUM_UNSURE = 40, 3, 7

@@ -8,7 +8,8 @@ import numpy as np
 
 from dise_core.arrays import Ids
 from dise_core.errors import InputError
-from dise_core.model import ModelInfo, Tokenizer
+from dise_core.models.info import ModelInfo
+from dise_core.models.tokenizer import Tokenizer
 from dise_core.sequence import SpecialTokens
 from dise_core.testing import ToyPredictor
 

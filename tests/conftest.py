@@ -1,6 +1,32 @@
-"""What holds for all tests."""
+"""What holds for all tests, and the fixtures that several folders use."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
 from hypothesis import settings
+
+from tests.commands import Dise, commands
+
+if TYPE_CHECKING:
+    from tests.app.browser import Page
 
 settings.register_profile("shared machine", deadline=None)  # neighbours on the cores are no failure
 settings.load_profile("shared machine")
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    """Yield the server's page, in a browser that a module's tests share."""
+    from tests.app.browser import browsing
+
+    with browsing(tmp_path_factory.mktemp("profile")) as page:
+        yield page
+
+
+@pytest.fixture
+def dise(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Dise:
+    """Return a function that runs `dise ARGS...` and returns its exit code and what it printed."""
+    return commands(monkeypatch, capsys)

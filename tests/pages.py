@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from pathlib import Path
 
 TITLED = re.compile(r'^```\w+ title="([\w.]+)"\n(.*?)^```', flags=re.DOTALL | re.MULTILINE)
 """A block that names its file."""
@@ -26,3 +28,21 @@ def titled(page: str) -> dict[str, str]:
 def _last_tables(text: str) -> str:
     tables = {table.partition("\n")[0]: table for table in TABLE.findall(text)}
     return "\n".join(tables.values())
+
+
+ROOT = Path(__file__).parents[1]
+
+BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
+
+
+def python_of(page: Path) -> list[str]:
+    return [text for kind, text in BLOCK.findall(page.read_text()) if kind == "python"]
+
+
+def lines_of(page: Path) -> Iterator[str]:
+    """Yield the page's commands, each as one line, without the prompt and the comment."""
+    for kind, text in BLOCK.findall(page.read_text()):
+        for line in re.sub(r"\\\n\s*", " ", text).splitlines():
+            command = line.removeprefix("$ ")
+            if kind in {"", "bash"} and re.match(r"dise(-lm-eval)? +(?!the )", command):
+                yield command

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dise_core.model import BlockCausal
+from dataclasses import replace
+
 from tests.reference_backbone import LLADA2_NAMES, Shape
 from tests.tiny_format import Published
 
@@ -31,8 +32,6 @@ A2D_QWEN3 = Published(
     config={**QWEN3, "architectures": ["A2DQwen3LMHeadModel"], "model_type": "a2d-qwen3"},
     tokens={**QWEN_TOKENS, 64: "<|mask|>"},
     mask_id=64,
-    eos_id=62,
-    attention=BlockCausal(32),
 )
 A2D_QWEN2 = Published(
     family="a2d-qwen2",
@@ -41,7 +40,6 @@ A2D_QWEN2 = Published(
     config={**QWEN2, "architectures": ["A2DQwen2LMHeadModel"], "model_type": "a2d-qwen2"},
     tokens={**QWEN_TOKENS, 64: "<|mask|>"},
     mask_id=64,
-    eos_id=62,
 )
 SDAR = Published(
     family="sdar",
@@ -57,10 +55,9 @@ SDAR = Published(
     },
     tokens={**QWEN_TOKENS, 63: "<|MASK|>"},
     mask_id=63,
-    eos_id=62,
-    attention=BlockCausal(4),
 )
-SDAR_MOE = Published(
+SDAR_MOE = replace(
+    SDAR,
     family="sdar-moe",
     called="SDAR-30B-A3B-Chat",
     shape=Shape(**NORMED, block=4, router="normed softmax", per_token=3),
@@ -71,10 +68,6 @@ SDAR_MOE = Published(
         "model_type": "sdar_moe",
         "norm_topk_prob": True,
     },
-    tokens={**QWEN_TOKENS, 63: "<|MASK|>"},
-    mask_id=63,
-    eos_id=62,
-    attention=BlockCausal(4),
 )
 FAST_DLLM = Published(
     family="fast-dllm-v2",
@@ -90,8 +83,6 @@ FAST_DLLM = Published(
     },
     tokens={**QWEN_TOKENS, 65: "|<MASK>|"},
     mask_id=65,
-    eos_id=62,
-    attention=BlockCausal(16),
 )
 DIFFCODER = Published(
     family="stable-diffcoder",
@@ -109,19 +100,16 @@ DIFFCODER = Published(
     mask_token="<[MASK_TOKEN]>",
     mask_id=5,
     eos_id=2,
-    attention=BlockCausal(4),
 )
-OLD_DIFFCODER = Published(
-    family="stable-diffcoder",
-    shape=DIFFCODER.shape,
+OLD_DIFFCODER = replace(
+    DIFFCODER,
     config={
         **DIFFCODER.config,
         "architectures": ["LlamaForCausalLM"],
         "auto_map": auto_map("modeling_seed_diffcoder", "SeedDiffcoderForCausalLM"),
     },
-    mask_id=5,
-    eos_id=2,
-    attention=BlockCausal(4),
+    tokens={},
+    mask_token=None,
 )
 ILLADA = Published(
     family="illada",
@@ -148,37 +136,23 @@ OPEN_DCODER = Published(
     tokens={**QWEN_TOKENS, 66: "[MASK]"},
     mask_token="[MASK]",
     mask_id=66,
-    eos_id=62,
 )
 LLADA_MOE = Published(
     family="llada-moe",
     shape=Shape(is_normed=True, kv_heads=4, theta=5e4, eps=1e-5, router="softmax", per_token=3),
     config={
-        "architectures": ["LLaDAMoEModelLM"],
-        "model_type": "llada",
-        "attention_bias": False,
-        "clip_qkv": None,
-        "dense_intermediate_size": 192,
-        "expert_intermediate_size": 20,
-        "moe_layer_freq": [1, 1],
-        "moe_router_enable_expert_bias": False,
-        "moe_router_score_function": "softmax",
-        "norm_topk_prob": None,
-        "num_experts": 8,
-        "num_experts_per_tok": 3,
-        "output_router_logits": False,
-        "pad_token_id": 60,
-        "partial_rotary_factor": 1,
-        "qk_layernorm": True,
-        "routed_scaling_factor": 1,
-        "router_num_group": None,
-        "router_topk_group": None,
-        "shared_expert_intermediate_size": None,
+        "architectures": ["LLaDAMoEModelLM"], "model_type": "llada", "attention_bias": False,
+        "clip_qkv": None, "dense_intermediate_size": 192, "expert_intermediate_size": 20,
+        "moe_layer_freq": [1, 1], "moe_router_enable_expert_bias": False,
+        "moe_router_score_function": "softmax", "norm_topk_prob": None, "num_experts": 8,
+        "num_experts_per_tok": 3, "pad_token_id": 60, "partial_rotary_factor": 1,
+        "qk_layernorm": True, "routed_scaling_factor": 1, "router_num_group": None,
+        "router_topk_group": None, "shared_expert_intermediate_size": None,
     },
     tokens={60: "<|endoftext|>", 63: "<|mask|>", 61: "<|role_end|>"},
     mask_id=63,
     eos_id=60,
-)
+)  # fmt: skip
 RND1 = Published(
     family="rnd1",
     shape=Shape(**NORMED, is_shifted=True, router="normed softmax", per_token=3),
@@ -197,64 +171,32 @@ RND1 = Published(
     },
     tokens=QWEN_TOKENS,
     mask_id=69,
-    eos_id=62,
 )
 LLADA2 = Published(
     family="llada2",
     called="LLaDA2.1-mini",
     shape=Shape(
-        layers=3,
-        head_dim=20,
-        is_normed=True,
-        rotary=10,
-        theta=6e5,
-        block=32,
-        router="sigmoid",
-        experts=12,
-        per_token=3,
-        groups=4,
-        chosen_groups=2,
-        scaling=2.5,
-        shared=1,
-        dense=1,
+        layers=3, head_dim=20, is_normed=True, rotary=10, theta=6e5, block=32, router="sigmoid",
+        experts=12, per_token=3, groups=4, chosen_groups=2, scaling=2.5, shared=1, dense=1,
         names=LLADA2_NAMES,
     ),
     config={
         "architectures": ["LLaDA2MoeModelLM"],
         "auto_map": auto_map("modeling_llada2_moe", "LLaDA2MoeModelLM"),
-        "model_type": "llada2_moe",
-        "embedding_dropout": 0.0,
-        "first_k_dense_replace": 1,
-        "head_dim": 20,
-        "max_window_layers": 28,
-        "moe_intermediate_size": 20,
-        "moe_router_enable_expert_bias": True,
-        "n_group": 4,
-        "norm_head": False,
-        "norm_softmax": False,
-        "norm_topk_prob": True,
-        "num_experts": 12,
-        "num_experts_per_tok": 3,
-        "num_shared_experts": 1,
-        "pad_token_id": 60,
-        "partial_rotary_factor": 0.5,
-        "rotary_dim": 10,
-        "routed_scaling_factor": 2.5,
-        "router_dtype": "fp32",
-        "score_function": "sigmoid",
-        "sliding_window": 4096,
-        "topk_group": 2,
-        "use_bias": False,
-        "use_qk_norm": True,
-        "use_qkv_bias": False,
-        "use_rmsnorm": True,
+        "model_type": "llada2_moe", "first_k_dense_replace": 1, "head_dim": 20,
+        "max_window_layers": 28, "moe_intermediate_size": 20, "n_group": 4, "topk_group": 2,
+        "moe_router_enable_expert_bias": True, "norm_head": False, "norm_softmax": False,
+        "norm_topk_prob": True, "num_experts": 12, "num_experts_per_tok": 3,
+        "num_shared_experts": 1, "pad_token_id": 60, "partial_rotary_factor": 0.5,
+        "rotary_dim": 10, "routed_scaling_factor": 2.5, "router_dtype": "fp32",
+        "score_function": "sigmoid", "sliding_window": 4096, "use_bias": False,
+        "use_qk_norm": True, "use_qkv_bias": False, "use_rmsnorm": True,
         "use_sliding_window": False,
     },
     tokens={60: "<|endoftext|>", 61: "<|role_end|>", 63: "<|mask|>"},
     mask_id=63,
     eos_id=60,
-    attention=BlockCausal(32),
-)
+)  # fmt: skip
 
 DIFFULLAMA = Published(
     family="diffullama",

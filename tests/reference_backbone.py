@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +20,26 @@ Weights = dict[str, Tensor]
 
 LLAMA_NAMES = {
     "embed": "model.embed_tokens",
+    "norm": "model.norm",
+    "head": "lm_head",
+    "layers": "model.layers",
+    "before_attention": "input_layernorm",
+    "before_mlp": "post_attention_layernorm",
     "q": "self_attn.q_proj",
     "k": "self_attn.k_proj",
     "v": "self_attn.v_proj",
     "o": "self_attn.o_proj",
     "q_norm": "self_attn.q_norm",
     "k_norm": "self_attn.k_norm",
+    "gate": "mlp.gate_proj",
+    "up": "mlp.up_proj",
+    "down": "mlp.down_proj",
     "bias": "mlp.gate.e_score_correction_bias",
 }
 """Transformers' names of a decoder's weights, those of a layer without their prefix."""
 
 LLADA2_NAMES = {
+    **LLAMA_NAMES,
     "embed": "model.word_embeddings",
     "qkv": "attention.query_key_value",
     "o": "attention.dense",
@@ -47,7 +56,7 @@ class Shape:
     block: the length of its blocks; None if it attends to the whole text. has_bias: of queries,
     keys and values. is_normed: queries and keys, head by head. rotary: the dimensions of a head
     that are rotated; None for all. router: None without experts, else how they are weighted.
-    dense: the first layers that have no experts.
+    dense: the first layers that have no experts. gain: how large the random weights are.
     """
 
     vocab: int = 70
@@ -74,11 +83,12 @@ class Shape:
     expert_hidden: int = 20
     shared: int = 0
     dense: int = 0
-    names: Mapping[str, str] = None  # type: ignore[assignment]
+    gain: float = 1.0
+    names: Mapping[str, str] = field(default_factory=LLAMA_NAMES.copy)
 
     def name(self, part: str) -> str:
-        """Return the official name of a weight."""
-        return (self.names or LLAMA_NAMES)[part]
+        """Return the official name of a weight or of a part of one."""
+        return self.names[part]
 
 
 def random_weights(shape: Shape, seed: int = 0) -> Weights:
@@ -89,22 +99,22 @@ def random_weights(shape: Shape, seed: int = 0) -> Weights:
         return torch.randn(*sizes, generator=generator)
 
     def matrix(out: int, into: int) -> Tensor:
-        return random(out, into) / math.sqrt(into)
+        return random(out, into) * shape.gain / math.sqrt(into)
 
     weights = {
         f"{shape.name('embed')}.weight": random(shape.vocab, shape.width) / math.sqrt(shape.width),
-        "model.norm.weight": 1 + 0.2 * random(shape.width),
+        f"{shape.name('norm')}.weight": 1 + 0.2 * random(shape.width),
     }
     if not shape.is_tied:
-        weights["lm_head.weight"] = matrix(shape.vocab, shape.width)
+        weights[f"{shape.name('head')}.weight"] = matrix(shape.vocab, shape.width)
     for layer in range(shape.layers):
-        prefix = f"model.layers.{layer}."
+        prefix = f"{shape.name('layers')}.{layer}."
         parts = _attention_weights(shape, matrix, random) | _mlp_weights(
             shape, layer, matrix, random
         )
         parts |= {
-            f"{name}_layernorm.weight": 1 + 0.2 * random(shape.width)
-            for name in ("input", "post_attention")
+            f"{shape.name(part)}.weight": 1 + 0.2 * random(shape.width)
+            for part in ("before_attention", "before_mlp")
         }
         weights |= {prefix + name: weight.contiguous() for name, weight in parts.items()}
     return weights
@@ -117,7 +127,7 @@ def _attention_weights(
     rows["v"] = rows["k"]
     parts: Weights = {f"{shape.name('o')}.weight": matrix(shape.width, rows["q"])}
     projections = {part: matrix(size, shape.width) for part, size in rows.items()}
-    if "qkv" in (shape.names or LLAMA_NAMES):
+    if "qkv" in shape.names:
         parts[f"{shape.name('qkv')}.weight"] = torch.cat(list(projections.values()))
     else:
         parts |= {f"{shape.name(part)}.weight": each for part, each in projections.items()}
@@ -132,32 +142,78 @@ def _attention_weights(
 def _mlp_weights(
     shape: Shape, layer: int, matrix: Callable[[int, int], Tensor], random: Callable[..., Tensor]
 ) -> Weights:
-    def mlp(prefix: str, hidden: int) -> Weights:
-        sizes = {"gate": (hidden, shape.width), "up": (hidden, shape.width)}
-        sizes["down"] = (shape.width, hidden)
-        return {f"{prefix}.{name}_proj.weight": matrix(*size) for name, size in sizes.items()}
+    def mlp(hidden: int, *names: str) -> Weights:
+        sizes = ((hidden, shape.width), (hidden, shape.width), (shape.width, hidden))
+        return {f"{name}.weight": matrix(*size) for name, size in zip(names, sizes, strict=True)}
 
     if shape.router is None or layer < shape.dense:
-        return mlp("mlp", shape.hidden)
+        return mlp(shape.hidden, *(shape.name(part) for part in ("gate", "up", "down")))
     parts = {"mlp.gate.weight": matrix(shape.experts, shape.width) * 2}
     if shape.router == "sigmoid":
         parts[shape.name("bias")] = random(shape.experts) / 4
     for expert in range(shape.experts):
-        parts |= mlp(f"mlp.experts.{expert}", shape.expert_hidden)
+        parts |= mlp(shape.expert_hidden, *expert_names(f"experts.{expert}"))
     if shape.shared:
-        parts |= mlp("mlp.shared_experts", shape.expert_hidden * shape.shared)
+        parts |= mlp(shape.expert_hidden * shape.shared, *expert_names("shared_experts"))
     return parts
 
 
+def expert_names(expert: str) -> list[str]:
+    return [f"mlp.{expert}.{part}_proj" for part in ("gate", "up", "down")]
+
+
+def write_files(folder: Path, weights: Weights, config: Mapping[str, object]) -> Path:
+    """Write the weights into one file, and config.json."""
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
 def write_checkpoint(
-    folder: Path, shape: Shape, config: dict[str, object], write_tokenizer: Callable[[Path], None]
+    folder: Path, shape: Shape, config: dict[str, Any], write_tokenizer: Callable[[Path], None]
 ) -> Path:
     """Write random weights of that shape, the config.json and a tokenizer."""
-    folder.mkdir(parents=True, exist_ok=True)
-    save_file(random_weights(shape), folder / "model.safetensors", metadata={"format": "pt"})
-    (folder / "config.json").write_text(json.dumps(config))
+    write_files(folder, random_weights(shape), config)
     write_tokenizer(folder)
     return folder
+
+
+def stored_weights(folder: Path, dtype: torch.dtype = torch.float64) -> Weights:
+    """Return all weights of a checkpoint."""
+    files = sorted(folder.glob("*.safetensors"))
+    return {name: w.to(dtype) for file in files for name, w in load_file(file).items()}
+
+
+def below(weights: Weights, prefix: str) -> Weights:
+    """Return the weights under a prefix, without it."""
+    return {name.removeprefix(prefix): w for name, w in weights.items() if name.startswith(prefix)}
+
+
+def block_causal(num_tokens: int, length: int | None) -> Tensor:
+    """Return bool [N, N]: which token (row) sees which; all see all without a length."""
+    blocks = [0 if length is None else place // length for place in range(num_tokens)]
+    return torch.tensor([[key <= query for key in blocks] for query in blocks])
+
+
+def rms_norm(x: Tensor, scale: Tensor, eps: float) -> Tensor:
+    return x / torch.sqrt((x * x).mean(-1, keepdim=True) + eps) * scale
+
+
+def rotated(x: Tensor, positions: Tensor, theta: float) -> Tensor:
+    """Return the states [N, D] of a head turned by their positions [N]."""
+    half = x.shape[-1] // 2
+    frequencies = theta ** (-torch.arange(half, dtype=torch.float64) / half)
+    angles = torch.outer(positions.double(), frequencies)
+    cos, sin, left, right = angles.cos().to(x), angles.sin().to(x), x[:, :half], x[:, half:]
+    return torch.cat([left * cos - right * sin, right * cos + left * sin], dim=-1)
+
+
+def attended(query: Tensor, key: Tensor, value: Tensor, sees: Tensor | None = None) -> Tensor:
+    """Return what one head [N, D] mixes; `sees` as block_causal returns it."""
+    scores = query @ key.T / math.sqrt(query.shape[-1])
+    scores = scores if sees is None else scores.masked_fill(~sees, -math.inf)
+    return torch.softmax(scores, dim=-1) @ value
 
 
 class Reference:
@@ -165,88 +221,97 @@ class Reference:
     other where it matters.
     """
 
-    def __init__(self, folder: Path, shape: Shape) -> None:
-        files = sorted(folder.glob("*.safetensors"))
-        self.weights = {name: w.double() for file in files for name, w in load_file(file).items()}
+    def __init__(self, folder: Path, shape: Shape, dtype: torch.dtype = torch.float64) -> None:
+        self.weights = stored_weights(folder, dtype)
         self.shape = shape
 
     def logprobs(self, ids: list[int]) -> Tensor:
         """Return the log-probabilities [N, V]; row i is about token i."""
-        logits = self.logits(ids)
-        if self.shape.is_shifted:
-            logits = torch.cat([logits[:1], logits[:-1]])
-        return torch.log_softmax(logits, dim=-1)
+        return torch.log_softmax(self.logits(ids), dim=-1)
 
-    def logits(self, ids: list[int]) -> Tensor:
-        """Return the logits of the model's own rows, [N, V]."""
+    def logits(self, ids: list[int], sees: Tensor | None = None) -> Tensor:
+        """Return the logits [N, V]; row i is about token i. sees: as for rows."""
+        rows = self.rows(ids, sees)
+        return torch.cat([rows[:1], rows[:-1]]) if self.shape.is_shifted else rows
+
+    def rows(
+        self, ids: list[int], sees: Tensor | None = None, positions: Sequence[int] | None = None
+    ) -> Tensor:
+        """Return the logits of the model's own rows, [N, V].
+
+        sees: bool [N, N], which row sees which column; None for the shape's blocks. positions:
+        where the tokens stand; None for one after the other.
+        """
         w, shape = self.weights, self.shape
+        if sees is None and shape.block is not None:
+            sees = block_causal(len(ids), shape.block)
+        places = torch.tensor(range(len(ids)) if positions is None else positions)
         embed = w[f"{shape.name('embed')}.weight"]
         x = embed[torch.tensor(ids)]
         for layer in range(shape.layers):
-            prefix = f"model.layers.{layer}."
-            block = {name.removeprefix(prefix): tensor for name, tensor in w.items()
-                     if name.startswith(prefix)}  # fmt: skip
-            x = x + self._attention(self._norm(x, block["input_layernorm.weight"]), block)
-            h = self._norm(x, block["post_attention_layernorm.weight"])
+            block = below(w, f"{shape.name('layers')}.{layer}.")
+            states = self._norm(x, block[f"{shape.name('before_attention')}.weight"])
+            x = x + self._attention(states, block, sees, places, layer)
+            h = self._norm(x, block[f"{shape.name('before_mlp')}.weight"])
             is_dense = shape.router is None or layer < shape.dense
-            x = x + (_mlp(h, block, "mlp") if is_dense else self._experts(h, block))
-        head = embed if shape.is_tied else w["lm_head.weight"]
-        return self._norm(x, w["model.norm.weight"]) @ head.T
+            names = [shape.name(part) for part in ("gate", "up", "down")]
+            x = x + (_mlp(h, block, names) if is_dense else self._experts(h, block))
+        head = embed if shape.is_tied else w[f"{shape.name('head')}.weight"]
+        return self._norm(x, w[f"{shape.name('norm')}.weight"]) @ head.T
+
+    def _keys(
+        self, layer: int, key: Tensor, value: Tensor, places: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the keys and values that a layer attends to, and where they stand."""
+        return key, value, places
 
     def _norm(self, x: Tensor, scale: Tensor) -> Tensor:
-        return x / torch.sqrt((x * x).mean(-1, keepdim=True) + self.shape.eps) * scale
-
-    def _visible(self, length: int) -> Tensor:
-        """Return which position (row) sees which (column), bool [N, N]."""
-        size = self.shape.block
-        return torch.tensor([[size is None or key // size <= query // size
-                              for key in range(length)] for query in range(length)])  # fmt: skip
+        return rms_norm(x, scale, self.shape.eps)
 
     def _projected(self, x: Tensor, block: Weights) -> list[Tensor]:
         shape = self.shape
-        if "qkv" in (shape.names or LLAMA_NAMES):
+        if "qkv" in shape.names:
             fused, rows = block[f"{shape.name('qkv')}.weight"], shape.head_dim
             q, kv = shape.heads * rows, shape.kv_heads * rows
             return [x @ part.T for part in (fused[:q], fused[q : q + kv], fused[q + kv :])]
         names = [shape.name(part) for part in ("q", "k", "v")]
-        nothing = torch.zeros(1)
+        nothing = torch.zeros(1).to(x)
         return [
             x @ block[f"{name}.weight"].T + block.get(f"{name}.bias", nothing) for name in names
         ]
 
-    def _attention(self, x: Tensor, block: Weights) -> Tensor:
+    def _attention(
+        self, x: Tensor, block: Weights, sees: Tensor | None, places: Tensor, layer: int
+    ) -> Tensor:
         shape, size, mixed = self.shape, self.shape.head_dim, []
         q, k, v = self._projected(x, block)
-        hidden = ~self._visible(len(x))
+        k, v, key_places = self._keys(layer, k, v, places)
         for head in range(shape.heads):
             other = head * shape.kv_heads // shape.heads
             query, key = q[:, head * size :][:, :size], k[:, other * size :][:, :size]
             if shape.is_normed:
                 query = self._norm(query, block[f"{shape.name('q_norm')}.weight"])
                 key = self._norm(key, block[f"{shape.name('k_norm')}.weight"])
-            scores = self._rotate(query) @ self._rotate(key).T / math.sqrt(size)
-            seen = torch.softmax(scores.masked_fill(hidden, -math.inf), dim=-1)
-            mixed.append(seen @ v[:, other * size :][:, :size])
+            turned = (self._rotate(query, places), self._rotate(key, key_places))
+            mixed.append(attended(*turned, v[:, other * size :][:, :size], sees))
         return torch.cat(mixed, dim=-1) @ block[f"{shape.name('o')}.weight"].T
 
-    def _rotate(self, x: Tensor) -> Tensor:
+    def _rotate(self, x: Tensor, places: Tensor) -> Tensor:
         size = self.shape.rotary or x.shape[-1]
-        half = size // 2
-        angles = torch.outer(
-            torch.arange(len(x)).double(), self.shape.theta ** (-torch.arange(half).double() / half)
-        )
-        cos, sin, left, right = angles.cos(), angles.sin(), x[:, :half], x[:, half:size]
-        return torch.cat([left * cos - right * sin, right * cos + left * sin, x[:, size:]], -1)
+        return torch.cat([rotated(x[:, :size], places, self.shape.theta), x[:, size:]], dim=-1)
 
     def _experts(self, x: Tensor, block: Weights) -> Tensor:
         rows = []
         for row in x:
             weights = self._routed(row, block)
             one = row[None]
-            mixed = sum(w * _mlp(one, block, f"mlp.experts.{i}") for i, w in weights.items())
+            parts = [
+                weight * _mlp(one, block, expert_names(f"experts.{i}"))
+                for i, weight in weights.items()
+            ]
             if self.shape.shared:
-                mixed = mixed + _mlp(one, block, "mlp.shared_experts")
-            rows.append(mixed)
+                parts.append(_mlp(one, block, expert_names("shared_experts")))
+            rows.append(torch.stack(parts).sum(0))
         return torch.cat(rows)
 
     def _routed(self, row: Tensor, block: Weights) -> dict[int, float]:
@@ -271,9 +336,20 @@ class Reference:
         return {i: float(chances[i]) / total * shape.scaling for i in best}
 
 
-def _mlp(x: Tensor, block: Weights, prefix: str) -> Tensor:
-    gate, up, down = (block[f"{prefix}.{name}_proj.weight"] for name in ("gate", "up", "down"))
+def _mlp(x: Tensor, block: Weights, names: Sequence[str]) -> Tensor:
+    gate, up, down = (block[f"{name}.weight"] for name in names)
     return (silu(x @ gate.T) * (x @ up.T)) @ down.T
+
+
+def shape_of(config: Mapping[str, Any], **more: Any) -> Shape:
+    """Return the shape that a config.json with Qwen's fields tells."""
+    heads, width = config["num_attention_heads"], config["hidden_size"]
+    return Shape(
+        vocab=config["vocab_size"], width=width, layers=config["num_hidden_layers"], heads=heads,
+        kv_heads=config["num_key_value_heads"], head_dim=config.get("head_dim", width // heads),
+        hidden=config["intermediate_size"], theta=config.get("rope_theta", 1e6),
+        eps=config["rms_norm_eps"], is_tied=config["tie_word_embeddings"], **more,
+    )  # fmt: skip
 
 
 def common_config(shape: Shape, **fields: object) -> dict[str, Any]:

@@ -8,12 +8,14 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor
-from torch.nn import functional
+
+from tests import reference_backbone
+from tests.reference_backbone import Reference, Shape, common_config, shape_of
 
 Uniforms = Callable[[int, np.ndarray], np.ndarray]
 """Uniform numbers in [0, 1) for a denoising step and positions int64 [M], float64 [M]."""
@@ -29,7 +31,10 @@ ADDED = {
 }
 
 
-def default_config(**changes: object) -> dict[str, object]:
+SHAPE = Shape(width=64, heads=4, kv_heads=2, hidden=96, theta=1e6)
+
+
+def default_config(**changes: object) -> dict[str, Any]:
     """Return a config.json in Dream's format for a tiny model; it names remote code, which must not
     be run.
     """
@@ -40,65 +45,22 @@ def default_config(**changes: object) -> dict[str, object]:
             "AutoModel": "modeling_dream.DreamModel",
         },
         "model_type": "Dream",
-        "hidden_act": "silu",
-        "hidden_size": 64,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "intermediate_size": 96,
-        "vocab_size": 70,
-        "max_position_embeddings": 96,
-        "rms_norm_eps": 1e-6,
-        "rope_theta": 1000000.0,
-        "rope_scaling": None,
         "sliding_window": None,
         "use_sliding_window": False,
-        "tie_word_embeddings": False,
         "bos_token_id": PAD,
         "eos_token_id": PAD,
         "pad_token_id": PAD,
         "mask_token_id": MASK,
     }
-    return config | changes
+    return common_config(SHAPE, **config | changes)
 
 
-def write_checkpoint(
-    folder: Path, config: dict[str, object], gain: float = 1.6, seed: int = 0
-) -> Path:
+def write_checkpoint(folder: Path, config: dict[str, Any], gain: float = 1.6) -> Path:
     """Write random weights under Dream's names, and a tokenizer in Dream's files: vocabulary,
     merges, added tokens.
     """
-    generator = torch.Generator().manual_seed(seed)
-    d, hidden, rows = (
-        int(str(config[key])) for key in ("hidden_size", "intermediate_size", "vocab_size")
-    )
-    kv = d // int(str(config["num_attention_heads"])) * int(str(config["num_key_value_heads"]))
-
-    def random(*shape: int) -> Tensor:
-        return torch.randn(*shape, generator=generator)
-
-    weights = {
-        "model.embed_tokens.weight": random(rows, d),
-        "model.norm.weight": 1 + 0.2 * random(d),
-        "lm_head.weight": random(rows, d) * gain / math.sqrt(d),
-    }
-    for layer in range(int(str(config["num_hidden_layers"]))):
-        prefix = f"model.layers.{layer}"
-        for name, out in (("q", d), ("k", kv), ("v", kv)):
-            weights[f"{prefix}.self_attn.{name}_proj.weight"] = random(out, d) * gain / math.sqrt(d)
-            weights[f"{prefix}.self_attn.{name}_proj.bias"] = 0.5 * random(out)
-        weights[f"{prefix}.self_attn.o_proj.weight"] = random(d, d) * gain / math.sqrt(d)
-        for name, shape in (("gate", (hidden, d)), ("up", (hidden, d)), ("down", (d, hidden))):
-            weights[f"{prefix}.mlp.{name}_proj.weight"] = (
-                random(*shape) * gain / math.sqrt(shape[1])
-            )
-        for name in ("input_layernorm", "post_attention_layernorm"):
-            weights[f"{prefix}.{name}.weight"] = 1 + 0.2 * random(d)
-    folder.mkdir(parents=True, exist_ok=True)
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    (folder / "config.json").write_text(json.dumps(config))
-    write_tokenizer(folder)
-    return folder
+    shape = shape_of(config, has_bias=True, gain=gain)
+    return reference_backbone.write_checkpoint(folder, shape, config, write_tokenizer)
 
 
 def write_tokenizer(folder: Path) -> None:
@@ -134,67 +96,12 @@ def write_tokenizer(folder: Path) -> None:
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
 
 
-class ReferenceDream:
-    """Dream's computation written out: one sequence at a time, all logits, shifted so that row i is
-    about token i.
-    """
+class ReferenceDream(Reference):
+    """Dream's computation: Qwen2's, shifted so that row i is about token i."""
 
-    def __init__(self, folder: Path, dtype: torch.dtype = torch.float64) -> None:
-        self.config = json.loads((folder / "config.json").read_text())
-        self.weights = {
-            name: w.to(dtype) for name, w in load_file(folder / "model.safetensors").items()
-        }
-
-    def logits(self, ids: list[int]) -> Tensor:
-        """Return logits [N, V]; row i is that of the model's row i - 1, and row 0 its own."""
-        logits = self.rows(ids)
-        return torch.cat([logits[:1], logits[:-1]])
-
-    def rows(self, ids: list[int]) -> Tensor:
-        """Return the logits of the model's own rows, [N, V]."""
-        w = self.weights
-        x = w["model.embed_tokens.weight"][torch.tensor(ids)]
-        for layer in range(self.config["num_hidden_layers"]):
-            prefix = f"model.layers.{layer}."
-            block = {
-                name.removeprefix(prefix): tensor
-                for name, tensor in w.items()
-                if name.startswith(prefix)
-            }
-            x = x + self._attention(self._norm(x, block["input_layernorm.weight"]), block)
-            h = self._norm(x, block["post_attention_layernorm.weight"])
-            gate, up, down = (block[f"mlp.{name}_proj.weight"] for name in ("gate", "up", "down"))
-            x = x + (functional.silu(h @ gate.T) * (h @ up.T)) @ down.T
-        head = w.get("lm_head.weight", w["model.embed_tokens.weight"])
-        return self._norm(x, w["model.norm.weight"]) @ head.T
-
-    def _norm(self, x: Tensor, scale: Tensor) -> Tensor:
-        return x / torch.sqrt((x * x).mean(-1, keepdim=True) + self.config["rms_norm_eps"]) * scale
-
-    def _attention(self, x: Tensor, block: dict[str, Tensor]) -> Tensor:
-        heads, kv_heads = self.config["num_attention_heads"], self.config["num_key_value_heads"]
-        head_dim = x.shape[-1] // heads
-        q, k, v = (
-            x @ block[f"self_attn.{name}_proj.weight"].T + block[f"self_attn.{name}_proj.bias"]
-            for name in ("q", "k", "v")
-        )
-        mixed = []
-        for head in range(heads):
-            own = slice(head * head_dim, (head + 1) * head_dim)
-            shared = slice(
-                head * kv_heads // heads * head_dim, (head * kv_heads // heads + 1) * head_dim
-            )
-            scores = self._rotate(q[:, own]) @ self._rotate(k[:, shared]).T / math.sqrt(head_dim)
-            mixed.append(torch.softmax(scores, dim=-1) @ v[:, shared])
-        return torch.cat(mixed, dim=-1) @ block["self_attn.o_proj.weight"].T
-
-    def _rotate(self, x: Tensor) -> Tensor:
-        half = x.shape[-1] // 2
-        frequencies = self.config["rope_theta"] ** (-torch.arange(half, dtype=torch.float64) / half)
-        angles = torch.arange(len(x), dtype=torch.float64)[:, None] * frequencies
-        cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
-        left, right = x[:, :half], x[:, half:]
-        return torch.cat([left * cos - right * sin, right * cos + left * sin], dim=-1)
+    def __init__(self, folder: Path) -> None:
+        config = json.loads((folder / "config.json").read_text())
+        super().__init__(folder, shape_of(config, has_bias=True, is_shifted=True))
 
 
 def naive_sample(

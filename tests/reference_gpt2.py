@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn.functional import gelu, layer_norm
 
+from tests.reference_backbone import attended, stored_weights, write_files
 from tests.tiny_format import tokenizer
 
 CONFIG = {
@@ -51,9 +50,7 @@ def write_checkpoint(folder: Path) -> Path:
         names += [f"{prefix}ln_1", f"{prefix}ln_2"]
     for name in names:
         weights |= {f"{name}.weight": 1 + random(d), f"{name}.bias": random(d)}
-    folder.mkdir(parents=True, exist_ok=True)
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    (folder / "config.json").write_text(json.dumps(CONFIG))
+    write_files(folder, weights, CONFIG)
     tokenizer(folder, 70, {2: "<|endoftext|>"}, None)
     return folder
 
@@ -62,7 +59,7 @@ class ReferenceGpt2:
     """GPT-2 written out, in float64, without a causal mask; row i is about token i."""
 
     def __init__(self, folder: Path) -> None:
-        self.weights = {k: w.double() for k, w in load_file(folder / "model.safetensors").items()}
+        self.weights = stored_weights(folder)
 
     def logprobs(self, ids: list[int]) -> Tensor:
         """Return the log-probabilities [N, V]; row i is that of the model's row i - 1."""
@@ -86,6 +83,5 @@ class ReferenceGpt2:
     def _attention(self, x: Tensor, prefix: str) -> Tensor:
         q, k, v = self._linear(x, f"{prefix}attn.c_attn").chunk(3, dim=-1)
         heads = [slice(12 * head, 12 * head + 12) for head in range(4)]
-        mixed = [torch.softmax(q[:, own] @ k[:, own].T / math.sqrt(12), -1) @ v[:, own]
-                 for own in heads]  # fmt: skip
+        mixed = [attended(q[:, own], k[:, own], v[:, own]) for own in heads]
         return self._linear(torch.cat(mixed, -1), f"{prefix}attn.c_proj")

@@ -7,19 +7,23 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
-from torch.nn import functional
+
+from tests import reference_backbone
+from tests.reference_backbone import LLAMA_NAMES, Reference, Shape, write_files
+from tests.tiny_format import LETTERS, write_words
 
 END_BY_NAME = 48
 """<|endoftext|> in the tokenizer, an end token whatever the configuration names."""
 
 
-def default_config(**changes: object) -> dict[str, object]:
+def default_config(**changes: object) -> dict[str, Any]:
     """Return a config.json in LLaDA's format for a tiny model."""
-    config: dict[str, object] = {
+    config: dict[str, Any] = {
         "architectures": ["LLaDAModelLM"],
         "model_type": "llada",
         "block_type": "llama",
@@ -50,55 +54,54 @@ def default_config(**changes: object) -> dict[str, object]:
     return config | changes
 
 
-def random_weights(
-    config: dict[str, object], gain: float = 1.6, seed: int = 0
-) -> dict[str, Tensor]:
+NAMES = {
+    **LLAMA_NAMES,
+    "embed": "model.transformer.wte",
+    "norm": "model.transformer.ln_f",
+    "head": "model.transformer.ff_out",
+    "layers": "model.transformer.blocks",
+    "before_attention": "attn_norm",
+    "before_mlp": "ff_norm",
+    "o": "attn_out",
+    "gate": "ff_proj",
+    "up": "up_proj",
+    "down": "ff_out",
+    **{part: f"{part}_proj" for part in "qkv"},
+}
+
+
+def shape_of(config: dict[str, Any], gain: float = 1.0) -> Shape:
+    heads, width = config["n_heads"], config["d_model"]
+    return Shape(
+        vocab=config["embedding_size"], width=width, layers=config["n_layers"], heads=heads,
+        kv_heads=config.get("n_kv_heads") or heads, head_dim=width // heads,
+        hidden=config["mlp_hidden_size"], theta=config["rope_theta"],
+        eps=config["rms_norm_eps"], is_tied=config["weight_tying"], gain=gain, names=NAMES,
+    )  # fmt: skip
+
+
+def random_weights(config: dict[str, Any], gain: float = 1.6, seed: int = 0) -> dict[str, Tensor]:
     """Return weights under LLaDA's official names; a large gain makes every position look unlike
     the others.
     """
-    generator = torch.Generator().manual_seed(seed)
-    d, hidden, rows = (
-        int(str(config[key])) for key in ("d_model", "mlp_hidden_size", "embedding_size")
-    )
-    heads, kv_heads = int(str(config["n_heads"])), int(str(config["n_kv_heads"]))
-    kv = d // heads * kv_heads
-
-    def matrix(out: int, into: int) -> Tensor:
-        return torch.randn(out, into, generator=generator) * (gain / math.sqrt(into))
-
-    def scale() -> Tensor:
-        return 1 + 0.2 * torch.randn(d, generator=generator)
-
-    weights = {
-        "model.transformer.wte.weight": torch.randn(rows, d, generator=generator)
-        / (8 if config["weight_tying"] else 1),
-        "model.transformer.ln_f.weight": scale(),
-        "model.transformer.ff_out.weight": matrix(rows, d),
-    }
-    shapes = {
-        "q_proj": (d, d), "k_proj": (kv, d), "v_proj": (kv, d), "attn_out": (d, d),
-        "ff_proj": (hidden, d), "up_proj": (hidden, d), "ff_out": (d, hidden),
-    }  # fmt: skip
-    for layer in range(int(str(config["n_layers"]))):
-        prefix = f"model.transformer.blocks.{layer}"
-        weights |= {f"{prefix}.{name}.weight": matrix(*shape) for name, shape in shapes.items()}
-        weights |= {f"{prefix}.{name}.weight": scale() for name in ("attn_norm", "ff_norm")}
+    weights = reference_backbone.random_weights(shape_of(config, gain), seed)
+    if not config["weight_tying"]:
+        weights["model.transformer.wte.weight"] *= 8
     return weights
 
 
 def write_checkpoint(
-    folder: Path, config: dict[str, object], weights: dict[str, Tensor], shards: int = 1
+    folder: Path, config: dict[str, Any], weights: dict[str, Tensor], shards: int = 1
 ) -> Path:
     """Write a checkpoint in LLaDA's format, with a tokenizer of one character a token, in one or
     several shards.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(config))
-    write_tokenizer(folder, int(str(config["vocab_size"])))
-    names = sorted(weights)
+    write_tokenizer(folder, config["vocab_size"])
     if shards == 1:
-        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-        return folder
+        return write_files(folder, weights, config)
+    (folder / "config.json").write_text(json.dumps(config))
+    names = sorted(weights)
     index: dict[str, str] = {}
     for shard in range(shards):
         file = f"model-{shard + 1:05d}-of-{shards:05d}.safetensors"
@@ -115,110 +118,43 @@ def write_tokenizer(folder: Path, vocab_size: int) -> None:
     """Write a tokenizer of the letters a-z, space and special tokens; the last two ids are end and
     mask.
     """
-    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
-
-    letters = "abcdefghijklmnopqrstuvwxyz "
-    names = [
-        *letters,
-        "<unk>",
-        *(f"<{i}>" for i in range(vocab_size - len(letters) - 3)),
-        "<|endoftext|>",
-        "<|mdm_mask|>",
-    ]
-    tokenizer = Tokenizer(
-        models.WordLevel({name: i for i, name in enumerate(names)}, unk_token="<unk>")
-    )
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
-    tokenizer.decoder = decoders.Fuse()
-    tokenizer.add_special_tokens(["<unk>", "<|endoftext|>", "<|mdm_mask|>"])
-    tokenizer.save(str(folder / "tokenizer.json"))
-    settings = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "unk_token": "<unk>",
-        "mask_token": "<|mdm_mask|>",
-    }
-    settings |= {"eos_token": "<|endoftext|>", "pad_token": "<|endoftext|>"}
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    special = ["<unk>", "<|endoftext|>", "<|mdm_mask|>"]
+    others = [f"<{i}>" for i in range(vocab_size - len(LETTERS) - 3)]
+    write_words(
+        folder, [*LETTERS, "<unk>", *others, *special[1:]], special, unk_token="<unk>",
+        mask_token="<|mdm_mask|>", eos_token="<|endoftext|>", pad_token="<|endoftext|>",
+    )  # fmt: skip
 
 
 Kept = dict[int, dict[str, Tensor]]
 """Keys, not rotated, and values by layer."""
 
 
-class ReferenceLLaDA:
-    """LLaDA's computation written out: one sequence at a time, all logits, nothing shared with the
-    adapter.
-    """
+class ReferenceLLaDA(Reference):
+    """LLaDA's computation: of a text, or of a window of it against what was kept of the rest."""
 
     def __init__(self, folder: Path, dtype: torch.dtype = torch.float32) -> None:
         self.config = json.loads((folder / "config.json").read_text())
-        self.weights: dict[str, Tensor] = {}
-        for file in folder.glob("*.safetensors"):
-            self.weights |= {name: tensor.to(dtype) for name, tensor in load_file(file).items()}
+        super().__init__(folder, shape_of(self.config), dtype)
 
-    def logits(
+    def logits(  # type: ignore[override]
         self, ids: list[int], kept: Kept | None = None, window: tuple[int, int] | None = None
     ) -> Tensor:
-        """Return float32 logits [N, rows] of one sequence, or of its window, whose keys and values
+        """Return the logits [N, rows] of one sequence, or of its window, whose keys and values
         replace those kept.
         """
-        w, layers = self.weights, self.config["n_layers"]
         first, stop = window or (0, len(ids))
-        kept = {} if kept is None else kept
-        x = w["model.transformer.wte.weight"][torch.tensor(ids[first:stop])]
-        for layer in range(layers):
-            block = {
-                name.split(".")[-2]: tensor
-                for name, tensor in w.items()
-                if name.startswith(f"model.transformer.blocks.{layer}.")
-            }
-            x = x + self._attention(
-                self._norm(x, block["attn_norm"]), block, first, kept.setdefault(layer, {})
-            )
-            h = self._norm(x, block["ff_norm"])
-            x = (
-                x
-                + (functional.silu(h @ block["ff_proj"].T) * (h @ block["up_proj"].T))
-                @ block["ff_out"].T
-            )
-        head = "wte" if self.config["weight_tying"] else "ff_out"
-        return (
-            self._norm(x, w["model.transformer.ln_f.weight"])
-            @ w[f"model.transformer.{head}.weight"].T
-        )
+        self._kept = {} if kept is None else kept
+        return self.rows(ids[first:stop], positions=range(first, stop))
 
-    def _norm(self, x: Tensor, scale: Tensor) -> Tensor:
-        return x / torch.sqrt((x * x).mean(-1, keepdim=True) + self.config["rms_norm_eps"]) * scale
-
-    def _attention(
-        self, x: Tensor, block: dict[str, Tensor], first: int, kept: dict[str, Tensor]
-    ) -> Tensor:
-        heads, kv_heads = (
-            self.config["n_heads"],
-            self.config.get("n_kv_heads") or self.config["n_heads"],
-        )
-        head_dim = x.shape[-1] // heads
-        q, k, v = (x @ block[name].T for name in ("q_proj", "k_proj", "v_proj"))
-        for name, fresh in (("k", k), ("v", v)):
+    def _keys(
+        self, layer: int, key: Tensor, value: Tensor, places: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        kept, first = self._kept.setdefault(layer, {}), int(places[0])
+        for name, fresh in (("k", key), ("v", value)):
             before = kept.get(name, fresh)
             kept[name] = torch.cat([before[:first], fresh, before[first + len(fresh) :]])
-        k, v = kept["k"], kept["v"]
-        mixed = []
-        for head in range(heads):
-            shared = head * kv_heads // heads
-            q_h = self._rotate(q[:, head * head_dim : (head + 1) * head_dim], first)
-            k_h = self._rotate(k[:, shared * head_dim : (shared + 1) * head_dim])
-            v_h = v[:, shared * head_dim : (shared + 1) * head_dim]
-            mixed.append(torch.softmax(q_h @ k_h.T / math.sqrt(head_dim), dim=-1) @ v_h)
-        return torch.cat(mixed, dim=-1) @ block["attn_out"].T
-
-    def _rotate(self, x: Tensor, first: int = 0) -> Tensor:
-        half = x.shape[-1] // 2
-        frequencies = self.config["rope_theta"] ** (-torch.arange(half, dtype=torch.float64) / half)
-        angles = torch.arange(first, first + len(x), dtype=torch.float64)[:, None] * frequencies
-        cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
-        left, right = x[:, :half], x[:, half:]
-        return torch.cat([left * cos - right * sin, right * cos + left * sin], dim=-1)
+        return kept["k"], kept["v"], torch.arange(len(kept["k"]))
 
 
 def naive_decode(
@@ -332,16 +268,15 @@ def naive_flexible(
             for start in range(tail, len(ids), block_length):
                 end = min(start + block_length, len(ids))
                 is_new = cache == "none" or tail == size or not kept
-                naive_block(
-                    model,
-                    ids,
-                    (start, end),
-                    even_quotas(end - start, tokens_per_step),
-                    cache,
-                    kept,
-                    0 if is_new else tail,
-                )
+                quotas = even_quotas(end - start, tokens_per_step)
+                first = 0 if is_new else tail
+                naive_block(model, ids, (start, end), quotas, cache, kept, first)
         logprobs = torch.log_softmax(model.logits(ids).double(), dim=-1)
         last = [i for i in range(size, len(ids)) if ids[i] != end_token][-10:]
         texts.append((list(ids), float(logprobs[last, [ids[i] for i in last]].mean())))
     return texts
+
+
+def checkpoint(folder: Path, shards: int = 1, gain: float = 1.6, **changes: object) -> Path:
+    config = default_config(**changes)
+    return write_checkpoint(folder, config, random_weights(config, gain), shards)

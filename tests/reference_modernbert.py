@@ -4,15 +4,14 @@ use it.
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn.functional import gelu
 
+from tests.reference_backbone import attended, rms_norm, rotated, stored_weights, write_files
 from tests.tiny_format import tokenizer
 
 CONFIG = {
@@ -79,9 +78,7 @@ def write_checkpoint(folder: Path, **changes: object) -> Path:
         }
         if layer > 0:
             weights[f"{prefix}attn_norm.weight"] = scale()
-    folder.mkdir(parents=True, exist_ok=True)
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    (folder / "config.json").write_text(json.dumps({**CONFIG, **changes}))
+    write_files(folder, weights, {**CONFIG, **changes})
     tokenizer(folder, rows, TOKENS, "[MASK]")
     return folder
 
@@ -90,7 +87,7 @@ class ReferenceModernBert:
     """ModernBERT written out, in float64: one text at a time."""
 
     def __init__(self, folder: Path) -> None:
-        self.weights = {k: w.double() for k, w in load_file(folder / "model.safetensors").items()}
+        self.weights = stored_weights(folder)
 
     def logprobs(self, ids: list[int]) -> Tensor:
         """Return the log-probabilities [N, V]."""
@@ -110,26 +107,14 @@ class ReferenceModernBert:
 
     def _attention(self, x: Tensor, prefix: str, is_global: bool) -> Tensor:
         q, k, v = (x @ self.weights[f"{prefix}attn.Wqkv.weight"].T).chunk(3, dim=-1)
-        theta, mixed = (160000.0 if is_global else 10000.0), []
-        distance = (torch.arange(len(x))[:, None] - torch.arange(len(x))).abs()
-        hidden = distance > (len(x) if is_global else 8)
+        theta, mixed, places = (160000.0 if is_global else 10000.0), [], torch.arange(len(x))
+        sees = (places[:, None] - places).abs() <= (len(x) if is_global else 8)
         for head in range(4):
             own = slice(12 * head, 12 * head + 12)
-            scores = _rotated(q[:, own], theta) @ _rotated(k[:, own], theta).T / math.sqrt(12)
-            mixed.append(torch.softmax(scores.masked_fill(hidden, -math.inf), -1) @ v[:, own])
+            turned = (rotated(states[:, own], places, theta) for states in (q, k))
+            mixed.append(attended(*turned, v[:, own], sees))
         return torch.cat(mixed, -1) @ self.weights[f"{prefix}attn.Wo.weight"].T
 
 
 def _norm(x: Tensor, scale: Tensor) -> Tensor:
-    x = x - x.mean(-1, keepdim=True)
-    return x / torch.sqrt((x * x).mean(-1, keepdim=True) + 1e-5) * scale
-
-
-def _rotated(x: Tensor, theta: float) -> Tensor:
-    half = x.shape[-1] // 2
-    angles = torch.outer(
-        torch.arange(len(x)).double(), theta ** (-torch.arange(half).double() / half)
-    )
-    left, right = x[:, :half], x[:, half:]
-    return torch.cat([left * angles.cos() - right * angles.sin(),
-                      right * angles.cos() + left * angles.sin()], -1)  # fmt: skip
+    return rms_norm(x - x.mean(-1, keepdim=True), scale, 1e-5)

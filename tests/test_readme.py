@@ -14,7 +14,7 @@ BLOCKS = re.findall(r"```python[^\n]*\n(.*?)```", README.read_text(), flags=re.D
 
 
 def test_the_first_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    exec(compile(BLOCKS[0], "README.md", "exec"), {})
+    exec(compile(BLOCKS[0], "<README.md>", "exec"), {})
     lines = capsys.readouterr().out.splitlines()
     values = [float(line.split()[0]) for line in lines]
     assert len(lines) == 7
@@ -28,7 +28,7 @@ def test_the_first_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_selector_of_ones_own_works() -> None:
     names: dict[str, Any] = {"__name__": "my_selectors"}
-    exec(compile(BLOCKS[2], "README.md", "exec"), names)
+    exec(compile(BLOCKS[2], "<README.md>", "exec"), names)
     selector = names["dise_selectors"]()["every-second"]()
     sequence = TokenSequence(np.arange(7), 2)
     assert np.flatnonzero(selector.select(sequence)).tolist() == [2, 4, 6]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dise_core.model import BIDIRECTIONAL, Attention
+from dise_core.models.attention import BIDIRECTIONAL, Attention, BlockCausal
 from tests.reference_backbone import Reference, Shape, common_config, write_checkpoint
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz "
@@ -27,11 +27,15 @@ class Published:
     shape: Shape
     config: Mapping[str, object]
     mask_id: int
-    eos_id: int
     tokens: Mapping[int, str] = field(default_factory=dict)
     mask_token: str | None = None
-    attention: Attention = BIDIRECTIONAL
+    eos_id: int = 62
     called: str = "model"
+
+    @property
+    def attention(self) -> Attention:
+        """Return what its tokens see."""
+        return BIDIRECTIONAL if self.shape.block is None else BlockCausal(self.shape.block)
 
     def fields(self, **changes: object) -> dict[str, Any]:
         """Return the fields of config.json."""
@@ -59,16 +63,23 @@ def tokenizer(folder: Path, size: int, special: Mapping[int, str], mask: str | N
 
     mask: the mask token that its files name, if they do.
     """
-    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
-
     names = [special.get(i) or LETTERS[i - 8 : i - 7] if 8 <= i < 35 else special.get(i) or f"<{i}>"
              for i in range(size)]  # fmt: skip
+    named = {} if mask is None else {"mask_token": mask}
+    write_words(folder, names, [*special.values()], unk_token=names[0], **named)
+
+
+def write_words(folder: Path, names: list[str], special: list[str], **named: str) -> None:
+    """Write a tokenizer of these tokens, by id, and of a character at a time. named: the tokens
+    that its files name, "unk_token" among them.
+    """
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+
     vocabulary = {name: i for i, name in enumerate(names)}
-    made = Tokenizer(models.WordLevel(vocabulary, unk_token=names[0]))
+    made = Tokenizer(models.WordLevel(vocabulary, unk_token=named["unk_token"]))
     made.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
     made.decoder = decoders.Fuse()
-    made.add_special_tokens([*special.values()])
+    made.add_special_tokens(special)
     made.save(str(folder / "tokenizer.json"))
-    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": names[0]}
-    settings |= {} if mask is None else {"mask_token": mask}
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", **named}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))

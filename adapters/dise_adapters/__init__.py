@@ -1,7 +1,7 @@
 """The built-in adapters, which load models and answer Reads. torch is imported only when a model is
 loaded.
 
-The names exported here are public, for authors of adapters; docs/python.md lists them.
+The names exported here are public, for authors of adapters; docs/reference lists them.
 """
 
 from dise_adapters.checkpoint import hub
@@ -9,7 +9,8 @@ from dise_adapters.checkpoint.config import ConfigJson
 from dise_adapters.checkpoint.tokenizer import FastTokenizer
 from dise_adapters.families.backbones import llama_settings, qwen3_settings, qwen_settings
 from dise_adapters.families.blocks import Varying
-from dise_adapters.families.family import Checkpoint, Family, Split, architectures
+from dise_adapters.families.family import Checkpoint, Family, Split
+from dise_adapters.families.names import architectures
 from dise_adapters.predictor import CheckpointPredictor, load_reader, predictor_of
 
 __all__ = [

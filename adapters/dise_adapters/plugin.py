@@ -23,11 +23,11 @@ from dise_adapters.families.rnd1 import RND1
 from dise_adapters.families.sdar import SDAR, SDAR_MOE
 from dise_adapters.local.engine import TransformersBackend
 from dise_adapters.predictor import predictor_of
-from dise_adapters.vllm.canvas import VllmCanvasPredictor
 from dise_adapters.vllm.engine import VllmBackend
-from dise_adapters.vllm.server import VllmServerPredictor
+from dise_adapters.vllm.server.canvas import VllmCanvasPredictor
+from dise_adapters.vllm.server.predictor import VllmServerPredictor
 from dise_core import MaskPredictor, hookimpl
-from dise_core.backend import Backends
+from dise_core.models.backend import Backends
 
 FAMILIES = {
     "llada": LLADA,

@@ -1,6 +1,4 @@
-"""What generate, score and rank share: loading a model, and answering requests from the command
-line or a file.
-"""
+"""What generate, score and rank share: loading a model, and answering requests."""
 
 from __future__ import annotations
 
@@ -9,23 +7,20 @@ from collections.abc import Callable
 
 from dise_app.cli.options import Parts
 from dise_core.errors import InputError
-from dise_core.llm import LLM
-from dise_core.outputs import RequestOutput
-from dise_core.params import EngineConfig, ScoringParams
-from dise_core.reading import Plan
+from dise_core.front.llm import LLM
+from dise_core.front.outputs import RequestOutput
+from dise_core.params.engine import EngineConfig
+from dise_core.params.marks import Mark, marked
+from dise_core.params.requests import ScoringParams
+from dise_core.plans.plan import Plan
 from dise_core.records import Fields, Record
-
-Records = list[Record]
-
-ANSWERS_DEPEND_ON = {"revision", "adapter", "dtype", "mask_token_id", "block_size"}
-"""The fields of EngineConfig that change what is computed, not only how fast."""
 
 
 def load(models: Fields, engine: Fields) -> LLM:
     """Return the loaded model, exempt from garbage collection for the life of the process."""
-    from dise_app.cli import interrupts
-    from dise_app.cli.memory import settled
-    from dise_app.cli.progress import loading
+    from dise_app.terminal import interrupts
+    from dise_app.terminal.memory import settled
+    from dise_app.terminal.progress import loading
 
     with loading(models["model"]):
         llm = settled(LLM(**models, **engine))
@@ -35,16 +30,15 @@ def load(models: Fields, engine: Fields) -> LLM:
 
 def answer(
     llm: LLM,
-    records: Records,
+    records: list[Record],
     parts: Parts,
     params: ScoringParams,
     plan_of: Callable[[Record], Plan[RequestOutput]],
     shows_seed: bool = False,
 ) -> None:
-    """Answer the lines of --input and write the answers to --output, or else answer `records` and
-    print the answers.
-    """
-    from dise_app.cli import jsonl, live, render
+    """Write the answers to --input's lines to --output, or print those to `records`."""
+    from dise_app.files import jsonl
+    from dise_app.terminal import live, render
 
     as_json = parts.shared["as_json"]
     if parts.files["input"] is not None:
@@ -55,14 +49,15 @@ def answer(
         render.show(llm, records, plan_of, as_json, shows_seed)
 
 
-def is_shown_live(records: Records, as_json: bool) -> bool:
+def is_shown_live(records: list[Record], as_json: bool) -> bool:
     """Return whether the answer is shown while it is written: a single one, on a terminal."""
     return sys.stdout.isatty() and not as_json and len(records) == 1
 
 
 def _settings(llm: LLM, parts: Parts, params: ScoringParams) -> Record:
     """Return what the answers to the lines of a file depend on, beside the lines, as JSON."""
-    engine = EngineConfig(**parts.engine).model_dump(mode="json", include=ANSWERS_DEPEND_ON)
+    names = marked(EngineConfig, Mark.CHANGES_ANSWERS)
+    engine = EngineConfig(**parts.engine).model_dump(mode="json", include=names)
     models = {role: predictor.info.name for role, predictor in llm.planner.predictors.items()}
     calibration = llm.planner.calibration
     return {
@@ -83,5 +78,5 @@ def refuse_both_or_neither(is_given: bool, parts: Parts, what: str) -> None:
 
 
 def shown_by(parts: Parts) -> str:
-    """Return where a verb's options are shown, as the end of an error."""
+    """Return the end of an error about a verb's options."""
     return f"`dise {parts.command} --help` shows how"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from dise_core.params import EngineConfig
-from dise_core.records import Record
+from dise_core.params.engine import EngineConfig
 
 if TYPE_CHECKING:
     from dise_adapters.families.family import Checkpoint
@@ -25,11 +24,11 @@ SHORT_PASS = 2048
 
 GIB = 2**30
 
+CardRow = dict[str, str | float | None]
+
 
 def show_memory(model: str, as_json: bool) -> None:
-    """Print what each type of weights takes. Raises InputError for an unknown model, and for one
-    without a config.json.
-    """
+    """Print what each type of weights takes. Raises InputError without a config.json."""
     rows, free = _rows(_checkpoint(model)), _free_memory()
     if as_json:
         print(json.dumps({"model": model, "memory": rows, "free": free}))
@@ -38,15 +37,14 @@ def show_memory(model: str, as_json: bool) -> None:
 
 
 def _checkpoint(model: str) -> Checkpoint:
-    """Return what the model's config.json describes, as far as memory depends on it."""
     from dise_adapters.checkpoint.hub import CONFIG, is_gguf, model_folder, read_config
     from dise_adapters.embedded import EmbeddedPredictor
     from dise_adapters.families.family import Checkpoint
     from dise_adapters.predictor import CheckpointPredictor
     from dise_core.errors import InputError
-    from dise_core.plugins import installed_catalog
+    from dise_core.plugins.discovery import installed_catalog
 
-    adapter = installed_catalog().adapter(model).cls
+    adapter = installed_catalog().adapter(model).value
     if is_gguf(model) or not issubclass(adapter, CheckpointPredictor):
         raise InputError(f"the adapter of {model!r} cannot say how much memory it takes", "model")
     if issubclass(adapter, EmbeddedPredictor):
@@ -57,17 +55,30 @@ def _checkpoint(model: str) -> Checkpoint:
     return Checkpoint(adapter.family, folder, settings)
 
 
-def _rows(checkpoint: Checkpoint) -> list[Record]:
-    """Return the figures of each type of weights; int8 and int4 only for a model that quantization
-    covers.
+def _rows(checkpoint: Checkpoint) -> list[CardRow]:
+    """Return the GiB of weights, cache and a pass for each type of weights, and the smallest cards
+    that hold the weights with one text, and all of it; None for more than the largest. int8 and
+    int4 only for a model that quantization covers.
     """
     num_linear, num_others, num_cached, num_states = _counts(checkpoint)
-    rows = []
-    for kind, bits in BITS.items():
-        if bits >= 16 or num_linear:
-            size = 4 if kind == "float32" else 2
-            weights = (num_linear * bits / 8 + num_others * size) / GIB
-            rows.append(_row(kind, weights, num_cached * size / GIB, num_states * size / GIB))
+    rows = list[CardRow]()
+    for name, bits in BITS.items():
+        if bits < 16 and not num_linear:
+            continue
+        size = (4 if name == "float32" else 2) / GIB
+        weights = num_linear * bits / 8 / GIB + num_others * size
+        cache, token = num_cached * size, num_states * size
+        forward = EngineConfig().max_batch_tokens * token
+        rows.append(
+            {
+                "weights": name,
+                "weights_gib": round(weights, 2),
+                "cache_gib": round(cache, 2),
+                "pass_gib": round(forward, 2),
+                "least_card": _card(weights + SHORT_PASS * token),
+                "card_for_all": _card(weights + cache + forward),
+            }
+        )
     return rows
 
 
@@ -77,12 +88,12 @@ def _counts(checkpoint: Checkpoint) -> tuple[int, int, int, int]:
     """
     from torch import nn
 
-    from dise_adapters.local.body import OwnBody
-    from dise_adapters.local.planning import CACHE_TOKENS, states_per_token
-    from dise_adapters.local.quantization import LEAST_SHARE, linear_share, linear_weights
-    from dise_adapters.local.quiet import quiet
-    from dise_adapters.local.weighing import without_memory
-    from dise_core.model import Causal
+    from dise_adapters.local.decoder.own import OwnBody
+    from dise_adapters.local.loading.planning import CACHE_TOKENS, states_per_token
+    from dise_adapters.local.loading.quantization import LEAST_SHARE, linear_share, linear_weights
+    from dise_adapters.local.loading.quiet import quiet
+    from dise_adapters.local.loading.weighing import without_memory
+    from dise_core.models.attention import Causal
 
     with quiet():
         model: Any = without_memory(checkpoint)
@@ -99,42 +110,25 @@ def _counts(checkpoint: Checkpoint) -> tuple[int, int, int, int]:
     return num_linear, num_others, CACHE_TOKENS * 2 * keys, num_states
 
 
-def _row(kind: str, weights: float, cache: float, token: float) -> Record:
-    """Return GiB for weights, cache and a pass, and the smallest cards that hold the weights with
-    one text, and all of it; None for more than the largest. token: GiB that a pass holds for each.
-    """
-    forward = EngineConfig().max_batch_tokens * token
-    return {
-        "weights": kind,
-        "weights_gib": round(weights, 2),
-        "cache_gib": round(cache, 2),
-        "pass_gib": round(forward, 2),
-        "least_card": _card(weights + SHORT_PASS * token),
-        "card_for_all": _card(weights + cache + forward),
-    }
-
-
 def _card(size: float) -> int | None:
-    """Return the smallest card that holds so many GiB beside a GPU's libraries."""
     return next((card for card in CARDS if size + OVERHEAD <= card), None)
 
 
 def _free_memory() -> dict[str, float]:
-    """Return the GiB that this machine's devices have free, by their names."""
     import torch
 
     from dise_adapters.local.devices import free_bytes
 
     names = ["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
-    found = {name: free_bytes(torch.device(name)) for name in names}
-    return {name: round(free / GIB, 2) for name, free in found.items() if free is not None}
+    sizes = {name: free_bytes(torch.device(name)) for name in names}
+    return {name: round(size / GIB, 2) for name, size in sizes.items() if size is not None}
 
 
-def _print(model: str, rows: list[Record], free: dict[str, float]) -> None:
+def _print(model: str, rows: list[CardRow], free: dict[str, float]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from dise_adapters.local.planning import CACHE_TOKENS
+    from dise_adapters.local.loading.planning import CACHE_TOKENS
 
     tokens, console = EngineConfig().max_batch_tokens, Console()
     heads = (f"cache of {CACHE_TOKENS:,} tokens", f"pass of {tokens:,} tokens")
@@ -142,16 +136,11 @@ def _print(model: str, rows: list[Record], free: dict[str, float]) -> None:
         "weights", "GiB", *heads, "one text fits", "all fits", title=f"Memory of {model}, in GiB",
         box=None, pad_edge=False, title_justify="left",
     )  # fmt: skip
-    for row in rows:
-        sizes = (f"{row[name]:.2f}" for name in ("weights_gib", "cache_gib", "pass_gib"))
-        cards = (_named(row[name]) for name in ("least_card", "card_for_all"))
-        table.add_row(str(row["weights"]), *sizes, *cards)
+    for name, *sizes, least, whole in (row.values() for row in rows):
+        cards = ("several cards" if card is None else f"{card} GB" for card in (least, whole))
+        table.add_row(str(name), *(f"{size:.2f}" for size in sizes), *cards)
     console.print(table)
-    said = ", ".join(f"{name} {size:.1f} GiB" for name, size in free.items())
-    console.print(f"Free on this machine: {said or 'unknown'}")
+    listed = ", ".join(f"{name} {size:.1f} GiB" for name, size in free.items())
+    console.print(f"Free on this machine: {listed or 'unknown'}")
     if len(rows) < len(BITS):
         console.print("Its decoder is not of linear layers, which alone --quantization covers.")
-
-
-def _named(card: object) -> str:
-    return "several cards" if card is None else f"{card} GB"

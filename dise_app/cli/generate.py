@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from dise_app.cli import options
-from dise_core.outputs import RequestOutput
-from dise_core.params import SamplingParams
-from dise_core.reading import Plan
+from dise_core.front.outputs import RequestOutput
+from dise_core.params.requests import SamplingParams
+from dise_core.plans.plan import Plan
 from dise_core.records import Record
 
 MOST_USED = ("model", "max_tokens", "temperature", "n", "seed", "scorer", "selector", "as_json")
@@ -20,7 +20,7 @@ MOST_USED = ("model", "max_tokens", "temperature", "n", "seed", "scorer", "selec
     shared=options.SHARED,
     files=options.FILES,
     models=options.MODELS,
-    sampling=options.Fields(SamplingParams),
+    sampling=options.FieldOptions(SamplingParams),
     engine=options.ENGINE,
 )
 def generate(
@@ -35,8 +35,9 @@ def generate(
     parts: options.Parts,
 ) -> None:
     """Write answers, each with how sure the model is of it."""
-    from dise_app.cli import jsonl, piped
     from dise_app.cli.answer import answer, load, refuse_both_or_neither
+    from dise_app.files import jsonl
+    from dise_app.terminal import piped
     from dise_core import InputError
 
     if not prompts and parts.files["input"] is None:

@@ -6,8 +6,12 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import TYPE_CHECKING
 
-from dise_app.cli import interrupts
+from dise_app.terminal import interrupts
+
+if TYPE_CHECKING:
+    from dise_core.errors import DiseError
 
 
 def main() -> None:
@@ -19,25 +23,14 @@ def main() -> None:
 
 
 def _main() -> None:
-    from pydantic import ValidationError
-
-    from dise_app.cli.memory import keep_freed_memory
-    from dise_app.extras import missing
-    from dise_core.errors import DiseError, InputError
-    from dise_core.params import input_error
+    from dise_app.terminal.memory import keep_freed_memory
+    from dise_core.errors import InputError
     from dise_core.threads import choose_threads
 
     choose_threads()
     keep_freed_memory()
     try:
         _run()
-    except (DiseError, ValidationError) as error:
-        if "--debug" in sys.argv:
-            raise
-        problem = input_error(error) if isinstance(error, ValidationError) else error
-        print(f"dise: {problem}", file=sys.stderr)
-        _give_up_output()
-        sys.exit(2 if isinstance(problem, InputError) else 1)
     except BrokenPipeError:
         _give_up_output()
         sys.stderr.close()
@@ -45,13 +38,27 @@ def _main() -> None:
     except Exception as error:
         if "--debug" in sys.argv:
             raise
-        if isinstance(error, ImportError) and (wanted := missing(error, _verb())):
-            print(f"dise: {wanted}", file=sys.stderr)
-            _give_up_output()
-            sys.exit(2)
-        print(f"dise: {type(error).__name__}: {error} (--debug shows where)", file=sys.stderr)
+        problem = _problem(error)
+        print(f"dise: {problem}", file=sys.stderr)
         _give_up_output()
-        sys.exit(1)
+        sys.exit(2 if isinstance(problem, InputError) else 1)
+
+
+def _problem(error: Exception) -> DiseError:
+    """Return what the user is told of an error, in one line."""
+    from pydantic import ValidationError
+
+    from dise_app.extras import missing
+    from dise_core.errors import DiseError
+    from dise_core.params.base import input_error
+
+    if isinstance(error, ValidationError):
+        return input_error(error)
+    if isinstance(error, DiseError):
+        return error
+    verb = " ".join(["dise", *(word for word in sys.argv[1:2] if not word.startswith("-"))])
+    extra = missing(error, verb) if isinstance(error, ImportError) else None
+    return extra or DiseError(f"{type(error).__name__}: {error} (--debug shows where)")
 
 
 def _run() -> None:
@@ -63,11 +70,6 @@ def _run() -> None:
     except SystemExit:
         sys.stdout.flush()
         raise
-
-
-def _verb() -> str:
-    """Return the verb that was asked for, as an error names it."""
-    return " ".join(["dise", *(word for word in sys.argv[1:2] if not word.startswith("-"))])
 
 
 def _give_up_output() -> None:

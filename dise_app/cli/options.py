@@ -7,117 +7,74 @@ from typing import Annotated
 
 import typer
 
-from dise_app import doors
-from dise_app.cli.tables import PANELS, REQUIRED, Fields, Option, Own, Parts, Verb, verb
-from dise_core.params import EngineConfig, ScoringParams
-from dise_core.records import Record
+from dise_app.cli.tables import MODEL, REQUIRED, FieldOptions, Own, Parts, Table, Verb, option, verb
+from dise_core.errors import InputError
+from dise_core.params.engine import EngineConfig
+from dise_core.params.requests import ScoringParams
+from dise_core.plugins.discovery import installed_plugins
+from dise_core.records import Fields, Record
 
-__all__ = ["REQUIRED", "Fields", "Option", "Own", "Parts", "Verb", "verb"]
+__all__ = ["REQUIRED", "FieldOptions", "Own", "Parts", "Table", "Verb", "option", "verb"]
 
-Samples = Annotated[
-    int | None, typer.Option(help="Monte Carlo samples: --scorer-setting num_samples=SAMPLES.")
-]
 Chat = Annotated[
     bool | None,
     typer.Option(
         "--chat/--no-chat", help="Put text prompts into the model's chat template, or leave them."
     ),
 ]
-Finished = Annotated[
-    bool | None,
-    typer.Option(
-        "--finished/--unfinished",
-        help="Whether responses end where they end, and are read with an end token after them. "
-        "Without it texts do, and token ids are taken as they are.",
-    ),
-]
 Json = Annotated[
     bool, typer.Option("--json", help="One JSON object on standard output, and nothing else there.")
 ]
 
-MODEL = PANELS[EngineConfig]
+TARGET = Own(MODEL, model=option(str, "A model's name, a local folder or a hub id.", "countdown"))
+"""The option for a model without a judge."""
 
-MODEL_NAME = (
-    Annotated[str, typer.Option(help="A model's name, a local folder or a hub id.")],
-    "countdown",
-)
-
-JUDGE = (
-    Annotated[
+MODELS = Own(
+    MODEL,
+    **TARGET.options,
+    judge=option(
         str | None,
-        typer.Option(
-            help=(
-                "An auto-regressive model for the scorers that ask one: folder, hub id or GGUF "
-                "file."
-            )
-        ),
-    ],
-    None,
+        "An auto-regressive model for the scorers that ask one: folder, hub id or GGUF file.",
+    ),
 )
 
-SHARED = Own(chat=(Chat, None), samples=(Samples, None), as_json=(Json, False))
-"""The command's own options of generate, score and rank."""
+SHARED = Own(
+    chat=(Chat, None),
+    samples=option(int | None, "Monte Carlo samples: --scorer-setting num_samples=SAMPLES."),
+    as_json=(Json, False),
+)
 
 FILES = Own(
     "Many requests from a file",
-    input=(
-        Annotated[Path | None, typer.Option(help="JSON lines to read; - is standard input.")],
-        None,
+    input=option(Path | None, "JSON lines to read; - is standard input."),
+    output=option(
+        Path | None, "JSON lines to write, in the order of the input; - is standard output."
     ),
-    output=(
-        Annotated[
-            Path | None,
-            typer.Option(
-                help="JSON lines to write, in the order of the input; - is standard output."
-            ),
-        ],
-        None,
+    resume=option(
+        bool, "Answer only the lines that OUTPUT lacks, those that failed too.", False, "--resume"
     ),
-    resume=(
-        Annotated[
-            bool,
-            typer.Option(
-                "--resume", help="Answer only the lines that OUTPUT lacks, those that failed too."
-            ),
-        ],
-        False,
-    ),
-    overwrite=(
-        Annotated[bool, typer.Option("--overwrite", help="Replace what OUTPUT holds.")],
-        False,
-    ),
+    overwrite=option(bool, "Replace what OUTPUT holds.", False, "--overwrite"),
 )
-"""The options for many requests from a file."""
 
-TARGET = Own(MODEL, model=MODEL_NAME)
-"""The option for a model without a judge."""
+OWN = [entry.value.options for entry in installed_plugins().engines.values()]
+"""The classes of what only one engine takes."""
 
-MODELS = Own(MODEL, model=MODEL_NAME, judge=JUDGE)
-"""The options for a model and its judge."""
+ENGINE = FieldOptions(EngineConfig, panel=MODEL, more=OWN)
 
-ENGINE = Fields(EngineConfig)
-"""How models are loaded and run, and how their scores are calibrated."""
+UNCALIBRATED = {"calibration": "experiments fit their own maps, each answer's on other questions"}
 
-ENGINE_ALONE = Fields(EngineConfig, doors.UNCALIBRATED)
-"""The same without a calibration."""
+ENGINE_ALONE = FieldOptions(EngineConfig, UNCALIBRATED, panel=MODEL, more=OWN)
 
-_GIVEN = {"files": FILES, "models": MODELS, "scoring": Fields(ScoringParams), "engine": ENGINE}
-
-score_verb = verb(shared=Own(**SHARED.options, finished=(Finished, None)), **_GIVEN)
-"""The decorator of score."""
-
-rank_verb = verb(shared=SHARED, **_GIVEN)
-"""The decorator of rank."""
+SCORED: dict[str, Table] = {
+    "files": FILES, "models": MODELS, "scoring": FieldOptions(ScoringParams), "engine": ENGINE,
+}  # fmt: skip
+"""The tables of score and rank, beside what is shared."""
 
 
-def with_samples(params: Record, samples: int | None) -> Record:
-    """Return the params with `samples` as the scorer's setting num_samples. Raises InputError if
-    that is also given.
-    """
-    from dise_core.errors import InputError
-
+def with_samples(params: Fields, samples: int | None) -> Record:
+    """Return the params with the scorer's num_samples. Raises InputError if it is given twice."""
     if samples is None:
-        return params
+        return dict(params)
     named = params.get("scorer_settings", {})
     if "num_samples" in named:
         raise InputError("setting 'num_samples' is given twice")

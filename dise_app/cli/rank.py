@@ -7,13 +7,13 @@ from typing import Annotated
 import typer
 
 from dise_app.cli import options
-from dise_core.outputs import RequestOutput
-from dise_core.params import ScoringParams
-from dise_core.reading import Plan
+from dise_core.front.outputs import RequestOutput
+from dise_core.params.requests import ScoringParams
+from dise_core.plans.plan import Plan
 from dise_core.records import Record
 
 
-@options.rank_verb
+@options.verb(shared=options.SHARED, **options.SCORED)
 def rank(
     candidates: Annotated[
         list[str] | None,
@@ -31,8 +31,9 @@ def rank(
     Lines of --input hold "prompt" (or "prompt_ids") and "candidates", a list of texts or of token
     ids.
     """
-    from dise_app.cli import jsonl, piped
     from dise_app.cli.answer import answer, load, refuse_both_or_neither
+    from dise_app.files import jsonl
+    from dise_app.terminal import piped
     from dise_core import InputError
 
     refuse_both_or_neither(bool(candidates), parts, "candidates (with --prompt)")

@@ -7,13 +7,21 @@ from typing import Annotated
 import typer
 
 from dise_app.cli import options
-from dise_core.outputs import RequestOutput
-from dise_core.params import ScoringParams
-from dise_core.reading import Plan
+from dise_core.front.outputs import RequestOutput
+from dise_core.params.requests import ScoringParams
+from dise_core.plans.plan import Plan
 from dise_core.records import Record
 
+FINISHED = options.option(
+    bool | None,
+    "Whether responses end where they end, and are read with an end token after them. "
+    "Without it texts do, and token ids are taken as they are.",
+    None,
+    "--finished/--unfinished",
+)
 
-@options.score_verb
+
+@options.verb(shared=options.Own(**options.SHARED.options, finished=FINISHED), **options.SCORED)
 def score(
     prompt: Annotated[
         str | None, typer.Option(help="The prompt; without it the response is a text of its own.")
@@ -31,8 +39,9 @@ def score(
 
     Lines of --input hold "prompt" and "response" (or "prompt_ids", "response_ids").
     """
-    from dise_app.cli import jsonl, piped
     from dise_app.cli.answer import answer, load, refuse_both_or_neither
+    from dise_app.files import jsonl
+    from dise_app.terminal import piped
 
     if response is None and parts.files["input"] is None:
         response = next(iter(piped.piped_texts()), None)

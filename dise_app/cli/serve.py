@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from typing import Annotated
 
@@ -11,7 +12,7 @@ from dise_app.cli import options
 from dise_app.server.limits import Limits
 
 
-@options.verb(models=options.MODELS, engine=options.ENGINE, limits=options.Fields(Limits))
+@options.verb(models=options.MODELS, engine=options.ENGINE, limits=options.FieldOptions(Limits))
 def serve(
     host: Annotated[
         str, typer.Option(help="Address to listen on; the default is for this machine only.")
@@ -26,16 +27,18 @@ def serve(
     name a file with --api-key-file, to ask every client for a key. While the model is loaded,
     /health and all requests get 503.
     """
-    from dise_app.cli.memory import settled
     from dise_app.server.app import create_app
-    from dise_app.server.hosts import Hosts
-    from dise_app.server.keys import api_keys
+    from dise_app.server.guards.hosts import Hosts
+    from dise_app.server.guards.keys import api_keys
     from dise_app.server.loading import Loading
     from dise_app.server.run import GracefulServer
     from dise_app.server.service import Service
+    from dise_app.terminal.memory import settled
     from dise_core import AsyncLLM, EngineConfig
+    from dise_core.plugins.discovery import installed_catalog
 
-    limits, _ = Limits(**parts.limits), EngineConfig(**parts.engine)
+    limits = Limits(**parts.limits)
+    installed_catalog().check_engine(EngineConfig(**parts.engine))
 
     def load() -> AsyncLLM:
         models = parts.models | {"max_waiting": limits.max_waiting, "budget": limits.budget}
@@ -61,9 +64,6 @@ def serve(
 
 
 def _log_to_stderr() -> None:
-    """Write the server's log, one JSON object per request, to standard error."""
-    import logging
-
     logger = logging.getLogger("dise.server")
     logger.setLevel(logging.INFO)
     handler = logging.StreamHandler(sys.stderr)

@@ -1,48 +1,36 @@
-"""A verb's options in groups, each with its heading in the help: made from the fields of params.py,
-or the command's own.
-"""
+"""A verb's options in groups, each with its heading in the help."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping
-from copy import copy
-from enum import Enum
-from pathlib import Path
-from types import NoneType, SimpleNamespace, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from collections.abc import Callable, Collection, Iterable, Mapping
+from types import SimpleNamespace
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 from pydantic.fields import FieldInfo
-from typer.models import ParameterInfo
 
-from dise_app.cli.completion import completion_of
-from dise_app.cli.grouped import MOST_USED
-from dise_app.texts import settings
-from dise_core.params import (
-    DecisionParams,
-    EngineConfig,
-    Params,
-    SamplingParams,
-    ScoringParams,
-    Settings,
-)
-from dise_core.records import Record
+from dise_app.cli.grouped import METAVARS, MOST_USED, without_none
+from dise_app.files.texts import json_or_text, settings
+from dise_core.params.base import Params, Settings
+from dise_core.params.engine import EngineConfig
+from dise_core.params.requests import SamplingParams, ScoringParams
+from dise_core.plugins.kinds import KINDS
 
-Option = tuple[Any, Any]
-"""The type of an option, annotated for typer, and its default; inspect.Parameter.empty makes it
-required.
-"""
+OptionType = tuple[Any, Any]
+"""The type of an option, annotated for typer, and its default; REQUIRED if it must be given."""
 
 Verb = Callable[..., None]
+
+REQUIRED = inspect.Parameter.empty
+
+MODEL = "How the model is loaded and run"
 
 PANELS: Mapping[type[Params], str] = {
     ScoringParams: "How the answer is scored",
     SamplingParams: "How the answer is written",
-    DecisionParams: "How the questions are asked",
-    EngineConfig: "How the model is loaded and run",
+    EngineConfig: MODEL,
 }
 """The headings in the help for the fields of these classes; the first with a field has it."""
 
@@ -51,125 +39,72 @@ class Parts(SimpleNamespace):
     """The verb's name as `command`, and what each of its tables has read, by the table's name."""
 
 
-REQUIRED = inspect.Parameter.empty
-
-METAVARS = {int: "INTEGER", float: "FLOAT", str: "TEXT", Path: "PATH"}
-"""How the help calls the values of these types, whatever typer calls them."""
-
-
-class Table(ABC):
-    """A group of a verb's options, by the names of their parameters."""
-
-    options: Mapping[str, Option]
-
-    panel: str | None = None
-    """The heading that the options stand under in the verb's help."""
-
-    def panel_of(self, name: str) -> str | None:  # noqa: ARG002
-        """Return the heading of one of the options, by the name of its parameter."""
-        return self.panel
-
-    @abstractmethod
-    def read(self, values: Record, given: Collection[str]) -> Record:
-        """Return what the verb gets. values: of all its options; given: those the user named."""
+def option(kind: Any, about: str, default: object = None, *flags: str, **more: Any) -> OptionType:
+    """Return an option of this type; about: its help. For a list or None the help tells what holds
+    without it. flags: where they are not those of its name.
+    """
+    return Annotated[kind, typer.Option(*flags, help=about, **more)], default
 
 
-class Own(Table):
-    """Options that only the command has."""
+DEBUG = option(bool, "Show tracebacks.", False, "--debug")
 
-    def __init__(self, panel: str | None = None, /, **options: Option) -> None:
-        self.panel, self.options = panel, options
 
-    def read(self, values: Record, given: Collection[str]) -> Record:  # noqa: ARG002
+class Own:
+    """Options that only the command has, by the names of their parameters."""
+
+    without: Mapping[str, str] = {}
+
+    def __init__(self, panel: str | None = None, /, **options: OptionType) -> None:
+        self.options = options
+        self.headings = dict.fromkeys(options, panel)
+
+    def read(self, values: Mapping[str, Any], _: Collection[str]) -> dict[str, Any]:
         return {name: values[name] for name in self.options}
 
 
-class Fields(Table):
-    """The fields of a class of params.py as options, with the fields' names, types, defaults and
-    descriptions.
+class FieldOptions:
+    """The fields of a class of params.py as options, as the class describes them.
 
     The verb gets the fields that the user named, as arguments for the class; `defaults` replace the
-    class's own defaults. Fields in `without` are not options here.
+    class's own defaults. Fields in `without` are not options here, each for its reason. panel: the
+    heading of fields that PANELS do not know. more: classes whose fields follow.
     """
 
     def __init__(
-        self, params: type[Params], without: Collection[str] = (), **defaults: Any
+        self,
+        params: type[Params],
+        without: Mapping[str, str] | None = None,
+        panel: str | None = None,
+        more: Iterable[type[Params]] = (),
+        **defaults: object,
     ) -> None:
-        self._defaults = defaults
+        self.without, self._defaults = without or {}, defaults
+        fields = {
+            name: field for cls in (params, *more) for name, field in cls.model_fields.items()
+        }
         self._fields = {
-            name: field for name, field in params.model_fields.items() if name not in without
+            _flag(name): (name, field) for name, field in fields.items() if name not in self.without
         }
         self.options = {
-            _flag(name): self._option(name, field) for name, field in self._fields.items()
+            flag: _option(
+                name, field, defaults.get(name, field.get_default(call_default_factory=True))
+            )
+            for flag, (name, field) in self._fields.items()
+        }
+        self.headings = {
+            flag: next((PANELS[cls] for cls in PANELS if name in cls.model_fields), panel)
+            for flag, (name, _) in self._fields.items()
         }
 
-    def panel_of(self, name: str) -> str | None:
-        """Return the heading of what the most general class with that field is about."""
-        fields = {_flag(field): field for field in self._fields}
-        owners = [panel for params, panel in PANELS.items() if fields[name] in params.model_fields]
-        return owners[0] if owners else None
-
-    def read(self, values: Record, given: Collection[str]) -> Record:
-        """Return the fields that the user named, and this table's own defaults for the others."""
-        named = {
-            name: settings(values[_flag(name)] or [])
-            if field.annotation == Settings
-            else values[_flag(name)]
-            for name, field in self._fields.items()
-            if _flag(name) in given
+    def read(self, values: Mapping[str, Any], named: Collection[str]) -> dict[str, Any]:
+        return self._defaults | {
+            name: settings(values[flag]) if field.annotation == Settings else values[flag]
+            for flag, (name, field) in self._fields.items()
+            if flag in named
         }
-        return self._defaults | named
-
-    def _default(self, name: str, field: FieldInfo) -> Any:
-        default = self._defaults.get(name, field.get_default(call_default_factory=True))
-        return list(default) if isinstance(default, tuple | dict) else default
-
-    def _option(self, name: str, field: FieldInfo) -> Option:
-        default, kind = self._default(name, field), _without_none(field.annotation)
-        flag, about = (
-            "--" + _flag(name).replace("_", "-"),
-            " ".join((field.description or "").split()),
-        )
-        more: Record = {"autocompletion": completion_of(name)}
-        if isinstance(default, list):
-            items = _plain(get_args(kind)[0]) if get_origin(kind) is tuple else str
-            kind = list[items]  # type: ignore[valid-type]
-            if field.annotation == Settings:
-                more["metavar"] = "KEY=VALUE"
-            default, about = None, about.rstrip(".") + "; may be repeated."
-        elif field.default is not None and kind is not field.annotation:
-            more |= {"parser": _number_or_none, "metavar": "INTEGER|none"}
-        elif kind is bool:
-            flag = flag if default is False else f"{flag}/--no-{flag[2:]}"
-        option = typer.Option(flag, help=about, show_default=default is not None, **more)
-        return Annotated[kind | None if default is None else kind, option], default
 
 
-def _shown(kind: Any, panel: str | None = None) -> Any:
-    """Return the annotated type of an option with that heading, and with its values' name."""
-    if get_origin(kind) is not Annotated:
-        return kind
-    plain, *notes = get_args(kind)
-    for index, note in enumerate(notes):
-        if isinstance(note, ParameterInfo):
-            notes[index] = copy(note)
-            notes[index].rich_help_panel = panel or note.rich_help_panel
-            notes[index].metavar = note.metavar or _metavar(plain)
-    return Annotated[plain, *notes]
-
-
-def _metavar(kind: Any) -> str | None:
-    """Return what the help calls the values of a type, its choices if it has some; None for a
-    switch.
-    """
-    plain = _without_none(kind)
-    if get_origin(plain) is list:
-        plain = get_args(plain)[0]
-    if get_origin(plain) is Literal:
-        return "|".join(get_args(plain))
-    if isinstance(plain, type) and issubclass(plain, Enum):
-        return "|".join(plain)
-    return METAVARS.get(plain)
+Table = Own | FieldOptions
 
 
 def _flag(name: str) -> str:
@@ -177,71 +112,88 @@ def _flag(name: str) -> str:
     return name.removesuffix("s") if name.endswith("_settings") else name
 
 
-def _plain(kind: object) -> Any:
-    """Return T of Annotated[T, ...], whose bounds pydantic checks, and any other type unchanged."""
-    return get_args(kind)[0] if get_origin(kind) is Annotated else kind
+def _option(name: str, field: FieldInfo, default: object) -> OptionType:
+    kind, about = without_none(field.annotation), " ".join((field.description or "").split())
+    more: dict[str, Any] = {"autocompletion": _completion_of(name)}
+    flags = []
+    if not _is_plain(kind):
+        about = f"{about} [default: {default}]"
+        kind, default, more = str, None, {"parser": json_or_text, "metavar": "JSON"}
+    elif kind == Settings or get_origin(kind) is tuple:
+        about, default = f"{about.rstrip('.')}; may be repeated.", None
+        more |= {"metavar": "KEY=VALUE"} if kind == Settings else {}
+        item = str if kind == Settings else without_none(get_args(kind)[0])
+        kind = list[item]  # type: ignore[valid-type]
+    elif field.default is not None and kind is not field.annotation:
+        more |= {"parser": _number_or_none, "metavar": "INTEGER|none"}
+    elif kind is bool and default is False:
+        flags = ["--" + name.replace("_", "-")]
+    return option(kind | None if default is None else kind, about, default, *flags, **more)
 
 
-def _without_none(kind: Any) -> Any:
-    """Return T for T | None, and any other type as it is."""
-    if get_origin(kind) not in (UnionType, Union):
-        return kind
-    [found] = [part for part in get_args(kind) if part is not NoneType]
-    return _plain(found)
+def _completion_of(field: str) -> Callable[[str], list[str]] | None:
+    plural = next((kind.plural for kind in KINDS if kind.option == field), None)
+
+    def complete(incomplete: str) -> list[str]:
+        from dise_core.plugins.discovery import installed_plugins
+
+        return [n for n in getattr(installed_plugins(), str(plural)) if n.startswith(incomplete)]
+
+    return None if plural is None else complete
 
 
-def _number_or_none(given: str | int) -> int | None:
+def _is_plain(kind: Any) -> bool:
+    """Return whether typer reads the type; a plugin's option may have any."""
+    if get_origin(kind) is Literal:
+        return all(isinstance(choice, str) for choice in get_args(kind))
+    if get_origin(kind) is tuple:
+        return without_none(get_args(kind)[0]) in METAVARS
+    return kind in (*METAVARS, bool, Settings)
+
+
+def _number_or_none(text: str | int) -> int | None:
     try:
-        return None if given == "none" else int(given)
+        return None if text == "none" else int(text)
     except ValueError:
-        raise typer.BadParameter(f"{given!r} is neither a number nor none") from None
+        raise typer.BadParameter(f"{text!r} is neither a number nor none") from None
 
 
 def verb(*most_used: str, **tables: Table) -> Callable[[Verb], Verb]:
     """Return a decorator that gives a verb the tables' options after its own, which it gets as its
     argument `parts`, and --debug, which main reads. most_used: the options of its first group.
     """
-    panels = dict.fromkeys(most_used, MOST_USED)
-    shared = [
-        (name, (_shown(kind, panels.get(name) or table.panel_of(name)), default))
-        for table in tables.values()
-        for name, (kind, default) in table.options.items()
-    ]
-    shared.sort(key=lambda pair: [*most_used, pair[0]].index(pair[0]))
-    debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
-    context_parameter = inspect.Parameter(
-        "context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context
-    )
+    options = {name: its for table in tables.values() for name, its in table.options.items()}
+    ordered = {name: options[name] for name in (*most_used, *options)} | {"debug": DEBUG}
+    headings = {name: head for table in tables.values() for name, head in table.headings.items()}
     parameters = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-        for name, (kind, default) in [*shared, ("debug", (debug, False))]
+        for name, (kind, default) in {"context": (typer.Context, REQUIRED), **ordered}.items()
     ]
 
     def decorate(function: Verb) -> Verb:
-        signature = inspect.signature(function, eval_str=True)
         own = [
-            p.replace(kind=p.KEYWORD_ONLY, annotation=_shown(p.annotation))
-            for p in signature.parameters.values()
-            if p.name != "parts"
+            parameter.replace(kind=parameter.KEYWORD_ONLY)
+            for name, parameter in inspect.signature(function, eval_str=True).parameters.items()
+            if name != "parts"
         ]
 
         @functools.wraps(function)
         def command(context: typer.Context, **values: Any) -> None:
             sources = {name: context.get_parameter_source(name) for name in values}
-            given = {
-                name for name, source in sources.items() if source and source.name != "DEFAULT"
-            }
-            parts = Parts(
-                command=function.__name__,
-                **{part: table.read(values, given) for part, table in tables.items()},
-            )
-            function(
-                **{p.name: values[p.name] for p in own}, **({"parts": parts} if tables else {})
-            )
+            named = {n for n, source in sources.items() if source and source.name != "DEFAULT"}
+            read = {part: table.read(values, named) for part, table in tables.items()}
+            parts = {"parts": Parts(command=function.__name__, **read)} if tables else {}
+            function(**{parameter.name: values[parameter.name] for parameter in own}, **parts)
 
-        all_parameters = [context_parameter, *own, *parameters]
-        command.__signature__ = inspect.Signature(all_parameters)  # type: ignore[attr-defined]
-        command.__annotations__ = {p.name: p.annotation for p in all_parameters}
+        signature = inspect.Signature([parameters[0], *own, *parameters[1:]])
+        command.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()}
+        vars(command).update(
+            __signature__=signature,
+            headings=headings | dict.fromkeys(most_used, MOST_USED),
+            left_out={
+                name: why for table in tables.values() for name, why in table.without.items()
+            },
+        )
         return command
 
     return decorate

@@ -1,27 +1,83 @@
-"""The command's verbs."""
+"""The command's verbs, which plugins bring: the built-in ones, too."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import inspect
+import sys
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from dise_app.cli import (
-    analyze,
-    calibrate,
-    catalog,
-    decide,
-    evaluate,
-    generate,
-    rank,
-    revision,
-    score,
-    serve,
-)
 from dise_app.cli.grouped import GroupedCommand
+from dise_core.errors import PluginError
+from dise_core.plugins.discovery import installed_plugins
+from dise_core.plugins.entry import Entry
+
+
+class VerbGroup(TyperGroup):
+    """The verbs of the installed plugins, each imported when it is asked for or listed."""
+
+    def list_commands(self, ctx: object) -> list[str]:  # noqa: ARG002
+        return list(installed_plugins().commands)
+
+    def get_command(self, ctx: object, cmd_name: str) -> Any:  # noqa: ARG002
+        """Return the verb. An unknown one may be a broken plugin's, so these are named."""
+        catalog = installed_plugins()
+        if cmd_name in catalog.commands:
+            return _command(cmd_name, catalog.commands[cmd_name])
+        for problem in catalog.problems:
+            print(f"dise: {problem}", file=sys.stderr)
+        return None
+
+    def format_commands(self, ctx: object, formatter: Any) -> None:  # noqa: ARG002
+        """List the verbs by what they say of themselves; none is built for that."""
+        verbs = installed_plugins().commands
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, _about(entry)) for name, entry in verbs.items()])
+
+
+def _about(entry: Entry[Any]) -> str:
+    try:
+        verb = entry.of_its_name().load()
+    except PluginError as problem:
+        return f"Broken: {problem}"
+    text = verb.info.help if isinstance(verb, typer.Typer) else inspect.getdoc(verb)
+    return text.partition("\n")[0] if isinstance(text, str) else ""
+
+
+def _command(name: str, entry: Entry[Any]) -> Any:
+    """Return a verb as click has it; a broken one says so when it is called."""
+    try:
+        return _click_command(name, entry.of_its_name().load())
+    except PluginError as error:
+        problem = error
+    except Exception as error:
+        if entry.is_built_in:
+            raise
+        problem = entry.failure(f"the verb {name!r} cannot be made", error)
+
+    def fail() -> None:
+        raise problem
+
+    takes_all = {"ignore_unknown_options": True, "allow_extra_args": True}
+    return _click_command(name, fail, context_settings=takes_all, add_help_option=False)
+
+
+def _click_command(name: str, verb: typer.Typer | Callable[..., None], **settings: Any) -> Any:
+    parent = typer.Typer(add_completion=False, rich_markup_mode=None)
+    parent.callback()(lambda: None)
+    if isinstance(verb, typer.Typer):
+        parent.add_typer(verb, name=name)
+    else:
+        parent.command(name, cls=GroupedCommand, **settings)(verb)
+    return typer.main.get_group(parent).commands[name]
+
 
 app = typer.Typer(
     name="dise",
+    cls=VerbGroup,
     help=(
         "How sure is a diffusion language model of a text? Generate with it, and score its "
         "answers or any text."
@@ -50,16 +106,3 @@ def top(
     ] = False,
 ) -> None:
     """Take the options that stand before a verb."""
-
-
-app.command("generate", cls=GroupedCommand)(generate.generate)
-app.command("score", cls=GroupedCommand)(score.score)
-app.command("rank", cls=GroupedCommand)(rank.rank)
-evaluate.app.command("revision", cls=GroupedCommand)(revision.revision)
-app.command("calibrate", cls=GroupedCommand)(calibrate.calibrate)
-app.command("decide", cls=GroupedCommand)(decide.decide)
-app.add_typer(evaluate.app, name="eval")
-app.add_typer(analyze.app, name="analyze")
-app.command("serve", cls=GroupedCommand)(serve.serve)
-app.command("plugins", cls=GroupedCommand)(catalog.plugins)
-app.command("models", cls=GroupedCommand)(catalog.models)

@@ -1,36 +1,38 @@
-"""The server as an ASGI application: its middleware, its errors, its routes, and what they tell of
-the server itself.
-"""
+"""The server as an ASGI application, and what it tells of itself."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from fastapi.staticfiles import StaticFiles
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
+from starlette.routing import BaseRoute, Route
 
-from dise_app.server import errors, strategies
-from dise_app.server.completions import add_completions
+from dise_app.server import errors
 from dise_app.server.errors import ServerError
-from dise_app.server.guard import Guard
-from dise_app.server.hosts import Hosts
+from dise_app.server.guards.guard import Guard
+from dise_app.server.guards.hosts import Hosts
+from dise_app.server.guards.strict import StrictRoute
 from dise_app.server.limits import Limits
-from dise_app.server.responses import add_responses
-from dise_app.server.scores import add_decisions, add_scores
+from dise_app.server.routes.completions import add_completions
+from dise_app.server.routes.responses import add_responses
+from dise_app.server.routes.scores import add_scores
+from dise_app.server.routes.strategies import add_strategies
+from dise_app.server.routes.tokens import add_tokens
 from dise_app.server.service import Service
-from dise_app.server.strict import StrictRoute
-from dise_app.server.tokens import add_tokens
 from dise_core import AsyncLLM
-from dise_core.errors import DiseError
+from dise_core.errors import DiseError, PluginError
+from dise_core.plugins.discovery import installed_catalog
+from dise_core.plugins.entry import Entry
 from dise_core.records import Record
 
 PAGE = Path(__file__).parent / "page"
@@ -64,7 +66,7 @@ def create_app(
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
-        await service.close(0)
+        await service.close()
 
     app = FastAPI(title="DiSE", docs_url=None, redoc_url=None, lifespan=lifespan)
     app.router.route_class = StrictRoute
@@ -75,25 +77,44 @@ def create_app(
     add_completions(app, service)
     add_responses(app, service)
     add_scores(app, service)
-    add_decisions(app, service)
     add_tokens(app, service)
-    app.include_router(strategies.router(lambda: service.llm, service.limits))
+    add_strategies(app, service)
+    for name, entry in installed_catalog().routes.items():
+        _add_guest(app, service, name, entry)
     app.mount("/page", StaticFiles(directory=PAGE), name="page")
     return app
+
+
+def _add_guest(app: FastAPI, service: Service, name: str, entry: Entry[object]) -> None:
+    """Add a plugin's routes; of those that are broken, or that are there already, the log tells."""
+    router = APIRouter(route_class=StrictRoute)
+    try:
+        entry.of_its_name().load()(router, service)
+        known = _paths(app.routes)
+        if taken := sorted(_paths(router.routes) & known):
+            raise PluginError(f"plugin {entry.plugin!r}: {taken[0]} is a route already")
+    except Exception as error:
+        if entry.is_built_in:
+            raise
+        failure = entry.failure(f"the routes {name!r} cannot be added", error)
+        log.warning("dise: %s", error if isinstance(error, PluginError) else failure)
+    else:
+        app.include_router(router)
+
+
+def _paths(routes: Iterable[BaseRoute]) -> set[str]:
+    return {
+        f"{method} {route.path}"
+        for route in routes
+        if isinstance(route, Route)
+        for method in route.methods or ()
+    }
 
 
 def _add_middleware(
     app: FastAPI, service: Service, api_keys: Collection[str], hosts: Hosts | None
 ) -> None:
-    """Guard all requests; pages of the allowed origins may make some, and read the answers."""
-    app.add_middleware(
-        Guard,
-        metrics=service.metrics,
-        api_keys=api_keys,
-        limits=service.limits,
-        hosts=hosts,
-        is_loaded=lambda: service.is_loaded,
-    )
+    app.add_middleware(Guard, service=service, api_keys=api_keys, hosts=hosts)
     if service.limits.allowed_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -105,13 +126,6 @@ def _add_middleware(
 
 
 def _add_errors(app: FastAPI) -> None:
-    async def handle(_: Request, error: Exception) -> Response:
-        return errors.answer(error)
-
-    async def handle_bug(_: Request, error: Exception) -> Response:
-        log.error("a request failed", exc_info=error)
-        return errors.answer(error)
-
     known = (
         DiseError,
         ServerError,
@@ -120,9 +134,14 @@ def _add_errors(app: FastAPI) -> None:
         RequestValidationError,
         HTTPException,
     )
-    for kind in known:
-        app.add_exception_handler(kind, handle)
-    app.add_exception_handler(Exception, handle_bug)
+
+    async def handle(_: Request, error: Exception) -> Response:
+        if not isinstance(error, known):
+            log.error("a request failed", exc_info=error)
+        return errors.answer(error)
+
+    for error_class in (*known, Exception):
+        app.add_exception_handler(error_class, handle)
 
 
 def _add_facts(app: FastAPI, service: Service, is_open: bool) -> None:
@@ -164,9 +183,7 @@ def _add_facts(app: FastAPI, service: Service, is_open: bool) -> None:
 
 
 def _health(service: Service, is_open: bool) -> Response:
-    """Return 200 only where requests are answered. What may name a folder or an address is told
-    only where it `is_open` to all.
-    """
+    """Return 200 only if requests are answered. is_open: whether to name the model."""
     if not service.is_loaded:
         return JSONResponse({"status": "loading"}, 503, headers={"Retry-After": "1"})
     engine, planner = service.llm.engine, service.llm.planner

@@ -3,33 +3,27 @@
 from __future__ import annotations
 
 import re
+from typing import TypedDict
 
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
-from dise_app.server.neutral import NOT_SUPPORTED
+from dise_app.server.schemas.neutral import NOT_SUPPORTED
 from dise_core.errors import ClosedError, DiseError, InputError, OverloadedError, TooLongError
-from dise_core.params import UNKNOWN, input_error, place_of
-from dise_core.records import Record
+from dise_core.params.base import UNKNOWN, input_error, place_of
 
-STATUSES: tuple[tuple[type[Exception], int, str | None], ...] = (
+STATUSES: tuple[tuple[type[DiseError], int, str | None], ...] = (
     (TooLongError, 400, "context_length_exceeded"),
     (InputError, 400, None),
     (OverloadedError, 429, "overloaded"),
     (ClosedError, 503, "shutting_down"),
-    (TimeoutError, 504, "timeout"),
 )
-"""The library's errors with their status and OpenAI's code; the first match counts, 500 if there is
-none.
-"""
+"""The library's errors with their status and OpenAI's code; the first match counts, or 500."""
 
 KIND = re.compile(r"str|int|bool|float|list\[.*\]|(function|constrained|tagged|is)-.*")
 """A member of a union among the names that pydantic gives for a place."""
-
-UNSHOWN = {"missing", "extra_forbidden"}
-"""Problems that are not the value's."""
 
 Scalar = str | int | float | None
 
@@ -46,68 +40,73 @@ class ServerError(Exception):
         self.code = code
 
 
+def loading() -> ServerError:
+    """Return the refusal of a request that comes before the model is loaded."""
+    return ServerError(503, "the model is still being loaded; try again later", code="loading")
+
+
+class ErrorObject(TypedDict):
+    """OpenAI's description of an error."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
 def answer(error: Exception) -> JSONResponse:
     """Return the HTTP response to a request that failed."""
-    status, param, code = _facts(error)
-    headers = {"Retry-After": "1"} if status in {429, 503} else {}
-    if status == 408 or code == "bad_framing":
+    refusal = _refusal(error)
+    headers = {"Retry-After": "1"} if refusal.status in {429, 503} else {}
+    if refusal.status == 408 or refusal.code == "bad_framing":
         headers["Connection"] = "close"
-    return JSONResponse(body(error, status, param, code), status, headers=headers)
+    return JSONResponse({"error": error_object(refusal)}, refusal.status, headers=headers)
 
 
-def body(error: Exception, status: int, param: str | None, code: str | None) -> Record:
-    """Return OpenAI's error object."""
-    kinds = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
-    kind = kinds.get(status, "invalid_request_error" if status < 500 else "server_error")
-    message = _message(error).encode("utf-8", "backslashreplace").decode()
-    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+def error_object(error: Exception) -> ErrorObject:
+    """Return what a client is told of an error."""
+    refusal = _refusal(error)
+    types = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
+    default = "invalid_request_error" if refusal.status < 500 else "server_error"
+    return {
+        "message": str(refusal).encode("utf-8", "backslashreplace").decode(),
+        "type": types.get(refusal.status, default),
+        "param": refusal.param,
+        "code": refusal.code,
+    }
 
 
-def in_stream(error: Exception) -> Record:
-    """Return the error object for a stream that has begun, when its status is already sent."""
-    return body(error, *_facts(error))
-
-
-def _facts(error: Exception) -> tuple[int, str | None, str | None]:
-    """Return the status, the parameter at fault, and OpenAI's code."""
+def _refusal(error: Exception) -> ServerError:
     match error:
         case ServerError():
-            return error.status, error.param, error.code
-        case RequestValidationError() | ValidationError():
-            return 400, _location(error), None
-        case HTTPException():
-            return error.status_code, None, None
-    status, code = next(((s, c) for kind, s, c in STATUSES if isinstance(error, kind)), (500, None))
-    return status, error.parameter if isinstance(error, InputError) else None, code
-
-
-def _message(error: Exception) -> str:
-    match error:
+            return error
         case RequestValidationError():
-            return _problem(error)
+            return ServerError(400, _problem(error), _location(error))
         case ValidationError():
-            return str(input_error(error))
-        case TimeoutError():
-            return "the request took longer than the server allows"
+            return ServerError(400, str(input_error(error)), _location(error))
         case HTTPException():
-            return str(error.detail)
-        case DiseError() | ServerError():
-            return str(error)
-    return "the server failed; its log says why"
+            return ServerError(error.status_code, str(error.detail))
+        case TimeoutError():
+            return ServerError(
+                504, "the request took longer than the server allows", code="timeout"
+            )
+    message = str(error) if isinstance(error, DiseError) else "the server failed; its log says why"
+    param = error.parameter if isinstance(error, InputError) else None
+    facts = ((status, code) for cls, status, code in STATUSES if isinstance(error, cls))
+    status, code = next(facts, (500, None))
+    return ServerError(status, message, param, code)
 
 
 def _problem(error: RequestValidationError) -> str:
-    """Return a body's first problem as one line that names the field, and a value that is short:
-    what the client sent is in the client's hands already.
-    """
+    """Return a body's first problem as one line: its field, and the value if it is short."""
     problem = error.errors()[0]
     if problem["type"] == "json_invalid":
         return f"the body is not JSON: {problem['ctx']['error']}"
     if problem["type"] in {NOT_SUPPORTED, UNKNOWN}:
         return str(problem["msg"])
-    value, is_shown = problem.get("input"), problem["type"] not in UNSHOWN
-    given = f" (given: {value!r:.80})" if is_shown and isinstance(value, Scalar) else ""
-    return f"{_location(error) or 'body'}: {problem['msg'].removeprefix('Value error, ')}{given}"
+    value, is_shown = problem.get("input"), problem["type"] not in {"missing", "extra_forbidden"}
+    suffix = f" (given: {value!r:.80})" if is_shown and isinstance(value, Scalar) else ""
+    return f"{_location(error) or 'body'}: {problem['msg'].removeprefix('Value error, ')}{suffix}"
 
 
 def _location(error: RequestValidationError | ValidationError) -> str | None:

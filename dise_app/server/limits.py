@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import Field, field_validator
 
 from dise_core import Budget
-from dise_core.params import Name, Params, Settings
+from dise_core.params.base import Name, Params, Settings
 
 MAX_SECONDS = 1e6
 
@@ -62,16 +62,15 @@ class Limits(Params):
 
     @field_validator("allowed_origins")
     @classmethod
-    def _are_origins(cls, given: tuple[str, ...]) -> tuple[str, ...]:
-        for origin in given:
+    def _are_origins(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
+        for origin in origins:
             if not ORIGIN.fullmatch(origin):
                 raise ValueError(
                     f"an origin is SCHEME://HOST or SCHEME://HOST:PORT, without a path, or *; not "
                     f"{origin!r:.80}"
                 )
-        return given
+        return origins
 
     @property
     def budget(self) -> Budget:
-        """What one request may cost."""
         return Budget(self.max_passes, self.max_pass_tokens)

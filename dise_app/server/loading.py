@@ -38,9 +38,7 @@ class Loading:
             self._server.should_exit = True
 
     def end(self) -> None:
-        """Return once the server has ended; what is still being loaded is given up, and the process
-        with it. Raises why the model could not be loaded.
-        """
+        """Raise why the model could not be loaded; give up what is still being loaded."""
         if self._error is not None:
             raise self._error
         if self._thread.is_alive():

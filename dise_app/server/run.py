@@ -1,6 +1,4 @@
-"""The server as a process: after SIGTERM it refuses new requests, and answers or fails those that
-it has.
-"""
+"""The server as a process: after SIGTERM it answers or fails the requests that it has."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.server import HANDLED_SIGNALS
 
-from dise_app.server.connections import BoundedConnection, protocol_of
+from dise_app.server.guards.connections import BoundedConnection, protocol_of
 from dise_app.server.limits import Limits
 from dise_app.server.service import Service
 from dise_core.errors import DiseError
@@ -25,17 +23,12 @@ from dise_core.errors import DiseError
 MARGIN = 5
 """Seconds after the grace time for the last responses to reach their clients."""
 
-TICK = 0.25
-"""Seconds between two looks at the connections."""
-
 SPARE_FILES = 256
 """Open files that are no connections."""
 
 
 class GracefulServer(uvicorn.Server):
-    """uvicorn's server, which closes the model on shutdown, so that requests end with a response
-    rather than a broken connection.
-    """
+    """uvicorn's server, which on shutdown closes the model: requests end with a response."""
 
     def __init__(self, app: FastAPI, service: Service, host: str, port: int) -> None:
         limits = _within_open_files(service.limits)
@@ -58,18 +51,13 @@ class GracefulServer(uvicorn.Server):
 
     @property
     def exit_code(self) -> int:
-        """0 if every request got its own response (130 if Ctrl-C started the shutdown), else 1.
-
-        It is 1 for a server that never ran or had to cut a request off, whatever the signal.
-        """
+        """0, or 130 after Ctrl-C; 1 for a server that never ran or had to cut a request off."""
         if not self._is_drained:
             return 1
         return 128 + signal.SIGINT if self._signal == signal.SIGINT else 0
 
     def listen(self) -> socket.socket:
-        """Return a socket that already accepts connections, so that its address can be announced at
-        once. Raises DiseError where that address cannot be listened on.
-        """
+        """Return a socket that accepts connections. Raises DiseError where it cannot be had."""
         host, port = self.config.host, self.config.port
         is_ipv6 = ":" in host
         try:
@@ -87,9 +75,7 @@ class GracefulServer(uvicorn.Server):
             ) from error
 
     def catch_signals(self) -> None:
-        """Handle SIGTERM and Ctrl-C until the process ends: uvicorn's own run leaves out the
-        moments before and after.
-        """
+        """Handle SIGTERM and Ctrl-C also before and after uvicorn's own run."""
         for number in HANDLED_SIGNALS:
             signal.signal(number, self.handle_exit)
 
@@ -106,7 +92,6 @@ class GracefulServer(uvicorn.Server):
         self.should_exit = True
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serve until the shutdown ends, and look at the connections now and then."""
         async with asyncio.TaskGroup() as group:
             checking = group.create_task(self._check_connections())
             await super().serve(sockets)
@@ -118,30 +103,23 @@ class GracefulServer(uvicorn.Server):
             for connection in list(self.server_state.connections):
                 if isinstance(connection, BoundedConnection):
                     connection.check(now, self.should_exit)
-            await asyncio.sleep(TICK)
+            await asyncio.sleep(0.25)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Close the model within the grace time, and at the same time the connections. What has
-        not arrived by then is no request.
-        """
+        """End the requests and the connections. What has not arrived by then is no request."""
         loop = asyncio.get_running_loop()
         broken_after = loop.time() + int(self._grace) + MARGIN
-        closing = self._service.close(self._grace)
-        num_cut_off, _ = await asyncio.gather(closing, super().shutdown(sockets))
+        draining = self._service.drain(self._grace)
+        num_cut_off, _ = await asyncio.gather(draining, super().shutdown(sockets))
         self._is_drained = num_cut_off == 0 and loop.time() < broken_after
 
 
 def _within_open_files(limits: Limits) -> Limits:
-    """Return the limits with no more connections than this process may open files, and say so if
-    that is fewer. Where the process's own limit is lower it is raised, as far as the system lets
-    it.
-    """
+    """Return the limits with no more connections than this process may open files."""
     wanted = limits.max_connections + SPARE_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
-        return limits
-    if soft < most:
+    if soft != resource.RLIM_INFINITY and soft < most:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
     if most == wanted:
         return limits

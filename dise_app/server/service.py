@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Iterable
-from contextlib import aclosing
+from collections.abc import Awaitable
 from typing import TypeVar
 
 from fastapi import Request
 
 from dise_app.server.defaults import Defaults
-from dise_app.server.errors import ServerError
+from dise_app.server.errors import ServerError, loading
 from dise_app.server.limits import Limits
-from dise_app.server.metrics import Metrics
-from dise_app.server.schemas import Scored, Written
-from dise_core import AsyncLLM, DecisionOutput, RequestOutput, SamplingParams, ScoringParams
-from dise_core.outcomes import results
-from dise_core.reading import Plan
+from dise_app.server.metrics import Costed, Metrics
+from dise_app.server.schemas.requests import ScoringRequest, WritingRequest
+from dise_core import AsyncLLM, SamplingParams, ScoringParams
 
 T = TypeVar("T")
-Answered = TypeVar("Answered", RequestOutput, DecisionOutput)
+Counted = TypeVar("Counted", bound=Costed)
 
 
 class Service:
@@ -49,9 +46,16 @@ class Service:
             raise loading()
         return self._llm
 
-    async def close(self, grace: float) -> int:
-        """Close the model, if there is one; return how many requests were cut off."""
-        return 0 if self._llm is None else await self._llm.close(grace)
+    async def drain(self, grace: float) -> int:
+        """End the requests within `grace` seconds; return how many were cut off. The model stays:
+        the last answers still name it.
+        """
+        return 0 if self._llm is None else await asyncio.to_thread(self._llm.engine.close, grace)
+
+    async def close(self) -> None:
+        """Free the model, if there is one, once all answers are on their way."""
+        if self._llm is not None:
+            await self._llm.close(0)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -60,48 +64,39 @@ class Service:
 
     @property
     def model(self) -> str:
-        """The model's name in answers."""
         return self.names[0]
 
     def check_model(self, name: str | None) -> None:
         """Raise ServerError 404 unless the name is one of the model's, or None."""
         if name is not None and name not in self.names:
-            known = ", ".join(map(repr, self.names))
-            raise ServerError(
-                404, f"no model {name!r:.200} here, only {known}", "model", "model_not_found"
-            )
+            unknown = f"no model {name!r:.200} here, only {', '.join(map(repr, self.names))}"
+            raise ServerError(404, unknown, "model", "model_not_found")
 
     def check_chat(self) -> None:
-        """Raise ServerError 400 for a model that has no chat template."""
         if not self.llm.predictor.tokenizer.has_chat_template:
-            raise ServerError(
-                400,
-                f"model {self.model!r} has no chat template; give the prompt as one text, to POST "
-                "/v1/completions",
-                "messages",
-            )
+            refusal = f"model {self.model!r} has no chat template; give the prompt as one text"
+            raise ServerError(400, f"{refusal}, to POST /v1/completions", "messages")
 
-    def sampling(self, body: Written, logprobs: int) -> SamplingParams:
+    def sampling(self, body: WritingRequest) -> SamplingParams:
         """Return the checked parameters of an answer. Raises ServerError for another model or for
         more tokens than the server allows, ValidationError for values that the library refuses.
         """
         self.check_model(body.model)
-        asked = self.defaults.applied(body.settings, SamplingParams.model_fields)
-        params = SamplingParams.model_validate({**asked, "logprobs": logprobs})
+        settings = self.defaults.applied(body.settings, SamplingParams.model_fields)
+        params = SamplingParams.model_validate({**settings, "logprobs": body.shown_logprobs or 0})
         most = self.limits.max_tokens_limit
         if params.max_tokens > most:
-            raise ServerError(
-                400, f"max_tokens={params.max_tokens} is above the server's {most}", "max_tokens"
-            )
+            longer = f"max_tokens={params.max_tokens} is above the server's {most}"
+            raise ServerError(400, longer, "max_tokens")
         return params
 
-    def scoring(self, body: Scored) -> ScoringParams:
+    def scoring(self, body: ScoringRequest) -> ScoringParams:
         """Return the checked parameters of a score. Raises what `sampling` raises."""
         self.check_model(body.model)
-        asked = self.defaults.applied(body.settings, ScoringParams.model_fields)
-        return ScoringParams.model_validate(asked)
+        settings = self.defaults.applied(body.settings, ScoringParams.model_fields)
+        return ScoringParams.model_validate(settings)
 
-    async def run(self, work: Awaitable[list[Answered]], request: Request) -> list[Answered]:
+    async def run(self, work: Awaitable[list[Counted]], request: Request) -> list[Counted]:
         """Return the awaited answers and count them; cancel them if they take too long or the
         client disconnects. Raises what unless_gone raises.
         """
@@ -109,18 +104,6 @@ class Service:
         for answer in answers:
             self.metrics.count(answer)
         return answers
-
-    async def results(self, plans: Iterable[Plan[T]]) -> list[T]:
-        """Return the results of plans, which are one caller's. Raises the first one's error once
-        all have ended.
-        """
-        async with aclosing(self.llm.run(plans)) as outcomes:
-            return results([outcome async for outcome in outcomes])
-
-
-def loading() -> ServerError:
-    """Return the refusal of a request that comes before the model is loaded."""
-    return ServerError(503, "the model is still being loaded; try again later", code="loading")
 
 
 async def unless_gone(work: Awaitable[T], request: Request, timeout: float) -> T:

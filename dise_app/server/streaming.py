@@ -1,120 +1,154 @@
-"""A completion as a stream of chunks: text as soon as it can no longer change and, if asked for,
-every step of the canvas.
-"""
+"""Replies to requests for answers: whole, or as server-sent events."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
-from typing import TypeVar
+from typing import ClassVar, TypeVar
+
+from fastapi import Request
+from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from dise_app.server import answers
-from dise_app.server.answers import Envelope
-from dise_app.server.schemas import Completion
+from dise_app.server.answers import JsonObject
+from dise_app.server.errors import ErrorObject, error_object
+from dise_app.server.schemas.requests import ChatRequest, WritingRequest
+from dise_app.server.schemas.responses import ResponseRequest
+from dise_app.server.service import Service
 from dise_core import CanvasUpdate, RequestOutput, SamplingParams
-from dise_core.pieces import BROKEN
-from dise_core.records import Record
+from dise_core.errors import DiseError
+from dise_core.models.pieces import BROKEN
 
 T = TypeVar("T")
+Talk = TypeVar("Talk", ChatRequest, ResponseRequest)
 
 
 class SettledText:
-    """The text of one answer that has been sent so far, as it settles.
+    """The settled text of one answer, of which some has been sent.
 
     Text that may turn out to be the start of a stop text is held back.
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
         self._stops = stops
-        self._sent = ""
+        self._num_sent = 0
 
     def new(self, text: str) -> str:
         """Return the part of the settled text that can be sent now and has not been sent yet."""
         text = text.rstrip(BROKEN)
-        held = max(
-            (
-                length
-                for stop in self._stops
-                for length in range(1, len(stop))
-                if text.endswith(stop[:length])
-            ),
-            default=0,
-        )
-        ends = [start for stop in self._stops if (start := text.find(stop)) >= 0]
-        return self._send(text[: min([*ends, len(text) - held])])
+        starts = (stop[:length] for stop in self._stops for length in range(1, len(stop)))
+        held = max((len(start) for start in starts if text.endswith(start)), default=0)
+        ends = [text.find(stop) for stop in self._stops if stop in text]
+        new = text[self._num_sent : min([*ends, len(text) - held])]
+        self._num_sent += len(new)
+        return new
 
     def rest(self, text: str) -> str:
-        """Return the part of the finished text that has not been sent yet."""
-        return self._send(text)
+        return text[self._num_sent :]
 
-    def _send(self, text: str) -> str:
-        new = text[len(self._sent) :]
-        self._sent += new
-        return new
+
+class Reply(ABC):
+    """What a client is sent in the format of its API."""
+
+    ending: ClassVar[str] = ""
+    """The last line of a stream, after an error too."""
+
+    def __init__(self, body: WritingRequest, params: SamplingParams) -> None:
+        self.settled = SettledText(params.stop)
+        self.is_one = params.num_samples == 1
+        self.shows_canvas = body.dise.stream == "canvas"
+        self.has_logprobs = body.shown_logprobs is not None
+
+    @abstractmethod
+    def whole(self, answers: Sequence[RequestOutput]) -> JsonObject:
+        """Return the answers to all prompts of a request."""
+
+    @abstractmethod
+    def begun(self) -> list[JsonObject]:
+        """Return the events before any text."""
+
+    @abstractmethod
+    def added(self, text: str, **more: JsonObject) -> JsonObject:
+        """Return the event of a step that settled a text, which may be empty."""
+
+    @abstractmethod
+    def ended(self, answer: RequestOutput) -> list[JsonObject]:
+        """Return the events from the text that has not been sent to the end."""
+
+    @abstractmethod
+    def failed(self, error: ErrorObject) -> JsonObject:
+        """Return the event that a stream ends with after an error."""
+
+    def line(self, event: JsonObject) -> str:
+        """Return a server-sent event that holds JSON."""
+        return f"data: {json.dumps(event, ensure_ascii=False, allow_nan=False)}\n\n"
+
+    def step(self, step: CanvasUpdate | RequestOutput) -> list[JsonObject]:
+        """Return the events of a denoising step, or of the answer. A single answer's text is sent
+        as it settles; of several, which are ranked at the end, none is sent before.
+        """
+        if isinstance(step, RequestOutput):
+            return self.ended(step)
+        text = self.settled.new(step.settled) if self.is_one else ""
+        if self.shows_canvas:
+            return [self.added(text, dise={"canvas": answers.canvas(step)})]
+        return [self.added(text)] if text else []
 
 
 async def stream(
-    events: AsyncGenerator[CanvasUpdate | RequestOutput, None],
-    envelope: Envelope,
-    params: SamplingParams,
-    body: Completion,
-    logprobs: int | None,
-    count: Callable[[RequestOutput], None],
-    timeout: float,
-) -> AsyncGenerator[Record, None]:
-    """Yield the chunks of one completion. A single answer's text is sent as it settles; several
-    answers are sent at the end, ranked. Raises what the events raise, and TimeoutError.
-    """
-    settled = SettledText(params.stop)
-    is_one = params.num_samples == 1
-    is_shown = body.dise.stream == "canvas"
-    is_first = True
-    async with aclosing(events):
-        async for event in until(asyncio.get_running_loop().time() + timeout, events):
-            if is_first:
-                yield envelope.chunk(
-                    [envelope.delta(index, "", is_first=True) for index in range(params.n)]
-                )
-                is_first = False
-            if isinstance(event, CanvasUpdate):
-                text = settled.new(event.settled) if is_one else ""
-                choices = [envelope.delta(0, text)] if text else []
-                if is_shown:
-                    yield envelope.chunk(choices, dise={"canvas": answers.canvas(event)})
-                elif choices:
-                    yield envelope.chunk(choices)
-                continue
-            count(event)
-            for chunk in _ending(envelope, event, settled if is_one else None, logprobs):
-                yield chunk
-            if body.wants_usage:
-                yield envelope.chunk([], usage=answers.usage([event]), dise=answers.cost([event]))
+    service: Service, steps: AsyncGenerator[CanvasUpdate | RequestOutput, None], reply: Reply
+) -> Response:
+    """Return the steps as server-sent events, but raise what the first step raises."""
+    news = _until(asyncio.get_running_loop().time() + service.limits.timeout, steps)
+    first = await anext(news)
+
+    def events(step: CanvasUpdate | RequestOutput) -> list[JsonObject]:
+        if isinstance(step, RequestOutput):
+            service.metrics.count(step)
+        return reply.step(step)
+
+    async def lines() -> AsyncIterator[str]:
+        async with aclosing(steps):
+            try:
+                for event in [*reply.begun(), *events(first)]:
+                    yield reply.line(event)
+                async for step in news:
+                    for event in events(step):
+                        yield reply.line(event)
+            except (DiseError, TimeoutError) as error:
+                yield reply.line(reply.failed(error_object(error)))
+        if reply.ending:
+            yield reply.ending
+
+    headers = {"Cache-Control": "no-store"}
+    return StreamingResponse(lines(), media_type="text/event-stream", headers=headers)
 
 
-async def until(deadline: float, events: AsyncIterator[T]) -> AsyncIterator[T]:
-    """Yield the events. Raises TimeoutError when the loop's clock passes the deadline."""
+async def chat(
+    service: Service,
+    body: Talk,
+    request: Request,
+    form: Callable[[Talk, SamplingParams, str], Reply],
+) -> Response:
+    """Return the reply to a conversation."""
+    service.check_chat()
+    params = service.sampling(body)
+    reply = form(body, params, service.model)
+    if body.stream:
+        return await stream(service, service.llm.stream(body.conversation, params), reply)
+    work = service.llm.chat(body.conversation, params)
+    return JSONResponse(reply.whole(await service.run(work, request)))
+
+
+async def _until(deadline: float, steps: AsyncIterator[T]) -> AsyncIterator[T]:
+    """Yield the steps. Raises TimeoutError when the loop's clock passes the deadline."""
     while True:
         async with asyncio.timeout_at(deadline):
             try:
-                event = await anext(events)
+                step = await anext(steps)
             except StopAsyncIteration:
                 return
-        yield event
-
-
-def _ending(
-    envelope: Envelope, answer: RequestOutput, settled: SettledText | None, logprobs: int | None
-) -> list[Record]:
-    """Return the chunks that end a stream: for each output its remaining text, then its score."""
-    chunks = []
-    for index, output in enumerate(answer.outputs):
-        text = output.text if settled is None else settled.rest(output.text)
-        if text:
-            chunks.append(envelope.chunk([envelope.delta(index, text)]))
-        chunks.append(
-            envelope.chunk(
-                [envelope.last(index, output, answer.seed, logprobs)], dise=answers.cost([answer])
-            )
-        )
-    return chunks
+        yield step

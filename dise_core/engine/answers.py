@@ -1,18 +1,17 @@
-"""What a predictor's answer must be: checked where it enters, so that a bad one fails the requests
-that asked, and no other.
-"""
+"""What a predictor's answer must be; a bad one fails the requests that asked, and no other."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dise_core.errors import ModelError, ModelOutputError
-from dise_core.model import MaskPredictor
-from dise_core.reading import Candidates, Distribution, Read, Reading, TokenLogProbs, TopLogProbs
+from dise_core.models.predictor import MaskPredictor
+from dise_core.plans.reading import Read, Reading
+from dise_core.plans.readouts import Candidates, Distribution, TokenLogProbs, TopLogProbs
 from dise_core.sequence import are_within
 
 Number = TypeVar("Number", np.int64, np.float32, np.float64)
@@ -22,7 +21,7 @@ ROUNDING = 1e-3
 
 
 def checked(
-    predictor: MaskPredictor, name: str, reads: Sequence[Read], readings: Sequence[object]
+    predictor: MaskPredictor, name: str, reads: Sequence[Read], readings: Sequence[Reading]
 ) -> Sequence[Reading]:
     """Return the readings, one for each read.
 
@@ -30,32 +29,23 @@ def checked(
     and the rule, for an answer that is not a Reading of the read's shape, whose ids are outside the
     vocabulary, forbidden or not those asked for, or whose log-probabilities are above 0.
     """
-    rule = _broken_rule(reads, readings, predictor.info.vocab_size)
-    if rule is not None:
-        kind = type(predictor)
-        raise ModelError(
-            f"predictor {name!r} ({kind.__module__}.{kind.__qualname__}) gave a bad answer: {rule}"
-        )
-    return readings  # type: ignore[return-value]
-
-
-def _broken_rule(reads: Sequence[Read], readings: Sequence[object], vocab_size: int) -> str | None:
-    """Return the first rule that the readings break. Their fields may be of any type, so that
-    comparing them may raise anything, and that is a broken rule too.
-    """
     try:
-        pairs = list(zip(reads, cast(Sequence[Reading], readings), strict=True))
-        return next(_broken_rules(pairs, vocab_size), None)
+        pairs = list(zip(reads, readings, strict=True))
+        rule = next(_broken_rules(pairs, predictor.info.vocab_size), None)
     except ModelOutputError:
         raise
-    except Exception as error:
-        return f"checking it failed with {type(error).__name__}: {error}"
+    except Exception as error:  # fields of any type may raise anything when they are compared
+        rule = f"checking it failed with {type(error).__name__}: {error}"
+    if rule is not None:
+        cls = type(predictor)
+        raise ModelError(
+            f"predictor {name!r} ({cls.__module__}.{cls.__qualname__}) gave a bad answer: {rule}"
+        )
+    return readings
 
 
 def _broken_rules(pairs: Sequence[tuple[Read, Reading]], vocab_size: int) -> Iterator[str]:
-    """Yield the rules that readings break, each with what was found. Numbers are checked together,
-    as checking those of one position takes as long as those of a hundred.
-    """
+    """Yield the rules that readings break. Numbers are checked together, which is faster."""
     for read, reading in pairs:
         if rule := _broken_shape(read, reading, vocab_size):
             yield rule
@@ -66,27 +56,26 @@ def _broken_rules(pairs: Sequence[tuple[Read, Reading]], vocab_size: int) -> Ite
             if np.isnan(highest):
                 raise _nan(pairs)
             yield f"log-probabilities must be at most 0, not {highest}"
-    asked = [
-        (read.readout.targets, reading.token_ids)
-        for read, reading in pairs
-        if isinstance(read.readout, TokenLogProbs)
-    ]
-    if (_joined([targets for targets, _ in asked]) != _joined([ids for _, ids in asked])).any():
+    targets, answered = [], []
+    for read, reading in pairs:
+        if isinstance(read.readout, TokenLogProbs):
+            targets.append(read.readout.targets)
+            answered.append(reading.token_ids)
+    if (_joined(targets) != _joined(answered)).any():
         yield "token_ids must be the targets that were asked for"
     if not are_within(_joined([reading.token_ids.ravel() for _, reading in pairs]), vocab_size):
         yield f"token_ids must be in 0..{vocab_size - 1}"
-    yield from _broken_draws(
-        [(read.readout, its) for read, its in pairs if isinstance(read.readout, Candidates)]
-    )
+    yield from _broken_draws(pairs)
 
 
-def _broken_draws(drawn: Sequence[tuple[Candidates, Reading]]) -> Iterator[str]:
+def _broken_draws(pairs: Sequence[tuple[Read, Reading]]) -> Iterator[str]:
+    drawn = [(read.readout, its) for read, its in pairs if isinstance(read.readout, Candidates)]
     if np.isnan(_joined([reading.confidences for _, reading in drawn])).any():
         yield "confidences must be numbers"
     for forbidden in {readout.forbidden for readout, _ in drawn}:
         ids = _joined([its.token_ids for readout, its in drawn if readout.forbidden == forbidden])
-        if len(found := ids[np.isin(ids, forbidden)]):
-            yield f"the candidate {found[0]} is forbidden, as the mask always is"
+        if len(refused := ids[np.isin(ids, forbidden)]):
+            yield f"the candidate {refused[0]} is forbidden, as the mask always is"
 
 
 def _broken_shape(read: Read, reading: object, vocab_size: int) -> str | None:
@@ -109,18 +98,16 @@ def _joined(arrays: Sequence[NDArray[Number]]) -> NDArray[Number]:
 
 
 def _shape(read: Read, vocab_size: int) -> tuple[int, ...]:
-    num_positions = len(read.positions)
     match read.readout:
         case TopLogProbs(k):
-            return (num_positions, min(k, vocab_size))
+            return (len(read.positions), min(k, vocab_size))
         case Distribution():
-            return (num_positions, vocab_size)
+            return (len(read.positions), vocab_size)
         case _:
-            return (num_positions,)
+            return (len(read.positions),)
 
 
 def _nan(pairs: Sequence[tuple[Read, Reading]]) -> ModelOutputError:
-    """Return the error that names the first position where a reading holds NaN."""
     read, reading = next(pair for pair in pairs if np.isnan(pair[1].logprobs).any())
     per_position = np.isnan(reading.logprobs).reshape(len(read.positions), -1).any(axis=1)
     position = int(read.positions[int(np.argmax(per_position))])

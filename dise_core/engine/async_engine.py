@@ -1,6 +1,4 @@
-"""The engine in a background thread: plans may be submitted from any thread while others run, and
-end when their caller cancels.
-"""
+"""The engine in a background thread: plans come from any thread, and end when callers cancel."""
 
 from __future__ import annotations
 
@@ -17,7 +15,8 @@ from dise_core.engine.caller import Caller
 from dise_core.engine.engine import Engine
 from dise_core.engine.request import Request, failure
 from dise_core.errors import ClosedError, DiseError, InputError, OverloadedError, PlanError
-from dise_core.reading import Plan, Read
+from dise_core.plans.plan import Plan
+from dise_core.plans.reading import Read
 
 T = TypeVar("T")
 
@@ -27,7 +26,7 @@ Watch = Callable[[Sequence[Read]], None]
 
 @dataclass(slots=True, eq=False)
 class _Ticket:
-    """One submitted plan: the request that runs it, its caller's future, and its watcher."""
+    """One submitted plan."""
 
     request: Request
     future: Future[Any]
@@ -48,7 +47,6 @@ class _Ticket:
             self.watch = None
 
     def settle(self) -> None:
-        """Hand the result or the error to the caller, unless the caller has cancelled."""
         if not self.future.set_running_or_notify_cancel():
             return
         if self.request.error is not None:
@@ -57,7 +55,6 @@ class _Ticket:
             self.future.set_result((self.request.result, self.request.seconds))
 
     def fail(self, error: DiseError) -> None:
-        """End the request with an error that is not its own."""
         self.request.close()
         if not self.future.done() and self.future.set_running_or_notify_cancel():
             self.future.set_exception(error)
@@ -84,8 +81,7 @@ class AsyncEngine:
     of one caller are first come, first served.
 
     Plans start, that is read their prompts, in threads of their own, so that a long one delays
-    nobody. Cancelling a future ends its request before the next forward pass. All methods are
-    thread-safe.
+    nobody. Cancelling a future ends its request before the next pass. Methods are thread-safe.
     """
 
     def __init__(self, load: Callable[[], Engine], max_waiting: int = 1024) -> None:
@@ -145,7 +141,8 @@ class AsyncEngine:
             if self._is_closing or self._engine is None:
                 raise ClosedError("the engine is shutting down and takes no more requests")
             if len(self._waiting) >= self._max_waiting:
-                self._waiting = deque(each for each in self._waiting if not each.future.cancelled())
+                waiting = (ticket for ticket in self._waiting if not ticket.future.cancelled())
+                self._waiting = deque(waiting)
             if len(self._waiting) >= self._max_waiting:
                 raise OverloadedError(
                     f"{self._max_waiting} requests are waiting already; try again later"
@@ -157,11 +154,7 @@ class AsyncEngine:
         return future
 
     def close(self, grace: float = 30.0) -> int:
-        """Refuse new requests, wait `grace` seconds, fail the unfinished with ClosedError, then let
-        go of the engine.
-
-        Returns how many were unfinished.
-        """
+        """Refuse new requests, wait `grace` seconds, fail the unfinished, return their number."""
         with self._changed:
             self._is_closing = True
             self._changed.notify()
@@ -185,18 +178,20 @@ class AsyncEngine:
         try:
             self._loop(engine)
         except BaseException as error:
-            self._die(error)
+            death = ClosedError(f"the engine has died and must be started anew: {failure(error)}")
+            death.__cause__ = error
+            self._end(death, death)
 
     def _loop(self, engine: Engine) -> None:
         while self._admit(engine.max_running):
             if self._is_aborting:
-                self._abort()
+                self._end(ClosedError("the engine was shut down before the request was done"))
                 return
             begun = time.monotonic()
             try:
                 engine.step([ticket.request for ticket in self._running])
             except BaseException as error:
-                self._fail_all(PlanError(f"the engine failed: {failure(error)}"))
+                self._fail_running(PlanError(f"the engine failed: {failure(error)}"))
             self._step_seconds = time.monotonic() - begun
             self._leave()
             self._give_up_late_starts()
@@ -207,9 +202,7 @@ class AsyncEngine:
         threading.Thread(target=self._start_plans, name="dise-start", daemon=True).start()
 
     def _start_plans(self) -> None:
-        """Start plans in their order, until one is given up: a new thread stands in for this one. A
-        plan that ends as it starts needs no turn.
-        """
+        """Start plans in their order, until one is given up: then a new thread stands in."""
         while (ticket := self._to_start.get()) is not None:
             with self._changed:
                 ticket.begun = time.monotonic()
@@ -219,6 +212,7 @@ class AsyncEngine:
             with self._changed:
                 self._starting.remove(ticket)
                 ticket.is_started = True
+                # A plan that ends as it starts needs no turn.
                 is_over = ticket.request.is_finished and ticket in self._waiting
                 if is_over:
                     self._waiting.remove(ticket)
@@ -231,9 +225,9 @@ class AsyncEngine:
     def _give_up_late_starts(self) -> None:
         with self._changed:
             until = time.monotonic() - START_SECONDS
-            stuck = [ticket for ticket in self._starting if ticket.is_given_up]
-            late = [each for each in self._starting if each not in stuck and each.begun < until]
-            late = late[: MOST_STUCK - len(stuck)]
+            hopeful = [ticket for ticket in self._starting if not ticket.is_given_up]
+            room = MOST_STUCK - (len(self._starting) - len(hopeful))
+            late = [ticket for ticket in hopeful if ticket.begun < until][:room]
             for ticket in late:
                 ticket.is_given_up = True
                 if ticket in self._waiting:
@@ -244,9 +238,7 @@ class AsyncEngine:
             ticket.fail(InputError(problem))
 
     def _admit(self, max_running: int) -> bool:
-        """Wait for work and admit as much as there is room for. Return False once the engine is
-        closing and nothing is left to run.
-        """
+        """Wait for work and admit what there is room for; False once closing with nothing left."""
         with self._changed:
             while not (self._running or self._is_aborting or self._started()):
                 if self._is_closing and not self._waiting:
@@ -267,9 +259,7 @@ class AsyncEngine:
         return True
 
     def _gather(self, max_running: int) -> None:
-        """Wait for the requests that are just starting, at most as long as the last step took: a
-        step without them would delay them by that.
-        """
+        """Wait for requests that are just starting, at most as long as the last step took."""
         until = time.monotonic() + min(self._step_seconds, GATHER_SECONDS)
         while not self._is_aborting and len(self._started()) < min(len(self._waiting), max_running):
             if (left := until - time.monotonic()) <= 0:
@@ -282,10 +272,8 @@ class AsyncEngine:
     def _next(
         self, started: Sequence[_Ticket], running: Counter[Caller], max_running: int
     ) -> _Ticket | None:
-        """Return the oldest request that has started of the caller with the fewest running ones.
-
-        None if there is none, or if there is no room: `max_running` requests run, and this caller
-        has some of them, or as many callers have.
+        """Return the oldest started request of the caller with the fewest running ones, if there is
+        room: fewer than `max_running` run, or this caller has none and fewer callers have.
         """
         if not started or len(running) >= max_running:
             return None
@@ -294,7 +282,6 @@ class AsyncEngine:
         return ticket if has_room else None
 
     def _leave(self) -> None:
-        """Settle the requests that have ended, and drop those that their callers cancelled."""
         staying = []
         for ticket in self._running:
             if ticket.future.cancelled():
@@ -306,27 +293,16 @@ class AsyncEngine:
                 staying.append(ticket)
         self._running = staying
 
-    def _abort(self) -> None:
-        self._take_all()
-        self._fail_all(ClosedError("the engine was shut down before the request was done"))
-
-    def _die(self, error: BaseException) -> None:
-        """Fail all requests, and those to come, with what ended the engine's thread."""
-        death = ClosedError(f"the engine has died and must be started anew: {failure(error)}")
-        death.__cause__ = error
+    def _end(self, error: DiseError, death: DiseError | None = None) -> None:
+        """Fail the waiting requests and the running ones; by a death those to come, too."""
         with self._changed:
             self._death = death
-        self._take_all()
-        self._fail_all(death)
-
-    def _take_all(self) -> None:
-        """Make the waiting requests running ones, and count those that are cut off."""
-        with self._changed:
-            self._running += [each for each in self._waiting if each not in self._running]
+            self._running += [ticket for ticket in self._waiting if ticket not in self._running]
             self._waiting.clear()
         self._num_cut_off = sum(not ticket.future.done() for ticket in self._running)
+        self._fail_running(error)
 
-    def _fail_all(self, error: DiseError) -> None:
+    def _fail_running(self, error: DiseError) -> None:
         for ticket in self._running:
             ticket.fail(error)
         self._running = []

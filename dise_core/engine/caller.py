@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from threading import Lock
 
 from dise_core.errors import InputError
-from dise_core.rows import Row
+from dise_core.plans.rows import Row
 
 
 @dataclass(frozen=True, slots=True)

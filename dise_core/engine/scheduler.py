@@ -1,6 +1,4 @@
-"""Which rows go into the next forward pass: each caller's share of the tokens, within the batch
-limits.
-"""
+"""Which rows go into the next forward pass: each caller's share, within the batch limits."""
 
 from __future__ import annotations
 
@@ -10,20 +8,16 @@ from itertools import chain, islice
 from dise_core.engine.caller import Caller
 from dise_core.engine.request import Request
 from dise_core.errors import TooLongError
-from dise_core.model import CacheRoom
-from dise_core.rows import Row
+from dise_core.models.predictor import CacheRoom
+from dise_core.plans.rows import Row
 
 Turn = tuple[Request, Row]
 
 SHARE = 256
-"""Tokens of a batch that every caller may take while others wait: on a GPU a pass over so few takes
-about as long as one over a single token.
-"""
+"""Tokens of a batch that each caller may take while others wait: one token takes as long."""
 
 PATIENCE = 4096
-"""Tokens of a batch of one caller where others may come: a newcomer waits until it is done, and a
-larger one is hardly more efficient.
-"""
+"""Tokens of a batch of one caller where others may come, who wait until it is done."""
 
 
 class Scheduler:
@@ -49,8 +43,7 @@ class Scheduler:
 
         The batch holds rows of one predictor: that of the first row with room in the cache. A row
         of more than max_batch_tokens tokens fails its request. A row is skipped only while it waits
-        for its caller's or its predictor's turn or for room in the cache, so each runs after
-        finitely many batches.
+        for its caller's or predictor's turn or for room, so each runs after finitely many batches.
         """
         batch = self._fill(self._with_room(self._in_turn(running)))
         # Those whose turn it is may wait for room that others hold: then the others run.
@@ -63,24 +56,21 @@ class Scheduler:
         for request, row in rows:
             if batch and row.predictor != batch[0][1].predictor:
                 continue
-            its_tokens = row.num_tokens
+            row_tokens = row.num_tokens
             num_seqs += row.num_sequences
-            num_tokens += its_tokens
+            num_tokens += row_tokens
             if batch and (num_seqs > self.max_num_seqs or num_tokens > self._most_tokens(request)):
                 break
             batch.append((request, row))
-            self._credits[request.caller] -= its_tokens
+            self._credits[request.caller] -= row_tokens
         return batch
 
     def _most_tokens(self, request: Request) -> int:
-        """Return how many tokens the batch may hold; the request is that of its last row."""
         waits_alone = len(self._credits) == 1 and not request.caller.is_alone
         return min(self.max_batch_tokens, PATIENCE) if waits_alone else self.max_batch_tokens
 
     def _in_turn(self, running: list[Request]) -> Iterator[Turn]:
-        """Yield the waiting rows, those of the caller with the most credit first; of several
-        callers each as far as its credit goes.
-        """
+        """Yield waiting rows, most credit first; of several callers as far as credit goes."""
         callers: dict[Caller, list[Turn]] = {}
         for request, row in self._waiting(running):
             callers.setdefault(request.caller, []).append((request, row))
@@ -99,10 +89,8 @@ class Scheduler:
                 yield request, row
 
     def _with_room(self, waiting: Iterator[Turn]) -> Iterator[Turn]:
-        """Yield the rows that need no room in the cache, or find enough.
-
-        A row that finds too little waits until a request ends, and so do all later rows that need
-        room.
+        """Yield the rows that need no room in the cache, or find enough. A row that finds too
+        little waits until a request ends, and so do all later rows that need room.
         """
         free = {name: room.num_free for name, room in self.rooms.items()}
         for request, row in waiting:
@@ -127,8 +115,7 @@ class Scheduler:
 
     def _too_long(self, row: Row) -> TooLongError:
         return TooLongError(
-            f"a text of {len(row.token_ids)} tokens takes {row.num_tokens} tokens of a batch, "
-            "more than "
-            f"max_batch_tokens={self.max_batch_tokens}; raise that limit or shorten the text",
+            f"a text of {len(row.token_ids)} tokens takes {row.num_tokens} tokens of a batch, more "
+            f"than max_batch_tokens={self.max_batch_tokens}; raise that limit or shorten the text",
             "max_batch_tokens",
         )

@@ -10,10 +10,14 @@ strategy on.
 A check raises AssertionError, which names the promise that is broken.
 """
 
-from dise_core.testing.conformance import check_length_controller, check_scorer, check_selector
-from dise_core.testing.policies import check_unmasking_policy
+from dise_core.testing.conformance import (
+    check_length_controller,
+    check_reviser,
+    check_scorer,
+    check_selector,
+    check_unmasking_policy,
+)
 from dise_core.testing.predictors import check_claims, check_mask_predictor
-from dise_core.testing.revisions import check_reviser
 from dise_core.testing.toy_model import ToyPredictor, naive_readout
 
 __all__ = [

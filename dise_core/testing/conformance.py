@@ -1,43 +1,54 @@
-"""The conformance checks of selectors, scorers and length controllers."""
+"""The conformance checks of strategies."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from dise_core.arrays import Ids, Mask
-from dise_core.cost import count_nfe
-from dise_core.denoise import Denoiser
-from dise_core.interfaces import LengthController, Scorer, Selector, UnmaskingPolicy, UnmaskingStep
-from dise_core.model import MaskPredictor
+from dise_core.arrays import Mask
+from dise_core.errors import PluginError
+from dise_core.models.attention import BlockCausal
+from dise_core.models.predictor import MaskPredictor
 from dise_core.noise import Noise
-from dise_core.outputs import Generation, Score
-from dise_core.params import SamplingParams
-from dise_core.reading import Plan, Read, Reading, drive, gather
-from dise_core.scoring import SequenceScorer, regenerate
-from dise_core.sequence import BlockOrigin, SpecialTokens, TokenSequence
-from dise_core.testing.promises import expect
-from dise_core.testing.toy_model import SPECIAL, ToyPredictor
+from dise_core.params.requests import SamplingParams
+from dise_core.plans.cost import count_nfe
+from dise_core.plans.plan import drive, gather
+from dise_core.plans.reading import Read, Reading
+from dise_core.scoring.score import Score
+from dise_core.scoring.scorer import Scorer, Selector
+from dise_core.scoring.sequence_scorer import WholeResponse
+from dise_core.sequence import TokenSequence
+from dise_core.testing.promises import (
+    SCORER,
+    Surest,
+    expect,
+    expect_close,
+    expect_indices,
+    expect_repeated,
+    texts,
+)
+from dise_core.testing.toy_model import ToyPredictor
+from dise_core.writing.checks import checked_revision
+from dise_core.writing.denoise import Denoiser
+from dise_core.writing.generation import Generation
+from dise_core.writing.length import LengthController
+from dise_core.writing.policy import Drafts, UnmaskingPolicy, UnmaskingStep
+from dise_core.writing.reviser import Reviser
 
 
 def check_selector(selector: Selector) -> None:
     """Check that the selector returns bool [N], the same each time, and leaves the text unchanged;
     for texts with and without a prompt and end tokens.
     """
-    for text in _texts(SPECIAL):
+    for text in texts(ToyPredictor().info):
         before = text.ids.copy()
-        mask = selector.select(text)
-        expect(
-            mask.dtype == np.bool_ and mask.shape == (len(text),),
-            f"select must return bool [{len(text)}], not {mask!r}",
-        )
-        expect(
-            np.array_equal(mask, selector.select(text)),
-            "select must return the same mask for the same text",
-        )
+        mask, again = selector.select(text), selector.select(text)
+        is_mask = mask.dtype == np.bool_ and mask.shape == (len(text),)
+        expect(is_mask, f"select must return bool [{len(text)}], not {mask!r}")
+        expect(np.array_equal(mask, again), "select must return the same mask for the same text")
         expect(np.array_equal(before, text.ids), "select must leave the text unchanged")
 
 
@@ -53,23 +64,19 @@ def check_scorer(
     read: Callable[[Sequence[Read]], Sequence[Reading]] = (
         _read_both if predictor is None else predictor.read
     )
-    info = ToyPredictor().info if predictor is None else predictor.info
-    texts = list(_texts(info.special, info.block_origin))
-    for text in texts:
-        score, nfe = drive(count_nfe(scorer.score(text, _Everything())), read)
+    everything = WholeResponse()
+    several = list(texts((predictor or ToyPredictor()).info))
+    for text in several:
+        score, nfe = drive(count_nfe(scorer.score(text, everything)), read)
         _check_score(score, text)
-        again = drive(scorer.score(text, _Everything()), read)
-        expect(
-            _is_close(score.value, again.value, tolerance),
-            f"the same text must get the same score, not {score.value} and {again.value}",
-        )
-        crowd = drive(gather(*(scorer.score(each, _Everything()) for each in (*texts, text))), read)
-        expect(
-            _is_close(crowd[-1].value, score.value, tolerance),
-            "a text must get the same score alone and beside others",
-        )
+        again = drive(scorer.score(text, everything), read).value
+        same = f"the same text must get the same score, not {score.value} and {again}"
+        expect_close(score.value, again, tolerance, same)
+        crowd = drive(gather(*(scorer.score(one, everything) for one in (*several, text))), read)
+        alone = "a text must get the same score alone and beside others"
+        expect_close(crowd[-1].value, score.value, tolerance, alone)
         expect(score.num_positions == 0 or nfe > 0, "a score over some position must ask the model")
-    nothing = drive(scorer.score(texts[0], _Nothing()), read)
+    nothing = drive(scorer.score(several[0], _Nothing()), read)
     expect(nothing.value == -math.inf, f"no selected position must give -inf, not {nothing!r}")
 
 
@@ -81,87 +88,104 @@ def check_length_controller(
 
     predictor, tolerance: as in check_scorer.
     """
-    scorer = SequenceScorer(_Regenerated(), _Everything())
-    given = predictor
+    prompt = np.array([3, 1, 4])
     for num_tokens, limit in ((1, 12), (6, 12), (9, 40)):
-        predictor = given or ToyPredictor(max_length=limit)
-        info = replace(predictor.info, max_length=limit)
-        prompt = np.array([3, 1, 4])
+        model = predictor or ToyPredictor(max_length=limit)
         params = SamplingParams(max_tokens=num_tokens, block_length=4)
-        denoiser = Denoiser(info, _Surest(), Noise(0), params)
-        result, nfe = drive(
-            count_nfe(controller.generate(prompt, denoiser, scorer)), predictor.read
-        )
-        _check_generation(result, prompt, limit, info.special)
-        again = drive(scorer.evaluate(result.sequence), predictor.read)
-        expect(
-            _is_close(again.score.value, result.evaluation.score.value, tolerance),
-            "the evaluation must be that of the text that is returned",
-        )
-        expect(
-            sum(step.nfe for step in result.trace) <= nfe,
-            f"the trace must not count more than the {nfe} passes made",
-        )
-        repeated = drive(controller.generate(prompt, denoiser, scorer), predictor.read)
-        expect(
-            np.array_equal(repeated.sequence.ids, result.sequence.ids),
-            "the same request must give the same text",
-        )
+        denoiser = Denoiser(replace(model.info, max_length=limit), Surest(), Noise(0), params)
+        result, nfe = drive(count_nfe(controller.generate(prompt, denoiser, SCORER)), model.read)
+        text, mask_id = result.sequence, model.info.special.mask_id
+        kept = f"the prompt must stay {prompt!r}, not {text.prompt!r}"
+        expect(np.array_equal(text.prompt, prompt), kept)
+        expect(not (text.ids == mask_id).any(), f"no mask may be left: {text.ids!r}")
+        expect(len(text) <= limit, f"a text of {len(text)} tokens does not fit a model of {limit}")
+        again = controller.generate(prompt, denoiser, SCORER)
+        same = "the same request must give the same text"
+        expect_repeated(result, nfe, again, model, tolerance, same)
 
 
-def _is_close(one: float, other: float, tolerance: float) -> bool:
-    return one == other or abs(one - other) <= tolerance
+def check_reviser(
+    reviser: Reviser, predictor: MaskPredictor | None = None, tolerance: float = 0.0
+) -> None:
+    """Check that the reviser returns a text that fits, tells of each change, evaluates the text
+    that it returns, leaves the one that it was given as it was, and repeats itself.
+
+    predictor: the model that answers; None: toy models with full and with block-causal attention.
+    tolerance: how far scores of one text may differ, in nats.
+    """
+    toys = [ToyPredictor(), ToyPredictor(attention=BlockCausal(4))]
+    for model in toys if predictor is None else [predictor]:
+        first, *_ = responses = list(texts(model.info))
+        for text in (*responses, replace(first, ids=first.prompt)):
+            _check_revised(reviser, model, text, tolerance)
+
+
+def _check_revised(
+    reviser: Reviser, predictor: MaskPredictor, text: TokenSequence, tolerance: float
+) -> None:
+    before, most = text.ids.copy(), max(len(text.response), 1)
+    written = Generation(text, drive(SCORER.evaluate(text), predictor.read))
+    params = SamplingParams(max_tokens=most, block_length=4, temperature=1.0)
+    denoiser = Denoiser(predictor.info, Surest(), Noise(0), params, is_revised=True)
+    result, nfe = drive(count_nfe(reviser.revise(written, denoiser, SCORER)), predictor.read)
+    expect(np.array_equal(before, text.ids), "revise must leave the given text unchanged")
+    try:
+        checked_revision(reviser, result, text, predictor.info, most)
+    except PluginError as error:
+        raise AssertionError(str(error)) from error
+    again = reviser.revise(written, denoiser, SCORER)
+    same = "the same response must be revised the same"
+    expect_repeated(result, nfe, again, predictor, tolerance, same)
+    positions = [token.position for revision in result.revisions for token in revision.tokens]
+    expect(
+        all(0 <= position < len(text.response) for position in positions),
+        f"a revised token must be one of the given response: {positions}",
+    )
+
+
+def check_unmasking_policy(policy: UnmaskingPolicy) -> None:
+    """Check that the policy chooses distinct indices, within the quota if it uses one, that it
+    edits none but the drafts that it gets, and that denoising with it fills every mask.
+    """
+    random = np.random.default_rng(0)
+    for num_masked, quota in [(n, quota) for n in (1, 2, 7) for quota in range(1, n + 1)]:
+        positions, confidences = np.arange(num_masked) * 2, random.random(num_masked)
+        step = UnmaskingStep(positions, confidences, quota, quota / num_masked, Noise(quota))
+        before = confidences.copy()
+        chosen = policy.choose(step)
+        expect_indices("choose", chosen, num_masked)
+        within = f"a policy that uses the quota commits 1..{quota}, not {len(chosen)}"
+        expect(not policy.uses_quota or 1 <= len(chosen) <= quota, within)
+        expect(np.array_equal(before, step.confidences), "choose must leave the step unchanged")
+    for num_drafts in (0, 1, 5) if policy.edits else ():
+        positions, nothing = np.arange(num_drafts), np.zeros(0, np.int64)
+        drafts = Drafts(positions, positions, positions[::-1].copy(), random.random(num_drafts))
+        step = UnmaskingStep(nothing, np.zeros(0), 0, 1.0, Noise(0), 0, drafts)
+        expect_indices("edit", policy.edit(step), num_drafts)
+        expect(policy.num_post_steps >= 0, f"num_post_steps is {policy.num_post_steps}")
+    toy = ToyPredictor()
+    for settings in ({"tokens_per_step": 2}, {"steps": 4}, {"steps": 4, "eps": 1e-3}):
+        params = SamplingParams(max_tokens=9, block_length=5).model_copy(update=settings)
+        denoiser = Denoiser(toy.info, policy, Noise(0), params)
+        text = drive(denoiser.write(np.array([1, 2]), 9), toy.read)
+        expect(not (text.ids == denoiser.mask_id).any(), "denoising must fill every mask")
 
 
 def _check_score(score: Score, text: TokenSequence) -> None:
     expect(not math.isnan(score.value), "a score must not be NaN")
-    expect(
-        (score.value == -math.inf) == (score.num_positions == 0),
-        f"-inf if and only if nothing is scored: {score!r}",
-    )
-    inside = score.num_positions == 0 or (
-        score.positions.min() >= 0 and score.positions.max() < len(text)
-    )
-    expect(bool(inside), f"a score's positions must lie in the text: {score.positions!r}")
-    expect(
-        score.standard_error is None or score.standard_error >= 0,
-        f"a standard error is at least 0: {score!r}",
-    )
-
-
-def _check_generation(result: Generation, prompt: Ids, limit: int, special: SpecialTokens) -> None:
-    text = result.sequence
-    expect(
-        np.array_equal(text.prompt, prompt), f"the prompt must stay {prompt!r}, not {text.prompt!r}"
-    )
-    expect(not (text.ids == special.mask_id).any(), f"no mask may be left: {text.ids!r}")
-    expect(len(text) <= limit, f"a text of {len(text)} tokens does not fit a model of {limit}")
-
-
-def _texts(special: SpecialTokens, origin: BlockOrigin = "response") -> Iterator[TokenSequence]:
-    """Yield texts with and without a prompt and end tokens, one with nothing but end tokens."""
-    end = 9 if special.eos_id is None else special.eos_id
-    for prompt, response in (
-        ([1, 2, 3], [4, 5, 6, 7, 8, 9, end, end]),
-        ([], [4, 5, 6]),
-        ([1, 2, 3, 4, 5], [6]),
-        ([1], [2, end, 3, 4]),
-        ([1, 2], [end, end]),
-    ):
-        yield TokenSequence.of(prompt, response, special, 4, origin=origin)
+    is_empty = score.num_positions == 0
+    iff = f"-inf if and only if nothing is scored: {score!r}"
+    expect((score.value == -math.inf) == is_empty, iff)
+    is_inside = is_empty or 0 <= score.positions.min() <= score.positions.max() < len(text)
+    expect(bool(is_inside), f"a score's positions must lie in the text: {score.positions!r}")
+    is_error = score.standard_error is None or score.standard_error >= 0
+    expect(is_error, f"a standard error is at least 0: {score!r}")
 
 
 def _read_both(reads: Sequence[Read]) -> list[Reading]:
     """Answer reads of the target and of a judge with two different toy models."""
-    target, judge = ToyPredictor(seed=0), ToyPredictor(seed=1)
-    return [(judge if read.predictor == "judge" else target).read([read])[0] for read in reads]
-
-
-class _Everything(Selector):
-    """Selects the whole response."""
-
-    def select(self, sequence: TokenSequence) -> Mask:
-        return sequence.mask_of(sequence.response_positions)
+    models = {"target": ToyPredictor(seed=0), "judge": ToyPredictor(seed=1)}
+    return [models[read.predictor].read([read])[0] for read in reads]
 
 
 class _Nothing(Selector):
@@ -169,20 +193,3 @@ class _Nothing(Selector):
 
     def select(self, sequence: TokenSequence) -> Mask:
         return sequence.mask_of([])
-
-
-class _Regenerated(Scorer):
-    """The mean log-probability of the response's tokens given the whole text."""
-
-    def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:  # noqa: ARG002
-        if len(sequence.response) == 0:
-            return Score.of_nothing()
-        report = yield from regenerate(sequence)
-        return Score.mean_of(report.logprobs, sequence.response_positions)
-
-
-class _Surest(UnmaskingPolicy):
-    """Commits the quota's most probable candidates."""
-
-    def choose(self, step: UnmaskingStep) -> Ids:
-        return np.argsort(-step.confidences, kind="stable")[: step.quota]

@@ -9,11 +9,12 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from dise_core.arrays import Ids
-from dise_core.model import MaskPredictor
+from dise_core.blocks import BlockGrid
+from dise_core.models.predictor import MaskPredictor
 from dise_core.noise import Noise
-from dise_core.reading import Candidates, Distribution, Read, Reading, TokenLogProbs, TopLogProbs
+from dise_core.plans.reading import Read, Reading
+from dise_core.plans.readouts import Candidates, Distribution, TokenLogProbs, TopLogProbs
 from dise_core.testing.promises import expect
-from dise_core.testing.streams import check_two_streams
 
 STRANGE_NAMES = (
     "of-nobody",
@@ -44,20 +45,37 @@ def check_mask_predictor(predictor: MaskPredictor, tolerance: float = 1e-4) -> N
     )
     for read, reading in zip(reads, together, strict=True):
         [alone] = predictor.read([read])
-        expect(
-            np.array_equal(alone.token_ids, reading.token_ids),
-            "a read must get the same tokens alone and in a batch",
-        )
-        difference = np.abs(alone.logprobs - reading.logprobs).max(initial=0)
-        expect(
-            difference <= tolerance,
-            f"log-probabilities alone and in a batch differ by {difference}",
-        )
+        is_same = np.array_equal(alone.token_ids, reading.token_ids)
+        expect(is_same, "a read must get the same tokens alone and in a batch")
+        gap = np.abs(alone.logprobs - reading.logprobs).max(initial=0)
+        expect(gap <= tolerance, f"log-probabilities alone and in a batch differ by {gap}")
         expect(bool((reading.logprobs <= tolerance).all()), "log-probabilities must not be above 0")
     num = len(reads) // len(texts)
     for start in range(0, len(reads), num):
         _check_readouts(reads[start : start + num], together[start : start + num], tolerance)
-    check_two_streams(predictor, texts, tolerance)
+    if predictor.info.block_length is not None and "two-stream" in predictor.abilities:
+        for ids in texts if predictor.info.special.mask_id is not None else ():
+            _check_two_streams(predictor, ids, BlockGrid(predictor.info.block_length), tolerance)
+
+
+def _check_two_streams(
+    predictor: MaskPredictor, context: Ids, grid: BlockGrid, tolerance: float
+) -> None:
+    """Check that each block is answered as in the text whose earlier blocks are finished."""
+    masked = context.copy()
+    masked[::2] = predictor.info.special.masking_id
+    everywhere = np.arange(len(context))
+    read = Read(masked, everywhere, TokenLogProbs(context), context_ids=context)
+    [together] = predictor.read([read])
+    for start, stop in grid.spans(0, len(context)):
+        text, where = np.append(context[:start], masked[start:stop]), everywhere[start:stop]
+        [alone] = predictor.read([Read(text, where, TokenLogProbs(context[where]))])
+        difference = np.abs(alone.logprobs - together.logprobs[where]).max()
+        expect(
+            difference <= tolerance,
+            "with context_ids a block must be read after the finished ones before it: its "
+            f"log-probabilities differ by {difference}",
+        )
 
 
 def check_claims(
@@ -74,27 +92,22 @@ def check_claims(
         expect(_claim(adapter, model), f"claims({model!r}) must be True: the model is its own")
     with TemporaryDirectory() as folder:
         for model in (*not_claimed, *STRANGE_NAMES, *_strange_folders(Path(folder))):
-            expect(
-                not _claim(adapter, model),
-                f"claims({model!r}) must be False: the model is not its own",
-            )
+            promise = f"claims({model!r}) must be False: the model is not its own"
+            expect(not _claim(adapter, model), promise)
 
 
 def _claim(adapter: type[MaskPredictor], model: str) -> bool:
     try:
         is_claimed = adapter.claims(model)
     except Exception as error:
-        raise AssertionError(
-            f"claims({model!r}) must not raise, whatever the name: {error!r}"
-        ) from error
-    expect(
-        isinstance(is_claimed, bool), f"claims({model!r}) must return a bool, not {is_claimed!r}"
-    )
+        promise = f"claims({model!r}) must not raise, whatever the name: {error!r}"
+        raise AssertionError(promise) from error
+    promise = f"claims({model!r}) must return a bool, not {is_claimed!r}"
+    expect(isinstance(is_claimed, bool), promise)
     return is_claimed
 
 
 def _strange_folders(parent: Path) -> Iterator[str]:
-    """Yield folders that no adapter may claim."""
     yield str(parent / "nowhere")
     for name, config in (
         ("empty", None),
@@ -109,13 +122,12 @@ def _strange_folders(parent: Path) -> Iterator[str]:
 
 
 def _check_readouts(reads: Sequence[Read], readings: Sequence[Reading], tolerance: float) -> None:
-    """Check the readings of one text against its full distribution."""
-    given, top, greedy, drawn, biased, everything = readings
+    targets, top, greedy, drawn, biased, everything = readings
     rows = np.arange(len(reads[0].positions))
     total = np.exp(everything.logprobs.astype(np.float64)).sum(axis=1)
     expect(bool(np.allclose(total, 1, atol=1e-3)), f"probabilities must sum to 1, not {total}")
     for name, tokens, logprobs in (
-        ("TokenLogProbs", given.token_ids, given.logprobs),
+        ("TokenLogProbs", targets.token_ids, targets.logprobs),
         ("TopLogProbs", top.token_ids[:, 0], top.logprobs[:, 0]),
         ("Candidates", greedy.token_ids, greedy.logprobs),
         ("Candidates with a temperature", drawn.token_ids, drawn.logprobs),
@@ -124,24 +136,19 @@ def _check_readouts(reads: Sequence[Read], readings: Sequence[Reading], toleranc
         difference = np.abs(everything.logprobs[rows, tokens] - logprobs).max(initial=0)
         expect(difference <= tolerance, f"{name} differs from the distribution by {difference}")
     best = everything.logprobs.max(axis=1)
+    is_first = top.logprobs[:, 0] >= best - tolerance
+    expect(bool(is_first.all()), "TopLogProbs must start with the likeliest token")
+    forbidding, biasing = reads[2].readout, reads[4].readout
+    assert isinstance(forbidding, Candidates)
+    assert isinstance(biasing, Candidates)
+    is_forbidden = np.isin(greedy.token_ids, forbidding.forbidden)
+    expect(not is_forbidden.any(), "a forbidden token must never be a candidate")
     expect(
-        bool((top.logprobs[:, 0] >= best - tolerance).all()),
-        "TopLogProbs must start with the likeliest token",
-    )
-    forbidden = reads[2].readout.forbidden if isinstance(reads[2].readout, Candidates) else ()
-    expect(
-        not np.isin(greedy.token_ids, forbidden).any(),
-        "a forbidden token must never be a candidate",
-    )
-    favoured = reads[4].readout.allowed[1] if isinstance(reads[4].readout, Candidates) else -1
-    expect(
-        bool((biased.token_ids == favoured).all()),
+        bool((biased.token_ids == biasing.allowed[1]).all()),
         f"a bias of 100 must decide between the allowed ids, not {biased.token_ids}",
     )
-    expect(
-        bool(np.allclose(greedy.confidences, np.exp(greedy.logprobs), atol=1e-3)),
-        "confidence is the probability",
-    )
+    is_probability = np.allclose(greedy.confidences, np.exp(greedy.logprobs), atol=1e-3)
+    expect(bool(is_probability), "confidence is the probability")
 
 
 def _texts_of(predictor: MaskPredictor) -> list[Ids]:

@@ -1,9 +1,101 @@
-"""How a conformance check names the promise that is broken."""
+"""How a conformance check names a broken promise, and what the checks of strategies run on."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from dise_core.arrays import Ids
+from dise_core.models.info import ModelInfo
+from dise_core.models.predictor import MaskPredictor
+from dise_core.plans.plan import Plan, drive
+from dise_core.scoring.score import Score
+from dise_core.scoring.scorer import Scorer, Selector
+from dise_core.scoring.sequence_scorer import SequenceScorer, WholeResponse, regenerate
+from dise_core.sequence import TokenSequence
+from dise_core.writing.generation import Generation
+from dise_core.writing.policy import UnmaskingPolicy, UnmaskingStep
+
+
+class Regenerated(Scorer):
+    """The mean log-probability of the response's tokens given the whole text."""
+
+    def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:  # noqa: ARG002
+        if len(sequence.response) == 0:
+            return Score.of_nothing()
+        report = yield from regenerate(sequence)
+        return Score.mean_of(report.logprobs, sequence.response_positions)
+
+
+class Surest(UnmaskingPolicy):
+    """Commits the quota's most probable candidates."""
+
+    def choose(self, step: UnmaskingStep) -> Ids:
+        return np.argsort(-step.confidences, kind="stable")[: step.quota]
+
+
+SCORER = SequenceScorer(Regenerated(), WholeResponse())
 
 
 def expect(condition: bool, promise: str) -> None:
     """Raise AssertionError with the promise unless the condition holds."""
     if not condition:
         raise AssertionError(promise)
+
+
+def expect_close(one: float, other: float, tolerance: float, promise: str) -> None:
+    """Raise AssertionError with the promise unless both are equal, or that close."""
+    expect(one == other or abs(one - other) <= tolerance, promise)
+
+
+def expect_indices(method: str, indices: Ids, count: int) -> None:
+    """Raise AssertionError, naming the method, unless these are distinct indices in [0, count)."""
+    expect(
+        np.issubdtype(indices.dtype, np.integer), f"{method} must return integers, not {indices!r}"
+    )
+    expect(len(set(indices.tolist())) == len(indices), f"each index at most once, not {indices!r}")
+    expect(
+        all(0 <= index < count for index in indices),
+        f"{method} must return distinct indices below {count}, not {indices!r}",
+    )
+
+
+def expect_repeated(
+    generation: Generation,
+    nfe: int,
+    again: Plan[Generation],
+    predictor: MaskPredictor,
+    tolerance: float,
+    promise: str,
+) -> None:
+    """Raise AssertionError unless SCORER evaluates the text so and the trace counts `nfe` passes at
+    most; with the promise unless the plan of the same request writes the same text again.
+    """
+    evaluation = drive(SCORER.evaluate(generation.sequence), predictor.read)
+    expect_close(
+        evaluation.score.value,
+        generation.evaluation.score.value,
+        tolerance,
+        "the evaluation must be that of the text that is returned",
+    )
+    num_traced = sum(step.nfe for step in generation.trace)
+    num_traced += sum(revision.nfe for revision in generation.revisions)
+    expect(num_traced <= nfe, f"the trace must not count more than the {nfe} passes made")
+    ids = drive(again, predictor.read).sequence.ids
+    expect(np.array_equal(ids, generation.sequence.ids), promise)
+
+
+def texts(info: ModelInfo) -> Iterator[TokenSequence]:
+    """Yield texts with and without a prompt and end tokens, one with nothing but end tokens."""
+    end = 9 if info.special.eos_id is None else info.special.eos_id
+    for prompt, response in (
+        ([1, 2, 3], [4, 5, 6, 7, 8, 9, end, end]),
+        ([], [4, 5, 6]),
+        ([1, 2, 3, 4, 5], [6]),
+        ([1], [2, end, 3, 4]),
+        ([1, 2], [end, end]),
+    ):
+        yield TokenSequence.of(
+            prompt, response, info.special, 4, info.max_length, info.block_origin
+        )

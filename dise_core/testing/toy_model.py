@@ -19,10 +19,13 @@ from dise_core import (
     TopLogProbs,
 )
 from dise_core.arrays import Ids
-from dise_core.completion import completed
 from dise_core.errors import InputError
-from dise_core.model import BIDIRECTIONAL, Ability, Attention, BlockCausal, ModelInfo, Tokenizer
-from dise_core.params import EngineConfig
+from dise_core.models.attention import BIDIRECTIONAL, Attention, BlockCausal
+from dise_core.models.completion import completed
+from dise_core.models.info import ModelInfo
+from dise_core.models.predictor import Ability
+from dise_core.models.tokenizer import Tokenizer
+from dise_core.params.engine import EngineConfig
 from dise_core.sequence import SpecialTokens
 
 Logits = npt.NDArray[np.float64]
@@ -124,15 +127,12 @@ class ToyPredictor(MaskPredictor):
         return np.array(rows).reshape(len(rows), VOCAB_SIZE)
 
     def _after(self, position: int, ids: Ids, context: Ids) -> Ids:
-        """Return the text whose blocks before that of the position are finished."""
         assert isinstance(self.info.attention, BlockCausal)
         start = position - position % self.info.attention.length
         return np.concatenate([context[:start], ids[start:]])
 
     def _masked(self, ids: Ids, position: int) -> Ids:
-        """Return the text with one mask, which in a single layer of attention is a shadow: no other
-        token has seen the one that it hides.
-        """
+        """Return the text with one mask, which in a single layer is a shadow."""
         masked = ids.copy()
         masked[position] = MASK
         return masked
@@ -200,7 +200,6 @@ def _naive_confidence(probabilities: dict[int, float], token: int, readout: Cand
 
 
 def _naive_filter(best_first: dict[int, float], readout: Candidates) -> dict[int, float]:
-    """Return the probabilities of the tokens kept by top-k and then top-p, likeliest first."""
     left = list(best_first)[: readout.top_k or None]
     weights = {i: math.exp(best_first[i] - best_first[left[0]]) for i in left}
     total = sum(weights.values())

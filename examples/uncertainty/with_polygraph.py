@@ -16,10 +16,10 @@ from lm_polygraph.estimators import MaximumSequenceProbability, Perplexity
 from lm_polygraph.ue_metrics import PredictionRejectionArea
 from lm_polygraph.utils.builder_enviroment_stat_calculator import BuilderEnvironmentStatCalculator
 
-from dise_app.evaluation.metrics import prr
-from dise_app.evaluation.questions import load
-from dise_app.polygraph import DiseEstimator, DiseModel, Graded, calculators
 from dise_core import LLM, SamplingParams, ScoringParams
+from dise_eval.datasets.questions import load
+from dise_eval.polygraph import DiseEstimator, DiseModel, Graded, calculators
+from dise_eval.statistics.metrics import prr
 
 
 def manager(num_questions: int = 256, data: Path | None = None) -> UEManager:

@@ -14,7 +14,7 @@ from dise_strategies.scorers.greedy_path import GreedyPath
 from dise_strategies.scorers.interleaved import InterleavedRegeneration
 from dise_strategies.scorers.monte_carlo import DreamMonteCarlo, MonteCarlo, StratifiedMonteCarlo
 from dise_strategies.scorers.shadow import Shadow
-from dise_strategies.selectors.blocks import FirstBlock, FirstBlocksK, LastBlock
+from dise_strategies.selectors.blocks import FinalBlock, FirstBlock, FirstBlocksK
 from dise_strategies.selectors.counted import FirstK, LastK, MidK, PromptLastK, ResponseFirstK
 from dise_strategies.selectors.whole import Full, PromptOnly, Response, ResponseText
 from dise_strategies.unmasking.blockwise import (
@@ -25,7 +25,7 @@ from dise_strategies.unmasking.blockwise import (
     Sequential,
     SubBlocks,
 )
-from dise_strategies.unmasking.parallel import Factor, Threshold
+from dise_strategies.unmasking.parallel import Factor, ThresholdUnmasking
 from dise_strategies.unmasking.random import Origin, RandomUnmasking
 from dise_strategies.unmasking.ranked import Entropy, LowConfidence, Margin
 
@@ -43,7 +43,7 @@ def dise_selectors() -> dict[str, type[Selector]]:
         "last-K": LastK,
         "first-block": FirstBlock,
         "first-blocks-K": FirstBlocksK,
-        "last-block": LastBlock,
+        "last-block": FinalBlock,
         "prompt-last-K": PromptLastK,
         "response-first-K": ResponseFirstK,
     }
@@ -90,7 +90,7 @@ def dise_unmasking_policies() -> dict[str, type[UnmaskingPolicy]]:
         "margin": Margin,
         "random": RandomUnmasking,
         "origin": Origin,
-        "threshold": Threshold,
+        "threshold": ThresholdUnmasking,
         "factor": Factor,
         "sequential": Sequential,
         "low-confidence-dynamic": LowConfidenceDynamic,

@@ -9,17 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from dise_adapters.checkpoint.hub import read_config
 from dise_core import LLM, InputError
 from dise_core.errors import CheckpointError
-from dise_core.model import BIDIRECTIONAL, Attention, BlockCausal
-from tests.published import A2D_QWEN3, DIFFCODER, FAST_DLLM, ILLADA, LLADA2, SDAR
+from dise_core.models.attention import BIDIRECTIONAL, Attention, BlockCausal
+from tests.published import A2D_QWEN3, FAST_DLLM, ILLADA, LLADA2, SDAR
 from tests.tiny_format import Published
-
-
-@pytest.fixture(autouse=True)
-def _fresh_configs() -> None:
-    read_config.cache_clear()
 
 
 def attention(folder: Path, block_size: int | None = None) -> Attention:
@@ -54,20 +48,9 @@ def test_a_copy_that_tells_nothing_is_refused_and_loads_as_the_user_says(tmp_pat
     with pytest.raises(InputError, match=told) as caught:
         LLM(str(copy))
     assert caught.value.parameter == "block_size"
-    assert attention(copy, 32) == BlockCausal(32)
-    assert attention(copy, 0) == BIDIRECTIONAL
+    assert [attention(copy, 32), attention(copy, 0)] == [BlockCausal(32), BIDIRECTIONAL]
     with pytest.raises(InputError, match="is of a format that attends in blocks"):
         LLM(str(replace(SDAR, called="other").write(tmp_path)), block_size=0)
-    with pytest.raises(
-        InputError, match=r"block_size=0 is not that of .*: blocks of 32 by its name"
-    ):
-        LLM(str(A2D_QWEN3.write(tmp_path)), block_size=0)
-
-
-def test_a_successor_is_refused_by_the_name_of_its_snapshot(tmp_path: Path) -> None:
-    snapshot = tmp_path / "models--inclusionAI--LLaDA2.2-mini" / "snapshots" / "0123abcd"
-    with pytest.raises(CheckpointError, match="deletes and splits tokens"):
-        LLM(str(LLADA2.write_into(snapshot)), adapter="llada2")
 
 
 def test_config_json_tells_the_length(tmp_path: Path) -> None:
@@ -77,7 +60,7 @@ def test_config_json_tells_the_length(tmp_path: Path) -> None:
     assert attention(unnamed, 16) == BlockCausal(16)
 
 
-@pytest.mark.parametrize("size", [0, -4, 1.5, "4", True, [4], 10**9])
+@pytest.mark.parametrize("size", [0, "4", True, 10**9])
 def test_a_length_that_is_none_is_refused(tmp_path: Path, size: object) -> None:
     with pytest.raises(CheckpointError, match="bd_size"):
         LLM(str(FAST_DLLM.write(tmp_path, bd_size=size)))
@@ -88,20 +71,14 @@ def test_the_option_is_for_checkpoints_that_do_not_say(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"several lengths: give block_size \(--block-size\)"):
         LLM(str(unnamed))
     assert attention(unnamed, 16) == BlockCausal(16)
-    assert attention(replace(A2D_QWEN3, called="a2d").write(tmp_path), 32) == BlockCausal(32)
     assert attention(LLADA2.write(tmp_path), 64) == BlockCausal(64)
 
 
 @pytest.mark.parametrize(
     ("published", "called", "named"),
     [
-        (
-            SDAR,
-            "SDAR-4B-Chat-b8",
-            r"block_size=16 is not that of .*: blocks of 8 by its name \(SDAR",
-        ),
+        (SDAR, "SDAR-4B-Chat-b8", r"block_size=5 is not that of .*: blocks of 8 by its name"),
         (FAST_DLLM, "model", "blocks of 16 by config.json's bd_size"),
-        (DIFFCODER, "model", "block_size=5 is not that of .*: blocks of 4"),
         (A2D_QWEN3, "x-mdlm", r"attends to the whole text \(bidirectional attention by its name"),
         (ILLADA, "model", "attends to the whole text, so it has no blocks: leave out block_size"),
     ],
@@ -111,7 +88,7 @@ def test_an_option_that_contradicts_the_checkpoint_is_refused(
 ) -> None:
     folder = replace(published, called=called).write(tmp_path)
     with pytest.raises(InputError, match=named) as caught:
-        LLM(str(folder), block_size=16 if published is SDAR else 5)
+        LLM(str(folder), block_size=5)
     assert caught.value.parameter == "block_size"
 
 
@@ -127,5 +104,3 @@ def test_a_causal_verifier_in_sdars_format_is_refused(tmp_path: Path) -> None:
     folder = replace(SDAR, called="uno-qwen3-8B").write(tmp_path)
     with pytest.raises(CheckpointError, match="auto-regressive verifier in SDAR's format"):
         LLM(str(folder), adapter="sdar", block_size=4)
-    with pytest.raises(CheckpointError, match="use_regular_causal=True is not covered"):
-        LLM(str(SDAR.write(tmp_path, use_regular_causal=True)))

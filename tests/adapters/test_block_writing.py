@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 
 from dise_core import LLM, SamplingParams, ScoringParams
-from dise_core.model import BlockCausal, LastBlock
-from tests import reference_a2d
-from tests.adapters.test_blocks import BLOCK, END, KINDS, folders, load
+from dise_core.models.attention import BlockCausal
+from dise_core.models.info import LastBlockRule
+from tests.block_checkpoints import BLOCK, KINDS, load
 from tests.published import A2D_QWEN3, DIFFCODER, FAST_DLLM, LLADA2, RND1, SDAR, SDAR_MOE
-from tests.reference_blocks import reference_of
-from tests.strategies.test_block_samplers import (
+from tests.reference_samplers import (
     Model,
     Rule,
     dynamic,
@@ -27,44 +26,7 @@ from tests.strategies.test_block_samplers import (
 )
 from tests.tiny_format import Published
 
-__all__ = ["folders"]
-
 PROMPTS = [np.random.default_rng(n).integers(0, 50, n).tolist() for n in (1, 4, 11)]
-
-SAMPLERS: dict[str, tuple[dict[str, object], Rule]] = {
-    "low-confidence-dynamic": ({"threshold": 0.05}, dynamic(0.05, 1)),
-    "sub-blocks": ({"threshold": 0.05, "sub_block": 2}, fast_dllm_v2(0.05, 2)),
-}
-
-
-def model_of(kind: str, folder: Path, ends: frozenset[int]) -> Model:
-    reference = reference_of(kind, folder)
-
-    def logits(ids: list[int]) -> np.ndarray:
-        rows = reference.block_rows(ids, BLOCK).numpy()
-        return rows if kind == "qwen3" else rows[np.maximum(np.arange(len(ids)) - 1, 0)]
-
-    last: LastBlock = "alone" if kind == "qwen3" else "masks"
-    return Model(logits, reference_a2d.MASK, END, ends, last)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("unmasking", SAMPLERS)
-def test_a_checkpoint_writes_what_the_published_loop_writes(
-    folders: dict[str, Path], kind: str, unmasking: str
-) -> None:
-    settings, rule = SAMPLERS[unmasking]
-    llm = LLM(load(kind, folders[kind]))
-    model = model_of(kind, folders[kind], llm.predictor.info.special.eos_ids)
-    params = SamplingParams(
-        max_tokens=18, tokens_per_step=1, unmasking=unmasking, unmasking_settings=settings
-    )
-    whole = params.model_copy(update={"cache": "none"})
-    expected = [written(model, prompt, 18, BLOCK, rule)[0] for prompt in PROMPTS]
-    cached, uncached = llm.generate(PROMPTS, params), llm.generate(PROMPTS, whole)
-    assert [list(answer.outputs[0].token_ids) for answer in cached] == expected
-    assert [list(answer.outputs[0].token_ids) for answer in uncached] == expected
-    assert not any(answer.is_approximate for answer in (*cached, *uncached))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -88,7 +50,7 @@ UNTIED = replace(FAST_DLLM, shape=replace(FAST_DLLM.shape, is_tied=False))
 """With tied embeddings its random weights end every answer at once."""
 
 EDITING = {"threshold": 0.1, "editing_threshold": 0.05, "max_post_steps": 16}
-PUBLISHED: list[tuple[Published, LastBlock, dict[str, object], Rule | None]] = [
+PUBLISHED: list[tuple[Published, LastBlockRule, dict[str, object], Rule | None]] = [
     (SDAR, "masks", {"unmasking": "sequential"}, sequential(1)),
     (SDAR, "masks", {"unmasking": "low-confidence", "tokens_per_step": 1}, static(1)),
     (SDAR, "masks", {"unmasking": "low-confidence-dynamic"}, dynamic(0.85, 1)),
@@ -115,7 +77,7 @@ its rule; None for LLaDA2.1's, which edits.
 def test_a_family_writes_what_its_authors_write_wherever_max_tokens_ends(
     tmp_path: Path,
     published: Published,
-    last: LastBlock,
+    last: LastBlockRule,
     settings: dict[str, object],
     rule: Rule | None,
     is_certain: bool,
@@ -135,10 +97,14 @@ def test_a_family_writes_what_its_authors_write_wherever_max_tokens_ends(
     length = published.attention.length
     prompts = [np.random.default_rng(n).integers(8, 35, n).tolist() for n in (1, 5, 12, 19)]
     params = SamplingParams(max_tokens=length + 5, **settings, **drawn)  # type: ignore[arg-type]
-    for prompt, answer in zip(prompts, llm.generate(prompts, params), strict=True):
+    whole = params.model_copy(update={"cache": "none"})
+    answers = zip(llm.generate(prompts, params), llm.generate(prompts, whole), strict=True)
+    for prompt, both in zip(prompts, answers, strict=True):
         asked = (model, prompt, length + 5, length)
         expected = written(*asked, rule)[0] if rule else written_with_edits(*asked, EDITING)[0]
-        assert list(answer.outputs[0].token_ids) == expected
+        for answer in both:
+            assert list(answer.outputs[0].token_ids) == expected
+            assert not answer.is_approximate
 
 
 @pytest.mark.parametrize("published", [RND1, SDAR, SDAR_MOE, LLADA2, FAST_DLLM])

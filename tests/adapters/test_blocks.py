@@ -9,55 +9,22 @@ import numpy as np
 import pytest
 import torch
 
-from dise_adapters.checkpoint.hub import read_config
-from dise_adapters.families.a2d import A2D_QWEN3
-from dise_adapters.families.dream import DREAM
-from dise_adapters.local import reader
-from dise_adapters.local.masks import Masks
-from dise_adapters.predictor import predictor_of
-from dise_core import BlockCausal, Distribution, EngineConfig, InputError, MaskPredictor, Read
-from dise_core.arrays import Ids, LogProbs
-from dise_core.reading import CacheHint, CacheSlot
-from tests import reference_a2d, reference_dream
-from tests.reference_blocks import BlockQwen2, BlockQwen3, reference_of
-
-BLOCK, END = 4, reference_a2d.PAD
-KINDS = ["qwen3", "qwen2"]
+from dise_adapters.local.decoder.batch import TextBatch
+from dise_adapters.local.decoder.masks import Masks
+from dise_adapters.local.reading import layout
+from dise_core import BlockCausal, Distribution, Read
+from dise_core.arrays import Ids
+from dise_core.plans.reading import CacheHint, CacheSlot
+from tests.block_checkpoints import BLOCK, END, KINDS, assert_exact, load, texts_of
+from tests.reference_backbone import Reference, block_causal
+from tests.reference_blocks import reference_of
 
 
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    folder = tmp_path_factory.mktemp("blocks")
-    config = reference_a2d.default_config(eos_token_id=END)
-    dream = reference_dream.default_config()
-    return {
-        "qwen3": reference_a2d.write_checkpoint(folder / "a2d", config),
-        "qwen2": reference_dream.write_checkpoint(folder / "dream", dream, gain=1.0),
-    }
-
-
-def load(kind: str, folder: Path, length: int = BLOCK, **options: object) -> MaskPredictor:
-    read_config.cache_clear()
-    family = replace(A2D_QWEN3 if kind == "qwen3" else DREAM, attention=BlockCausal(length))
-    return predictor_of(family).load(str(folder), EngineConfig(**options))  # type: ignore[arg-type]
-
-
-def expected_of(
-    model: BlockQwen2 | BlockQwen3, ids: Ids, positions: Ids, length: int = BLOCK
-) -> np.ndarray:
+def expected_of(model: Reference, ids: Ids, positions: Ids, length: int = BLOCK) -> np.ndarray:
     """Return the log-probabilities at the positions, from one pass over the completed text."""
     ended = ids.tolist() + [END] * (-len(ids) % length)
-    rows = positions if isinstance(model, BlockQwen3) else np.maximum(positions - 1, 0)
-    return torch.log_softmax(model.block_rows(ended, length)[rows], -1).numpy()
-
-
-def texts_of(*lengths: int) -> list[Ids]:
-    random = np.random.default_rng(0)
-    return [random.integers(0, 50, length) for length in lengths]
-
-
-def assert_exact(found: LogProbs, expected: np.ndarray) -> None:
-    np.testing.assert_allclose(found, expected, rtol=2e-6, atol=1e-5)  # float32 beside float64
+    logits = model.logits(ended, block_causal(len(ended), length))
+    return torch.log_softmax(logits[positions], -1).numpy()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -67,7 +34,7 @@ def assert_exact(found: LogProbs, expected: np.ndarray) -> None:
 def test_whole_texts_agree_with_an_independent_model(
     folders: dict[str, Path], kind: str, length: int, implementation: str
 ) -> None:
-    predictor = load(kind, folders[kind], length, attn_implementation=implementation)
+    predictor = load(kind, folders[kind], BlockCausal(length), attn_implementation=implementation)
     model = reference_of(kind, folders[kind])
     texts = texts_of(1, 9, 9, 12, 40, 41)
     everywhere = [Read(ids, np.arange(len(ids)), Distribution()) for ids in texts]
@@ -77,13 +44,6 @@ def test_whole_texts_agree_with_an_independent_model(
             assert_exact(
                 reading.logprobs, expected_of(model, read.token_ids, read.positions, length)
             )
-
-
-def test_transformers_own_forward_needs_an_implementation_that_takes_masks(
-    folders: dict[str, Path],
-) -> None:
-    with pytest.raises(InputError, match="'flex_attention' cannot attend in blocks; take 'sdpa'"):
-        load("qwen3", folders["qwen3"], attn_implementation="flex_attention")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -140,7 +100,7 @@ def test_texts_that_begin_alike_compute_their_first_blocks_once(
     """Three texts of one prompt of 14 tokens start together, a fourth later and another of its
     own; then all go on.
     """
-    monkeypatch.setattr(reader, "LEAST_SHARED", 3 * BLOCK)
+    monkeypatch.setattr(layout, "LEAST_SHARED", 3 * BLOCK)
     predictor, model = load(kind, folders[kind]), reference_of(kind, folders[kind])
     prompt, *rest = texts_of(14, 6, 6, 10, 6, 4)
     texts = [np.concatenate([prompt, ids]) for ids in rest[:4]] + [rest[4]]
@@ -166,7 +126,7 @@ def test_texts_that_begin_alike_compute_their_first_blocks_once(
 def test_what_a_text_adopts_ends_before_the_first_position_read_and_where_tokens_differ(
     folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader, "LEAST_SHARED", BLOCK)
+    monkeypatch.setattr(layout, "LEAST_SHARED", BLOCK)
     [ids] = texts_of(24)
     other = np.append(ids[:11], ids[11:] + 1)
     for positions, text, share in [
@@ -181,17 +141,6 @@ def test_what_a_text_adopts_ends_before_the_first_position_read_and_where_tokens
         assert predictor.read([read])[0].share == share
 
 
-def test_a_window_costs_its_blocks(folders: dict[str, Path]) -> None:
-    shares = {}
-    for kind in KINDS:
-        predictor, slot = load(kind, folders[kind]), CacheSlot()
-        [ids] = texts_of(24)
-        predictor.read([_ask(ids, slot, None)])
-        [reading] = predictor.read([_ask(ids, slot, (20, 24))])
-        shares[kind] = reading.share
-    assert shares == {"qwen3": 4 / 24, "qwen2": 5 / 24}
-
-
 @pytest.mark.parametrize("lengths", [(8, 8), (8, 5, 2), (7, 6), (8, 4), (3,)])
 @pytest.mark.parametrize("length", [1, 4, 8])
 def test_real_tokens_see_their_blocks_and_no_padding(lengths: tuple[int, ...], length: int) -> None:
@@ -202,7 +151,8 @@ def test_real_tokens_see_their_blocks_and_no_padding(lengths: tuple[int, ...], l
     for first in (np.zeros(len(lengths), np.int64), np.array(lengths) - 3):
         positions = np.maximum(first, 0)[:, None] + np.arange(8 if not first.any() else 3)
         shared = positions[:1] if (positions == positions[:1]).all() else positions
-        masks = Masks(BlockCausal(length), key_mask, shared, 8, "cpu")
+        batch = TextBatch(np.zeros(is_key.shape, np.int64), key_mask, shared)
+        masks = Masks(BlockCausal(length), batch, torch.device("cpu"))
         everywhere = np.tile(np.arange(positions.shape[1]), (len(lengths), 1))
         for chosen, mask in ((everywhere, masks.all()), (columns, masks.at(columns))):
             shape = (len(lengths), 1, chosen.shape[1], 8)

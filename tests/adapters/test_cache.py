@@ -9,22 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from dise_adapters.checkpoint.hub import read_config
-from dise_adapters.local.kv_cache import GROWTH, KVCache
+from dise_adapters.local.decoder.kv_cache import GROWTH, KVCache
 from dise_core import LLM, Candidates, Distribution, Read, SamplingParams
 from dise_core.errors import ModelError
-from dise_core.reading import CacheHint, CacheSlot, Guidance
-from dise_core.testing import ToyPredictor
+from dise_core.plans.reading import CacheHint, CacheSlot, Guidance
 from tests import reference_dream
-from tests.adapters.test_llada import checkpoint
-from tests.reference_llada import ReferenceLLaDA, naive_decode, naive_flexible
+from tests.reference_llada import ReferenceLLaDA, checkpoint, naive_decode, naive_flexible
 
 PROMPTS = [np.random.default_rng(n).integers(0, 48, n).tolist() for n in (1, 5, 12, 30)]
-
-
-@pytest.fixture(autouse=True)
-def _fresh_configs() -> None:
-    read_config.cache_clear()
 
 
 @pytest.mark.parametrize("cache", ["prefix", "dual"])
@@ -117,38 +109,31 @@ def test_a_window_of_the_whole_text_and_one_that_changed_nothing_are_exact(
     assert np.abs(read_twice(llm, ids, changed, (5, 9)) - exact.logprobs).max() > 1e-3
 
 
-def test_a_request_alone_and_in_a_crowd_writes_the_same(tmp_path: Path) -> None:
-    llm = LLM(str(checkpoint(tmp_path)))
+@pytest.mark.parametrize("room", [66, 130, 10_000])
+def test_a_request_alone_and_among_others_that_find_no_room_writes_the_same(
+    tmp_path: Path, room: int
+) -> None:
+    folder = str(checkpoint(tmp_path))
+    crowd, ample = LLM(folder, max_cache_tokens=room), LLM(folder, max_cache_tokens=10_000)
+    growing = {
+        "length": "dise-flexible",
+        "length_settings": {"max_iterations": 22, "patience": 22, "mask_size": 8},
+    }
+    plain = SamplingParams(max_tokens=20, block_length=8, tokens_per_step=2, cache="dual", seed=0)
     params = [
-        SamplingParams(
-            max_tokens=n, block_length=b, tokens_per_step=2, cache=cache, temperature=t, seed=0
-        )  # type: ignore[arg-type]
-        for n, b, cache, t in (
-            (20, 8, "dual", 0.0),
-            (24, 5, "prefix", 1.0),
-            (16, 16, "none", 0.0),
-            (30, 7, "dual", 1.0),
+        plain.model_copy(update=changes)
+        for changes in (
+            {},
+            {"max_tokens": 24, "block_length": 5, "cache": "prefix", "temperature": 1.0},
+            {"max_tokens": 16, "block_length": 16, "cache": "none"},
+            {"max_tokens": 10, "tokens_per_step": 4, "temperature": 1.0, **growing},
         )
     ]
-    together = llm.generate(PROMPTS, params)
-    for prompt, its, answer in zip(PROMPTS, params, together, strict=True):
-        [alone] = llm.generate([prompt], its)
+    together = crowd.generate(PROMPTS * 2, params * 2)
+    for prompt, own, answer in zip(PROMPTS * 2, params * 2, together, strict=True):
+        [alone] = ample.generate([prompt], own)
         assert alone.outputs[0].token_ids == answer.outputs[0].token_ids
-
-
-@pytest.mark.parametrize("room", [66, 130])
-def test_texts_that_find_no_room_wait_and_write_the_same(tmp_path: Path, room: int) -> None:
-    folder = str(checkpoint(tmp_path))
-    params = SamplingParams(
-        max_tokens=20, block_length=8, cache="dual", temperature=1.0, seed=0, length="dise-flexible"
-    )
-    ample, tight = (
-        LLM(folder, max_cache_tokens=tokens).generate(PROMPTS * 2, params)
-        for tokens in (10_000, room)
-    )
-    for one, other in zip(ample, tight, strict=True):
-        assert one.outputs[0].token_ids == other.outputs[0].token_ids
-        assert other.is_approximate
+        assert answer.is_approximate is (own.cache != "none")
 
 
 def test_what_could_never_be_kept_runs_whole_and_exact(tmp_path: Path) -> None:
@@ -193,33 +178,6 @@ def test_a_text_gets_all_the_room_that_it_may_need_and_gives_it_back_once() -> N
     assert kept.take(CacheHint(CacheSlot()), 100)
 
 
-def test_a_text_that_could_not_be_kept_leaves_nothing_of_the_one_before() -> None:
-    kept, slot = KVCache((1, 1, 2), 60, torch.device("cpu"), torch.float32), CacheSlot()
-    assert kept.take(CacheHint(slot), 20)
-    assert kept.holds(CacheHint(slot, (10, 20)), 20)
-    assert not kept.take(CacheHint(slot), 21 + GROWTH)
-    assert not kept.holds(CacheHint(slot, (10, 20)), 20)
-
-
-def test_what_is_written_with_a_cache_does_not_depend_on_what_else_is(tmp_path: Path) -> None:
-    llm = LLM(str(checkpoint(tmp_path)), max_cache_tokens=100)
-    params = SamplingParams(
-        max_tokens=10,
-        block_length=8,
-        tokens_per_step=4,
-        cache="dual",
-        temperature=1.0,
-        seed=0,
-        length="dise-flexible",
-        length_settings={"max_iterations": 22, "patience": 22, "mask_size": 8},
-        logprobs=None,
-    )
-    together = llm.generate(PROMPTS, params)
-    for prompt, answer in zip(PROMPTS[:2], together, strict=False):
-        [alone] = llm.generate([prompt], params)
-        assert alone.outputs[0].token_ids == answer.outputs[0].token_ids
-
-
 def test_a_guided_read_keeps_nothing_and_is_exact(tmp_path: Path) -> None:
     llm, slot = LLM(str(checkpoint(tmp_path))), CacheSlot()
     ids, positions, guidance = np.arange(12), np.arange(4, 8), Guidance(np.full(12, 5), 2.0)
@@ -249,6 +207,8 @@ def test_a_window_runs_only_against_what_is_kept() -> None:
     assert kept.holds(CacheHint(slot, (2, 5)), 5)
     assert not kept.holds(CacheHint(slot, (6, 8)), 8)
     assert not kept.holds(CacheHint(slot, (2, 12)), 12)
+    assert not kept.take(CacheHint(slot), 11)
+    assert not kept.holds(CacheHint(slot, (2, 4)), 6), "what could not be kept leaves nothing"
 
 
 def test_an_answer_written_with_a_cache_says_so(tmp_path: Path) -> None:
@@ -261,25 +221,3 @@ def test_an_answer_written_with_a_cache_says_so(tmp_path: Path) -> None:
     assert cached["usage"]["nfe_computed"] < cached["usage"]["nfe"]
     assert not {"cache", "is_approximate"} & plain.keys()
     assert "nfe_computed" not in plain["usage"]
-
-
-def test_a_predictor_without_a_cache_stays_exact() -> None:
-    answers = [
-        LLM(ToyPredictor()).generate(
-            "abc", SamplingParams(max_tokens=8, block_length=4, cache=cache)
-        )[0]  # type: ignore[arg-type]
-        for cache in ("none", "dual")
-    ]
-    assert answers[0].outputs[0].token_ids == answers[1].outputs[0].token_ids
-    assert not answers[1].is_approximate
-
-
-def test_guidance_keeps_nothing(tmp_path: Path) -> None:
-    llm = LLM(str(checkpoint(tmp_path)))
-    texts = [
-        llm.generate(
-            PROMPTS, SamplingParams(max_tokens=16, block_length=8, cfg_scale=1.0, cache=cache)
-        )  # type: ignore[arg-type]
-        for cache in ("none", "dual")
-    ]
-    assert [a.outputs[0].token_ids for a in texts[0]] == [a.outputs[0].token_ids for a in texts[1]]

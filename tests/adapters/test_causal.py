@@ -1,6 +1,7 @@
 """The judge: any auto-regressive model, against a plain transformers loop."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -10,60 +11,17 @@ from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
     BloomConfig,
-    Gemma2Config,
     Gemma2ForCausalLM,
-    GPT2Config,
-    GPT2LMHeadModel,
-    LlamaConfig,
-    LlamaForCausalLM,
     PreTrainedModel,
 )
 
-from dise_adapters.checkpoint.hub import read_config
 from dise_adapters.families.causal import CAUSAL
 from dise_adapters.predictor import predictor_of
 from dise_core import LLM, InputError, Read, SamplingParams, ScoringParams, TokenLogProbs
-from dise_core.errors import CheckpointError, ModelError, UnknownNameError
-from dise_core.testing import ToyPredictor, check_mask_predictor
+from dise_core.errors import CheckpointError, UnknownNameError
+from dise_core.testing import check_mask_predictor
 from tests.reference_llada import write_tokenizer
-
-SHAPE = {"vocab_size": 50, "eos_token_id": 48, "bos_token_id": 40}
-
-
-def llama() -> PreTrainedModel:
-    return LlamaForCausalLM(
-        LlamaConfig(
-            **SHAPE,
-            hidden_size=32,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            intermediate_size=48,
-        )
-    )
-
-
-def gpt2() -> PreTrainedModel:
-    return GPT2LMHeadModel(GPT2Config(**SHAPE, n_embd=32, n_layer=2, n_head=2, n_positions=64))
-
-
-def gemma2() -> PreTrainedModel:
-    """A model that caps its logits after the head."""
-    config = Gemma2Config(
-        **SHAPE, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
-        num_key_value_heads=1, head_dim=16,
-        intermediate_size=48, final_logit_softcapping=1.0,
-    )  # fmt: skip
-    return Gemma2ForCausalLM(config)
-
-
-def checkpoint(folder: Path, model: PreTrainedModel) -> str:
-    read_config.cache_clear()
-    torch.manual_seed(0)
-    for weight in model.parameters():
-        torch.nn.init.normal_(weight, std=0.3)
-    model.save_pretrained(folder)
-    write_tokenizer(folder, 50)
-    return str(folder)
+from tests.tiny_causal import checkpoint, gemma2, gpt2, llama
 
 
 def naive_logprobs(folder: str, ids: list[int]) -> np.ndarray:
@@ -132,23 +90,6 @@ def test_an_auto_regressive_model_scores_by_its_own_perplexity_and_cannot_denois
         llm.generate("abc", SamplingParams(scorer="ar-perplexity"))
 
 
-def test_a_judge_must_be_auto_regressive(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="judge 'toy' is not auto-regressive"):
-        LLM(checkpoint(tmp_path, llama()), judge=ToyPredictor())
-
-
-def test_a_gguf_file_that_is_not_there_is_named() -> None:
-    with pytest.raises(InputError, match=r"there is no file '/no/such/model\.gguf'"):
-        LLM("countdown", judge="/no/such/model.gguf")
-
-
-def test_a_broken_gguf_file_is_one_line(tmp_path: Path) -> None:
-    path = tmp_path / "broken.gguf"
-    path.write_bytes(b"no model")
-    with pytest.raises(ModelError, match=r"cannot load .*broken\.gguf"):
-        LLM("countdown", judge=str(path))
-
-
 def sees_later_tokens(model: PreTrainedModel) -> bool:
     """Return whether the logits of the first tokens change with the last one, in transformers' own
     model.
@@ -162,18 +103,12 @@ def sees_later_tokens(model: PreTrainedModel) -> bool:
     return not torch.allclose(one, other, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["bert", "roberta", "electra", "roformer", "gpt2", "llama", "opt"])
+@pytest.mark.parametrize("kind", ["bert", "roberta", "gpt2", "llama", "opt"])
 @pytest.mark.parametrize("is_decoder", [None, False, True])
 def test_no_model_is_claimed_that_sees_the_tokens_to_come(
     tmp_path: Path, kind: str, is_decoder: bool | None
 ) -> None:
-    sizes = {
-        "hidden_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "intermediate_size": 48,
-        "ffn_dim": 48,
-    }
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "ffn_dim": 48}
     flag = {} if is_decoder is None else {"is_decoder": is_decoder}
     config = AutoConfig.for_model(
         kind, vocab_size=50, max_position_embeddings=64, pad_token_id=0, **sizes, **flag
@@ -184,7 +119,6 @@ def test_no_model_is_claimed_that_sees_the_tokens_to_come(
     assert said["architectures"] == [type(model).__name__]
     said.pop("is_decoder", None)
     (tmp_path / "config.json").write_text(json.dumps(said | flag))
-    read_config.cache_clear()
     assert predictor_of(CAUSAL).claims(str(tmp_path)) is not sees_later_tokens(model)
 
 
@@ -193,50 +127,29 @@ OWN = {
     "AutoModelForCausalLM": "modeling_x.LlamaForCausalLM",
 }
 
-TAKEN = {
-    "of old, of other capitals": {"architectures": ["LLaMAForCausalLM"]},
-    "code that is transformers' own by now": {"auto_map": OWN},
-    "one of several classes": {"architectures": ["LlamaModel", "LlamaForCausalLM"]},
-}
+TAKEN: list[dict[str, object]] = [
+    {"architectures": ["LLaMAForCausalLM"]},  # of old
+    {"auto_map": OWN},  # transformers' own by now
+    {"architectures": ["LlamaModel", "LlamaForCausalLM"]},
+]
+
+
+def judge(model_type: str, architecture: str, **more: object) -> dict[str, object]:
+    return {"model_type": model_type, "architectures": [architecture], **more}
+
 
 NO_JUDGES: dict[str, tuple[dict[str, object], str]] = {
-    "bert": (
-        {"model_type": "bert", "architectures": ["BertForMaskedLM"]},
-        "a bert model attends in both directions",
-    ),
-    "a bare bert": (
-        {"model_type": "bert", "architectures": ["BertModel"], "is_decoder": True},
-        "architectures BertModel",
-    ),
-    "roberta": (
-        {"model_type": "roberta", "architectures": ["RobertaForCausalLM"]},
-        "as is_decoder is not true",
-    ),
-    "xlnet": (
-        {"model_type": "xlnet", "architectures": ["XLNetLMHeadModel"]},
-        "a xlnet model attends in both directions",
-    ),
+    "bert": (judge("bert", "BertForMaskedLM"), "a bert model attends in both directions"),
+    "a bare bert": (judge("bert", "BertModel", is_decoder=True), "architectures BertModel"),
+    "roberta": (judge("roberta", "RobertaForCausalLM"), "as is_decoder is not true"),
     "no architectures": ({"architectures": None}, "model_type 'llama' and architectures none"),
-    "architectures that are no list": ({"architectures": "LlamaForCausalLM"}, "architectures none"),
-    "a body": ({"architectures": ["LlamaModel"]}, "architectures LlamaModel"),
-    "a classifier": (
-        {"architectures": ["LlamaForSequenceClassification"]},
-        "LlamaForSequenceClassification",
-    ),
-    "another type's class": ({"architectures": ["OPTForCausalLM"]}, "architectures OPTForCausalLM"),
+    "no list": ({"architectures": "LlamaForCausalLM"}, "architectures none"),
+    "another type's class": (judge("llama", "OPTForCausalLM"), "architectures OPTForCausalLM"),
     "no type": ({"model_type": ["llama"]}, "model_type ['llama']"),
     "both directions": ({"is_causal": False}, "it attends in both directions (is_causal is false)"),
     "a Gemma that embeds": (
-        {
-            "model_type": "gemma3_text",
-            "architectures": ["Gemma3ForCausalLM"],
-            "use_bidirectional_attention": True,
-        },
+        judge("gemma3_text", "Gemma3ForCausalLM", use_bidirectional_attention=True),
         "it attends in both directions (use_bidirectional_attention is true)",
-    ),
-    "Nemotron": (
-        {"architectures": ["NemotronLabsDiffusionModel"]},
-        "it is a diffusion model that is not covered: Nemotron-Labs-Diffusion",
     ),
     "ReFusion": (
         {"auto_map": {"AutoModelForCausalLM": "modeling_x.ReFusionForCausalLM"}},
@@ -257,16 +170,17 @@ def described(folder: Path, fields: dict[str, object]) -> str:
     """Return a folder that holds the config.json of a llama with these changes, and
     nothing else.
     """
-    read_config.cache_clear()
     folder.mkdir(exist_ok=True)
     config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], **fields}
     (folder / "config.json").write_text(json.dumps(config))
     return str(folder)
 
 
-@pytest.mark.parametrize("name", TAKEN)
-def test_an_auto_regressive_checkpoint_is_claimed(tmp_path: Path, name: str) -> None:
-    assert predictor_of(CAUSAL).claims(described(tmp_path, TAKEN[name]))
+@pytest.mark.parametrize("fields", TAKEN)
+def test_an_auto_regressive_checkpoint_is_claimed(
+    tmp_path: Path, fields: dict[str, object]
+) -> None:
+    assert predictor_of(CAUSAL).claims(described(tmp_path, fields))
 
 
 @pytest.mark.parametrize("name", NO_JUDGES)
@@ -276,11 +190,11 @@ def test_what_is_no_auto_regressive_model_is_refused_as_a_judge_and_says_what_it
     fields, text = NO_JUDGES[name]
     folder = described(tmp_path, fields)
     assert predictor_of(CAUSAL).claims(folder) is False
-    with pytest.raises(UnknownNameError) as caught:
+    with pytest.raises(UnknownNameError, match=re.escape(text)):
         LLM("countdown", judge=folder)
-    assert text in str(caught.value)
-    assert f"unknown model {folder!r}" in str(caught.value)
-    assert "--adapter NAME" in str(caught.value)
+    if name in ("roberta", "both directions", "ReFusion", "code of its own"):
+        with pytest.raises(CheckpointError, match=re.escape(text)):
+            LLM(folder, adapter="llama")
 
 
 def test_a_diffusion_model_is_known_by_its_folders_name(tmp_path: Path) -> None:
@@ -289,16 +203,6 @@ def test_a_diffusion_model_is_known_by_its_folders_name(tmp_path: Path) -> None:
     ):
         LLM(described(tmp_path / "DiffuLLaMA-7B", {}))
     assert predictor_of(CAUSAL).claims(described(tmp_path / "llama-7b", {}))
-
-
-@pytest.mark.parametrize("name", ["roberta", "both directions", "ReFusion", "code"])
-def test_the_adapter_refuses_what_is_not_auto_regressive_even_when_it_is_named(
-    tmp_path: Path, name: str
-) -> None:
-    [(fields, text)] = [case for known, case in NO_JUDGES.items() if name in known]
-    with pytest.raises(CheckpointError) as caught:
-        LLM(described(tmp_path, fields), adapter="llama")
-    assert text in str(caught.value)
 
 
 def test_a_checkpoint_without_architectures_loads_where_its_adapter_is_named(
@@ -320,6 +224,5 @@ def test_a_checkpoint_without_architectures_loads_where_its_adapter_is_named(
 def test_a_configuration_without_a_length_is_named(tmp_path: Path) -> None:
     BloomConfig(vocab_size=50, architectures=["BloomForCausalLM"]).save_pretrained(tmp_path)
     write_tokenizer(tmp_path, 50)
-    read_config.cache_clear()
-    with pytest.raises(CheckpointError, match="gives no max_position_embeddings"):
+    with pytest.raises(CheckpointError, match="max_position_embeddings=null must be a number"):
         LLM(str(tmp_path))

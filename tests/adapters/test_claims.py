@@ -1,5 +1,5 @@
 """Which adapter loads what: ours conform, a folder never asks the hub, and a hub that fails is
-asked once.
+asked once, or again where it is busy.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from dise_adapters.checkpoint.hub import config_if_any, read_config
+from dise_adapters.checkpoint.hub import config_if_any
 from dise_adapters.embedded import (
     CountdownBlocksPredictor,
     CountdownPredictor,
     WordProblemsPredictor,
 )
-from dise_adapters.vllm.canvas import VllmCanvasPredictor
-from dise_adapters.vllm.server import VllmServerPredictor
+from dise_adapters.vllm.server.canvas import VllmCanvasPredictor
+from dise_adapters.vllm.server.predictor import VllmServerPredictor
 from dise_core import LLM, InputError
-from dise_core.errors import CheckpointError, ModelError
+from dise_core.errors import CheckpointError
 from dise_core.testing import check_claims
-from tests.adapters.test_hub import Hub, ask, serving
+from tests.hubs import Hub, ask, serving
 from tests.published import PUBLISHED
 
 CONFIGS = {
@@ -59,7 +59,7 @@ print("all conform")
 LOAD = """
 import sys
 from dise_core import EngineConfig, DiseError
-from dise_core.plugins import installed_catalog
+from dise_core.plugins.discovery import installed_catalog
 try:
     installed_catalog().load_model("someone/some-model", EngineConfig())
 except DiseError as error:
@@ -93,28 +93,17 @@ def test_the_adapters_of_names_and_addresses_conform(folders: list[str]) -> None
     check_claims(CountdownPredictor, ["countdown"], ["countdown-blocks", *folders, *addresses])
     check_claims(CountdownBlocksPredictor, ["countdown-blocks"], ["countdown", *folders])
     check_claims(WordProblemsPredictor, ["word-problems"], ["countdown", *folders])
-    check_claims(
-        VllmServerPredictor, addresses, [*folders, "countdown", "canvas+http://127.0.0.1:8000"]
-    )
-    check_claims(
-        VllmCanvasPredictor, ["canvas+http://127.0.0.1:8000"], [*folders, "countdown", *addresses]
-    )
-
-
-@pytest.mark.parametrize("adapter", ["countdown", "vllm-server", "vllm-canvas"])
-def test_an_adapter_of_names_or_addresses_refuses_another_model_when_it_is_named(
-    adapter: str,
-) -> None:
-    with pytest.raises(InputError, match=rf"adapter '{adapter}' .* not '/some/folder'"):
-        LLM("/some/folder", adapter=adapter)
+    canvas = "canvas+http://127.0.0.1:8000"
+    check_claims(VllmServerPredictor, addresses, [*folders, "countdown", canvas])
+    check_claims(VllmCanvasPredictor, [canvas], [*folders, "countdown", *addresses])
 
 
 def test_an_adapter_that_is_named_says_what_it_misses(folders: list[str]) -> None:
-    read_config.cache_clear()
     with pytest.raises(CheckpointError, match=r"config\.json has no field 'n_heads'"):
         LLM(folders[3], adapter="llada")
-    with pytest.raises(ModelError, match=r"cannot load .*llada"):
-        LLM(folders[0], adapter="llama")
+    for adapter in ("countdown", "vllm-server", "vllm-canvas"):
+        with pytest.raises(InputError, match=rf"adapter '{adapter}' .* not '/some/folder'"):
+            LLM("/some/folder", adapter=adapter)
 
 
 @pytest.mark.parametrize("name", ["x" * 5000, "x\0y", "~of-nobody/model", "./nowhere"])
@@ -124,25 +113,21 @@ def test_a_name_that_is_no_path_is_nobodys_and_an_input_error(name: str) -> None
         LLM(name)
 
 
-def test_a_hub_that_refuses_is_asked_once_for_all_adapters(tmp_path: Path) -> None:
-    hub = Hub(failures=[404] * 50)
+@pytest.mark.parametrize(
+    ("failures", "told", "num_failed", "num_fetched"),
+    [
+        ([404] * 50, "ModelError: the hub has no model 'someone/some-model'", 1, 0),
+        ([], "Its config.json says model_type 'bert' and architectures BertForMaskedLM", 0, 1),
+    ],
+)
+def test_a_hub_is_asked_once_for_all_adapters(
+    tmp_path: Path, failures: list[int], told: str, num_failed: int, num_fetched: int
+) -> None:
+    hub = Hub(failures=failures, config=CONFIGS["bert"].encode())
     with serving(hub) as endpoint:
         answer = ask(endpoint, tmp_path, script=LOAD)
-    assert answer == (
-        "ModelError: the hub has no model 'someone/some-model' that you may read; check the name, "
-        "or log in with "
-        "`hf auth login`"
-    )
-    assert hub.num_failed == 1
-
-
-def test_a_hub_ids_config_is_fetched_once_for_all_adapters_and_told(tmp_path: Path) -> None:
-    hub = Hub(failures=[], config=CONFIGS["bert"].encode())
-    with serving(hub) as endpoint:
-        answer = ask(endpoint, tmp_path, script=LOAD)
-    assert answer.startswith("UnknownNameError: unknown model 'someone/some-model'.")
-    assert "Its config.json says model_type 'bert' and architectures BertForMaskedLM" in answer
-    assert hub.num_fetched == 1
+    assert told in answer
+    assert (hub.num_failed, hub.num_fetched) == (num_failed, num_fetched)
 
 
 def test_a_folder_never_asks_the_hub(folders: list[str], tmp_path: Path) -> None:
@@ -152,3 +137,32 @@ def test_a_folder_never_asks_the_hub(folders: list[str], tmp_path: Path) -> None
         answer = ask(endpoint, tmp_path / "home", script=script)
     assert answer.startswith("UnknownNameError")
     assert hub.num_failed == 0
+
+
+def test_a_busy_hub_is_asked_again(tmp_path: Path) -> None:
+    hub = Hub(failures=[503, 500])
+    with serving(hub) as endpoint:
+        assert ask(endpoint, tmp_path) == "{'model_type': 'llada'}"
+    assert hub.num_failed == 2
+
+
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [(404, "the hub has no model 'someone/some-model'"), (401, "someone/some-model")],
+)
+def test_a_refusal_is_final(tmp_path: Path, status: int, text: str) -> None:
+    hub = Hub(failures=[status] * 50)
+    with serving(hub) as endpoint:
+        answer = ask(endpoint, tmp_path)
+    assert answer.startswith("ModelError")
+    assert text in answer
+    assert hub.num_failed == 1
+
+
+@pytest.mark.parametrize("offline", [{}, {"HF_HUB_OFFLINE": "1"}])
+def test_a_hub_that_cannot_be_reached_says_what_to_do(
+    tmp_path: Path, offline: dict[str, str]
+) -> None:
+    answer = ask("http://127.0.0.1:9", tmp_path, **offline)
+    assert "'someone/some-model' is not on this machine and the hub cannot be reached" in answer
+    assert "give the folder of a checkpoint" in answer

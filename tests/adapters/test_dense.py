@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from dise_adapters.local import loading
+from dise_adapters.local.loading import loader
 from dise_core import LLM, CheckpointError, Distribution, Read, Reading
 from tests import reference_a2d, reference_dream, reference_llada
 
@@ -51,7 +51,7 @@ def answers(folder: Path) -> Reading:
 
 def by_transformers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Reading:
     with monkeypatch.context() as patch:
-        patch.setattr(loading, "load_dense", lambda *_: None)
+        patch.setattr(loader, "stored_decoder", lambda *_: None)
         return answers(folder)
 
 
@@ -66,10 +66,10 @@ def change(folder: Path, **weights: torch.Tensor | None) -> None:
 def test_the_answers_are_those_of_the_weights_that_transformers_loads(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = loading.load_dense
+    model = loader.stored_decoder
     loaded = []
     monkeypatch.setattr(
-        loading, "load_dense", lambda *given: loaded.append(model(*given)) or loaded[-1]
+        loader, "stored_decoder", lambda *given: loaded.append(model(*given)) or loaded[-1]
     )
     found = answers(folder)
     assert loaded[0] is not None

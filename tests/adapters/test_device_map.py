@@ -5,8 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dise_adapters.local import placing
-from dise_core import LLM, Distribution, InputError, Read, SamplingParams
+from dise_core import LLM, Distribution, Read
 from tests.reference_llada import default_config, random_weights, write_checkpoint
 
 CONFIG = default_config(n_layers=4)
@@ -41,20 +40,3 @@ def test_what_does_not_fit_into_memory_is_read_from_the_disk(folder: Path) -> No
     assert any(weight.is_meta for weight in model.parameters()), "nothing is on the disk"
     assert llm.predictor.room is None
     np.testing.assert_allclose(logprobs(llm), logprobs(LLM(str(folder))), atol=1e-5)
-
-
-def test_a_spread_model_writes_and_scores_as_ever(folder: Path) -> None:
-    params = SamplingParams(max_tokens=8, block_length=4, logprobs=1)
-    [found], [expected] = (
-        llm.generate([[3, 4, 5]], params) for llm in (spread(folder), LLM(str(folder)))
-    )
-    assert found.outputs[0].token_ids == expected.outputs[0].token_ids
-    assert found.outputs[0].score.value == pytest.approx(expected.outputs[0].score.value, abs=1e-5)
-
-
-def test_without_accelerate_the_option_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(placing, "find_spec", lambda _: None)
-    with pytest.raises(InputError, match="device_map needs accelerate: pip install accelerate"):
-        LLM("countdown", device_map="auto")

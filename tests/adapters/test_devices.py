@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from dise_adapters.local import devices, planning
+from dise_adapters.local import devices
 from dise_adapters.local.devices import choose_dtype, free_main_memory
+from dise_adapters.local.loading import planning
 from dise_core import LLM, Distribution, InputError, Read, Reading, SamplingParams
-from dise_core.params import EngineConfig
-from dise_core.reading import Guidance
-from tests.adapters import test_causal
+from dise_core.params.engine import EngineConfig
+from dise_core.plans.reading import Guidance
+from tests import tiny_causal
 from tests.reference_llada import default_config, random_weights, write_checkpoint
 
 CPU = torch.device("cpu")
@@ -31,22 +32,18 @@ def answers(folder: Path, **options: object) -> list[Reading]:
     return list(LLM(str(folder), dtype="float32", **options).predictor.read(reads))  # type: ignore[arg-type]
 
 
-def test_a_gpus_ways_give_a_cpus_answers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = answers(folder)
+@pytest.mark.parametrize("implementation", [None, "eager"])
+def test_a_gpus_ways_give_a_cpus_answers(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, implementation: str | None
+) -> None:
+    if implementation is not None:
+        pytest.importorskip("accelerate")
+    options = {} if implementation is None else {"attn_implementation": implementation}
+    expected = answers(folder, **options)
     monkeypatch.setattr(devices, "LIKE_A_GPU", True)
-    for found, exact in zip(answers(folder), expected, strict=True):
+    for found, exact in zip(answers(folder, **options), expected, strict=True):
         np.testing.assert_allclose(found.logprobs, exact.logprobs, atol=1e-4)
     assert choose_dtype("auto", CPU) == torch.bfloat16
-
-
-def test_a_model_of_transformers_goes_straight_to_a_gpu(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("accelerate")
-    expected = answers(folder, attn_implementation="eager")
-    monkeypatch.setattr(devices, "LIKE_A_GPU", True)
-    for found, exact in zip(answers(folder, attn_implementation="eager"), expected, strict=True):
-        np.testing.assert_allclose(found.logprobs, exact.logprobs, atol=1e-4)
 
 
 def test_out_of_memory_halves_the_batch_like_a_gpu(
@@ -125,10 +122,10 @@ def test_free_memory_heeds_the_containers_limit(tmp_path: Path) -> None:
 
 
 def test_a_judge_is_loaded_in_its_own_type(tmp_path: Path) -> None:
-    llm = LLM("countdown", judge=test_causal.checkpoint(tmp_path, test_causal.llama()),
+    llm = LLM("countdown", judge=tiny_causal.checkpoint(tmp_path, tiny_causal.llama()),
               judge_dtype="bfloat16")  # fmt: skip
     types = {
-        name: predictor._reader._body._embed.weight.dtype  # type: ignore[attr-defined]
+        name: predictor._reader._body._embedding.dtype  # type: ignore[attr-defined]
         for name, predictor in llm.planner.predictors.items()
     }
     assert types == {"target": torch.float32, "judge": torch.bfloat16}

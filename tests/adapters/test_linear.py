@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import nn
 
-from dise_adapters.checkpoint.hub import read_config
-from dise_adapters.local import linear as packed
-from dise_adapters.local.linear import PackedLinear, can_pack, linear
-from dise_adapters.local.padding import padded_rows
+from dise_adapters.local.decoder import linear as packed
+from dise_adapters.local.decoder.layer import weights_of
+from dise_adapters.local.decoder.linear import PackedLinear, can_pack, joined, linear
+from dise_adapters.local.decoder.padding import padded_rows
 from dise_core import LLM, Distribution, Read
-from tests.adapters.test_llada import checkpoint
 from tests.reference_dream import default_config, write_checkpoint
+from tests.reference_llada import checkpoint
 
 
 @pytest.fixture(params=[True, False], ids=["packed", "plain"])
@@ -34,12 +34,13 @@ def is_packed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 def test_layers_that_are_joined_give_what_each_gives(is_packed: bool, bias: bool) -> None:
     torch.manual_seed(0)
     layers = [nn.Linear(24, count, bias=bias) for count in (8, 16, 40)]
-    together, states = linear(*layers), torch.randn(3, 5, 24)
+    weights = weights_of(nn.ModuleList(layers))
+    together, states = linear(*joined(weights, "0", "1", "2")), torch.randn(3, 5, 24)
     assert isinstance(together, PackedLinear) == is_packed
     torch.testing.assert_close(
         together(states), torch.cat([layer(states) for layer in layers], dim=-1), rtol=0, atol=2e-6
     )
-    [alone] = linear(layers[0])(states[:1, :1]).flatten(0, 1)
+    [alone] = linear(*joined(weights, "0"))(states[:1, :1]).flatten(0, 1)
     torch.testing.assert_close(alone, layers[0](states[0, 0]), rtol=0, atol=2e-6)
 
 
@@ -58,7 +59,6 @@ def test_rows_are_padded_to_few_numbers() -> None:
 def test_a_model_answers_the_same_packed_and_plain(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    read_config.cache_clear()
     if kind == "dream":
         folder = write_checkpoint(tmp_path, default_config())
     else:

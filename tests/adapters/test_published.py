@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dise_adapters.checkpoint.hub import read_config
 from dise_adapters.plugin import FAMILIES
 from dise_adapters.predictor import predictor_of
 from dise_core import LLM, Distribution, InputError, Read
 from dise_core.errors import CheckpointError, UnknownNameError
-from dise_core.model import BIDIRECTIONAL
+from dise_core.models.attention import BIDIRECTIONAL, BlockCausal
+from dise_core.plans.reading import CacheHint, CacheSlot
 from dise_core.testing import check_mask_predictor
 from tests import reference_gpt2, reference_modernbert
 from tests.published import DIFFULLAMA, PUBLISHED
@@ -21,11 +21,6 @@ from tests.reference_modernbert import ReferenceModernBert
 
 LENGTHS = (32, 64)
 """Texts that end where a block ends, whatever its length."""
-
-
-@pytest.fixture(autouse=True)
-def _fresh_configs() -> None:
-    read_config.cache_clear()
 
 
 def texts() -> list[np.ndarray]:
@@ -61,31 +56,15 @@ def test_a_published_format_keeps_the_contract_of_a_predictor(tmp_path: Path, na
     check_mask_predictor(LLM(str(PUBLISHED[name].write(tmp_path))).predictor)
 
 
-@pytest.mark.parametrize("name", [*PUBLISHED])
-def test_no_published_format_is_taken_for_a_judge(tmp_path: Path, name: str) -> None:
-    folder = PUBLISHED[name].write(tmp_path)
-    with pytest.raises(InputError, match="is not auto-regressive"):
-        LLM("countdown", judge=str(folder))
-
-
 @pytest.mark.parametrize("name", ["stable-diffcoder", "stable-diffcoder of old", "open-dcoder"])
 def test_what_looks_like_a_judge_is_none_even_when_its_adapter_is_named(
     tmp_path: Path, name: str
 ) -> None:
-    folder = PUBLISHED[name].write(tmp_path)
+    folder = str(PUBLISHED[name].write(tmp_path))
+    with pytest.raises(InputError, match="is not auto-regressive"):
+        LLM("countdown", judge=folder)
     with pytest.raises(CheckpointError, match="is refused: it is a diffusion model by its"):
-        LLM(str(folder), adapter="llama")
-
-
-@pytest.mark.parametrize("name", ["llada2", "llada-moe", "sdar-moe"])
-def test_the_mixture_routes_each_token_on_its_own(tmp_path: Path, name: str) -> None:
-    """A text in a batch with others gets the answers that it gets alone."""
-    llm = LLM(str(PUBLISHED[name].write(tmp_path)))
-    reads = [Read(ids, np.arange(len(ids)), Distribution()) for ids in texts()]
-    together = llm.predictor.read(reads)
-    for read, reading in zip(reads, together, strict=True):
-        [alone] = llm.predictor.read([read])
-        assert np.abs(alone.logprobs - reading.logprobs).max() < 1e-5
+        LLM(folder, adapter="llama")
 
 
 def test_a_modernbert_that_chats_agrees_with_an_independent_one(tmp_path: Path) -> None:
@@ -118,3 +97,43 @@ def test_diffugpt_loads_where_its_adapter_and_its_mask_are_named(tmp_path: Path)
         LLM(str(folder))
     llm = LLM(str(folder), adapter="diffugpt", mask_token_id=67)
     assert_agrees(llm, reference_gpt2.ReferenceGpt2(folder))
+
+
+BLOCKS = {name: each for name, each in PUBLISHED.items() if isinstance(each.attention, BlockCausal)}
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+@pytest.mark.parametrize("name", BLOCKS)
+def test_a_text_that_ends_inside_a_block_is_read_with_end_tokens(
+    tmp_path: Path, name: str, implementation: str
+) -> None:
+    published = BLOCKS[name]
+    folder, length = published.write(tmp_path), published.attention.length
+    llm = LLM(str(folder), attn_implementation=implementation)
+    reference = published.reference(folder)
+    random = np.random.default_rng(1)
+    texts = [random.integers(0, 70, n) for n in (1, 37, 90)]
+    reads = [Read(ids, np.arange(len(ids)), Distribution()) for ids in texts]
+    for ids, reading in zip(texts, llm.predictor.read(reads), strict=True):
+        padding = min(96, -(-len(ids) // length) * length) - len(ids)
+        expected = reference.logprobs([*ids.tolist(), *[published.eos_id] * padding])
+        assert np.abs(reading.logprobs - expected[: len(ids)].numpy()).max() < 1e-5
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_a_block_against_cached_ones_is_answered_exactly(tmp_path: Path, name: str) -> None:
+    published = BLOCKS[name]
+    folder, length = published.write(tmp_path), published.attention.length
+    predictor, slot = LLM(str(folder)).predictor, CacheSlot()
+    ids = np.random.default_rng(2).integers(0, 70, 3 * length)
+    start = 2 * length
+    known = Read(ids[:start], np.arange(start), Distribution(), cache=CacheHint(slot, None, 96))
+    window = CacheHint(slot, (start, len(ids)), 96)
+    predictor.read([known])
+    [reading] = predictor.read(
+        [Read(ids, np.arange(start, len(ids)), Distribution(), cache=window)]
+    )
+    expected = published.reference(folder).logprobs(ids.tolist())[start:].numpy()
+    assert reading.is_exact
+    assert reading.share < 0.5
+    assert np.abs(reading.logprobs - expected).max() < 1e-5

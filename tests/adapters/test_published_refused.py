@@ -6,11 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
 
-from dise_adapters.checkpoint.hub import read_config
 from dise_core import LLM, InputError
-from dise_core.errors import CheckpointError, UnknownNameError
+from dise_core.errors import CheckpointError, ModelError, UnknownNameError
 from tests import reference_gpt2
 from tests.published import (
     A2D_QWEN2,
@@ -26,11 +26,6 @@ from tests.published import (
 from tests.tiny_format import Published
 
 
-@pytest.fixture(autouse=True)
-def _fresh_configs() -> None:
-    read_config.cache_clear()
-
-
 @pytest.mark.parametrize(
     ("published", "field", "value"),
     [
@@ -40,6 +35,7 @@ def _fresh_configs() -> None:
         (FAST_DLLM, "use_relay", True),
         (SDAR, "attention_bias", True),
         (SDAR, "hidden_act", "gelu"),
+        (SDAR, "use_regular_causal", True),
         (SDAR_MOE, "mlp_only_layers", [0]),
         (SDAR_MOE, "decoder_sparse_step", 2),
         (SDAR_MOE, "num_experts_per_tok", 9),
@@ -58,10 +54,8 @@ def _fresh_configs() -> None:
         (LLADA2, "norm_head", True),
         (LLADA2, "use_qkv_bias", True),
         (LLADA2, "n_group", 5),
-        (LLADA2, "topk_group", 5),
         (LLADA2, "num_experts_per_tok", 7),
         (LLADA2, "partial_rotary_factor", 0.25),
-        (LLADA2, "partial_rotary_factor", 1.5),
         (LLADA2, "rotary_dim", 20),
         (LLADA2, "num_shared_experts", 0),
         (LLADA2, "num_nextn_predict_layers", 1),
@@ -93,50 +87,46 @@ def test_the_successor_that_edits_is_refused_by_its_name(tmp_path: Path) -> None
         LLM(str(folder), adapter="llada2")
 
 
-@pytest.mark.parametrize("rows", [159, 161])
-def test_a_fused_matrix_of_other_rows_is_refused(tmp_path: Path, rows: int) -> None:
-    folder = LLADA2.write(tmp_path)
-    weights = load_file(folder / "model.safetensors")
-    name = "model.layers.1.attention.query_key_value.weight"
-    weights[name] = weights[name].repeat(2, 1)[:rows].contiguous()
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(CheckpointError, match=rf"{name} of \[{rows}, 48\], not of 80 \+ 40 \+ 40"):
-        LLM(str(folder))
+UP = "model.layers.1.mlp.experts.7.up_proj.weight"
+FUSED = "model.layers.1.attention.query_key_value.weight"
+BIAS = "model.layers.2.mlp.gate.expert_bias"
 
 
 @pytest.mark.parametrize("published", [LLADA2, LLADA_MOE, SDAR_MOE])
 @pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ("lost", "lacks weights: model.layers.1.mlp.experts.7.up_proj.weight"),
-        ("extra", "has extra weights: model.layers.1.mlp.experts.12.up_proj.weight"),
-        ("misshapen", "has misshapen weights: model.layers.1.mlp.experts.7.up_proj.weight"),
-    ],
+    ("lost", "added", "rows"), [(UP, None, 0), (None, UP.replace(".7.", ".12."), 20), (UP, UP, 19)]
 )
 def test_a_mixture_must_have_each_expert(
-    tmp_path: Path, published: Published, change: str, named: str
+    tmp_path: Path, published: Published, lost: str | None, added: str | None, rows: int
 ) -> None:
     folder = published.write(tmp_path)
-    weights = load_file(folder / "model.safetensors")
-    name = "model.layers.1.mlp.experts.7.up_proj.weight"
-    if change == "extra":
-        weights[name.replace(".7.", ".12.")] = weights[name].clone()
-    elif change == "misshapen":
-        weights[name] = weights[name][:-1].contiguous()
-    else:
-        del weights[name]
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(CheckpointError, match=named):
+    change(folder, lost, added, rows)
+    with pytest.raises(ModelError, match=f"cannot load {folder}: .*conversion"):
         LLM(str(folder))
 
 
-def test_a_mixture_without_its_bias_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("lost", "added", "rows", "told"),
+    [
+        (BIAS, None, 0, r"lacks weights: .*e_score_correction_bias"),
+        (FUSED, FUSED, 159, rf"{FUSED} of \[159, 48\], not of 80 \+ 40 \+ 40"),
+    ],
+)
+def test_weights_that_no_conversion_takes_are_named(
+    tmp_path: Path, lost: str | None, added: str | None, rows: int, told: str
+) -> None:
     folder = LLADA2.write(tmp_path)
-    weights = load_file(folder / "model.safetensors")
-    del weights["model.layers.2.mlp.gate.expert_bias"]
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(CheckpointError, match=r"lacks weights: .*e_score_correction_bias"):
+    change(folder, lost, added, rows)
+    with pytest.raises(CheckpointError, match=told):
         LLM(str(folder))
+
+
+def change(folder: Path, lost: str | None, added: str | None, rows: int) -> None:
+    """Take a weight away from the checkpoint, then add one of these rows."""
+    weights = load_file(folder / "model.safetensors")
+    weights.pop(lost or "", None)
+    weights |= {} if added is None else {added: torch.ones(rows, 48)}
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
 
 def test_the_mask_of_a_format_is_checked_against_all_that_name_one(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """int8 and int4 weights: the answers are those of weights that were rounded by hand."""
 
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +11,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from dise_adapters.local import devices
-from dise_adapters.local.quantization import Quantizer
+from dise_adapters.local.loading.quantization import Quantizer
 from dise_core import LLM, Distribution, InputError, Read
-from tests.adapters import test_causal
+from tests import tiny_causal
 from tests.published import LLADA2
 from tests.reference_llada import default_config, random_weights, write_checkpoint
 
@@ -92,7 +91,7 @@ def test_experts_are_rounded_one_by_one(kind: str, tmp_path: Path) -> None:
 
 def test_a_model_without_linear_layers_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("torchao")
-    folder = test_causal.checkpoint(tmp_path, test_causal.gpt2())
+    folder = tiny_causal.checkpoint(tmp_path, tiny_causal.gpt2())
     with pytest.raises(InputError, match=r"covers linear layers, which are only 0% of the decoder"):
         LLM(folder, quantization="int8")
 
@@ -103,12 +102,6 @@ def test_rows_that_no_block_divides_are_refused(tmp_path: Path) -> None:
     folder = write_checkpoint(tmp_path, config, random_weights(config))
     with pytest.raises(InputError, match="needs rows of a multiple of 32 weights, not 40"):
         LLM(str(folder), quantization="int4")
-
-
-def test_without_torchao_the_option_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torchao", None)
-    with pytest.raises(InputError, match=r"needs torchao: pip install 'torchao>=0\.18'"):
-        LLM("countdown", quantization="int8")
 
 
 def test_int4_on_a_gpu_wants_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,6 @@ libraries: a row's answer is then the same only up to rounding, which grows with
 mix-up moves it by whole nats.
 """
 
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dise_adapters.local import reader as reader_module
-from dise_adapters.local.body import Batch
-from dise_adapters.local.reader import TransformerReader, Window, padded_batches
+from dise_adapters.local.decoder.batch import TextBatch
+from dise_adapters.local.reading import reader as reader_module
+from dise_adapters.local.reading.batching import batches
+from dise_adapters.local.reading.layout import Layout, Run
+from dise_adapters.local.reading.reader import TransformerReader
 from dise_core import LLM, Candidates, Distribution, Read, TokenLogProbs
 from dise_core.errors import ModelError
-from dise_core.reading import Guidance
-from dise_core.rows import Row, distinct_rows
+from dise_core.models.attention import BIDIRECTIONAL
+from dise_core.plans.reading import Guidance
+from dise_core.plans.rows import Row
 from tests.reference_llada import default_config, random_weights, write_checkpoint
 
 ROUNDING = 1e-5
@@ -45,7 +47,7 @@ class TinyBody:
         self.shapes: list[tuple[int, ...]] = []
         self.fits, self.multiple = fits, multiple
 
-    def __call__(self, batch: Batch) -> torch.Tensor:
+    def __call__(self, batch: TextBatch, rows: np.ndarray) -> torch.Tensor:
         if len(batch.input_ids) > self.fits:
             raise torch.OutOfMemoryError("too much")
         self.shapes.append(batch.input_ids.shape)
@@ -53,13 +55,13 @@ class TinyBody:
             1, keepdims=True
         )
         states = np.stack([batch.input_ids, np.broadcast_to(total, batch.input_ids.shape)], axis=-1)
-        return torch.from_numpy(states).float().flatten(0, 1)[batch.rows]
+        return torch.from_numpy(states).float().flatten(0, 1)[rows]
 
 
 def make_reader(body: Any) -> TransformerReader:
     head = torch.nn.Linear(2, 9, bias=False)
     torch.nn.init.normal_(head.weight, generator=torch.Generator().manual_seed(0))
-    return TransformerReader(body, head, 9, torch.device("cpu"))
+    return TransformerReader(body, head, 9, torch.device("cpu"), Layout(BIDIRECTIONAL))
 
 
 def reads_of(*lengths: int) -> list[Read]:
@@ -67,18 +69,35 @@ def reads_of(*lengths: int) -> list[Read]:
     return [Read(generator.integers(0, 9, n), np.arange(n), Distribution()) for n in lengths]
 
 
-@given(st.lists(st.integers(1, 200), min_size=1, max_size=40), st.sampled_from([0.1, 0.25, 0.5]))
-def test_every_row_is_in_one_batch_and_padding_is_bounded(
-    lengths: list[int], max_padding: float
+def runs_of(*sizes: tuple[int, int], is_window: bool = False) -> list[Run]:
+    """Runs of so many tokens that attend to so many keys; the number of each is its read."""
+    return [
+        Run(Row(ids, "target", None, (index,)), (ids,), [], num_keys, is_window=is_window)
+        for index, (length, num_keys) in enumerate(sizes)
+        for ids in [np.arange(length)]
+    ]
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 200), st.integers(0, 900)), min_size=1, max_size=40),
+    st.sampled_from([0.1, 0.25, 1 / 3, 0.5]),
+    st.sampled_from([64, 2048]),
+)
+def test_every_run_is_in_one_batch_of_one_kind_whose_tokens_and_keys_are_mostly_real(
+    sizes: list[tuple[int, int]], max_padding: float, max_tokens: int
 ) -> None:
-    rows = distinct_rows(
-        [Read(np.arange(n), np.zeros(1, np.int64), Distribution()) for n in lengths]
-    )
-    batches = list(padded_batches(rows, max_padding))
-    assert sorted(len(row.token_ids) for batch in batches for row in batch) == sorted(set(lengths))
-    for batch in batches:
-        width = max(len(row.token_ids) for row in batch)
-        assert sum(len(row.token_ids) for row in batch) >= (1 - max_padding) * width * len(batch)
+    whole = runs_of(*[(length, length) for length, more in sizes if not more])
+    windows = runs_of(*[(n, n + more) for n, more in sizes if more], is_window=True)
+    found = list(batches([*windows, *whole], max_padding, max_tokens))
+    assert sum(map(len, found)) == len(sizes)
+    assert {id(run) for batch in found for run in batch} == {id(run) for run in windows + whole}
+    for batch in found:
+        assert len({run.is_window for run in batch}) == 1
+        lengths = [run.length for run in batch]
+        keys = [run.num_keys for run in batch]
+        assert len(batch) == 1 or max(lengths) * len(batch) <= max_tokens
+        assert sum(lengths) >= (1 - max_padding) * max(lengths) * len(batch) - 1e-9
+        assert sum(keys) >= 0.5 * max(keys) * len(batch)
 
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=12), st.integers(1, 8))
@@ -94,51 +113,6 @@ def test_a_row_alone_and_among_others_gets_the_same_answer(
     for read, reading in zip(reads, together, strict=True):
         [alone] = make_reader(TinyBody()).read([read])
         assert_same(reading.logprobs, alone.logprobs)
-
-
-def test_a_mix_up_of_rows_is_more_than_rounding() -> None:
-    """What the tests of this file would not notice if their rows were alike."""
-    reads = reads_of(9, 9, 7)
-    readings = make_reader(TinyBody()).read(reads)
-    rows = {
-        (int(token), int(read.token_ids.sum())): logprobs
-        for read, reading in zip(reads, readings, strict=True)
-        for token, logprobs in zip(read.token_ids, reading.logprobs, strict=True)
-    }
-    for one, other in combinations(rows.values(), 2):
-        assert np.abs(one - other).max() > 100 * ROUNDING * np.abs(one).max()
-
-
-def windows(*sizes: tuple[int, int]) -> list[Row]:
-    """Windows of so many tokens in texts of so many."""
-    return [
-        Window(np.arange(n), "target", None, (i,), num_keys=keys)
-        for i, (n, keys) in enumerate(sizes)
-    ]
-
-
-def test_one_very_long_text_does_not_make_the_keys_of_all_windows_as_long() -> None:
-    rows = windows((8, 4000), *[(8, 50 + n) for n in range(20)])
-    batches = list(padded_batches(rows, 1 / 3))
-    assert sum(map(len, batches)) == len(rows)
-    [with_short] = [batch for batch in batches if rows[1] in batch]
-    assert max(row.num_keys for row in with_short) < 100  # type: ignore[attr-defined]
-
-
-@given(st.lists(st.tuples(st.integers(1, 40), st.integers(40, 900)), min_size=1, max_size=30))
-def test_every_window_is_in_one_batch_whose_tokens_and_keys_are_mostly_real(
-    sizes: list[tuple[int, int]],
-) -> None:
-    rows = windows(*sizes)
-    batches = list(padded_batches(rows, 1 / 3))
-    assert sorted(row.reads for batch in batches for row in batch) == sorted(
-        row.reads for row in rows
-    )
-    for batch in batches:
-        keys = [row.num_keys for row in batch]  # type: ignore[attr-defined]
-        lengths = [len(row.token_ids) for row in batch]
-        assert sum(keys) >= 0.5 * max(keys) * len(batch)
-        assert sum(lengths) >= 2 / 3 * max(lengths) * len(batch) - 1e-9
 
 
 def test_reads_of_one_text_go_through_once() -> None:
@@ -186,14 +160,11 @@ def test_guided_rows_keep_their_places_in_a_mixed_batch() -> None:
         guided.token_ids, guided.positions, Distribution(), guidance=Guidance(np.full(5, 8), 1.0)
     )
     body = TinyBody()
-    both = make_reader(body).read([plain, guided, plain])
+    together = make_reader(body).read([plain, guided, plain])
     assert body.shapes == [(3, 5)]
-    [alone], [with_guidance] = (
-        make_reader(TinyBody()).read([plain]),
-        make_reader(TinyBody()).read([guided]),
-    )
-    assert_same(both[0].logprobs, alone.logprobs)
-    assert_same(both[1].logprobs, with_guidance.logprobs)
+    for read, reading in zip([plain, guided], together, strict=False):
+        [alone] = make_reader(TinyBody()).read([read])
+        assert_same(reading.logprobs, alone.logprobs)
 
 
 def test_chunks_of_the_head_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,18 +175,6 @@ def test_chunks_of_the_head_change_nothing(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(reader_module, "MAX_LOGITS", 3 * 52)
     for one, other in zip(whole, predictor.read(reads), strict=True):
         assert_same(one.logprobs, other.logprobs)
-
-
-def test_padding_changes_nothing_in_a_real_model(tmp_path: Path) -> None:
-    config = default_config()
-    predictor = LLM(str(write_checkpoint(tmp_path, config, random_weights(config)))).predictor
-    reads = [
-        Read(np.arange(n) % 50, np.arange(n), TokenLogProbs(np.arange(n) % 50))
-        for n in (40, 36, 33)
-    ]
-    for read, reading in zip(reads, predictor.read(reads), strict=True):
-        [alone] = predictor.read([read])
-        np.testing.assert_allclose(reading.logprobs, alone.logprobs, atol=1e-5)
 
 
 def test_a_target_asked_twice_at_its_place_is_computed_once() -> None:

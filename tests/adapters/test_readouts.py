@@ -9,13 +9,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dise_adapters.local.readouts import answer_rows, group_reads, split_answers
+from dise_adapters.local.reading.readouts import answer_rows, group_reads, split_answers
 from dise_adapters.vllm.wire import pack, unpack
 from dise_core import Candidates, Distribution, Read, Reading, TokenLogProbs, TopLogProbs
 from dise_core.arrays import Floats, Ids
 from dise_core.noise import Noise
 from dise_core.odds import log_odds, probabilities
-from dise_core.reading import Confidence, Readout
+from dise_core.plans.readouts import Confidence, Readout
 from dise_core.testing.toy_model import Logits, naive_readout
 from tests.laws.generators import logits as logits_strategy
 
@@ -27,7 +27,7 @@ def read_all(logits: Logits, readouts: list[Readout]) -> list[tuple[Read, Readin
         Read(np.zeros(num_rows, np.int64), np.arange(num_rows), readout) for readout in readouts
     ]
     answered: dict[int, Reading] = {}
-    for group in group_reads(reads):
+    for group in group_reads(dict(enumerate(reads))):
         rows = torch.tensor(np.tile(logits, (len(group.indices), 1)), dtype=torch.float32)
         half = group.num_rows // 2
         chunks = (
@@ -45,6 +45,7 @@ def assert_close(logits: Logits, readouts: list[Readout]) -> None:
     for read, reading in read_all(logits, readouts):
         expected = naive_readout(logits, read)
         assert reading.token_ids.tolist() == expected.token_ids.tolist()
+        assert (reading.logprobs <= 1e-6).all()
         np.testing.assert_allclose(reading.logprobs, expected.logprobs, atol=1e-5)
         np.testing.assert_allclose(reading.confidences, expected.confidences, atol=1e-5)
 
@@ -93,123 +94,53 @@ def test_token_and_top_logprobs_agree_with_the_naive_ones(
     )
 
 
-@given(logits_strategy, kinds, st.lists(st.integers(0, 11), max_size=6))
-def test_greedy_candidates_agree_with_the_naive_ones(
-    logits: Logits, kind: Confidence, forbidden: list[int]
-) -> None:
-    assert_close(logits, [Candidates(confidence=kind, forbidden=tuple(forbidden))])
+drawings = st.sampled_from(
+    [(0.0, 1.0, 0), (0.0, 0.6, 3), (0.3, 0.01, 0), (0.5, 0.8, 0), (1.0, 0.5, 20), (2.5, 1.0, 1)]
+)
+"""Temperature, top-p and top-k."""
 
 
 @given(
     logits_strategy,
-    st.sampled_from([0.3, 1.0, 2.5]),
-    st.sampled_from([1.0, 0.9, 0.5, 0.01]),
-    st.sampled_from([0, 1, 3, 20]),
+    kinds,
+    st.booleans(),
+    drawings,
     st.integers(0, 1000),
-)
-def test_drawn_candidates_agree_with_the_naive_ones(
-    logits: Logits, temperature: float, top_p: float, top_k: int, seed: int
-) -> None:
-    readouts: list[Readout] = [
-        Candidates(temperature, top_p, top_k, Noise(seed, stream), forbidden=(2, 11))
-        for stream in range(3)
-    ]
-    for read, reading in read_all(logits, readouts):
-        assert_drawn(logits, read, reading)
-        assert not np.isin(reading.token_ids, [2, 11]).any()
-
-
-@given(
-    logits_strategy,
-    kinds,
-    st.booleans(),
-    st.sampled_from([(0.0, 1.0, 0), (0.0, 0.6, 3), (0.5, 0.8, 0), (2.0, 1.0, 4)]),
     st.lists(st.integers(0, 11), max_size=3),
-    st.lists(st.integers(0, 11), max_size=3),
-)
-def test_confidences_after_temperature_and_without_unranked_ids_agree_with_the_naive_ones(
-    logits: Logits,
-    kind: Confidence,
-    is_tempered: bool,
-    drawing: tuple[float, float, int],
-    forbidden: list[int],
-    unranked: list[int],
-) -> None:
-    readout = Candidates(*drawing, Noise(3), kind, tuple(forbidden), is_tempered, tuple(unranked))
-    [(read, reading)] = read_all(logits, [readout])
-    [travelled] = unpack(pack([read], [reading]), [read], 12)
-    expected = naive_readout(logits, read)
-    assert_drawn(logits, read, reading)
-    is_same = reading.token_ids == expected.token_ids
-    np.testing.assert_allclose(
-        reading.confidences[is_same], expected.confidences[is_same], atol=1e-5
-    )
-    np.testing.assert_allclose(travelled.confidences, reading.confidences, atol=1e-6)
-
-
-@given(
-    logits_strategy,
-    kinds,
-    st.booleans(),
-    st.sampled_from([(0.0, 1.0, 0), (0.0, 0.6, 3), (0.5, 0.8, 0), (2.0, 1.0, 4)]),
     st.lists(st.integers(0, 11), max_size=3),
     st.lists(st.integers(0, 11), max_size=6),
     st.dictionaries(st.integers(0, 11), st.floats(-100, 100), max_size=4),
 )
-def test_allowed_and_biased_candidates_agree_with_the_naive_ones(
+def test_candidates_agree_with_the_naive_ones(
     logits: Logits,
     kind: Confidence,
     is_tempered: bool,
     drawing: tuple[float, float, int],
+    seed: int,
     forbidden: list[int],
+    unranked: list[int],
     allowed: list[int],
     bias: dict[int, float],
 ) -> None:
-    told = (kind, tuple(forbidden), is_tempered, ())
     allowed = [token for token in allowed if token not in forbidden]
-    readout = Candidates(*drawing, Noise(3), *told[:3], (), tuple(allowed), tuple(bias.items()))
-    [(read, reading)] = read_all(logits, [readout])
-    expected = naive_readout(logits, read)
-    assert_drawn(logits, read, reading)
-    assert not allowed or np.isin(reading.token_ids, allowed).all()
-    is_same = reading.token_ids == expected.token_ids
-    np.testing.assert_allclose(reading.logprobs[is_same], expected.logprobs[is_same], atol=1e-5)
-    np.testing.assert_allclose(
-        reading.confidences[is_same], expected.confidences[is_same], atol=1e-5
-    )
-
-
-@given(logits_strategy, st.dictionaries(st.integers(0, 11), st.floats(-20, 20), max_size=4))
-def test_a_bias_moves_the_token_and_not_what_is_told_of_it(
-    logits: Logits, bias: dict[int, float]
-) -> None:
-    moved = np.array(logits, dtype=np.float64)
-    for token, by in bias.items():
-        moved[:, token] += by
-    [(_, reading)] = read_all(logits, [Candidates(bias=tuple(bias.items()))])
-    rows, chosen = np.arange(len(logits)), reading.token_ids
-    assert (moved.max(axis=1) - moved[rows, chosen] < 1e-4).all()
-    total = np.log(np.exp(logits - logits.max(axis=1, keepdims=True)).sum(axis=1))
-    own = logits[rows, chosen] - logits.max(axis=1) - total
-    np.testing.assert_allclose(reading.logprobs, own, atol=1e-4)
-    np.testing.assert_allclose(reading.confidences, np.exp(own), atol=1e-4)
-
-
-@given(logits_strategy, st.floats(-50, 50))
-def test_a_constant_added_to_the_logits_changes_nothing(logits: Logits, constant: float) -> None:
-    readouts: list[Readout] = [TokenLogProbs(np.arange(5)), Candidates(0.7, noise=Noise(1))]
-    for (_, one), (_, other) in zip(
-        read_all(logits, readouts), read_all(logits + constant, readouts), strict=True
-    ):
-        np.testing.assert_allclose(one.logprobs, other.logprobs, atol=1e-4)
-
-
-@given(logits_strategy)
-def test_logprobs_are_never_positive(logits: Logits) -> None:
-    for _, reading in read_all(
-        20 * logits, [TokenLogProbs(np.arange(5)), TopLogProbs(12), Candidates()]
-    ):
-        assert (reading.logprobs <= 1e-6).all()
+    ranking = (kind, tuple(forbidden), is_tempered, tuple(unranked))
+    choice = (tuple(allowed), tuple(bias.items()))
+    readouts: list[Readout] = [
+        Candidates(*drawing, Noise(seed, stream), *ranking, *choice) for stream in range(2)
+    ]
+    for read, reading in read_all(logits, readouts):
+        expected = naive_readout(logits, read)
+        assert_drawn(logits, read, reading)
+        assert not np.isin(reading.token_ids, forbidden).any()
+        assert not allowed or np.isin(reading.token_ids, allowed).all()
+        is_same = reading.token_ids == expected.token_ids
+        for found, naive in (
+            (reading.logprobs, expected.logprobs),
+            (reading.confidences, expected.confidences),
+        ):
+            np.testing.assert_allclose(found[is_same], naive[is_same], atol=1e-5)
+        [travelled] = unpack(pack([read], [reading]), [read], 12)
+        np.testing.assert_allclose(travelled.confidences, reading.confidences, atol=1e-6)
 
 
 def test_confidences_within_1e_7_of_1_keep_their_order_on_every_way() -> None:
@@ -245,7 +176,7 @@ def test_draws_follow_the_distribution(vocabulary: int, bound: float) -> None:
         np.arange(num_draws),
         Candidates(0.8, noise=Noise(7), forbidden=(4,)),
     )
-    [group] = group_reads([read])
+    [group] = group_reads({0: read})
     rows = torch.tensor(row, dtype=torch.float32).expand(chunk, vocabulary)
     chunks = [
         answer_rows(rows, group, slice(first, first + chunk))

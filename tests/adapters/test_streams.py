@@ -2,61 +2,24 @@
 one shadow at a time.
 """
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from dise_adapters.checkpoint.hub import read_config
-from dise_adapters.families.a2d import A2D_QWEN3
-from dise_adapters.families.dream import DREAM
-from dise_adapters.predictor import predictor_of
-from dise_core import (
-    LLM,
-    BlockCausal,
-    Distribution,
-    EngineConfig,
-    MaskPredictor,
-    Read,
-    ScoringParams,
-)
+from dise_core import LLM, BlockCausal, Distribution, Read, ScoringParams
 from dise_core.arrays import Ids
-from dise_core.model import BIDIRECTIONAL, Attention
-from dise_core.reading import Guidance
+from dise_core.models.attention import BIDIRECTIONAL, Attention
+from dise_core.plans.reading import Guidance
 from dise_core.testing import check_mask_predictor
-from tests import reference_a2d, reference_dream
-from tests.reference_blocks import BlockQwen2, BlockQwen3, reference_of, two_streams, with_shadow
+from tests import reference_a2d
+from tests.block_checkpoints import BLOCK, END, KINDS, assert_exact, load, texts_of
+from tests.reference_a2d import ReferenceQwen3
+from tests.reference_backbone import Reference
+from tests.reference_blocks import reference_of, two_streams, with_shadow
 
-BLOCK, END, MASK = 4, reference_a2d.PAD, reference_a2d.MASK
-KINDS = ["qwen3", "qwen2"]
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    folder = tmp_path_factory.mktemp("streams")
-    config = reference_a2d.default_config(eos_token_id=END)
-    dream = reference_dream.default_config()
-    return {
-        "qwen3": reference_a2d.write_checkpoint(folder / "a2d", config),
-        "qwen2": reference_dream.write_checkpoint(folder / "dream", dream, gain=1.0),
-    }
-
-
-def load(kind: str, folder: Path, attention: Attention, **options: object) -> MaskPredictor:
-    read_config.cache_clear()
-    family = replace(A2D_QWEN3 if kind == "qwen3" else DREAM, attention=attention)
-    return predictor_of(family).load(str(folder), EngineConfig(**options))  # type: ignore[arg-type]
-
-
-def texts_of(*lengths: int) -> list[Ids]:
-    random = np.random.default_rng(0)
-    return [random.integers(0, 50, length) for length in lengths]
-
-
-def assert_exact(found: np.ndarray, expected: np.ndarray) -> None:
-    np.testing.assert_allclose(found, expected, rtol=2e-6, atol=1e-5)  # float32 beside float64
+MASK = reference_a2d.MASK
 
 
 def ended(ids: Ids, length: int) -> list[int]:
@@ -64,17 +27,15 @@ def ended(ids: Ids, length: int) -> list[int]:
 
 
 def logits_after(
-    model: BlockQwen2 | BlockQwen3, ids: Ids, context: Ids, positions: Ids, length: int
+    model: Reference, ids: Ids, context: Ids, positions: Ids, length: int
 ) -> torch.Tensor:
     """Return logits [M, V] from one pass over [x_t ; x_0]. For Qwen2 row i - 1 answers for i: that
     of a block's first token stands in the finished block before it.
     """
     noisy, clean = ended(ids, length), ended(context, length)
     num_tokens = len(noisy)
-    rows = model.masked_rows(
-        noisy + clean, two_streams(num_tokens, length), [*range(num_tokens)] * 2
-    )
-    if isinstance(model, BlockQwen3):
+    rows = model.rows(noisy + clean, two_streams(num_tokens, length), [*range(num_tokens)] * 2)
+    if not model.shape.is_shifted:
         return rows[positions]
     return rows[[_shifted(int(p), length, num_tokens) for p in positions]]
 
@@ -116,7 +77,11 @@ def test_a_model_in_blocks_passes_the_kit(folders: dict[str, Path], kind: str) -
 
 def test_two_streams_are_guided_by_two(folders: dict[str, Path]) -> None:
     predictor = load("qwen3", folders["qwen3"], BlockCausal(BLOCK))
-    model, [context, bare], positions = BlockQwen3(folders["qwen3"]), texts_of(10, 10), np.arange(9)
+    model, [context, bare], positions = (
+        ReferenceQwen3(folders["qwen3"]),
+        texts_of(10, 10),
+        np.arange(9),
+    )
     ids, unconditional = context.copy(), bare.copy()
     ids[[2, 5, 6]] = unconditional[[2, 5, 6]] = MASK
     guidance = Guidance(unconditional, 1.5, bare)
@@ -169,13 +134,13 @@ def shadow_of(
     sees = blocks[None] <= blocks[:, None]
     model = reference_of(kind, folders[kind])
     *run, row = with_shadow(sees, text, int(position), MASK, kind == "qwen2")
-    return torch.log_softmax(model.masked_rows(*run)[row], -1).numpy()  # type: ignore[arg-type]
+    return torch.log_softmax(model.rows(*run)[row], -1).numpy()  # type: ignore[arg-type]
 
 
 def test_scorers_read_blocks_after_finished_ones(folders: dict[str, Path]) -> None:
     """The interleaved scorer and shadows, through the engine, on a response across four blocks."""
     llm = LLM(load("qwen3", folders["qwen3"], BlockCausal(BLOCK)))
-    model, [ids] = BlockQwen3(folders["qwen3"]), texts_of(17)
+    model, [ids] = ReferenceQwen3(folders["qwen3"]), texts_of(17)
     expected = []
     for remainder in (0, 1):
         masked = ids.copy()

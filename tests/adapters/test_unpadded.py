@@ -10,14 +10,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dise_adapters.checkpoint.hub import read_config
-from dise_adapters.local import unpadded
-from dise_adapters.local.padding import STEP
-from dise_adapters.local.unpadded import Unpadded
-from dise_core import LLM, Distribution, Read, SamplingParams
-from tests.adapters import test_causal
-from tests.adapters.test_llada import checkpoint
+from dise_adapters.local.decoder import padding
+from dise_adapters.local.decoder.padding import STEP, Unpadded
+from dise_core import LLM, Distribution, Read
+from tests import tiny_causal
 from tests.reference_dream import default_config, write_checkpoint
+from tests.reference_llada import checkpoint
 
 LENGTHS = (20, 3, 12, 11, 20, 7)
 
@@ -28,7 +26,7 @@ def test_padding_goes_and_comes_back(lengths: list[int]) -> None:
     lines = Unpadded.of(is_real, is_real.shape, torch.device("cpu"))
     padded = torch.arange(is_real.size * 2).view(*is_real.shape, 2)
     packed = lines.packed(padded)
-    has_gone = is_real.mean() <= 1 - unpadded.LEAST_PADDING
+    has_gone = is_real.mean() <= 1 - padding.LEAST_PADDING
     num_tokens = int(is_real.sum() if has_gone else is_real.size)
     assert num_tokens <= len(packed) < num_tokens + STEP
     assert len(packed) % STEP == 0
@@ -41,12 +39,11 @@ def test_padding_goes_and_comes_back(lengths: list[int]) -> None:
 
 @pytest.fixture(params=["llada", "grouped", "dream", "causal"])
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    read_config.cache_clear()
     match request.param:
         case "dream":
             return write_checkpoint(tmp_path, default_config())
         case "causal":
-            return Path(test_causal.checkpoint(tmp_path, test_causal.llama()))
+            return Path(tiny_causal.checkpoint(tmp_path, tiny_causal.llama()))
         case "grouped":
             return checkpoint(tmp_path, n_heads=4, n_kv_heads=2)
     return checkpoint(tmp_path)
@@ -59,20 +56,6 @@ def test_answers_do_not_depend_on_the_padding(
     reads = [Read(np.arange(n) % 40, np.arange(1, n, 2), Distribution()) for n in LENGTHS]
     alone = [predictor.read([read])[0].logprobs for read in reads]
     for least in (0.0, 1.0):
-        monkeypatch.setattr(unpadded, "LEAST_PADDING", least)
+        monkeypatch.setattr(padding, "LEAST_PADDING", least)
         for expected, found in zip(alone, predictor.read(reads), strict=True):
             np.testing.assert_allclose(found.logprobs, expected, atol=2e-5)
-
-
-@pytest.mark.parametrize("cache", ["none", "prefix", "dual"])
-def test_texts_do_not_depend_on_the_padding(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: str
-) -> None:
-    read_config.cache_clear()
-    llm = LLM(str(checkpoint(tmp_path)))
-    prompts = [np.random.default_rng(n).integers(0, 48, n).tolist() for n in (1, 5, 12, 30)]
-    params = SamplingParams(max_tokens=12, block_length=8, cache=cache)  # type: ignore[arg-type]
-    alone = [llm.generate(prompt, params)[0].outputs[0].token_ids for prompt in prompts]
-    for least in (0.0, 1.0):
-        monkeypatch.setattr(unpadded, "LEAST_PADDING", least)
-        assert [answer.outputs[0].token_ids for answer in llm.generate(prompts, params)] == alone

@@ -6,20 +6,19 @@ import json
 import shutil
 from collections.abc import Iterator
 from http.server import ThreadingHTTPServer
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from dise_adapters.checkpoint.hub import read_config
+from dise_adapters.embedded import CountdownPredictor
 from dise_core import LLM, InputError, Read, ScoringParams, TokenLogProbs, TopLogProbs
 from dise_core.errors import CheckpointError
 from tests import servers
-from tests.adapters.test_vllm_client import FOLDER
 from tests.servers import serving
 
+FOLDER = CountdownPredictor.folder()
 SERVED_LIMIT = 128
 
 
@@ -41,10 +40,9 @@ class Handler(servers.Handler):
         params = body["sampling_params"]
         ids = params["logprob_token_ids"]
         assert len(ids) <= SERVED_LIMIT
-        best = 31
         content = []
         for place in range(len(params["extra_args"]["diffusion_seed_canvas"])):
-            entries = list(dict.fromkeys([best, *ids]))[: params["logprobs"]]
+            entries = list(dict.fromkeys([31, *ids]))[: params["logprobs"]]
             tops = [{"token_id": i, "logprob": logprob(place, i), "rank": None} for i in entries]
             content.append({**tops[0], "top_logprobs": tops})
         choice = {"index": 0, "logprobs": {"content": content}}
@@ -53,7 +51,6 @@ class Handler(servers.Handler):
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Any]:
-    read_config.cache_clear()
     for file in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
         shutil.copy(FOLDER / file, tmp_path)
     config = {
@@ -70,6 +67,11 @@ def server(tmp_path: Path) -> Iterator[Any]:
 
 def address(server: Any) -> str:
     return f"canvas+{servers.address(server)}"
+
+
+def seed_of(params: dict[str, Any]) -> list[int]:
+    seed: list[int] = params["extra_args"]["diffusion_seed_canvas"]
+    return seed
 
 
 def test_the_request_seeds_a_read_only_canvas(server: Any) -> None:
@@ -107,9 +109,7 @@ def test_a_long_response_takes_a_canvas_after_the_other(server: Any) -> None:
     [reading] = LLM(address(server)).predictor.read(
         [Read(ids, positions, TokenLogProbs(ids[positions]))]
     )
-    seeds = sorted(
-        body["sampling_params"]["extra_args"]["diffusion_seed_canvas"] for _, body in server.asked
-    )
+    seeds = sorted(seed_of(body["sampling_params"]) for _, body in server.asked)
     assert seeds == [list(range(5, 13)), list(range(13, 21)), [21]]
     assert sorted(len(body["token_ids"]) for _, body in server.asked) == [4, 12, 20]
     places = (positions - 4) % 8
@@ -129,28 +129,6 @@ def test_more_tokens_than_one_request_takes_are_split(server: Any) -> None:
     np.testing.assert_allclose(reading.logprobs, [logprob(n, n + 2) for n in range(178)], atol=1e-6)
 
 
-def test_a_score_and_its_report_ask_for_each_canvas_once(server: Any) -> None:
-    llm, texts = LLM(address(server)), ([[1, 2, 3]], [list(range(4, 24))])
-    [bare] = llm.score(*texts, ScoringParams(selector="response", logprobs=None))
-    alone = list(server.asked)
-    server.asked.clear()
-    [reported] = llm.score(*texts, ScoringParams(selector="response"))
-    order = itemgetter("token_ids")
-    assert sorted((body for _, body in server.asked), key=order) == sorted(
-        (body for _, body in alone), key=order
-    )
-    assert len(alone) == 3  # 20 tokens in canvases of 8
-    expected = [logprob(n % 8, n + 4) for n in range(20)]
-    assert (
-        bare.outputs[0].score.value
-        == reported.outputs[0].score.value
-        == pytest.approx(np.mean(expected), abs=1e-6)
-    )
-    assert [token.logprob for token in reported.outputs[0].tokens] == pytest.approx(
-        expected, abs=1e-6
-    )
-
-
 def test_reads_share_a_canvas_only_where_it_is_the_same(server: Any) -> None:
     ids, other = np.arange(1, 22), np.arange(101, 122)
     asked = [
@@ -158,11 +136,7 @@ def test_reads_share_a_canvas_only_where_it_is_the_same(server: Any) -> None:
         (ids, [4, 5, 13], [7, 8, 9]),  # the first one's canvas, and the next
         (ids, [5, 6], [7, 8]),  # begins elsewhere
         (other, [4, 6], [150, 151]),  # another text
-        (
-            np.append(ids[:12], 99),
-            [11, 4],
-            [3, 4],
-        ),  # the first one's canvas: what follows it is not seen
+        (np.append(ids[:12], 99), [11, 4], [3, 4]),  # the first one's: what follows is not seen
         (ids, [], []),
     ]
     reads = [
@@ -170,14 +144,8 @@ def test_reads_share_a_canvas_only_where_it_is_the_same(server: Any) -> None:
         for text, at, targets in asked
     ]
     readings = LLM(address(server)).predictor.read(reads)
-    seeds = sorted(
-        (
-            body["sampling_params"]["extra_args"]["diffusion_seed_canvas"],
-            body["sampling_params"]["logprob_token_ids"][:-1],
-        )
-        for _, body in server.asked
-    )
-    assert seeds == [
+    params = [body["sampling_params"] for _, body in server.asked]
+    assert sorted((seed_of(each), each["logprob_token_ids"][:-1]) for each in params) == [
         (list(range(5, 13)), [3, 4, 7, 8, 150, 151]),
         (list(range(6, 14)), [7, 8]),
         (list(range(13, 21)), [9]),

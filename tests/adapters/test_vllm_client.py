@@ -4,36 +4,46 @@ servers do.
 
 import base64
 import json
+import re
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from http.server import ThreadingHTTPServer
 from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from dise_adapters.embedded import CountdownPredictor
-from dise_adapters.vllm import http
-from dise_adapters.vllm.wire import from_wire, pack, to_wire, unpack
+from dise_adapters.vllm.server import http
+from dise_adapters.vllm.wire import READS, encode, pack, unpack
 from dise_core import (
     LLM,
     Candidates,
+    EngineConfig,
     InputError,
     Read,
     SamplingParams,
-    ScoringParams,
     TokenLogProbs,
     TopLogProbs,
 )
-from dise_core.errors import ModelError, UnreachableError
+from dise_core.arrays import Ids
+from dise_core.errors import ModelError, PlanError, UnreachableError
 from dise_core.noise import Noise
-from dise_core.reading import Distribution, Guidance
+from dise_core.plans.reading import Guidance
+from dise_core.plans.readouts import Distribution
+from dise_core.plugins.discovery import installed_catalog
+from dise_core.testing import ToyPredictor
 from tests import servers
 from tests.servers import address, serving
 
 FOLDER = CountdownPredictor.folder()
+
+
+def travelled(reads: str | bytes, text: Ids) -> list[Read]:
+    """Return the Reads of a text that arrive as this JSON."""
+    return [form.decoded(text) for form in READS.validate_json(reads, context=32)]
 
 
 class Server(ThreadingHTTPServer):
@@ -67,7 +77,7 @@ class Handler(servers.Handler):
             self._send(200, {"rows": [self._packed(row) for row in body["rows"]]})
 
     def _packed(self, row: dict[str, Any]) -> str:
-        reads = [from_wire(asked, np.array(row["token_ids"]), 32) for asked in row["reads"]]
+        reads = travelled(json.dumps(row["reads"]), np.array(row["token_ids"]))
         return base64.b64encode(pack(reads, self.server.predictor.read(reads)).tobytes()).decode()
 
     def _send(self, status: int, body: dict[str, Any]) -> None:
@@ -90,15 +100,14 @@ def test_a_server_writes_and_scores_as_the_model_itself(server: Server) -> None:
     ours, theirs = (
         LLM(name).generate("8,3,5 -> 10", PARAMS)[0] for name in (server.address, "countdown")
     )
-    assert [output.token_ids for output in ours.outputs] == [
-        output.token_ids for output in theirs.outputs
-    ]
     for one, other in zip(ours.outputs, theirs.outputs, strict=True):
+        assert one.token_ids == other.token_ids
         assert one.score.value == pytest.approx(other.score.value, abs=1e-6)
-        for ours_token, theirs_token in zip(one.tokens, other.tokens, strict=True):
-            assert [token for token, _ in ours_token.top_logprobs] == [
-                token for token, _ in theirs_token.top_logprobs
-            ]
+        tops, expected = (
+            [[token for token, _ in each.top_logprobs] for each in output.tokens]
+            for output in (one, other)
+        )
+        assert tops == expected
     assert {path for path, _ in server.asked} == {"/v1/dise/read"}
     assert LLM(server.address).predictor.info.max_length == 200
 
@@ -110,14 +119,6 @@ def test_two_failures_and_then_an_answer_is_an_answer(server: Server) -> None:
     [expected] = LLM("countdown").score("8,3,5 -> 10", "5+8-3=10")
     assert answer.outputs[0].score.value == pytest.approx(expected.outputs[0].score.value, abs=1e-6)
     assert len(server.asked) == 3
-
-
-def test_a_refusal_is_not_tried_again(server: Server) -> None:
-    llm = LLM(server.address)
-    server.failures = [400]
-    with pytest.raises(InputError, match="answered 400: failure 400"):
-        llm.score("8,3,5 -> 10", "5+8-3=10")
-    assert len(server.asked) == 1
 
 
 @pytest.mark.parametrize(
@@ -145,19 +146,14 @@ def test_a_server_that_dies_is_known_to_all_its_requests_at_once() -> None:
 
     with serving(Dying()) as server:
         llm = LLM(server.address)
-        began = time.monotonic()
         answers = llm.score(["8,3,5 -> 10"] * 32, ["5+8-3=10"] * 32, on_error="return")
-        assert time.monotonic() - began < 30
     assert [type(answer.error) for answer in answers] == [UnreachableError] * 32
     assert "cannot be reached" in str(answers[31].error)
 
 
-@pytest.mark.parametrize("status", [502, 503, 504])
-def test_a_proxy_without_its_server_is_not_asked_again_for_each_request(
-    server: Server, status: int
-) -> None:
+def test_a_proxy_without_its_server_is_not_asked_again_for_each_request(server: Server) -> None:
     llm = LLM(server.address)
-    server.failures = [status] * 100
+    server.failures = [503] * 100
     prompts, texts = ["8,3,5 -> 10"] * 4, ["5+8-3=10", "5+8=13", "8-5=3", "3+5=8"]
     answers = llm.score(prompts, texts, on_error="return")
     assert {type(answer.error) for answer in answers} == {UnreachableError}
@@ -176,15 +172,6 @@ def test_no_server_no_json_and_no_tokenizer_are_told_apart(server: Server) -> No
         LLM(server.address)
 
 
-def test_answers_of_another_shape_are_refused(server: Server) -> None:
-    llm = LLM(server.address)
-    server.answer = json.dumps(
-        {"rows": [base64.b64encode(np.zeros(3, np.float32).tobytes()).decode()]}
-    ).encode()
-    with pytest.raises(ModelError, match="same version of dise"):
-        llm.score("8,3,5 -> 10", "5+8-3=10", ScoringParams(selector="full"))
-
-
 def reads() -> list[Read]:
     ids, positions = np.arange(9), np.array([1, 4, 8])
     return [
@@ -200,79 +187,71 @@ def reads() -> list[Read]:
 
 def test_reads_and_readings_survive_the_wire() -> None:
     predictor = LLM("countdown").predictor
-    travelled = [
-        from_wire(json.loads(json.dumps(to_wire(read))), read.token_ids, 32) for read in reads()
-    ]
+    received = travelled(READS.dump_json(list(map(encode, reads()))), np.arange(9))
     expected = predictor.read(reads())
-    for one, other in zip(predictor.read(travelled), expected, strict=True):
+    for one, other in zip(predictor.read(received), expected, strict=True):
         np.testing.assert_array_equal(one.token_ids, other.token_ids)
         np.testing.assert_array_equal(one.logprobs, other.logprobs)
-    for one, other in zip(unpack(pack(travelled, expected), travelled, 32), expected, strict=True):
+    for one, other in zip(unpack(pack(received, expected), received, 32), expected, strict=True):
         np.testing.assert_array_equal(one.token_ids, other.token_ids)
         np.testing.assert_array_equal(one.logprobs, other.logprobs)
         np.testing.assert_allclose(one.confidences, other.confidences, atol=1e-7)
 
 
+OUTSIDE = r"\n.*token id (32|99) .*ids are 0 to 31"
+
+
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("changes", "message"),
     [
-        ({"positions": [9], "readout": "top_logprobs", "k": 1}, r"positions must be in 0\.\.8"),
-        ({"positions": [-1], "readout": "top_logprobs", "k": 1}, r"positions must be in 0\.\.8"),
-        ({"positions": [1], "readout": "top_logprobs", "k": 0}, r"k must be in 1\.\.1000"),
-        (
-            {"positions": [1], "readout": "token_logprobs", "targets": [32]},
-            r"targets must be in 0\.\.31",
-        ),
-        (
-            {"positions": [1], "readout": "token_logprobs", "targets": []},
-            "1 positions do not pair up with 0 targets",
-        ),
-        ({"positions": [1], "readout": "candidates", "temperature": 1.0}, "need noise"),
-        (
-            {"positions": [1], "readout": "candidates", "temperature": float("nan")},
-            "temperature a number from 0",
-        ),
-        ({"positions": [1], "readout": "candidates", "noise": [1, 2, -3]}, "noise is"),
-        (
-            {"positions": [1], "readout": "candidates", "forbidden": [99]},
-            r"forbidden must be in 0\.\.31",
-        ),
-        (
-            {"positions": [1], "readout": "candidates", "allowed": [32]},
-            r"allowed must be in 0\.\.31",
-        ),
-        (
-            {"positions": [1], "readout": "candidates", "bias": [[32, 1.0]]},
-            r"bias must be in 0\.\.31",
-        ),
-        ({"positions": [1], "readout": "candidates", "bias": [[3, 1], [3, 2]]}, "each id once"),
-        ({"positions": [1], "readout": "candidates", "bias": [[3, float("inf")]]}, "finite number"),
-        ({"positions": [1], "readout": "candidates", "bias": [3]}, "this is not a read"),
-        ({"positions": [1], "readout": "candidates", "top_p": 0}, "top_p must be above 0"),
-        ({"positions": [1], "readout": "everything"}, "unknown readout 'everything'"),
-        ({"positions": ["x"], "readout": "distribution"}, "this is not a read|must be"),
-        ({"readout": "distribution"}, "this is not a read: KeyError"),
+        ({"positions": [9]}, r"positions outside 0\.\.8"),
+        ({"positions": ["x"]}, "flat list of integers"),
+        ({"readout": "top_logprobs", "k": 0}, "k\n.*greater than or equal to 1"),
+        ({"readout": "token_logprobs", "targets": [32]}, f"targets{OUTSIDE}"),
+        ({"readout": "token_logprobs", "targets": []}, "1 positions but 0 targets"),
+        ({"temperature": 1.0}, "need noise"),
+        ({"temperature": float("nan")}, "temperature\n.*finite number"),
+        ({"noise": [1, 2, -3]}, r"noise\.2\n.*greater than or equal to 0"),
+        ({"forbidden": [99]}, f"forbidden{OUTSIDE}"),
+        ({"allowed": [32]}, f"allowed{OUTSIDE}"),
+        ({"bias": [[32, 1.0]]}, f"bias{OUTSIDE}"),
+        ({"bias": [[3, 1], [3, 2]]}, "each token id may have one bias"),
+        ({"bias": [[3, float("inf")]]}, "finite number"),
+        ({"top_p": 0}, "top_p\n.*greater than 0"),
+        ({"readout": "everything"}, "Input tag 'everything'"),
     ],
 )
-def test_what_no_model_could_answer_is_refused(asked: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        from_wire(asked, np.arange(9), 32)
+def test_what_no_model_could_answer_is_refused(changes: dict[str, Any], message: str) -> None:
+    read = {"positions": [1], "readout": "candidates", **changes}
+    with pytest.raises((ValidationError, PlanError), match=message):
+        travelled(json.dumps([read]), np.arange(9))
 
 
 def test_guidance_stays_at_home() -> None:
     read = Read(np.arange(3), np.array([1]), Candidates(), guidance=Guidance(np.arange(3), 1.0))
     with pytest.raises(InputError, match="needs the transformers engine"):
-        to_wire(read)
+        encode(read)
 
 
 def test_options_that_the_server_has_decided_are_refused(server: Server) -> None:
-    for options in ({"dtype": "bfloat16"}, {"device": "cpu"}, {"engine": "vllm"}):
-        with pytest.raises(InputError, match="is the server's to choose"):
-            LLM(server.address, **options)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="is the server's to choose"):
+        LLM(server.address, dtype="bfloat16")
 
 
-def test_vllm_options_need_vllm_and_it_chooses_its_device() -> None:
-    with pytest.raises(InputError, match="leave out device"):
-        LLM("countdown", engine="vllm", device="cpu")
-    with pytest.raises(InputError, match="need engine='vllm'"):
-        LLM("countdown", tensor_parallel_size=2)
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"engine": "vllm", "device": "cpu"}, "leave out device;"),
+        ({"tensor_parallel_size": 2}, "tensor_parallel_size and vllm_options need engine='vllm'"),
+    ],
+)
+def test_vllm_has_options_of_its_own_and_chooses_its_device(
+    options: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(InputError, match=re.escape(problem)):
+        LLM("countdown", **options)
+
+
+def test_what_is_an_engines_default_needs_no_engine() -> None:
+    assert LLM(ToyPredictor(), tensor_parallel_size=1, vllm_options={})
+    installed_catalog().check_engine(EngineConfig(engine="vllm", vllm_options={"a": 1}))

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from dise_adapters.checkpoint.hub import read_config
-from dise_adapters.vllm.configs import CONFIGS
 from dise_adapters.vllm.families import predictor_for, refuse_unrunnable
+from dise_adapters.vllm.inside.configs import CONFIGS
 from dise_core import LLM, InputError
 from tests.published import (
     A2D_QWEN2,
@@ -24,11 +24,6 @@ from tests.published import (
     SDAR,
 )
 from tests.tiny_format import Published
-
-
-@pytest.fixture(autouse=True)
-def _fresh_configs() -> None:
-    read_config.cache_clear()
 
 
 @pytest.mark.parametrize(

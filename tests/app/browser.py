@@ -101,10 +101,6 @@ class Page:
         """The element that has the focus."""
         return self.driver.switch_to.active_element
 
-    def js(self, script: str, *args: object) -> Any:
-        """Return what a script returns."""
-        return self.driver.execute_script(script, *args)
-
     def complaints(self) -> list[Any]:
         """Return what the browser's console says since the page was opened."""
         found: list[Any] = self.driver.get_log("browser")

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 
 from dise_app.server.app import create_app
-from dise_app.server.hosts import Hosts
+from dise_app.server.guards.hosts import Hosts
 from dise_app.server.limits import Limits
 from dise_app.server.run import GracefulServer
 from dise_app.server.service import Service
@@ -29,16 +29,8 @@ class ServeProcess:
         self, *args: str, environment: Mapping[str, str] | None = None, files: int | None = None
     ) -> None:
         """files: how many it may open."""
-        command = [
-            *(() if files is None else ("sh", "-c", f'ulimit -n {files}; exec "$@"', "sh")),
-            sys.executable,
-            "-c",
-            "from dise_app.cli.main import main; main()",
-            "serve",
-            "--port",
-            "0",
-            *args,
-        ]
+        limited = () if files is None else ("sh", "-c", f'ulimit -n {files}; exec "$@"', "sh")
+        command = [*limited, sys.executable, "-m", "dise", "serve", "--port", "0", *args]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         self.process = subprocess.Popen(
             command, text=True, env=dict(os.environ) | dict(environment or {}), **pipes

@@ -3,18 +3,15 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from safetensors import safe_open
 
 from dise_adapters.embedded import CountdownPredictor
-from tests.adapters import test_causal
-from tests.app.conftest import Run
+from tests import tiny_causal
+from tests.commands import Dise
 from tests.published import LLADA2
-
-Dise = Callable[..., Run]
 
 
 def test_plugins_lists_every_name_with_its_plugin(dise: Dise) -> None:
@@ -43,22 +40,18 @@ ATTENTION = {
 }
 
 
-def test_models_tells_names_from_adapters(dise: Dise) -> None:
-    rows = {
-        row["name"]: row["by_name"] for row in json.loads(dise("models", "--json").out)["models"]
-    }
+def test_models_tells_names_attention_and_what_weights_each_adapter_was_checked_on(
+    dise: Dise,
+) -> None:
+    rows = {row["name"]: row for row in json.loads(dise("models", "--json").out)["models"]}
     by_name = {"countdown", "countdown-blocks", "word-problems"}
-    assert rows == {name: name in by_name for name in NAMES}
-    assert "countdown" in dise("models").out
-
-
-def test_models_tells_what_weights_each_adapter_was_checked_on(dise: Dise) -> None:
-    rows = json.loads(dise("models", "--json").out)["models"]
-    checked = {row["name"]: row["checked_on_weights"] for row in rows}
-    assert checked["countdown"] == checked["countdown-blocks"] == "its own"
-    assert checked["sdar"] == checked["llada2"] == "random"
-    assert checked["llama"] == "published"
-    assert checked["vllm-server"] == ""
+    assert {name: row["by_name"] for name, row in rows.items()} == {
+        name: name in by_name for name in NAMES
+    }
+    for name, attention in ATTENTION.items():
+        assert rows[name]["about"].endswith(f"({attention}).")
+    weights = {"countdown": "its own", "sdar": "random", "llama": "published", "vllm-server": ""}
+    assert {name: rows[name]["checked_on_weights"] for name in weights} == weights
 
 
 LLADA_8B = {
@@ -100,7 +93,7 @@ def test_models_tells_the_memory_of_models_by_name_and_of_experts(
     assert row["weights_gib"] == round(count * 4 / 2**30, 2)
     experts = json.loads(dise("models", "--memory", LLADA2.write(tmp_path), "--json").out)
     assert [row["weights"] for row in experts["memory"]] == ["float32", "bfloat16", "int8", "int4"]
-    gpt2 = dise("models", "--memory", test_causal.checkpoint(tmp_path / "g", test_causal.gpt2()))
+    gpt2 = dise("models", "--memory", tiny_causal.checkpoint(tmp_path / "g", tiny_causal.gpt2()))
     assert "which alone --quantization covers" in gpt2.out
     assert "int8" not in gpt2.out
     unknown = dise("models", "--memory", "contdown")
@@ -108,13 +101,6 @@ def test_models_tells_the_memory_of_models_by_name_and_of_experts(
     assert "Did you mean 'countdown'" in unknown.err
     for model in ("http://127.0.0.1:1", tmp_path / "judge.gguf"):
         assert "cannot say how much memory it takes" in dise("models", "--memory", model).err
-
-
-def test_models_tells_the_attention_of_each_family(dise: Dise) -> None:
-    rows = json.loads(dise("models", "--json").out)["models"]
-    about = {row["name"]: row["about"] for row in rows}
-    for name, attention in ATTENTION.items():
-        assert about[name].endswith(f"({attention}).")
 
 
 DATA = ("--dataset", "countdown", "--output", "OUT", "--limit", "1")
@@ -143,17 +129,6 @@ def test_every_verb_with_a_model_takes_an_adapter_by_name(
         "dise: unknown adapter 'lama'. Did you mean 'llama'? Known: a2d-qwen2, a2d-qwen3, countdown"
         in done.err
     )
-
-
-def test_an_adapter_by_name_loads_the_model(dise: Dise) -> None:
-    folder = CountdownPredictor.folder()
-    scores = [
-        json.loads(dise("score", "--response", "1+2=3", "--no-chat", "--json", *model).out)[
-            "outputs"
-        ][0]["score"]["value"]
-        for model in (("--model", folder, "--adapter", "llada"), ())
-    ]
-    assert scores[0] == scores[1]
 
 
 def test_neither_the_library_nor_the_help_imports_a_heavy_package() -> None:

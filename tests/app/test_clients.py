@@ -95,11 +95,6 @@ def test_openais_chat_and_a_second_turn_with_its_own_message(client: openai.Open
     assert "".join(c.choices[0].delta.content or "" for c in chunks if c.choices) == ANSWER
 
 
-def test_openais_completions(client: openai.OpenAI) -> None:
-    [choice] = client.completions.create(model="ascii", prompt=QUESTION + TURN).choices
-    assert choice.text == ANSWER
-
-
 def test_openais_responses(client: openai.OpenAI) -> None:
     first = client.responses.create(model="ascii", input=QUESTION, instructions="Be brief.")
     assert (first.output_text, first.status, first.error) == (ANSWER, "completed", None)
@@ -143,12 +138,6 @@ def test_openais_responses_with_logprobs(client: openai.OpenAI) -> None:
         assert [each.logprob, *likeliest] == pytest.approx([SURE - total] * 2 + [-total], abs=1e-5)
 
 
-def test_openais_client_finds_one_model(client: openai.OpenAI) -> None:
-    assert client.models.retrieve("ascii").id == "ascii"
-    with pytest.raises(openai.NotFoundError, match="no model 'gpt' here, only 'ascii'"):
-        client.models.retrieve("gpt")
-
-
 @pytest.mark.parametrize("newer", [False, True])
 def test_langchains_chat(url: str, newer: bool) -> None:
     langchain = imported("langchain_openai")
@@ -159,12 +148,6 @@ def test_langchains_chat(url: str, newer: bool) -> None:
     assert first.text == ANSWER
     assert chat.invoke([("user", QUESTION), first, ("user", "Are you sure?")]).text == ANSWER
     assert "".join(chunk.text for chunk in chat.stream(QUESTION)) == ANSWER
-
-
-def test_langchains_completions(url: str) -> None:
-    langchain = imported("langchain_openai")
-    model = langchain.OpenAI(model="ascii", base_url=url, api_key="none")
-    assert model.invoke(QUESTION + TURN) == ANSWER
 
 
 def test_litellm(url: str) -> None:
@@ -178,14 +161,6 @@ def test_litellm(url: str) -> None:
         prompt=QUESTION + TURN, **to | {"model": "text-completion-openai/ascii"}
     )
     assert text.choices[0].text == ANSWER
-
-
-def test_litellms_responses(url: str) -> None:
-    """They need a package that LiteLLM itself does not install."""
-    litellm = imported("litellm")
-    imported("mcp")
-    to: dict[str, Any] = {"model": "openai/ascii", "api_base": url, "api_key": "none"}
-    assert litellm.responses(input=QUESTION, **to).output[0].content[0].text == ANSWER
 
 
 def test_dspy(url: str) -> None:

@@ -12,7 +12,6 @@ import math
 import re
 import shlex
 import subprocess
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -23,64 +22,46 @@ import pytest
 import dise_adapters
 import dise_core
 import dise_core.testing
+import dise_decide
 from dise_core import TokenSequence
 from dise_core.testing import ToyPredictor
 from dise_strategies.scorers.dise import DiSE
 from dise_strategies.selectors.whole import Response
-from tests.app.conftest import Run
-from tests.pages import titled
+from tests.commands import Dise
+from tests.pages import BLOCK, ROOT, lines_of, python_of, titled
 
-ROOT = Path(__file__).parents[2]
-DOCUMENTED = (dise_core, dise_adapters, dise_core.testing)
+DOCUMENTED = (dise_core, dise_decide, dise_adapters, dise_core.testing)
 PAGES = [
     ROOT / "README.md",
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "examples").glob("*/README.md")),
 ]
-BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
 
 HUB = "needs a model of 16 GB, or a data set, from the hub"
 VLLM = "needs vLLM; tests/vllm run it there"
 SERVER = "needs a server; tests/app/test_serving_docs.py starts one for it"
 PLUGIN = "needs the plugin installed; tests/app/test_third_party.py does it"
-SYNOPSIS = "a synopsis, not a command"
 WALK = "needs what the lines before it write; a test walks the page"
-POLYGRAPH = "needs lm-polygraph; tests/app/polygraph/test_benchmark.py runs it"
-JUDGE = "needs a judge's file; tests/app/evaluation/test_runs.py runs the verb"
+POLYGRAPH = "needs lm-polygraph; tests/eval/polygraph/test_benchmark.py runs it"
+JUDGE = "needs a judge's file; tests/eval/experiments/test_runs.py runs the verb"
 
 PYTHON_ELSEWHERE = {
     ("README.md", 'LLM("GSAI-ML/LLaDA-8B-Instruct")'): HUB,
     ("vllm.md", 'engine="vllm"'): VLLM,
     ("plugins.md", 'ScoringParams(scorer="mean-entropy"'): PLUGIN,
     ("confidence.md", "Calibration.load"): WALK,
-    ("logs.md", "scored.jsonl"): WALK,
+    ("security.md", "scored.jsonl"): WALK,
     ("bridges.md", "from lm_polygraph import"): POLYGRAPH,
-    ("serving.md", "from openai import"): SERVER,
-    ("serving.md", "stream=True,"): SERVER,
-    ("serving.md", "client.completions.create"): SERVER,
-    ("serving.md", "client.responses.create"): SERVER,
-    ("serving.md", '"/score", body='): SERVER,
-    ("serving.md", '"/rank",'): SERVER,
-    ("serving.md", "client.models.list"): SERVER,
+    ("serving.md", ""): SERVER,
 }
 """Blocks that do not run here, by the page and what stands in them."""
 
 LINES_ELSEWHERE = {
-    ("README.md", "dise generate PROMPT..."): SYNOPSIS,
-    ("README.md", "dise score --prompt P"): SYNOPSIS,
-    ("README.md", "dise rank --prompt P"): SYNOPSIS,
-    ("README.md", "dise generate|score|rank"): SYNOPSIS,
-    ("README.md", "dise calibrate SCORED.jsonl"): SYNOPSIS,
-    ("README.md", "dise decide --input TEXT"): SYNOPSIS,
-    ("README.md", "dise serve [--host"): SYNOPSIS,
-    ("README.md", "dise eval uncertainty|"): SYNOPSIS,
-    ("README.md", "dise analyze ranks|"): SYNOPSIS,
-    ("README.md", "dise plugins | dise models"): SYNOPSIS,
     ("README.md", "--model GSAI-ML/LLaDA-8B-Instruct"): HUB,
     ("README.md", "dise serve --model countdown"): SERVER,
     ("serving.md", "dise serve --model countdown"): SERVER,
     ("confidence.md", "dise score --input labelled.jsonl"): WALK,
-    ("logs.md", "dise score --input logs.jsonl"): WALK,
+    ("security.md", "dise score --input logs.jsonl"): WALK,
     ("confidence.md", "dise calibrate"): WALK,
     ("confidence.md", "--calibration calibration.json"): WALK,
     ("evaluation.md", "--dataset gsm8k --model GSAI-ML"): HUB,
@@ -112,19 +93,6 @@ def reason(elsewhere: dict[tuple[str, str], str], page: str, text: str) -> str |
     return next((why for (p, part), why in elsewhere.items() if p == page and part in text), None)
 
 
-def python_of(page: Path) -> list[str]:
-    return [text for kind, text in BLOCK.findall(page.read_text()) if kind == "python"]
-
-
-def lines_of(page: Path) -> Iterator[str]:
-    """Yield the page's commands, each as one line, without the prompt and the comment."""
-    for kind, text in BLOCK.findall(page.read_text()):
-        for line in re.sub(r"\\\n\s*", " ", text).splitlines():
-            command = line.removeprefix("$ ")
-            if kind in {"", "bash"} and re.match(r"dise(-lm-eval)? +(?!the )", command):
-                yield command
-
-
 def names_for(page: str) -> dict[str, Any]:
     """Return the names that a page's blocks take from the reader's own program."""
     if page == "embedding.md":
@@ -152,7 +120,7 @@ def test_the_python_of_a_page_runs(
     names: dict[str, Any] = {"__name__": "page"} | names_for(name)
     for block in python_of(page):
         if reason(PYTHON_ELSEWHERE, name, block) is None:
-            code = compile(block, name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+            code = compile(block, f"<{name}>", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
             result = eval(code, names)
             if inspect.iscoroutine(result):
                 asyncio.run(result)
@@ -174,7 +142,7 @@ def shorter(line: str) -> str:
 
 @pytest.mark.parametrize(("page", "line"), RUN_HERE)
 def test_a_line_of_a_page_runs(
-    page: str, line: str, dise: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: str, line: str, dise: Dise, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "countdown_cd3_test.jsonl").write_text('{"input": "83,18,75", "output": "10"}\n')
@@ -195,13 +163,16 @@ def test_a_line_of_a_page_runs(
         for number in range(60)
     ]
     (tmp_path / "labelled.jsonl").write_text("\n".join(map(json.dumps, scored)))
+    [source] = [each for each in PAGES if name_of(each) == page]
+    for title, text in titled(source.read_text()).items():
+        (tmp_path / title).write_text(text)
     _, verb, *rest = shlex.split(shorter(line), comments=True)
     run = dise(verb, *rest, *SMALLER.get(verb, ()))
     assert run.code == 0, run.err
     assert run.out.strip()
 
 
-def test_readmes_question_has_a_sure_answer(dise: Callable[..., Run]) -> None:
+def test_readmes_question_has_a_sure_answer(dise: Dise) -> None:
     [line] = [line for page, line in RUN_HERE if page == "README.md" and "dise decide" in line]
     run = dise(*shlex.split(line)[1:])
     assert "- 1.000" in run.out
@@ -216,31 +187,20 @@ def test_what_runs_elsewhere_is_there() -> None:
         assert any(part in line for p, line in LINES if p == page), (page, part)
 
 
-def test_the_python_page_lists_what_is_public_and_nothing_else() -> None:
-    public = [*dise_core.__all__, *dise_adapters.__all__]
-    page = (ROOT / "docs" / "python.md").read_text()
-    rows = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \|", page, flags=re.MULTILINE)
-    listed = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
-    assert sorted(listed) == sorted(public)
-
-
 def test_the_page_of_logs_walks(
-    dise: Callable[..., Run],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    dise: Dise, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The line with the slip is the more doubtful one, as the page says."""
     monkeypatch.chdir(tmp_path)
-    (_, shell), (_, command), (_, python) = BLOCK.findall((ROOT / "docs/logs.md").read_text())
+    (_, shell), (_, command), (_, python) = BLOCK.findall((ROOT / "docs/security.md").read_text())
     subprocess.run(["bash", "-c", shell], check=True)
     run = dise(*shlex.split(command)[1:])
     assert run.code == 0, run.err
-    exec(compile(python, "logs.md", "exec"), {})
+    exec(compile(python, "security.md", "exec"), {})
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["2", "1"]
 
 
-def test_the_tutorial_shows_a_wrong_answer_that_is_scored_low(dise: Callable[..., Run]) -> None:
+def test_the_tutorial_shows_a_wrong_answer_that_is_scored_low(dise: Dise) -> None:
     step = (ROOT / "docs/tutorial.md").read_text().partition("## 2. ")[2].partition("## 3. ")[0]
     [(_, command)] = BLOCK.findall(step)
     outputs = json.loads(dise(*shlex.split(command)[1:], "--json").out)["outputs"]

@@ -4,38 +4,39 @@ reason.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
 import typer
 
+from dise_adapters.vllm.options import VllmOptions
 from dise_app.cli.verbs import app
-from dise_app.doors import LEFT_OUT
-from dise_app.harness.model import DiseLM
-from dise_app.server.decisions import DecisionRequest, SystemOneRequest
-from dise_app.server.response_schemas import ResponseRequest
-from dise_app.server.schemas import ChatRequest, CompletionRequest, RankRequest, ScoreRequest
-from dise_core.params import (
-    DecisionParams,
-    EngineConfig,
-    Params,
-    SamplingParams,
-    Scoring,
-    ScoringParams,
+from dise_app.server.schemas.requests import (
+    ChatRequest,
+    CompletionRequest,
+    RankRequest,
+    ScoreRequest,
 )
+from dise_app.server.schemas.responses import ResponseRequest
+from dise_core.params.base import Params
+from dise_core.params.engine import EngineConfig
+from dise_core.params.requests import SamplingParams, Scoring, ScoringParams
+from dise_decide.params import DecisionParams
+from dise_decide.routes import DecisionRequest, SystemOneRequest
+from dise_eval.harness.model import DiseLM
 
-GENERATE: tuple[type[Params], ...] = (SamplingParams, EngineConfig)
-SCORE: tuple[type[Params], ...] = (ScoringParams, EngineConfig)
+GENERATE: tuple[type[Params], ...] = (SamplingParams, EngineConfig, VllmOptions)
+SCORE: tuple[type[Params], ...] = (ScoringParams, EngineConfig, VllmOptions)
 
 EXPECTED: Mapping[str, tuple[type[Params], ...]] = {
     "dise generate": GENERATE,
     "dise score": SCORE,
     "dise rank": SCORE,
-    "dise decide": (DecisionParams, EngineConfig),
-    "dise serve": (EngineConfig,),
-    "dise eval given": (Scoring, EngineConfig),
-    "dise eval likelihood": (Scoring, EngineConfig),
+    "dise decide": (DecisionParams, EngineConfig, VllmOptions),
+    "dise serve": (EngineConfig, VllmOptions),
+    "dise eval given": (Scoring, EngineConfig, VllmOptions),
+    "dise eval likelihood": (Scoring, EngineConfig, VllmOptions),
     "POST /v1/completions": (SamplingParams,),
     "POST /v1/chat/completions": (SamplingParams,),
     "POST /v1/responses": (SamplingParams,),
@@ -47,46 +48,52 @@ EXPECTED: Mapping[str, tuple[type[Params], ...]] = {
 """What a door must have where it is not all that writes and scores an answer."""
 
 
-def expected(door: str) -> set[str]:
-    return {name for params in EXPECTED.get(door, GENERATE) for name in params.model_fields} - set(
-        LEFT_OUT[door]
-    )
-
-
 def commands() -> dict[str, Any]:
-    """The verbs by their whole names."""
+    """The verbs that load a model, by their whole names."""
     root: Any = typer.main.get_command(app)
     found = {}
-    for name, command in root.commands.items():
+    for name in root.list_commands(None):
+        command = root.get_command(None, name)
         nested = getattr(command, "commands", None)
         found |= (
             {f"dise {name} {n}": c for n, c in nested.items()}
             if nested
             else {f"dise {name}": command}
         )
-    return found
+    return {name: command for name, command in found.items() if "--model" in flags(command)}
 
 
 def flags(command: Any) -> set[str]:
     return {flag for parameter in command.params for flag in parameter.opts}
 
 
-@pytest.mark.parametrize("door", [door for door in LEFT_OUT if door.startswith("dise ")])
-def test_a_verb_has_every_option_under_its_own_name(door: str) -> None:
-    given = flags(commands()[door])
-    asked = {
-        "--" + name.replace("_settings", "_setting").replace("_", "-") for name in expected(door)
-    }
-    assert asked <= given
-    left_out = {
-        "--" + name.replace("_settings", "_setting").replace("_", "-") for name in LEFT_OUT[door]
-    }
-    assert not left_out & given, "what is left out is not there after all"
+def left_out(door: Any) -> dict[str, str]:
+    """The reasons of a verb's click command, or of the class of a route's requests."""
+    return getattr(getattr(door, "callback", door), "left_out", {})
 
 
-def test_every_verb_that_loads_a_model_is_a_door() -> None:
-    assert {name for name, command in commands().items() if "--model" in flags(command)} == {
-        door for door in LEFT_OUT if door.startswith("dise ")
+def expected(name: str, door: Any = None) -> set[str]:
+    """The options that a door must have."""
+    fields = {name for params in EXPECTED.get(name, GENERATE) for name in params.model_fields}
+    return fields - left_out(door).keys()
+
+
+def named(options: Iterable[str]) -> set[str]:
+    """The flags of the options."""
+    return {"--" + name.replace("_settings", "_setting").replace("_", "-") for name in options}
+
+
+@pytest.mark.parametrize(("name", "command"), commands().items())
+def test_a_verb_has_every_option_under_its_own_name(name: str, command: Any) -> None:
+    assert named(expected(name, command)) <= flags(command)
+    assert not named(left_out(command)) & flags(command), "what is left out is not there after all"
+    assert left_out(command).keys() <= {*SamplingParams.model_fields, *EngineConfig.model_fields}
+
+
+def test_the_verbs_of_experiments_leave_something_out() -> None:
+    assert {name.split()[1] for name, command in commands().items() if left_out(command)} == {
+        "eval",
+        "analyze",
     }
 
 
@@ -107,25 +114,13 @@ def test_a_route_takes_every_option(door: str, request_body: Any) -> None:
     fields = set(schema["properties"])
     for ours in ("Extensions", "DecisionParams"):
         fields |= set(schema.get("$defs", {}).get(ours, {}).get("properties", {}))
-    assert expected(door) <= fields
+    assert expected(door, request_body) <= fields
 
 
 def test_the_harness_takes_every_option() -> None:
     values = {}
     for name in expected("dise-lm-eval") - {"engine", "steps"}:
-        params = SamplingParams if name in SamplingParams.model_fields else EngineConfig
+        [params] = [params for params in GENERATE if name in params.model_fields]
         values[name] = params.model_fields[name].get_default(call_default_factory=True)
     device = values.pop("device")
     assert DiseLM("countdown", device=device, is_check_greedy=False, **values).rank == 0
-
-
-def test_reasons_name_options_that_there_are() -> None:
-    known = {*SamplingParams.model_fields, *EngineConfig.model_fields}
-    for reasons in LEFT_OUT.values():
-        assert set(reasons) <= known
-        assert all(reasons.values())
-
-
-@pytest.mark.parametrize("params", [SamplingParams, ScoringParams, DecisionParams, EngineConfig])
-def test_every_option_is_described(params: type[Params]) -> None:
-    assert all(field.description for field in params.model_fields.values())

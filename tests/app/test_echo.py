@@ -8,13 +8,11 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
 import numpy as np
 import openai
 import pytest
 
 from dise_core import LLM, AsyncLLM
-from dise_core.testing import ToyPredictor
 from tests.app.serving import serving
 from tests.ascii_model import AsciiPredictor
 
@@ -88,25 +86,6 @@ def test_what_is_written_after_a_prompt_changes_nothing_of_its_scores(
     )
 
 
-def test_token_ids_are_echoed_as_text_and_several_answers_each_repeat_the_prompt(
-    client: openai.OpenAI,
-) -> None:
-    ids = MODEL.tokenizer.encode(TEXT).tolist()
-    answer = client.completions.create(
-        model="ascii", prompt=[ids, ids], echo=True, max_tokens=2, n=2, temperature=1, seed=3
-    )
-    assert [choice.index for choice in answer.choices] == [0, 1, 2, 3]
-    assert all(choice.text.startswith(TEXT) for choice in answer.choices)
-    assert all(choice.logprobs is None for choice in answer.choices)
-
-
-def test_a_mask_in_the_prompt_is_refused(url: str) -> None:
-    body = {"prompt": [1, MODEL.info.special.mask_id], "echo": True, "max_tokens": 0}
-    answer = httpx.post(f"{url}/completions", json=body)
-    assert answer.status_code == 400
-    assert "mask token <mask> at position 1" in answer.json()["error"]["message"]
-
-
 def test_lm_evals_local_completions_scores_continuations(url: str) -> None:
     """Its likelihood is the sum over the continuation; its greedy flag compares the numbers."""
     with warnings.catch_warnings():
@@ -127,17 +106,3 @@ def test_lm_evals_local_completions_scores_continuations(url: str) -> None:
         assert value == pytest.approx(sum(own(whole)[start:]), abs=1e-4)
         best = naive(whole)[start:].argmax(axis=1)
         assert is_greedy == (best.tolist() == [ord(letter) for letter in continuation])
-
-
-def test_an_autoregressive_model_does_not_echo() -> None:
-    class Causal(ToyPredictor):
-        def __init__(self) -> None:
-            from dise_core.model import Causal as OneWay
-
-            super().__init__(attention=OneWay())
-
-    with serving(AsyncLLM(Causal())) as url:
-        body = {"prompt": [1, 2], "echo": True, "max_tokens": 0}
-        answer = httpx.post(f"{url}/v1/completions", json=body)
-    assert answer.status_code == 400
-    assert "needs a diffusion language model" in answer.json()["error"]["message"]

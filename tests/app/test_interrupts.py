@@ -1,4 +1,4 @@
-"""Ctrl-C ends the command, a program and a notebook's cell, and what is written goes on from there.
+"""Ctrl-C ends the command and a program, and what is written goes on from there.
 
 SIGINT goes to a process of its own, once it has come as far as the test says.
 """
@@ -11,14 +11,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from jupyter_client.manager import start_new_kernel
 
-from tests.app.conftest import Run
+from tests.commands import Run
 
 COMMAND = (sys.executable, "-c", "from dise_app.cli.main import main; main()")
 MODULE = (sys.executable, "-m", "dise")
@@ -72,9 +71,7 @@ def answers(path: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("command", [COMMAND, MODULE])
-@pytest.mark.parametrize(
-    "module", ["pydantic", "numpy", "typer", "rich", "torch._C", "torch", "transformers"]
-)
+@pytest.mark.parametrize("module", ["pydantic", "typer", "torch._C", "transformers"])
 def test_the_command_ends_while_it_starts(command: Sequence[str], module: str) -> None:
     process = started(*command, "generate", *PROMPTS, PYTHONPROFILEIMPORTTIME="1")
     for line in process.stderr or ():
@@ -119,96 +116,35 @@ def test_an_experiment_keeps_what_it_has_and_goes_on(tmp_path: Path) -> None:
         assert (part / name).read_text() == (whole / name).read_text()
 
 
-SETUP = f"""
-from dise import LLM, AsyncLLM, SamplingParams
-PROMPTS = {PROMPTS!r}
-PARAMS = SamplingParams(max_tokens=48, steps=48, seed=1, temperature=1.0)
-def texts(answers):
-    return [answer.outputs[0].text for answer in answers]
-"""
-
-PROGRAM = (
-    SETUP
-    + """
-llm = LLM("countdown-blocks")
-expected = texts(llm.generate(PROMPTS[:2], PARAMS))
-num_free = llm.predictor.room.num_free
-print("ready", flush=True)
-try:
-    llm.generate(PROMPTS, PARAMS)
-except KeyboardInterrupt as interrupt:
-    kept = interrupt  # as a notebook does
-print(llm.predictor.room.num_free == num_free, texts(llm.generate(PROMPTS[:2], PARAMS)) == expected)
-raise kept
-"""
-)
-
-SERVICE = (
-    SETUP
-    + """
+PROGRAM = f"""
 import asyncio
-llm = AsyncLLM("countdown")
+from dise import LLM, AsyncLLM, SamplingParams
+PARAMS = SamplingParams(max_tokens=48, steps=48, seed=1, temperature=1.0)
+
+def texts(prompts):
+    answers = llm.generate(prompts, PARAMS)
+    answers = runner.run(answers) if asyncio.iscoroutine(answers) else answers
+    return [answer.outputs[0].text for answer in answers]
+
 with asyncio.Runner() as runner:
-    expected = texts(runner.run(llm.generate(PROMPTS[:2], PARAMS)))
+    llm = MODEL("countdown-blocks")
+    expected, num_free = texts({PROMPTS[:2]!r}), llm.predictor.room.num_free
     print("ready", flush=True)
     try:
-        runner.run(llm.generate(PROMPTS, PARAMS))
+        texts({PROMPTS!r})
     except KeyboardInterrupt as interrupt:
-        kept = interrupt
-    again = texts(runner.run(llm.generate(PROMPTS[:2], PARAMS)))
-print(llm.engine.death is None, again == expected)
+        kept = interrupt  # as a notebook does
+    print(texts({PROMPTS[:2]!r}) == expected, llm.predictor.room.num_free == num_free)
 raise kept
 """
-)
 
 
-@pytest.mark.parametrize("program", [PROGRAM, SERVICE])
-def test_a_program_may_go_on_with_its_model(program: str) -> None:
-    process = started(sys.executable, "-c", program)
+@pytest.mark.parametrize("model", ["LLM", "AsyncLLM"])
+def test_a_program_may_go_on_with_its_model(model: str) -> None:
+    process = started(sys.executable, "-c", PROGRAM.replace("MODEL", model))
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     time.sleep(0.5)
     ended = interrupted(process)
     assert ended.out == "True True\n", ended.err
     assert ended.err.endswith("KeyboardInterrupt\n")
-
-
-@pytest.fixture
-def kernel() -> Iterator[Any]:
-    """Yield the client of a notebook's kernel, whose manager is its `manager`."""
-    manager, client = start_new_kernel(kernel_name="python3")
-    client.manager = manager
-    try:
-        yield client
-    finally:
-        client.stop_channels()
-        manager.shutdown_kernel(now=True)
-
-
-def cell(kernel: Any, code: str, is_interrupted: bool = False) -> tuple[str, str]:
-    """Return what a cell printed, and the name of the error that it ended with."""
-    asked, printed = kernel.execute(code), []
-    while True:
-        message = kernel.get_iopub_msg(timeout=START_SECONDS)
-        if message["parent_header"].get("msg_id") != asked:
-            continue
-        if message["content"].get("name") == "stdout":
-            printed.append(message["content"]["text"])
-            if is_interrupted:
-                time.sleep(0.5)
-                kernel.manager.interrupt_kernel()
-        if message["content"].get("execution_state") == "idle":
-            break
-    reply = kernel.get_shell_msg(timeout=SECONDS)["content"]
-    return "".join(printed), reply.get("ename", "")
-
-
-def test_an_interrupted_cell_leaves_the_model_to_the_next(kernel: Any) -> None:
-    some = "print(texts(llm.generate(PROMPTS[:2], PARAMS)))"
-    first = cell(kernel, f"{SETUP}\nllm = LLM('countdown')\n{some}")
-    assert first[1] == ""
-    running = "print('running', flush=True)\nllm.generate(PROMPTS, PARAMS)"
-    began = time.monotonic()
-    assert cell(kernel, running, is_interrupted=True) == ("running\n", "KeyboardInterrupt")
-    assert time.monotonic() - began < SECONDS
-    assert cell(kernel, some) == first

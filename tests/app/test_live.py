@@ -8,14 +8,13 @@ from rich.console import Console
 from rich.text import Text
 
 from dise_app.cli.answer import is_shown_live
-from dise_app.cli.live import MASK as MASKED
-from dise_app.cli.live import Following, Written, answered, show
-from dise_app.cli.render import legend_of
-from dise_core import LLM, BlockCausal, CanvasUpdate, SamplingParams, ScoringParams
-from dise_core.canvas import CanvasToken
-from dise_core.model import BIDIRECTIONAL, Attention
+from dise_app.terminal.live import MASK as MASKED
+from dise_app.terminal.live import Following, Written, answered
+from dise_core import LLM, BlockCausal, CanvasUpdate, SamplingParams
+from dise_core.models.attention import BIDIRECTIONAL, Attention
 from dise_core.testing import ToyPredictor
 from dise_core.testing.toy_model import MASK
+from dise_core.writing.canvas import CanvasToken
 
 
 def test_finished_blocks_are_coloured_and_masks_stand_for_what_is_to_come() -> None:
@@ -56,13 +55,6 @@ def test_only_a_terminal_shows_it(
     assert not is_shown_live([{}, {}], as_json)
 
 
-def test_tokens_have_the_colours_of_their_probabilities_when_they_were_written() -> None:
-    written = Written()
-    tokens = tuple(CanvasToken(at, at, letter, False) for at, letter in enumerate("abc"))
-    written.take(CanvasUpdate(0, tokens, 4, "", "", True, ((0, -0.01),), (-3.0, -0.01, None)))
-    assert [span.style for span in written.text().spans] == ["green", "dim green", "dim", "dim"]
-
-
 @pytest.mark.parametrize("attention", [BIDIRECTIONAL, BlockCausal(4)])
 def test_the_model_tells_how_probable_each_token_was_when_it_was_written(
     attention: Attention,
@@ -101,31 +93,3 @@ def test_a_response_longer_than_the_terminal_is_shown_where_it_is_written() -> N
         lines = stream.getvalue().splitlines()
         assert len(lines) == 8
         assert any(shown in line for line in lines)
-
-
-def test_the_answer_follows_with_its_cost_and_the_legend(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    llm = LLM(ToyPredictor(attention=BlockCausal(4)))
-    show(llm, llm.planner.generate("abc", SamplingParams(max_tokens=6, seed=1)), shows_seed=True)
-    printed = capsys.readouterr().out
-    assert "forward passes" in printed
-    assert "seed 1" in printed
-    assert "probability of writing" not in printed, "a legend of colours, without any"
-
-
-def test_on_a_terminal_the_colours_have_a_legend(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    console = Console(file=io.StringIO(), force_terminal=True, width=200)
-    [answer] = LLM(ToyPredictor()).generate("abc", SamplingParams(max_tokens=6))
-    for selector, told in (("response", "the score is their mean log"), ("full", "looks at")):
-        [scored] = LLM(ToyPredictor()).score(
-            [[1, 2]], [list(answer.outputs[0].token_ids)], ScoringParams(selector=selector)
-        )
-        legend = legend_of(console, [scored])
-        assert legend is not None
-        assert legend.plain.endswith(told)
-    [bare] = LLM(ToyPredictor()).score([[1, 2]], [[1]], ScoringParams(logprobs=None))
-    assert legend_of(console, [bare]) is None
-    assert legend_of(Console(file=io.StringIO()), [scored]) is None

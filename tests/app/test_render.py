@@ -3,13 +3,12 @@
 import io
 import math
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 from rich.console import Console
 
-from dise_app.cli.render import coloured, legend, legend_of, score_text, shade, show_answer
+from dise_app.terminal.render import coloured, score_text, shade, show_answer
 from dise_core import CompletionOutput, RequestOutput, RevisedToken, Revision, Score, Token, Usage
 
 
@@ -24,19 +23,17 @@ def token(text: str, logprob: float = 0.0, selected: bool = False, is_end: bool 
     return Token(1, text, logprob, selected, is_end)
 
 
-@pytest.mark.parametrize(
-    ("probability", "colour"),
-    [
-        (1.0, "green"),
-        (0.91, "green"),
-        (0.5, "yellow"),
-        (0.2, "dark_orange"),
-        (0.01, "red"),
-        (0.0, "red"),
-    ],
-)
-def test_a_colour_tells_the_probability(probability: float, colour: str) -> None:
-    assert shade(math.log(probability) if probability else -math.inf) == colour
+def shown(output: CompletionOutput, prompt: str = "p", verdict: str = "") -> str:
+    stream = io.StringIO()
+    answer = RequestOutput(prompt, (1,), "toy", (output,), Usage(1, 1, 1, 1.0, 0.5))
+    show_answer(Console(file=stream, width=120), answer, verdict=verdict)
+    return stream.getvalue()
+
+
+def test_a_colour_tells_the_probability() -> None:
+    colours = {1.0: "green", 0.91: "green", 0.5: "yellow", 0.2: "dark_orange", 0.01: "red"}
+    assert {share: shade(math.log(share)) for share in colours} == colours
+    assert shade(-math.inf) == "red"
 
 
 def test_selected_tokens_are_underlined_and_end_tokens_left_out() -> None:
@@ -48,28 +45,10 @@ def test_selected_tokens_are_underlined_and_end_tokens_left_out() -> None:
 
 
 def test_control_characters_and_markup_do_not_reach_the_terminal() -> None:
-    stream = io.StringIO()
-    answer = RequestOutput(
-        "[red]\x1b[2J",
-        (1,),
-        "toy",
-        (output_of(token("x\x1b]0;hi\x07[bold]\n")),),
-        Usage(1, 1, 1, 1.0, 0.5),
-    )
-    show_answer(Console(file=stream, width=120), answer, verdict="  well")
-    shown = stream.getvalue()
-    assert "\x1b" not in shown
-    assert "\x07" not in shown
-    assert "[red]" in shown
-    assert "[bold]" in shown
-    assert "1 forward pass, 0.50 s" in shown
-    assert "stop)  well" in shown
-
-
-def test_a_score_says_its_standard_error_or_that_there_is_none() -> None:
-    assert score_text(output_of()) == "score -0.5000"
-    assert score_text(output_of(error=0.25)) == "score -0.5000 ± 0.2500"
-    assert score_text(output_of(value=-math.inf)) == "no score: nothing is selected"
+    text = shown(output_of(token("x\x1b]0;hi\x07[bold]\n")), "[red]\x1b[2J", "  well")
+    assert not {"\x1b", "\x07"} & set(text)
+    for part in ("[red]", "[bold]", "1 forward pass, 0.50 s", "stop)  well"):
+        assert part in text
 
 
 def test_a_mean_log_probability_is_told_as_a_probability_too() -> None:
@@ -99,32 +78,7 @@ def test_a_revision_is_told_in_one_line() -> None:
     }
     for revisions, line in told.items():
         output = replace(output_of(token("a")), reviser="remask", revisions=revisions)
-        stream = io.StringIO()
-        answer = RequestOutput("p", (1,), "toy", (output,), Usage(1, 1, 1, 1.0, 0.5))
-        show_answer(Console(file=stream, width=120), answer)
-        assert f"\n  {line}\n" in stream.getvalue()
-
-
-@pytest.mark.parametrize(
-    ("shown", "told"),
-    [
-        ({"force_terminal": True, "color_system": "256"}, "probability of writing the token"),
-        ({"force_terminal": True, "color_system": "256", "no_color": True}, "underlined: what"),
-        ({}, None),
-    ],
-)
-def test_the_legend_explains_what_is_shown(shown: dict[str, Any], told: str | None) -> None:
-    outputs = (output_of(token("a", selected=True)),)
-    answer = RequestOutput("p", (1,), "toy", outputs, Usage(1, 1, 1, 1.0, 0.5))
-    legend = legend_of(Console(file=io.StringIO(), _environ={}, **shown), [answer])
-    assert (legend and legend.plain.startswith(told or "")) is (told and True)
-
-
-def test_the_legend_names_every_colour() -> None:
-    assert legend(is_mean=False).plain.endswith("underlined: what the score looks at")
-    assert legend().plain.startswith(
-        "probability of writing the token again: ≥ 90% ≥ 50% ≥ 10% less"
-    )
+        assert f"\n  {line}\n" in shown(output)
 
 
 @pytest.mark.parametrize(
@@ -141,8 +95,5 @@ def test_the_legend_names_every_colour() -> None:
 def test_the_probability_of_being_right_stands_before_the_score(
     probability: float | None, abstained: bool | None, begins: str
 ) -> None:
-    stream = io.StringIO()
     output = replace(output_of(token("a")), probability=probability, abstained=abstained)
-    answer = RequestOutput("1", (1,), "toy", (output,), Usage(1, 1, 1, 1.0, 0.5))
-    show_answer(Console(file=stream, width=120), answer)
-    assert stream.getvalue().splitlines()[2].strip().startswith(begins)
+    assert shown(output).splitlines()[2].strip().startswith(begins)

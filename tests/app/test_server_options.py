@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -20,21 +19,25 @@ import pytest
 
 from dise_app.server.app import create_app
 from dise_app.server.defaults import Defaults
-from dise_app.server.keys import MAX_BYTES, api_keys
+from dise_app.server.guards.keys import api_keys
 from dise_app.server.limits import Limits
 from dise_app.server.loading import Loading
 from dise_app.server.run import GracefulServer
 from dise_app.server.service import Service
-from dise_core import AsyncLLM, DiseError, InputError
+from dise_core import AsyncLLM, InputError
 from dise_core.testing import ToyPredictor
 from dise_core.testing.toy_model import END
-from tests.app.conftest import Run
 from tests.app.serving import ServeProcess, serving
 from tests.ascii_model import AsciiPredictor
 
-Dise = Callable[..., Run]
-
 SCORE = {"prompt": "a", "response": "bb"}
+
+
+def test_a_drained_service_still_names_its_model() -> None:
+    service = Service(Limits())
+    service.begin(AsyncLLM(ToyPredictor()))
+    assert asyncio.run(service.drain(0)) == 0
+    assert service.model == ToyPredictor().info.name
 
 
 def test_a_model_is_served_under_the_names_given() -> None:
@@ -70,6 +73,8 @@ def test_any_of_several_keys_is_taken_and_no_other() -> None:
             headers = {b"Authorization": given.encode()}
             for path in ("/v1/models", "/version", "/tokenizer_info"):
                 assert httpx.get(f"{url}{path}", headers=headers).status_code == status, given
+        health = httpx.get(f"{url}/health")
+        assert (health.status_code, "toy" in health.text) == (200, False)
 
 
 def test_keys_come_from_the_environment_and_a_file(
@@ -81,10 +86,9 @@ def test_keys_come_from_the_environment_and_a_file(
     file.write_text("one\n\n  two \n")
     monkeypatch.setenv("DISE_API_KEY", " zero ")
     assert api_keys(file) == ("zero", "one", "two")
-    for content, message in ((b"\n \n", "holds no key"), (b"a" * (MAX_BYTES + 1), "larger than")):
-        file.write_bytes(content)
-        with pytest.raises(InputError, match=message):
-            api_keys(file)
+    file.write_bytes(b"\n \n")
+    with pytest.raises(InputError, match="holds no key"):
+        api_keys(file)
     with pytest.raises(InputError, match=r"cannot read .*: No such file"):
         api_keys(tmp_path / "none")
 
@@ -163,14 +167,8 @@ def test_a_default_of_a_strategy_does_not_apply_to_another() -> None:
     ("default", "message"),
     [
         ({"colour": "red"}, "there is no setting 'colour'"),
-        ({"steps": 0}, "steps=0"),
         ({"logprobs": 3}, "there is no default for logprobs"),
-        ({"scorer": "disco"}, "unknown scorer 'disco'"),
         ({"scorer": "mc", "scorer_settings": {"k": 1}}, "there is no setting 'k'"),
-        ({"length": "x"}, "unknown length controller"),
-        ({"selector": "x"}, "unknown selector"),
-        ({"unmasking": "x"}, "unknown unmasking policy"),
-        ({"reviser": "x"}, "unknown reviser"),
     ],
 )
 def test_a_bad_default_is_told_before_any_request(default: dict[str, Any], message: str) -> None:
@@ -198,11 +196,8 @@ def test_tokens_there_and_back() -> None:
         assert httpx.post(f"{url}/tokenize", json={"prompt": ""}).json()["tokens"] == []
         for path, body, message in (
             ("tokenize", {}, "give either a prompt or messages"),
-            ("tokenize", {"prompt": "a", "messages": turns}, "give either"),
-            ("tokenize", {"prompt": "a" * 200_000}, "longer than this model's limit"),
             ("tokenize", {"prompt": "a", "model": "b"}, "no model 'b' here"),
             ("detokenize", {"tokens": [1, 130]}, "token id 130 at position 1 is outside"),
-            ("detokenize", {"tokens": "a"}, "valid list"),
         ):
             refused = httpx.post(f"{url}/{path}", json=body)
             assert refused.status_code == (404 if "model" in body else 400)
@@ -210,6 +205,45 @@ def test_tokens_there_and_back() -> None:
         info = httpx.get(f"{url}/tokenizer_info").json()
         assert (info["eos_token"], info["bos_token"]) == ("<end>", None)
         assert httpx.get(f"{url}/version").json() == {"version": version("dise")}
+
+
+def test_a_streamed_response_ends_before_the_servers_default_stop_text() -> None:
+    limits = Limits(default={"stop": ["="], "max_tokens": 24, "block_length": 12})
+    with serving(AsyncLLM("countdown"), limits) as url:
+        body = {"input": "83,18,75 -> 10", "stream": True}
+        sent = httpx.post(f"{url}/v1/responses", json=body, timeout=60).text
+    events = [json.loads(line[6:]) for line in sent.splitlines() if line.startswith("data: ")]
+    [whole] = [event["text"] for event in events if event["type"] == "response.output_text.done"]
+    assert whole
+    assert "=" not in whole
+    assert "".join(event.get("delta", "") for event in events) == whole
+
+
+def test_a_model_in_blocks_streams_each_finished_block_with_its_score() -> None:
+    body = {
+        "messages": [{"role": "user", "content": "83,18,75 -> 10"}],
+        "max_tokens": 40,
+        "stream": True,
+        "dise": {"selector": "response", "stream": "canvas"},
+    }
+    with serving(AsyncLLM("countdown-blocks")) as url:
+        sent = httpx.post(f"{url}/v1/chat/completions", json=body, timeout=60).text
+    events = [json.loads(line[6:]) for line in sent.splitlines() if line.startswith("data: {")]
+    scored = {
+        token["position"]: token["logprob"]
+        for event in events
+        for token in event.get("dise", {}).get("canvas", {}).get("scored", [])
+    }
+    [tokens] = [
+        choice["dise"]["tokens"]
+        for event in events
+        for choice in event["choices"]
+        if "tokens" in choice.get("dise", {})
+    ]
+    assert len(scored) >= len(tokens) - 8
+    for position, token in enumerate(tokens):
+        if position in scored:
+            assert token["logprob"] == pytest.approx(scored[position], abs=1e-4)
 
 
 class Slow:
@@ -290,12 +324,6 @@ def test_a_port_that_is_taken_is_told_in_one_line() -> None:
     )
 
 
-def test_a_host_that_is_none_of_this_machines_is_told() -> None:
-    server = GracefulServer(create_app(Service(Limits())), Service(Limits()), "192.0.2.7", 8000)
-    with pytest.raises(DiseError, match=r"cannot listen on port 8000 of 192\.0\.2\.7: .* --host"):
-        server.listen()
-
-
 def test_the_options_of_the_command(tmp_path: Path) -> None:
     (tmp_path / "keys").write_text("key\n")
     process = ServeProcess(
@@ -314,10 +342,3 @@ def test_the_options_of_the_command(tmp_path: Path) -> None:
     finally:
         assert process.stop() == 0
     assert all(json.loads(line)["status"] == 200 for line in process.log)
-
-
-def test_vllm_options_come_from_the_command_line(dise: Dise) -> None:
-    """They reach vLLM's options, which without vLLM as the engine are refused."""
-    run = dise("serve", "--port", 0, "--vllm-options", "max_model_len=64")
-    assert (run.code, run.out) == (2, "")
-    assert run.err == "dise: tensor_parallel_size and vllm_options need engine='vllm'\n"

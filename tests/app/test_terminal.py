@@ -17,11 +17,9 @@ import pytest
 from rich.console import Console
 
 from dise_app import extras
-from dise_app.cli import progress
+from dise_app.terminal import progress
 from dise_strategies.revisers.remask import Remask
-from tests.app.conftest import Run
-
-Dise = Callable[..., Run]
+from tests.commands import Dise
 
 PROBLEM = "83,18,75 -> 10"
 FAST = ("--max-tokens", 12, "--block-length", 12, "--tokens-per-step", 12)
@@ -57,18 +55,6 @@ def test_one_bad_prompt_of_several_fails_alone(dise: Dise) -> None:
     assert closing == "dise: 2 answered, 1 failed"
 
 
-def test_one_bad_prompt_of_several_leaves_json_of_the_others(dise: Dise) -> None:
-    run = dise("generate", "hello", PROBLEM, *FAST, "--json")
-    assert run.code == 1
-    assert [json.loads(line)["prompt"] for line in run.out.splitlines()] == [PROBLEM]
-
-
-def test_several_good_prompts_say_nothing_more(dise: Dise) -> None:
-    run = dise("generate", PROBLEM, "1,2 -> 3", *FAST)
-    assert (run.code, run.err) == (0, "")
-    assert run.out.index(PROBLEM) < run.out.index("1,2 -> 3")
-
-
 # Standard input.
 
 
@@ -102,28 +88,6 @@ def test_an_empty_or_broken_pipe_is_one_line(dise: Dise, stdin: Pipe) -> None:
 
 
 # Files: one rule for --output.
-
-
-def test_an_output_is_not_overwritten_unless_asked_for(dise: Dise, tmp_path: Path) -> None:
-    lines = tmp_path / "in"
-    lines.write_text('{"prompt": "1,2 -> 3"}\n{"prompt": "hello"}\n')
-    output = tmp_path / "out"
-    asked = ("generate", "--input", lines, "--output", output, *FAST)
-    output.write_text("")
-    assert dise(*asked).code == 1, "an empty file holds nothing"
-    before = output.read_bytes()
-    run = dise(*asked)
-    assert (run.code, run.out) == (2, "")
-    assert "exists already: --resume goes on with it, --overwrite replaces it" in run.err
-    assert output.read_bytes() == before
-    lines.write_text('{"prompt": "1,2 -> 3"}\n{"prompt": "2,2 -> 4"}\n')
-    run = dise(*asked, "--resume")
-    assert (run.code, run.err) == (0, "dise: 2 answered\n")
-    assert [json.loads(line)["line"] for line in output.read_text().splitlines()] == [1, 2]
-    run = dise(*asked, "--resume", "--max-tokens", 24)
-    assert (run.code, "its max_tokens is 12, not 24" in run.err) == (2, True)
-    assert dise(*asked, "--overwrite", "--max-tokens", 24).code == 0
-    assert len(json.loads(output.read_text().splitlines()[0])["outputs"][0]["token_ids"]) == 24
 
 
 def test_a_calibration_is_not_overwritten_unless_asked_for(dise: Dise, tmp_path: Path) -> None:
@@ -174,13 +138,6 @@ def test_the_help_fits_80_columns_with_types_spelt_one_way(dise: Dise, verb: tup
     assert not re.search(r"<(int|str|float|path|bool)|\blist\[", text)
 
 
-def test_long_options_are_shown_in_whole(dise: Dise) -> None:
-    text = dise("generate", "--help", columns=80).out
-    assert "  --forbidden-token-ids INTEGER " in text
-    assert "  --tempered-confidence / --no-tempered-confidence\n" in text
-    assert "  --logprobs INTEGER|none " in text
-
-
 @pytest.mark.parametrize("verb", ["generate", "score", "rank", "decide"])
 def test_a_bare_verb_says_where_its_options_are_shown(dise: Dise, stdin: Pipe, verb: str) -> None:
     stdin(b"")
@@ -201,17 +158,7 @@ def test_plugins_of_a_kind_tell_every_setting(dise: Dise) -> None:
     run = dise("plugins", "--kind", "length-controllers")
     assert "mask_size" in run.out
     run = dise("plugins", "--kind", "nonsense")
-    assert (run.code, "unknown kind 'nonsense'. Known: engine," in run.err) == (2, True)
-
-
-def test_a_setting_tells_its_type_default_and_range(dise: Dise) -> None:
-    def told(kind: str, setting: str) -> list[str]:
-        lines = dise("plugins", "--kind", kind).out.splitlines()
-        return next(line.split() for line in lines if line.split()[:1] == [setting])
-
-    assert told("reviser", "threshold")[1:7] == ["number", "0.9", ">=", "0,", "<=", "1"]
-    assert told("reviser", "accept")[1:6] == ["text", "better", "better", "|", "always"]
-    assert told("scorer", "batch_size")[1:5] == ["integer", "None", ">=", "1"]
+    assert (run.code, "unknown kind 'nonsense'. Known: command," in run.err) == (2, True)
 
 
 def test_an_unknown_setting_lists_the_known_ones(dise: Dise) -> None:
@@ -241,7 +188,7 @@ def test_models_lists_what_can_be_typed(dise: Dise) -> None:
 def test_a_missing_extra_is_one_line(dise: Dise, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "scipy.special", None)
     monkeypatch.setitem(sys.modules, "scipy", None)
-    monkeypatch.delitem(sys.modules, "dise_app.calibration.guarantee", raising=False)
+    monkeypatch.delitem(sys.modules, "dise_eval.calibration.guarantee", raising=False)
     error = ModuleNotFoundError("No module named 'scipy'", name="scipy.special")
     told = str(extras.missing(error, "dise calibrate"))
     assert told.startswith(
@@ -253,7 +200,7 @@ def test_a_missing_extra_is_one_line(dise: Dise, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(
-    "module", ["datasets", "lark", "matplotlib", "sklearn", "scipy", "sympy", "fastapi", "uvicorn",
+    "module", ["datasets", "math_verify", "matplotlib", "sklearn", "scipy", "fastapi", "uvicorn",
                "prometheus_client", "gguf", "lm_eval"]
 )  # fmt: skip
 def test_every_extra_is_known(module: str) -> None:
@@ -286,16 +233,6 @@ def test_a_pipe_is_told_the_count_in_lines_on_standard_error(
     assert told == sorted(told)
     monkeypatch.setattr(progress, "INTERVAL", 30)
     assert dise("generate", PROBLEM, "1,2 -> 3", *FAST).err == ""
-
-
-def test_a_bar_on_a_terminal_leaves_standard_output_alone(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """As in `dise score --input F | jq`, where only standard error is a terminal."""
-    console = Console(file=io.StringIO(), force_terminal=True, width=60)
-    with progress.progress_bar(9, console):
-        print("a line")
-    assert capsys.readouterr().out == "a line\n"
 
 
 def test_loading_is_shown_unless_the_hub_shows_its_own_bars(

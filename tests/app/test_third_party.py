@@ -10,9 +10,9 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import textwrap
 import zipfile
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,10 +36,6 @@ class EveryOther(Selector):
 def dise_selectors():
     return {"every-other": EveryOther}
 """
-
-DUPLICATE = SELECTOR.replace("every-other", "full")
-MISSPELT = SELECTOR.replace("def dise_selectors", "def dise_selektors")
-BROKEN = "import a_package_that_nobody_has"
 
 BERT = """
 from dise_adapters.families.family import Family
@@ -76,9 +72,12 @@ def dise_mask_predictors():
 """
 
 ENGINE = """
+from typing import Literal
+
 import torch
 import transformers
 from dise_core import Backend, ModelInfo, hookimpl
+from dise_core.params.base import Params
 from dise_core.testing import naive_readout
 
 class Reader:
@@ -95,17 +94,99 @@ class Reader:
         logits = self.model(torch.from_numpy(read.token_ids)[None]).logits[0]
         return naive_readout(logits.numpy()[read.positions], read)
 
+class Options(Params):
+    'What only this engine takes.'
+
+    significand: Literal[24, 53] = 53
+    'Bits of the significand that it computes with.'
+
 class Plain(Backend):
     'One text at a time, by transformers as it is, in float64.'
+
+    options = Options
 
     @classmethod
     def open(cls, checkpoint, config):
         model_class = getattr(transformers, checkpoint.family.model_class)
-        return Reader(model_class.from_pretrained(checkpoint.folder).double().eval())
+        model = model_class.from_pretrained(checkpoint.folder).eval()
+        return Reader(model.double() if cls.options_of(config).significand == 53 else model)
 
 @hookimpl
 def dise_engines():
     return {"plain": Plain}
+"""
+
+GUEST = """
+from fastapi import APIRouter
+from pydantic import BaseModel
+
+from dise_app.server.service import Service
+from dise_core import hookimpl
+from dise_eval.datasets.dataset import Dataset
+from dise_eval.graders import Grader, Verdict
+
+
+class Parity(Grader):
+    version = "parity-1"
+
+    def __init__(self, truth, mode):
+        self.truth = truth
+
+    def grade(self, response):
+        return Verdict(len(response) % 2 == self.truth, response, "its length")
+
+
+LENGTHS = Dataset(name="lengths", prompt="text", answer="odd", grader=Parity)
+
+
+class Text(BaseModel):
+    text: str
+
+
+def count(text: str, twice: bool = False) -> None:
+    'Count the characters of a text.'
+    print(len(text) * (1 + twice))
+
+
+def add_count(router: APIRouter, service: Service) -> None:
+    @router.post("/v1/count")
+    async def counted(body: Text) -> dict[str, int]:
+        return {"count": len(service.llm.predictor.tokenizer.encode(body.text))}
+
+
+def add_taken(router: APIRouter, service: Service) -> None:
+    @router.post("/v1/score")
+    async def score() -> str:
+        return "mine"
+
+
+@hookimpl
+def dise_commands():
+    return {"count": "guest:count", "lost": "guest:lost", "odd": 3}
+
+
+@hookimpl
+def dise_datasets():
+    return {"lengths": LENGTHS}
+
+
+@hookimpl
+def dise_routes():
+    return {"count": "guest:add_count", "lost": "guest:lost", "taken": "guest:add_taken"}
+"""
+
+SERVED = """
+import json
+from fastapi.testclient import TestClient
+from dise_app.server.app import create_app
+from dise_core import AsyncLLM
+
+with TestClient(create_app(AsyncLLM("countdown"))) as client:
+    body = '{"text": "1+2=3"}'
+    counted = client.post("/v1/count", json=json.loads(body))
+    plain = client.post("/v1/count", content=body, headers={"Content-Type": "text/plain"})
+    scored = client.post("/v1/score", json={"response": "1+2=3"})
+    print(json.dumps([counted.json(), plain.status_code, scored.json()["object"]]))
 """
 
 EACH = """
@@ -162,6 +243,17 @@ class Done(NamedTuple):
     stdout: str
     stderr: str
 
+    @property
+    def output(self) -> Any:
+        """The only answer that it printed as JSON."""
+        assert self.returncode == 0, self.stderr
+        [output] = json.loads(self.stdout)["outputs"]
+        return output
+
+    @property
+    def value(self) -> float:
+        return float(self.output["score"]["value"])
+
 
 class Environment:
     """A virtual environment that sees this one's packages, and what is installed into it."""
@@ -180,23 +272,37 @@ class Environment:
             [self.python, "-c", script], capture_output=True, text=True, check=True
         )
 
-    def install(self, name: str, code: str) -> None:
-        """Install a module and its entry point, as pip leaves them."""
-        (self._site / f"{name}.py").write_text(textwrap.dedent(code))
-        info = self._site / f"{name}-1.0.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-        (info / "entry_points.txt").write_text(f"[dise]\n{name} = {name}\n")
+    @contextmanager
+    def installed(self, **modules: str) -> Iterator[None]:
+        """Install modules, each a plugin, as pip leaves them; remove them afterwards."""
+        for name, code in modules.items():
+            (self._site / f"{name}.py").write_text(code)
+            info = self._site / f"{name}-1.0.dist-info"
+            info.mkdir()
+            (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+            (info / "entry_points.txt").write_text(f"[dise]\n{name} = {name}\n")
+        try:
+            yield
+        finally:
+            for name in modules:
+                (self._site / f"{name}.py").unlink()
+                shutil.rmtree(self._site / f"{name}-1.0.dist-info")
 
-    def uninstall(self, name: str) -> None:
-        (self._site / f"{name}.py").unlink()
-        shutil.rmtree(self._site / f"{name}-1.0.dist-info")
-
-    def install_folder(self, source: Path) -> None:
+    @contextmanager
+    def built(self, source: Path, name: str) -> Iterator[None]:
+        """Install a folder by pip; remove the distribution of that name afterwards."""
         self._pip("install", "--no-deps", "--no-build-isolation", "--no-index", str(source))
+        try:
+            yield
+        finally:
+            self._pip("uninstall", "--yes", name)
 
-    def uninstall_folder(self, name: str) -> None:
-        self._pip("uninstall", "--yes", name)
+    def tests_of(self, folder: Path) -> str:
+        """Return what a package's own tests print; they pass."""
+        tests = [self.python, "-m", "pytest", "-q", "-p", "no:cacheprovider", folder]
+        done = subprocess.run(tests, capture_output=True, text=True, check=False, cwd=folder)
+        assert done.returncode == 0, done.stdout
+        return done.stdout
 
     def dise(self, *args: str | Path) -> Done:
         """Run one command."""
@@ -233,71 +339,59 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environmen
     made.close()
 
 
+FULL = ("score", "--response", "abc", "--no-chat", "--selector", "full", "--json")
+
+
 def test_a_third_party_selector_works_by_name(environment: Environment) -> None:
-    environment.install("every_other", SELECTOR)
-    try:
+    with environment.installed(every_other=SELECTOR):
         done, plugins = environment.each(
             ("score", "--response", "1+2=3", "--no-chat", "--selector", "every-other", "--json"),
             ("plugins", "--json"),
         )
-        assert done.returncode == 0, done.stderr
-        [output] = json.loads(done.stdout)["outputs"]
-        assert output["score"]["num_positions"] == 3
-        assert [token["selected"] for token in output["tokens"]] == [True, False, True, False, True]
-        listed = json.loads(plugins.stdout)["plugins"]
+        assert done.output["score"]["num_positions"] == 3
+        selected = [token["selected"] for token in done.output["tokens"]]
+        assert selected == [True, False, True, False, True]
         about = "Selects every other token of the response."
-        assert {
-            "kind": "selector",
-            "name": "every-other",
-            "plugin": "every_other",
-            "about": about,
-        } in listed
-    finally:
-        environment.uninstall("every_other")
+        row = {"kind": "selector", "name": "every-other", "plugin": "every_other", "about": about}
+        assert row in json.loads(plugins.stdout)["plugins"]
 
 
 def test_the_example_plugin_works_by_name_and_its_own_tests_pass(
     environment: Environment, tmp_path: Path
 ) -> None:
     shutil.copytree(ROOT / "examples" / "plugin", source := tmp_path / "plugin")
-    environment.install_folder(source)
-    try:
-        tests = [
-            environment.python,
-            "-m",
-            "pytest",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            source / "tests",
-        ]
-        own = subprocess.run(tests, capture_output=True, text=True, check=False, cwd=source)
-        assert own.returncode == 0, own.stdout
-        assert "3 passed" in own.stdout
+    with environment.built(source, "dise-entropy"):
+        assert "3 passed" in environment.tests_of(source)
         names = ("--scorer", "mean-entropy", "--selector", "every-3", "--json")
         scored, written = environment.each(
             ("score", "--response", "1+2=3,3+4=7", "--no-chat", *names),
             ("generate", "83,18,75 -> 10", "--max-tokens", "8", *names),
         )
-        assert scored.returncode == 0, scored.stderr
-        [output] = json.loads(scored.stdout)["outputs"]
-        assert (output["score"]["scorer"], output["score"]["selector"]) == (
-            "mean-entropy",
-            "every-3",
-        )
-        assert output["score"]["value"] < 0
-        assert output["score"]["num_positions"] == 4
-        assert written.returncode == 0, written.stderr
-        assert json.loads(written.stdout)["outputs"][0]["score"]["scorer"] == "mean-entropy"
+        score = scored.output["score"]
+        assert (score["scorer"], score["selector"]) == ("mean-entropy", "every-3")
+        assert (score["value"] < 0, score["num_positions"]) == (True, 4)
+        assert written.output["score"]["scorer"] == "mean-entropy"
         in_python = environment.run(
             "from dise_core import LLM, ScoringParams\n"
             "params = ScoringParams(scorer='mean-entropy', selector='every-3')\n"
             "[answer] = LLM('countdown').score('', '1+2=3,3+4=7', params, chat=False)\n"
             "print(answer.outputs[0].score.value)"
         )
-        assert float(in_python.stdout) == pytest.approx(output["score"]["value"])
-    finally:
-        environment.uninstall_folder("dise-entropy")
+        assert float(in_python.stdout) == pytest.approx(score["value"])
+
+
+def mean_logprob(logits: Any, token_ids: Sequence[int]) -> float:
+    """Return the mean log-probability of the tokens, each under its row of the logits."""
+    logprobs = logits.double().log_softmax(dim=-1)
+    return float(logprobs[range(len(token_ids)), list(token_ids)].mean())
+
+
+def set_config(folder: Path, **fields: object) -> None:
+    config = folder / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | fields))
+
+
+SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 48}
 
 
 def pretrained_bert(folder: Path) -> float:
@@ -311,15 +405,15 @@ def pretrained_bert(folder: Path) -> float:
     names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefg"]
     BertTokenizer(vocab={name: i for i, name in enumerate(names)}).save_pretrained(folder)
     torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
-    config = BertConfig(vocab_size=len(names), intermediate_size=48, initializer_range=0.3, **sizes)
+    config = BertConfig(
+        vocab_size=len(names), num_attention_heads=2, initializer_range=0.3, **SMALL
+    )
     model = BertForPreTraining(config).eval()
     model.save_pretrained(folder)
-    fields = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(fields | {"architectures": ["BertForMaskedLM"]}))
+    set_config(folder, architectures=["BertForMaskedLM"])
     with torch.inference_mode():
-        logits = model(torch.tensor([[2, 5, 6, 7, 3]])).prediction_logits[0].double()
-    return float(torch.log_softmax(logits, dim=-1)[[1, 2, 3], [5, 6, 7]].mean())
+        logits = model(torch.tensor([[2, 5, 6, 7, 3]])).prediction_logits[0]
+    return mean_logprob(logits[1:4], (5, 6, 7))
 
 
 @pytest.mark.timeout(900)
@@ -333,12 +427,8 @@ def test_a_stranger_builds_the_plugins_page_from_an_empty_folder(
     source.mkdir()
     for name, text in titled((ROOT / "docs" / "plugins.md").read_text()).items():
         (source / name).write_text(text)
-    environment.install_folder(source)
-    try:
-        tests = [environment.python, "-m", "pytest", "-q", "-p", "no:cacheprovider", source]
-        own = subprocess.run(tests, capture_output=True, text=True, check=False, cwd=source)
-        assert own.returncode == 0, own.stdout
-        assert "7 passed" in own.stdout
+    with environment.built(source, "dise-entropy"):
+        assert "7 passed" in environment.tests_of(source)
         expected = pretrained_bert(model)
         given = ("--response", "a b c", "--unfinished", "--selector", "full")
         text = ("score", *given, "--json", "--model", model)
@@ -349,90 +439,59 @@ def test_a_stranger_builds_the_plugins_page_from_an_empty_folder(
             (*text, "--scorer", "shadow"),
             ("generate", *write, *names, "--unmasking-setting", "gap=3"),
         )
-        assert plain.returncode == shadow.returncode == written.returncode == 0, (
-            plain.stderr + shadow.stderr + written.stderr
-        )
-        value = json.loads(plain.stdout)["outputs"][0]["score"]["value"]
-        assert value == pytest.approx(expected, abs=1e-5)
-        assert json.loads(shadow.stdout)["outputs"][0]["score"]["value"] != pytest.approx(value)
-        [output] = json.loads(written.stdout)["outputs"]
-        assert output["score"]["scorer"] == "mean-entropy"
-        assert len(output["revisions"]) == 1
-    finally:
-        environment.uninstall_folder("dise-entropy")
+        assert plain.value == pytest.approx(expected, abs=1e-5)
+        assert shadow.value != pytest.approx(plain.value)
+        assert written.output["score"]["scorer"] == "mean-entropy"
+        assert len(written.output["revisions"]) == 1
 
 
 def test_the_readmes_selector_installs_as_printed(environment: Environment, tmp_path: Path) -> None:
     for name, text in titled((ROOT / "README.md").read_text()).items():
         (tmp_path / name).write_text(text)
-    environment.install_folder(tmp_path)
-    try:
+    with environment.built(tmp_path, "my-selectors"):
         done = environment.dise(
             "score", "--response", "1+2=3", "--selector", "every-second+last-3", "--json"
         )
-        assert done.returncode == 0, done.stderr
-        [output] = json.loads(done.stdout)["outputs"]
-        selected = [token["selected"] for token in output["tokens"]]
+        selected = [token["selected"] for token in done.output["tokens"]]
         assert selected == [True, False, True, True, True]
-    finally:
-        environment.uninstall_folder("my-selectors")
+
+
+CLASH = ("both claim 'full' in dise_selectors()", "'duplicate'", "'strategies'")
+HOOK = ("plugin 'misspelt'", "dise_selektors", "Hooks: dise_commands, dise_datasets")
+LOST = ("plugin 'broken' (distribution 'broken') cannot be imported", "a_package_that_nobody_has")
 
 
 @pytest.mark.parametrize(
     ("name", "code", "wanted", "texts"),
     [
-        (
-            "duplicate",
-            DUPLICATE,
-            "full",
-            ["both claim 'full' in dise_selectors()", "'duplicate'", "'strategies'"],
-        ),
-        (
-            "misspelt",
-            MISSPELT,
-            "every-other",
-            ["plugin 'misspelt'", "dise_selektors", "Hooks: dise_engines, dise_length_controllers"],
-        ),
-        (
-            "broken",
-            BROKEN,
-            "every-other",
-            [
-                "plugin 'broken' (distribution 'broken') cannot be imported",
-                "a_package_that_nobody_has",
-            ],
-        ),
+        ("duplicate", SELECTOR.replace("every-other", "full"), "full", CLASH),
+        ("misspelt", SELECTOR.replace("_selectors", "_selektors"), "every-other", HOOK),
+        ("broken", "import a_package_that_nobody_has", "every-other", LOST),
     ],
 )
 def test_a_broken_plugin_is_one_line_that_names_it_and_stops_only_its_own_names(
-    environment: Environment, name: str, code: str, wanted: str, texts: list[str]
+    environment: Environment, name: str, code: str, wanted: str, texts: Sequence[str]
 ) -> None:
-    environment.install(name, code)
-    try:
+    with environment.installed(**{name: code}):
         score = ("score", "--response", "1+2=3")
         done, unknown, listed, shown = environment.each(
             score, (*score, "--selector", wanted), ("plugins", "--json"), ("models",)
         )
-        assert done.returncode == 0
-        assert len(done.stderr.strip().splitlines()) == 1
+        assert (done.returncode, len(done.stderr.strip().splitlines())) == (0, 1)
+        assert "dise plugins" in done.stderr
         assert unknown.returncode > 0
         assert unknown.stdout == ""
+        record = json.loads(listed.stdout)
+        [problem] = record["problems"]
         for text in texts:
             assert text in done.stderr
             assert text in unknown.stderr.splitlines()[-1]
-        assert "dise plugins" in done.stderr
-        assert listed.returncode == 1
-        assert "prompt-last-K" in {row["name"] for row in json.loads(listed.stdout)["plugins"]}
-        [problem] = json.loads(listed.stdout)["problems"]
-        assert problem["plugin"] == name
-        for text in texts:
             assert text in problem["problem"]
+        assert (listed.returncode, problem["plugin"]) == (1, name)
+        assert "prompt-last-K" in {row["name"] for row in record["plugins"]}
         assert listed.stderr.strip() == f"dise: {problem['problem']}"
-        assert shown.returncode == 1
+        assert (shown.returncode, shown.stderr) == (1, listed.stderr)
         assert "countdown" in shown.stdout
-        assert shown.stderr == listed.stderr
-    finally:
-        environment.uninstall(name)
 
 
 def bert(folder: Path) -> float:
@@ -441,115 +500,109 @@ def bert(folder: Path) -> float:
     from transformers import BertConfig, BertForMaskedLM
 
     torch.manual_seed(0)
-    sizes = {
-        "max_position_embeddings": 64,
-        "hidden_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "intermediate_size": 48,
-    }
-    model = BertForMaskedLM(
-        BertConfig(vocab_size=50, mask_token_id=49, initializer_range=0.3, **sizes)
-    ).eval()
+    sizes = SMALL | {"max_position_embeddings": 64, "num_attention_heads": 2}
+    config = BertConfig(vocab_size=50, mask_token_id=49, initializer_range=0.3, **sizes)
+    model = BertForMaskedLM(config).eval()
     model.save_pretrained(folder)
     write_tokenizer(folder, 50)
     with torch.inference_mode():
-        logprobs = torch.log_softmax(model(torch.tensor([[0, 1, 2]])).logits[0].double(), dim=-1)
-    return float(logprobs[[0, 1, 2], [0, 1, 2]].mean())
+        return mean_logprob(model(torch.tensor([[0, 1, 2]])).logits[0], (0, 1, 2))
 
 
 def test_a_third_partys_bert_is_loaded_by_its_own_adapter_beside_ours(
     environment: Environment, tmp_path: Path
 ) -> None:
-    expected = bert(tmp_path)
-    text = (
-        "score",
-        "--response",
-        "abc",
-        "--no-chat",
-        "--selector",
-        "full",
-        "--json",
-        "--model",
-        tmp_path,
-    )
+    expected, text = bert(tmp_path), (*FULL, "--model", tmp_path)
     unclaimed = environment.dise(*text)
     assert unclaimed.returncode == 2
     assert "model_type 'bert' and architectures BertForMaskedLM" in unclaimed.stderr
-    environment.install("bert_one", BERT.format(name="bert-one"))
-    try:
-        alone = environment.dise(*text)
-        assert alone.returncode == 0, alone.stderr
-        assert json.loads(alone.stdout)["outputs"][0]["score"]["value"] == pytest.approx(
-            expected, abs=1e-4
-        )
-        environment.install("bert_two", BERT.format(name="bert-two"))
-        both, named = environment.each(text, (*text, "--adapter", "bert-two"))
-        assert both.returncode == 2
-        for name in (
-            "'bert-one' of plugin 'bert_one'",
-            "'bert-two' of plugin 'bert_two'",
-            "--adapter NAME",
-        ):
-            assert name in both.stderr
-        assert "uninstall" not in both.stderr
-        assert named.returncode == 0, named.stderr
-        value = json.loads(named.stdout)["outputs"][0]["score"]["value"]
-        assert value == pytest.approx(expected, abs=1e-4)
-    finally:
-        environment.uninstall("bert_one")
-        environment.uninstall("bert_two")
+    with environment.installed(bert_one=BERT.format(name="bert-one")):
+        assert environment.dise(*text).value == pytest.approx(expected, abs=1e-4)
+        with environment.installed(bert_two=BERT.format(name="bert-two")):
+            both, named = environment.each(text, (*text, "--adapter", "bert-two"))
+    assert both.returncode == 2
+    assert "'bert-one' of plugin 'bert_one'" in both.stderr
+    assert "'bert-two' of plugin 'bert_two'" in both.stderr
+    assert "--adapter NAME" in both.stderr
+    assert "uninstall" not in both.stderr
+    assert named.value == pytest.approx(expected, abs=1e-4)
 
 
 def test_a_third_partys_engine_runs_a_third_partys_family(
     environment: Environment, tmp_path: Path
 ) -> None:
     expected = bert(tmp_path)
-    environment.install("bert_plain", BERT.format(name="bert-plain"))
-    environment.install("plain_engine", ENGINE)
-    try:
-        options = ("--model", tmp_path, "--engine", "plain", "--no-chat", "--json")
-        write = ("generate", "abc", "--max-tokens", "4", *options)
-        scored, written, unknown = environment.each(
-            ("score", "--response", "abc", "--selector", "full", *options),
-            write,
+    with environment.installed(bert_plain=BERT.format(name="bert-plain"), plain_engine=ENGINE):
+        options = ("--model", tmp_path, "--engine", "plain")
+        write = ("generate", "abc", "--max-tokens", "4", "--no-chat", *options)
+        scored, rounded, written, unknown, bad, alien = environment.each(
+            (*FULL, *options),
+            (*FULL, *options, "--significand", "24"),
+            (*write, "--json"),
             (*write, "--engine", "auto"),
+            (*write, "--significand", "25"),
+            (*write, "--significand", "24", "--engine", "transformers"),
         )
-        assert scored.returncode == 0, scored.stderr
-        value = json.loads(scored.stdout)["outputs"][0]["score"]["value"]
-        assert value == pytest.approx(expected, abs=1e-6)
-        assert written.returncode == 0, written.stderr
-        assert "unknown engine 'auto'. Known: plain, transformers, vllm" in unknown.stderr
-    finally:
-        environment.uninstall("bert_plain")
-        environment.uninstall("plain_engine")
+    assert scored.value == pytest.approx(expected, abs=1e-6)
+    assert rounded.value == pytest.approx(scored.value, abs=1e-4)
+    assert rounded.value != scored.value
+    assert alien.stderr == "dise: significand needs engine='plain'\n"
+    assert bad.stderr == "dise: significand=25: Input should be 24 or 53\n"
+    assert written.returncode == 0, written.stderr
+    assert "unknown engine 'auto'. Known: plain, transformers, vllm" in unknown.stderr
+
+
+def test_a_guest_adds_a_verb_a_route_and_a_data_set_and_its_broken_ones_break_nothing_else(
+    environment: Environment, tmp_path: Path
+) -> None:
+    data, output = tmp_path / "lengths.jsonl", tmp_path / "run"
+    rows = [{"text": "83,18,75 -> 10", "odd": odd, "response": "18+75-83"} for odd in (0, 1)]
+    data.write_text("\n".join(map(json.dumps, rows)))
+    evaluate = ("eval", "given", "--dataset", "lengths", "--data", data, "--score", "dise")
+    with environment.installed(guest=GUEST):
+        helped, counted, lost, odd, unknown, scored, graded = environment.each(
+            ("--help",),
+            ("count", "abc", "--twice"),
+            ("lost", "--whatever", "3"),
+            ("odd",),
+            ("losst",),
+            ("score", "--response", "1+2=3"),
+            (*evaluate, "--output", output),
+        )
+        served = environment.run(SERVED)
+    assert graded.returncode == 0, graded.stderr
+    assert "parity-1" in (output / "results.json").read_text()
+    assert re.search(r"^  count +Count the characters of a text\.$", helped.stdout, re.M)
+    assert re.search(r"^  lost +Broken: plugin 'guest': 'guest:lost'", helped.stdout, re.M)
+    assert re.search(r"^  eval ", helped.stdout, re.M)
+    assert (counted.returncode, counted.stdout) == (0, "6\n")
+    assert lost.returncode == odd.returncode == 1
+    assert lost.stderr.startswith("dise: plugin 'guest': 'guest:lost' cannot be imported: Attr")
+    assert odd.stderr.startswith("dise: plugin 'guest': the verb 'odd' cannot be made: ")
+    assert unknown.returncode == 2
+    assert (scored.returncode, scored.stderr) == (0, "")
+    assert json.loads(served.stdout) == [{"count": 5}, 415, "list"]
+    assert "plugin 'guest': 'guest:lost' cannot be imported" in served.stderr
+    assert "plugin 'guest': POST /v1/score is a route already" in served.stderr
 
 
 def test_an_adapter_that_fails_is_named_and_stops_nobody(
     environment: Environment, tmp_path: Path
 ) -> None:
-    environment.install("failing", FAILING)
-    try:
-        bert(tmp_path)
-        folder = CountdownPredictor.folder()
+    bert(tmp_path)
+    with environment.installed(failing=FAILING):
         listed, scored, unclaimed = environment.each(
             ("models", "--json"),
-            ("score", "--response", "1+2=3", "--model", folder),
+            ("score", "--response", "1+2=3", "--model", CountdownPredictor.folder()),
             ("score", "--response", "abc", "--model", tmp_path),
         )
-        assert listed.returncode == 1
-        assert {"countdown": True, "failing": False}.items() <= {
-            row["name"]: row["by_name"] for row in json.loads(listed.stdout)["models"]
-        }.items()
-        assert (
-            "Adapter 'failing' of plugin 'failing' fails in claims(): OSError: no route to the hub"
-            in listed.stderr
-        )
-        assert scored.returncode == 0, scored.stderr
-        assert unclaimed.returncode == 2
-        assert "fails in claims(): OSError: no route to the hub" in unclaimed.stderr
-    finally:
-        environment.uninstall("failing")
+    by_name = {row["name"]: row["by_name"] for row in json.loads(listed.stdout)["models"]}
+    assert (listed.returncode, by_name["countdown"], by_name["failing"]) == (1, True, False)
+    failure = "fails in claims(): OSError: no route to the hub"
+    assert f"Adapter 'failing' of plugin 'failing' {failure}" in listed.stderr
+    assert scored.returncode == 0, scored.stderr
+    assert unclaimed.returncode == 2
+    assert failure in unclaimed.stderr
 
 
 def test_the_wheel_holds_its_packages_and_the_models(tmp_path: Path) -> None:
@@ -561,16 +614,12 @@ def test_the_wheel_holds_its_packages_and_the_models(tmp_path: Path) -> None:
     [wheel] = tmp_path.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     tops = {name.split("/")[0] for name in names if ".dist-info" not in name}
-    assert tops == {"dise", "dise_core", "dise_strategies", "dise_adapters", "dise_app"}
+    engine = {"dise", "dise_core", "dise_strategies", "dise_adapters", "dise_app"}
+    assert tops == engine | {"dise_eval", "dise_decide"}
     for model in ("countdown", "countdown_blocks", "word_problems"):
         folder = f"dise_adapters/embedded/{model}/"
-        assert {
-            "config.json",
-            "model.safetensors",
-            "tokenizer.json",
-            "tokenizer_config.json",
-            "chat_template.jinja",
-        } <= {name.removeprefix(folder) for name in names if name.startswith(folder)}
+        files = "config.json model.safetensors tokenizer.json tokenizer_config.json"
+        assert {folder + file for file in [*files.split(), "chat_template.jinja"]} <= {*names}
     assert wheel.stat().st_size < 12 * 2**20
     [metadata] = [name for name in names if name.endswith(".dist-info/METADATA")]
     description = zipfile.ZipFile(wheel).read(metadata).decode().partition("\n\n")[2]
@@ -590,36 +639,25 @@ def denoising_qwen3(folder: Path) -> float:
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 48, "head_dim": 16}
-    heads = {"num_attention_heads": 2, "num_key_value_heads": 1}
-    config = Qwen3Config(
-        vocab_size=50, max_position_embeddings=64, initializer_range=0.3, **sizes, **heads
-    )
+    sizes = SMALL | {"head_dim": 16, "num_attention_heads": 2, "num_key_value_heads": 1}
+    config = Qwen3Config(vocab_size=50, max_position_embeddings=64, initializer_range=0.3, **sizes)
     config.is_causal = False
     model = Qwen3ForCausalLM(config).eval()
     for layer in model.model.layers:
         torch.nn.init.uniform_(layer.self_attn.q_norm.weight, 0.5, 1.5)
     model.save_pretrained(folder)
-    fields = json.loads((folder / "config.json").read_text())
     names = {"architectures": ["DenoisingQwen3"], "model_type": "denoising-qwen3"}
-    (folder / "config.json").write_text(json.dumps(fields | names | {"mask_token_id": 49}))
+    set_config(folder, **names, mask_token_id=49)
     write_tokenizer(folder, 50)
     with torch.inference_mode():
-        logprobs = torch.log_softmax(model(torch.tensor([[0, 1, 2]])).logits[0].double(), dim=-1)
-    return float(logprobs[[0, 1, 2], [0, 1, 2]].mean())
+        return mean_logprob(model(torch.tensor([[0, 1, 2]])).logits[0], (0, 1, 2))
 
 
 def test_a_third_partys_family_loads_a_qwen3_by_name(
     environment: Environment, tmp_path: Path
 ) -> None:
     expected = denoising_qwen3(tmp_path)
-    environment.install("denoising_qwen3", QWEN3)
-    try:
-        text = ("score", "--response", "abc", "--no-chat", "--selector", "full", "--json")
-        scored, listed = environment.each((*text, "--model", tmp_path), ("plugins",))
-        assert scored.returncode == 0, scored.stderr
-        value = json.loads(scored.stdout)["outputs"][0]["score"]["value"]
-        assert value == pytest.approx(expected, abs=1e-5)
-        assert "denoising-qwen3" in listed.stdout
-    finally:
-        environment.uninstall("denoising_qwen3")
+    with environment.installed(denoising_qwen3=QWEN3):
+        scored, listed = environment.each((*FULL, "--model", tmp_path), ("plugins",))
+    assert scored.value == pytest.approx(expected, abs=1e-5)
+    assert "denoising-qwen3" in listed.stdout

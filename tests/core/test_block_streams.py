@@ -5,6 +5,8 @@ import pytest
 
 from dise_core import (
     LLM,
+    Attention,
+    Bidirectional,
     BlockCausal,
     Canvas,
     CanvasUpdate,
@@ -13,9 +15,9 @@ from dise_core import (
     SamplingParams,
     TokenLogProbs,
 )
-from dise_core.canvas import Canvases
 from dise_core.testing import ToyPredictor
-from dise_core.testing.toy_model import MASK
+from dise_core.testing.toy_model import END, MASK
+from dise_core.writing.canvas import Canvases
 
 
 def streamed(**settings: object) -> tuple[list[CanvasUpdate], RequestOutput]:
@@ -25,20 +27,38 @@ def streamed(**settings: object) -> tuple[list[CanvasUpdate], RequestOutput]:
     return [update for update in updates if isinstance(update, CanvasUpdate)], answer
 
 
-@pytest.mark.parametrize("length", ["fixed", "until-end"])
-def test_a_canvas_grows_by_blocks_and_forgets_nothing(length: str) -> None:
-    updates, answer = streamed(length=length, temperature=1.0, seed=1)
-    ids, canvas = answer.outputs[0].token_ids, [MASK] * 18
-    assert [update.is_fresh for update in updates] == [True] + [False] * (len(updates) - 1)
-    assert {update.num_tokens for update in updates} <= {1, 5, 9, 13, 17, 18}
-    for update in updates:
-        for token in update.committed:
-            assert canvas[token.position] == MASK
-            canvas[token.position] = token.id
-        assert answer.outputs[0].text.startswith(update.settled)
-    known = [(c, t) for c, t in zip(canvas, ids, strict=False) if c != MASK]
-    assert len(known) > len(ids) - 5
-    assert all(c == t for c, t in known)
+@pytest.mark.parametrize(
+    ("attention", "length", "sizes"),
+    [
+        (BlockCausal(4), "fixed", {1, 5, 9, 13, 17, 18}),
+        (BlockCausal(4), "until-end", {1, 5, 9, 13, 17, 18}),
+        (Bidirectional(), "fixed", {18}),
+    ],
+)
+def test_a_canvas_shows_every_token_once_and_forgets_nothing(
+    attention: Attention, length: str, sizes: set[int]
+) -> None:
+    llm = LLM(ToyPredictor(attention=attention))
+    params = SamplingParams(
+        max_tokens=18, block_length=4, length=length, temperature=1.0, seed=1, n=2
+    )
+    *updates, answer = llm.stream("abc", params)
+    assert isinstance(answer, RequestOutput)
+    for output in answer.outputs:
+        ids, canvas = output.token_ids, [MASK] * 18
+        mine = [u for u in updates if isinstance(u, CanvasUpdate) and u.index == output.index]
+        assert [update.is_fresh for update in mine] == [True] + [False] * (len(mine) - 1)
+        assert {update.num_tokens for update in mine} <= sizes
+        for update in mine:
+            for place, token_id, text, is_end in update.committed:
+                assert canvas[place] == MASK
+                assert text == llm.predictor.tokenizer.token_text(token_id)
+                assert is_end == (token_id == END)
+                canvas[place] = token_id
+            assert output.text.startswith(update.settled)
+        known = [(c, t) for c, t in zip(canvas, ids, strict=False) if c != MASK]
+        assert len(known) > len(ids) - 5
+        assert all(c == t for c, t in known)
 
 
 def test_a_blocks_log_probabilities_come_once_it_is_finished_and_are_final() -> None:
@@ -52,8 +72,14 @@ def test_a_blocks_log_probabilities_come_once_it_is_finished_and_are_final() -> 
             assert logprob == pytest.approx(answer.outputs[0].tokens[position].logprob, abs=1e-6)
 
 
-def test_a_full_attention_model_scores_nothing_before_the_end() -> None:
-    *updates, _ = LLM(ToyPredictor()).stream("abc", SamplingParams(max_tokens=8))
+@pytest.mark.parametrize(
+    ("attention", "cfg_scale"), [(Bidirectional(), 0.0), (BlockCausal(4), 1.0)]
+)
+def test_full_attention_and_guidance_leave_the_scores_to_the_end(
+    attention: Attention, cfg_scale: float
+) -> None:
+    params = SamplingParams(max_tokens=8, cfg_scale=cfg_scale, length="fixed")
+    *updates, _ = LLM(ToyPredictor(attention=attention)).stream("abc", params)
     assert not any(update.scored for update in updates if isinstance(update, CanvasUpdate))
 
 
@@ -73,12 +99,6 @@ def test_a_block_of_an_editor_settles_at_its_end() -> None:
             finished = (update.num_tokens + 3 - 1) // 4 * 4 - 3
             assert len(part) <= max(finished, 0)
     assert edited, "a test without an edit tests nothing"
-
-
-def test_guidance_leaves_the_scores_to_the_end() -> None:
-    updates, answer = streamed(cfg_scale=1.0, length="fixed")
-    assert not any(update.scored for update in updates)
-    assert np.isfinite(answer.outputs[0].score.value)
 
 
 def test_a_fresh_canvas_tells_again_what_is_known() -> None:

@@ -1,40 +1,17 @@
 """Names: the selector grammar, unknown names, settings."""
 
 import asyncio
-from dataclasses import replace
 from typing import ClassVar
 
-import numpy as np
 import pytest
 
 from dise_core import LLM, AsyncLLM, EngineConfig, InputError
-from dise_core.catalog import Catalog, Entry
 from dise_core.errors import UnknownNameError
-from dise_core.model import Causal
-from dise_core.plugins import installed_catalog
-from dise_core.sequence import TokenSequence
-from dise_core.testing.toy_model import END, SPECIAL, ToyPredictor
-
-SEQUENCE = TokenSequence(np.array([1, 2, 3, 4, 5, END, END]), 3, SPECIAL, 2)
-
-
-def selected(text: str) -> list[int]:
-    return np.flatnonzero(installed_catalog().selector(text).select(SEQUENCE)).tolist()
-
-
-@pytest.mark.parametrize(
-    ("text", "positions"),
-    [
-        ("last-1", [4]),
-        ("last-10", [3, 4]),
-        ("prompt-last-2", [1, 2]),
-        ("prompt-last-7+response-first-2", [0, 1, 2, 3, 4]),
-        ("first-1 + last-block", [3, 5, 6]),
-        ("full", [0, 1, 2, 3, 4, 5, 6]),
-    ],
-)
-def test_the_grammar_of_selectors(text: str, positions: list[int]) -> None:
-    assert selected(text) == positions
+from dise_core.models.attention import Causal
+from dise_core.plugins.catalog import Catalog
+from dise_core.plugins.discovery import installed_catalog
+from dise_core.plugins.entry import Entry
+from dise_core.testing.toy_model import ToyPredictor
 
 
 @pytest.mark.parametrize(
@@ -55,17 +32,19 @@ def test_a_bad_selector_is_refused(text: str, problem: str) -> None:
     assert problem in str(caught.value)
 
 
-def test_an_unknown_name_lists_the_known_ones_and_suggests_the_nearest() -> None:
-    catalog = installed_catalog()
-    with pytest.raises(
-        UnknownNameError,
-        match=r"unknown scorer 'dize'. Did you mean 'dise'\? Known: ar-perplexity, dise, ",
-    ):
-        catalog.scorer("dize")
-    with pytest.raises(UnknownNameError, match="unknown unmasking policy 'lowest'"):
-        catalog.unmasking_policy("lowest")
-    with pytest.raises(UnknownNameError, match="unknown length controller 'fix'"):
-        catalog.length_controller("fix")
+@pytest.mark.parametrize(
+    ("kind", "name", "problem"),
+    [
+        ("scorer", "dize", r"scorer 'dize'. Did you mean 'dise'\? Known: ar-perplexity, dise, "),
+        ("unmasking_policy", "lowest", "unmasking policy 'lowest'"),
+        ("length_controller", "fix", "length controller 'fix'"),
+    ],
+)
+def test_an_unknown_name_lists_the_known_ones_and_suggests_the_nearest(
+    kind: str, name: str, problem: str
+) -> None:
+    with pytest.raises(UnknownNameError, match=f"unknown {problem}"):
+        getattr(installed_catalog(), kind)(name)
 
 
 def test_an_unknown_engine_is_named_before_anything_is_loaded() -> None:
@@ -84,21 +63,20 @@ def test_unknown_settings_of_a_strategy_are_refused() -> None:
 
 
 def test_llada_writes_policies_with_an_underscore() -> None:
-    assert installed_catalog().unmasking_policy(
-        "low_confidence"
-    ) == installed_catalog().unmasking_policy("low-confidence")
+    catalog = installed_catalog()
+    assert catalog.unmasking_policy("low_confidence") == catalog.unmasking_policy("low-confidence")
 
 
 def models(**classes: type[ToyPredictor]) -> Catalog:
     """Return a catalog of these adapters, each of a plugin and a distribution of its own."""
     entries = {name: Entry(cls, f"plugin-{name}", f"dist-{name}") for name, cls in classes.items()}
-    return Catalog({}, {}, {}, {}, entries, installed_catalog().engines)
+    return Catalog({"mask_predictors": entries, "engines": installed_catalog().engines})
 
 
 def beside_ours(ours: type[ToyPredictor], **classes: type[ToyPredictor]) -> Catalog:
     """Return a catalog of these adapters and one that is built in."""
     entries = dict(models(**classes).mask_predictors) | {"ours": Entry(ours, "adapters", "dise")}
-    return replace(models(), mask_predictors=dict(sorted(entries.items())))
+    return models().having(mask_predictors=dict(sorted(entries.items())))
 
 
 class Rival(ToyPredictor):
@@ -152,15 +130,21 @@ class Blocked(Shy):
         raise InputError(f"there is no folder {model!r}", "model")
 
 
-def test_a_model_goes_to_the_adapter_that_claims_it() -> None:
-    assert isinstance(models(toy=ToyPredictor).load_model("toy", EngineConfig()), ToyPredictor)
-    assert isinstance(models(any=Rival).load_model("whatever", EngineConfig()), Rival)
-
-
-def test_a_name_wins_over_other_claims() -> None:
-    assert (
-        type(models(toy=ToyPredictor, any=Rival).load_model("toy", EngineConfig())) is ToyPredictor
-    )
+@pytest.mark.parametrize(
+    ("catalog", "model", "adapter"),
+    [
+        (models(toy=ToyPredictor), "toy", ToyPredictor),
+        (models(any=Rival), "whatever", Rival),
+        (models(toy=ToyPredictor, any=Rival, fails=Failing), "toy", ToyPredictor),
+        (beside_ours(Asked, other=Shy), "x", Asked),
+        (beside_ours(Rival, fails=Failing), "x", Rival),
+        (models(fails=Failing, other=Rival), "x", Rival),
+    ],
+)
+def test_a_model_goes_to_the_adapter_that_has_its_name_or_claims_it(
+    catalog: Catalog, model: str, adapter: type[ToyPredictor]
+) -> None:
+    assert type(catalog.load_model(model, EngineConfig())) is adapter
 
 
 def test_two_claims_are_refused_by_the_plugins_names() -> None:
@@ -178,11 +162,11 @@ def test_an_unknown_model_is_refused() -> None:
         installed_catalog().load_model("countdwn", EngineConfig())
 
 
-def test_another_distributions_adapter_wins_over_a_built_in_one_which_is_not_asked() -> None:
+def test_adapters_are_not_asked_where_a_name_or_another_distribution_wins() -> None:
     Asked.models.clear()
     assert type(beside_ours(Asked, other=Rival).load_model("x", EngineConfig())) is Rival
+    models(toy=ToyPredictor, asked=Asked, fails=Failing).load_model("toy", EngineConfig())
     assert Asked.models == []
-    assert type(beside_ours(Asked, other=Shy).load_model("x", EngineConfig())) is Asked
 
 
 def test_rivals_are_told_to_choose_and_never_to_uninstall() -> None:
@@ -191,12 +175,6 @@ def test_rivals_are_told_to_choose_and_never_to_uninstall() -> None:
     assert "'one' of plugin 'plugin-one' and 'two' of plugin 'plugin-two'" in str(caught.value)
     assert "uninstall" not in str(caught.value)
     assert "ours" not in str(caught.value)
-
-
-def test_a_model_with_a_name_is_asked_of_nobody_else() -> None:
-    Asked.models.clear()
-    models(toy=ToyPredictor, asked=Asked, fails=Failing).load_model("toy", EngineConfig())
-    assert Asked.models == []
 
 
 def test_the_adapter_that_the_user_names_loads_the_model_whoever_claims_it() -> None:
@@ -229,11 +207,6 @@ def test_an_async_engine_takes_the_adapter_too() -> None:
             return llm.predictor
 
     assert type(asyncio.run(loaded())) is Shy
-
-
-def test_an_adapter_that_fails_when_it_is_asked_stops_nobody() -> None:
-    assert type(beside_ours(Rival, fails=Failing).load_model("x", EngineConfig())) is Rival
-    assert type(models(fails=Failing, other=Rival).load_model("x", EngineConfig())) is Rival
 
 
 def test_what_failed_is_told_where_nobody_claims_the_model() -> None:

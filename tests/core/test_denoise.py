@@ -2,6 +2,7 @@
 tests/adapters/test_llada.py.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -18,12 +19,12 @@ from dise_core import (
     drive,
 )
 from dise_core.arrays import Ids
-from dise_core.denoise import Denoiser
 from dise_core.errors import PlanError, PluginError
 from dise_core.noise import Noise
-from dise_core.reading import Reading
+from dise_core.plans.reading import Read, Reading
 from dise_core.sequence import SpecialTokens
 from dise_core.testing.toy_model import MASK, SPECIAL, ToyPredictor
+from dise_core.writing.denoise import Denoiser
 from dise_strategies.unmasking.ranked import LowConfidence
 
 PROMPT = np.array([1, 2, 3])
@@ -37,18 +38,22 @@ def denoiser(**settings: object) -> Denoiser:
     return Denoiser(**own, params=params)  # type: ignore[arg-type]
 
 
-def masks_per_step(plan: Plan[object]) -> list[int]:
-    """Return how many masks stand in the whole text at each step."""
-    counts: list[int] = []
+def reads_of(plan: Plan[object]) -> list[Read]:
+    """Return what is asked, one Read at each step."""
+    asked: list[Read] = []
     predictor = ToyPredictor()
 
-    def read(reads: object) -> list[Reading]:
-        [asked] = reads  # type: ignore[misc]
-        counts.append(int((asked.token_ids == MASK).sum()))
-        return predictor.read([asked])
+    def read(reads: Sequence[Read]) -> list[Reading]:
+        asked.extend(reads)
+        return predictor.read(reads)
 
     drive(plan, read)
-    return counts
+    return asked
+
+
+def masks_per_step(plan: Plan[object]) -> list[int]:
+    """Return how many masks stand in the whole text at each step."""
+    return [int((read.token_ids == MASK).sum()) for read in reads_of(plan)]
 
 
 @pytest.mark.parametrize(
@@ -60,28 +65,23 @@ def masks_per_step(plan: Plan[object]) -> list[int]:
         ({"steps": 6, "block_length": 5}, 10, [10, 8, 6, 5, 3, 1]),
         ({"steps": 5, "block_length": 5}, 10, [10, 8, 6, 5, 2]),
         ({"steps": 100, "block_length": 5}, 3, [3, 2, 1]),
+        ({"steps": 8, "eps": 1e-3, "block_length": 8, "max_tokens": 8}, 8, [8, 7, 6, 5, 4, 3, 2]),
     ],
 )
 def test_the_schedule_commits_what_it_says(
     settings: dict[str, object], num_tokens: int, expected: list[int]
 ) -> None:
     """Steps take floor(n / steps) tokens, the first remainder steps one more, as in LLaDA's
-    get_num_transfer_tokens.
+    get_num_transfer_tokens. With eps a step that commits nothing costs no pass: the first share of
+    8 masks in 8 steps is 1 - (1 - 0.999 / 8), just under one token.
     """
     assert masks_per_step(denoiser(**settings).write(PROMPT, num_tokens)) == expected
 
 
 def test_blocks_are_filled_from_left_to_right() -> None:
-    asked: list[list[int]] = []
-    predictor = ToyPredictor()
-
-    def read(reads: object) -> list[Reading]:
-        [one] = reads  # type: ignore[misc]
-        asked.append(one.positions.tolist())
-        return predictor.read([one])
-
-    drive(denoiser(block_length=4, tokens_per_step=4).write(PROMPT, 10), read)
-    assert asked == [[3, 4, 5, 6], [7, 8, 9, 10], [11, 12]]
+    asked = reads_of(denoiser(block_length=4, tokens_per_step=4).write(PROMPT, 10))
+    positions = [read.positions.tolist() for read in asked]
+    assert positions == [[3, 4, 5, 6], [7, 8, 9, 10], [11, 12]]
 
 
 def test_only_masks_from_the_start_on_are_filled_and_the_canvas_stays() -> None:
@@ -95,13 +95,6 @@ def test_only_masks_from_the_start_on_are_filled_and_the_canvas_stays() -> None:
     assert MASK not in filled[3:]
 
 
-def test_the_mask_and_forbidden_ids_are_never_written() -> None:
-    for seed in range(20):
-        settings = {"temperature": 2.0, "forbidden_token_ids": (0, 4, 10), "noise": Noise(seed)}
-        sequence = drive(denoiser(**settings).write(PROMPT, 20), ToyPredictor().read)
-        assert not np.isin(sequence.response, [MASK, 0, 4, 10]).any()
-
-
 def test_only_allowed_ids_are_written_and_a_bias_is_followed() -> None:
     def written(seed: int, **settings: object) -> Ids:
         drawn = {"temperature": 2.0, "noise": Noise(seed), **settings}
@@ -111,45 +104,26 @@ def test_only_allowed_ids_are_written_and_a_bias_is_followed() -> None:
         assert np.isin(written(seed, allowed_token_ids=(2, 5, MASK)), [2, 5]).all()
         assert (written(seed, logit_bias={5: 100}) == 5).all()
         assert (written(seed, logit_bias={5: 0}) == written(seed)).all()
+        assert not np.isin(written(seed, forbidden_token_ids=(0, 4, 10)), [MASK, 0, 4, 10]).any()
         avoided = written(seed, logit_bias={"0": -100, "4": -100.0})
         assert (avoided == written(seed, forbidden_token_ids=(0, 4))).all()
 
 
 def test_guidance_masks_the_prompt_alone() -> None:
-    plan = denoiser(cfg_scale=1.5).write(PROMPT, 4)
-    [read] = next(plan)
+    [read] = next(denoiser(cfg_scale=1.5).write(PROMPT, 4))
     assert read.guidance is not None
     assert read.guidance.scale == 1.5
     assert read.guidance.token_ids.tolist() == [MASK] * 7
     assert read.token_ids.tolist() == [1, 2, 3, *[MASK] * 4]
-    plan.close()
 
 
-def test_a_second_pass_draws_anew_only_from_another_first_step() -> None:
-    canvas = np.array([1, *[MASK] * 12])
-    one, again, later = (
-        drive(
-            denoiser(temperature=1.5).denoise(canvas, 1, 1, first_step=step), ToyPredictor().read
-        ).tolist()
-        for step in (0, 0, 6)
-    )
-    assert one == again
-    assert one != later
-
-
-def test_the_readout_carries_the_sampling_settings() -> None:
-    plan = denoiser(temperature=0.7, top_p=0.9, top_k=5, forbidden_token_ids=(3,)).write(PROMPT, 4)
-    [read] = next(plan)
+def test_the_readout_carries_the_sampling_settings_and_what_may_be_written() -> None:
+    drawn = {"temperature": 0.7, "top_p": 0.9, "top_k": 5, "forbidden_token_ids": (3,)}
+    [read] = next(denoiser(**drawn).write(PROMPT, 4))
     assert read.readout == Candidates(0.7, 0.9, 5, Noise(0), "probability", (MASK, 3))
-    plan.close()
-
-
-def test_the_readout_carries_what_may_be_written() -> None:
-    plan = denoiser(allowed_token_ids=(3, 4), logit_bias={10: 2, 3: -1}).write(PROMPT, 4)
-    [read] = next(plan)
-    told = {"allowed": (3, 4), "bias": ((3, -1.0), (10, 2.0))}
-    assert read.readout == Candidates(noise=Noise(0), forbidden=(MASK,), **told)
-    plan.close()
+    [read] = next(denoiser(allowed_token_ids=(3, 4), logit_bias={10: 2, 3: -1}).write(PROMPT, 4))
+    choice = {"allowed": (3, 4), "bias": ((3, -1.0), (10, 2.0))}
+    assert read.readout == Candidates(noise=Noise(0), forbidden=(MASK,), **choice)
 
 
 class Idle(UnmaskingPolicy):
@@ -166,19 +140,21 @@ class OneAtATime(UnmaskingPolicy):
         return np.zeros(1, np.int64)
 
 
-def test_a_policy_that_commits_nothing_is_refused() -> None:
+class NeverSure(Idle):
+    """Decides by itself, and never for anything."""
+
+    uses_quota: ClassVar[bool] = False
+
+
+@pytest.mark.parametrize("policy", [Idle(), NeverSure()])
+def test_a_policy_that_commits_nothing_for_too_long_is_refused(policy: UnmaskingPolicy) -> None:
     with pytest.raises(PlanError, match="chose no token, so denoising would never end"):
-        drive(denoiser(policy=Idle()).write(PROMPT, 4), ToyPredictor().read)
+        drive(denoiser(policy=policy).write(PROMPT, 4), ToyPredictor().read)
 
 
 def test_a_policy_may_commit_fewer_than_its_quota() -> None:
-    assert masks_per_step(denoiser(policy=OneAtATime(), steps=2).write(PROMPT, 5)) == [
-        5,
-        4,
-        3,
-        2,
-        1,
-    ]
+    plan = denoiser(policy=OneAtATime(), steps=2).write(PROMPT, 5)
+    assert masks_per_step(plan) == [5, 4, 3, 2, 1]
 
 
 class Editor(LowConfidence):
@@ -212,27 +188,6 @@ def test_an_editor_gets_at_most_its_steps_after_the_last_mask(post_steps: int) -
     assert [count for i, count in enumerate(passes) if count not in passes[:i]][:4] == [8, 6, 4, 2]
     assert passes.count(4) <= 1 + post_steps
     assert passes.count(0) <= post_steps
-
-
-class NeverSure(UnmaskingPolicy):
-    """Decides by itself, and never for anything."""
-
-    uses_quota: ClassVar[bool] = False
-
-    def choose(self, step: UnmaskingStep) -> Ids:
-        return np.zeros(0, np.int64)
-
-
-def test_a_policy_that_decides_by_itself_may_wait_but_not_for_ever() -> None:
-    with pytest.raises(PlanError, match="chose no token, so denoising would never end"):
-        drive(denoiser(policy=NeverSure()).write(PROMPT, 4), ToyPredictor().read)
-
-
-def test_steps_of_dreams_schedule_that_commit_nothing_cost_no_pass() -> None:
-    """8 masks in 8 steps: the first share is 1 - (1 - 0.999 / 8), just under one token."""
-    assert masks_per_step(
-        denoiser(steps=8, eps=1e-3, block_length=8, max_tokens=8).write(PROMPT, 8)
-    ) == [8, 7, 6, 5, 4, 3, 2]
 
 
 def test_the_tail_of_a_text_is_written_at_the_rate_of_the_whole() -> None:
@@ -271,10 +226,8 @@ def test_an_answer_whose_rest_would_be_end_tokens_ends_there() -> None:
     end = next(iter(SPECIAL.eos_ids))
     whole = [1] * 6 + [end] * 10
     assert written(None, 8, 0.99) == (whole, 8)
-    assert written(0.95, 8, 0.99) == (
-        whole,
-        5,
-    )  # two blocks of two steps, and the look at the third
+    # Two blocks of two steps, and the look at the third.
+    assert written(0.95, 8, 0.99) == (whole, 5)
     assert written(0.95, 8, 0.90) == (whole, 8)
     assert written(0.95, 2, 0.99) == ([end] * 16, 1)
     assert written(1.0, 2, 0.99) == ([end] * 16, 8)

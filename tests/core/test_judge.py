@@ -7,24 +7,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 
-from dise_core import (
-    LLM,
-    InputError,
-    Read,
-    Reading,
-    SamplingParams,
-    ScoringParams,
-    TokenSequence,
-    drive,
-)
+from dise_core import LLM, InputError, Read, Reading, SamplingParams, ScoringParams
 from dise_core.arrays import Ids
 from dise_core.errors import TooLongError
-from dise_core.model import Causal, ModelInfo
-from dise_core.scoring import SequenceScorer
+from dise_core.models.attention import Causal
+from dise_core.models.info import ModelInfo
 from dise_core.sequence import SpecialTokens
 from dise_core.testing.toy_model import END, LetterTokenizer, ToyPredictor
-from dise_strategies.scorers.ar_perplexity import ARPerplexity
-from dise_strategies.selectors.whole import ResponseText
 
 JUDGE = ScoringParams(scorer="ar-perplexity")
 
@@ -77,15 +66,8 @@ def test_a_text_prompt_goes_through_the_judges_chat_template() -> None:
     score = answer.outputs[0].score
     assert (score.value, score.log_likelihood, score.num_positions) == (-5, -15, 3)
     assert score.perplexity == pytest.approx(np.exp(5))
-    assert answer.outputs[0].to_dict()["score"] | {"value": 0} == {
-        "scorer": "ar-perplexity",
-        "selector": "response-text",
-        "value": 0,
-        "num_positions": 3,
-        "standard_error": None,
-        "log_likelihood": -15,
-        "perplexity": score.perplexity,
-    }
+    record = answer.outputs[0].to_dict()["score"]
+    assert (record["log_likelihood"], record["perplexity"]) == (-15, score.perplexity)
 
 
 @pytest.mark.parametrize(
@@ -122,43 +104,14 @@ def test_one_token_with_nothing_before_it_scores_nothing(monkeypatch: pytest.Mon
     assert (answer.outputs[0].score.value, judge.asked) == (-np.inf, [])
 
 
-def test_generated_answers_are_judged_and_ranked_by_their_likelihood() -> None:
-    judge = Judge()
-    params = SamplingParams(max_tokens=4, scorer="ar-perplexity", temperature=1.0, n=3, seed=0)
-    [answer] = LLM(ToyPredictor(), judge=judge).generate("ab", params)
-    totals = [output.score.log_likelihood for output in answer.outputs]
-    assert totals == sorted(totals, key=lambda total: -(total or 0))
-    assert len(judge.asked) == 3
-
-
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        (
-            JUDGE,
-            r"scorer 'ar-perplexity' needs an auto-regressive judge; name one with --judge MODEL "
-            r"\(judge=\.\.\.\)",
-        ),
-        (SamplingParams(scorer="ar-perplexity", max_tokens=4), "needs an auto-regressive judge"),
-    ],
-)
-def test_without_a_judge_nothing_is_run(params: ScoringParams, message: str) -> None:
+def test_without_a_judge_nothing_is_run() -> None:
     toy = ToyPredictor()
-    llm = LLM(toy)
-    with pytest.raises(InputError, match=message):
-        llm.generate("ab", params) if isinstance(params, SamplingParams) else llm.score(
-            "ab", "c", params
-        )
+    llm, needs = LLM(toy), "needs an auto-regressive judge; name one with --judge MODEL"
+    with pytest.raises(InputError, match=needs):
+        llm.score("ab", "c", JUDGE)
+    with pytest.raises(InputError, match=needs):
+        llm.generate("ab", SamplingParams(scorer="ar-perplexity", max_tokens=4))
     assert toy.batches == []
-
-
-def test_a_selector_that_leaves_out_some_of_the_text_is_refused_before_any_pass() -> None:
-    toy, judge = ToyPredictor(), Judge()
-    with pytest.raises(InputError, match="takes the whole response: its selector is response-text"):
-        LLM(toy, judge=judge).score(
-            "ab", "cde", ScoringParams(scorer="ar-perplexity", selector="last-2")
-        )
-    assert (toy.batches, judge.asked) == ([], [])
 
 
 class Deaf(PairTokenizer):
@@ -168,27 +121,27 @@ class Deaf(PairTokenizer):
         return np.full(text.count("a"), 100)
 
 
-def test_a_judge_that_makes_no_token_of_the_response_is_refused_before_any_pass() -> None:
-    toy, judge = ToyPredictor(), Judge()
+def deaf_judge() -> Judge:
+    judge = Judge()
     judge.tokenizer = Deaf(has_template=True)
-    with pytest.raises(
-        InputError, match="the tokenizer of 'the judge' makes no token of the response"
-    ):
-        LLM(toy, judge=judge).score("ab", "cde", JUDGE)
+    return judge
+
+
+@pytest.mark.parametrize(
+    ("judge", "selector", "error", "message"),
+    [
+        (Judge(), "last-2", InputError, "takes the whole response: its selector is response-text"),
+        (deaf_judge(), None, InputError, "the tokenizer of 'the judge' makes no token of the resp"),
+        (Judge(max_length=6), None, TooLongError, "7 tokens is longer .* of 'the judge': 6"),
+    ],
+)
+def test_what_cannot_be_judged_is_refused_before_any_pass(
+    judge: Judge, selector: str | None, error: type[InputError], message: str
+) -> None:
+    toy = ToyPredictor()
+    with pytest.raises(error, match=message):
+        LLM(toy, judge=judge).score("ab", "cde", JUDGE.model_copy(update={"selector": selector}))
     assert (toy.batches, judge.asked) == ([], [])
-
-
-def test_a_text_longer_than_the_judge_takes_is_refused() -> None:
-    with pytest.raises(
-        TooLongError, match="a text of 7 tokens is longer than the limit of 'the judge': 6"
-    ):
-        LLM(ToyPredictor(), judge=Judge(max_length=6)).score("ab", "cde", JUDGE)
-
-
-def test_a_text_on_its_own_has_no_other_reader() -> None:
-    alone = SequenceScorer(ARPerplexity(), ResponseText())
-    with pytest.raises(InputError, match="no model 'judge' is loaded"):
-        drive(alone.score(TokenSequence(np.array([1]), 0)), ToyPredictor().read)
 
 
 def test_candidates_are_ranked_by_log_likelihood_not_by_its_mean() -> None:
@@ -216,8 +169,3 @@ def test_candidates_are_ranked_by_value_where_no_likelihood_is_known() -> None:
     [first] = LLM(toy).score("ab", answer.outputs[0].text, params, finished=False)
     assert first.outputs[0].score.value == values[0]
     assert answer.usage.nfe == 3
-
-
-def test_no_candidate_is_refused() -> None:
-    with pytest.raises(InputError, match="no candidate given"):
-        LLM(ToyPredictor()).rank("ab", [])

@@ -4,33 +4,20 @@ import asyncio
 import json
 import math
 import weakref
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
-from dise_core import (
-    LLM,
-    AsyncLLM,
-    ClosedError,
-    InputError,
-    PredicateQuestion,
-    Read,
-    Reading,
-    RequestOutput,
-    SamplingParams,
-    Scorer,
-    ScoringParams,
-    Selector,
-)
-from dise_core.errors import PlanError, TooLongError, UnknownNameError
-from dise_core.outputs import Score
-from dise_core.plugins import installed_catalog
-from dise_core.reading import Plan
-from dise_core.sequence import TokenSequence
+from dise import LLM, AsyncLLM
+from dise_core import ClosedError, InputError, RequestOutput, SamplingParams, ScoringParams
 from dise_core.testing.toy_model import END, MASK, ToyPredictor
+from dise_decide import PredicateQuestion
 from tests.ascii_model import AsciiPredictor
+
+SHORT = SamplingParams(max_tokens=8)
+CHAT = [{"role": "user", "content": "ab"}]
 
 
 @pytest.fixture
@@ -38,8 +25,9 @@ def llm() -> LLM:
     return LLM(ToyPredictor())
 
 
-def naive_dise(predictor: ToyPredictor, ids: list[int], positions: list[int]) -> float:
-    logits = predictor.logits(np.array(ids))
+def naive_dise(llm: LLM, ids: list[int], positions: list[int]) -> float:
+    assert isinstance(llm.predictor, ToyPredictor)
+    logits = llm.predictor.logits(np.array(ids))
     logprobs = [
         logits[i, ids[i]] - math.log(sum(math.exp(x) for x in logits[i])) for i in positions
     ]
@@ -47,11 +35,10 @@ def naive_dise(predictor: ToyPredictor, ids: list[int], positions: list[int]) ->
 
 
 def test_the_score_is_the_papers_equation(llm: LLM) -> None:
-    assert isinstance(llm.predictor, ToyPredictor)
     [answer] = llm.score([[1, 2, 3]], [[4, 5, END, 6, END]], ScoringParams(selector="last-2"))
     [output] = answer.outputs
     assert output.score.value == pytest.approx(
-        naive_dise(llm.predictor, [1, 2, 3, 4, 5, END, 6, END], [4, 6]), abs=1e-6
+        naive_dise(llm, [1, 2, 3, 4, 5, END, 6, END], [4, 6]), abs=1e-6
     )
     assert output.score.positions.tolist() == [4, 6]
     assert [token.selected for token in output.tokens] == [False, True, False, True, False]
@@ -72,28 +59,25 @@ def test_the_score_is_the_papers_equation(llm: LLM) -> None:
 def test_an_end_token_follows_a_text_and_no_selector_takes_it(
     llm: LLM, response: str | list[int], finished: bool | None, read: list[int]
 ) -> None:
-    assert isinstance(llm.predictor, ToyPredictor)
     for selector, positions in (("last-2", [4, 5]), ("full", [*range(3 + len(response))])):
         asked = ([[1, 2, 3]], [response], ScoringParams(selector=selector))
         [output] = llm.score(*asked, finished=finished)[0].outputs
-        expected = naive_dise(llm.predictor, [1, 2, 3, *read], positions)
+        expected = naive_dise(llm, [1, 2, 3, *read], positions)
         assert output.score.value == pytest.approx(expected, abs=1e-6)
         assert output.score.positions.tolist() == positions
         assert len(output.tokens) == len(output.token_ids) == len(response)
-        whole = [naive_dise(llm.predictor, [1, 2, 3, *read], [row + 3]) for row in range(3)]
+        whole = [naive_dise(llm, [1, 2, 3, *read], [row + 3]) for row in range(3)]
         assert [token.logprob for token in output.tokens[:3]] == pytest.approx(whole, abs=1e-6)
 
 
-@pytest.mark.parametrize("scorer", ["mc", "mc-llada", "greedy-path"])
-def test_nothing_follows_a_text_whose_likelihood_is_asked(llm: LLM, scorer: str) -> None:
-    params = ScoringParams(scorer=scorer, logprobs=None)
+@pytest.mark.parametrize(
+    ("scorer", "max_length"), [("mc", 40), ("mc-llada", 40), ("greedy-path", 40), ("dise", 6)]
+)
+def test_nothing_follows_a_text_whose_likelihood_is_asked_or_that_fills_the_models_length(
+    scorer: str, max_length: int
+) -> None:
+    llm, params = LLM(ToyPredictor(max_length)), ScoringParams(scorer=scorer, logprobs=None)
     [text], [goes_on] = (llm.score("abc", "efg", params, finished=its) for its in (None, False))
-    assert text.outputs[0].score.value == goes_on.outputs[0].score.value
-
-
-def test_a_text_that_fills_the_models_length_has_no_end_token() -> None:
-    llm = LLM(ToyPredictor(max_length=6))
-    [text], [goes_on] = (llm.score("abc", "efg", finished=its) for its in (None, False))
     assert text.outputs[0].score.value == goes_on.outputs[0].score.value
 
 
@@ -107,7 +91,7 @@ def test_the_report_regenerates_every_token_in_the_same_pass(llm: LLM) -> None:
     ids = [1, 2, 4, 5, END]
     [answer] = llm.score([ids[:2]], [ids[2:]], ScoringParams(selector="prompt", logprobs=3))
     for row, token in enumerate(answer.outputs[0].tokens):
-        assert token.logprob == pytest.approx(naive_dise(llm.predictor, ids, [2 + row]), abs=1e-6)
+        assert token.logprob == pytest.approx(naive_dise(llm, ids, [2 + row]), abs=1e-6)
         probabilities = np.exp(llm.predictor.logits(np.array(ids))[2 + row])
         assert [i for i, _ in token.top_logprobs] == np.argsort(-probabilities)[:3].tolist()
     assert answer.usage.nfe == 1
@@ -116,19 +100,15 @@ def test_the_report_regenerates_every_token_in_the_same_pass(llm: LLM) -> None:
 
 @pytest.mark.parametrize("scorer", ["dise", "interleaved", "mc"])
 def test_the_score_alone_reads_no_other_position(llm: LLM, scorer: str) -> None:
-    asked = [[1, 2, 3]], [[4, 5, END, 6]]
-    [reported] = llm.score(*asked, ScoringParams(scorer=scorer, selector="last-1"))
-    [alone] = llm.score(*asked, ScoringParams(scorer=scorer, selector="last-1", logprobs=None))
+    texts, params = ([1, 2, 3], [4, 5, END, 6]), ScoringParams(scorer=scorer, selector="last-1")
+    without = params.model_copy(update={"logprobs": None})
+    [reported], [alone] = (llm.score([texts[0]], [texts[1]], each) for each in (params, without))
     assert alone.outputs[0].score.value == reported.outputs[0].score.value
     assert alone.usage.nfe == reported.usage.nfe - (scorer != "dise")
     assert [token.logprob for token in alone.outputs[0].tokens] == [None] * 4
     assert alone.to_dict()["outputs"][0]["tokens"] == []
     assert len(reported.to_dict()["outputs"][0]["tokens"]) == 4
-    reads = next(
-        llm.planner.score(
-            [1, 2, 3], [4, 5, END, 6], ScoringParams(selector="last-1", logprobs=None)
-        )
-    )
+    reads = next(llm.planner.score(*texts, without.model_copy(update={"scorer": "dise"})))
     assert [read.positions.tolist() for read in reads] == [[6]]
 
 
@@ -151,34 +131,16 @@ def test_without_a_prompt_the_text_counts_from_its_start(llm: LLM) -> None:
 def test_a_generation_has_the_documented_json(llm: LLM) -> None:
     [answer] = llm.generate("abc", SamplingParams(max_tokens=6, block_length=3, logprobs=1))
     record = json.loads(json.dumps(answer.to_dict(), allow_nan=False))
-    assert set(record) == {"prompt", "model", "seed", "outputs", "usage"}
-    assert set(record["usage"]) == {"prompt_tokens", "completion_tokens", "nfe", "seconds"}
     [output] = record["outputs"]
-    assert set(output) == {
-        "index",
-        "text",
-        "token_ids",
-        "finish_reason",
-        "score",
-        "probability",
-        "abstained",
-        "tokens",
+    fields = {
+        "prompt model seed outputs usage": record,
+        "prompt_tokens completion_tokens nfe seconds": record["usage"],
+        "index text token_ids finish_reason score probability abstained tokens": output,
+        "scorer selector value num_positions standard_error": output["score"],
+        "id text logprob selected is_end top_logprobs": output["tokens"][0],
     }
-    assert set(output["score"]) == {
-        "scorer",
-        "selector",
-        "value",
-        "num_positions",
-        "standard_error",
-    }
-    assert set(output["tokens"][0]) == {
-        "id",
-        "text",
-        "logprob",
-        "selected",
-        "is_end",
-        "top_logprobs",
-    }
+    for names, part in fields.items():
+        assert set(part) == set(names.split())
     assert len(output["token_ids"]) == 6
     assert record["prompt"] == "abc"
     assert record["usage"]["nfe"] == 5
@@ -211,53 +173,32 @@ def test_a_single_list_of_ids_is_one_prompt(llm: LLM) -> None:
     assert len(llm.generate([[1, 2], "ab"], SamplingParams(max_tokens=2))) == 2
 
 
-def test_params_may_be_one_for_each_prompt(llm: LLM) -> None:
+def test_lists_pair_up_item_by_item(llm: LLM) -> None:
     params = [SamplingParams(max_tokens=2), SamplingParams(max_tokens=5)]
     answers = llm.generate(["ab", "ab"], params)
     assert [len(answer.outputs[0].token_ids) for answer in answers] == [2, 5]
-    with pytest.raises(InputError, match="1 prompts do not pair up with 2 params"):
-        llm.generate("ab", params)
+    pairs = llm.rank(["a", "b"], [["c", "d"], ["e"]])
+    alone = [llm.rank("a", ["c", "d"]), llm.rank("b", ["e"])]
+    values = [[[o.score.value for o in each.outputs] for each in both] for both in (pairs, alone)]
+    assert values[0] == values[1]
 
 
 @pytest.mark.parametrize(
     ("prompts", "params", "text"),
     [
         ([], {}, "no prompt given"),
-        ("", {}, "the prompt is empty"),
         ("  ", {}, "the prompt is empty"),
         ([[]], {}, "the prompt is empty: it needs at least one token"),
-        (
-            "abc",
-            {"max_tokens": 38},
-            "a prompt of 3 tokens with max_tokens=38 is longer than the model's limit of 40 tokens",
-        ),
-        ("abc", {"selector": "lost"}, "unknown selector 'lost'"),
+        ("abc", {"max_tokens": 38}, "3 tokens with max_tokens=38 is longer than the model's limit"),
         ("abc", {"scorer": "disco"}, "unknown scorer 'disco'. Did you mean 'dise'"),
         ("abc", {"unmasking": "x"}, "unknown unmasking policy 'x'"),
-        ("abc", {"length": "x"}, "unknown length controller 'x'"),
-        (
-            "abc",
-            {"length_settings": {"k": 1}},
-            "length controller 'fixed': there is no setting 'k'",
-        ),
         ("abc", {"n": 2}, "2 responses at temperature 0 would all be the same"),
-        (
-            "abc",
-            {"forbidden_token_ids": (12,)},
-            "token id 12 at position 0 is outside the vocabulary",
-        ),
         ("abc", {"forbidden_token_ids": tuple(range(12))}, "every token is forbidden"),
         ("abc", {"allowed_token_ids": (3, 12)}, "token id 12 at position 1 is outside"),
         ("abc", {"allowed_token_ids": (MASK,)}, "none of the allowed tokens may be written"),
-        (
-            "abc",
-            {"allowed_token_ids": (3, 4), "forbidden_token_ids": (4, 3)},
-            "none of the allowed tokens may be written: each is forbidden, or the mask",
-        ),
         ("abc", {"logit_bias": {"12": 1}}, "token id 12 at position 0 is outside"),
         ([[1, 12]], {}, "token id 12 at position 1 is outside the vocabulary: ids are 0 to 11"),
         ([[1, MASK]], {}, "the text holds the mask token <mask> at position 1"),
-        ([["a"]], {}, "token ids must be a flat list of integers"),
         ([[1.5]], {}, "token ids must be a flat list of integers"),
     ],
 )
@@ -271,46 +212,6 @@ def test_a_bad_request_is_refused_before_any_forward_pass(
     assert llm.predictor.batches == []
 
 
-def test_two_samples_at_temperature_0_need_a_random_policy(llm: LLM) -> None:
-    [answer] = llm.generate("abc", SamplingParams(max_tokens=8, n=2, remasking="random"))  # type: ignore[call-arg]
-    assert len(answer.outputs) == 2
-
-
-@pytest.mark.parametrize(
-    ("prompt", "response", "text"),
-    [
-        ("abc", "", "the response is empty"),
-        (
-            [1],
-            [MASK],
-            "the text holds the mask token <mask> at position 1; it must be finished text",
-        ),
-        ([1] * 30, [2] * 11, "a text of 41 tokens is longer than the model's limit of 40 tokens"),
-    ],
-)
-def test_a_text_that_cannot_be_scored_is_refused(
-    llm: LLM, prompt: str, response: str, text: str
-) -> None:
-    with pytest.raises(InputError) as caught:
-        llm.score([prompt], [response])
-    assert text in str(caught.value)
-
-
-def test_prompts_and_responses_pair_up(llm: LLM) -> None:
-    with pytest.raises(InputError, match="2 prompts do not pair up with 1 responses"):
-        llm.score(["a", "b"], ["c"])
-
-
-def test_one_bad_prompt_does_not_stop_the_others(llm: LLM) -> None:
-    plans = [
-        llm.planner.generate(prompt, SamplingParams(max_tokens=4)) for prompt in ("abc", [99], "ab")
-    ]
-    outcomes = {outcome.index: outcome for outcome in llm.run(plans)}
-    assert isinstance(outcomes[0].result, RequestOutput)
-    assert isinstance(outcomes[1].error, InputError)
-    assert isinstance(outcomes[2].result, RequestOutput)
-
-
 def test_json_lists_one_end_token_and_python_all(llm: LLM) -> None:
     [answer] = llm.score("abc", [3, END, 4, END, END], ScoringParams(selector="response"))
     [output] = answer.outputs
@@ -321,7 +222,6 @@ def test_json_lists_one_end_token_and_python_all(llm: LLM) -> None:
     assert record["score"]["num_positions"] == 5
 
 
-SHORT = SamplingParams(max_tokens=8)
 SPAM = [PredicateQuestion(instructions="a")]
 
 
@@ -339,62 +239,27 @@ SPAM = [PredicateQuestion(instructions="a")]
             "response",
         ),
         (lambda llm: llm.chat([[], []]), "conversation 1: the conversation is empty", "messages"),
+        (lambda llm: llm.chat([[]]), "the conversation is empty", "messages"),
+        (lambda llm: llm.chat([]), "no conversation given", "conversations"),
+        (lambda llm: llm.generate("abc", chat=True), "model 'toy' has no chat template", "chat"),
         (lambda llm: llm.decide(["a", "b"], SPAM), "input 1: the model's vocabulary has no", None),
-        (lambda llm: llm.generate([""]), "the prompt is empty", "prompt"),
+        (lambda llm: llm.generate("ab", [SHORT] * 2), "1 prompts do not pair up with 2", "params"),
         (
-            lambda llm: llm.generate(["a", "b"], SamplingParams(max_tokens=8, scorer="dize")),
-            "unknown scorer 'dize'. Did you mean 'dise'?",
-            "scorer",
+            lambda llm: llm.chat(CHAT, [SHORT] * 2),
+            "1 conversations do not pair up with 2",
+            "params",
         ),
+        (lambda llm: llm.score(["a", "b"], ["c"]), "2 prompts do not pair up", "responses"),
+        (lambda llm: llm.rank(["a", "b"], [["c"]]), "2 prompts do not pair up", "candidates"),
     ],
 )
-def test_a_bad_text_of_several_is_named_by_its_number(
+def test_a_bad_text_is_named_by_its_number_and_lists_that_do_not_pair_up_are_refused(
     llm: LLM, ask: Callable[[LLM], object], text: str, parameter: str | None
 ) -> None:
     with pytest.raises(InputError) as caught:
         ask(llm)
     assert str(caught.value).startswith(text)
     assert caught.value.parameter == parameter
-
-
-def test_a_numbered_error_is_of_the_same_kind(llm: LLM) -> None:
-    _, failed = llm.generate(["a", [1] * 99], SHORT, on_error="return")
-    assert isinstance(failed.error, TooLongError)
-    assert str(failed.error).startswith("prompt 2: ")
-
-
-def test_a_chat_needs_a_template_and_a_message(llm: LLM) -> None:
-    with pytest.raises(InputError, match="model 'toy' has no chat template"):
-        llm.generate("abc", chat=True)
-    with pytest.raises(InputError, match="no conversation given"):
-        llm.chat([])
-    with pytest.raises(InputError, match="the conversation is empty"):
-        llm.chat([[]])
-
-
-def test_a_text_longer_than_the_batch_limit_is_refused() -> None:
-    small = LLM(ToyPredictor(), max_batch_tokens=5)
-    with pytest.raises(TooLongError, match="more than max_batch_tokens=5"):
-        small.generate("abcdef", SamplingParams(max_tokens=4))
-
-
-class Careless(Scorer):
-    """Divides by zero."""
-
-    def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
-        yield []
-        return Score(1 / 0, sequence.response_positions)
-
-
-def test_a_scorer_that_raises_is_named_in_one_line() -> None:
-    from dise_core.catalog import Entry
-
-    known = installed_catalog()
-    catalog = replace(known, scorers={"careless": Entry(Careless, "theirs")})
-    with pytest.raises(PlanError, match="ZeroDivisionError: division by zero"):
-        LLM(ToyPredictor(), catalog=catalog).score("a", "b", ScoringParams(scorer="careless"))
-    with pytest.raises(UnknownNameError):
-        LLM(ToyPredictor(), catalog=catalog).score("a", "b")
 
 
 def test_without_a_seed_each_request_draws_one_and_tells_it(llm: LLM) -> None:
@@ -411,55 +276,9 @@ def test_without_a_seed_each_request_draws_one_and_tells_it(llm: LLM) -> None:
         assert repeated.seed == answer.seed == answer.to_dict()["seed"]
 
 
-class Half(ToyPredictor):
-    """Says that half of each pass was computed, and whether its answers to texts with masks are
-    those of whole passes.
-    """
-
-    def __init__(self, is_exact: bool) -> None:
-        super().__init__()
-        self._is_exact = is_exact
-
-    def read(self, reads: Sequence[Read]) -> list[Reading]:
-        exact = [self._is_exact or MASK not in read.token_ids for read in reads]
-        answers = zip(super().read(reads), exact, strict=True)
-        return [replace(reading, share=0.5, is_exact=is_exact) for reading, is_exact in answers]
-
-
-@pytest.mark.parametrize("is_exact", [True, False])
-def test_an_answer_is_approximate_where_a_pass_of_its_writing_was(is_exact: bool) -> None:
-    [answer] = LLM(Half(is_exact)).generate([[1, 2]], SamplingParams(max_tokens=4, cache="dual"))
-    assert answer.is_approximate is not is_exact
-    assert answer.to_dict()["is_approximate"] is not is_exact
-    assert answer.usage.nfe_computed == answer.usage.nfe / 2
-
-
-def test_the_engine_says_how_long_a_request_took(llm: LLM) -> None:
-    plans = [llm.planner.score([1], [2], ScoringParams()) for _ in range(2)]
-    for outcome in llm.engine.run(plans):
-        assert outcome.unwrap().usage.seconds == pytest.approx(outcome.seconds, abs=1e-9)
-        assert outcome.seconds > 0
-
-
-def test_a_given_text_has_no_seed(llm: LLM) -> None:
-    [answer] = llm.score([[1, 2]], [[3, 4]])
-    assert answer.seed is None
-    assert "seed" not in answer.to_dict()
-
-
-def used(llm: LLM) -> "weakref.ref[object]":
-    llm.generate([1, 2, 3], SamplingParams(max_tokens=4))
-    return weakref.ref(llm.predictor)
-
-
-async def used_async(llm: AsyncLLM) -> "weakref.ref[object]":
-    await llm.generate([1, 2, 3], SamplingParams(max_tokens=4))
-    return weakref.ref(llm.predictor)
-
-
-CALLS: list[Callable[[LLM | AsyncLLM], object]] = [
+CALLS: list[Callable[[Any], object]] = [
     lambda llm: llm.generate([1]),
-    lambda llm: llm.chat([{"role": "user", "content": "a"}]),
+    lambda llm: llm.chat(CHAT),
     lambda llm: llm.score([1], [2]),
     lambda llm: llm.rank([1], [[2]]),
     lambda llm: llm.decide("a", [PredicateQuestion(instructions="b")]),
@@ -469,22 +288,19 @@ CALLS: list[Callable[[LLM | AsyncLLM], object]] = [
 
 def test_leaving_the_context_frees_the_model_and_later_calls_say_so() -> None:
     with LLM(ToyPredictor()) as llm:
-        model = used(llm)
+        llm.generate([1, 2, 3], SHORT)
+        model = weakref.ref(llm.predictor)
     assert model() is None
-    for call in CALLS:
+    for call in (*CALLS, lambda llm: next(llm.stream([1])), lambda llm: llm.run([])):
         with pytest.raises(ClosedError, match=r"LLM\('toy'\) is closed; load the model again"):
             call(llm)
-    with pytest.raises(ClosedError):
-        next(llm.stream([1]))
-    with pytest.raises(ClosedError):
-        llm.run([])
     llm.close()
 
 
 def test_leaving_the_context_of_an_async_model_does_so_too() -> None:
     async def test() -> None:
         async with AsyncLLM("countdown") as llm:
-            model = await used_async(llm)
+            model = weakref.ref(llm.predictor)
         assert model() is None
         for call in CALLS:
             with pytest.raises(ClosedError, match="is closed; load the model again"):
@@ -501,34 +317,28 @@ def test_a_model_is_shown_by_its_name_and_what_runs_it() -> None:
 
 
 def test_params_may_have_vllms_name() -> None:
-    params, chat = SamplingParams(max_tokens=4, seed=1), [{"role": "user", "content": "ab"}]
+    def model() -> AsciiPredictor:
+        return AsciiPredictor(has_chat_template=True)
 
-    async def both(*given: SamplingParams, **named: SamplingParams) -> list[object]:
-        async with AsyncLLM(AsciiPredictor(has_chat_template=True)) as llm:
-            answers = await llm.generate("ab", *given, **named)  # type: ignore[arg-type]
-            return [*answers, *await llm.chat(chat, *given, **named)]  # type: ignore[arg-type]
+    async def both(*given: Any, **named: Any) -> list[RequestOutput]:
+        async with AsyncLLM(model()) as llm:
+            answers = await llm.generate("ab", *given, **named)
+            return [*answers, *await llm.chat(CHAT, *given, **named)]
 
-    for answers in (
-        LLM(ToyPredictor()).generate("ab", sampling_params=params),
-        LLM(AsciiPredictor(has_chat_template=True)).chat(chat, sampling_params=params),
-        asyncio.run(both(sampling_params=params)),
-    ):
-        assert {len(answer.outputs[0].token_ids) for answer in answers} == {4}  # type: ignore[attr-defined]
-        assert {answer.seed for answer in answers} == {1}  # type: ignore[attr-defined]
-    for call in (
-        lambda: LLM(ToyPredictor()).generate("ab", params, sampling_params=params),
-        lambda: LLM(ToyPredictor()).chat(chat, params, sampling_params=params),
-        lambda: asyncio.run(both(params, sampling_params=params)),
-    ):
+    params = SamplingParams(max_tokens=4, seed=1)
+    calls: list[Callable[..., list[RequestOutput]]] = [
+        lambda *given, **named: LLM(model()).generate("ab", *given, **named),
+        lambda *given, **named: LLM(model()).chat(CHAT, *given, **named),
+        lambda *given, **named: asyncio.run(both(*given, **named)),
+    ]
+    for call in calls:
+        for answer in call(sampling_params=params):
+            assert (len(answer.outputs[0].token_ids), answer.seed) == (4, 1)
         with pytest.raises(InputError, match="two names for one argument") as raised:
-            call()
+            call(params, sampling_params=params)
         assert raised.value.parameter == "sampling_params"
 
 
-def test_each_conversation_may_have_params_of_its_own() -> None:
-    llm, chat = LLM(AsciiPredictor(has_chat_template=True)), [{"role": "user", "content": "ab"}]
-    params = [SamplingParams(max_tokens=length) for length in (3, 5)]
-    answers = llm.chat([chat, chat], params)
-    assert [len(answer.outputs[0].token_ids) for answer in answers] == [3, 5]
-    with pytest.raises(InputError, match="1 conversations do not pair up with 2 params"):
-        llm.chat(chat, params)
+def test_two_samples_at_temperature_0_need_a_random_policy(llm: LLM) -> None:
+    [answer] = llm.generate("abc", SamplingParams(max_tokens=8, n=2, remasking="random"))  # type: ignore[call-arg]
+    assert len(answer.outputs) == 2

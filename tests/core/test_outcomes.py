@@ -9,8 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from dise_core import LLM, AsyncLLM, InputError, RequestOutput, SamplingParams, ScoringParams
-from dise_core.errors import PlanError, TooLongError
-from dise_core.reading import Read, Reading
+from dise_core.errors import TooLongError
 from dise_core.testing import ToyPredictor
 from dise_core.testing.toy_model import MASK
 
@@ -57,26 +56,10 @@ def test_scores_and_conversations_have_outcomes_too() -> None:
 
 
 def test_the_async_entry_point_does_the_same() -> None:
-    async def run() -> tuple[list[RequestOutput], list[RequestOutput]]:
+    async def run() -> list[RequestOutput]:
         async with AsyncLLM(ToyPredictor()) as llm:
-            answers = await llm.generate(PROMPTS, PARAMS, on_error="return")
-            scores = await llm.score(["a", "b"], ["c", "x"], on_error="return")
             with pytest.raises(InputError):
                 await llm.generate(PROMPTS, PARAMS)
-            return answers, scores
+            return await llm.generate(PROMPTS, PARAMS, on_error="return")
 
-    answers, scores = asyncio.run(run())
-    assert told(answers) == expected()
-    assert [score.error is None for score in scores] == [True, False]
-
-
-def test_a_model_that_fails_on_one_text_fails_that_text_alone() -> None:
-    class Picky(ToyPredictor):
-        def read(self, reads: Sequence[Read]) -> list[Reading]:
-            if any(read.token_ids[0] == 5 for read in reads):
-                raise RuntimeError("no fives")
-            return super().read(reads)
-
-    answers = LLM(Picky()).generate([[1, 2], [5, 2], [3]], PARAMS, on_error="return")
-    assert [type(answer.error) for answer in answers] == [type(None), PlanError, type(None)]
-    assert "no fives" in str(answers[1].error)
+    assert told(asyncio.run(run())) == expected()

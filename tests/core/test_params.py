@@ -5,36 +5,26 @@ import re
 import pytest
 
 from dise_core import EngineConfig, InputError, SamplingParams, ScoringParams
-from dise_core.engine_options import EngineOptions
+from dise_core.front.llm import EngineOptions
+from dise_core.plugins.discovery import installed_catalog
 
 
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
         ({"max_tokens": 0}, "max_tokens=0: Input should be greater than or equal to 1"),
-        ({"max_tokens": -3}, "max_tokens=-3"),
         ({"temperature": float("nan")}, "temperature=nan"),
-        ({"temperature": -0.1}, "temperature=-0.1"),
-        ({"top_p": 0.0}, "top_p=0.0"),
-        ({"seed": -1}, "seed=-1"),
-        ({"n": 0}, "n=0"),
         ({"colour": "red"}, "there is no setting 'colour'"),
         ({"selektor": "full"}, "there is no setting 'selektor'. Did you mean 'selector'?"),
         ({"max_token": 3}, "there is no setting 'max_token'. Did you mean 'max_tokens'?"),
         ({"remaskin": "random"}, "Did you mean 'remasking'?"),
         ({"max_tokens" * 10**5: 3}, "there is no setting 'max_tokens"),
         ({"logit_bias": {"x": 1}}, "a token id is a whole number from 0 to 2147483647, not 'x'"),
-        ({"logit_bias": {"-1": 1}}, "not '-1'"),
         ({"logit_bias": {"07": 1}}, "not '07'"),
         ({"logit_bias": {"\u0663": 1}}, "a token id is a whole number"),
         ({"logit_bias": {2**31: 1}}, "not '2147483648'"),
         ({"logit_bias": {7: 100.5}}, "bias of token 7 is a number from -100 to 100, not 100.5"),
-        ({"logit_bias": {7: float("nan")}}, "not nan"),
-        ({"logit_bias": {7: "1"}}, "not '1'"),
         ({"logit_bias": {7: True}}, "not True"),
-        ({"logit_bias": dict.fromkeys(range(1025), 0)}, "at most 1024 items"),
-        ({"logit_bias": [7]}, "valid dictionary"),
-        ({"allowed_token_ids": [-1]}, "greater than or equal to 0"),
         ({"n": 3, "best_of": 2}, "best_of=2 is less than n=3"),
         ({"max_tokens": 128, "steps": 3}, "steps=3 is less than one step for each of the 4 blocks"),
     ],
@@ -57,24 +47,17 @@ def test_best_of_is_how_many_are_written() -> None:
     assert SamplingParams(n=2, best_of=5).num_samples == 5
 
 
-def test_engine_options_are_the_fields_of_engine_config() -> None:
-    assert set(EngineOptions.__annotations__) == set(EngineConfig.model_fields)
+def test_engine_options_are_the_fields_of_engine_config_and_of_the_engines() -> None:
+    engines = installed_catalog().engines.values()
+    own = {name for entry in engines for name in entry.value.options.model_fields}
+    assert set(EngineOptions.__annotations__) == {*EngineConfig.model_fields, *own}
 
 
 def test_the_defaults_are_the_documented_ones() -> None:
     params = SamplingParams()
-    assert (params.max_tokens, params.block_length, params.tokens_per_step, params.temperature) == (
-        128,
-        32,
-        2,
-        0,
-    )
-    assert (params.unmasking, params.length, params.n, params.seed) == (
-        "low-confidence",
-        None,
-        1,
-        None,
-    )
+    assert (params.max_tokens, params.block_length, params.tokens_per_step) == (128, 32, 2)
+    assert (params.temperature, params.unmasking, params.n) == (0, "low-confidence", 1)
+    assert (params.length, params.seed) == (None, None)
     assert (ScoringParams().scorer, ScoringParams().selector) == ("dise", None)
 
 
@@ -87,14 +70,6 @@ def test_the_defaults_are_the_documented_ones() -> None:
         ({"device_map": "auto", "max_memory": {"gpu0": "1GiB"}}, "a device is cpu or a GPU's"),
         ({"device_map": "auto", "max_memory": {"0": "much"}}, "'much' is no size"),
         ({"device_map": "auto", "max_memory": {"0": -3}}, "-3 is no size"),
-        ({"device_map": "everywhere"}, "device_map='everywhere'"),
-        ({"quantization": "int2"}, "quantization='int2'"),
-        ({"engine": "vllm", "quantization": "int8"}, "leave out quantization"),
-        ({"engine": "vllm", "device": "cpu"}, "leave out device"),
-        ({"engine": "vllm", "attn_implementation": "eager"}, "leave out attn_implementation"),
-        ({"vllm_options": {"a": 1}}, "need engine='vllm'"),
-        ({"tensor_parallel_size": 2}, "need engine='vllm'"),
-        ({"max_cache_tokens": 0}, "max_cache_tokens=0"),
     ],
 )
 def test_options_of_devices_that_do_not_fit_together(
@@ -106,5 +81,4 @@ def test_options_of_devices_that_do_not_fit_together(
 
 def test_options_of_devices_that_fit_together() -> None:
     assert EngineConfig(device_map="balanced", max_memory={"0": "20GiB", "cpu": "1.5GB"})
-    assert EngineConfig(engine="vllm", dtype="bfloat16", vllm_options={"quantization": "fp8"})
     assert EngineConfig(quantization="int4", device="cuda:1", judge_device="cpu")

@@ -2,6 +2,8 @@
 tests/app/test_third_party.py.
 """
 
+import functools
+import json
 import re
 import sys
 import types
@@ -9,15 +11,19 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import Field, create_model
 
-from dise_core import EngineConfig, Read, Selector, TokenSequence, TopLogProbs, hookimpl, plugins
+from dise_core import EngineConfig, Read, Selector, TokenSequence, TopLogProbs, hookimpl
 from dise_core.arrays import Mask
-from dise_core.backend import Backend, Reader
-from dise_core.errors import PluginError, UnknownNameError
-from dise_core.plugins import discover, installed_catalog, installed_plugins
+from dise_core.errors import InputError, PluginError, UnknownNameError
+from dise_core.models.backend import Backend, Reader
+from dise_core.params.base import Params
+from dise_core.plugins import discovery as plugins
+from dise_core.plugins.discovery import discover, installed_catalog, installed_plugins
 from dise_core.testing import ToyPredictor
 
 
@@ -48,29 +54,28 @@ def assert_broken(points: Iterable[EntryPoint], text: str) -> None:
     assert re.search(text, str(problem)), problem
 
 
-def selectors(classes: object) -> Callable[[], object]:
-    @hookimpl
-    def dise_selectors() -> object:
-        return classes
+def hook(name: str, answer: object) -> Callable[[], object]:
+    """Return an implementation of that hook."""
 
-    return dise_selectors
+    @hookimpl
+    def implementation() -> object:
+        return answer
+
+    implementation.__name__ = name
+    return implementation
+
+
+def selectors(classes: object) -> Callable[[], object]:
+    return hook("dise_selectors", classes)
 
 
 def test_the_built_ins_are_found_like_any_plugin() -> None:
     catalog = installed_catalog()
-    assert catalog.scorers["dise"].plugin == "strategies"
-    assert catalog.mask_predictors["countdown"].plugin == "adapters"
-    assert catalog.mask_predictors["countdown"].is_built_in
-    assert catalog.scorers["dise"].is_built_in
-
-
-def test_a_plugin_adds_its_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    catalog = discover(
-        [plugin(monkeypatch, "mine", dise_selectors=selectors({"nothing": Nothing}))]
-    )
-    assert catalog.selectors["nothing"].cls is Nothing
-    assert catalog.selectors["nothing"].plugin == "mine"
-    assert not catalog.selectors["nothing"].is_built_in
+    for entry, owner in (
+        (catalog.scorers["dise"], "strategies"),
+        (catalog.mask_predictors["countdown"], "adapters"),
+    ):
+        assert (entry.plugin, entry.is_built_in) == (owner, True)
 
 
 class Abacus(Backend[str]):
@@ -86,11 +91,7 @@ class WithoutOpen(Backend[str]):
 
 
 def engines(classes: object) -> Callable[[], object]:
-    @hookimpl
-    def dise_engines() -> object:
-        return classes
-
-    return dise_engines
+    return hook("dise_engines", classes)
 
 
 def test_a_plugin_adds_an_engine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,13 +107,64 @@ def test_a_plugin_adds_an_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def test_two_plugins_that_claim_one_name_are_both_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    points = [
-        plugin(monkeypatch, name, dise_selectors=selectors({"same": Nothing}))
-        for name in ("one", "two")
-    ]
+class Threads(Params):
+    """Has an option of its own."""
+
+    num_threads: int = Field(default=1, ge=1, le=8)
+
+
+class Threaded(Abacus):
+    options = Threads
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"engine": "threaded", "num_threads": 9}, "num_threads=9: Input should be less than"),
+        ({"num_threads": 2}, "num_threads needs engine='threaded'"),
+        ({"num_threads": "x"}, "num_threads='x': Input should be a valid integer"),
+        ({"num_thread": 2}, "there is no setting 'num_thread'. Did you mean 'num_threads'?"),
+        ({"engin": "abacus"}, "there is no setting 'engin'. Did you mean 'engine'?"),
+    ],
+)
+def test_an_engine_checks_options_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, object], problem: str
+) -> None:
+    both = engines({"abacus": Abacus, "threaded": Threaded})
+    catalog = discover([plugin(monkeypatch, "mine", dise_engines=both)])
+    catalog.check_engine(EngineConfig(engine="threaded", **{"num_threads": 2}))
+    catalog.check_engine(EngineConfig(engine="abacus", **{"num_threads": 1}))
+    with pytest.raises(InputError, match=re.escape(problem)):
+        catalog.check_engine(EngineConfig(**{"engine": "abacus"} | options))
+
+
+@pytest.mark.parametrize(
+    ("field", "problem"),
+    [
+        ({"seed": (int, 0)}, "'bad' has an option 'seed', which is taken"),
+        ({"threads": (int, ...)}, "'bad' has an option 'threads' without a default"),
+    ],
+)
+def test_an_engine_with_an_option_that_cannot_be_given_is_broken(
+    monkeypatch: pytest.MonkeyPatch, field: dict[str, Any], problem: str
+) -> None:
+    members = {"options": create_model("Options", __base__=Params, **field)}
+    bad = engines({"bad": type("Bad", (Abacus,), members)})
+    assert_broken([plugin(monkeypatch, "mine", dise_engines=bad)], problem)
+
+
+def test_what_is_no_class_is_imported_when_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = {"later": "json:dumps", "now": repr, "lost": "json:no_such", "gone": "no_such:verb"}
+    catalog = discover([plugin(monkeypatch, "mine", dise_commands=hook("dise_commands", values))])
+    assert list(catalog.commands) == [*values]
+    assert catalog.commands["later"].load() is json.dumps
+    assert catalog.commands["now"].load() is repr
+    for name, problem in (("lost", "AttributeError"), ("gone", "ModuleNotFoundError")):
+        with pytest.raises(PluginError, match=rf"plugin 'mine': '.*:.*' cannot be .*{problem}"):
+            catalog.commands[name].load()
     assert_broken(
-        points, r"plugins '(one|two)' and '(two|one)' both claim 'same' in dise_selectors"
+        [plugin(monkeypatch, "mine", dise_commands=hook("dise_commands", {"bad": "no place"}))],
+        "'bad' is 'no place', which is no \"module:name\"",
     )
 
 
@@ -121,39 +173,51 @@ def test_two_plugins_of_one_name_are_refused(monkeypatch: pytest.MonkeyPatch) ->
     assert_broken([point, point], "two plugins are called 'twin'")
 
 
-def test_an_import_failure_names_the_plugin() -> None:
-    assert_broken(
-        [EntryPoint("gone", "no_such_module", "dise")],
-        "plugin 'gone' cannot be imported from 'no_such_module': ModuleNotFoundError",
-    )
+@hookimpl
+def eager(settings: object) -> dict[str, object]:
+    return {}
 
 
-def test_a_misspelt_hook_names_the_plugin_and_the_hooks(monkeypatch: pytest.MonkeyPatch) -> None:
-    hook = selectors({})
-    point = plugin(monkeypatch, "typo", dise_selectors=selectors({}), dise_selector=hook)
-    assert_broken(
-        [point], r"plugin 'typo'.*dise_selector.*Hooks: dise_engines, dise_length_controllers"
-    )
+@hookimpl
+def failing() -> dict[str, object]:
+    raise KeyError("lost")
 
 
-def test_a_hook_with_arguments_names_the_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
-    @hookimpl
-    def dise_scorers(settings: object) -> dict[str, object]:
-        return {}
-
-    assert_broken(
-        [plugin(monkeypatch, "eager", dise_scorers=dise_scorers)], r"plugin 'eager'.*settings"
-    )
+def unmarked() -> dict[str, object]:
+    return {}
 
 
-def test_a_plugin_without_hooks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    def dise_selectors() -> dict[str, object]:
-        return {}
+@pytest.mark.parametrize(
+    ("functions", "text"),
+    [
+        ({"dise_selectors": selectors({}), "dise_selector": selectors({})},
+         "plugin 'bad'.*dise_selector.*Hooks: dise_commands, dise_datasets, dise_engines"),
+        ({"dise_scorers": eager}, "plugin 'bad'.*settings"),
+        ({"dise_scorers": failing}, r"'bad' fails in dise_scorers\(\): KeyError: 'lost'"),
+        ({"dise_selectors": unmarked}, "plugin 'bad' has no function marked with hookimpl"),
+    ],
+)  # fmt: skip
+def test_a_plugin_with_a_wrong_hook_is_named(
+    monkeypatch: pytest.MonkeyPatch, functions: dict[str, Callable[..., object]], text: str
+) -> None:
+    assert_broken([plugin(monkeypatch, "bad", **functions)], text)
 
-    assert_broken(
-        [plugin(monkeypatch, "bare", dise_selectors=dise_selectors)],
-        "plugin 'bare' has no function marked with hookimpl",
-    )
+
+@pytest.mark.parametrize(
+    ("source", "error"),
+    [
+        ("import no_such_module", "ModuleNotFoundError"),
+        ("import sys; sys.exit(7)", "SystemExit: 7"),
+    ],
+)
+def test_a_plugin_that_cannot_be_imported_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, source: str, error: str
+) -> None:
+    module = f"module_of_{error[:6]}"
+    (tmp_path / f"{module}.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    text = f"plugin 'bad' cannot be imported from '{module}': {error}"
+    assert_broken([EntryPoint("bad", module, "dise")], text)
 
 
 @pytest.mark.parametrize(
@@ -172,17 +236,6 @@ def test_a_wrong_answer_of_a_hook_is_refused(
     monkeypatch: pytest.MonkeyPatch, classes: object, text: str
 ) -> None:
     assert_broken([plugin(monkeypatch, "wrong", dise_selectors=selectors(classes))], text)
-
-
-def test_a_hook_that_raises_names_the_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
-    @hookimpl
-    def dise_scorers() -> dict[str, object]:
-        raise KeyError("lost")
-
-    assert_broken(
-        [plugin(monkeypatch, "broken", dise_scorers=dise_scorers)],
-        r"plugin 'broken' fails in dise_scorers\(\): KeyError: 'lost'",
-    )
 
 
 def test_broken_plugins_are_each_named_and_the_others_still_found(
@@ -228,25 +281,18 @@ def test_only_a_name_that_may_be_a_broken_plugins_cannot_be_looked_up(
 
 
 def test_a_broken_adapter_stops_no_model_that_others_claim(monkeypatch: pytest.MonkeyPatch) -> None:
-    @hookimpl
-    def dise_mask_predictors() -> dict[str, object]:
-        return {"toy": ToyPredictor}
-
+    toys = hook("dise_mask_predictors", {"toy": ToyPredictor})
     catalog = discover(
         [
             EntryPoint("gone", "no_such_module", "dise"),
-            *(
-                plugin(monkeypatch, name, dise_mask_predictors=dise_mask_predictors)
-                for name in "ab"
-            ),
+            *(plugin(monkeypatch, name, dise_mask_predictors=toys) for name in "ab"),
             *entry_points(group="dise", name="adapters"),
         ]
     )
     assert catalog.adapter("countdown").is_built_in
-    with pytest.raises(PluginError, match="plugins 'a' and 'b' both claim 'toy'"):
-        catalog.adapter("toy")
-    with pytest.raises(PluginError, match="plugins 'a' and 'b' both claim 'toy'"):
-        catalog.adapter("countdown", "toy")
+    for names in (("toy",), ("countdown", "toy")):
+        with pytest.raises(PluginError, match="plugins 'a' and 'b' both claim 'toy'"):
+            catalog.adapter(*names)
     with pytest.raises(UnknownNameError, match=r"unknown model 'lost'.* plugin 'gone' cannot be"):
         catalog.adapter("lost")
 
@@ -257,23 +303,9 @@ def test_the_log_says_once_which_plugins_are_broken(
     problems = (PluginError("plugin 'gone' is broken"),)
     catalog = replace(installed_plugins(), problems=problems)
     monkeypatch.setattr(plugins, "installed_plugins", lambda: catalog)
-    installed_catalog.cache_clear()
-    try:
-        assert installed_catalog() is installed_catalog() is catalog
-    finally:
-        installed_catalog.cache_clear()
+    once = functools.cache(installed_catalog.__wrapped__)
+    assert once() is once() is catalog
     assert caplog.messages == ["dise: plugin 'gone' is broken (`dise plugins` lists what works)"]
-
-
-def test_a_plugin_that_ends_the_process_when_imported_is_named(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "leaves_at_once.py").write_text("import sys; sys.exit('bye')")
-    monkeypatch.syspath_prepend(tmp_path)
-    assert_broken(
-        [EntryPoint("leaver", "leaves_at_once", "dise")],
-        "plugin 'leaver' cannot be imported from 'leaves_at_once': SystemExit: bye",
-    )
 
 
 def test_whoever_takes_a_built_in_name_is_at_fault_and_not_dise(

@@ -1,16 +1,16 @@
 """Plans: how they compose, and what they cost."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from dise_core import Candidates, Plan, Read, Reading, TokenLogProbs, TopLogProbs, drive, gather
-from dise_core.cost import Cost, count_cost, count_nfe
 from dise_core.errors import PlanError
-from dise_core.reading import Guidance
-from dise_core.rows import distinct_rows
+from dise_core.plans.cost import Cost, count_cost, count_nfe
+from dise_core.plans.reading import Guidance
+from dise_core.plans.rows import distinct_rows
 
 
 def read_of(*ids: int, guidance: Guidance | None = None) -> Read:
@@ -43,9 +43,6 @@ def test_gather_merges_what_is_asked_at_the_same_time() -> None:
     short, long, none = ask([read_of(1)]), ask([read_of(2), read_of(3)], [read_of(4)]), ask()
     assert drive(gather(short, long, none), record) == [[[1]], [[2, 3], [4]], []]
     assert batches == [[1, 2, 3], [4]]
-
-
-def test_gather_of_nothing_returns_nothing() -> None:
     assert drive(gather(), echo) == []
 
 
@@ -68,16 +65,11 @@ def test_gather_closes_the_others_when_one_plan_raises() -> None:
     assert closed == [True]
 
 
-def test_reads_of_one_text_share_a_row() -> None:
-    rows = distinct_rows([read_of(1, 2), read_of(3), read_of(1, 2)])
-    assert [row.reads for row in rows] == [(0, 2), (1,)]
-
-
-def test_another_guidance_or_predictor_is_another_row() -> None:
+def test_reads_of_one_text_share_a_row_unless_the_guidance_or_predictor_is_another() -> None:
     plain, other = read_of(1), Read(np.array([1]), np.array([0]), TopLogProbs(1), predictor="judge")
     guided = read_of(1, guidance=Guidance(np.array([2]), 1.0))
-    rows = distinct_rows([plain, other, guided])
-    assert [row.reads for row in rows] == [(0,), (1,), (2,)]
+    rows = distinct_rows([plain, other, guided, read_of(1)])
+    assert [row.reads for row in rows] == [(0, 3), (1,), (2,)]
     assert [row.num_sequences for row in rows] == [1, 1, 2]
     assert [row.num_tokens for row in rows] == [1, 1, 2]
 
@@ -115,22 +107,24 @@ def test_what_was_computed_and_what_is_exact_are_two_things(
     assert cost == expected
 
 
-@pytest.mark.parametrize("position", [-1, 3])
-def test_a_read_outside_its_text_is_refused(position: int) -> None:
-    with pytest.raises(PlanError, match=r"positions outside 0..2"):
-        Read(np.arange(3), np.array([position]), TopLogProbs(1))
-
-
-def test_a_read_needs_one_target_per_position() -> None:
-    with pytest.raises(PlanError, match="2 positions but 1 targets"):
-        Read(np.arange(3), np.array([0, 1]), TokenLogProbs(np.array([5])))
-
-
-def test_a_read_is_guided_by_a_text_of_its_own_length() -> None:
-    with pytest.raises(PlanError, match="a Read of 2 tokens is guided by one of 3"):
-        read_of(1, 2, guidance=Guidance(np.arange(3), 1.0))
-
-
-def test_candidates_with_a_temperature_need_noise() -> None:
-    with pytest.raises(PlanError, match="need noise"):
-        Candidates(temperature=0.5)
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (lambda: Read(np.arange(3), np.array([-1]), TopLogProbs(1)), "positions outside 0..2"),
+        (lambda: Read(np.arange(3), np.array([3]), TopLogProbs(1)), "positions outside 0..2"),
+        (
+            lambda: Read(np.arange(3), np.array([0, 1]), TokenLogProbs(np.array([5]))),
+            "2 positions but 1 targets",
+        ),
+        (
+            lambda: read_of(1, 2, guidance=Guidance(np.arange(3), 1.0)),
+            "a Read of 2 tokens is guided by one of 3",
+        ),
+        (lambda: Candidates(temperature=0.5), "need noise"),
+    ],
+)
+def test_a_question_whose_parts_do_not_fit_is_refused(
+    make: Callable[[], object], problem: str
+) -> None:
+    with pytest.raises(PlanError, match=problem):
+        make()

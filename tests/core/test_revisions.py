@@ -60,28 +60,28 @@ def test_a_revised_answer_is_scored_counted_and_told(is_blocks: bool, more: Any)
     llm, params = model(is_blocks), asked(more)
     unchanged = {"reviser": None, "best_of": None, "n": params.num_samples}
     [answer], [plain] = (
-        llm.generate("abc", each) for each in (params, params.model_copy(update=unchanged))
+        llm.generate("abc", request) for request in (params, params.model_copy(update=unchanged))
     )
     by_sample = {output.index: output for output in plain.outputs}
     assert len(answer.outputs) == params.n
-    told = 0
+    num_changed = 0
     for output in answer.outputs:
         ids = list(by_sample[output.index].token_ids)
         for revision in output.revisions:
-            told += revision.num_changed
+            num_changed += revision.num_changed
             assert [ids[token.position] for token in revision.tokens] == [
                 token.old for token in revision.tokens
             ]
             if revision.is_accepted:
                 ids = applied(ids, revision)
         assert tuple(ids) == output.token_ids
-        its = ScoringParams(scorer=params.scorer, selector=params.selector)
-        again = llm.score("abc", list(output.token_ids), its)[0].outputs[0]
+        scoring = ScoringParams(scorer=params.scorer, selector=params.selector)
+        again = llm.score("abc", list(output.token_ids), scoring)[0].outputs[0]
         assert again.score.value == pytest.approx(output.score.value, abs=1e-6)
         assert (output.tokens[0].logprob is None) == (params.logprobs is None)
         assert "revisions" in output.to_dict()
         assert "revisions" not in by_sample[output.index].to_dict()
-    assert told, "a test without a changed token tests nothing"
+    assert num_changed, "a test without a changed token tests nothing"
     if params.num_samples == params.n and params.logprobs is not None:
         spent = sum(revision.nfe for output in answer.outputs for revision in output.revisions)
         assert answer.usage.nfe == plain.usage.nfe + spent
@@ -115,15 +115,8 @@ def test_a_stream_settles_nothing_that_may_be_revised(is_blocks: bool) -> None:
 def test_a_revision_draws_noise_of_its_own_and_repeats_itself() -> None:
     """With every token masked, the noise of the first writing would write the same text."""
     everything = {"threshold": 1.0, "max_tokens": 10, "rounds": 1, "accept": "always"}
-    params = asked(
-        {
-            "temperature": 1.0,
-            "tokens_per_step": 1,
-            "block_length": 10,
-            "max_tokens": 10,
-            "reviser_settings": everything,
-        }
-    )
+    whole = {"tokens_per_step": 1, "block_length": 10, "max_tokens": 10}
+    params = asked({"temperature": 1.0, "reviser_settings": everything, **whole})
     [first], [again] = (model(False).generate("abc", params) for _ in range(2))
     [revision] = first.outputs[0].revisions
     assert (len(revision.tokens), revision.is_accepted) == (10, True)
@@ -151,16 +144,9 @@ def test_a_revision_in_json() -> None:
         ({"reviser": "remake"}, "unknown reviser 'remake'. Did you mean 'remask'?"),
         ({"reviser_settings": {"treshold": 1}}, "there is no setting 'treshold'"),
         ({"reviser_settings": {"threshold": 2}}, "threshold=2"),
-        ({"reviser_settings": {"rounds": 0}}, "rounds=0"),
-        ({"reviser_settings": {"accept": "never"}}, "'better' or 'always'"),
-        ({"reviser_settings": {"max_tokens": 2**21}}, "max_tokens=2097152"),
+        ({"reviser": None}, "reviser_settings need a reviser"),
     ],
 )
 def test_bad_settings_are_refused_by_name(more: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=re.escape(said)):
         model(False).generate("abc", asked(more))
-
-
-def test_settings_without_a_reviser_are_refused() -> None:
-    with pytest.raises(InputError, match="reviser_settings need a reviser"):
-        SamplingParams(reviser_settings={"threshold": 0.5})

@@ -9,13 +9,12 @@ import pytest
 from dise_core import LLM, BlockCausal, Plan, Read, Reading, ScoringParams, TokenLogProbs
 from dise_core.engine import Engine
 from dise_core.errors import InputError, PlanError, TooLongError
-from dise_core.model import BIDIRECTIONAL, Attention, MaskPredictor
-from dise_core.params import EngineConfig
-from dise_core.reading import CacheHint, CacheSlot, Guidance
-from dise_core.rows import distinct_rows
-from dise_core.testing import ToyPredictor, check_mask_predictor, check_scorer
-from dise_core.testing.toy_model import MASK
-from dise_strategies.scorers.shadow import Shadow
+from dise_core.models.attention import BIDIRECTIONAL, Attention
+from dise_core.models.predictor import MaskPredictor
+from dise_core.params.engine import EngineConfig
+from dise_core.plans.reading import CacheHint, CacheSlot, Guidance
+from dise_core.plans.rows import distinct_rows
+from dise_core.testing import ToyPredictor, check_mask_predictor
 
 IDS = np.arange(6)
 
@@ -140,18 +139,3 @@ def test_a_bad_id_in_a_context_fails_its_request(changes: dict[str, object]) -> 
     bad, good = engine.run([asking(read_of(0, **changes)), asking(read_of(0))])
     assert "token id 12 at position 5 is outside the vocabulary" in str(bad.error)
     assert good.error is None
-
-
-def test_the_scorer_shadow() -> None:
-    check_scorer(Shadow())
-    toy = ToyPredictor()
-    params = ScoringParams(scorer="shadow", selector="last-2")
-    [answer] = LLM(toy).score(["abc"], ["defg"], params, finished=False)
-    expected = []
-    for position in (5, 6):
-        ids = np.arange(7)
-        ids[position] = MASK
-        logits = toy.logits(ids)[position]
-        expected.append(logits[position] - np.logaddexp.reduce(logits))
-    assert answer.outputs[0].score.value == pytest.approx(np.mean(expected), abs=1e-6)
-    assert answer.usage.nfe == 1  # the report on every token reads the same text

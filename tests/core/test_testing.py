@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -32,12 +32,9 @@ from dise_core import (
     drive,
 )
 from dise_core.arrays import Ids, Mask
-from dise_core.denoise import Denoiser
 from dise_core.noise import Noise
-from dise_core.outputs import Generation
-from dise_core.plugins import installed_catalog
-from dise_core.revisions import Revision, rewritten
-from dise_core.scoring import SequenceScorer
+from dise_core.plugins.discovery import installed_catalog
+from dise_core.scoring.sequence_scorer import SequenceScorer
 from dise_core.testing import (
     ToyPredictor,
     check_claims,
@@ -49,6 +46,9 @@ from dise_core.testing import (
     check_unmasking_policy,
 )
 from dise_core.testing.toy_model import MASK
+from dise_core.writing.denoise import Denoiser
+from dise_core.writing.generation import Generation
+from dise_core.writing.revisions import Revision, rewritten
 from dise_strategies.scorers.dise import DiSE
 from dise_strategies.selectors.whole import ResponseText
 from dise_strategies.unmasking.ranked import LowConfidence
@@ -86,19 +86,13 @@ class NotANumber(Scorer):
         return Score(float("nan"), np.array([0]))
 
 
-class Greedy(UnmaskingPolicy):
+class Choosing(UnmaskingPolicy):
+    """Chooses the same whatever it is shown: all that there is, unless it has indices."""
+
+    indices: tuple[int, ...] | tuple[float, ...] | None = None
+
     def choose(self, step: UnmaskingStep) -> Ids:
-        return np.arange(len(step.positions))
-
-
-class Twice(UnmaskingPolicy):
-    def choose(self, step: UnmaskingStep) -> Ids:
-        return np.zeros(2, np.int64)
-
-
-class Floating(UnmaskingPolicy):
-    def choose(self, step: UnmaskingStep) -> Ids:
-        return np.zeros(1)  # type: ignore[return-value]
+        return np.arange(len(step.positions)) if self.indices is None else np.array(self.indices)
 
 
 class Overeager(LowConfidence):
@@ -185,14 +179,16 @@ class Moody(Reviser):
         return replace(generation, sequence=text, evaluation=evaluation, revisions=told)
 
 
-class Crowded(ToyPredictor):
-    """Answers differently in a batch."""
+class Shifted(ToyPredictor):
+    """Adds to each log-probability, and more in a batch."""
+
+    def __init__(self, shift: float, more: float) -> None:
+        super().__init__()
+        self._shift, self._more = shift, more
 
     def read(self, reads: Sequence[Read]) -> list[Reading]:
-        readings = super().read(reads)
-        return [
-            Reading(r.token_ids, r.logprobs - 0.01 * len(reads), r.confidences) for r in readings
-        ]
+        added = self._shift + self._more * len(reads)
+        return [replace(each, logprobs=each.logprobs + added) for each in super().read(reads)]
 
 
 class Unmoved(ToyPredictor):
@@ -208,11 +204,6 @@ class Unmoved(ToyPredictor):
         return super().read(plain)
 
 
-class Positive(ToyPredictor):
-    def read(self, reads: Sequence[Read]) -> list[Reading]:
-        return [Reading(r.token_ids, r.logprobs + 9, r.confidences) for r in super().read(reads)]
-
-
 class Forgetful(ToyPredictor):
     def read(self, reads: Sequence[Read]) -> list[Reading]:
         return super().read(reads)[:1]
@@ -226,9 +217,9 @@ class Forgetful(ToyPredictor):
         (check_scorer, Random(), "the same text must get the same score"),
         (check_scorer, Silent(), "must ask the model"),
         (check_scorer, NotANumber(), "must not be NaN"),
-        (check_unmasking_policy, Greedy(), r"commits 1\.\.1, not 2"),
-        (check_unmasking_policy, Twice(), "each index at most once"),
-        (check_unmasking_policy, Floating(), "choose must return integers"),
+        (check_unmasking_policy, Choosing(), r"commits 1\.\.1, not 2"),
+        (check_unmasking_policy, Choosing(indices=(0, 0)), "each index at most once"),
+        (check_unmasking_policy, Choosing(indices=(0.0,)), "choose must return integers"),
         (check_unmasking_policy, Overeager(), "edit must return distinct indices below 1"),
         (check_length_controller, Unfinished(), "no mask may be left"),
         (check_length_controller, Overlong(), "does not fit a model of 12"),
@@ -238,29 +229,15 @@ class Forgetful(ToyPredictor):
         (check_reviser, Meddling(), "leave the given text unchanged"),
         (check_reviser, Boastful(), "must not count more than the 0 passes made"),
         (check_reviser, Moody(), "must be revised the same"),
-        (check_mask_predictor, Crowded(), "alone and in a batch differ by"),
+        (check_mask_predictor, Shifted(0, -0.01), "alone and in a batch differ by"),
         (check_mask_predictor, Unmoved(), "a bias of 100 must decide between the allowed ids"),
-        (check_mask_predictor, Positive(), "must not be above 0"),
+        (check_mask_predictor, Shifted(9, 0), "must not be above 0"),
         (check_mask_predictor, Forgetful(), "must answer all 24 reads, not 1"),
     ],
 )
 def test_each_broken_promise_is_named(check, broken: object, promise: str) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(AssertionError, match=promise):
         check(broken)
-
-
-@pytest.mark.parametrize(
-    "name", ["full", "prompt", "response-text", "first-block", "last-3", "prompt-last-2+first-2"]
-)
-def test_our_own_selectors_conform(name: str) -> None:
-    check_selector(installed_catalog().selector(name))
-
-
-@pytest.mark.parametrize(
-    "name", sorted(installed_catalog().length_controllers.keys() - {"until-end"})
-)
-def test_our_own_length_controllers_conform(name: str) -> None:
-    check_length_controller(installed_catalog().length_controller(name))
 
 
 @pytest.mark.parametrize("name", sorted(installed_catalog().revisers))
@@ -274,16 +251,25 @@ def test_the_toy_model_conforms(attention: Attention) -> None:
     check_mask_predictor(toy)
 
 
+@pytest.mark.parametrize("attention", [Bidirectional(), BlockCausal(4)])
 @pytest.mark.parametrize("name", sorted(installed_catalog().scorers))
-def test_every_scorer_conforms_on_a_block_causal_model(name: str) -> None:
+def test_every_scorer_conforms(name: str, attention: Attention) -> None:
     settings = {"num_samples": 4} if name.startswith("mc") else {}
-    toy = ToyPredictor(attention=BlockCausal(4))
+    toy = ToyPredictor(attention=attention)
     check_scorer(installed_catalog().scorer(name, settings), toy)
 
 
-@pytest.mark.parametrize("name", sorted(installed_catalog().length_controllers))
-def test_every_length_controller_conforms_on_a_block_causal_model(name: str) -> None:
-    toy = ToyPredictor(max_length=60, attention=BlockCausal(4))
+@pytest.mark.parametrize(
+    ("name", "attention"),
+    [
+        (name, attention)
+        for name in sorted(installed_catalog().length_controllers)
+        for attention in (Bidirectional(), BlockCausal(4))
+        if (name, attention) != ("until-end", Bidirectional())
+    ],
+)
+def test_every_length_controller_conforms(name: str, attention: Attention) -> None:
+    toy = ToyPredictor(max_length=60, attention=attention)
     check_length_controller(installed_catalog().length_controller(name), toy)
 
 
@@ -308,55 +294,40 @@ def test_a_block_causal_model_is_written_in_blocks_of_the_text(length: str) -> N
         assert asked == [[3], [4, 5, 6, 7], [8, 9, 10, 11]]
 
 
-class ClaimsAll(ToyPredictor):
-    @classmethod
-    def claims(cls, model: str) -> bool:
-        return True
+def claiming(claims: Callable[[str], object]) -> type[MaskPredictor]:
+    """Return an adapter that claims what the function says."""
+    return type("Claiming", (ToyPredictor,), {"claims": staticmethod(claims)})
 
 
-class ClaimsByFolder(ToyPredictor):
-    @classmethod
-    def claims(cls, model: str) -> bool:
-        return (
-            model == "toy"
-            or json.loads(Path(model, "config.json").read_text())["model_type"] == "toy"
-        )
-
-
-class ClaimsLoosely(ToyPredictor):
-    @classmethod
-    def claims(cls, model: str) -> bool:
-        return re.match("toy", model)  # type: ignore[return-value]
-
-
-class ClaimsHubIds(ToyPredictor):
-    @classmethod
-    def claims(cls, model: str) -> bool:
-        return model == "toy" or model.count("/") == 1
-
-
-class ClaimsFolders(ToyPredictor):
-    @classmethod
-    def claims(cls, model: str) -> bool:
-        return model == "toy" or Path(model).is_dir()
+def model_type(folder: str) -> object:
+    return json.loads(Path(folder, "config.json").read_text())["model_type"]
 
 
 @pytest.mark.parametrize(
-    ("adapter", "text"),
+    ("claims", "text"),
     [
-        (ClaimsAll, r"claims\('of-nobody'\) must be False"),
+        (lambda model: True, r"claims\('of-nobody'\) must be False"),
         (
-            ClaimsByFolder,
+            lambda model: model == "toy" or model_type(model) == "toy",
             r"claims\('of-nobody'\) must not raise, whatever the name: FileNotFoundError",
         ),
-        (ClaimsLoosely, r"claims\('toy'\) must return a bool, not <re.Match"),
-        (ClaimsHubIds, r"claims\('./of-nobody'\) must be False"),
-        (ClaimsFolders, r"claims\('.*/empty'\) must be False"),
+        (
+            lambda model: re.match("toy", model),
+            r"claims\('toy'\) must return a bool, not <re.Match",
+        ),
+        (
+            lambda model: model == "toy" or model.count("/") == 1,
+            r"claims\('./of-nobody'\) must be False",
+        ),
+        (
+            lambda model: model == "toy" or Path(model).is_dir(),
+            r"claims\('.*/empty'\) must be False",
+        ),
     ],
 )
-def test_broken_claims_are_found(adapter: type[MaskPredictor], text: str) -> None:
+def test_broken_claims_are_found(claims: Callable[[str], object], text: str) -> None:
     with pytest.raises(AssertionError, match=text):
-        check_claims(adapter, ["toy"])
+        check_claims(claiming(claims), ["toy"])
 
 
 def test_claims_of_the_models_that_are_given() -> None:

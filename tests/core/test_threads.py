@@ -89,20 +89,17 @@ def test_the_quota_is_the_smallest_of_all_groups_above(
     assert groups(tmp_path, own, files) == quota
 
 
-def test_where_there_are_no_control_groups_there_is_no_quota(tmp_path: Path) -> None:
-    assert cpu_quota(tmp_path, tmp_path / "missing") is None
-
-
 def in_a_process(code: str, **environment: str) -> dict[str, object]:
     """Run code that prints JSON, in an environment that says nothing of threads but what
     is given.
     """
-    silent = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in (*WAIT_VARIABLES, *COUNT_VARIABLES)
-    }
-    done = subprocess.run(
+    return dict(json.loads(process(code, **environment).stdout.splitlines()[-1]))
+
+
+def process(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    chosen = (*WAIT_VARIABLES, *COUNT_VARIABLES)
+    silent = {name: value for name, value in os.environ.items() if name not in chosen}
+    return subprocess.run(
         [sys.executable, "-c", code],
         env=silent | environment,
         capture_output=True,
@@ -110,7 +107,6 @@ def in_a_process(code: str, **environment: str) -> dict[str, object]:
         check=True,
         timeout=120,
     )
-    return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
 OPENMP = """
@@ -125,65 +121,35 @@ def report():
 """
 
 
-@pytest.mark.parametrize("package", ["dise", "dise_core"])
-def test_a_program_that_imports_torch_after_dise_waits_briefly_and_keeps_its_threads(
-    package: str,
+TORCH = "import torch; torch.set_num_threads(7); "
+LOADED = "from {} import LLM; " + TORCH + "LLM('countdown'); report()"
+LATE = TORCH + "from dise_core import LLM; LLM('countdown'); report()"
+TOY = "from dise_core import LLM; from dise_core.testing import ToyPredictor; LLM(ToyPredictor()); "
+SPINS = thread_settings({}, 1, None)["GOMP_SPINCOUNT"]
+
+
+@pytest.mark.parametrize(
+    ("code", "environment", "spins", "threads"),
+    [
+        (LOADED.format("dise"), {}, SPINS, 7),
+        (LOADED.format("dise_core"), {}, SPINS, 7),
+        (LOADED.format("dise_core"), {"OMP_WAIT_POLICY": "ACTIVE"}, "", 7),
+        (TOY + "report()", {"OMP_WAIT_POLICY": "ACTIVE", "OMP_NUM_THREADS": "1"}, "", 1),
+        (LATE, {}, "", 7),
+    ],
+)
+def test_a_program_keeps_its_threads_and_its_environment_and_waits_briefly_by_default(
+    code: str, environment: dict[str, str], spins: str, threads: int
 ) -> None:
-    code = f"from {package} import LLM; import torch; torch.set_num_threads(7); LLM('countdown');"
-    seen = in_a_process(OPENMP + code + "report()")
-    expected = thread_settings({}, 1, None)["GOMP_SPINCOUNT"]
-    assert (seen["GOMP_SPINCOUNT"], seen["threads"]) == (expected, 7)
-    assert (
-        in_a_process(OPENMP + code + "report()", OMP_WAIT_POLICY="ACTIVE")["GOMP_SPINCOUNT"] == ""
-    )
-
-
-def test_llm_chooses_before_it_loads_a_model() -> None:
-    seen = in_a_process(OPENMP + "from dise_core import LLM; LLM('countdown'); report()")
-    assert seen["GOMP_SPINCOUNT"] == thread_settings({}, 1, None)["GOMP_SPINCOUNT"]
-
-
-def test_a_program_that_has_imported_torch_keeps_its_environment_and_its_threads() -> None:
-    code = (
-        OPENMP
-        + "import torch; torch.set_num_threads(7); from dise_core import LLM; LLM('countdown'); "
-        + "report()"
-    )
-    assert in_a_process(code) == {"GOMP_SPINCOUNT": "", "OMP_NUM_THREADS": "", "threads": 7}
-
-
-def test_a_users_settings_reach_torch_unchanged() -> None:
-    code = (
-        OPENMP
-        + "from dise_core import LLM; from dise_core.testing import ToyPredictor; "
-        + "LLM(ToyPredictor()); report()"
-    )
-    seen = in_a_process(code, OMP_WAIT_POLICY="ACTIVE", OMP_NUM_THREADS="1")
-    assert seen == {"GOMP_SPINCOUNT": "", "OMP_NUM_THREADS": "1", "threads": 1}
+    seen = in_a_process(OPENMP + code, **environment)
+    assert (seen["GOMP_SPINCOUNT"], seen["threads"]) == (spins, threads)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the libraries that Linux has mapped")
 def test_the_choice_reaches_openmp_itself() -> None:
     """libgomp says what it has read: at its import, after Python has set the variable."""
-    code = """
-import subprocess, sys
-from dise_core.threads import choose_threads
-choose_threads()
-import torch
-"""
-    silent = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in (*WAIT_VARIABLES, *COUNT_VARIABLES)
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=silent | {"OMP_DISPLAY_ENV": "VERBOSE"},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=120,
-    )
+    code = "from dise_core.threads import choose_threads; choose_threads(); import torch"
+    done = process(code, OMP_DISPLAY_ENV="VERBOSE")
     expected = thread_settings({}, 1, None)["GOMP_SPINCOUNT"]
     if "GOMP_SPINCOUNT" not in done.stderr:
         pytest.skip("this torch's OpenMP is not GNU's")

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from dise_core import LLM, InputError, Read, Reading, SamplingParams
+from dise_core import LLM, Calibration, InputError, Read, Reading, SamplingParams
 from dise_core.errors import PlanError
-from dise_core.reading import drive
+from dise_core.plans.plan import drive
 from dise_core.testing import ToyPredictor
-from tests.core.test_calibration import made
+from tests.calibrations import made
 
 PLAIN = SamplingParams(
     max_tokens=4, tokens_per_step=2, temperature=2.0, seed=5, best_of=8, selector="response"
@@ -35,30 +35,24 @@ def scores_of(llm: LLM) -> list[float]:
     return [o.score.value for o in sorted(answer.outputs, key=lambda output: output.index)]
 
 
+@pytest.mark.parametrize("calibration", [None, made()])
 @pytest.mark.parametrize("n", [1, 3])
-def test_it_stops_after_the_wave_in_which_an_answer_is_that_sure(n: int) -> None:
-    llm = LLM(ToyPredictor())
-    scores = scores_of(llm)
-    for stop_at in [*scores, max(scores) + 0.1, min(scores) - 1]:
+def test_it_stops_after_the_wave_in_which_an_answer_is_that_sure(
+    n: int, calibration: Calibration | None
+) -> None:
+    """With a calibration it is a probability."""
+    scores, llm = scores_of(LLM(ToyPredictor())), LLM(ToyPredictor(), calibration=calibration)
+    if calibration is None:
+        sure, bounds = scores, [max(scores) + 0.1, min(scores) - 1]
+    else:
+        sure, bounds = [calibration.probability(score) or 0.0 for score in scores], [0.01, 0.9]
+    for stop_at in {*sure, *bounds}:
         [answer] = llm.generate([[1, 2]], adaptive(stop_at, n))
-        drawn = next((k for k in WAVES[n] if max(scores[:k]) >= stop_at), 8)
+        drawn = next((k for k in WAVES[n] if max(sure[:k]) >= stop_at), 8)
         assert answer.usage.nfe == passes(drawn)
         best = sorted(range(drawn), key=lambda index: -scores[index])[:n]
         assert [output.index for output in answer.outputs] == best
         assert [output.score.value for output in answer.outputs] == [scores[i] for i in best]
-
-
-def test_with_a_calibration_it_is_a_probability() -> None:
-    plain = LLM(ToyPredictor())
-    scores = scores_of(plain)
-    calibration = made()
-    llm = LLM(ToyPredictor(), calibration=calibration)
-    likely = [calibration.probability(score) or 0.0 for score in scores]
-    for stop_at in sorted({*likely, 0.01, 0.9}):
-        [answer] = llm.generate([[1, 2]], adaptive(stop_at))
-        drawn = next((k for k in WAVES[1] if max(likely[:k]) >= stop_at), 8)
-        assert answer.usage.nfe == passes(drawn)
-        assert answer.outputs[0].score.value == max(scores[:drawn])
 
 
 def texts_read(llm: LLM, params: SamplingParams) -> list[list[bytes]]:
@@ -66,9 +60,9 @@ def texts_read(llm: LLM, params: SamplingParams) -> list[list[bytes]]:
     steps: dict[int, list[bytes]] = {}
 
     def read(reads: Sequence[Read]) -> Sequence[Reading]:
-        for each in reads:
-            if each.canvas is not None:
-                steps.setdefault(each.canvas.sample, []).append(each.token_ids.tobytes())
+        for question in reads:
+            if question.canvas is not None:
+                steps.setdefault(question.canvas.sample, []).append(question.token_ids.tobytes())
         return llm.predictor.read(reads)
 
     answer = drive(llm.planner.generate([1, 2], params), read)
@@ -137,9 +131,6 @@ def test_what_no_score_reaches_is_refused_before_any_pass(stop_at: float) -> Non
 
 
 def test_a_number_to_stop_at_needs_answers_to_spare() -> None:
-    for given in ({}, {"n": 4}, {"n": 4, "best_of": 4}):
+    for numbers in ({}, {"n": 4}, {"n": 4, "best_of": 4}):
         with pytest.raises(InputError, match="needs a best_of above n"):
-            SamplingParams(stop_at=0.9, temperature=1.0, **given)
-    for wrong in (float("nan"), float("inf"), "0.9x"):
-        with pytest.raises(InputError, match="stop_at"):
-            SamplingParams(stop_at=wrong, best_of=2)
+            SamplingParams(stop_at=0.9, temperature=1.0, **numbers)

@@ -20,22 +20,6 @@ def answered(problem: Problem, is_right: bool, value: float) -> RequestOutput:
     return RequestOutput(problem.prompt, (), "toy", (output,), Usage(1, 1, 13, 13.0, 0.1))
 
 
-def test_the_threshold_is_the_lowest_that_keeps_its_share() -> None:
-    random = Random(1)
-    problems = held_out_problems(random, 30)
-    for _ in range(20):
-        verdicts = [random.random() < 0.7 for _ in problems]
-        scores = random.sample([-number / 100 for number in range(100)], len(problems))
-        answers = [answered(*each) for each in zip(problems, verdicts, scores, strict=True)]
-        allowed = [
-            least
-            for least in scores
-            if sum(s >= least and not v for s, v in zip(scores, verdicts, strict=True))
-            <= demo.MOST_WRONG * sum(s >= least for s in scores)
-        ]
-        assert demo.threshold_of(answers, problems) == min(allowed, default=max(scores))
-
-
 def test_the_demo_counts_what_a_threshold_catches_and_what_revision_mends() -> None:
     problems = held_out_problems(Random(2), 4)
     before = [answered(p, r, s) for p, r, s in zip(problems, [1, 1, 0, 0], [-0.1, -3, -2, -0.2],

@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 import torch
 from embedding.own_loop import confidence, main
-from embedding.service import answer, serve
+from embedding.service import serve
 from transformers import LlamaConfig, LlamaForCausalLM
-
-from dise_core import AsyncLLM
 
 
 def test_a_loop_that_is_not_ours_gets_the_mean_log_probability(
@@ -36,12 +34,3 @@ def test_the_service_answers_only_if_the_model_is_sure_enough() -> None:
     assert asyncio.run(serve(questions, least=0.1)) == [None, None]
     texts = asyncio.run(serve(questions, least=-100.0))
     assert all(text is not None and "<answer>" in text for text in texts)
-
-
-def test_the_service_gives_up_in_time() -> None:
-    async def hurried() -> None:
-        async with AsyncLLM("countdown") as llm:
-            with pytest.raises(TimeoutError):
-                await answer(llm, "83,18,75 -> 10", least=-1, seconds=0.001)
-
-    asyncio.run(hurried())

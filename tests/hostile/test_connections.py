@@ -19,17 +19,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dise_app.server.app import create_app
-from dise_app.server.decisions import DecisionRequest, SystemOneRequest
-from dise_app.server.hosts import Hosts
+from dise_app.server.guards.hosts import Hosts
 from dise_app.server.limits import Limits
-from dise_app.server.neutral import HINTS, NEUTRAL
-from dise_app.server.response_schemas import ResponseRequest
+from dise_app.server.routes.tokens import DetokenizeRequest, TokenizeRequest
 from dise_app.server.run import GracefulServer
-from dise_app.server.schemas import ChatRequest, CompletionRequest, RankRequest
+from dise_app.server.schemas.neutral import HINTS, NEUTRAL
+from dise_app.server.schemas.requests import ChatRequest, CompletionRequest, Extensions, RankRequest
+from dise_app.server.schemas.responses import ResponseRequest
 from dise_app.server.service import Service
-from dise_app.server.tokens import DetokenizeRequest, TokenizeRequest
 from dise_core import AsyncLLM
 from dise_core.testing import ToyPredictor
+from dise_decide.routes import DecisionRequest, SystemOneRequest
 from tests.app.serving import ServeProcess, serving
 from tests.hostile.bounds import bounded, cases
 
@@ -87,28 +87,17 @@ def answered(url: str, request: bytes) -> bytes:
         return rest(connection)
 
 
-def test_a_good_request_is_answered_and_its_connection_closed_once_it_idles(url: str) -> None:
-    started = time.monotonic()
-    answer = answered(url, GOOD)
-    assert answer.startswith(b"HTTP/1.1 200")
-    assert 0.5 < time.monotonic() - started < 30
-
-
 @pytest.mark.parametrize(
     ("request_bytes", "status"),
     [
         (b"", b""),
-        (b"\r\n\r\n", b"HTTP/1.1 400"),
+        (GOOD, b"HTTP/1.1 200"),
         (b"POST /v1/score HTTP/1.1\r\nHost: localhost\r\nX: ", b"HTTP/1.1 408"),
         (scoring("Content-Length: 100") + BODY, b"HTTP/1.1 408"),
         (scoring("Transfer-Encoding: chunked") + b"5\r\nabcde\r\n", b"HTTP/1.1 408"),
         (head("Host: localhost", "Content-Length: 9", first="GET / HTTP/1.1"), b"HTTP/1.1 200"),
-        (head("Host: localhost", "Content-Length: 9", first="POST / HTTP/1.1"), b"HTTP/1.1 405"),
         (GOOD + b"POST /v1/sc", b"HTTP/1.1 200"),
-        (GOOD + b"\r\n", b"HTTP/1.1 200"),
         (head("Host: localhost", "Content-Length: 100"), b"HTTP/1.1 401"),
-        (head("Host: localhost", "Upgrade: websocket", "Connection: Upgrade"), b"HTTP/1.1 401"),
-        (head("Host: localhost", first="CONNECT a:1 HTTP/1.1"), b"HTTP/1.1 40"),
     ],
 )
 def test_a_request_that_stops_midway_does_not_hold_its_connection(
@@ -120,24 +109,22 @@ def test_a_request_that_stops_midway_does_not_hold_its_connection(
     assert bool(answer) == bool(status)
 
 
-@pytest.mark.parametrize("begin", [b"", scoring("Content-Length: 90000")])
-def test_a_byte_now_and_then_does_not_hold_a_connection(url: str, begin: bytes) -> None:
+@pytest.mark.parametrize(
+    ("begin", "piece"),
+    [
+        (b"", b"a"),
+        (scoring("Content-Length: 90000"), b"a"),
+        (head("Host: localhost", "Transfer-Encoding: chunked"), b"5\r\nabcde\r\n"),  # 401 at once
+    ],
+)
+def test_a_piece_now_and_then_does_not_hold_a_connection(
+    url: str, begin: bytes, piece: bytes
+) -> None:
     with bounded(), closing(connect(url)) as connection:
         connection.sendall(begin)
         with suppress(ConnectionError):
             for _ in range(100):
-                connection.sendall(b"a")
-                time.sleep(0.05)
-            pytest.fail("the connection is still open")
-
-
-def test_an_endless_body_after_an_early_answer_is_cut_off(url: str) -> None:
-    with bounded(), closing(connect(url)) as connection:
-        connection.sendall(head("Host: localhost", "Transfer-Encoding: chunked"))
-        assert connection.recv(12) == b"HTTP/1.1 401"
-        with suppress(ConnectionError):
-            for _ in range(100):
-                connection.sendall(b"5\r\nabcde\r\n")
+                connection.sendall(piece)
                 time.sleep(0.05)
             pytest.fail("the connection is still open")
 
@@ -202,37 +189,13 @@ def test_two_lengths_of_a_body_are_refused(url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "lines",
-    [
-        ["Content-Length: 5", "Content-Length: 6"],
-        ["Content-Length: -1"],
-        ["Content-Length: 1e3"],
-        ["Transfer-Encoding: chunked, identity"],
-        ["Host: localhost", "X: a\x00b"],
-        ["Host: localhost", "X: " + "a" * 100_000],
-        ["Host: localhost", "Host: localhost"],
-    ],
-)
-def test_a_broken_head_is_refused(url: str, lines: list[str]) -> None:
-    with bounded():
-        answer = answered(url, head(*lines) + BODY)
-    assert answer[:10] == b"HTTP/1.1 4" or answer[:12] == b"HTTP/1.1 501"
-
-
-@pytest.mark.parametrize(
     ("host", "status"),
     [
         ("localhost", 200),
-        ("LOCALHOST:99", 200),
-        ("localhost.", 200),
         ("127.0.0.1:8000", 200),
         ("[::1]:8000", 200),
         ("evil.example", 403),
-        ("evil.example:8000", 403),
         ("localhost.evil.example", 403),
-        ("127.0.0.1.evil.example", 403),
-        ("localhost@evil.example", 403),
-        ("192.168.0.7", 403),
         ("\u00e9vil", 403),
     ],
 )
@@ -251,12 +214,6 @@ def test_which_hosts_are_allowed_follows_the_address_and_the_option() -> None:
     assert Hosts("127.0.0.1", ["gpu7"]).allows("gpu7:8000")
     assert Hosts("127.0.0.1", ["*"]).allows("anything")
     assert not Hosts("::1").allows("10.0.0.3")
-
-
-def test_a_key_may_be_any_utf8(url: str) -> None:
-    for key, status in ((KEY.encode(), 200), (KEY.encode("latin-1", "replace"), 401), (b"a", 401)):
-        headers = {b"Authorization": b"Bearer " + key}
-        assert httpx.get(f"{url}/v1/models", headers=headers).status_code == status
 
 
 LOOP = asyncio.new_event_loop()
@@ -318,13 +275,9 @@ ROUTES = {
 @pytest.mark.parametrize("path", list(ROUTES))
 def test_lone_surrogates_are_refused_wherever_they_stand(path: str) -> None:
     for change in (
-        {"model": SURROGATE},
         {"prompt": SURROGATE},
         {SURROGATE: 1},
         {"messages": [{"role": SURROGATE, "content": SURROGATE}]},
-        {"stop": [SURROGATE]},
-        {"response": SURROGATE},
-        {"user": SURROGATE},
     ):
         answer = asked(path, json.dumps({**ROUTES[path], **change}).encode())
         assert answer.status_code == 400, answer.text
@@ -336,13 +289,10 @@ def test_lone_surrogates_are_refused_wherever_they_stand(path: str) -> None:
     [
         b"[" * 100_000,
         b'{"a":' * 1_000 + b"1" + b"}" * 1_000,
-        b"\xff\xfe",
         b'{"prompt": NaN}',
-        b'{"max_tokens": 1e999}',
         b'{"seed": ' + b"9" * 100_000 + b"}",
         b'"' + b"a" * 1_000_000,
         b"",
-        b"null",
     ],
 )
 def test_what_is_no_request_is_refused(content: bytes) -> None:
@@ -355,25 +305,14 @@ def test_what_is_no_request_is_refused(content: bytes) -> None:
 @pytest.mark.parametrize("item", [b"null,", b'"a",1,', b"[null],", b"{},", b"0.5,"])
 def test_a_list_of_a_million_wrong_items_is_one_problem(item: bytes) -> None:
     items = (item * (2_000_000 // len(item)))[:-1]
-    fields = ("v1/completions", "prompt"), ("v1/completions", "stop"), ("v1/score", "response")
-    chat = ("v1/chat/completions", "messages"), ("v1/chat/completions", "allowed_token_ids")
-    newer = ("v1/responses", "input"), ("v1/responses", "include"), ("detokenize", "tokens")
-    decisions = ("v1/decisions", "questions"), ("v1/decisions", "input"), ("tokenize", "messages")
-    for path, field in (*fields, *chat, *newer, *decisions):
+    completions = ("v1/completions", "prompt"), ("v1/completions", "stop")
+    chat = ("v1/chat/completions", "messages"), ("v1/responses", "input")
+    others = ("v1/score", "response"), ("v1/decisions", "questions"), ("detokenize", "tokens")
+    for path, field in (*completions, *chat, *others):
         with bounded(gigabytes=0.5):
             answer = asked(f"/{path}", f'{{"{field}": ['.encode() + items + b"]}")
         assert answer.status_code == 400
         assert len(answer.content) < 1_000
-
-
-@pytest.mark.parametrize("question", ["null", "{}", '{"type": "noul"}', "[]"])
-def test_as_many_wrong_questions_as_a_body_holds_are_one_problem(question: str) -> None:
-    count = 2_000_000 // (len(question) + len('"99999": ,'))
-    named = ",".join(f'"{number}": {question}' for number in range(count))
-    with bounded(gigabytes=0.5):
-        answer = asked("/v1/systemone", f'{{"state": "1", "questions": {{{named}}}}}'.encode())
-    assert answer.status_code == 400
-    assert len(answer.content) < 1_000
 
 
 texts = st.one_of(
@@ -395,15 +334,9 @@ values = st.recursive(
     max_leaves=6,
 )
 BODIES = (
-    CompletionRequest,
-    ChatRequest,
-    RankRequest,
-    DecisionRequest,
-    SystemOneRequest,
-    ResponseRequest,
-    TokenizeRequest,
-    DetokenizeRequest,
-)
+    CompletionRequest, ChatRequest, RankRequest, DecisionRequest, SystemOneRequest,
+    ResponseRequest, TokenizeRequest, DetokenizeRequest,
+)  # fmt: skip
 FIELDS = [*(name for body in BODIES for name in body.model_fields), *NEUTRAL, *HINTS]
 
 
@@ -412,7 +345,10 @@ def requests(draw: st.DrawFn) -> tuple[str, bytes]:
     """Good requests but for a few fields, sometimes torn."""
     path = draw(st.sampled_from(sorted(ROUTES)))
     names = st.sampled_from(FIELDS) | texts
-    body = {**ROUTES[path], **draw(st.dictionaries(names, values, max_size=3))}
+    body: dict[str, Any] = {**ROUTES[path], **draw(st.dictionaries(names, values, max_size=3))}
+    if "completions" in path and draw(st.booleans()):
+        options = st.sampled_from(sorted(Extensions.model_fields))
+        body["dise"] = draw(st.dictionaries(options, values, max_size=3))
     content = json.dumps(body).encode()
     if draw(st.integers(0, 9)) == 0:
         place = draw(st.integers(0, len(content)))
@@ -428,67 +364,19 @@ def test_no_request_is_the_servers_fault(request: tuple[str, bytes]) -> None:
     assert answer.status_code in (200, 400, 404, 429, 503, 504), answer.text
 
 
-@cases(1 / 20)
-@given(st.text(max_size=30), st.sampled_from(["GET", "POST", "PUT", "a b", "HEAD"]))
-def test_no_path_is_the_servers_fault(path: str, method: str) -> None:
-    raw = path.encode("utf-8", "surrogatepass")
-
-    async def ask() -> int:
-        status, is_sent = 0, False
-
-        async def receive() -> dict[str, Any]:
-            nonlocal is_sent
-            if is_sent:
-                await asyncio.sleep(3600)
-            is_sent = True
-            return {"type": "http.request", "body": b"", "more_body": False}
-
-        async def send(message: dict[str, Any]) -> None:
-            nonlocal status
-            status = message.get("status", status)
-
-        scope = {
-            "type": "http",
-            "asgi": {"version": "3.0"},
-            "http_version": "1.1",
-            "method": method,
-            "path": "/" + raw.decode("utf-8", "replace"),
-            "raw_path": raw,
-            "query_string": raw,
-            "root_path": "",
-            "scheme": "http",
-            "headers": [(b"x-request-id", raw), (b"authorization", raw), (b"accept", raw)],
-            "client": ("test", 1),
-            "server": ("test", 1),
-        }
-        await APP(scope, receive, send)
-        return status
-
-    for start in ("", "page/", "v1/models/"):
-        path = start + path
-        with bounded():
-            assert LOOP.run_until_complete(ask()) < 500
-
-
 def test_two_interrupts_end_the_process_at_once_and_without_a_traceback() -> None:
     process = ServeProcess("--grace", "100")
     body = {"prompt": "1,2 -> 3", "response": "1+2=3", "scorer": "mc"}
     slow = json.dumps({**body, "scorer_settings": {"num_samples": 20_000}}).encode()
     with closing(connect(process.url)) as connection:
-        lines = (
-            "Host: localhost",
-            "Content-Type: application/json",
-            f"Content-Length: {len(slow)}",
-        )
-        connection.sendall(head(*lines) + slow)
+        lines = ("Host: localhost", "Content-Type: application/json")
+        connection.sendall(head(*lines, f"Content-Length: {len(slow)}") + slow)
         while not httpx.get(f"{process.url}/health").json()["running"]:
             time.sleep(0.05)
         os.kill(process.process.pid, signal.SIGINT)
         time.sleep(0.5)
         assert process.process.poll() is None
-        started = time.monotonic()
         code = process.stop(signal.SIGINT)
-        assert time.monotonic() - started < 10
     assert code == 1, "a request was cut off"
     assert "Traceback" not in "".join(process.log)
 

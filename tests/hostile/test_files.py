@@ -3,43 +3,34 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import os
 import resource
 import signal
 import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import typer
-from hypothesis import example, given
-from hypothesis import strategies as st
 
-from dise_app.cli import answer, jsonl
-from dise_app.cli.main import main
-from dise_app.evaluation import questions
-from dise_app.evaluation.experiments import Sampled
-from dise_app.evaluation.journal import Journal
-from dise_app.evaluation.run import run as run_experiment
-from dise_app.evaluation.scoring import Contenders
-from dise_app.linefile import LineFile
-from dise_app.lines import encoded, parse
-from dise_app.texts import write_json
+from dise_app.cli import answer
+from dise_app.files.linefile import LineFile
+from dise_app.files.lines import encoded
+from dise_app.files.texts import write_json
 from dise_core import LLM, SamplingParams
 from dise_core.errors import DiseError, InputError
-from dise_core.params import ScoringParams
 from dise_core.records import Record
 from dise_core.testing import ToyPredictor
-from tests.app.conftest import Run
-from tests.hostile.bounds import bounded, cases
-
-Dise = Callable[..., Run]
+from dise_eval.datasets import questions
+from dise_eval.experiments.experiments import Sampled
+from dise_eval.experiments.journal import Journal
+from dise_eval.experiments.run import run as run_experiment
+from dise_eval.experiments.scoring import Contenders
+from tests.commands import Dise, commands
+from tests.hostile.bounds import bounded
 
 FAST = ("--max-tokens", 4, "--block-length", 4)
 
@@ -48,19 +39,7 @@ FAST = ("--max-tokens", 4, "--block-length", 4)
 def dise(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Dise:
     """Return a function that runs `dise ARGS...` on the toy model."""
     monkeypatch.setattr(answer, "load", lambda *_: LLM(ToyPredictor()))
-
-    def run(*args: object) -> Run:
-        monkeypatch.setattr(sys, "argv", ["dise", *map(str, args)])
-        capsys.readouterr()
-        code = 0
-        try:
-            main()
-        except SystemExit as leaving:
-            code = int(leaving.code or 0)
-        captured = capsys.readouterr()
-        return Run(code, captured.out, captured.err)
-
-    return run
+    return commands(monkeypatch, capsys)
 
 
 def write(path: Path, *records: Any) -> Path:
@@ -118,7 +97,7 @@ def test_a_second_run_on_one_output_is_refused_and_changes_nothing(
 def test_a_killed_run_leaves_no_lock(tmp_path: Path) -> None:
     path = tmp_path / "out"
     holding = (
-        "import sys, time; from pathlib import Path; from dise_app.linefile import LineFile; "
+        "import sys, time; from pathlib import Path; from dise_app.files.linefile import LineFile; "
         "file = LineFile(Path(sys.argv[1])); print('held', flush=True); time.sleep(60)"
     )
     process = subprocess.Popen([sys.executable, "-c", holding, path], stdout=subprocess.PIPE)
@@ -160,42 +139,19 @@ def test_a_folder_belongs_to_one_run_until_its_report_is_written(tmp_path: Path)
 # Output that is the input.
 
 
-@pytest.mark.parametrize("name", ["hard", "soft", "same", "descriptor"])
+@pytest.mark.parametrize("is_link", [True, False])
 def test_output_that_is_the_input_by_another_name_is_refused(
-    dise: Dise, tmp_path: Path, name: str
+    dise: Dise, tmp_path: Path, is_link: bool
 ) -> None:
     lines = prompts(tmp_path / "in")
     before = lines.read_bytes()
     os.link(lines, tmp_path / "hard")
-    (tmp_path / "soft").symlink_to(lines)
-    (tmp_path / "folder").mkdir()
     with lines.open("rb") as file:
-        names = {
-            "hard": tmp_path / "hard",
-            "soft": tmp_path / "soft",
-            "same": tmp_path / "folder" / ".." / "in",
-            "descriptor": Path(f"/proc/self/fd/{file.fileno()}"),
-        }
-        run = dise("score", "--input", lines, "--output", names[name])
+        name = tmp_path / "hard" if is_link else Path(f"/proc/self/fd/{file.fileno()}")
+        run = dise("score", "--input", lines, "--output", name)
     assert (run.code, run.out) == (2, "")
     assert f"--input and --output are the same file {lines}" in run.err
     assert lines.read_bytes() == before
-
-
-@pytest.mark.parametrize("standard", [0, 1])
-def test_standard_input_and_output_are_files_too(dise: Dise, tmp_path: Path, standard: int) -> None:
-    lines = prompts(tmp_path / "in")
-    kept, file = os.dup(standard), os.open(lines, os.O_RDWR | os.O_APPEND)
-    os.dup2(file, standard)
-    try:
-        pair = ("-", lines) if standard == 0 else (lines, "-")
-        run = dise("generate", "--input", pair[0], "--output", pair[1], *FAST)
-    finally:
-        os.dup2(kept, standard)
-        os.close(kept)
-        os.close(file)
-    assert run.code == 2
-    assert "are the same file" in run.err
 
 
 # What a resumed run finds.
@@ -204,32 +160,16 @@ def test_standard_input_and_output_are_files_too(dise: Dise, tmp_path: Path, sta
 def done(dise: Dise, tmp_path: Path) -> tuple[tuple[object, ...], Path]:
     """Return the arguments of a run that ended, and its output."""
     output = tmp_path / "out"
-    args = (
-        "generate",
-        "--input",
-        prompts(tmp_path / "in"),
-        "--output",
-        output,
-        *FAST,
-        "--seed",
-        5,
-        "--logprobs",
-        5,
-    )
+    lines = prompts(tmp_path / "in")
+    args = ("generate", "--input", lines, "--output", output, *FAST, "--seed", 5, "--logprobs", 5)
     run = dise(*args)
     assert (run.code, run.err) == (0, "dise: 3 answered\n")
     return args, output
 
 
-LINE = {
-    "line": 1,
-    "model": "toy",
-    "outputs": [{"score": {"scorer": "dise", "selector": "last-10"}}],
-    "usage": {},
-    "prompt": "a",
-    "id": 0,
-    "seed": 5,
-}
+SCORE = {"score": {"scorer": "dise", "selector": "last-10"}}
+LINE = {"line": 1, "model": "toy", "outputs": [SCORE], "usage": {}, "prompt": "a", "id": 0,
+        "seed": 5}  # fmt: skip
 
 
 def changed(**fields: Any) -> bytes:
@@ -240,31 +180,14 @@ def changed(**fields: Any) -> bytes:
     ("content", "told"),
     [
         (b"all my notes", "line 1 of OUT is none that dise wrote here, it is not JSON"),
-        (b"all my notes\n", "line 1 of OUT is none that dise wrote here, it is not JSON"),
         (b'{"my": "notes"', "line 1 of OUT is none that dise wrote here, it is cut short"),
-        (b'{"my": "notes"}\n', "it has no valid 'line'"),
-        (b'{"my": "notes"}', "it has no valid 'line'"),
-        (b"[1]\n", "it is not a JSON object: [1]"),
-        (b"\xff\xfe{\n", "it is not UTF-8: byte 0xff"),
         (b"[" * 100_000 + b"\n", "it is nested deeper than 64 lists and objects"),
-        (b"\n", "line 1 of OUT"),
-        (changed(line=True), "it has no valid 'line'"),
-        (changed(line=1.0), "it has no valid 'line'"),
-        (changed(line=0), "it has no valid 'line'"),
-        (changed(line="1"), "it has no valid 'line'"),
-        (changed(outputs=[]), "it has no valid 'outputs'"),
         (changed(outputs=[{"score": 1}]), "it has no valid 'outputs.0.score'"),
         (changed(model="other"), "its model is 'other', not 'toy'"),
-        (
-            changed(outputs=[{"score": {"scorer": "mc", "selector": "response"}}]),
-            "its scorer is 'mc', not 'dise'",
-        ),
         (changed(seed=6), "its seed is 6, not 5"),
         (changed(prompt="b"), "answers another line 1 than --input holds, see its 'prompt'"),
-        (changed(id=9), "answers another line 1 than --input holds, see its 'id'"),
         (changed(line=9), "answers another line 9 than --input holds"),
         (changed() + b"# my notes", "line 2 of OUT is none that dise wrote here"),
-        (changed() + b"\x00" * 9, "line 2 of OUT is none that dise wrote here"),
     ],
 )
 def test_a_file_of_others_is_refused_before_a_byte_is_lost(
@@ -282,10 +205,6 @@ def test_a_file_of_others_is_refused_before_a_byte_is_lost(
     ("more", "told"),
     [
         (("--temperature", 0.5), "its temperature is 0.0, not 0.5"),
-        (("--max-tokens", 5), "its max_tokens is 4, not 5"),
-        (("--cfg-scale", 1), "its cfg_scale is 0.0, not 1.0"),
-        (("--seed", 6), "its seed is 5, not 6"),
-        (("--no-chat",), "its chat is None, not False"),
         (("--dtype", "bfloat16"), "its dtype is 'auto', not 'bfloat16'"),
     ],
 )
@@ -324,9 +243,7 @@ def test_failed_lines_are_tried_again(dise: Dise, tmp_path: Path) -> None:
     write(lines, {"prompt": "a"}, {"prompt": "no letter"}, {"prompt": "c"})
     assert (dise(*args).code, numbers(output)) == (1, [1, 3])
     first = output.read_bytes()
-    run = dise(*args, "--resume")
-    assert (run.code, numbers(output)) == (1, [1, 3])
-    assert "dise: line 2: the model's vocabulary has no" in run.err
+    assert (dise(*args, "--resume").code, numbers(output)) == (1, [1, 3])
     write(lines, {"prompt": "a"}, {"prompt": "b"}, {"prompt": "c"}, {"prompt": "d"})
     assert (dise(*args, "--resume").code, numbers(output)) == (0, [1, 3, 2, 4])
     assert output.read_bytes().startswith(first)
@@ -342,32 +259,6 @@ def test_the_file_for_the_settings_of_an_output_may_be_somebody_elses(
     assert theirs.read_bytes() == b"[1, 2]"
 
 
-@pytest.mark.parametrize(
-    ("content", "told"),
-    [
-        (b"notes", "is not JSON"),
-        (b"notes\n", "is not JSON"),
-        (b"[]\n", "is not a JSON object"),
-        (b'{"model":', "is cut short"),
-        (b'{"model": "m"}\n{"value": 1}\n', "line 2 of JOURNAL is none that dise wrote"),
-        (b'{"model": "m"}\n{"id": 1}\n', "it has no id"),
-        (b'{"model": "m"}\nnull\n{"id": "a"}\n', "line 2 of JOURNAL"),
-        (b'{"model": "n"}\n', "its model is 'n', not 'm'"),
-    ],
-)
-def test_a_journal_of_others_is_refused_before_a_byte_is_lost(
-    tmp_path: Path, content: bytes, told: str
-) -> None:
-    path = write(tmp_path / "journal.jsonl", content)
-    key = {"model": "m"} if b"m" in content[8:20] else {"model": "m", "more": 1}
-    with pytest.raises(InputError) as refused:
-        Journal(path, {"other": 1} if content == b'{"model":' else key)
-    assert told.replace("JOURNAL", str(path)) in str(refused.value)
-    assert path.read_bytes() == content
-    write(path, b"").unlink()
-    Journal(path, key).close()
-
-
 @pytest.mark.parametrize("value", [float("nan"), "\ud800"])
 def test_a_record_that_json_cannot_hold_is_named_and_not_written(
     tmp_path: Path, value: object
@@ -380,46 +271,14 @@ def test_a_record_that_json_cannot_hold_is_named_and_not_written(
     assert journal.path.read_bytes() == before
 
 
-def test_a_journal_whose_first_line_is_torn_is_begun_again(tmp_path: Path) -> None:
-    path, key = tmp_path / "journal.jsonl", {"experiment": "e", "model": "m"}
-    for cut in range(1, len(encoded(key))):
-        write(path, encoded(key)[:cut])
-        Journal(path, key).close()
-        assert path.read_bytes() == encoded(key)
-
-
 # What the lines hold.
-
-
-def test_a_byte_order_mark_is_skipped(dise: Dise, tmp_path: Path) -> None:
-    lines = tmp_path / "in"
-    write(lines, b"\xef\xbb\xbf", {"prompt": "a"}, {"prompt": "b"})
-    assert dise("generate", "--input", lines, "--output", tmp_path / "out", *FAST).code == 0
-    assert numbers(tmp_path / "out") == [1, 2]
-    row = {"input": "83,18,75", "output": "10"}
-    for name, text in (("a.jsonl", encoded(row)), ("a.json", json.dumps([row]).encode())):
-        [question] = questions.load(
-            "countdown", write(tmp_path / name, b"\xef\xbb\xbf", text)
-        ).items
-        assert question.truth == [[83, 18, 75], 10]
-
-
-def test_a_data_set_that_is_nested_too_deep_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is not JSON"):
-        questions.load("countdown", write(tmp_path / "deep.json", b"[" * 100_000))
 
 
 BAD = {
     b'{"prompt": "a", "note": ' + b"[" * 100_000 + b"}": "is nested deeper than 64",
-    b'{"prompt": "a", "note": ' + b"[" * 64 + b"1" + b"]" * 64 + b"}": "is nested deeper than 64",
     b'{"prompt": "a", "note": NaN}': "is not JSON: NaN is no number in JSON",
-    b'{"prompt": "a", "note": [-Infinity]}': "is not JSON: -Infinity is no number in JSON",
-    b'{"prompt": "a", "note": 1e999}': "holds what JSON cannot say: Out of range float",
     b'{"prompt": "a", "note": "\\ud800"}': "holds '\\ud800', half of a surrogate pair",
-    b'{"prompt": "a", "\\udfff": 1}': "holds '\\udfff', half of a surrogate pair",
-    b'{"prompt": "\\ud800"}': "holds '\\ud800', half of a surrogate pair",
     b'{"prompt": "a", "note": "\xff"}': "is not UTF-8: byte 0xff, invalid start byte",
-    b'{"prompt": "a", "note": ' + b"1" * 5000 + b"}": "is not JSON: Exceeds the limit",
     b'"\xc2\x9b31m"': 'is not a JSON object: "\ufffd31m"',
 }
 
@@ -454,26 +313,17 @@ def test_a_line_of_two_gigabytes_is_named_and_never_in_memory(dise: Dise, tmp_pa
 # A full disk.
 
 
-@pytest.mark.parametrize("kept", [1, 2])
-def test_a_full_disk_leaves_whole_lines_to_go_on_from(
-    dise: Dise, tmp_path: Path, kept: int
-) -> None:
+def test_a_full_disk_leaves_whole_lines_to_go_on_from(dise: Dise, tmp_path: Path) -> None:
     args, output = done(dise, tmp_path)
     straight = answers(output)
     lines = output.read_bytes().splitlines(keepends=True)
-    with room_for(sum(map(len, lines[:kept])) + 100):
+    with room_for(len(lines[0]) + 100):
         run = dise(*args, "--overwrite")
     assert (run.code, run.out, len(run.err.splitlines())) == (1, "", 1)
     assert f"cannot write {output}: File too large; the lines before are whole" in run.err
-    assert answers(output) == straight[:kept]
+    assert answers(output) == straight[:1]
     assert dise(*args, "--resume").code == 0
     assert answers(output) == straight
-
-
-def test_no_room_at_all_is_one_line(dise: Dise, tmp_path: Path) -> None:
-    run = dise("generate", "--input", prompts(tmp_path / "in"), "--output", "/dev/full", *FAST)
-    assert (run.code, len(run.err.splitlines())) == (1, 1)
-    assert "cannot write /dev/full: No space left on device" in run.err
 
 
 ON_TOY = """
@@ -487,11 +337,10 @@ main()
 """
 
 
-@pytest.mark.parametrize("args", [("--response", "abc", "--json"), ("--input", "-")])
-def test_what_standard_output_does_not_take_is_told_once(args: tuple[str, ...]) -> None:
+def test_what_standard_output_does_not_take_is_told_once() -> None:
     with Path("/dev/full").open("wb") as full:
         ended = subprocess.run(
-            [sys.executable, "-c", ON_TOY, "score", *args],
+            [sys.executable, "-c", ON_TOY, "score", "--input", "-"],
             input=json.dumps({"response": "abc"}),
             stdout=full,
             stderr=subprocess.PIPE,
@@ -518,125 +367,3 @@ def test_a_full_disk_leaves_a_journal_and_reports_as_they_were(tmp_path: Path) -
     assert journal.path.read_bytes() == whole
     assert json.loads((tmp_path / "results.json").read_text()) == {"figures": 1}
     assert len(list(tmp_path.iterdir())) == 2
-
-
-# Generated files.
-
-TEXTS = st.text(st.characters(exclude_categories=()), max_size=8)
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | TEXTS,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
-    max_leaves=6,
-)
-LETTERS = st.text("abcdefghij", max_size=5)
-FIELDS = {
-    "prompt": LETTERS | VALUES,
-    "response": LETTERS | VALUES,
-    "prompt_ids": st.lists(st.integers(-1, 12), max_size=4) | VALUES,
-    "response_ids": st.lists(st.integers(), max_size=3) | VALUES,
-    "line": VALUES,
-    "outputs": VALUES,
-    "note": VALUES,
-}
-RECORDS = st.fixed_dictionaries({}, optional=FIELDS) | st.fixed_dictionaries(
-    {"response": LETTERS}, optional={"note": VALUES, "line": VALUES}
-)
-WHOLE = RECORDS.map(lambda record: json.dumps(record).encode()) | st.builds(
-    lambda record: json.dumps(record, ensure_ascii=False).encode("utf-8", "surrogatepass"), RECORDS
-)
-BROKEN = st.builds(
-    lambda line, start, end, put: line[:start] + put + line[start + end :],
-    WHOLE,
-    st.integers(0, 60),
-    st.integers(0, 9),
-    st.binary(max_size=4),
-)
-DEEP = st.builds(
-    lambda opened, depth, closed: b'{"response": "a", "note": ' + opened * depth + closed * depth,
-    st.sampled_from([b"[", b'{"a":', b"[[1],", b'"']),
-    st.sampled_from([1, 62, 63, 64, 900, 1100, 50_000]),
-    st.sampled_from([b"]", b"}", b""]),
-).map(lambda line: line + b"}")
-FILES = st.builds(
-    lambda bom, lines, ends: bom + b"".join(map(bytes.__add__, lines, ends)),
-    st.sampled_from([b"", b"\xef\xbb\xbf", b"\xff\xfe"]),
-    st.lists(WHOLE | BROKEN | DEEP | st.binary(max_size=30), min_size=1, max_size=5),
-    st.just([b"\n"] * 4 + [b""]) | st.just([b"\r\n"] * 5),
-)
-
-TOY = LLM(ToyPredictor())
-SETTINGS = {"command": "score", "model": "toy", "scorer": "dise", "selector": None}
-
-
-def scored(content: bytes, folder: str, resume: bool = False) -> tuple[int, list[str]]:
-    """Score a file's lines with the toy model; return the exit code and the lines of the errors,
-    the closing one left out.
-    """
-    path, err = write(Path(folder) / "in", content), io.StringIO()
-
-    def plan_of(record: Record) -> Any:
-        prompt = jsonl.optional_text_or_ids(record, "prompt")
-        response = jsonl.text_or_ids(record, "response")
-        return TOY.planner.score(prompt, response, ScoringParams(), None)
-
-    files = {"input": path, "output": Path(folder) / "out", "resume": resume}
-    files["overwrite"] = False
-    with contextlib.redirect_stderr(err):
-        try:
-            jsonl.run_file(TOY, files, plan_of, SETTINGS)
-            code = 0
-        except typer.Exit as leaving:
-            code = leaving.exit_code
-    *told, closing = err.getvalue().splitlines()
-    assert closing.endswith(f", {len(told)} failed" if told else " answered")
-    return code, told
-
-
-@example(content=b'{"response": "a", "note": "\\ud800"}\n{"response": "b"}')
-@example(content=b"\xef\xbb\xbf\n\n")
-@cases(2 / 27)
-@given(content=FILES)
-def test_every_line_is_answered_or_named(content: bytes) -> None:
-    texts = content.removeprefix(b"\xef\xbb\xbf").split(b"\n")
-    wanted = [number for number, text in enumerate(texts, start=1) if text.strip()]
-    with tempfile.TemporaryDirectory() as folder, bounded():
-        try:
-            code, told = scored(content, folder)
-        except InputError as error:
-            assert (str(error).endswith("holds no line"), wanted) == (True, [])  # noqa: PT017
-            return
-        output = Path(folder) / "out"
-        written = output.read_bytes().split(b"\n")[:-1]
-        found = [parse(line)["line"] for line in written]
-        named = [int(line.split(":")[1].removeprefix(" line ")) for line in told]
-        assert sorted(found + named) == wanted
-        assert found == sorted(found)
-        assert code == bool(named)
-        before = output.read_bytes()
-        assert scored(content, folder, resume=True) == (code, told)
-        assert output.read_bytes() == before
-
-
-@cases(1 / 27)
-@given(start=st.integers(0, 1200), end=st.integers(0, 1200), put=WHOLE | st.binary(max_size=9))
-def test_a_changed_output_is_resumed_to_the_same_answers_or_left_as_it_is(
-    start: int, end: int, put: bytes
-) -> None:
-    lines = b'{"response": "a"}\n{"response": "b"}\n'
-    with tempfile.TemporaryDirectory() as folder, bounded():
-        scored(lines, folder)
-        output = Path(folder) / "out"
-        straight, whole = answers(output), output.read_bytes()
-        broken = whole[:start] + put + whole[max(start, end) :]
-        output.write_bytes(broken)
-        try:
-            code, told = scored(lines, folder, resume=True)
-        except InputError as error:
-            assert len(str(error).splitlines()) == 1  # noqa: PT017
-            assert output.read_bytes() == broken
-            return
-        assert (code, told) == (0, [])
-        assert sorted(numbers(output)) in ([1, 2], [1, 1, 2], [1, 2, 2])
-        kept = broken[: broken.rfind(b"\n") + 1]
-        assert output.read_bytes().startswith(kept)
-        assert len(straight) == 2

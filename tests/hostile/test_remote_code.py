@@ -9,17 +9,12 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from transformers import LlamaConfig, LlamaForCausalLM
 
-from dise_adapters.checkpoint.hub import read_config
 from dise_adapters.vllm.reader import llm_options
 from dise_core import LLM, InputError
 from dise_core.errors import DiseError
-from dise_core.params import EngineConfig
-from tests import reference_a2d, reference_dream, reference_llada
-from tests.published import LLADA2, SDAR
-
-TINY = {"sdar": SDAR, "llada2": LLADA2}
+from dise_core.params.engine import EngineConfig
+from tests.hostile.checkpoints import edit, write_whole
 
 CLASSES = ("AutoConfig", "AutoModel", "AutoModelForCausalLM", "AutoModelForMaskedLM")
 
@@ -48,30 +43,6 @@ def trapped(folder: Path, kind: str, named: str = "", tokenizer_list: bool = Fal
         json.dumps({"custom_generate": str(folder), "auto_map": auto_map})
     )
     return folder
-
-
-def write_whole(folder: Path, kind: str) -> None:
-    """Write a checkpoint that works, of that kind."""
-    read_config.cache_clear()
-    if kind == "llama":
-        sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
-        config = LlamaConfig(vocab_size=50, eos_token_id=48, intermediate_size=48, **sizes)
-        LlamaForCausalLM(config).save_pretrained(folder)
-        reference_llada.write_tokenizer(folder, 50)
-    elif kind == "llada":
-        config = reference_llada.default_config()
-        weights = reference_llada.random_weights(config)
-        reference_llada.write_checkpoint(folder, config, weights)
-    elif kind in TINY:
-        TINY[kind].write_into(folder, block_size=4)
-    else:
-        reference = {"dream": reference_dream, "a2d-qwen3": reference_a2d}[kind]
-        reference.write_checkpoint(folder, reference.default_config())
-
-
-def edit(path: Path, **changes: object) -> None:
-    """Change fields of a file of JSON."""
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
 def test_a_piped_yes_runs_nothing(tmp_path: Path) -> None:
@@ -111,12 +82,7 @@ def test_no_kind_of_checkpoint_runs_its_own(
 
 @pytest.mark.parametrize(
     ("options", "named"),
-    [
-        ({"trust_remote_code": True}, "trust_remote_code"),
-        ({"trust_remote_code": "yes"}, "trust_remote_code"),
-        ({"load_format": "pt"}, "load_format"),
-        ({"load_format": "npcache"}, "load_format"),
-    ],
+    [({"trust_remote_code": True}, "trust_remote_code"), ({"load_format": "pt"}, "load_format")],
 )
 def test_vllm_cannot_be_told_to_run_code_or_pickles(options: dict[str, object], named: str) -> None:
     config = EngineConfig(engine="vllm", vllm_options=options)

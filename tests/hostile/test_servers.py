@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -11,6 +12,8 @@ from contextlib import suppress
 from functools import cache
 from http.server import ThreadingHTTPServer
 from itertools import repeat
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -20,11 +23,12 @@ from hypothesis import strategies as st
 
 from dise_adapters.checkpoint.tokenizer import FastTokenizer
 from dise_adapters.embedded import CountdownPredictor
-from dise_adapters.vllm import http
-from dise_adapters.vllm.canvas import VllmCanvasPredictor, _CanvasConfig
-from dise_adapters.vllm.http import Connection, split_address
-from dise_adapters.vllm.remote import ServerJudgeReader, ServerReader
-from dise_adapters.vllm.schemas import Served
+from dise_adapters.vllm.server import http
+from dise_adapters.vllm.server.canvas import VllmCanvasPredictor
+from dise_adapters.vllm.server.http import Connection
+from dise_adapters.vllm.server.predictor import NamedServer
+from dise_adapters.vllm.server.remote import ServerJudgeReader, ServerReader
+from dise_adapters.vllm.server.schemas import Served
 from dise_adapters.vllm.wire import pack
 from dise_core import LLM, Candidates, Read, Reading, TokenLogProbs, TopLogProbs
 from dise_core.errors import DiseError, InputError, ModelError, ModelOutputError
@@ -149,9 +153,12 @@ def connection(address: str) -> Connection:
 
 @cache
 def canvas(address: str) -> VllmCanvasPredictor:
-    fields = _CanvasConfig.of({"canvas_length": 8, "vocab_size": VOCAB_SIZE}, FOLDER)
-    served, tokenizer = Served(id="m", max_model_len=64), FastTokenizer.from_folder(FOLDER)
-    return VllmCanvasPredictor("canvas", connection(address), served, fields, tokenizer)
+    with TemporaryDirectory() as folder:
+        fields = {"canvas_length": 8, "vocab_size": VOCAB_SIZE}
+        Path(folder, "config.json").write_text(json.dumps(fields))
+        served = Served(id="m", max_model_len=64)
+        server = NamedServer(address, connection(address), served, Path(folder))
+        return VllmCanvasPredictor(server, FastTokenizer.from_folder(FOLDER))
 
 
 def read_remote(server: Hostile) -> list[Reading]:
@@ -226,41 +233,23 @@ def judge_with(logprob: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("kind", "content", "message"),
     [
-        ("remote", None, "another shape"),
-        ("remote", [], "another shape"),
         ("remote", {}, "rows: Field required"),
-        ("remote", {"rows": None}, "another shape"),
-        ("remote", {"rows": [1, 2]}, "another shape"),
         ("remote", {"rows": ["%", ROWS[1]]}, "not float32 in base64"),
-        ("remote", {"rows": ["AAA=", ROWS[1]]}, "not float32 in base64"),
         ("remote", {"rows": ROWS[:1]}, "answered 1 of 2 texts"),
-        ("remote", {"rows": [*ROWS, *ROWS]}, "answered 4 of 2 texts"),
-        ("remote", {"rows": ROWS[::-1]}, "11.0 as a log-probability"),
+        ("remote", {"rows": ROWS[::-1]}, "refused a read or answered another one"),
         ("remote", spoilt("remote", checksums=[1, 2]), "about other texts, or in another order"),
         ("remote", with_number(2, 0.5), "answered 0.5 as a token id"),
-        ("remote", with_number(2, 99), "answered 99.0 as a token id"),
-        ("remote", with_number(2, float("nan")), "answered nan as a token id"),
         ("remote", with_number(0, 0.5), "answered 0.5 as a log-probability"),
         ("remote", with_number(0, float("inf")), "answered inf as a log-probability"),
-        ("judge", {"choices": None}, "another shape"),
         ("judge", {"choices": [judged(TEXT, 0)]}, "each of the 2 prompts once"),
         ("judge", {"choices": [judged(TEXT, 0), judged(OTHER, 0)]}, "each of the 2 prompts once"),
         ("judge", {"choices": [judged(OTHER, 0), judged(TEXT, 1)]}, "left out token"),
         ("judge", {"choices": [judged(TEXT[:3], 0), judged(OTHER, 1)]}, "3 positions of a text"),
         ("judge", judge_with(0.5), "less than or equal to"),
         ("judge", judge_with(float("nan")), "finite number"),
-        ("judge", judge_with("-0.5"), "valid number"),
-        ("judge", judge_with(None), "valid number"),
-        ("canvas", {"choices": []}, "at least 1 item"),
+        ("canvas", {"choices": []}, "content: Field required"),
         ("canvas", canvas_of([3, 4]), "2 positions of a canvas of 5"),
         ("canvas", canvas_of([9] * 5), "left out token"),
-        (
-            "canvas",
-            json.loads(
-                json.dumps(canvas_of([3, 4, 5, 6, 7])).replace('"token_id": 5', '"token_id": 0.5')
-            ),
-            "another shape",
-        ),
     ],
 )
 def test_an_answer_that_is_none_is_one_clear_error(
@@ -278,11 +267,11 @@ def test_nan_among_the_logprobs_fails_the_request_that_asked(server: Hostile) ->
     assert np.isnan(read_remote(server)[0].logprobs[0])
 
 
-def gzipped() -> Iterator[bytes]:
-    """The beginning of a gzip stream that would grow to any size."""
+@cache
+def bomb() -> bytes:
+    """A gzip stream that would grow to 128 MiB."""
     press = zlib.compressobj(wbits=31)
-    for _ in range(3 * 1024):
-        yield press.compress(MEGABYTE)
+    return b"".join([*(press.compress(MEGABYTE) for _ in range(128)), press.flush()])
 
 
 def one_by_one() -> Iterator[bytes]:
@@ -291,25 +280,28 @@ def one_by_one() -> Iterator[bytes]:
         time.sleep(0.1)
 
 
+def slow_head(handler: Handler) -> None:
+    handler.close_connection = True
+    with suppress(OSError):
+        for letter in b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 20:
+            handler.wfile.write(bytes([letter]))
+            time.sleep(0.1)
+
+
 ENDLESS: dict[str, tuple[Answer, str]] = {
     "spaces": (chunks(repeat(MEGABYTE, 8 * 1024)), "answered more than"),
-    "a list": (chunks(repeat(b"[" * 2**16, 8 * 1024)), "answered more than"),
     "declared": (
         lambda handler: handler.start(
             Content_Type="application/json", Content_Length=str(8 * 2**30)
         ),
         "took longer|cannot be reached",
     ),
-    "gzip": (chunks(gzipped(), Content_Encoding="gzip"), "compressed, which was not asked for"),
+    "a slow head": (slow_head, "took longer than 1 s"),
+    "gzip": (chunks(iter([bomb()]), Content_Encoding="gzip"), "did not answer with JSON"),
     "drops": (chunks(one_by_one()), "took longer than 1 s"),
-    "nested": (sends(b"[" * 100_000), "recursion limit"),
     "closed": (sends(b'{"rows": ' + b"[" * 50_000 + b"]" * 50_000 + b"}"), "recursion limit"),
-    "digits": (sends(b'{"rows": [' + b"9" * 200_000 + b"]}"), "JSON|another shape"),
     "page": (sends(b"<html>", kind="text/html"), "is it a vLLM server"),
-    "text": (sends(b"<html>"), "did not answer with JSON"),
-    "no utf-8": (sends(b'{"rows": ["\xff\xfe"]}'), "did not answer with JSON"),
     "surrogate": (sends(b'{"rows": ["\\ud800"]}'), "did not answer with JSON"),
-    "empty": (sends(b""), "did not answer with JSON"),
     "no content": (sends(b"", 204), "answered 204"),
     "error": (sends(b'{"error": {"message": "\\u001b[2J' + b"a" * 9_000 + b'"}}', 503), "503: "),
     "an endless error": (
@@ -328,31 +320,17 @@ def test_what_never_ends_is_cut_off(server: Hostile, name: str) -> None:
     assert str(caught.value).isprintable()
 
 
-def test_a_head_that_comes_a_byte_at_a_time_is_cut_off(server: Hostile) -> None:
-    def answer(handler: Handler) -> None:
-        handler.close_connection = True
-        with suppress(OSError):
-            for letter in b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 20:
-                handler.wfile.write(bytes([letter]))
-                time.sleep(0.1)
-
-    server.answer = answer
-    with bounded(), pytest.raises(ModelError, match="took longer than 1 s"):
-        read_remote(server)
-
-
-@pytest.mark.parametrize("status", [301, 302, 307, 308])
-def test_redirects_are_not_followed(server: Hostile, status: int) -> None:
+def test_redirects_are_not_followed(server: Hostile) -> None:
     server.seen.clear()
     server.answer = lambda handler: handler.start(
-        status, Location=f"{server.address}/elsewhere", Content_Length="0"
+        307, Location=f"{server.address}/elsewhere", Content_Length="0"
     )
     with pytest.raises(ModelError, match="redirects are not followed"):
         read_remote(server)
     assert server.seen == ["/v1/dise/read"]
 
 
-@pytest.mark.parametrize("status", [400, 413, 422, 401, 403, 404, 429])
+@pytest.mark.parametrize("status", [400, 422, 401, 429])
 def test_only_what_the_request_is_to_blame_for_is_an_input_error(
     server: Hostile, status: int
 ) -> None:
@@ -364,16 +342,7 @@ def test_only_what_the_request_is_to_blame_for_is_an_input_error(
 
 @pytest.mark.parametrize(
     "entry",
-    [
-        {"id": "m", "root": 3},
-        {"id": None},
-        {"id": "m", "max_model_len": -4},
-        {"id": "m", "max_model_len": 0.5},
-        {"id": "m", "root": "a\x00b"},
-        {"id": "m", "root": "a" * 10_000},
-        None,
-        [],
-    ],
+    [{"id": "m", "root": 3}, {"id": "m", "max_model_len": -4}, {"id": "m", "root": "a\x00b"}, []],
 )
 def test_a_server_that_misnames_its_model_is_one_clear_error(server: Hostile, entry: Any) -> None:
     server.answer = says({"data": [entry]})
@@ -413,7 +382,6 @@ def chain(error: BaseException | None) -> Iterator[BaseException]:
         "http://anna:secret@",
         "http://anna:secret@host:99999",
         "http://anna:secret@[::1",
-        "http://anna:secret",
         "http://host?key=secret",
         "http://anna:secret@" + "h" * 70_000,
     ],
@@ -424,25 +392,6 @@ def test_an_address_that_is_none_is_not_shown(address: str) -> None:
     assert "secret" not in str(caught.value)
 
 
-def test_a_key_may_be_any_text_but_not_two_lines(
-    server: Hostile, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    server.answer = says({"data": [{"id": "m"}]})
-    monkeypatch.setenv(http.KEY_VARIABLE, "sch\u00fcssel\u2603")
-    assert Connection(server.address).model().id == "m"
-    sent = server.headers[-1]["Authorization"].encode("latin-1").decode()
-    assert sent == "Bearer sch\u00fcssel\u2603"
-    monkeypatch.setenv(http.KEY_VARIABLE, "one\ntwo")
-    with pytest.raises(InputError, match="cannot be printed") as caught:
-        Connection(server.address)
-    assert "one" not in str(caught.value)
-
-
-def test_addresses_are_split() -> None:
-    assert split_address("https://h:1/base/") == ("https://h:1/base", None)
-    assert split_address("http://a:b%3Ac@h:1") == ("http://h:1", ("a", "b:c"))
-
-
 scalars = st.one_of(
     st.none(),
     st.booleans(),
@@ -451,52 +400,25 @@ scalars = st.one_of(
     st.text(max_size=5),
     st.sampled_from(["\ud800", "NaN", "-0.5", floats(1.0), floats(float("nan"))]),
 )
-values = st.recursive(
-    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner)
-)
+values = scalars | st.lists(scalars, max_size=3) | st.dictionaries(st.text(max_size=3), scalars)
 
 
-def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Yield the path of every value within."""
-    yield path
-    if not isinstance(value, dict | list):
-        return
-    for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
-        yield from places(inner, (*path, key))
-
-
-def changed(value: Any, path: tuple[Any, ...], new: Callable[[Any], Any]) -> Any:
-    """Return a value of JSON with what stands at a path made new."""
-    if not path:
-        return new(value)
-    copy = dict(value) if isinstance(value, dict) else list(value)
-    copy[path[0]] = changed(value[path[0]], path[1:], new)
-    return copy
+PART = re.compile(r'-?\d[-.e\d]*|"[^"]*"|\[[^][]*\]|\{[^{}]*\}|[][{}:,]')
+"""Numbers, texts, innermost lists and objects, and what stands between them."""
 
 
 @st.composite
 def answers(draw: st.DrawFn) -> tuple[str, bytes]:
-    """Answers that are good but for a few changes, as they travel."""
+    """Answers that are good but for a few parts, which are gone, twice there or anything else."""
     kind = draw(st.sampled_from(sorted(GOOD)))
-    content = GOOD[kind][0]
+    text = json.dumps(GOOD[kind][0])
     for _ in range(draw(st.integers(1, 3))):
-        path = draw(st.sampled_from(list(places(content))))
-        new = draw(values)
-        content = changed(content, path, draw(st.sampled_from([*CHANGES, lambda _, new=new: new])))
-    text = json.dumps(content)
-    if draw(st.integers(0, 9)) == 0:
-        start = draw(st.integers(0, len(text)))
-        text = text[:start] + draw(st.sampled_from(["", "{", "NaN", "\x00", "[" * 300]))
+        spans = [part.span() for part in PART.finditer(text)]
+        start, stop = draw(st.sampled_from(spans or [(0, len(text))]))
+        part, other = text[start:stop], json.dumps(draw(values))
+        new = draw(st.sampled_from([other, other, "", part + part, f"{part}, {part}", "[" * 300]))
+        text = text[:start] + new + text[stop:]
     return kind, text.encode("utf-8", "surrogatepass")
-
-
-CHANGES: list[Callable[[Any], Any]] = [
-    lambda value: value[::-1] if isinstance(value, list | str) else None,
-    lambda value: value[1:] if isinstance(value, list | str) else {},
-    lambda value: value + value if isinstance(value, list | str) else [value],
-    lambda value: -value if isinstance(value, int | float) else 0.5,
-    lambda value: {**value, "more": 1, "index": 0} if isinstance(value, dict) else 10**400,
-]
 
 
 @cases(1 / 9)

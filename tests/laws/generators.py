@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from dise_core import SamplingParams, TokenSequence
-from dise_core.plugins import installed_catalog
+from dise_core.plugins.discovery import installed_catalog
 from dise_core.testing.toy_model import END, SPECIAL
 
 token_ids = st.integers(0, END)

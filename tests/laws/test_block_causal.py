@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,9 +19,9 @@ from dise_core import (
     drive,
 )
 from dise_core.arrays import Ids, LogProbs, Mask
-from dise_core.completion import completed
-from dise_core.model import BIDIRECTIONAL, Attention
-from dise_core.reading import CacheHint, CacheSlot, Guidance
+from dise_core.models.attention import BIDIRECTIONAL, Attention
+from dise_core.models.completion import completed
+from dise_core.plans.reading import CacheHint, CacheSlot, Guidance
 from dise_core.testing.toy_model import END, MASK, SPECIAL, ToyPredictor
 from dise_strategies.scorers.dise import DiSE
 from dise_strategies.scorers.interleaved import InterleavedRegeneration
@@ -119,70 +118,6 @@ def test_a_text_is_completed_to_its_border_and_never_beyond_the_longest() -> Non
     assert completed(read, info) is read
     whole = ToyPredictor(10).info
     assert completed(Read(ids, ids, TokenLogProbs(ids)), whole).token_ids is ids
-
-
-Numbers = npt.NDArray[np.float64]
-
-
-class TinyTransformer:
-    """Three layers of attention in numpy, with rotary positions, over whatever a mask allows."""
-
-    def __init__(self, seed: int) -> None:
-        random = np.random.default_rng(seed)
-        self.embedding = random.normal(size=(12, 8))
-        self.layers = [random.normal(size=(4, 8, 8)) / 2 for _ in range(3)]
-
-    def states(self, ids: Ids, positions: Ids, sees: Mask) -> Numbers:
-        """Return the last states, float64 [T, 8]. sees: bool [T, T]."""
-        states = self.embedding[ids]
-        for queries, keys, values, feed in self.layers:
-            query, key = (self._turned(states @ part, positions) for part in (queries, keys))
-            scores = np.where(sees, query @ key.T / 3, -np.inf)
-            weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-            seen = weights / weights.sum(axis=1, keepdims=True) @ (states @ values)
-            states = states + np.tanh((states + seen) @ feed)
-        return states
-
-    def _turned(self, states: Numbers, positions: Ids) -> Numbers:
-        angles = positions[:, None] * 10.0 ** -np.arange(4)
-        left, right = states[:, :4], states[:, 4:]
-        turned = (left * np.cos(angles) - right * np.sin(angles),
-                  right * np.cos(angles) + left * np.sin(angles))  # fmt: skip
-        return np.concatenate(turned, axis=1)
-
-
-def blocks_of(num_tokens: int, length: int) -> Mask:
-    """Return bool [N, N], True where the key's block does not come after the query's."""
-    block = np.arange(num_tokens) // length
-    return block <= block[:, None]
-
-
-@given(
-    st.integers(1, 6),
-    st.lists(token_ids, min_size=1, max_size=22),
-    st.data(),
-    st.integers(0, 2**32 - 1),
-)
-def test_two_streams_with_nothing_masked_are_one_pass(
-    length: int, ids: list[int], data: st.DataObject, seed: int
-) -> None:
-    """And with masks each block is that of the text whose earlier blocks are finished."""
-    clean = np.array(ids)
-    prompt_length = data.draw(st.integers(0, len(ids)))
-    is_masked = data.draw(st.lists(st.booleans(), min_size=len(ids), max_size=len(ids)))
-    noisy = np.where(np.array(is_masked) & (np.arange(len(ids)) >= prompt_length), 11, clean)
-    model, num_tokens, once = TinyTransformer(seed), len(ids), np.arange(len(ids))
-    sees = two_streams(num_tokens, length).numpy()
-    both = np.tile(once, 2)
-    one_pass = model.states(clean, once, blocks_of(num_tokens, length))
-    unmasked = model.states(np.tile(clean, 2), both, sees)
-    np.testing.assert_allclose(unmasked[:num_tokens], one_pass, atol=1e-9)
-    masked = model.states(np.append(noisy, clean), both, sees)
-    for start in range(0, num_tokens, length):
-        block = slice(start, min(start + length, num_tokens))
-        text = np.concatenate([clean[:start], noisy[block]])
-        alone = model.states(text, once[: len(text)], blocks_of(len(text), length))
-        np.testing.assert_allclose(masked[block], alone[block], atol=1e-9)
 
 
 @given(st.integers(1, 6), st.lists(token_ids, min_size=1, max_size=20), st.data())

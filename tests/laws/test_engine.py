@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from dise_core import LLM, EngineConfig, Plan, Read, SamplingParams, TopLogProbs
 from dise_core.engine import Engine
-from dise_core.model import BIDIRECTIONAL, Attention, BlockCausal
-from dise_core.reading import drive
+from dise_core.models.attention import BIDIRECTIONAL, Attention, BlockCausal
+from dise_core.plans.plan import drive
 from dise_core.testing.toy_model import MASK, VOCAB_SIZE, ToyPredictor
 from tests.laws.generators import block_causal_params, prompts, sampling_params
 
@@ -39,11 +39,8 @@ def asking(questions: list[list[list[int]]], fails_after: int | None = None) -> 
 def test_alone_equals_in_a_crowd(
     all_questions: list[list[list[list[int]]]], config: EngineConfig
 ) -> None:
-    outcomes = list(
-        Engine({"target": ToyPredictor()}, config).run(
-            asking(questions) for questions in all_questions
-        )
-    )
+    engine = Engine({"target": ToyPredictor()}, config)
+    outcomes = list(engine.run(asking(questions) for questions in all_questions))
     assert sorted(outcome.index for outcome in outcomes) == list(range(len(all_questions)))
     for outcome in outcomes:
         assert outcome.unwrap() == drive(asking(all_questions[outcome.index]), ToyPredictor().read)
@@ -54,9 +51,8 @@ def test_every_read_is_answered_once_within_the_limits(
     all_questions: list[list[list[list[int]]]], config: EngineConfig
 ) -> None:
     predictor = ToyPredictor()
-    list(
-        Engine({"target": predictor}, config).run(asking(questions) for questions in all_questions)
-    )
+    engine = Engine({"target": predictor}, config)
+    list(engine.run(asking(questions) for questions in all_questions))
     asked = Counter(
         tuple(ids) for questions in all_questions for texts in questions for ids in texts
     )
@@ -81,6 +77,7 @@ def test_a_failing_plan_hurts_nobody(
     for outcome in Engine({"target": ToyPredictor()}, config).run(plans):
         if outcome.index == bad and fails_after < len(all_questions[bad]):
             assert str(outcome.error) == "RuntimeError: as planned"
+            assert isinstance(outcome.error.__cause__, RuntimeError)
         else:
             assert outcome.unwrap() == drive(
                 asking(all_questions[outcome.index]), ToyPredictor().read
@@ -107,34 +104,19 @@ def test_no_request_waits_for_those_that_came_later(
             assert len(predictor.batches) <= 2 * num_before + 1
 
 
-@settings(max_examples=15, deadline=None)
-@given(st.lists(st.tuples(prompts, sampling_params), min_size=1, max_size=6), st.integers(1, 5))
+attentions = st.just(BIDIRECTIONAL) | st.integers(1, 5).map(BlockCausal)
+
+
+@settings(max_examples=30)
+@given(attentions, st.data(), st.integers(1, 5))
 def test_a_generation_does_not_depend_on_its_company(
-    requests: list[tuple[list[int], SamplingParams]], limit: int
+    attention: Attention, data: st.DataObject, limit: int
 ) -> None:
-    _compare_with_alone(BIDIRECTIONAL, requests, limit)
-
-
-@settings(max_examples=20, deadline=None)
-@given(
-    st.integers(1, 5),
-    st.lists(st.tuples(prompts, block_causal_params), min_size=1, max_size=5),
-    st.integers(1, 5),
-)
-def test_nor_does_one_that_is_written_block_by_block(
-    length: int, requests: list[tuple[list[int], SamplingParams]], limit: int
-) -> None:
-    _compare_with_alone(BlockCausal(length), requests, limit)
-
-
-def _compare_with_alone(
-    attention: Attention, requests: list[tuple[list[int], SamplingParams]], limit: int
-) -> None:
+    params_of = sampling_params if attention == BIDIRECTIONAL else block_causal_params
+    requests = data.draw(st.lists(st.tuples(prompts, params_of), min_size=1, max_size=6))
     crowd = LLM(ToyPredictor(attention=attention), max_num_seqs=limit)
-    outcomes = list(
-        crowd.run(crowd.planner.generate(prompt, params) for prompt, params in requests)
-    )
-    for outcome in outcomes:
+    plans = (crowd.planner.generate(prompt, params) for prompt, params in requests)
+    for outcome in list(crowd.run(plans)):
         prompt, params = requests[outcome.index]
         [alone] = LLM(ToyPredictor(attention=attention)).generate([prompt], params)
         together = outcome.unwrap()

@@ -8,10 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from dise_core import Read, Reading, Scorer, TokenSequence, drive
-from dise_core.outputs import Score
-from dise_core.testing import check_scorer
-from dise_strategies.scorers.ar_perplexity import ARPerplexity
-from dise_strategies.scorers.dise import DiSE
+from dise_core.scoring.score import Score
 from dise_strategies.scorers.interleaved import InterleavedRegeneration
 from dise_strategies.scorers.monte_carlo import (
     DreamMonteCarlo,
@@ -109,19 +106,3 @@ def test_interleaved_passes_score_each_selected_token_once_while_it_is_masked(
             [j] = {(position - sequence.prompt_length) % k for position in read.positions.tolist()}
             assert masked.tolist() == list(range(j, len(sequence.response), k))
         assert score.num_positions == len(chosen)
-
-
-@pytest.mark.parametrize(
-    "scorer",
-    [
-        DiSE(),
-        InterleavedRegeneration(),
-        InterleavedRegeneration(k=4),
-        MonteCarlo(num_samples=5),
-        StratifiedMonteCarlo(num_samples=6, batch_size=3),
-        DreamMonteCarlo(num_samples=5),
-        ARPerplexity(),
-    ],
-)
-def test_every_scorer_conforms(scorer: Scorer) -> None:
-    check_scorer(scorer)

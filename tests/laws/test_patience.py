@@ -1,4 +1,4 @@
-"""What holds for patience and for Algorithm 1, whatever the scores are."""
+"""What holds for Algorithm 1, whatever the scores are."""
 
 from collections.abc import Sequence
 
@@ -7,43 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dise_core import Candidates, Read, Reading, SamplingParams, drive
-from dise_core.denoise import Denoiser
 from dise_core.noise import Noise
-from dise_core.outputs import Generation
-from dise_core.scoring import SequenceScorer
+from dise_core.scoring.sequence_scorer import SequenceScorer
 from dise_core.testing.toy_model import MASK, ToyPredictor
+from dise_core.writing.denoise import Denoiser
+from dise_core.writing.generation import Generation
 from dise_strategies.lengths.dise_flexible import DiSEFlexible
-from dise_strategies.lengths.patience import Patience
 from dise_strategies.scorers.dise import DiSE
 from dise_strategies.selectors.whole import Full
 from dise_strategies.unmasking.ranked import LowConfidence
 
 scores = st.lists(st.integers(-8, 0).map(lambda n: n / 4), min_size=30, max_size=30)
 limits = st.integers(1, 6)
-
-
-@given(scores, limits)
-def test_patience_ends_after_exactly_its_limit_of_failures_in_a_row(
-    values: list[float], limit: int
-) -> None:
-    patience, best, failures = Patience(limit), -np.inf, 0
-    for value in values:
-        patience = patience.after(value)
-        failures = 0 if value > best else failures + 1
-        best = max(best, value)
-        assert (patience.best, patience.num_failures) == (best, failures)
-        assert patience.is_exhausted == (failures >= limit)
-
-
-@given(scores, limits)
-def test_a_strict_improvement_resets_patience_and_an_equal_value_does_not(
-    values: list[float], limit: int
-) -> None:
-    patience = Patience(limit)
-    for value in values:
-        patience = patience.after(value)
-    assert patience.after(patience.best).num_failures == patience.num_failures + 1
-    assert patience.after(patience.best + 0.25).num_failures == 0
 
 
 class Scored:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,16 +14,17 @@ from tokenizers import Tokenizer as Backend
 from transformers import PreTrainedTokenizerFast
 
 from dise_adapters.checkpoint.tokenizer import FastTokenizer
-from dise_app.server.answers import Envelope
-from dise_core import LLM, CanvasUpdate, RequestOutput, SamplingParams
+from dise_app.server.answers import chat_logprobs, text_logprobs, text_tokens
+from dise_core import LLM
 from dise_core.arrays import Ids
-from dise_core.canvas import Canvases
-from dise_core.model import ModelInfo
-from dise_core.params import ScoringParams
-from dise_core.pieces import BROKEN, MOST_WAITING, pieces
-from dise_core.reading import Canvas, Read, TokenLogProbs
+from dise_core.models.info import ModelInfo
+from dise_core.models.pieces import BROKEN, MOST_WAITING, pieces
+from dise_core.params.requests import ScoringParams
+from dise_core.plans.reading import Canvas, Read
+from dise_core.plans.readouts import TokenLogProbs
 from dise_core.sequence import SpecialTokens
 from dise_core.testing import ToyPredictor
+from dise_core.writing.canvas import Canvases
 
 CORPUS = [
     "the naïve café déjà vu, don't",
@@ -165,14 +167,6 @@ def test_a_sentencepiece_piece_keeps_its_space_and_its_character(text: str) -> N
     assert pieces(tokenizer("sentencepiece"), ids) == spelt_by_bytes(parts)
 
 
-def test_words_of_a_wordpiece_keep_their_spaces() -> None:
-    ids = tokenizer("wordpiece").encode("the naïve café")
-    found = pieces(tokenizer("wordpiece"), ids)
-    assert "".join(found) == "the naïve café"
-    assert tokenizer("wordpiece").token_text(int(ids[-1])) == found[-1]
-    assert not any("##" in piece for piece in found)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @given(data=st.data())
 @settings(max_examples=15)
@@ -182,13 +176,14 @@ def test_tokens_and_bytes_of_an_answer_joined_are_its_text(kind: str, data: st.D
     [answer] = llm(kind).score([[0]], [response], params)
     [output] = answer.outputs
     assert "".join(token.text for token in output.tokens if not token.is_end) == output.text
-    told = Envelope("chat.completion", "m").logprobs(output)["content"]
+    tokens = text_tokens(output)
+    told: Any = chat_logprobs(tokens)["content"]
     assert "".join(entry["token"] for entry in told) == output.text
     assert bytes(byte for entry in told for byte in entry["bytes"]).decode() == output.text
     for entry in told:
         for other in entry["top_logprobs"]:
             assert (other["bytes"] is None) == (BROKEN in other["token"])
-    offsets = Envelope("text_completion", "m").logprobs(output)
+    offsets: Any = text_logprobs(tokens)
     for text, start in zip(offsets["tokens"], offsets["text_offset"], strict=True):
         assert output.text[start:].startswith(text)
 
@@ -216,24 +211,6 @@ def test_characters_on_a_canvas_are_whole_once_all_their_tokens_are(order: list[
         read = Read(canvas.copy(), none, TokenLogProbs(none), canvas=Canvas(0, 0))
         shown(canvases, read, tokens)
     assert "".join(tokens[position] for position in range(len(ids))) == text
-
-
-def test_a_stream_ends_in_the_text_of_its_answer() -> None:
-    model = llm("byte-level")
-    *updates, answer = model.stream([1, 2], SamplingParams(max_tokens=24, temperature=1.0, seed=3))
-    assert isinstance(answer, RequestOutput)
-    tokens: dict[int, str] = {}
-    for update in updates:
-        assert isinstance(update, CanvasUpdate)
-        tokens |= {each.position: each.text for each in update.committed if not each.is_end}
-        assert len(update.logprobs) == len(update.committed)
-    written = {each.position for update in updates for each in update.committed}  # type: ignore[union-attr]
-    ids = np.array(answer.outputs[0].token_ids)
-    known = [at for at in sorted(tokens) if at in written]
-    assert known
-    for at in known:
-        own = model.predictor.tokenizer.token_text(int(ids[at]))
-        assert tokens[at] == own or BROKEN in own
 
 
 def test_tokens_whose_text_never_comes_do_not_wait_for_ever() -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from dise_core import TokenSequence
 from dise_core.arrays import Mask
-from dise_core.plugins import installed_catalog
+from dise_core.plugins.discovery import installed_catalog
 from tests.laws.generators import counts, sequences
 
 NAMES = [name for name in installed_catalog().selectors if not name.endswith("-K")]

@@ -1,21 +1,20 @@
 """DAEDAL against its published loop, written naively on the toy model's logits."""
 
-import math
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from dise_core import LLM, InputError, SamplingParams, TokenSequence
+from dise_core import LLM, InputError, SamplingParams
 from dise_core.arrays import Floats, Ids
-from dise_core.denoise import Denoiser
 from dise_core.noise import Noise
-from dise_core.reading import drive
-from dise_core.scoring import SequenceScorer
+from dise_core.plans.plan import drive
+from dise_core.scoring.sequence_scorer import SequenceScorer
 from dise_core.sequence import SpecialTokens
-from dise_core.testing import ToyPredictor, check_length_controller
-from dise_core.testing.toy_model import END, MASK
+from dise_core.testing import ToyPredictor
+from dise_core.testing.toy_model import END, MASK, SPECIAL
+from dise_core.writing.denoise import Denoiser
 from dise_strategies.lengths.daedal import DAEDAL
 from dise_strategies.scorers.dise import DiSE
 from dise_strategies.selectors.whole import Full
@@ -105,24 +104,8 @@ def settings(**changes: Any) -> dict[str, Any]:
         (3.0, {}),
         (6.0, {}),
         (0.0, {"max_gen_length": 12}),
-        (
-            2.0,
-            {
-                "max_gen_length": 19,
-                "expansion_factor": 8,
-                "high_conf_threshold": 0.9,
-                "low_conf_threshold": 0.9,
-            },
-        ),
-        (
-            4.0,
-            {
-                "max_gen_length": 15,
-                "expansion_factor": 6,
-                "low_conf_threshold": 0.8,
-                "eos_check_tokens": 2,
-            },
-        ),
+        (2.0, {"max_gen_length": 19, "high_conf_threshold": 0.9, "low_conf_threshold": 0.9}),
+        (4.0, {"max_gen_length": 15, "low_conf_threshold": 0.8, "eos_check_tokens": 2}),
         (2.0, {"low_conf_threshold": 0.6}),
         (2.0, {"high_conf_threshold": 0.99, "low_conf_threshold": 0.9, "expansion_factor": 8}),
         (4.0, {"eos_check_tokens": 1}),
@@ -141,11 +124,11 @@ def test_it_writes_what_the_published_loop_writes(
 def test_the_cases_grow_in_both_stages_and_stop_for_both_reasons() -> None:
     """What the test above would not notice: that its cases are all of one kind."""
     reasons, lengths = set(), set()
+    params = SamplingParams(
+        max_tokens=8, block_length=5, length="daedal", length_settings=settings()
+    )
     for end_bonus in (0.0, 3.0, 6.0):
         for seed in range(4):
-            params = SamplingParams(
-                max_tokens=8, block_length=5, length="daedal", length_settings=settings()
-            )
             [answer] = LLM(Model(end_bonus, seed)).generate([PROMPT], params)
             [output] = answer.outputs
             reasons.add(output.stopped_by)
@@ -156,16 +139,6 @@ def test_the_cases_grow_in_both_stages_and_stop_for_both_reasons() -> None:
     assert len(lengths) > 3
 
 
-def test_requests_of_different_length_run_side_by_side() -> None:
-    params = SamplingParams(
-        max_tokens=8, block_length=5, length="daedal", length_settings=settings()
-    )
-    prompts = [[1, 2, 3], [4, 5, 6, 7, 8], [9]]
-    together = LLM(Model(3.0, 1)).generate(prompts, params)
-    alone = [LLM(Model(3.0, 1)).generate([prompt], params)[0] for prompt in prompts]
-    assert [a.outputs[0].token_ids for a in together] == [a.outputs[0].token_ids for a in alone]
-
-
 def test_the_model_ends_the_growth_where_its_context_is_full() -> None:
     params = SamplingParams(max_tokens=8, block_length=5)
     denoiser = Denoiser(ToyPredictor(max_length=20).info, LowConfidence(), Noise(0), params)
@@ -174,26 +147,22 @@ def test_the_model_ends_the_growth_where_its_context_is_full() -> None:
     )
     result = drive(plan, Model(0.0, 0).read)
     assert (len(result.sequence), result.stopped_by) == (20, "context")
-    assert isinstance(result.sequence, TokenSequence)
 
 
-def test_the_controller_conforms() -> None:
-    check_length_controller(DAEDAL(max_gen_length=16, expansion_factor=2, eos_check_tokens=4))
-
-
-def test_a_base_length_above_the_largest_is_refused() -> None:
-    params = SamplingParams(max_tokens=9, length="daedal", length_settings={"max_gen_length": 8})
-    with pytest.raises(
-        InputError, match="max_tokens=9, the length to start from, is above max_gen_length=8"
-    ):
-        LLM(ToyPredictor()).generate([PROMPT], params)
-
-
-def test_a_model_without_an_end_token_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("special", "message"),
+    [
+        (SPECIAL, "max_tokens=9, the length to start from, is above max_gen_length=8"),
+        (SpecialTokens(MASK, frozenset()), "has no end token"),
+    ],
+)
+def test_what_cannot_grow_is_refused_before_any_pass(special: SpecialTokens, message: str) -> None:
     model = ToyPredictor()
-    model.info = replace(model.info, special=SpecialTokens(MASK, frozenset()))
-    with pytest.raises(InputError, match="has no end token"):
-        LLM(model).generate([PROMPT], SamplingParams(max_tokens=8, length="daedal"))
+    model.info = replace(model.info, special=special)
+    growth = {"max_gen_length": 8 if special == SPECIAL else 9}
+    params = SamplingParams(max_tokens=9, length="daedal", length_settings=growth)
+    with pytest.raises(InputError, match=message):
+        LLM(model).generate([PROMPT], params)
     assert model.batches == []
 
 
@@ -204,4 +173,3 @@ def test_all_settings_carry_the_published_names_and_values() -> None:
         "eos_confidence_threshold": 0.5, "expand_eos_confidence_threshold": 0.9,
         "eos_check_tokens": 32,
     }  # fmt: skip
-    assert math.isclose(DAEDAL().eos_check_tokens / 2, 16)

@@ -18,7 +18,7 @@ from dise_core import (
     count_nfe,
     drive,
 )
-from dise_core.plugins import installed_catalog
+from dise_core.plugins.discovery import installed_catalog
 from dise_core.testing import ToyPredictor
 from dise_core.testing.toy_model import END, MASK
 from dise_strategies.revisers.remask import Remask

@@ -5,7 +5,7 @@ import pytest
 
 from dise_core import TokenSequence
 from dise_core.errors import InputError
-from dise_core.plugins import installed_catalog
+from dise_core.plugins.discovery import installed_catalog
 from dise_core.testing.toy_model import END, SPECIAL
 
 PROMPT = [1, END, 2, 3]
@@ -33,6 +33,7 @@ RESPONSE = [4, 5, END, 6, 7, 8, END, 9, END, END]  # positions 4 to 13, text at 
         ("first-blocks-9", [4, 5, 6, 7, 8, 9, 10, 11, 12, 13]),
         ("last-block", [12, 13]),
         ("prompt-last-2", [2, 3]),
+        ("prompt-last-2 + first-1", [2, 3, 4]),
         ("prompt-last-99", [0, 1, 2, 3]),
         ("response-first-3", [4, 5, 6]),
         ("response-first-99", list(range(4, 14))),
@@ -41,23 +42,6 @@ RESPONSE = [4, 5, END, 6, 7, 8, END, 9, END, END]  # positions 4 to 13, text at 
 def test_selected_positions(name: str, positions: list[int]) -> None:
     sequence = TokenSequence.of(PROMPT, RESPONSE, SPECIAL, block_length=4)
     assert np.flatnonzero(installed_catalog().selector(name).select(sequence)).tolist() == positions
-
-
-def test_a_response_that_fills_its_blocks_has_a_full_last_block() -> None:
-    sequence = TokenSequence.of([1], [2, 3, 4, 5], SPECIAL, block_length=2)
-    assert np.flatnonzero(installed_catalog().selector("last-block").select(sequence)).tolist() == [
-        3,
-        4,
-    ]
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["response", "last-3", "first-3", "mid-3", "first-block", "last-block", "response-first-3"],
-)
-def test_an_empty_response_selects_nothing(name: str) -> None:
-    sequence = TokenSequence.of([1, 2], [], SPECIAL, block_length=2)
-    assert not installed_catalog().selector(name).select(sequence).any()
 
 
 def test_a_prompt_longer_than_the_text_is_refused() -> None:

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from dise_core import SamplingParams, UnmaskingStep
-from dise_core.llm import LLM
+from dise_core.front.llm import LLM
 from dise_core.noise import Noise
-from dise_core.plugins import installed_catalog
+from dise_core.plugins.discovery import installed_catalog
 from dise_core.testing import ToyPredictor, check_unmasking_policy
-from dise_strategies.unmasking.parallel import Factor, Threshold
+from dise_strategies.unmasking.parallel import Factor
 from dise_strategies.unmasking.random import Origin, RandomUnmasking
-from dise_strategies.unmasking.ranked import Entropy, LowConfidence, Margin
+from dise_strategies.unmasking.ranked import LowConfidence
 
 
 def step(confidences: list[float], quota: int = 1, seed: int = 0) -> UnmaskingStep:
@@ -42,14 +42,6 @@ def test_random_unmasking_commits_other_positions_with_another_seed() -> None:
 
 def test_low_confidence_prefers_the_left_of_equals() -> None:
     assert LowConfidence().choose(step([0.5, 0.9, 0.5, 0.9], quota=3)).tolist() == [1, 3, 0]
-
-
-def test_each_ranked_policy_asks_for_its_own_confidence() -> None:
-    assert (LowConfidence.confidence, Entropy.confidence, Margin.confidence) == (
-        "probability",
-        "entropy",
-        "margin",
-    )
 
 
 @pytest.mark.parametrize("policy", ["low-confidence", "entropy", "margin"])
@@ -91,34 +83,6 @@ def test_origin_commits_each_position_with_the_share_of_the_schedule() -> None:
     sizes = [len(Origin().choose(step([0.5] * 10, quota=3, seed=seed))) for seed in range(2_000)]
     assert abs(np.mean(sizes) - 3) < 4 * math.sqrt(10 * 0.3 * 0.7 / 2_000)
     assert min(sizes) == 0
-
-
-@pytest.mark.parametrize(
-    ("confidences", "expected"),
-    [([0.95, 0.2, 0.9], [0, 2]), ([0.3, 0.5, 0.4], [1]), ([0.99, 0.91, 0.9], [0, 1, 2])],
-)
-def test_threshold_commits_all_that_are_sure_and_always_the_best(
-    confidences: list[float], expected: list[int]
-) -> None:
-    assert Threshold(threshold=0.9).choose(step(confidences)).tolist() == expected
-
-
-@pytest.mark.parametrize(
-    ("confidences", "expected"),
-    [
-        ([0.1, 0.2], [1]),
-        ([0.6, 0.7], [1, 0][:1]),
-        ([0.7, 0.6], [0]),
-        ([0.9, 0.7], [0, 1]),
-        ([0.9, 0.7, 0.74], [0, 2]),
-        ([0.99, 0.8, 0.76], [0, 1, 2]),
-    ],
-)
-def test_factor_asks_more_of_each_further_token(
-    confidences: list[float], expected: list[int]
-) -> None:
-    """With the factor 1: the second needs 2/3, the third 3/4."""
-    assert Factor(factor=1.0).choose(step(confidences)).tolist() == expected
 
 
 def naive_factor(confidences: list[float], factor: float) -> int:

@@ -2,6 +2,7 @@
 test_block_samplers.py.
 """
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -19,14 +20,11 @@ from dise_core import (
     ScoringParams,
     drive,
 )
-from dise_core.completion import completed
-from dise_core.model import LastBlock
+from dise_core.models.completion import completed
+from dise_core.models.info import LastBlockRule
 from dise_core.noise import Noise
-from dise_core.testing import ToyPredictor, check_length_controller
+from dise_core.testing import ToyPredictor
 from dise_core.testing.toy_model import END, MASK
-from dise_strategies.lengths.dise_flexible import DiSEFlexible
-from dise_strategies.lengths.fixed import FixedLength
-from dise_strategies.lengths.until_end import UntilEnd
 from dise_strategies.unmasking.ranked import LowConfidence
 
 
@@ -92,26 +90,8 @@ def test_until_end_writes_the_beginning_of_what_fixed_writes() -> None:
         assert len(whole.outputs[0].token_ids) == 21
 
 
-@pytest.mark.parametrize("controller", [UntilEnd(), FixedLength(), DiSEFlexible()])
-@pytest.mark.parametrize("length", [1, 4, 5])
-def test_controllers_keep_their_promises_on_a_block_causal_model(
-    controller: UntilEnd, length: int
-) -> None:
-    check_length_controller(controller, ToyPredictor(attention=BlockCausal(length)), 1e-6)
-
-
-class Watched(ToyPredictor):
-    """Keeps what it was asked."""
-
-    asked: list[Read]
-
-    def read(self, reads: Sequence[Read]) -> list[Reading]:
-        self.asked = [*getattr(self, "asked", []), *reads]
-        return super().read(reads)
-
-
 def test_best_of_and_algorithm_1_work_on_a_block_causal_model() -> None:
-    toy = Watched(attention=BlockCausal(4))
+    toy = ToyPredictor(attention=BlockCausal(4))
     several = SamplingParams(max_tokens=14, temperature=1.0, n=2, best_of=4, seed=1)
     [answer] = LLM(toy).generate([[1, 2, 3]], several)
     values = [output.score.value for output in answer.outputs]
@@ -121,9 +101,9 @@ def test_best_of_and_algorithm_1_work_on_a_block_causal_model() -> None:
     [answer] = LLM(toy).generate([[1, 2, 3]], flexible)
     [output] = answer.outputs
     assert sum(step.nfe for step in output.trace) == answer.usage.nfe
-    for read in toy.asked:  # nothing is ever asked of a text with masks before its last block
-        masked = np.flatnonzero(read.token_ids == MASK)
-        assert len(masked) == 0 or masked[0] // 4 == (len(read.token_ids) - 1) // 4
+    for ids in itertools.chain(*toy.batches):  # masks stand in a text's last block alone
+        masked = np.flatnonzero(ids == MASK)
+        assert len(masked) == 0 or masked[0] // 4 == (len(ids) - 1) // 4
     again = LLM(toy).score([[1, 2, 3]], [output.token_ids], ScoringParams(selector="response"))
     assert output.score.value == pytest.approx(again[0].outputs[0].score.value, abs=1e-6)
 
@@ -168,7 +148,7 @@ def test_until_end_needs_blocks_and_other_models_keep_fixed() -> None:
     ("last", "behind"), [("masks", [MASK] * 3), ("alone", []), ("ends", [END] * 3)]
 )
 def test_the_last_block_of_a_text_is_written_as_the_model_says(
-    last: LastBlock, behind: list[int]
+    last: LastBlockRule, behind: list[int]
 ) -> None:
     """A text of 9 tokens in blocks of 4; the finished text is always read with end tokens."""
     toy = ToyPredictor(attention=BlockCausal(4))
@@ -196,7 +176,7 @@ def test_no_mask_stands_beyond_the_longest_text(max_tokens: int) -> None:
 
 
 @pytest.mark.parametrize("last", ["masks", "alone"])
-def test_what_is_rewritten_stands_in_a_finished_text(last: LastBlock) -> None:
+def test_what_is_rewritten_stands_in_a_finished_text(last: LastBlockRule) -> None:
     toy = ToyPredictor(attention=BlockCausal(4))
     toy.info = replace(toy.info, last_block=last)
     denoiser = Denoiser(toy.info, LowConfidence(), Noise(0), SamplingParams(max_tokens=3))

@@ -42,24 +42,10 @@ def server(folder: Path, log: Path, *arguments: str) -> Iterator[Server]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [
-        sys.executable,
-        "-m",
-        "vllm.entrypoints.openai.api_server",
-        "--model",
-        str(folder),
-        "--host",
-        "127.0.0.1",
-    ]
-    command += [
-        "--port",
-        str(port),
-        "--skip-tokenizer-init",
-        "--dtype",
-        "float32",
-        "--enforce-eager",
-    ]
-    command += ["--max-num-batched-tokens", "2048", *arguments]
+    options = f"--model {folder} --host 127.0.0.1 --port {port} --skip-tokenizer-init"
+    options += " --dtype float32 --enforce-eager --max-num-batched-tokens 2048"
+    module = "vllm.entrypoints.openai.api_server"
+    command = [sys.executable, "-m", module, *options.split(), *arguments]
     with log.open("wb") as file:
         process = subprocess.Popen(
             command, env=os.environ | ENVIRONMENT, stdout=file, stderr=file, start_new_session=True
@@ -72,9 +58,8 @@ def server(folder: Path, log: Path, *arguments: str) -> Iterator[Server]:
         process.terminate()
         process.wait(60)
         with suppress(ProcessLookupError):
-            os.killpg(
-                process.pid, signal.SIGKILL
-            )  # the engine's own processes, where the server was killed
+            # The engine's own processes, where the server was killed.
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def _wait(address: str, process: subprocess.Popen[bytes], log: Path) -> None:

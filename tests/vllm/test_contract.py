@@ -3,7 +3,6 @@ the pinned range.
 """
 
 import importlib
-import inspect
 
 import pytest
 
@@ -37,39 +36,3 @@ def test_every_name_is_where_it_was(module: str) -> None:
     found = importlib.import_module(module)
     missing = [name for name in PLACES[module] if not hasattr(found, name)]
     assert not missing
-
-
-def test_signatures_take_what_we_give() -> None:
-    from vllm.model_executor.layers.logits_processor import LogitsProcessor
-    from vllm.v1.engine.async_llm import AsyncLLM
-    from vllm.v1.engine.llm_engine import LLMEngine
-    from vllm.v1.pool.metadata import PoolingMetadata
-
-    assert "extra_kwargs" in inspect.signature(vllm.PoolingParams).parameters
-    assert {"prompts", "pooling_params", "pooling_task", "use_tqdm"} <= set(
-        inspect.signature(vllm.LLM.encode).parameters
-    )
-    assert list(inspect.signature(LLMEngine.add_request).parameters)[1:4] == [
-        "request_id",
-        "prompt",
-        "params",
-    ]
-    assert list(inspect.signature(LLMEngine.abort_request).parameters)[1:2] == ["request_ids"]
-    assert hasattr(LLMEngine, "step")
-    assert hasattr(LLMEngine, "has_unfinished_requests")
-    assert "skip_gather" in inspect.signature(LogitsProcessor._get_logits).parameters
-    assert list(inspect.signature(AsyncLLM.encode).parameters)[1:4] == [
-        "prompt",
-        "pooling_params",
-        "request_id",
-    ]
-    assert hasattr(PoolingMetadata, "get_prompt_token_ids_cpu")
-    assert hasattr(PoolingMetadata, "get_pooling_cursor")
-
-
-def test_our_endpoint_is_a_plugin_of_its_kind() -> None:
-    from vllm.plugins.endpoint_plugins.interface import EndpointPlugin
-
-    from dise_adapters.vllm.endpoint import DiseEndpoint
-
-    assert isinstance(DiseEndpoint(), EndpointPlugin)

@@ -2,23 +2,16 @@
 engine that lives on.
 """
 
+import json
+
 import numpy as np
 import pytest
 
-from dise_adapters.vllm.wire import to_wire
-from dise_core import (
-    LLM,
-    Candidates,
-    InputError,
-    Read,
-    SamplingParams,
-    ScoringParams,
-    TokenLogProbs,
-    TopLogProbs,
-)
-from dise_core.errors import DiseError, ModelError, PlanError, TooLongError
+from dise_adapters.vllm.wire import READS, encode
+from dise_core import LLM, Candidates, InputError, Read, SamplingParams, TokenLogProbs, TopLogProbs
+from dise_core.errors import ModelError
 from dise_core.noise import Noise
-from dise_core.reading import Guidance
+from dise_core.plans.reading import Guidance
 from dise_core.testing import check_length_controller, check_mask_predictor, check_scorer
 from dise_strategies.lengths.dise_flexible import DiSEFlexible
 from dise_strategies.scorers.monte_carlo import MonteCarlo
@@ -76,17 +69,6 @@ def test_the_predictor_algorithm_1_and_monte_carlo_conform(engines: tuple[LLM, L
     check_scorer(MonteCarlo(num_samples=4), predictor, TOLERANCE)
 
 
-def test_candidates_are_ranked_alike(countdown: tuple[LLM, LLM]) -> None:
-    params = ScoringParams(scorer="mc", selector="response", scorer_settings={"num_samples": 4})
-    ours, theirs = (
-        llm.rank("83,18,75 -> 10", ["75+18-83=10", "83-75+18=26", "1"], params).outputs
-        for llm in countdown
-    )
-    assert [output.index for output in ours] == [output.index for output in theirs]
-    for one, other in zip(ours, theirs, strict=True):
-        assert one.score.log_likelihood == pytest.approx(other.score.log_likelihood, abs=1e-3)
-
-
 def test_the_embedded_model_solves_the_same_problems(countdown: tuple[LLM, LLM]) -> None:
     prompts = [f"{n + 40},{n + 7},{n + 11} -> {n + 36}" for n in range(16)]
     params = SamplingParams(
@@ -103,39 +85,17 @@ def test_the_embedded_model_solves_the_same_problems(countdown: tuple[LLM, LLM])
         )
 
 
-@pytest.mark.parametrize(
-    ("read", "error", "message"),
-    [
-        (
-            lambda: Read(np.array([1, 2]), np.array([5]), TokenLogProbs(np.array([1]))),
-            PlanError,
-            "positions outside 0..1",
-        ),
-        (lambda: Read(np.array([1, 9999]), np.array([0]), TopLogProbs(1)), InputError, "9999"),
-        (
-            lambda: Read(np.arange(200) % 40, np.array([0]), TopLogProbs(1)),
-            TooLongError,
-            "longer than the model's limit of 96",
-        ),
-        (
-            lambda: Read(
-                np.arange(5), np.array([0]), TopLogProbs(1), guidance=Guidance(np.arange(5), 1.0)
-            ),
-            InputError,
-            "guidance needs the transformers engine",
-        ),
-    ],
-)
-def test_bad_reads_are_refused_and_the_engine_lives_on(
-    engines: tuple[LLM, LLM], read: object, error: type[DiseError], message: str
+def test_what_only_transformers_reads_is_refused_and_the_engine_lives_on(
+    engines: tuple[LLM, LLM],
 ) -> None:
     vllm, transformers = engines
+    guidance = Guidance(np.arange(5), 1.0)
 
     def plan():  # type: ignore[no-untyped-def]
-        return (yield [read()])  # type: ignore[operator]
+        return (yield [Read(np.arange(5), np.array([0]), TopLogProbs(1), guidance=guidance)])
 
     [outcome] = vllm.engine.run([plan()])
-    with pytest.raises(error, match=message):
+    with pytest.raises(InputError, match="guidance needs the transformers engine"):
         outcome.unwrap()
     params = SamplingParams(max_tokens=8, block_length=8)
     ours, theirs = (llm.generate([[1, 2, 3]], params)[0].outputs[0] for llm in (vllm, transformers))
@@ -156,7 +116,8 @@ def test_bad_reads_that_reach_the_pooler_fail_alone(engines: tuple[LLM, LLM]) ->
         7,
     ]
     params = [
-        PoolingParams(task=TASK, extra_kwargs={"reads": [asked]}) for asked in (good, *bad, good)
+        PoolingParams(task=TASK, extra_kwargs={"reads": json.dumps([asked]).encode()})
+        for asked in (good, *bad, good)
     ]
     prompts = [{"prompt_token_ids": [1, 2, 3]}] * len(params)
     outputs = reader._engine.encode(
@@ -168,15 +129,14 @@ def test_bad_reads_that_reach_the_pooler_fail_alone(engines: tuple[LLM, LLM]) ->
 
 
 def test_what_is_asked_travels_whole_and_is_not_copied_number_by_number() -> None:
-    from dise_adapters.vllm.asked import asked_in, pooling_params
+    from dise_adapters.vllm.inside.pooler import pooling_params
 
     noise = Noise(2**64 - 1, 0, 2**63)
-    asked = [
-        to_wire(Read(np.arange(9), np.arange(9), Candidates(0.7, 0.9, 5, noise, forbidden=(2,))))
-    ]
-    params = pooling_params(asked)
+    read = Read(np.arange(9), np.arange(9), Candidates(0.7, 0.9, 5, noise, forbidden=(2,)))
+    params = pooling_params([encode(read)])
     copied = params.clone().extra_kwargs
-    assert asked_in(copied) == asked
+    [form] = READS.validate_json(copied["reads"], context=9)
+    assert form.decoded(read.token_ids).readout == read.readout
     assert copied["reads"] is params.extra_kwargs["reads"]
 
 
@@ -190,19 +150,3 @@ def test_a_batch_that_the_engine_refuses_leaves_nothing_behind(engines: tuple[LL
     read = Read(short, np.array([5, 1]), TopLogProbs(3))
     [[ours], [theirs]] = vllm.read([read]), transformers.read([read])
     np.testing.assert_allclose(ours.logprobs, theirs.logprobs, atol=TOLERANCE)
-
-
-def test_a_request_without_reads_is_told_of_every_token(engines: tuple[LLM, LLM]) -> None:
-    from dise_adapters.vllm.wire import TASK
-
-    vllm, transformers = (llm.predictor for llm in engines)
-    ids = np.array([5, 6, 7, 8])
-    reader = vllm._reader  # type: ignore[attr-defined]
-    [output] = reader._engine.encode(
-        [{"prompt_token_ids": ids.tolist()}], pooling_task=TASK, use_tqdm=False
-    )
-    [own, best] = transformers.read(
-        [Read(ids, np.arange(4), TokenLogProbs(ids)), Read(ids, np.arange(4), Candidates())]
-    )
-    expected = np.stack([own.logprobs, best.token_ids, best.logprobs], axis=1)
-    np.testing.assert_allclose(output.outputs.data.numpy(), expected, atol=TOLERANCE)

@@ -25,12 +25,8 @@ pytestmark = pytest.mark.timeout(600)
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("judge")
     torch.manual_seed(0)
-    shape = {
-        "hidden_size": 64,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "intermediate_size": 96,
-    }
+    shape = {"hidden_size": 64, "intermediate_size": 96}
+    shape |= dict.fromkeys(("num_hidden_layers", "num_attention_heads"), 2)
     config = LlamaConfig(
         vocab_size=50, eos_token_id=48, bos_token_id=40, max_position_embeddings=128, **shape
     )

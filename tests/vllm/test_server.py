@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("vllm")
 
-from dise_adapters.vllm import http
+from dise_adapters.vllm.server import http
 from dise_core import LLM, SamplingParams, ScoringParams
 from dise_core.errors import ModelError
 from tests.vllm.conftest import dream_folder
@@ -29,10 +29,9 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield started
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_a_server_writes_what_the_model_writes(running: Server, temperature: float) -> None:
+def test_a_server_writes_what_the_model_writes(running: Server) -> None:
     params = SamplingParams(
-        max_tokens=32, block_length=8, tokens_per_step=2, temperature=temperature, seed=0
+        max_tokens=32, block_length=8, tokens_per_step=2, temperature=1.0, seed=0
     )
     ours, theirs = (
         LLM(model).generate(PROMPTS, params) for model in (running.address, running.folder)
@@ -63,9 +62,12 @@ def top(position: int) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"token_ids": [1, 2], "reads": [top(5)]}, "rows.0: positions must be in 0..1"),
-        ({"token_ids": [1, 999], "reads": [top(1)]}, "token ids must be in 0.."),
-        ({"token_ids": [1, -1], "reads": [top(1)]}, "token ids must be in 0.."),
+        (
+            {"token_ids": [1, 2], "reads": [top(5)]},
+            "rows.0: a Read asks for positions outside 0..1: [5]",
+        ),
+        ({"token_ids": [1, 999], "reads": [top(1)]}, "outside the vocabulary: ids are 0 to"),
+        ({"token_ids": [1, -1], "reads": [top(1)]}, "outside the vocabulary: ids are 0 to"),
         ({"token_ids": [1] * 600, "reads": [top(1)]}, "longer than the model's limit of 96"),
         (
             {"token_ids": [1], "reads": [{"positions": [0], "readout": "distribution"}]},

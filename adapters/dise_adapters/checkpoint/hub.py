@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+import os.path
+import re
 from pathlib import Path
 from time import monotonic
 
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 
-from dise_adapters.checkpoint.files import read_object
+from dise_adapters.checkpoint.files import one_line, read_object
 from dise_core.errors import DiseError, InputError, ModelError
 from dise_core.records import Record
-
-__all__ = ["config_if_any", "is_gguf", "is_transient", "model_folder", "read_config"]
 
 CONFIG = ["config.json"]
 _EVERYTHING = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
 _ATTEMPTS = 4
 _TRANSIENT_STATUS = {408, 425, 429, 500, 502, 503, 504}
 _REMEMBERED_SECONDS = 10.0
-_last_failure: dict[tuple[str, str | None], tuple[float, str]] = {}
+_last: dict[tuple[str, str | None], tuple[float, Path | ModelError]] = {}
+"""The last answer of the hub, which all adapters ask for in turn."""
 
 
-@lru_cache(maxsize=32)
 def read_config(model: str, revision: str | None = None) -> Record | None:
     """Return the config.json of a folder or hub id; None if `model` can be neither.
 
     Raises InputError for a path that does not exist, CheckpointError for a folder without a
     readable config.json, ModelError if the hub has no such model or cannot be reached.
     """
-    if is_gguf(model) or (not _is_folder(model) and not _is_hub_id(model)):
+    if is_gguf(model) or not (_is_folder(model) or _is_hub_id(model)):
         return None
     return read_object(_config_folder(model, revision) / "config.json")
 
@@ -43,15 +42,19 @@ def config_if_any(model: str, revision: str | None = None) -> Record | None:
 
 
 def _config_folder(model: str, revision: str | None) -> Path:
-    when, failure = _last_failure.get((model, revision), (0.0, None))
-    if failure is not None and monotonic() - when < _REMEMBERED_SECONDS:
-        raise ModelError(failure)
-    try:
-        return model_folder(model, revision, CONFIG)
-    except ModelError as error:
-        _last_failure.clear()
-        _last_failure[model, revision] = (monotonic(), str(error))
-        raise
+    if _is_folder(model):
+        return model_folder(model)
+    answered, answer = _last.get((model, revision), (0.0, None))
+    if answer is None or monotonic() - answered > _REMEMBERED_SECONDS:
+        try:
+            answer = model_folder(model, revision, CONFIG)
+        except ModelError as error:
+            answer = error
+        _last.clear()
+        _last[model, revision] = (monotonic(), answer)
+    if isinstance(answer, ModelError):
+        raise answer
+    return answer
 
 
 def model_folder(
@@ -64,22 +67,19 @@ def model_folder(
     """
     if _is_folder(model):
         return Path(model).expanduser()
+    from huggingface_hub import constants, snapshot_download
+
     retrying = Retrying(
-        retry=retry_if_exception(is_transient),
-        stop=stop_after_attempt(_ATTEMPTS),
+        retry=retry_if_exception(_is_transient),
+        stop=stop_after_attempt(1 if constants.HF_HUB_OFFLINE else _ATTEMPTS),
         wait=wait_exponential(multiplier=0.5, max=20),
         reraise=True,
     )
-    from huggingface_hub import snapshot_download
-
+    patterns = patterns or _EVERYTHING
     try:
-        return Path(
-            retrying(
-                snapshot_download, model, revision=revision, allow_patterns=patterns or _EVERYTHING
-            )
-        )
+        return Path(retrying(snapshot_download, model, revision=revision, allow_patterns=patterns))
     except Exception as error:
-        raise ModelError(_download_problem(model, error)) from error
+        raise ModelError(_problem(model, error)) from error
 
 
 def is_gguf(model: str) -> bool:
@@ -87,72 +87,51 @@ def is_gguf(model: str) -> bool:
     return model.endswith(".gguf")
 
 
-def is_transient(error: BaseException) -> bool:
-    """Return whether a retry may help: a lost connection, a timeout, a busy or failing server."""
-    from huggingface_hub import errors
-
-    if isinstance(error, errors.LocalEntryNotFoundError) and error.__cause__ is not None:
-        return is_transient(error.__cause__)
-    if isinstance(error, errors.HfHubHTTPError):
-        return error.response is not None and error.response.status_code in _TRANSIENT_STATUS
-    return isinstance(error, _connection_errors())
-
-
-def _connection_errors() -> tuple[type[Exception], ...]:
-    """Return the exceptions of a lost connection, whichever HTTP client the hub library uses."""
-    from huggingface_hub.errors import HfHubHTTPError
-
-    client_error = HfHubHTTPError.__mro__[1]
-    assert issubclass(client_error, Exception)
-    return client_error, ConnectionError, TimeoutError
-
-
 def _is_folder(model: str) -> bool:
-    try:
-        if Path(model).expanduser().is_dir():
-            return True
-    except (
-        OSError,
-        RuntimeError,
-        ValueError,
-    ) as error:  # too long for a path, no such user, a null character
-        problem = error.strerror if isinstance(error, OSError) else error
-        raise InputError(
-            f"{model!r:.80} cannot be the name of a folder: {problem}", "model"
-        ) from error
+    """Return whether it is a folder. Raises InputError for a path that is none."""
+    if os.path.isdir(os.path.expanduser(model)):  # which never raise
+        return True
     if model.startswith((".", "/", "~")):
-        raise InputError(f"there is no folder {model!r}", "model")
+        raise InputError(f"there is no folder {model!r:.300}", "model")
     return False
 
 
 def _is_hub_id(model: str) -> bool:
-    return model.count("/") == 1 and all(
-        part and not part.startswith(".") for part in model.split("/")
-    )
+    return re.fullmatch(r"[^./][^/]*/[^./][^/]*", model) is not None
 
 
-def _download_problem(model: str, error: Exception) -> str:
+def _is_transient(error: BaseException) -> bool:
+    """Return whether a retry may help: a lost connection, a timeout, a busy or failing server."""
+    from huggingface_hub import errors
+
+    cause = _cause(error)
+    if isinstance(cause, errors.HfHubHTTPError):
+        return getattr(cause.response, "status_code", None) in _TRANSIENT_STATUS
+    client_error = errors.HfHubHTTPError.__bases__[0]  # of whichever client the library uses
+    return isinstance(cause, (client_error, ConnectionError, TimeoutError))
+
+
+def _cause(error: BaseException) -> BaseException:
+    """Return what kept the hub from answering, where the library then missed the file here."""
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    return (isinstance(error, LocalEntryNotFoundError) and error.__cause__) or error
+
+
+def _problem(model: str, error: Exception) -> str:
     from huggingface_hub import errors
 
     if isinstance(error, errors.GatedRepoError):
-        return (
-            f"model {model!r} is gated: accept its terms on its page, then log in with `hf auth "
-            "login`"
-        )
+        advice = "accept its terms on its page, then log in with `hf auth login`"
+        return f"model {model!r} is gated: {advice}"
     if isinstance(error, errors.RepositoryNotFoundError):
         return (
             f"the hub has no model {model!r} that you may read; check the name, or log in with "
             "`hf auth login`"
         )
-    if isinstance(error, errors.RevisionNotFoundError):
-        return f"model {model!r} has no such revision: {error}".splitlines()[0]
-    refused = isinstance(error.__cause__, errors.HfHubHTTPError) and not is_transient(error)
-    if not refused and isinstance(
-        error, errors.LocalEntryNotFoundError | errors.OfflineModeIsEnabled
-    ):
+    if _is_transient(error):
         return (
             f"model {model!r} is not on this machine and the hub cannot be reached; connect, or "
-            "give the folder of a "
-            "checkpoint that you have"
+            "give the folder of a checkpoint that you have"
         )
-    return f"model {model!r} cannot be downloaded: {error.__cause__ or error}".splitlines()[0]
+    return f"model {model!r} cannot be downloaded: {one_line(_cause(error))}"

@@ -3,32 +3,23 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
 from safetensors import SafetensorError, safe_open
 
-from dise_adapters.checkpoint.files import one_line, read_object, validated
+from dise_adapters.checkpoint.files import one_line, read_object
 from dise_core.errors import CheckpointError
-from dise_core.records import Record
 
 WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+OWN = r"[^/\\\x00]+\.safetensors"
+"""A file of the checkpoint's own folder."""
 
 SPARE = 2**24
 """Elements that a model may have beyond what its files can hold: what it lacks is told by name."""
-
-
-class Index(BaseModel):
-    """The index of a checkpoint in several files: the file of each tensor."""
-
-    model_config = ConfigDict(strict=True, frozen=True)
-    metadata: Record
-    weight_map: dict[str, Annotated[str, Field(pattern=r"^[^/\\\x00]{1,200}\.safetensors$")]] = (
-        Field(min_length=1)
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,50 +32,39 @@ class Stored:
 
 
 def stored_weights(folder: Path) -> dict[str, Stored]:
-    """Return the weights in a folder by name, from the headers of its files.
-
-    Raises CheckpointError where there are none, where the index or a header cannot be right, and
-    where two files have one weight.
+    """Return the weights in a folder by name, from the headers of its files. Raises
+    CheckpointError where there are none, where the index or a header cannot be right, and for a
+    weight that two files hold.
     """
-    found: dict[str, Stored] = {}
+    weights: dict[str, Stored] = {}
+    file: Any
     for path in weight_files(folder):
-        for name, stored in _header(path).items():
-            if name in found:
-                raise CheckpointError(
-                    f"cannot load {folder}: {found[name].path.name} and {path.name} both hold "
-                    f"{name!r:.100}"
-                )
-            found[name] = stored
-    return found
+        try:
+            with safe_open(path, framework="np") as file:
+                for name in file.keys():  # noqa: SIM118
+                    if name in weights:
+                        both = f"{weights[name].path.name} and {path.name}"
+                        raise CheckpointError(f"cannot load {folder}: {both} hold {name!r:.100}")
+                    part = file.get_slice(name)
+                    weights[name] = Stored(path, part.get_dtype(), tuple(part.get_shape()))
+        except (OSError, SafetensorError) as error:
+            raise CheckpointError(f"cannot load {path}: {one_line(error)}") from error
+    return weights
 
 
 def weight_files(folder: Path) -> list[Path]:
     """Return the files that are loaded: the one, or those of the index."""
-    if not list(folder.glob("*.safetensors")):
-        raise CheckpointError(f"{folder} holds no weights in safetensors (*.safetensors)")
     if (folder / WHOLE).is_file():
         return [folder / WHOLE]
     if not (folder / INDEX).is_file():
-        raise CheckpointError(f"{folder} holds neither {WHOLE} nor {INDEX}")
-    index = validated(Index, read_object(folder / INDEX), folder / INDEX)
-    paths = [folder / name for name in sorted(set(index.weight_map.values()))]
-    for path in paths:
-        if not path.is_file():
-            raise CheckpointError(f"cannot load {folder}: {INDEX} names {path.name}, not there")
-    return paths
-
-
-def _header(path: Path) -> dict[str, Stored]:
-    file: Any
-    try:
-        with safe_open(path, framework="np") as file:
-            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
-            return {
-                name: Stored(path, weight.get_dtype(), tuple(weight.get_shape()))
-                for name, weight in slices.items()
-            }
-    except (OSError, SafetensorError) as error:
-        raise CheckpointError(f"cannot load {path}: {one_line(error)}") from error
+        problem = f"holds no weights in safetensors: neither {WHOLE} nor {INDEX}"
+        raise CheckpointError(f"{folder} {problem}")
+    files = read_object(folder / INDEX).get("weight_map")
+    names = list(files.values()) if isinstance(files, dict) else []
+    if not names or not all(isinstance(name, str) and re.fullmatch(OWN, name) for name in names):
+        problem = "weight_map must give the file of each weight, *.safetensors in this folder"
+        raise CheckpointError(f"cannot read {folder / INDEX}: {problem}")
+    return [folder / name for name in sorted(set(names))]
 
 
 def refuse_larger(folder: Path, stored: Mapping[str, Stored], num_elements: int) -> None:

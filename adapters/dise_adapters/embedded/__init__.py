@@ -16,7 +16,7 @@ from dise_adapters.families.sdar import SDAR
 from dise_adapters.predictor import CheckpointPredictor
 from dise_core.arrays import Ids
 from dise_core.errors import InputError
-from dise_core.params import EngineConfig
+from dise_core.params.engine import EngineConfig
 
 ABILITY = (
     "this model solves problems such as '83,18,75 -> 10' and knows nothing else; the model "
@@ -30,9 +30,6 @@ class CountdownTokenizer(FastTokenizer):
     """The Countdown models' tokenizer, which says what they can do when it is given other texts."""
 
     def encode(self, text: str) -> Ids:
-        """Return the ids of a text, int64 [N]. Raises InputError for characters that the vocabulary
-        lacks.
-        """
         try:
             return super().encode(text)
         except InputError as error:
@@ -54,13 +51,7 @@ class EmbeddedPredictor(CheckpointPredictor):
         return model == cls.name
 
     @classmethod
-    def explain(cls, model: str, revision: str | None = None) -> str | None:  # noqa: ARG003
-        """Return None: this adapter knows nothing but its own name."""
-        return None
-
-    @classmethod
     def load(cls, model: str, config: EngineConfig) -> Self:
-        """Return the model that ships with the package. Raises InputError for any other name."""
         if not cls.claims(model):
             raise InputError(
                 f"adapter {cls.name!r} loads the model {cls.name!r} alone, not {model!r}", "adapter"

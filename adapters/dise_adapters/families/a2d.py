@@ -5,14 +5,12 @@ the user does.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from dise_adapters.families.backbones import qwen3_settings, qwen_settings
 from dise_adapters.families.blocks import Varying
 from dise_adapters.families.family import Family
-from dise_core.model import BIDIRECTIONAL, BlockCausal
-
-__all__ = ["A2D_QWEN2", "A2D_QWEN3", "qwen3_settings"]
-
-ATTENTION = Varying(names={"bd3lm": BlockCausal(32), "mdlm": BIDIRECTIONAL})
+from dise_core.models.attention import BIDIRECTIONAL, BlockCausal
 
 A2D_QWEN3 = Family(
     about="Tiny-A2D's Qwen3 (mdlm, bd3lm).",
@@ -23,18 +21,16 @@ A2D_QWEN3 = Family(
     translate=qwen3_settings,
     mask_tokens=("<|mask|>",),
     end_tokens=("<|endoftext|>", "<|im_end|>"),
-    attention=ATTENTION,
+    attention=Varying(names={"bd3lm": BlockCausal(32), "mdlm": BIDIRECTIONAL}),
     last_block="alone",
 )
 
-A2D_QWEN2 = Family(
+A2D_QWEN2 = replace(
+    A2D_QWEN3,
     about="Tiny-A2D's Qwen2.5 (mdlm, bd3lm).",
+    example="",
     architectures=("A2DQwen2LMHeadModel",),
     model_types=("a2d-qwen2",),
     model_class="Qwen2ForCausalLM",
     translate=qwen_settings,
-    mask_tokens=("<|mask|>",),
-    end_tokens=("<|endoftext|>", "<|im_end|>"),
-    attention=ATTENTION,
-    last_block="alone",
 )

@@ -5,7 +5,7 @@ same names of fields. Each raises CheckpointError as Family.translate does.
 from __future__ import annotations
 
 from dise_adapters.checkpoint.config import ConfigJson
-from dise_adapters.families.family import Settings
+from dise_adapters.families.family import ConfigFields
 
 COVERED = {"hidden_act": ("silu",), "use_sliding_window": (False, None), "mlp_bias": (False, None)}
 """The configuration fields that change the computation, with the values that the classes cover."""
@@ -24,11 +24,12 @@ SHARED = (
 """The whole-number fields that these configurations share."""
 
 
-def decoder_settings(config: ConfigJson, head_dim: int | None = None) -> Settings:
+def decoder_settings(config: ConfigJson, head_dim: int | None = None) -> ConfigFields:
     """Return what the configurations share. head_dim: where it is a field of its own."""
     config.refuse_variants(COVERED)
-    config.refuse_windows()
     shared = {field: config.whole(field) for field in SHARED}
+    whole = ["full_attention"] * shared["num_hidden_layers"]
+    config.refuse_variants({"layer_types": (None, [], whole)})
     num_heads = shared["num_attention_heads"]
     kv_heads = config.whole("num_key_value_heads", num_heads)
     config.check_heads(shared["hidden_size"], num_heads, kv_heads, head_dim)
@@ -41,7 +42,7 @@ def decoder_settings(config: ConfigJson, head_dim: int | None = None) -> Setting
     }
 
 
-def llama_settings(config: ConfigJson) -> Settings:
+def llama_settings(config: ConfigJson) -> ConfigFields:
     """Return the configuration as a Llama's."""
     config.refuse_variants(NO_BIAS | {"layer_norm_eps": (None,)})
     if config.fields.get("head_dim") is None:
@@ -50,19 +51,19 @@ def llama_settings(config: ConfigJson) -> Settings:
     return decoder_settings(config, head_dim) | {"head_dim": head_dim}
 
 
-def qwen_settings(config: ConfigJson, head_dim: int | None = None) -> Settings:
+def qwen_settings(config: ConfigJson, head_dim: int | None = None) -> ConfigFields:
     """Return the configuration as a Qwen2's, whose queries, keys and values have biases."""
     return decoder_settings(config, head_dim) | {"use_sliding_window": False}
 
 
-def qwen3_settings(config: ConfigJson) -> Settings:
+def qwen3_settings(config: ConfigJson) -> ConfigFields:
     """Return the configuration as a Qwen3's, whose queries and keys are normed head by head."""
     config.refuse_variants(NO_BIAS)
     head_dim = config.whole("head_dim")
     return qwen_settings(config, head_dim) | {"head_dim": head_dim}
 
 
-def experts(config: ConfigJson) -> Settings:
+def experts(config: ConfigJson) -> ConfigFields:
     """Return how many experts there are, and how many a token has."""
     num_experts, per_token = config.whole("num_experts"), config.whole("num_experts_per_tok")
     if per_token > num_experts:
@@ -70,7 +71,7 @@ def experts(config: ConfigJson) -> Settings:
     return {"num_experts": num_experts, "num_experts_per_tok": per_token}
 
 
-def qwen3_moe_settings(config: ConfigJson) -> Settings:
+def qwen3_moe_settings(config: ConfigJson) -> ConfigFields:
     """Return the configuration as a Qwen3-MoE's with experts in every layer."""
     config.refuse_variants({"mlp_only_layers": ([], None), "decoder_sparse_step": (1, None)})
     return {

@@ -1,4 +1,4 @@
-"""The attention of a family whose checkpoints differ in it, and where each tells its own."""
+"""The attention of a family whose checkpoints differ in it, and where each states its own."""
 
 from __future__ import annotations
 
@@ -8,34 +8,37 @@ from dataclasses import dataclass, field
 
 from dise_adapters.checkpoint.config import ConfigJson
 from dise_core.errors import InputError
-from dise_core.model import BIDIRECTIONAL, Attention, Bidirectional, BlockCausal, Causal
+from dise_core.models.attention import BIDIRECTIONAL, Attention, Bidirectional, BlockCausal, Causal
+
+WORDS: dict[type[Attention], str] = {Bidirectional: "full", Causal: "causal"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Varying:
     """Attention that differs between the checkpoints of a family.
 
-    field: of config.json, which gives the length of a block. names: regular expressions for what a
-    checkpoint is called, each with the attention that it tells; the first that matches a name
-    counts. otherwise: the attention where neither tells; None if the user must give block_size.
+    length_field: of config.json, which gives the length of a block. names: regular expressions for
+    what a checkpoint is called, each with its attention; the first that matches a name counts.
+    otherwise: the attention where neither tells; None if the user must give block_size.
     """
 
     length_field: str | None = None
     names: Mapping[str, Attention] = field(default_factory=dict)
     otherwise: Attention | None = None
 
-    def told(self, config: ConfigJson, names: Sequence[str]) -> Iterator[tuple[str, Attention]]:
-        """Yield each source that tells the checkpoint's attention, with what it tells."""
+    def sources(self, config: ConfigJson, names: Sequence[str]) -> Iterator[tuple[str, Attention]]:
+        """Yield each source that states the checkpoint's attention, with that attention."""
         if self.length_field is not None and config.fields.get(self.length_field) is not None:
             yield f"config.json's {self.length_field}", BlockCausal(config.whole(self.length_field))
-        for name in dict.fromkeys(names):
-            matching = [each for each in self.names if re.search(each, name, re.IGNORECASE)]
-            if matching:
-                yield f"its name ({name})", self.names[matching[0]]
+        for name in names:
+            for pattern, attention in self.names.items():
+                if re.search(pattern, name, re.IGNORECASE):
+                    yield f"its name ({name})", attention
+                    break
 
 
 def attention_of(
-    kind: Attention | Varying,
+    family: Attention | Varying,
     config: ConfigJson,
     names: Sequence[str],
     block_size: int | None,
@@ -43,48 +46,44 @@ def attention_of(
 ) -> Attention:
     """Return a checkpoint's attention.
 
-    kind: its family's. names: what the checkpoint is called. block_size: the user's option, 0 for
-    full attention. otherwise: the attention where nothing tells. Raises CheckpointError if two
-    sources disagree, InputError if block_size contradicts what is told or what the family has, and
-    if nothing tells.
+    family: that of its family. names: what the checkpoint is called. block_size: the user's option,
+    0 for full attention. otherwise: the attention where nothing tells. Raises CheckpointError if
+    two sources disagree, InputError if block_size contradicts them or what the family has, and if
+    nothing tells.
     """
-    fixed = None if isinstance(kind, Varying) else kind
-    told = dict(kind.told(config, names)) if isinstance(kind, Varying) else {}
-    said = ", ".join(f"{shown(each)} by {source}" for source, each in told.items())
-    if len(set(told.values())) > 1:
-        raise config.error(f"the model's attention is told differently: {said}")
-    found = fixed or next(iter(told.values()), None)
+    sources = dict(family.sources(config, names)) if isinstance(family, Varying) else {}
+    stated = next(iter(sources.values()), None) if isinstance(family, Varying) else family
+    listed = ", ".join(f"{shown(attention)} by {source}" for source, attention in sources.items())
+    if len(set(sources.values())) > 1:
+        raise config.error(f"the model's attention is told differently: {listed}")
     if block_size is not None:
-        asked = BlockCausal(block_size) if block_size else BIDIRECTIONAL
-        if found not in (None, asked) or not (block_size or asked in kinds_of(kind)):
-            raise InputError(_contradiction(config.where, found, said, block_size), "block_size")
-        return asked
-    if found is None and isinstance(kind, Varying):
-        found = kind.otherwise or otherwise
-    if found is None:
-        raise InputError(_untold(kind, config.where), "block_size")
-    return found
+        chosen = BlockCausal(block_size) if block_size else BIDIRECTIONAL
+        if stated not in (None, chosen) or not (block_size or chosen in variants(family)):
+            problem = _contradiction(config.where, stated, listed, block_size)
+            raise InputError(problem, "block_size")
+        return chosen
+    if stated is None and isinstance(family, Varying):
+        stated = family.otherwise or otherwise
+    if stated is None:
+        raise InputError(_unstated(family, config.where), "block_size")
+    return stated
 
 
-def kinds_of(kind: Attention | Varying) -> list[Attention]:
+def variants(family: Attention | Varying) -> list[Attention]:
     """Return the attentions that checkpoints of a family are known to have."""
-    if not isinstance(kind, Varying):
-        return [kind]
-    return [*kind.names.values(), *filter(None, [kind.otherwise])]
+    if not isinstance(family, Varying):
+        return [family]
+    return [*family.names.values(), *filter(None, [family.otherwise])]
 
 
-def in_words(kind: Attention | Varying) -> str:
+def in_words(family: Attention | Varying) -> str:
     """Return the attention of a family as listings name it, such as "block-causal of 4 or 8"."""
-    kinds = kinds_of(kind)
-    if isinstance(kind, Varying):
-        names = [] if all(isinstance(each, BlockCausal) for each in kinds) else ["full"]
-    else:
-        full = {Bidirectional: "full", Causal: "causal"}.get(type(kind))
-        names = [] if full is None else [full]
-    lengths = sorted({each.length for each in kinds if isinstance(each, BlockCausal)})
-    if lengths:
-        names.append("block-causal of " + " or ".join(map(str, lengths)))
-    return f"{' or '.join(names)} attention" if not lengths else " or ".join(names)
+    known = variants(family)
+    words = [WORDS[type(attention)] for attention in known if type(attention) in WORDS]
+    lengths = {attention.length for attention in known if isinstance(attention, BlockCausal)}
+    if not lengths:
+        return f"{' or '.join(words)} attention"
+    return " or ".join([*words, f"block-causal of {' or '.join(map(str, sorted(lengths)))}"])
 
 
 def shown(attention: Attention) -> str:
@@ -94,23 +93,20 @@ def shown(attention: Attention) -> str:
     return f"{type(attention).__name__.casefold()} attention"
 
 
-def _untold(kind: Attention | Varying, where: str) -> str:
-    if isinstance(kind, Varying) and BIDIRECTIONAL in kinds_of(kind):
-        names = " nor ".join(kind.names)
-        return (
-            f"{where} does not say whether it attends in blocks, and its name has neither {names}: "
-            "give block_size (--block-size), the tokens in a block, or 0 for full attention"
-        )
-    return (
-        f"{where} does not say how long its blocks are, and its format has several lengths: give "
-        "block_size (--block-size)"
-    )
+def _unstated(family: Attention | Varying, where: str) -> str:
+    problem = "how long its blocks are, and its format has several lengths"
+    advice = "give block_size (--block-size)"
+    if isinstance(family, Varying) and BIDIRECTIONAL in variants(family):
+        names = " nor ".join(family.names)
+        problem = f"whether it attends in blocks, and its name has neither {names}"
+        advice += ", the tokens in a block, or 0 for full attention"
+    return f"{where} does not say {problem}: {advice}"
 
 
-def _contradiction(where: str, found: Attention | None, said: str, block_size: int) -> str:
-    if block_size == 0 and found is None:
+def _contradiction(where: str, stated: Attention | None, listed: str, block_size: int) -> str:
+    if stated is None:
         return f"block_size=0: {where} is of a format that attends in blocks, of whatever length"
-    if not isinstance(found, BlockCausal):
-        by = f" ({said})" if said else ""
+    if not isinstance(stated, BlockCausal):
+        by = f" ({listed})" if listed else ""
         return f"{where} attends to the whole text{by}, so it has no blocks: leave out block_size"
-    return f"block_size={block_size} is not that of {where}: {said or shown(found)}"
+    return f"block_size={block_size} is not that of {where}: {listed or shown(stated)}"

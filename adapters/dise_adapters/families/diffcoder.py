@@ -5,8 +5,9 @@ older revisions LlamaForCausalLM: it must never be taken for an auto-regressive 
 from __future__ import annotations
 
 from dise_adapters.families.backbones import llama_settings
-from dise_adapters.families.family import Family, architectures, remote_classes
-from dise_core.model import BlockCausal
+from dise_adapters.families.family import Family
+from dise_adapters.families.names import architectures, remote_classes
+from dise_core.models.attention import BlockCausal
 from dise_core.records import Fields
 
 

@@ -11,21 +11,11 @@ from dataclasses import replace
 
 from dise_adapters.checkpoint.config import ConfigJson
 from dise_adapters.families.backbones import llama_settings
-from dise_adapters.families.family import Family, Settings
-
-COVERED = {
-    "activation_function": ("gelu_new",),
-    "scale_attn_weights": (True,),
-    "scale_attn_by_inverse_layer_idx": (False,),
-    "reorder_and_upcast_attn": (False,),
-    "n_inner": (None,),
-    "tie_word_embeddings": (True,),
-}
+from dise_adapters.families.family import ConfigFields, Family
 
 
-def gpt2_settings(config: ConfigJson) -> Settings:
+def gpt2_settings(config: ConfigJson) -> ConfigFields:
     """Return the configuration as a GPT-2's. Raises CheckpointError, see Family.translate."""
-    config.refuse_variants(COVERED)
     sizes = {name: config.whole(name) for name in ("n_embd", "n_layer", "n_head", "vocab_size")}
     if sizes["n_embd"] % sizes["n_head"]:
         raise config.error(f"{sizes['n_head']} heads do not divide n_embd={sizes['n_embd']}")
@@ -44,7 +34,6 @@ DIFFULLAMA = Family(
     model_class="LlamaForCausalLM",
     translate=llama_settings,
     answers_for="next",
-    recognizes=lambda fields, model: False,  # noqa: ARG005
 )
 
 DIFFUGPT = replace(
@@ -52,5 +41,13 @@ DIFFUGPT = replace(
     about="DiffuGPT, on GPT-2, where --adapter names it.",
     example="diffusionfamily/diffugpt-m",
     model_class="GPT2LMHeadModel",
+    covered={
+        "activation_function": ("gelu_new",),
+        "scale_attn_weights": (True,),
+        "scale_attn_by_inverse_layer_idx": (False,),
+        "reorder_and_upcast_attn": (False,),
+        "n_inner": (None,),
+        "tie_word_embeddings": (True,),
+    },
     translate=gpt2_settings,
 )

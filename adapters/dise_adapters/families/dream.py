@@ -8,8 +8,6 @@ from __future__ import annotations
 from dise_adapters.families.backbones import qwen_settings
 from dise_adapters.families.family import Family
 
-__all__ = ["DREAM", "qwen_settings"]
-
 DREAM = Family(
     about="Dream's format, on transformers' Qwen2: Dream, DiffuCoder, Dream-Coder, DreamOn.",
     example="Dream-org/Dream-v0-Instruct-7B",

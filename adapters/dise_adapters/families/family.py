@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path, PurePath
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 from dise_adapters.checkpoint.config import ConfigJson
-from dise_adapters.families.blocks import Varying, attention_of, kinds_of
-from dise_core.model import (
-    BIDIRECTIONAL,
-    Attention,
-    Bidirectional,
-    Causal,
-    LastBlock,
-    TemperedConfidence,
-)
-from dise_core.records import Fields, Record
+from dise_adapters.families.blocks import Varying, attention_of, variants
+from dise_adapters.families.names import architectures, checkpoint_names
+from dise_core.models.attention import BIDIRECTIONAL, Attention, Bidirectional, Causal
+from dise_core.models.info import LastBlockRule, TemperedConfidence
+from dise_core.records import Fields
 
-Settings = Record
+_NEMOTRON = "Nemotron-Labs-Diffusion, whose finished text is read causally"
+_WEDLM = "WeDLM, diffusion with causal attention and tokens in another order"
+_REFUSION = "ReFusion, diffusion with causal attention over slots of tokens"
+
+NOT_COVERED = {
+    "nemotronlabsdiffusionmodel": _NEMOTRON,
+    "nemotron_labs_diffusion": _NEMOTRON,
+    "wedlmforcausallm": _WEDLM,
+    "wedlm": _WEDLM,
+    "refusionforcausallm": _REFUSION,
+    "refusion": _REFUSION,
+    "bd3lm": "BD3-LM, block diffusion with a backbone of its own",
+    "mdlm": "MDLM, with a backbone of its own",
+    "llada_moe_v2": "LLaDA-MoE v2, whose format is not published",
+}
+"""Diffusion models of no family here, by a name in `architectures` or their `model_type`, in lower
+case: refused, so that none is mistaken for another.
+"""
+
+ConfigFields = dict[str, Any]
 """The fields of a configuration of transformers."""
 
 AnswersFor = Literal["own", "next"]
@@ -37,7 +52,7 @@ class Split:
 
     pattern: str
     parts: tuple[str, ...]
-    rows: Callable[[Settings], tuple[int, ...]]
+    rows: Callable[[ConfigFields], tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +61,10 @@ class Family:
 
     about: a one-sentence description. example: the hub id of a published checkpoint. architectures,
     model_types: the names that config.json gives it; model_types count only if config.json names no
-    architecture. model_class: the transformers class that computes it. translate: maps config.json
-    to that class's configuration, with "vocab_size" and "max_position_embeddings"; raises
+    architecture. model_class: the transformers class that computes it. defaults: fields of
+    config.json where it has none. covered: the fields that change the computation, with the values
+    that the class covers, the first of them where config.json has none. translate: maps config.json
+    to the class's configuration, with "vocab_size" and "max_position_embeddings"; raises
     CheckpointError, naming field and value, for what the class does not cover. None: transformers
     reads config.json itself. key_mapping: regular expressions for the checkpoint's weight names,
     with their replacements. split: weights to be taken apart. unused: a regular expression for the
@@ -56,8 +73,10 @@ class Family:
     the model's output embeddings alone. mask_tokens, end_tokens: their possible names in the
     vocabulary. mask_id: of every published checkpoint, where their files may not name it.
     tempered_confidence, last_block: see ModelInfo. tokenizer_class: transformers' class.
-    takes_gguf: whether GGUF files load too. recognizes: replaces the check of the names. obstacle:
-    returns the reason for refusing a checkpoint, from its config.json and its name.
+    takes_gguf: whether GGUF files load too. recognizes: replaces the check of architectures and
+    model_types. other_names: regular expressions for what models are called that have this format
+    and are not covered, with the reason, in which {} is the name. obstacle: returns any other
+    reason for refusing a checkpoint, from its config.json and its name.
     """
 
     about: str
@@ -65,7 +84,9 @@ class Family:
     architectures: tuple[str, ...] = ()
     model_types: tuple[str, ...] = ()
     model_class: str
-    translate: Callable[[ConfigJson], Settings] | None = None
+    defaults: Mapping[str, object] = field(default_factory=dict)
+    covered: Mapping[str, Sequence[object]] = field(default_factory=dict)
+    translate: Callable[[ConfigJson], ConfigFields] | None = None
     key_mapping: Mapping[str, str] = field(default_factory=dict)
     split: Split | None = None
     unused: str | None = None
@@ -76,30 +97,45 @@ class Family:
     answers_for: AnswersFor = "own"
     attention: Attention | Varying = BIDIRECTIONAL
     tempered_confidence: TemperedConfidence = False
-    last_block: LastBlock = "masks"
+    last_block: LastBlockRule = "masks"
     tokenizer_class: str = "PreTrainedTokenizerFast"
     takes_gguf: bool = False
     recognizes: Callable[[Fields, str], bool] | None = None
+    other_names: Mapping[str, str] = field(default_factory=dict)
     obstacle: Callable[[Fields, str], str | None] = lambda fields, model: None  # noqa: ARG005
 
     def matches(self, fields: Fields, model: str) -> bool:
         """Return whether the checkpoint with that config.json and name belongs to this family."""
-        if self.recognizes is not None:
-            return self.recognizes(fields, model)
-        names = architectures(fields)
-        known = self.architectures if names else self.model_types
-        given = names or [str(fields.get("model_type"))]
-        is_ours = any(name.casefold() in map(str.casefold, known) for name in given)
-        return is_ours and self.obstacle(fields, model) is None
+        recognizes = self.recognizes
+        is_ours = self._is_named(fields) if recognizes is None else recognizes(fields, model)
+        return is_ours and self.refusal(fields, model) is None
 
-    def settings(self, fields: Fields, where: str) -> Settings | None:
+    def refusal(self, fields: Fields, model: str) -> str | None:
+        """Return why config.json or the name rules the checkpoint out; None if neither does."""
+        called = (*architectures(fields), str(fields.get("model_type")))
+        for reason in filter(None, (NOT_COVERED.get(name.casefold()) for name in called)):
+            if not self._is_named(fields):
+                return f"it is a diffusion model that is not covered: {reason}"
+        for name in checkpoint_names(fields, model):
+            for pattern, reason in self.other_names.items():
+                if re.search(pattern, name, re.IGNORECASE):
+                    return reason.format(name)
+        return self.obstacle(fields, model)
+
+    def _is_named(self, fields: Fields) -> bool:
+        names = architectures(fields)
+        known = {name.casefold() for name in (self.architectures if names else self.model_types)}
+        return any(name.casefold() in known for name in names or [str(fields.get("model_type"))])
+
+    def settings(self, fields: Fields, where: str) -> ConfigFields | None:
         """Return the configuration of the model class; None if transformers reads config.json.
 
         where: the checkpoint, for errors. Raises CheckpointError for unsupported fields.
         """
         if self.translate is None:
             return None
-        config = ConfigJson(fields, where)
+        config = ConfigJson({**self.defaults, **fields}, where)
+        config.refuse_variants(self.covered)
         return self.translate(config) | {"is_causal": isinstance(self.attention, Causal)}
 
     def attention_of(
@@ -110,20 +146,16 @@ class Family:
         otherwise: Attention | None = None,
     ) -> Attention:
         """Return the attention of a checkpoint called `names`, ids or paths, the first of which
-        errors give. otherwise: where nothing tells.
-
-        Raises what `blocks.attention_of` raises.
+        errors give, as `blocks.attention_of` does.
         """
-        called = [
-            checkpoint_name(name) for name in (*names, str(fields.get("_name_or_path") or ""))
-        ]
         config = ConfigJson(fields, names[0])
+        called = checkpoint_names(fields, *names)
         return attention_of(self.attention, config, called, block_size, otherwise)
 
     @property
     def may_be_bidirectional(self) -> bool:
         """Whether some checkpoint of this family attends to the whole text."""
-        return any(isinstance(kind, Bidirectional) for kind in kinds_of(self.attention))
+        return any(isinstance(variant, Bidirectional) for variant in variants(self.attention))
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,38 +169,7 @@ class Checkpoint:
 
     family: Family
     folder: Path
-    settings: Settings | None = None
+    settings: ConfigFields | None = None
     gguf_file: str | None = None
     attention: Attention = BIDIRECTIONAL
     mask_id: int | None = None
-
-
-def checkpoint_name(model: str) -> str:
-    """Return what a hub id or a path calls a checkpoint: its last part or, for a snapshot in the
-    hub's cache, that of the id that it is a snapshot of.
-    """
-    path = PurePath(model)
-    if path.parent.name == "snapshots" and path.parts[-3:-2]:
-        return path.parts[-3].rpartition("--")[2]
-    return path.name
-
-
-def architectures(fields: Fields) -> list[str]:
-    """Return the class names in config.json's `architectures`; none if it is not a list."""
-    names = fields.get("architectures")
-    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
-
-
-MODEL_CLASSES = ("AutoModel", "AutoModelForCausalLM", "AutoModelForMaskedLM")
-"""The entries of auto_map that name model classes."""
-
-
-def remote_classes(fields: Fields) -> list[str]:
-    """Return the class names of auto_map's model entries, each "module.Class" or
-    "repository--module.Class".
-    """
-    auto_map = fields.get("auto_map")
-    if not isinstance(auto_map, Mapping):
-        return []
-    entries = (auto_map.get(key) for key in MODEL_CLASSES)
-    return [entry.rpartition(".")[2] for entry in entries if isinstance(entry, str)]

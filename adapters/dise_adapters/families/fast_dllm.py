@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from dise_adapters.checkpoint.config import ConfigJson
 from dise_adapters.families.backbones import qwen_settings
 from dise_adapters.families.blocks import Varying
-from dise_adapters.families.family import Family, Settings
-from dise_core.model import BlockCausal
-
-
-def fast_dllm_settings(config: ConfigJson) -> Settings:
-    """Return the configuration as a Qwen2's. Raises CheckpointError, see Family.translate."""
-    config.refuse_variants({"use_relay": (False, None)})
-    return qwen_settings(config)
-
+from dise_adapters.families.family import Family
+from dise_core.models.attention import BlockCausal
 
 FAST_DLLM = Family(
     about="Fast-dLLM v2, on Qwen2.",
     architectures=("Fast_dLLM_QwenForCausalLM",),
     model_types=("Fast_dLLM_Qwen",),
     model_class="Qwen2ForCausalLM",
-    translate=fast_dllm_settings,
+    covered={"use_relay": (False, None)},
+    translate=qwen_settings,
     mask_tokens=("|<MASK>|",),
     end_tokens=("<|im_end|>", "<|endoftext|>"),
     answers_for="next",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dise_adapters.checkpoint.config import ConfigJson
-from dise_adapters.families.family import Family, Settings
+from dise_adapters.families.family import ConfigFields, Family
 
 BLOCK = r"^model\.transformer\.blocks\.(\d+)\."
 LAYER = r"model.layers.\1."
@@ -11,29 +11,9 @@ LAYER = r"model.layers.\1."
 MLP_RATIO = 4
 """The default of LLaDA's mlp_ratio."""
 
-COVERED = {
-    "block_type": ("llama",),
-    "activation_type": ("silu",),
-    "layer_norm_type": ("rms",),
-    "rope": (True,),
-    "alibi": (False,),
-    "include_bias": (False,),
-    "include_qkv_bias": (False, None),
-    "bias_for_layer_norm": (False, None),
-    "attention_layer_norm": (False,),
-    "scale_logits": (False,),
-    "input_emb_norm": (False,),
-    "multi_query_attention": (False, None),
-    "block_group_size": (1,),
-    "clip_qkv": (None,),
-}
-"""The configuration fields that change the computation, with the values that Llama's class covers.
-"""
 
-
-def llama_settings(config: ConfigJson) -> Settings:
+def llama_settings(config: ConfigJson) -> ConfigFields:
     """Return LLaDA's configuration as a Llama's. Raises CheckpointError, see Family.translate."""
-    config.refuse_variants(COVERED)
     num_heads, hidden = config.whole("n_heads"), config.whole("d_model")
     kv_heads = config.whole("n_kv_heads", num_heads)
     config.check_heads(hidden, num_heads, kv_heads, None)
@@ -54,11 +34,9 @@ def llama_settings(config: ConfigJson) -> Settings:
 
 
 def _mlp_size(config: ConfigJson) -> int:
-    """Return mlp_hidden_size; if null, mlp_ratio (4 if not given) times d_model, as LLaDA's code
-    does.
-    """
-    is_told = config.fields.get("mlp_hidden_size") is not None
-    if is_told or not {"mlp_hidden_size", "mlp_ratio"} & set(config.fields):
+    """Return mlp_hidden_size; if null, mlp_ratio times d_model, as LLaDA's code does."""
+    is_given = config.fields.get("mlp_hidden_size") is not None
+    if is_given or not {"mlp_hidden_size", "mlp_ratio"} & set(config.fields):
         return config.whole("mlp_hidden_size")
     # A ratio that is there and null is an error, as in LLaDA's code.
     ratio = config.whole("mlp_ratio") if "mlp_ratio" in config.fields else MLP_RATIO
@@ -71,6 +49,22 @@ LLADA = Family(
     architectures=("LLaDAModelLM",),
     model_types=("llada",),
     model_class="LlamaForCausalLM",
+    covered={
+        "block_type": ("llama",),
+        "activation_type": ("silu",),
+        "layer_norm_type": ("rms",),
+        "rope": (True,),
+        "alibi": (False,),
+        "include_bias": (False,),
+        "include_qkv_bias": (False, None),
+        "bias_for_layer_norm": (False, None),
+        "attention_layer_norm": (False,),
+        "scale_logits": (False,),
+        "input_emb_norm": (False,),
+        "multi_query_attention": (False, None),
+        "block_group_size": (1,),
+        "clip_qkv": (None,),
+    },
     translate=llama_settings,
     key_mapping={
         r"^model\.transformer\.wte\.": "model.embed_tokens.",

@@ -5,31 +5,15 @@ from __future__ import annotations
 from dise_adapters.checkpoint.config import ConfigJson
 from dise_adapters.families.backbones import NO_BIAS, decoder_settings, experts
 from dise_adapters.families.blocks import Varying
-from dise_adapters.families.family import Family, Settings, Split, checkpoint_name
-from dise_core.model import BlockCausal
-from dise_core.records import Fields
-
-COVERED = NO_BIAS | {
-    "use_bias": (False,),
-    "use_qk_norm": (True,),
-    "use_rmsnorm": (True, None),
-    "norm_head": (False, None),
-    "norm_softmax": (False, None),
-    "norm_topk_prob": (True, None),
-    "score_function": ("sigmoid", None),
-    "router_dtype": ("fp32", "float32", None),
-    "moe_router_enable_expert_bias": (True, None),
-    "num_nextn_predict_layers": (0, None),
-    "expert_capacity": (None,),
-}
+from dise_adapters.families.family import ConfigFields, Family, Split
+from dise_core.models.attention import BlockCausal
 
 GROUP_TOP = 2
 """The experts of a group whose scores decide whether the group is chosen."""
 
 
-def llada2_settings(config: ConfigJson) -> Settings:
+def llada2_settings(config: ConfigJson) -> ConfigFields:
     """Return the configuration as a Glm4-MoE's. Raises CheckpointError, see Family.translate."""
-    config.refuse_variants(COVERED)
     head_dim = config.whole("head_dim")
     settings = decoder_settings(config, head_dim)
     return {
@@ -46,7 +30,7 @@ def llada2_settings(config: ConfigJson) -> Settings:
     }
 
 
-def _routing(config: ConfigJson) -> Settings:
+def _routing(config: ConfigJson) -> ConfigFields:
     """Return how a token's experts are chosen: the best of the best groups."""
     sizes = experts(config)
     num_experts, per_token = sizes["num_experts"], sizes["num_experts_per_tok"]
@@ -75,15 +59,7 @@ def _rotary_share(config: ConfigJson, head_dim: int) -> float:
     return share
 
 
-def successor(fields: Fields, model: str) -> str | None:
-    """Return why the checkpoint's names rule out LLaDA2.0 and 2.1; None if they do not."""
-    for name in map(checkpoint_name, (model, str(fields.get("_name_or_path") or ""))):
-        if "llada2.2" in name.casefold():
-            return f"LLaDA2.2 ({name}) deletes and splits tokens as it writes, which is not covered"
-    return None
-
-
-def _rows(settings: Settings) -> tuple[int, ...]:
+def _rows(settings: ConfigFields) -> tuple[int, ...]:
     heads, kv_heads = settings["num_attention_heads"], settings["num_key_value_heads"]
     return tuple(count * settings["head_dim"] for count in (heads, kv_heads, kv_heads))
 
@@ -94,6 +70,20 @@ LLADA2 = Family(
     architectures=("LLaDA2MoeModelLM",),
     model_types=("llada2_moe",),
     model_class="Glm4MoeForCausalLM",
+    covered={
+        **NO_BIAS,
+        "use_bias": (False,),
+        "use_qk_norm": (True,),
+        "use_rmsnorm": (True, None),
+        "norm_head": (False, None),
+        "norm_softmax": (False, None),
+        "norm_topk_prob": (True, None),
+        "score_function": ("sigmoid", None),
+        "router_dtype": ("fp32", "float32", None),
+        "moe_router_enable_expert_bias": (True, None),
+        "num_nextn_predict_layers": (0, None),
+        "expert_capacity": (None,),
+    },
     translate=llada2_settings,
     key_mapping={
         r"^model\.word_embeddings\.": "model.embed_tokens.",
@@ -111,5 +101,7 @@ LLADA2 = Family(
     end_tokens=("<|endoftext|>", "<|role_end|>"),
     attention=Varying(length_field="block_size", otherwise=BlockCausal(32)),
     tempered_confidence="drawn",
-    obstacle=successor,
+    other_names={
+        r"llada2\.2": "LLaDA2.2 ({}) deletes and splits tokens as it writes, which is not covered"
+    },
 )

@@ -4,28 +4,12 @@ from __future__ import annotations
 
 from dise_adapters.checkpoint.config import ConfigJson
 from dise_adapters.families.backbones import NO_BIAS, experts, qwen_settings
-from dise_adapters.families.family import Family, Settings
-
-COVERED = NO_BIAS | {
-    "qk_layernorm": (True,),
-    "clip_qkv": (None,),
-    "norm_topk_prob": (None, False),
-    "moe_router_score_function": ("softmax",),
-    "moe_router_enable_expert_bias": (False,),
-    "router_num_group": (None,),
-    "router_topk_group": (None,),
-    "routed_scaling_factor": (None, 1),
-    "shared_expert_intermediate_size": (None,),
-    "partial_rotary_factor": (1, None),
-}
+from dise_adapters.families.family import ConfigFields, Family
 
 
-def llada_moe_settings(config: ConfigJson) -> Settings:
+def llada_moe_settings(config: ConfigJson) -> ConfigFields:
     """Return the configuration as a Qwen3-MoE's. Raises CheckpointError, see Family.translate."""
-    config.refuse_variants(COVERED)
-    layers = config.fields.get("moe_layer_freq", 1)
-    if any(each != 1 for each in (layers if isinstance(layers, list) else [layers])):
-        raise config.error(f"moe_layer_freq={layers!r:.80} is not covered, only 1 in all layers")
+    config.refuse_variants({"moe_layer_freq": (1, [1] * config.whole("num_hidden_layers"))})
     size = config.whole("expert_intermediate_size")
     whole = ConfigJson({**config.fields, "intermediate_size": size}, config.where)
     settings = qwen_settings(whole)
@@ -46,6 +30,19 @@ LLADA_MOE = Family(
     architectures=("LLaDAMoEModelLM", "LLaDAMoEModel"),
     model_types=("llada_moe",),
     model_class="Qwen3MoeForCausalLM",
+    covered={
+        **NO_BIAS,
+        "qk_layernorm": (True,),
+        "clip_qkv": (None,),
+        "norm_topk_prob": (None, False),
+        "moe_router_score_function": ("softmax",),
+        "moe_router_enable_expert_bias": (False,),
+        "router_num_group": (None,),
+        "router_topk_group": (None,),
+        "routed_scaling_factor": (None, 1),
+        "shared_expert_intermediate_size": (None,),
+        "partial_rotary_factor": (1, None),
+    },
     translate=llada_moe_settings,
     mask_tokens=("<|mask|>",),
     end_tokens=("<|endoftext|>", "<|role_end|>"),

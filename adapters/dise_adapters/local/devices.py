@@ -6,7 +6,9 @@ import os
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
+from dise_core.arrays import Ids, LogProbs
 from dise_core.errors import InputError
 
 LIKE_A_GPU = os.environ.get("DISE_LIKE_A_GPU") == "1"
@@ -30,9 +32,8 @@ def choose_device(name: str) -> torch.device:
         device = torch.device(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise InputError(
-            f"device {name!r} cannot be used: {str(error).splitlines()[0]}", "device"
-        ) from error
+        problem = f"device {name!r} cannot be used: {str(error).splitlines()[0]}"
+        raise InputError(problem, "device") from error
     return device
 
 
@@ -49,16 +50,12 @@ def free_bytes(device: torch.device) -> int | None:
     if device.type == "cuda":
         kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + kept
-    if device.type != "cpu":
-        return None
-    return free_main_memory()
+    return free_main_memory() if device.type == "cpu" else None
 
 
 def free_main_memory(info: Path = MEMORY_INFO, cgroup: Path = CGROUP) -> int | None:
     """Return the main memory that the system and this process's container have free, on Linux.
-
-    info: the file of the system's memory. cgroup: the folder of the container's control group,
-    version 2.
+    cgroup: the folder of the container's control group, version 2.
     """
     if not info.is_file():
         return None
@@ -75,3 +72,8 @@ def _reclaimable(cgroup: Path) -> int:
     statistics = cgroup / "memory.stat"
     lines = statistics.read_text().splitlines() if statistics.is_file() else []
     return sum(int(line.split()[1]) for line in lines if line.startswith("inactive_file "))
+
+
+def on_device(device: torch.device, *arrays: Ids | LogProbs) -> list[Tensor]:
+    """Return arrays of the host as tensors on the device."""
+    return [torch.from_numpy(array).to(device) for array in arrays]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dise_adapters.families.family import Checkpoint
-from dise_core.backend import Backend, Reader
-from dise_core.params import EngineConfig
+from dise_core.models.backend import Backend, Reader
+from dise_core.params.engine import EngineConfig
 
 
 class TransformersBackend(Backend[Checkpoint]):
@@ -15,6 +15,6 @@ class TransformersBackend(Backend[Checkpoint]):
         """Return a reader of the checkpoint. Raises InputError for a device that cannot be used,
         ModelError if the checkpoint cannot be loaded.
         """
-        from dise_adapters.local.loading import load_reader
+        from dise_adapters.local.loading.loader import load_reader
 
         return load_reader(checkpoint, config)

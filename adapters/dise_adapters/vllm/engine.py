@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 from dise_adapters.families.family import Checkpoint
-from dise_core.backend import Backend, Reader
-from dise_core.params import EngineConfig
+from dise_adapters.vllm.options import VllmOptions
+from dise_core.errors import InputError
+from dise_core.models.backend import Backend, Reader
+from dise_core.params.engine import EngineConfig
+
+CHOSEN = ("device", "attn_implementation", "device_map", "quantization", "judge_device")
+"""What vLLM decides itself, or has arguments of its own for."""
 
 
 class VllmBackend(Backend[Checkpoint]):
     """Runs models in a vLLM engine, on one device or several."""
 
+    options = VllmOptions
+
+    @classmethod
+    def check(cls, config: EngineConfig) -> None:
+        super().check(config)
+        changed = config.model_dump(include={*CHOSEN}, exclude_defaults=True)
+        if changed:
+            raise InputError(
+                "engine='vllm' chooses its devices, attention and quantization itself; leave out "
+                f"{min(changed, key=CHOSEN.index)}; vllm_options takes vLLM's own arguments"
+            )
+
     @classmethod
     def open(cls, checkpoint: Checkpoint, config: EngineConfig) -> Reader:
-        """Return a reader of the checkpoint. Raises InputError for a GGUF file or if vLLM is not
-        installed, ModelError if it cannot start.
-        """
         from dise_adapters.vllm.reader import open_vllm_reader
 
         return open_vllm_reader(checkpoint, config)

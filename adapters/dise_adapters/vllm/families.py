@@ -8,8 +8,8 @@ from dise_adapters.families.blocks import shown
 from dise_adapters.families.family import Family
 from dise_adapters.predictor import CheckpointPredictor
 from dise_core.errors import InputError
-from dise_core.model import Attention, Bidirectional, Causal
-from dise_core.plugins import installed_plugins
+from dise_core.models.attention import Attention, Bidirectional, Causal
+from dise_core.plugins.discovery import installed_plugins
 from dise_core.records import Fields
 
 MODELS = {
@@ -24,14 +24,12 @@ def installed() -> Iterator[type[CheckpointPredictor]]:
     """Yield the predictor classes of all installed families, those of other distributions first."""
     entries = installed_plugins().mask_predictors.values()
     for entry in sorted(entries, key=lambda entry: entry.is_built_in):
-        if issubclass(entry.cls, CheckpointPredictor):
-            yield entry.cls
+        if issubclass(entry.value, CheckpointPredictor):
+            yield entry.value
 
 
 def runnable() -> Iterator[Family]:
-    """Yield the families whose model class vLLM has and whose attention is, or may be,
-    bidirectional.
-    """
+    """Yield the families whose class vLLM has and whose attention may be bidirectional."""
     for predictor in installed():
         family = predictor.family
         is_named = bool(family.architectures and family.translate)
@@ -43,15 +41,15 @@ def refuse_unrunnable(family: Family, attention: Attention, name: str) -> None:
     """Raise InputError for a diffusion model that vLLM would not run, or would run wrongly."""
     if isinstance(attention, Causal):
         return
-    why = None
     if not isinstance(attention, Bidirectional):
-        why = f"reads {shown(attention)}, and vLLM has no such attention"
-    elif not any(family is each for each in runnable()):
-        why = f"is of a format that vLLM has no class for ({family.about.rstrip('.')})"
-    if why is not None:
-        raise InputError(f"{name} {why}: it needs the transformers engine", "engine")
+        reason = f"reads {shown(attention)}, and vLLM has no such attention"
+    elif not any(family is other for other in runnable()):
+        reason = f"is of a format that vLLM has no class for ({family.about.rstrip('.')})"
+    else:
+        return
+    raise InputError(f"{name} {reason}: it needs the transformers engine", "engine")
 
 
 def predictor_for(fields: Fields, model: str) -> type[CheckpointPredictor] | None:
     """Return the predictor class of the family that a config.json belongs to; None if none does."""
-    return next((each for each in installed() if each.family.matches(fields, model)), None)
+    return next((one for one in installed() if one.family.matches(fields, model)), None)

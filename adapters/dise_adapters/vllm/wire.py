@@ -6,33 +6,43 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable, Sequence
-from itertools import accumulate
-from typing import Any, NamedTuple
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import astuple, fields
+from typing import Annotated, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    PlainSerializer,
+    PlainValidator,
+    TypeAdapter,
+    ValidationInfo,
+)
 
-from dise_adapters.vllm.schemas import MAX_LOGPROB
 from dise_core.arrays import Ids
-from dise_core.errors import InputError, ModelError, ModelOutputError, PlanError
+from dise_core.errors import InputError, ModelError, ModelOutputError
+from dise_core.models.backend import Reader
 from dise_core.noise import Noise
 from dise_core.odds import log_odds, probabilities
-from dise_core.reading import Candidates, Distribution, Read, Reading, TokenLogProbs, TopLogProbs
-from dise_core.records import Fields, Record
-from dise_core.rows import distinct_rows
-from dise_core.sequence import as_ids
+from dise_core.plans.reading import Read, Reading
+from dise_core.plans.readouts import (
+    Candidates,
+    Confidence,
+    Distribution,
+    Readout,
+    TokenLogProbs,
+    TopLogProbs,
+)
+from dise_core.plans.rows import distinct_rows
+from dise_core.sequence import as_ids, check_token_ids
 
 Vector = npt.NDArray[np.float32]
-
-
-class Question(NamedTuple):
-    """A text's token ids, its Reads as JSON, and how many numbers answer them."""
-
-    token_ids: list[int]
-    asked: list[Record]
-    num_numbers: int
-
 
 TASK = "token_classify"
 """The pooling task of a Read: the only one that returns numbers per token and that both of vLLM's
@@ -45,195 +55,186 @@ MAX_READS = 64
 MAX_TOP = 1000
 """The largest k of TopLogProbs."""
 
-WHOLE_VOCABULARY = "distribution"
+MAX_LOGPROB = 1e-3
+"""Rounding may put the log-probability of a sure token a little above 0."""
+
+CHOOSES = (Candidates, TopLogProbs)
+"""The readouts whose answers hold token ids; of the others they are known."""
 
 
-def read_texts(
-    reads: Sequence[Read], vocab_size: int, ask: Callable[[list[Question]], Sequence[Vector]]
-) -> list[Reading]:
-    """Return the answers in the order of the reads; `ask` answers each text with one vector. Reads
-    of one text share a question.
-    """
-    rows = [
-        row
-        for row in distinct_rows(reads)
-        if any(len(reads[index].positions) for index in row.reads)
-    ]
-    questions = [
-        Question(
-            row.token_ids.tolist(),
-            [to_wire(reads[index]) for index in row.reads],
-            sum(sum(_sizes(reads[index], vocab_size)) for index in row.reads),
-        )
-        for row in rows
-    ]
-    readings: dict[int, Reading] = {}
-    for row, vector in zip(rows, ask(questions) if rows else (), strict=True):
-        answers = unpack(vector, [reads[index] for index in row.reads], vocab_size)
-        readings.update(zip(row.reads, answers, strict=True))
-    return [readings.get(index) or Reading.of_nothing() for index in range(len(reads))]
+def known_ids(ids: Sequence[int], info: ValidationInfo) -> Ids:
+    """Return token ids int64 [N], below the vocabulary's size, which `info` has as context."""
+    array = as_ids(ids)
+    check_token_ids(array, info.context or 0)
+    return array
 
 
-def checksum(token_ids: Sequence[int]) -> int:
+def _each_once(bias: BiasPairs, info: ValidationInfo) -> BiasPairs:
+    ids = known_ids([token_id for token_id, _ in bias], info)
+    if len(np.unique(ids)) < len(ids):
+        raise ValueError("each token id may have one bias")
+    return bias
+
+
+TO_LIST = PlainSerializer(np.ndarray.tolist)
+
+KnownIds = Annotated[Ids, PlainValidator(known_ids), TO_LIST]
+
+IdTuple = Annotated[
+    tuple[int, ...], AfterValidator(lambda ids, info: tuple(known_ids(ids, info).tolist()))
+]
+
+BiasPairs = tuple[tuple[int, FiniteFloat], ...]
+
+Word = Annotated[int, Field(ge=0, lt=2**64)]
+
+
+class ReadoutJson(BaseModel):
+    """A Read without its text. The fields after the first two are those of the readout."""
+
+    model_config = ConfigDict(strict=True, frozen=True, defer_build=True)
+
+    asks_for: ClassVar[type[Readout]]
+
+    positions: Annotated[Ids, PlainValidator(as_ids), TO_LIST]
+
+    def decoded(self, token_ids: Ids) -> Read:
+        """Return the Read of a text, int64 [N]. Raises PlanError for what does not fit it."""
+        settings = {name: value for name, value in self if name not in ("positions", "readout")}
+        return Read(token_ids, self.positions, self.asks_for(**settings))
+
+
+class _TokenLogProbsJson(ReadoutJson):
+    asks_for = TokenLogProbs
+    readout: Literal["token_logprobs"] = "token_logprobs"
+    targets: KnownIds
+
+
+class _CandidatesJson(ReadoutJson):
+    asks_for = Candidates
+    readout: Literal["candidates"] = "candidates"
+    temperature: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    top_k: int = Field(default=0, ge=0)
+    noise: Annotated[
+        tuple[Word, Word, Word] | None,
+        AfterValidator(lambda words: words and Noise(*words)),
+        PlainSerializer(lambda noise: noise and astuple(noise)),
+    ] = None
+    confidence: Confidence = "probability"
+    forbidden: IdTuple = ()
+    is_tempered: bool = False
+    unranked: IdTuple = ()
+    allowed: IdTuple = ()
+    bias: Annotated[BiasPairs, AfterValidator(_each_once)] = ()
+
+
+class _TopLogProbsJson(ReadoutJson):
+    asks_for = TopLogProbs
+    readout: Literal["top_logprobs"] = "top_logprobs"
+    k: int = Field(ge=1, le=MAX_TOP)
+
+
+class _DistributionJson(ReadoutJson):
+    asks_for = Distribution
+    readout: Literal["distribution"] = "distribution"
+
+
+AnyReadout = _TokenLogProbsJson | _CandidatesJson | _TopLogProbsJson | _DistributionJson
+
+ReadJson = Annotated[AnyReadout, Field(discriminator="readout")]
+
+FORMS = {form.asks_for: form for form in get_args(AnyReadout)}
+
+READS: TypeAdapter[list[ReadJson]] = TypeAdapter(
+    list[ReadJson], config=ConfigDict(defer_build=True)
+)
+
+
+class TextQuestion(NamedTuple):
+    """A text's token ids, its Reads, and how many numbers answer them."""
+
+    token_ids: list[int]
+    reads: list[ReadJson]
+    num_numbers: int
+
+
+class VectorReader(Reader):
+    """Answers the Reads of each text with one vector, for which `ask` asks."""
+
+    def __init__(self, vocab_size: int) -> None:
+        self._vocab_size = vocab_size
+
+    @abstractmethod
+    def ask(self, questions: list[TextQuestion]) -> Sequence[Vector]:
+        """Return the vector that answers each question."""
+
+    def read(self, reads: Sequence[Read]) -> list[Reading]:
+        asking = {index for index, read in enumerate(reads) if len(read.positions)}
+        rows = [row for row in distinct_rows(reads) if asking.intersection(row.reads)]
+        questions = []
+        for row in rows:
+            forms = [encode(reads[index]) for index in row.reads]
+            size = sum(sum(_lengths(reads[index], self._vocab_size)) for index in row.reads)
+            questions.append(TextQuestion(row.token_ids.tolist(), forms, size))
+        readings: dict[int, Reading] = {}
+        for row, vector in zip(rows, self.ask(questions) if rows else (), strict=True):
+            answers = unpack(vector, [reads[index] for index in row.reads], self._vocab_size)
+            readings.update(zip(row.reads, answers, strict=True))
+        return [readings.get(index) or Reading.of_nothing() for index in range(len(reads))]
+
+
+def checksum(token_ids: Sequence[int] | Ids) -> int:
     """Return a number that tells texts apart, so that an answer can name the text that it is of."""
     return zlib.crc32(np.asarray(token_ids, dtype="<i8").tobytes())
 
 
-def to_wire(read: Read) -> Record:
-    """Return a Read as JSON, without its text. Raises InputError for guidance, which reads two
-    texts.
-    """
+def encode(read: Read) -> ReadJson:
+    """Return a Read without its text. Raises InputError for guidance, which reads two texts."""
     if read.guidance is not None:
         raise InputError(
             "classifier-free guidance needs the transformers engine; leave out cfg_scale",
             "cfg_scale",
         )
-    asked: Record = {"positions": read.positions.tolist()}
-    match read.readout:
-        case TokenLogProbs(targets):
-            return asked | {"readout": "token_logprobs", "targets": targets.tolist()}
-        case Candidates() as readout:
-            noise = readout.noise
-            return asked | {
-                "readout": "candidates",
-                "temperature": readout.temperature,
-                "top_p": readout.top_p,
-                "top_k": readout.top_k,
-                "noise": None if noise is None else [noise.seed, noise.stream, noise.step],
-                "confidence": readout.confidence,
-                "forbidden": list(readout.forbidden),
-                "is_tempered": readout.is_tempered,
-                "unranked": list(readout.unranked),
-                "allowed": list(readout.allowed),
-                "bias": [list(pair) for pair in readout.bias],
-            }
-        case TopLogProbs(k):
-            return asked | {"readout": "top_logprobs", "k": k}
-        case _:
-            return asked | {"readout": WHOLE_VOCABULARY}
-
-
-def from_wire(asked: Fields, token_ids: Ids, vocab_size: int) -> Read:
-    """Return the Read that `to_wire` encoded, of a text int64 [N]. Raises InputError for anything
-    malformed or out of range.
-    """
-    try:
-        positions = as_ids(asked["positions"])
-        if len(positions) and not 0 <= positions.min() <= positions.max() < len(token_ids):
-            raise InputError(f"positions must be in 0..{len(token_ids) - 1}", "positions")
-        return Read(token_ids, positions, _readout(asked, len(positions), vocab_size))
-    except InputError:
-        raise
-    except (KeyError, TypeError, ValueError, OverflowError, PlanError) as error:
-        raise InputError(f"this is not a read: {type(error).__name__}: {error}", "reads") from error
-
-
-def _readout(asked: Fields, num_positions: int, vocab_size: int) -> Any:
-    match asked["readout"]:
-        case "token_logprobs":
-            targets = _within(as_ids(asked["targets"]), vocab_size, "targets")
-            if len(targets) != num_positions:
-                raise InputError(
-                    f"{num_positions} positions do not pair up with {len(targets)} targets",
-                    "targets",
-                )
-            return TokenLogProbs(targets)
-        case "candidates":
-            return _candidates(asked, vocab_size)
-        case "top_logprobs":
-            if not 1 <= int(asked["k"]) <= MAX_TOP:
-                raise InputError(f"k must be in 1..{MAX_TOP}", "k")
-            return TopLogProbs(int(asked["k"]))
-        case "distribution":
-            return Distribution()
-    raise InputError(f"unknown readout {asked['readout']!r:.40}", "readout")
-
-
-def _candidates(asked: Fields, vocab_size: int) -> Candidates:
-    noise, temperature = asked.get("noise"), float(asked.get("temperature", 0.0))
-    top_p, top_k = float(asked.get("top_p", 1.0)), int(asked.get("top_k", 0))
-    if not 0 < top_p <= 1 or top_k < 0:
-        raise InputError("top_p must be above 0 and at most 1, and top_k at least 0", "top_p")
-    confidence = asked.get("confidence", "probability")
-    if confidence not in ("probability", "entropy", "margin") or not 0 <= temperature < np.inf:
-        raise InputError(
-            "confidence is probability, entropy or margin, and temperature a number from 0", "reads"
-        )
-    if noise is not None and (
-        len(noise) != 3 or not all(0 <= int(number) < 2**64 for number in noise)
-    ):
-        raise InputError("noise is [seed, stream, step], each below 2**64", "noise")
-    return Candidates(
-        temperature,
-        top_p,
-        top_k,
-        None if noise is None else Noise(*map(int, noise)),
-        confidence,
-        _ids(asked, "forbidden", vocab_size),
-        bool(asked.get("is_tempered", False)),
-        _ids(asked, "unranked", vocab_size),
-        _ids(asked, "allowed", vocab_size),
-        _bias(asked.get("bias", []), vocab_size),
-    )
-
-
-def _ids(asked: Fields, name: str, vocab_size: int) -> tuple[int, ...]:
-    return tuple(_within(as_ids(asked.get(name, [])), vocab_size, name).tolist())
-
-
-def _bias(pairs: Sequence[tuple[int, float]], vocab_size: int) -> tuple[tuple[int, float], ...]:
-    token_ids = _within(as_ids([token for token, _ in pairs]), vocab_size, "bias").tolist()
-    biases = [float(bias) for _, bias in pairs]
-    if len({*token_ids}) < len(token_ids) or not all(map(math.isfinite, biases)):
-        raise InputError("bias is a list of [token id, finite number], each id once", "bias")
-    return tuple(zip(token_ids, biases, strict=True))
-
-
-def _within(ids: Ids, vocab_size: int, name: str) -> Ids:
-    if len(ids) and not 0 <= ids.min() <= ids.max() < vocab_size:
-        raise InputError(f"{name} must be in 0..{vocab_size - 1}", name)
-    return ids
+    readout = read.readout
+    settings = {field.name: getattr(readout, field.name) for field in fields(readout)}
+    form: ReadJson = FORMS[type(readout)].model_construct(positions=read.positions, **settings)
+    return form
 
 
 def pack(reads: Sequence[Read], readings: Sequence[Reading]) -> Vector:
     """Return the Readings of one text as one float32 vector. Token ids below 2**24 are exact."""
-    parts: list[Any] = [np.zeros(0, np.float32)]
+    parts = [np.zeros(0, np.float32)]
     for read, reading in zip(reads, readings, strict=True):
-        if not isinstance(read.readout, TokenLogProbs | Distribution):
-            parts.append(reading.token_ids.ravel())
-        parts += [
-            reading.logprobs.ravel(),
-            log_odds(reading.confidences) if _is_probability(read) else reading.confidences,
-        ]
-    return np.concatenate([np.asarray(part, dtype=np.float32) for part in parts])
+        if isinstance(read.readout, CHOOSES):
+            parts.append(reading.token_ids.ravel().astype(np.float32))
+        sure = log_odds(reading.confidences) if _is_probability(read) else reading.confidences
+        parts += [reading.logprobs.ravel(), sure.astype(np.float32)]
+    return np.concatenate(parts, dtype=np.float32)
 
 
 def unpack(vector: Vector, reads: Sequence[Read], vocab_size: int) -> list[Reading]:
-    """Return the Readings that `pack` packed. Raises ModelError if the vector's length does not fit
-    the reads.
-    """
-    readings, start = [], 0
-    for read in reads:
-        sizes = _sizes(read, vocab_size)
-        *bounds, end = accumulate(sizes, initial=start)
-        ids, logprobs, confidences = (
-            vector[first : first + size] for first, size in zip(bounds, sizes, strict=True)
-        )
-        start = end
-        if start > len(vector):
-            break
-        shape, has_ids, _ = _layout(read, vocab_size)
-        token_ids = _whole(ids, vocab_size) if has_ids else _implied_ids(read, shape)
-        sure = (
-            probabilities(confidences) if _is_probability(read) else confidences.astype(np.float64)
-        )
-        _check_numbers(logprobs, confidences)
-        readings.append(Reading(token_ids.reshape(shape), logprobs.reshape(shape), sure))
-    if len(readings) < len(reads) or start != len(vector):
+    """Return the Readings that `pack` packed. Raises ModelError for a vector of another length."""
+    lengths = [_lengths(read, vocab_size) for read in reads]
+    if len(vector) != sum(map(sum, lengths)):
         raise ModelError(
             "the vLLM engine refused a read or answered another one; do both sides run the same "
             "version of dise?"
         )
+    readings = []
+    for read, parts in zip(reads, lengths, strict=True):
+        ids, logprobs, sure, vector = np.split(vector, np.cumsum(parts))
+        _check_numbers(logprobs, sure)
+        shape = _shape(read, vocab_size)
+        match read.readout:
+            case TokenLogProbs(targets):
+                token_ids = targets
+            case Distribution():
+                token_ids = np.broadcast_to(np.arange(vocab_size), shape)
+            case _:
+                token_ids = _whole(ids, vocab_size).reshape(shape)
+        confidences = probabilities(sure) if _is_probability(read) else sure.astype(np.float64)
+        readings.append(Reading(token_ids, logprobs.reshape(shape), confidences))
     return readings
 
 
@@ -249,9 +250,7 @@ def _whole(ids: Vector, vocab_size: int) -> Ids:
 
 
 def _check_numbers(logprobs: Vector, confidences: Vector) -> None:
-    """Raise ModelOutputError for numbers that are no answer. NaN among the log-probabilities is one
-    and fails the request that asked.
-    """
+    """Raise ModelOutputError for impossible numbers. NaN log-probabilities fail one request."""
     if (logprobs > MAX_LOGPROB).any():
         raise ModelOutputError(
             f"the vLLM engine answered {logprobs.max()} as a log-probability, which is at most 0"
@@ -265,30 +264,17 @@ def _is_probability(read: Read) -> bool:
     return isinstance(read.readout, Candidates) and read.readout.confidence == "probability"
 
 
-def _layout(read: Read, vocab_size: int) -> tuple[tuple[int, ...], bool, bool]:
-    """Return the shape of the log-probabilities, whether token ids are sent with them, and whether
-    confidences are.
-    """
-    rows = len(read.positions)
+def _shape(read: Read, vocab_size: int) -> tuple[int, ...]:
     match read.readout:
-        case TokenLogProbs():
-            return (rows,), False, False
-        case Candidates():
-            return (rows,), True, True
         case TopLogProbs(k):
-            return (rows, min(k, vocab_size)), True, False
+            return len(read.positions), min(k, vocab_size)
+        case Distribution():
+            return len(read.positions), vocab_size
         case _:
-            return (rows, vocab_size), False, False
+            return (len(read.positions),)
 
 
-def _sizes(read: Read, vocab_size: int) -> tuple[int, int, int]:
+def _lengths(read: Read, vocab_size: int) -> tuple[int, int, int]:
     """Return how many token ids, log-probabilities and confidences answer a read."""
-    shape, has_ids, has_confidences = _layout(read, vocab_size)
-    count = math.prod(shape)
-    return count * has_ids, count, len(read.positions) * has_confidences
-
-
-def _implied_ids(read: Read, shape: tuple[int, ...]) -> Ids:
-    if isinstance(read.readout, TokenLogProbs):
-        return read.readout.targets
-    return np.broadcast_to(np.arange(shape[1]), shape)
+    size, readout = math.prod(_shape(read, vocab_size)), read.readout
+    return size * isinstance(readout, CHOOSES), size, size * isinstance(readout, Candidates)

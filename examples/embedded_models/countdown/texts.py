@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 
 from ..chat import ASSISTANT, USER
@@ -32,12 +33,9 @@ def draw_text(random: Random, mistaken: bool = False) -> tuple[list[int], list[i
     response = tokens(str(solution(problem)))
     shown = response
     if mistaken:
+        others = partial(another, random)
         shown = with_mistakes(
-            random,
-            response,
-            MISTAKES,
-            lambda: tokens(misread(random, problem)),
-            lambda token: another(random, token),
+            random, response, MISTAKES, lambda: tokens(misread(random, problem)), others
         )
     return tokens(f"{USER}{problem.prompt}{ASSISTANT}"), response, shown
 

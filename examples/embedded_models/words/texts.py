@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from random import Random
 
 from ..chat import ASSISTANT, SPECIAL, USER
@@ -36,12 +37,9 @@ def draw_text(random: Random, mistaken: bool = False) -> tuple[list[int], list[i
     response = tokens(problem.answer)
     shown = response
     if mistaken:
+        others = partial(another, random)
         shown = with_mistakes(
-            random,
-            response,
-            MISTAKES,
-            lambda: tokens(misread(random, problem).answer),
-            lambda token: another(random, token),
+            random, response, MISTAKES, lambda: tokens(misread(random, problem).answer), others
         )
     return tokens(f"{USER}{problem.text}{ASSISTANT}"), response, shown
 

@@ -11,17 +11,15 @@ from pydantic import Field
 
 from dise_core import Candidates, InputError, LengthController, Plan, Read, Reading
 from dise_core.arrays import Ids, Mask
-from dise_core.denoise import Denoiser
-from dise_core.outputs import Generation, LengthStep
-from dise_core.params import Length
-from dise_core.scoring import SequenceScorer
+from dise_core.params.base import Length
+from dise_core.scoring.sequence_scorer import SequenceScorer
+from dise_core.writing.denoise import Denoiser
+from dise_core.writing.generation import Generation, LengthStep
 
 
 @dataclass(slots=True)
 class _Canvas:
-    """The text being written. `trace` holds its lengths, each with the confidence in the end tokens
-    at that step.
-    """
+    """The text being written. trace: its lengths, and the confidence in the end tokens at each."""
 
     ids: Ids
     prompt_length: int
@@ -30,7 +28,6 @@ class _Canvas:
 
     @property
     def room(self) -> int:
-        """The number of tokens by which the text may still grow."""
         return self.max_length - len(self.ids)
 
     def insert(self, position: int, ids: Ids) -> None:
@@ -74,9 +71,8 @@ class DAEDAL(LengthController):
     """End tokens over which that confidence is averaged."""
 
     def generate(self, prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer) -> Plan[Generation]:
-        """Return a plan of the response and its evaluation.
-
-        Raises InputError if max_tokens is above max_gen_length, or if the model has no end token.
+        """Raises InputError if max_tokens is above max_gen_length, or if the model has no end
+        token.
         """
         if denoiser.max_tokens > self.max_gen_length:
             raise InputError(
@@ -103,7 +99,6 @@ class DAEDAL(LengthController):
         return Generation(text, evaluation, tuple(canvas.trace), stopped_by)
 
     def _find_length(self, canvas: _Canvas, denoiser: Denoiser) -> Plan[None]:
-        """Grow the canvas until the model is sure enough of the end, or there is no more room."""
         while True:
             [reading] = yield [_likeliest(canvas, denoiser)]
             confidence = self._end_confidence(reading, denoiser)
@@ -113,7 +108,6 @@ class DAEDAL(LengthController):
             canvas.insert(len(canvas.ids), denoiser.masks(self.expansion_factor))
 
     def _fill(self, canvas: _Canvas, denoiser: Denoiser) -> Plan[None]:
-        """Denoise the canvas block by block, inserting masks where the model is unsure."""
         start, step, nfe = canvas.prompt_length, 0, 0
         grid = denoiser.text(canvas.ids, start).blocks
         while start < len(canvas.ids):
@@ -124,11 +118,8 @@ class DAEDAL(LengthController):
                 start = int(block[-1]) + 1
                 continue
             readout = denoiser.candidates(denoiser.noise.at_step(step))
-            asking = [
-                denoiser.ask(canvas.ids, masked, readout, canvas.prompt_length),
-                _likeliest(canvas, denoiser),
-            ]
-            candidates, likeliest = yield asking
+            read = denoiser.ask(canvas.ids, masked, readout, canvas.prompt_length)
+            candidates, likeliest = yield [read, _likeliest(canvas, denoiser)]
             step, nfe = step + 1, nfe + 1
             confidence = self._end_confidence(likeliest, denoiser)
             is_filled = self._is_filled(candidates)
@@ -141,17 +132,14 @@ class DAEDAL(LengthController):
                 nfe = 0
 
     def _is_filled(self, candidates: Reading) -> Mask:
-        """Return which candidates to commit, bool [M]: all above the threshold, else the best."""
         is_sure: Mask = candidates.confidences > self.high_conf_threshold
         if not is_sure.any():
             is_sure[np.argmax(candidates.confidences)] = True
         return is_sure
 
     def _end_confidence(self, reading: Reading, denoiser: Denoiser) -> float:
-        """Return the mean probability of the end token over the last W = eos_check_tokens positions
-        where it is the likeliest token; if there are fewer, the missing ones count as 0.
-
-        reading: the likeliest token at each response position.
+        """The mean probability of the end token over the last eos_check_tokens positions where it
+        is the likeliest token; missing ones count as 0.
         """
         is_end = reading.token_ids == denoiser.special.eos_id
         last = reading.logprobs[is_end][-self.eos_check_tokens :]

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 
 from dise_core import LengthController, Plan
 from dise_core.arrays import Ids
-from dise_core.cache import Caching
-from dise_core.cost import count_nfe
-from dise_core.denoise import Denoiser
-from dise_core.outputs import Evaluation, Generation, LengthStep
-from dise_core.params import Length
-from dise_core.scoring import SequenceScorer
+from dise_core.params.base import Length
+from dise_core.plans.cost import count_nfe
+from dise_core.scoring.sequence_scorer import SequenceScorer
 from dise_core.sequence import TokenSequence
-from dise_strategies.lengths.patience import Patience
+from dise_core.writing.denoise import Denoiser
+from dise_core.writing.generation import Generation, LengthStep
 
 STEPS_APART = 2**32
 """The distance between the first denoising steps of two iterations, so that none share noise."""
-
-Iterate = tuple[TokenSequence, Evaluation]
 
 
 class DiSEFlexible(LengthController):
@@ -44,62 +41,55 @@ class DiSEFlexible(LengthController):
     """D of the first extension."""
 
     def generate(self, prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer) -> Plan[Generation]:
-        """Return a plan of the best text; the trace holds every iteration."""
-        caching = denoiser.caching(len(prompt) + denoiser.max_tokens + self.max_iterations - 1)
-        current, nfe = yield from count_nfe(self._first(prompt, denoiser, scorer, caching))
-        best, trace = current, [_step(1, current, nfe)]
-        patience = Patience(self.patience, _value(current))
+        most = len(prompt) + denoiser.max_tokens + self.max_iterations - 1
+        denoiser = replace(denoiser, most=most)
+        current, nfe = yield from count_nfe(_first(prompt, denoiser, scorer))
+        best, num_failures, trace = current, 0, [_step(1, current, nfe)]
         stopped_by = "max_iterations"
         for t in range(2, self.max_iterations + 1):
-            if len(current[0]) + 1 > denoiser.max_length:
+            text = current.sequence
+            if len(text) + 1 > denoiser.max_length:
                 stopped_by = "context"
                 break
-            extension = self._extend(current[0], t, denoiser, scorer, caching)
+            num_masked = min(self.mask_size + t - 2, len(text.response))
+            extension = _extended(text, num_masked, t, denoiser, scorer)
             current, nfe = yield from count_nfe(extension)
             trace.append(_step(t, current, nfe))
-            if _value(current) > patience.best:
-                best = current
-            patience = patience.after(_value(current))
-            if patience.is_exhausted:
+            if _value(current) > _value(best):
+                best, num_failures = current, 0
+            else:
+                num_failures += 1
+            if num_failures == self.patience:
                 stopped_by = "patience"
                 break
         finish_reason: Literal["stop", "length"] = "stop" if stopped_by == "patience" else "length"
-        return Generation(*best, tuple(trace), stopped_by, finish_reason)
-
-    def _first(
-        self, prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer, caching: Caching
-    ) -> Plan[Iterate]:
-        """Return a plan of the first text: of the base length, then without its end tokens."""
-        written = yield from denoiser.write(prompt, denoiser.max_tokens, caching)
-        ids = np.concatenate([prompt, written.ids[written.text_positions]])
-        return (yield from _scored(denoiser.text(ids, len(prompt)), scorer))
-
-    def _extend(
-        self,
-        text: TokenSequence,
-        t: int,
-        denoiser: Denoiser,
-        scorer: SequenceScorer,
-        caching: Caching,
-    ) -> Plan[Iterate]:
-        """Return a plan of the text of iteration t >= 2, which extends the given text."""
-        num_masked = min(self.mask_size + t - 2, len(text.response))
-        start = len(text) - num_masked
-        canvas = np.concatenate([text.ids[:start], denoiser.masks(num_masked + 1)])
-        ids = yield from denoiser.denoise(
-            canvas, start, text.prompt_length, first_step=t * STEPS_APART, caching=caching
-        )
-        return (yield from _scored(denoiser.text(ids, text.prompt_length), scorer))
+        return replace(best, trace=tuple(trace), stopped_by=stopped_by, finish_reason=finish_reason)
 
 
-def _scored(text: TokenSequence, scorer: SequenceScorer) -> Plan[Iterate]:
-    evaluation = yield from scorer.evaluate(text)
-    return text, evaluation
+def _first(prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer) -> Plan[Generation]:
+    text = yield from denoiser.write(prompt, denoiser.max_tokens)
+    ids = np.concatenate([prompt, text.ids[text.text_positions]])
+    return (yield from _scored(denoiser.text(ids, len(prompt)), scorer))
 
 
-def _value(iterate: Iterate) -> float:
-    return iterate[1].score.value
+def _extended(
+    text: TokenSequence, num_masked: int, t: int, denoiser: Denoiser, scorer: SequenceScorer
+) -> Plan[Generation]:
+    """Return a plan of text t: its last num_masked tokens, and one more, denoised."""
+    start = len(text) - num_masked
+    canvas = np.concatenate([text.ids[:start], denoiser.masks(num_masked + 1)])
+    ids = yield from denoiser.denoise(canvas, start, text.prompt_length, first_step=t * STEPS_APART)
+    return (yield from _scored(replace(text, ids=ids), scorer))
 
 
-def _step(iteration: int, iterate: Iterate, nfe: int) -> LengthStep:
-    return LengthStep(iteration, len(iterate[0].response), _value(iterate), nfe)
+def _scored(text: TokenSequence, scorer: SequenceScorer) -> Plan[Generation]:
+    return Generation(text, (yield from scorer.evaluate(text)))
+
+
+def _value(generation: Generation) -> float:
+    return generation.evaluation.score.value
+
+
+def _step(iteration: int, generation: Generation, nfe: int) -> LengthStep:
+    length = len(generation.sequence.response)
+    return LengthStep(iteration, length, _value(generation), nfe)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dise_core import LengthController, Plan
 from dise_core.arrays import Ids
-from dise_core.denoise import Denoiser
-from dise_core.outputs import Generation
-from dise_core.scoring import SequenceScorer
+from dise_core.scoring.sequence_scorer import SequenceScorer
+from dise_core.writing.denoise import Denoiser
+from dise_core.writing.generation import Generation
 
 
 class FixedLength(LengthController):

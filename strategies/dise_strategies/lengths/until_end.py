@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dise_core import InputError, LengthController, Plan
 from dise_core.arrays import Ids
-from dise_core.denoise import Denoiser
-from dise_core.outputs import Generation
-from dise_core.scoring import SequenceScorer
+from dise_core.scoring.sequence_scorer import SequenceScorer
+from dise_core.writing.denoise import Denoiser
+from dise_core.writing.generation import Generation
 
 
 class UntilEnd(LengthController):
@@ -16,16 +16,11 @@ class UntilEnd(LengthController):
     The response is cut behind its first end token; what the block holds beyond it is dropped. The
     first block is what is left of the prompt's last one. If max_tokens ends inside a block, that
     block is written as the model's published sampler writes it: whole and then cut, or alone. For
-    models with block-causal attention alone: with full
-    attention masks that do not exist yet would be missing from what the model sees.
+    models with block-causal attention alone: with full attention masks that do not exist yet would
+    be missing from what the model sees. Raises InputError for any other.
     """
 
     def generate(self, prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer) -> Plan[Generation]:
-        """Return a plan of the response and its evaluation; finish_reason is "stop" if it ends in
-        an end token, "length" if it has max_tokens tokens without one.
-
-        Raises InputError for a model that is not block-causal.
-        """
         if denoiser.info.block_length is None:
             raise InputError(
                 f"until-end appends blocks, and {denoiser.info.name!r} has none of its own: its "

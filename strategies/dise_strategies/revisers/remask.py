@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -10,37 +10,18 @@ from pydantic import Field
 
 from dise_core import (
     Denoiser,
-    Evaluation,
     Generation,
     Plan,
     Reviser,
     Revision,
     SequenceScorer,
-    TokenReport,
     TokenSequence,
     count_nfe,
-    regenerate,
 )
-from dise_core.arrays import Ids
-from dise_core.params import MAX_LENGTH, Length
-from dise_core.revisions import rewritten
+from dise_core.arrays import Ids, LogProbs
+from dise_core.params.base import MAX_LENGTH, Length
+from dise_core.writing.revisions import rewritten
 from dise_strategies.unmasking.ranked import LowConfidence
-
-MAX_ROUNDS = 64
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Draft:
-    """A text, how it is scored, and the probabilities of writing its tokens again."""
-
-    text: TokenSequence
-    evaluation: Evaluation
-    report: TokenReport
-
-    @property
-    def dise(self) -> float:
-        """DiSE over the whole response, which has a token."""
-        return float(np.mean(self.report.logprobs, dtype=np.float64))
 
 
 class Remask(Reviser):
@@ -65,7 +46,7 @@ class Remask(Reviser):
     """The most tokens that a round masks, the least probable first."""
     widen: int = Field(default=0, ge=0, le=MAX_LENGTH)
     """Neighbours on either side that are masked with each."""
-    rounds: int = Field(default=4, ge=1, le=MAX_ROUNDS)
+    rounds: int = Field(default=4, ge=1, le=64)
     """The most rounds."""
     accept: Literal["better", "always"] = "better"
     """Whether a new text must have a higher DiSE to take the place of the old."""
@@ -73,48 +54,53 @@ class Remask(Reviser):
     def revise(
         self, generation: Generation, denoiser: Denoiser, scorer: SequenceScorer
     ) -> Plan[Generation]:
-        """Return a plan of the response as it stands after the last round."""
-        text, evaluation = generation.sequence, generation.evaluation
-        now = _Draft(text, evaluation, evaluation.tokens or (yield from regenerate(text)))
         denoiser = replace(denoiser, policy=LowConfidence())
-        seen, revisions = {text.ids.tobytes(): now}, list[Revision]()
+        now, revisions = generation, list[Revision]()
+        seen = {now.sequence.ids.tobytes(): now}
         for number in range(self.rounds):
             masked = self._doubted(now)
             if len(masked) == 0:
                 break
-            written = denoiser.rewrite(now.text, masked, number * MAX_LENGTH)
-            (new, is_new), nfe = yield from count_nfe(_evaluated(written, scorer, seen))
-            is_accepted = is_new and (self.accept == "always" or new.dise > now.dise)
-            tokens = rewritten(now.text, new.text, masked)
-            revisions.append(Revision(tokens, now.dise, new.dise, nfe, is_accepted))
+            text = denoiser.rewrite(now.sequence, masked, number * MAX_LENGTH)
+            (new, is_new), nfe = yield from count_nfe(_evaluated(text, scorer, seen))
+            before, after = _dise(now), _dise(new)
+            is_accepted = is_new and (self.accept == "always" or after > before)
+            tokens = rewritten(now.sequence, new.sequence, masked)
+            revisions.append(Revision(tokens, before, after, nfe, is_accepted))
             if not is_accepted:
                 break
             now = new
         return replace(
-            generation, sequence=now.text, evaluation=now.evaluation, revisions=tuple(revisions)
+            generation, sequence=now.sequence, evaluation=now.evaluation, revisions=tuple(revisions)
         )
 
-    def _doubted(self, draft: _Draft) -> Ids:
-        """Return the positions to mask, int64 [M], ascending."""
-        probabilities = np.exp(draft.report.logprobs, dtype=np.float64)
+    def _doubted(self, generation: Generation) -> Ids:
+        probabilities = np.exp(_logprobs(generation), dtype=np.float64)
         order = np.argsort(probabilities, kind="stable")[: self.max_tokens]
         is_masked = np.zeros(len(probabilities), np.bool_)
-        for at in order[probabilities[order] < self.threshold].tolist():
-            is_masked[max(at - self.widen, 0) : at + self.widen + 1] = True
-        return draft.text.prompt_length + np.flatnonzero(is_masked)
+        for index in order[probabilities[order] < self.threshold].tolist():
+            is_masked[max(index - self.widen, 0) : index + self.widen + 1] = True
+        return generation.sequence.prompt_length + np.flatnonzero(is_masked)
 
 
 def _evaluated(
-    written: Plan[TokenSequence], scorer: SequenceScorer, seen: dict[bytes, _Draft]
-) -> Plan[tuple[_Draft, bool]]:
-    """Return a plan of a text, and whether it is new: only such a one is evaluated, and then added
-    to the texts that are `seen`.
+    plan: Plan[TokenSequence], scorer: SequenceScorer, seen: dict[bytes, Generation]
+) -> Plan[tuple[Generation, bool]]:
+    """Return a plan of a text, and whether it is new: only then it is evaluated, and added to
+    `seen`.
     """
-    text = yield from written
+    text = yield from plan
     key = text.ids.tobytes()
     if key in seen:
         return seen[key], False
-    evaluation = yield from scorer.evaluate(text)
-    report = evaluation.tokens or (yield from regenerate(text))
-    seen[key] = _Draft(text, evaluation, report)
+    seen[key] = Generation(text, (yield from scorer.evaluate(text)))
     return seen[key], True
+
+
+def _logprobs(generation: Generation) -> LogProbs:
+    assert generation.evaluation.tokens is not None, "a reviser's scorer reports on every token"
+    return generation.evaluation.tokens.logprobs
+
+
+def _dise(generation: Generation) -> float:
+    return float(np.mean(_logprobs(generation), dtype=np.float64))

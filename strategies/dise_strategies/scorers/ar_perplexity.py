@@ -23,9 +23,7 @@ class ARPerplexity(Scorer):
     asks: ClassVar[Literal["target", "judge"]] = "judge"
 
     def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
-        """Return a plan of the mean, in nats, over the selected tokens of a text in the judge's
-        tokens. A text's first token is left out: nothing precedes it.
-        """
+        """A text's first token is left out: nothing precedes it."""
         positions = np.flatnonzero(selector.select(sequence))
         positions = positions[positions > 0]
         if len(positions) == 0:

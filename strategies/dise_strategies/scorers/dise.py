@@ -16,7 +16,6 @@ class DiSE(Scorer):
     """
 
     def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
-        """Return a plan of DiSE(X); -inf if no position is selected."""
         positions = np.flatnonzero(selector.select(sequence))
         if len(positions) == 0:
             return Score.of_nothing()

@@ -26,7 +26,6 @@ class GreedyPath(Scorer):
     reads_end: ClassVar[bool] = False
 
     def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
-        """Return a plan of the sum; -inf if no response token is selected."""
         response = sequence.response_positions
         chosen = hidden = response[selector.select(sequence)[response]]
         if len(chosen) == 0:
@@ -42,8 +41,8 @@ class GreedyPath(Scorer):
 
 
 def _surest(sequence: TokenSequence, hidden: Ids, logprobs: LogProbs) -> Ids:
-    """Return the index of the surest hidden token of each block, or of the whole text where the
-    model has no blocks of its own; of equals, the leftmost.
+    """Return the indices of each block's surest hidden token, or of the text's; of equals the
+    leftmost.
     """
     if sequence.origin == "response":
         return np.array([np.argmax(logprobs)])

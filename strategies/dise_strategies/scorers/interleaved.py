@@ -11,8 +11,8 @@ from pydantic import Field
 
 from dise_core import Plan, Read, Score, Scorer, Selector, TokenLogProbs, TokenSequence
 from dise_core.arrays import Ids, LogProbs
-from dise_core.params import MAX_LENGTH
-from dise_core.reading import READS_AT_ONCE
+from dise_core.params.base import MAX_LENGTH
+from dise_core.plans.plan import READS_AT_ONCE
 
 
 class InterleavedRegeneration(Scorer):
@@ -29,24 +29,20 @@ class InterleavedRegeneration(Scorer):
     """Parts that the text is split into; each is masked once."""
 
     def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
-        """Return a plan of the mean, in nats; -inf if no response token is selected."""
         response = sequence.response_positions
         chosen = response[selector.select(sequence)[response]]
         remainders = (chosen - sequence.prompt_length) % self.k
         logprobs: list[LogProbs] = []
         passes = np.unique(remainders)
         for start in range(0, len(passes), READS_AT_ONCE):
-            several = passes[start : start + READS_AT_ONCE]
-            readings = yield [
-                self._read(sequence, int(j), chosen[remainders == j]) for j in several
-            ]
+            batch = passes[start : start + READS_AT_ONCE].tolist()
+            readings = yield [self._read(sequence, j, chosen[remainders == j]) for j in batch]
             logprobs.extend(reading.logprobs for reading in readings)
         if not logprobs:
             return Score.of_nothing()
         return Score.mean_of(np.concatenate(logprobs), chosen)
 
     def _read(self, sequence: TokenSequence, j: int, positions: Ids) -> Read:
-        """Return the read of pass j, which asks for the tokens at its selected positions."""
         masked = sequence.with_masks(sequence.response_positions[j :: self.k])
         targets = TokenLogProbs(sequence.ids[positions])
         return Read(masked, positions, targets, context_ids=sequence.ids)

@@ -19,7 +19,8 @@ from pydantic import Field, PositiveInt, model_validator
 from dise_core import Plan, Read, Score, Scorer, Selector, TokenLogProbs, TokenSequence
 from dise_core.arrays import Floats, Ids, Mask
 from dise_core.noise import Noise
-from dise_core.reading import READS_AT_ONCE, Guidance
+from dise_core.plans.plan import READS_AT_ONCE
+from dise_core.plans.reading import Guidance
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,6 @@ class MonteCarloScorer(Scorer):
         """Yield num_samples random maskings of num_tokens >= 1 tokens."""
 
     def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
-        """Return a plan of the estimate; -inf if no position may be masked."""
         positions = self.positions(sequence, selector)
         if len(positions) == 0:
             return Score.of_nothing()
@@ -70,20 +70,16 @@ class MonteCarloScorer(Scorer):
         samples = self.samples(len(positions), random)
         estimates = np.zeros(self.num_samples)
         for start in range(0, self.num_samples, READS_AT_ONCE):
-            several = list(islice(samples, READS_AT_ONCE))
-            asked = [index for index, sample in enumerate(several) if sample.is_masked.any()]
-            readings = yield [
-                self._read(sequence, positions[several[index].is_masked]) for index in asked
-            ]
-            for index, reading in zip(asked, readings, strict=True):
-                estimates[start + index] = several[index].weight * reading.logprobs.sum(
-                    dtype=np.float64
-                )
+            batch = enumerate(islice(samples, READS_AT_ONCE), start)
+            masking = [(index, sample) for index, sample in batch if sample.is_masked.any()]
+            masks = (positions[sample.is_masked] for _, sample in masking)
+            readings = yield [self._read(sequence, masked) for masked in masks]
+            for (index, sample), reading in zip(masking, readings, strict=True):
+                estimates[index] = sample.weight * reading.logprobs.sum(dtype=np.float64)
         value = float(estimates.mean())
         return Score(value, positions, self.standard_error(estimates), log_likelihood=value)
 
     def positions(self, sequence: TokenSequence, selector: Selector) -> Ids:
-        """Return the positions that may be masked, ascending, int64 [n]."""
         return np.flatnonzero(selector.select(sequence))
 
     def standard_error(self, estimates: Floats) -> float | None:
@@ -107,7 +103,6 @@ class MonteCarlo(MonteCarloScorer):
     """The paper's estimator, Eq. (1): masks l of n tokens, l uniform in 1..n, with weight n / l."""
 
     def samples(self, num_tokens: int, random: np.random.Generator) -> Iterator[MaskingSample]:
-        """Yield independent samples, each masking l tokens without replacement."""
         for _ in range(self.num_samples):
             yield _masking_exactly(int(random.integers(1, num_tokens + 1)), num_tokens, random)
 
@@ -137,18 +132,14 @@ class StratifiedMonteCarlo(MonteCarloScorer):
         return self.batch_size or self.num_samples
 
     def samples(self, num_tokens: int, random: np.random.Generator) -> Iterator[MaskingSample]:
-        """Yield the samples batch by batch."""
         b = self._batch_size
         for _ in range(self.num_samples // b):
             first = int(random.integers(1, num_tokens + 1))
-            spread = np.round(np.linspace(first, first + (b - 1) * (num_tokens / b), b)).astype(
-                np.int64
-            )
-            for num_masked in (spread - 1) % num_tokens + 1:
+            spread = np.round(np.linspace(first, first + (b - 1) * (num_tokens / b), b))
+            for num_masked in (spread.astype(np.int64) - 1) % num_tokens + 1:
                 yield _masking_exactly(int(num_masked), num_tokens, random)
 
     def standard_error(self, estimates: Floats) -> float | None:
-        """Return the standard error over the batch means, or over the samples of a single batch."""
         batches = estimates.reshape(-1, self._batch_size)
         return super().standard_error(estimates if len(batches) == 1 else batches.mean(axis=1))
 
@@ -166,16 +157,13 @@ class DreamMonteCarlo(MonteCarloScorer):
     """The least probability of masking a token."""
 
     def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
-        """Return a plan of the estimate for the text with an end token appended."""
         return (yield from super().score(sequence.ended(sequence.special.eos_id), selector))
 
     def positions(self, sequence: TokenSequence, selector: Selector) -> Ids:
-        """Return the selected positions without the text's first and last."""
         positions = super().positions(sequence, selector)
         return positions[(positions > 0) & (positions < len(sequence) - 1)]
 
     def samples(self, num_tokens: int, random: np.random.Generator) -> Iterator[MaskingSample]:
-        """Yield the samples, their t evenly spaced."""
         times = (random.random() + np.arange(self.num_samples) / self.num_samples) % 1
         for t in (1 - self.eps) * times + self.eps:
             yield MaskingSample(random.random(num_tokens) < t, 1 / t)

@@ -20,7 +20,6 @@ class Shadow(Scorer):
     """
 
     def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
-        """Return a plan of the mean; -inf if no position is selected."""
         positions = np.flatnonzero(selector.select(sequence))
         if len(positions) == 0:
             return Score.of_nothing()

@@ -25,14 +25,13 @@ class FirstBlocksK(Selector):
         return _spans(sequence, slice(self.k))
 
 
-class LastBlock(Selector):
+class FinalBlock(Selector):
     """Selects the response's last block, which may be shorter than the others."""
 
     def select(self, sequence: TokenSequence) -> Mask:
         return _spans(sequence, slice(-1, None))
 
 
-def _spans(sequence: TokenSequence, which: slice) -> Mask:
-    """Return bool [N], True at the response's positions in a contiguous slice of its blocks."""
-    spans = list(sequence.blocks.spans(sequence.prompt_length, len(sequence)))[which]
+def _spans(sequence: TokenSequence, part: slice) -> Mask:
+    spans = list(sequence.blocks.spans(sequence.prompt_length, len(sequence)))[part]
     return sequence.mask_of(slice(spans[0][0], spans[-1][1]) if spans else [])

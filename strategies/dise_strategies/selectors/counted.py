@@ -8,21 +8,22 @@ from dise_core import Selector, TokenSequence
 from dise_core.arrays import Mask
 
 
-class FirstK(Selector):
-    """Selects the first K tokens of the response that are not end tokens."""
+class CountedSelector(Selector):
+    """Selects K tokens."""
 
     k: PositiveInt
     """Tokens to select."""
+
+
+class FirstK(CountedSelector):
+    """Selects the first K tokens of the response that are not end tokens."""
 
     def select(self, sequence: TokenSequence) -> Mask:
         return sequence.mask_of(sequence.text_positions[: self.k])
 
 
-class MidK(Selector):
+class MidK(CountedSelector):
     """Selects the middle K response tokens that are not end tokens; of two middles, the left."""
-
-    k: PositiveInt
-    """Tokens to select."""
 
     def select(self, sequence: TokenSequence) -> Mask:
         text = sequence.text_positions
@@ -30,32 +31,23 @@ class MidK(Selector):
         return sequence.mask_of(text[start : start + self.k])
 
 
-class LastK(Selector):
+class LastK(CountedSelector):
     """Selects the last K tokens of the response that are not end tokens."""
-
-    k: PositiveInt
-    """Tokens to select."""
 
     def select(self, sequence: TokenSequence) -> Mask:
         return sequence.mask_of(sequence.text_positions[-self.k :])
 
 
-class PromptLastK(Selector):
+class PromptLastK(CountedSelector):
     """Selects the last K tokens of the prompt, whatever they are."""
-
-    k: PositiveInt
-    """Tokens to select."""
 
     def select(self, sequence: TokenSequence) -> Mask:
         start = max(0, sequence.prompt_length - self.k)
         return sequence.mask_of(slice(start, sequence.prompt_length))
 
 
-class ResponseFirstK(Selector):
+class ResponseFirstK(CountedSelector):
     """Selects the first K tokens of the response, whatever they are."""
-
-    k: PositiveInt
-    """Tokens to select."""
 
     def select(self, sequence: TokenSequence) -> Mask:
         return sequence.mask_of(sequence.response_positions[: self.k])

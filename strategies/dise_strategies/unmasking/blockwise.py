@@ -13,11 +13,10 @@ import numpy as np
 from pydantic import Field
 
 from dise_core import UnmaskingPolicy, UnmaskingStep
-from dise_core.arrays import Floats, Ids
-from dise_core.params import Length
-from dise_core.reading import Confidence
-
-MAX_POST_STEPS = 2**16
+from dise_core.arrays import Ids
+from dise_core.params.base import Length
+from dise_core.plans.readouts import Confidence
+from dise_strategies.unmasking.ranked import surest
 
 
 class Sequential(UnmaskingPolicy):
@@ -45,7 +44,7 @@ class LowConfidenceDynamic(UnmaskingPolicy):
 
     def choose(self, step: UnmaskingStep) -> Ids:
         num_sure = int((step.confidences > self.threshold).sum())
-        return _surest(step.confidences)[: max(num_sure, step.quota, 1)]
+        return surest(step.confidences)[: max(num_sure, step.quota, 1)]
 
 
 class LLaDA2(LowConfidenceDynamic):
@@ -68,7 +67,7 @@ class LLaDA2Editing(LLaDA2):
 
     editing_threshold: float = Field(default=0.9, ge=0, le=1)
     """A committed token gives way to a candidate more probable than this."""
-    max_post_steps: int = Field(default=16, ge=0, le=MAX_POST_STEPS)
+    max_post_steps: int = Field(default=16, ge=0, le=2**16)
     """The most steps after a block's last mask is filled."""
 
     @property
@@ -94,7 +93,7 @@ class EntropyBounded(UnmaskingPolicy):
     """Entropy, in nats, that the tokens of a step have together at most."""
 
     def choose(self, step: UnmaskingStep) -> Ids:
-        order = _surest(step.confidences)
+        order = surest(step.confidences)
         totals = np.cumsum(-step.confidences[order])
         return order[: max(1, int(np.searchsorted(totals, self.bound)))]
 
@@ -121,9 +120,4 @@ class SubBlocks(UnmaskingPolicy):
         here = np.flatnonzero(offsets // self.sub_block == offsets[0] // self.sub_block)
         confidences = step.confidences[here]
         num_sure = int((confidences > self.threshold).sum())
-        return here[_surest(confidences)[: max(1, num_sure)]]
-
-
-def _surest(confidences: Floats) -> Ids:
-    """Return the indices by falling confidence; of equals, the leftmost first."""
-    return np.argsort(-confidences, kind="stable")
+        return here[surest(confidences)[: max(1, num_sure)]]

@@ -11,9 +11,10 @@ from pydantic import Field
 
 from dise_core import UnmaskingPolicy, UnmaskingStep
 from dise_core.arrays import Ids
+from dise_strategies.unmasking.ranked import surest
 
 
-class Threshold(UnmaskingPolicy):
+class ThresholdUnmasking(UnmaskingPolicy):
     """Commits every candidate whose probability reaches the threshold, and always the best one."""
 
     uses_quota: ClassVar[bool] = False
@@ -22,8 +23,8 @@ class Threshold(UnmaskingPolicy):
     """Candidates at least this probable are committed."""
 
     def choose(self, step: UnmaskingStep) -> Ids:
-        order = np.argsort(-step.confidences, kind="stable")
-        return order[: max(1, int((step.confidences >= self.threshold).sum()))]
+        num_sure = int((step.confidences >= self.threshold).sum())
+        return surest(step.confidences)[: max(1, num_sure)]
 
 
 class Factor(UnmaskingPolicy):
@@ -39,8 +40,8 @@ class Factor(UnmaskingPolicy):
     """The bound on (r + 1)(1 - p); the larger, the more tokens at once."""
 
     def choose(self, step: UnmaskingStep) -> Ids:
-        order = np.argsort(-step.confidences, kind="stable")
+        order = surest(step.confidences)
         ranks = np.arange(1, len(order) + 1)
         is_accepted = step.confidences[order] >= 1 - self.factor / (ranks + 1)
-        is_accepted[0] = True
-        return order[: len(order) if is_accepted.all() else int(np.argmin(is_accepted))]
+        num_accepted = int(np.cumprod(is_accepted).sum())
+        return order[: max(1, num_accepted)]

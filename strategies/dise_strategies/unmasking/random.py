@@ -18,7 +18,7 @@ class RandomUnmasking(UnmaskingPolicy):
         return True
 
     def choose(self, step: UnmaskingStep) -> Ids:
-        return np.argsort(step.random(), kind="stable")[: step.quota]
+        return step.random().argsort(kind="stable")[: step.quota]
 
 
 class Origin(UnmaskingPolicy):

@@ -8,8 +8,13 @@ import numpy as np
 from pydantic import Field
 
 from dise_core import UnmaskingPolicy, UnmaskingStep
-from dise_core.arrays import Ids
-from dise_core.reading import Confidence
+from dise_core.arrays import Floats, Ids
+from dise_core.plans.readouts import Confidence
+
+
+def surest(confidences: Floats) -> Ids:
+    """Return the indices by falling confidence; of equals, the leftmost first."""
+    return (-confidences).argsort(kind="stable")
 
 
 class RankedPolicy(UnmaskingPolicy):
@@ -30,10 +35,9 @@ class RankedPolicy(UnmaskingPolicy):
         keys = step.confidences
         # The top k of logits with Gumbel noise are k draws without replacement from their softmax.
         if self.alg_temp > 0:
-            keys = keys / self.alg_temp - np.log(
-                -np.log(np.clip(step.random(), 1e-300, 1 - 2**-53))
-            )
-        return (-keys).argsort(kind="stable")[: step.quota]
+            uniforms = np.clip(step.random(), 1e-300, 1 - 2**-53)
+            keys = keys / self.alg_temp - np.log(-np.log(uniforms))
+        return surest(keys)[: step.quota]
 
 
 class LowConfidence(RankedPolicy):

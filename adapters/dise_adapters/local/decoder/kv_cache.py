@@ -1,0 +1,189 @@
+"""The KV cache: keys and values kept from pass to pass, all texts in one block of memory."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dise_adapters.local.devices import on_device
+from dise_core.arrays import Ids, Mask, num_shared
+from dise_core.errors import ModelError
+from dise_core.plans.reading import CacheHint, CacheSlot
+from dise_core.records import Record
+
+GROWTH = 16
+"""Extra room, in tokens, of a text whose hint does not say how long it may become."""
+
+
+class KVCache:
+    """Rotated keys, and values, of `max_tokens` tokens: [L, 2, T, H, D], allocated at first use.
+
+    A new text gets all the rows that it may ever need, so that growing texts do not wait for one
+    another. A slot holds its rows until its last reference goes, in whichever thread; a text that
+    gets shorter keeps them.
+    """
+
+    def __init__(
+        self, shape: tuple[int, int, int], max_tokens: int, device: torch.device, dtype: torch.dtype
+    ) -> None:
+        """shape: layers, key-value heads, head dimension."""
+        layers, heads, size = shape
+        self._shape = (layers, 2, max_tokens, heads, size)
+        self.device = device
+        self._options: Record = {"device": device, "dtype": dtype}
+        self._memory: Tensor | None = None
+        self._free = np.arange(max_tokens)
+        self._texts: weakref.WeakKeyDictionary[CacheSlot, _Text] = weakref.WeakKeyDictionary()
+        self._returned: deque[_Text] = deque()
+
+    def missing(self, hint: CacheHint, length: int) -> int:
+        """Return how many tokens of room a text of `length` lacks; 0 if it can never be cached."""
+        if hint.slot in self._texts or length > self._shape[2]:
+            return 0
+        return min(max(length, hint.most or length + GROWTH), self._shape[2])
+
+    def holds(self, hint: CacheHint, length: int) -> bool:
+        """Return whether a text of that length is cached outside the hint's window, and fits."""
+        text = self._texts.get(hint.slot)
+        if text is None or hint.window is None:
+            return False
+        start, stop = hint.window
+        is_cached = text.length == length or (stop == length and text.length >= start)
+        return is_cached and self.take(hint, length)
+
+    def take(self, hint: CacheHint, length: int) -> bool:
+        """Give the slot room for the text, all that it may ever need, and return True.
+
+        Return False without enough room, and for a text that outgrows what it has; what the slot
+        held is then no longer valid. So whether a text is cached never depends on other texts.
+        """
+        missing = self.missing(hint, length)
+        if length > self._shape[2] or missing > self.num_free:
+            self._forget(hint.slot)
+            return False
+        if hint.slot not in self._texts:
+            rows, self._free = self._free[:missing], self._free[missing:]
+            self._texts[hint.slot] = _Text(rows, np.zeros(missing, np.int64))
+            # The finalizer may run in any thread, so it only appends; num_free collects the rows.
+            weakref.finalize(hint.slot, self._returned.append, self._texts[hint.slot])
+        text = self._texts[hint.slot]
+        if length > len(text.rows):
+            self._forget(hint.slot)
+            return False
+        text.length = length
+        return True
+
+    def _forget(self, slot: CacheSlot) -> None:
+        if slot in self._texts:
+            self._texts[slot].length = self._texts[slot].current = 0
+
+    def current(self, slot: CacheSlot) -> int:
+        """Return how many tokens from the text's start on have the keys and values of the text that
+        was read last. Those behind a window are older than it.
+        """
+        return self._texts[slot].current
+
+    def computed(self, slot: CacheSlot, first: int, ids: Ids) -> None:
+        """Record that a pass has cached the slot's tokens from position `first` on, int64 [N]."""
+        if slot in self._texts:
+            text = self._texts[slot]
+            text.current = min(first + len(ids), text.length)
+            text.ids[first : text.current] = ids[: max(0, text.current - first)]
+
+    def is_new(self, slot: CacheSlot) -> bool:
+        """Return whether the slot has no room yet."""
+        return slot not in self._texts
+
+    def num_cached(self, ids: Ids) -> int:
+        """Return with how many of the tokens, int64 [N], some cached text begins too."""
+        texts = self._texts.values()
+        return max((num_shared(text.ids[: text.current], ids) for text in texts), default=0)
+
+    def adopt(self, hint: CacheHint, ids: Ids, count: int) -> bool:
+        """Give the slot room for the text `ids`, int64 [N], and copy the keys and values of its
+        first `count` tokens from a text that begins with them too, which must be there: exact where
+        they see nothing behind them. Return False without enough room.
+        """
+        texts = self._texts.values()
+        donor = next(text for text in texts if num_shared(text.ids[: text.current], ids) >= count)
+        if not self.take(hint, len(ids)):
+            return False
+        memory = self.memory()
+        both = (rows[:count] for rows in (self.rows(hint.slot), donor.rows))
+        written, copied = on_device(self.device, *both)
+        memory[:, :, written] = memory[:, :, copied]
+        self.computed(hint.slot, 0, ids[:count])
+        return True
+
+    def rows(self, slot: CacheSlot) -> Ids:
+        """Return the rows of memory that hold the slot's tokens, int64 [N]."""
+        text = self._texts[slot]
+        return text.rows[: text.length]
+
+    @property
+    def num_free(self) -> int:
+        """The number of tokens for which there is room."""
+        while self._returned:
+            self._free = np.concatenate([self._free, self._returned.popleft().rows])
+        return len(self._free)
+
+    def memory(self) -> Tensor:
+        """Return the memory, [L, 2, T, H, D]. Raises ModelError if the device has too little."""
+        if self._memory is None:
+            try:
+                self._memory = torch.zeros(self._shape, **self._options)
+            except RuntimeError as error:
+                gib = math.prod(self._shape) * self._options["dtype"].itemsize / 2**30
+                raise ModelError(
+                    f"no memory to cache keys and values of {self._shape[2]} tokens ({gib:.1f} "
+                    "GiB): lower max_cache_tokens"
+                ) from error
+        return self._memory
+
+
+@dataclass(slots=True, eq=False)
+class _Text:
+    """A cached text: its rows of memory, and its tokens as they were cached, int64 [>= length]; its
+    length in tokens, and how many of them are current.
+    """
+
+    rows: Ids
+    ids: Ids
+    length: int = 0
+    current: int = 0
+
+
+@dataclass(slots=True)
+class CachedPass:
+    """One forward pass that writes to the KV cache, and may read from it.
+
+    fresh: the tokens of the flattened batch to be cached, int64 [T]; written: the row of memory for
+    each, int64 [T]. read: the rows of memory of each text, padded; a slice, which copies nothing,
+    if they follow one another, else int64 [B * N]; None if the batch holds whole texts. shape: B
+    and N. is_key: which of those are not padding, bool [B, N]; None if all.
+    """
+
+    memory: Tensor
+    fresh: Tensor
+    written: Tensor
+    read: Tensor | slice | None = None
+    shape: tuple[int, int] = (0, 0)
+    is_key: Mask | None = None
+
+    def update(self, key: Tensor, value: Tensor, layer: int) -> tuple[Tensor, Tensor]:
+        """Cache one layer's keys and values [B, W, H, D]. Return those to attend to: the same, or
+        with `read` those of the whole texts, [B, N, H, D].
+        """
+        memory = self.memory[layer]
+        for index, part in enumerate((key, value)):
+            memory[index, self.written] = part.flatten(0, 1)[self.fresh].to(memory.dtype)
+        if self.read is None:
+            return key, value
+        keys, values = memory[:, self.read].view(2, *self.shape, *memory.shape[2:])
+        return keys.to(key.dtype), values.to(value.dtype)

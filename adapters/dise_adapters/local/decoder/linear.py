@@ -1,0 +1,72 @@
+"""Linear layers, joined if they share their input, and on a CPU with weights packed for oneDNN.
+
+Unpacked float32 matmuls go to MKL, which runs at half the speed on AMD processors, and whose result
+for a row depends on the number of rows; oneDNN's does not. Source: torch.compile packs the weights
+that it may freeze in the same way.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from dise_adapters.local.devices import is_gpu
+
+MakeLinear = Callable[[Tensor, Tensor | None], nn.Module]
+"""Returns the linear layer of a weight [out, in] and a bias [out]."""
+
+ROWS = 64
+"""The number of rows that the packed layout is chosen for; it works for any number."""
+
+
+class PackedLinear(nn.Module):
+    """x W^T + b, with W packed for oneDNN."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__()
+        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, ROWS)
+        self._bias = bias
+
+    def forward(self, states: Tensor) -> Tensor:
+        """Return [..., out] for states [..., in]."""
+        result: Tensor = torch.ops.mkldnn._linear_pointwise(
+            states, self._weight, self._bias, "none", [], ""
+        )
+        return result
+
+
+def can_pack(weight: Tensor) -> bool:
+    """Return whether this build of torch can pack such weights on this machine."""
+    is_x86 = platform.machine().lower() in ("x86_64", "amd64")
+    has_onednn = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    is_there = has_onednn and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    if is_gpu(weight.device) or not is_x86 or not is_there:
+        return False
+    return weight.dtype == torch.float32 or (
+        weight.dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    )
+
+
+def linear(weight: Tensor, bias: Tensor | None = None) -> nn.Module:
+    """Return the linear layer with that weight [out, in] and bias [out], packed where it can be."""
+    return PackedLinear(weight, bias) if can_pack(weight) else torch_linear(weight, bias)
+
+
+def torch_linear(weight: Tensor, bias: Tensor | None = None) -> nn.Linear:
+    """Return the same as one of torch's own layers."""
+    num_outputs, num_inputs = weight.shape
+    layer = nn.Linear(num_inputs, num_outputs, bias=bias is not None, device="meta")
+    state = {"weight": weight} | ({} if bias is None else {"bias": bias})
+    layer.load_state_dict(state, assign=True)
+    return layer.requires_grad_(False)
+
+
+def joined(weights: Mapping[str, Tensor], *names: str) -> tuple[Tensor, Tensor | None]:
+    """Return the weight and the bias of one layer that concatenates the outputs of several."""
+    matrices = [weights[f"{name}.weight"] for name in names]
+    biases = [weights[f"{name}.bias"] for name in names if f"{name}.bias" in weights]
+    weight = matrices[0] if len(matrices) == 1 else torch.cat(matrices)
+    return weight, torch.cat(biases) if biases else None

@@ -1,0 +1,151 @@
+"""Our forward pass of Llama, Qwen2 and Qwen3; its last layer runs only at the positions read.
+
+The last layer's attention, its feed-forward block and the final norm are needed at no other
+position, so a Llama-like model of L layers that is read at few positions does about L - 1 layers of
+work. The first layer's queries, keys and values depend on the token alone, so they are computed
+once for each distinct token: most tokens of a canvas are masks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import embedding, silu
+
+from dise_adapters.local.decoder.batch import TextBatch
+from dise_adapters.local.decoder.layer import Layer, Traits, norm_of, weights_of
+from dise_adapters.local.decoder.linear import MakeLinear, linear
+from dise_adapters.local.decoder.masks import Masks
+from dise_adapters.local.decoder.padding import Unpadded, key_multiple, padded_rows
+from dise_adapters.local.devices import on_device
+from dise_core.arrays import Ids
+from dise_core.models.attention import Attention, Causal
+
+KNOWN = ("LlamaModel", "Qwen2Model", "Qwen3Model", "Qwen3MoeModel", "Glm4MoeModel")
+"""The classes of transformers that OwnBody computes. Named, since importing them takes seconds."""
+
+Rotation = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+"""Returns cosines and sines [B, N, D] for positions [B, N], in the dtype of the states given first.
+"""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DecoderParts:
+    """What a decoder is made of. embedding: [V, d]. norm: the last one's weight, [d]. layer: takes
+    a layer's number, in order, and returns its weights by transformers' names, and its mixture of
+    experts if it has one. It keeps neither: nothing is in memory twice.
+    """
+
+    embedding: Tensor
+    norm: Tensor
+    rotation: Rotation
+    traits: Traits
+    num_layers: int
+    layer: Callable[[int], tuple[Mapping[str, Tensor], nn.Module | None]]
+
+
+def decoder_parts(body: Any, device: torch.device) -> DecoderParts:
+    """Return a body of transformers that OwnBody covers, whose layers go to the device one by one;
+    the body can then no longer run.
+    """
+    for part in (body.embed_tokens, body.norm, body.rotary_emb):
+        part.to(device)
+    activations = (layer.mlp.act_fn for layer in body.layers if hasattr(layer.mlp, "act_fn"))
+    head_dim, epsilon = body.layers[0].self_attn.head_dim, body.norm.variance_epsilon
+    traits = Traits(head_dim, epsilon, next(activations, silu))
+
+    def take(_: int) -> tuple[Mapping[str, Tensor], nn.Module | None]:
+        layer = body.layers.pop(0).to(device)
+        return weights_of(layer), layer.mlp if hasattr(layer.mlp, "experts") else None
+
+    words, norm = body.embed_tokens.weight.detach(), body.norm.weight.detach()
+    return DecoderParts(words, norm, body.rotary_emb, traits, len(body.layers), take)
+
+
+class OwnBody:
+    """Our forward pass: unpadded except in attention, and the last layer only at the positions that
+    are read.
+    """
+
+    max_padding = 1 / 3
+    takes_overlays = True
+
+    @staticmethod
+    def covers(body: Any) -> bool:
+        """Return whether this class can compute `body`, a transformers model without its head."""
+        is_ours = type(body).__module__.startswith("transformers.models.")
+        windows = "sliding_attention" in (getattr(body.config, "layer_types", None) or ())
+        is_plain = not windows and body.config._attn_implementation == "sdpa"
+        return is_ours and type(body).__name__ in KNOWN and is_plain
+
+    def __init__(
+        self, parts: DecoderParts, attention: Attention, make_linear: MakeLinear = linear
+    ) -> None:
+        self._embedding, self._rotation = parts.embedding, parts.rotation
+        self._attention = attention
+        self._norm = norm_of(parts.norm, parts.traits.epsilon)
+        self._layers = [
+            Layer(index, *parts.layer(index), parts.traits, make_linear)
+            for index in range(parts.num_layers)
+        ]
+        shape = (len(self._layers), self._layers[0].num_keys, parts.traits.head_dim)
+        self.cache_shape = None if isinstance(attention, Causal) else shape
+        self.multiple = key_multiple(parts.norm.device)
+
+    def __call__(self, batch: TextBatch, rows: Ids) -> Tensor:
+        device, shape, cached = self._embedding.device, batch.input_ids.shape, batch.cached
+        unpadded = Unpadded.of(batch.is_real, shape, device)
+        last_rows = _LastRows.of(rows, unpadded, device)
+        # Up to its attention the first layer sees tokens alone: compute each distinct one once.
+        ids, which = np.unique(batch.input_ids, return_inverse=True)
+        distinct, token_of = on_device(device, padded_rows(ids, device), which.reshape(shape))
+        masks = Masks(self._attention, batch, device)
+        mask, last_mask = masks.all(), masks.at(last_rows.columns)
+        states = embedding(distinct, self._embedding)
+        rotation = self._rotation(states, *on_device(device, batch.positions))
+        hidden = states[unpadded.packed(token_of)]
+        heads = self._layers[0].heads(states)[token_of]
+        for layer, following in pairwise(self._layers):
+            parts = layer.rotated(heads, rotation, cached)
+            seen = layer.attend(*parts, mask)
+            hidden = layer.transform(hidden, unpadded.packed(seen))
+            heads = unpadded.padded(following.heads(hidden))
+        last = self._layers[-1]
+        query, key, value = last.rotated(heads, rotation, cached)
+        query = query.flatten(0, 1)[last_rows.queries]
+        seen = last.attend(query, key, value, last_mask).flatten(0, 1)[last_rows.answers]
+        return self._norm(last.transform(hidden[last_rows.tokens], seen)[: len(rows)])
+
+
+@dataclass(frozen=True, slots=True)
+class _LastRows:
+    """The R rows that are read, R padded by padded_rows, also as M queries per text, padded with 0.
+
+    queries: rows of the flattened padded batch, int64 [B, M]. columns: the same as columns of the
+    batch, on the host. tokens: the unpadded index of each of the R rows, int64 [R]. answers: the
+    index of each among the flattened queries, int64 [R].
+    """
+
+    queries: Tensor
+    columns: Ids
+    tokens: Tensor
+    answers: Tensor
+
+    @classmethod
+    def of(cls, rows: Ids, unpadded: Unpadded, device: torch.device) -> _LastRows:
+        """Return the indices with which the last layer selects the rows of the padded batch."""
+        batch, length = unpadded.shape
+        counts = np.bincount(rows // length, minlength=batch)
+        is_query = np.arange(counts.max()) < counts[:, None]
+        queries = np.zeros(is_query.shape, np.int64)
+        queries[is_query] = rows
+        tokens = padded_rows(unpadded.which(rows), device)
+        answers = padded_rows(np.flatnonzero(is_query), device)
+        on_queries, on_tokens, on_answers = on_device(device, queries, tokens, answers)
+        return cls(on_queries, queries % length, on_tokens, on_answers)

@@ -1,0 +1,100 @@
+"""The three kinds of padding: texts in a batch, which only attention needs, rows of a matmul, and
+keys of CPU attention.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dise_adapters.local.devices import is_gpu, on_device
+from dise_core.arrays import Ids, Mask
+
+CPU_MULTIPLE = 8
+"""CPU attention consists of such small matmuls that 61 keys take longer than 64."""
+
+FEW_ROWS, STEP, LONG_STEP = 256, 16, 64
+"""A matmul's rows are padded to a multiple of STEP, and above FEW_ROWS of LONG_STEP."""
+
+LEAST_PADDING = 0.1
+"""The share of padding in a batch from which removing it, layer by layer, is cheaper than computing
+it.
+"""
+
+
+def padded_texts(rows: Sequence[Ids], multiple: int = 1) -> tuple[Ids, Mask | None]:
+    """Return rows of ids as int64 [B, N], padded with 0, N a multiple of `multiple`, and which are
+    not padding, bool [B, N]; None if all.
+    """
+    width = -(-max(map(len, rows)) // multiple) * multiple
+    ids, is_real = np.zeros((len(rows), width), np.int64), np.zeros((len(rows), width), np.bool_)
+    for index, row in enumerate(rows):
+        ids[index, : len(row)], is_real[index, : len(row)] = row, True
+    return ids, None if is_real.all() else is_real
+
+
+def padded_rows(indices: Ids, device: torch.device) -> Ids:
+    """Return indices int64 [R], on a CPU padded with zeros so that few different R occur.
+
+    oneDNN compiles a kernel for each new number of rows and keeps it: compiling takes time, and the
+    kernels pile up in memory.
+    """
+    if is_gpu(device):
+        return indices
+    step = STEP if len(indices) <= FEW_ROWS else LONG_STEP
+    return np.pad(indices, (0, -len(indices) % step))
+
+
+def key_multiple(device: torch.device) -> int:
+    """Return the multiple to which texts, and the keys that they attend to, are padded."""
+    return 1 if is_gpu(device) else CPU_MULTIPLE
+
+
+@dataclass(frozen=True, slots=True)
+class Unpadded:
+    """Index maps between a padded batch [B, N] and its T tokens without padding.
+
+    rows: the row of each token in the flattened padded batch, int64 [T], T padded by padded_rows;
+    None if T is B * N. tokens: the token at each of those rows, int64 [B * N], 0 at padding; None
+    if the padding is kept. Both are on the device; `index` is `tokens` on the host.
+    """
+
+    shape: tuple[int, int]
+    rows: Tensor | None = None
+    tokens: Tensor | None = None
+    index: Ids | None = None
+
+    @classmethod
+    def of(cls, is_real: Mask | None, shape: tuple[int, int], device: torch.device) -> Unpadded:
+        """Return the maps of a batch. is_real: bool [B, N], False at padding; None if none is."""
+        size = math.prod(shape)
+        if is_real is None or is_real.mean() > 1 - LEAST_PADDING:
+            rows = padded_rows(np.arange(size), device)
+            return cls(shape, None if len(rows) == size else torch.from_numpy(rows).to(device))
+        real = np.flatnonzero(is_real)
+        index = np.zeros(size, np.int64)
+        index[real] = np.arange(len(real))
+        of_tokens, of_rows = on_device(device, padded_rows(real, device), index)
+        return cls(shape, of_tokens, of_rows, index)
+
+    def packed(self, padded: Tensor) -> Tensor:
+        """Return the unpadded tokens [T, ...] of a padded batch [B, N, ...]."""
+        flat = padded.flatten(0, 1)
+        return flat if self.rows is None else flat.index_select(0, self.rows)
+
+    def padded(self, packed: Tensor) -> Tensor:
+        """Return the padded batch [B, N, ...] of unpadded tokens [T, ...]; padding is finite."""
+        if self.tokens is None:
+            flat = packed[: math.prod(self.shape)]
+        else:
+            flat = packed.index_select(0, self.tokens)
+        return flat.view(*self.shape, *flat.shape[1:])
+
+    def which(self, rows: Ids) -> Ids:
+        """Return the unpadded index of each row, int64 [R], none of which may be padding."""
+        return rows if self.index is None else self.index[rows]

@@ -1,0 +1,275 @@
+"""Loads weights into transformers' own models; refuses checkpoints that do not fit exactly."""
+
+from __future__ import annotations
+
+import math
+import re
+import weakref
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from shutil import rmtree
+from typing import TYPE_CHECKING, Any
+
+import torch
+import transformers
+from safetensors import safe_open
+
+from dise_adapters.checkpoint.files import one_line
+from dise_adapters.checkpoint.weights import weight_files
+from dise_adapters.local.decoder.kv_cache import KVCache
+from dise_adapters.local.decoder.layer import weights_of
+from dise_adapters.local.decoder.linear import linear
+from dise_adapters.local.decoder.own import DecoderParts, OwnBody, decoder_parts
+from dise_adapters.local.decoder.whole import WholeBody, check_implementation
+from dise_adapters.local.devices import choose_device, choose_dtype, is_gpu
+from dise_adapters.local.loading.placing import OnDevice, placing, spread_over
+from dise_adapters.local.loading.planning import (
+    RESIDUALS,
+    cache_tokens,
+    pass_bytes,
+    states_per_token,
+)
+from dise_adapters.local.loading.quantization import Quantizer, linear_share
+from dise_adapters.local.loading.quiet import quiet, quiet_gguf
+from dise_adapters.local.loading.stored import HEAD, StoredDecoder, stored_decoder
+from dise_adapters.local.loading.weighing import refuse_not_finite, weigh
+from dise_adapters.local.reading.layout import Layout
+from dise_adapters.local.reading.reader import TransformerReader
+from dise_adapters.local.threads import THREADS
+from dise_core.errors import CheckpointError, InputError, ModelError
+from dise_core.params.engine import EngineConfig
+from dise_core.records import Fields, Record
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from dise_adapters.families.family import Checkpoint, Family, Split
+
+PROBE = (0, 1, 2, 3)
+"""Token ids on which body-then-head logits are compared with the whole model's."""
+
+
+def load_reader(checkpoint: Checkpoint, config: EngineConfig) -> TransformerReader:
+    """Return a reader of a checkpoint's safetensors, or of its GGUF file.
+
+    Raises CheckpointError for missing, extra or misshapen weights, InputError for a device that
+    cannot be used and for options that do not fit it, ModelError if loading fails otherwise.
+    """
+    device = choose_device(config.device)
+    dtype = choose_dtype(config.dtype, device)
+    if "/" in config.attn_implementation:  # transformers would fetch such a kernel and run it
+        raise InputError(
+            f"attn_implementation={config.attn_implementation!r:.80}: code from the hub never "
+            'runs; take one that is installed, such as "sdpa" or "flash_attention_2"',
+            "attn_implementation",
+        )
+    check_implementation(config.attn_implementation, checkpoint.attention)
+    quantizer = Quantizer(config.quantization, device, dtype) if config.quantization else None
+    if config.attn_implementation == "sdpa" and config.device_map is None:
+        stored = stored_decoder(checkpoint, device, dtype)
+        if stored is not None:
+            return _stored_reader(stored, checkpoint, config, quantizer)
+    model = _from_pretrained(checkpoint, config, device, dtype)
+    return _reader(model, device, checkpoint, config, quantizer)
+
+
+def _from_pretrained(
+    checkpoint: Checkpoint, config: EngineConfig, device: torch.device, dtype: torch.dtype
+) -> PreTrainedModel:
+    """Return transformers' model with its weights, on the device or spread by a device map."""
+    folder, (placement, home) = checkpoint.folder, placing(config, device)
+    with quiet(), quiet_gguf():
+        try:
+            options = _options(checkpoint)  # imports transformers' models
+            weigh(checkpoint)
+            model_class = getattr(transformers, checkpoint.family.model_class)
+            attention = config.attn_implementation
+            if attention == "sdpa" and not _has_sdpa(model_class, options["config"]):
+                attention = "eager"
+            model, report = model_class.from_pretrained(
+                **options,
+                **placement,
+                dtype=dtype,
+                attn_implementation=attention,
+                use_safetensors=True,
+                local_files_only=True,
+                trust_remote_code=False,
+                ignore_mismatched_sizes=True,
+                output_loading_info=True,
+            )
+        except CheckpointError:
+            raise
+        except Exception as error:
+            raise ModelError(f"cannot load {folder}: {one_line(error)}") from error
+    _refuse_misfits(folder, report, checkpoint.family.unused)
+    refuse_not_finite(folder, model.named_parameters())
+    if home is None:
+        weakref.finalize(model, rmtree, placement["offload_folder"], ignore_errors=True)
+    else:
+        model = model.to(home)
+    return model.eval()
+
+
+def _has_sdpa(model_class: Any, config: object) -> bool:
+    """Return whether a class, or an Auto class for that configuration, has torch's attention: from
+    transformers 5.20 on not Gemma 2, whose capped scores it cannot compute.
+    """
+    if not hasattr(model_class, "config_class"):
+        model_class = model_class._model_mapping.get(type(config), None)
+    return getattr(model_class, "_supports_sdpa", True)
+
+
+def _options(checkpoint: Checkpoint) -> Record:
+    """Return the checkpoint's own arguments for from_pretrained."""
+    family = checkpoint.family
+    is_whole = family.split is None
+    options: Record = {"pretrained_model_name_or_path": checkpoint.folder if is_whole else None}
+    if family.split is not None:
+        options["state_dict"] = _taken_apart(checkpoint.folder, family.split, checkpoint.settings)
+    if checkpoint.settings is not None:
+        config_class = getattr(transformers, family.model_class).config_class
+        options["config"] = config_class(**checkpoint.settings)
+    else:
+        options["gguf_file"] = checkpoint.gguf_file
+        options["config"] = transformers.AutoConfig.from_pretrained(
+            checkpoint.folder,
+            gguf_file=checkpoint.gguf_file,
+            local_files_only=True,
+            trust_remote_code=False,
+        )
+    if family.key_mapping:
+        options["key_mapping"] = dict(family.key_mapping)
+    return options
+
+
+def _taken_apart(folder: Path, split: Split, settings: Fields | None) -> dict[str, object]:
+    """Return the weights of a folder by name, those of the split as their parts, the others as
+    handles that are read later. Raises CheckpointError for one whose rows are not those of its
+    parts.
+    """
+    by_name: dict[str, object] = {}
+    rows = split.rows(dict(settings or {}))
+    for path in weight_files(folder):
+        file: Any = safe_open(path, framework="pt")
+        for name in sorted(file.keys()):
+            if not re.search(split.pattern, name):
+                by_name[name] = file.get_slice(name)
+                continue
+            whole = file.get_tensor(name)
+            if whole.shape[:1] != (sum(rows),):
+                raise CheckpointError(
+                    f"the checkpoint in {folder} has misshapen weights: {one_line(name)} of "
+                    f"{list(whole.shape)}, not of {' + '.join(map(str, rows))} rows"
+                )
+            for part, weights in zip(split.parts, whole.split(rows), strict=True):
+                by_name[re.sub(split.pattern, part, name)] = weights
+    return by_name
+
+
+@torch.inference_mode()
+def _reader(
+    model: PreTrainedModel,
+    device: torch.device,
+    checkpoint: Checkpoint,
+    config: EngineConfig,
+    quantizer: Quantizer | None,
+) -> TransformerReader:
+    """Return a reader that applies the head only at the positions read, if the logits are just the
+    head's output.
+
+    Models that scale or cap their logits after the head are read through their whole forward pass,
+    and models on several devices through transformers' and accelerate's. device: where a model goes
+    that is quantized; until then it is in main memory.
+    """
+    is_spread, home = spread_over(model)
+    device = home if is_spread or quantizer is None else device
+    if not is_gpu(device):
+        THREADS.fit(model.num_parameters())
+    body, head, vocab_size = _parts(model, checkpoint.family, home)
+    if isinstance(head, torch.nn.Linear) and not is_spread and OwnBody.covers(body):
+        if quantizer:
+            quantizer.refuse_few(linear_share(body, has_experts=True), type(body).__name__)
+        width = states_per_token(body.layers, body.config.hidden_size)
+        parts, weights = decoder_parts(body, device), weights_of(head.to(device))
+        packed = linear(weights["weight"], weights.get("bias"))
+        return _own_reader(parts, packed, vocab_size, width, checkpoint, config, quantizer)
+    if quantizer:
+        quantizer.modules(body, checkpoint.folder, device)
+        model.to(device)
+    part, output = (model, "logits") if head is None else (body, "last_hidden_state")
+    whole = WholeBody(part, checkpoint.attention, output, device)
+    head = torch.nn.Identity() if head is None else OnDevice(head, device)
+    return TransformerReader(whole, head, vocab_size, device, _layout(checkpoint))
+
+
+def _parts(
+    model: PreTrainedModel, family: Family, device: torch.device
+) -> tuple[PreTrainedModel, torch.nn.Module | None, int]:
+    """Return a model's body, its head, and how many logits there are; None for the head where the
+    logits are not just what the head makes of the body's states.
+    """
+    body, head = model.base_model, model.get_output_embeddings()
+    if family.head:
+        head = torch.nn.Sequential(*(getattr(model, name) for name in family.head))
+    probe = torch.tensor([PROBE], device=device)
+    logits = model(probe, use_cache=False).logits
+    if head is not None:
+        own_logits = head(body(probe, use_cache=False).last_hidden_state).to(device)
+        head = head if torch.equal(own_logits, logits) else None
+    return body, head, logits.shape[-1]
+
+
+@torch.inference_mode()
+def _stored_reader(
+    stored: StoredDecoder, checkpoint: Checkpoint, config: EngineConfig, quantizer: Quantizer | None
+) -> TransformerReader:
+    """Return a reader of a decoder, which is loaded here."""
+    if not is_gpu(stored.device):
+        THREADS.fit(sum(map(math.prod, stored.shapes.values())))
+    parts = stored.parts()
+    vocab_size, hidden = parts.embedding.shape
+    head = linear(parts.embedding if stored.is_tied else stored.read([HEAD])[HEAD])
+    width = RESIDUALS * hidden + stored.outputs_per_layer
+    return _own_reader(parts, head, vocab_size, width, checkpoint, config, quantizer)
+
+
+def _own_reader(
+    parts: DecoderParts,
+    head: torch.nn.Module,
+    vocab_size: int,
+    width: int,
+    checkpoint: Checkpoint,
+    config: EngineConfig,
+    quantizer: Quantizer | None,
+) -> TransformerReader:
+    """Return a reader with our forward pass. width: numbers that a pass holds for each token."""
+    make_linear = quantizer.linear if quantizer else linear
+    body, room = OwnBody(parts, checkpoint.attention, make_linear), None
+    if body.cache_shape is not None:
+        example = parts.embedding
+        working = pass_bytes(width, vocab_size, config, example)
+        tokens = cache_tokens(config, body.cache_shape, example, working)
+        room = KVCache(body.cache_shape, tokens, example.device, example.dtype)
+    layout = _layout(checkpoint, room)
+    return TransformerReader(body, head, vocab_size, parts.embedding.device, layout)
+
+
+def _layout(checkpoint: Checkpoint, room: KVCache | None = None) -> Layout:
+    answers_for = checkpoint.family.answers_for
+    return Layout(checkpoint.attention, answers_for, room, checkpoint.mask_id)
+
+
+def _refuse_misfits(folder: Path, report: Mapping[str, Iterable[Any]], unused: str | None) -> None:
+    for problem, verb in (
+        ("missing_keys", "lacks"),
+        ("unexpected_keys", "has extra"),
+        ("mismatched_keys", "has misshapen"),
+    ):
+        names = sorted(name if isinstance(name, str) else str(name[0]) for name in report[problem])
+        if unused is not None and problem == "unexpected_keys":
+            names = [name for name in names if not re.search(unused, name)]
+        if names:
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            raise CheckpointError(
+                f"the checkpoint in {folder} {verb} weights: {one_line(', '.join(names[:3]))}{more}"
+            )

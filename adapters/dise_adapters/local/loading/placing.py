@@ -1,0 +1,68 @@
+"""Where transformers puts a model's weights: on one device, or by accelerate's device map."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from tempfile import mkdtemp
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from dise_adapters.local.devices import is_gpu
+from dise_core.errors import InputError
+from dise_core.params.engine import EngineConfig
+from dise_core.records import Record
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+
+def placing(config: EngineConfig, device: torch.device) -> tuple[Record, torch.device | None]:
+    """Return from_pretrained's arguments for where the weights go, and the device to which the
+    model is then moved; None for a model that is spread. Raises InputError for a device map without
+    accelerate.
+
+    Onto a single GPU accelerate loads weight by weight; without it the model is loaded into main
+    memory and then moved. A model that is to be quantized stays there: it may be too large.
+    """
+    has_accelerate = find_spec("accelerate") is not None
+    if config.quantization is not None:
+        return {}, torch.device("cpu")
+    if config.device_map is None:
+        straight = has_accelerate and is_gpu(device)
+        return {"device_map": {"": device}} if straight else {}, device
+    if not has_accelerate:
+        raise InputError("device_map needs accelerate: pip install accelerate", "device_map")
+    options: Record = {"device_map": config.device_map}
+    options["offload_folder"] = mkdtemp(prefix="dise-offload-")
+    if config.max_memory:
+        from accelerate.utils import convert_file_size_to_int
+
+        options["max_memory"] = {
+            int(name) if name.isdecimal() else name: convert_file_size_to_int(size)
+            for name, size in config.max_memory.items()
+        }
+    return options, None
+
+
+def spread_over(model: PreTrainedModel) -> tuple[bool, torch.device]:
+    """Return whether a device map has put the model on several devices, or on the disk, and the
+    device where texts go in and answers come out.
+    """
+    devices = set(getattr(model, "hf_device_map", {"": model.device}).values())
+    on = [torch.device(name) for name in devices if name not in ("cpu", "disk")]
+    is_spread = len(devices) > 1 or "disk" in devices
+    return is_spread, min(on, key=str, default=torch.device("cpu"))
+
+
+class OnDevice(nn.Module):
+    """A part of a model whose output is wanted on a device that may not be its own."""
+
+    def __init__(self, part: nn.Module, device: torch.device) -> None:
+        super().__init__()
+        self._part, self._device = part, device
+
+    def forward(self, states: Tensor) -> Tensor:
+        result: Tensor = self._part(states).to(self._device)
+        return result

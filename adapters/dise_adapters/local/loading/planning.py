@@ -1,0 +1,82 @@
+"""How much memory a model takes beside its weights, and how many tokens' keys and values fit."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+import torch
+from torch import nn
+
+from dise_adapters.local.devices import free_bytes, is_gpu
+from dise_adapters.local.reading.reader import CPU_TOKENS, rows_at_once
+from dise_core.errors import InputError
+from dise_core.params.engine import EngineConfig
+
+log = logging.getLogger(__name__)
+
+CACHE_TOKENS = 16384
+"""Tokens whose keys and values are kept where nobody says how many."""
+
+RESIDUALS = 4
+"""Copies of the hidden states that a layer holds beside the outputs of its linear layers."""
+
+COPIES_OF_LOGITS = 3
+"""Of the logits that are in memory at one time, with what the readouts make of them."""
+
+GIB = 2**30
+
+
+def states_per_token(layers: Iterable[nn.Module], hidden: int) -> int:
+    """Return how many numbers a forward pass holds for each token: those of the widest layer."""
+    return max((_states(layer, hidden) for layer in layers), default=0)
+
+
+def _states(layer: nn.Module, hidden: int) -> int:
+    linear = [module for module in layer.modules() if isinstance(module, nn.Linear)]
+    numbers = RESIDUALS * hidden + sum(module.out_features for module in linear)
+    mlp = getattr(layer, "mlp", None)
+    if mlp is not None and hasattr(mlp, "experts"):  # gate, up, their product, and down
+        numbers += int(mlp.gate.top_k * (3 * mlp.experts.intermediate_dim + hidden))
+    return numbers
+
+
+def pass_bytes(states: int, vocab_size: int, config: EngineConfig, example: torch.Tensor) -> int:
+    """Return the memory that a forward pass takes. states: numbers for each token. example: any
+    tensor of the pass's type on its device.
+    """
+    device = example.device
+    tokens = config.max_batch_tokens if is_gpu(device) else CPU_TOKENS
+    logits = rows_at_once(vocab_size, device) * vocab_size * COPIES_OF_LOGITS * 4
+    return tokens * states * example.element_size() + logits
+
+
+def cache_tokens(
+    config: EngineConfig, shape: tuple[int, int, int], example: torch.Tensor, working: int
+) -> int:
+    """Return how many tokens' keys and values to keep: max_cache_tokens, or without it 16384, or as
+    many as fit on the device beside a forward pass.
+
+    shape: layers, key-value heads, head dimension. example: any tensor of the cache's type on its
+    device. working: the bytes of a forward pass. Raises InputError for more tokens than fit. What
+    is free is unknown on some devices; then all fit.
+    """
+    layers, heads, size = shape
+    token, free = layers * 2 * heads * size * example.element_size(), free_bytes(example.device)
+    most = None if free is None else max(0, free - working) // token
+    requested = config.max_cache_tokens
+    if requested is None:
+        tokens = CACHE_TOKENS if most is None else min(CACHE_TOKENS, most)
+        if tokens < CACHE_TOKENS:
+            log.warning(
+                "keys and values of %d tokens are kept, since no more memory is free", tokens
+            )
+        return tokens
+    if most is not None and free is not None and requested > most:
+        raise InputError(
+            f"max_cache_tokens={requested} takes {requested * token / GIB:.1f} GiB, and a forward "
+            f"pass {working / GIB:.1f} GiB, but {example.device} has {free / GIB:.1f} GiB free: at "
+            f"most {most} tokens fit; or lower max_batch_tokens, or take quantization='int8'",
+            "max_cache_tokens",
+        )
+    return requested

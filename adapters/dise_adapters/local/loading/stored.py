@@ -1,0 +1,201 @@
+"""Llama, Qwen2 and Qwen3 from a checkpoint's files, layer by layer straight to a device.
+
+OwnBody computes these models and needs only their weights. Importing transformers' classes for them
+takes longer than all the rest of a start, so they are used only where a checkpoint is of any other
+kind, or does not fit.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors import safe_open
+from torch import Tensor
+from torch.nn.functional import silu
+
+from dise_adapters.checkpoint.files import one_line
+from dise_adapters.checkpoint.weights import stored_weights
+from dise_adapters.local.decoder.layer import Traits
+from dise_adapters.local.decoder.own import DecoderParts, Rotation
+from dise_adapters.local.loading.weighing import refuse_not_finite
+from dise_core.errors import ModelError
+
+if TYPE_CHECKING:
+    from dise_adapters.families.family import Checkpoint, ConfigFields
+
+SETTINGS = frozenset(
+    {"hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim"}
+    | {"intermediate_size", "vocab_size", "max_position_embeddings", "rope_parameters"}
+    | {"rms_norm_eps", "tie_word_embeddings", "use_sliding_window", "is_causal"}
+)
+"""The settings that are understood here; transformers loads a model with any other."""
+
+CLASSES = ("LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
+
+DTYPES = ("F32", "BF16", "F16")
+
+EMBEDDING, NORM, HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
+
+Shapes = dict[str, tuple[int, ...]]
+"""Of weights, by transformers' names."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredDecoder:
+    """A decoder whose weights are read from its files when they are asked for.
+
+    places: the file of each weight, and its name there.
+    """
+
+    folder: Path
+    settings: ConfigFields
+    shapes: Shapes
+    places: Mapping[str, tuple[Path, str]]
+    device: torch.device
+    dtype: torch.dtype
+
+    @property
+    def is_tied(self) -> bool:
+        """Whether the head's weight is the embedding's."""
+        return bool(self.settings["tie_word_embeddings"])
+
+    @property
+    def outputs_per_layer(self) -> int:
+        """How many numbers the linear layers of a layer make of each token."""
+        layer = (shape for name, shape in self.shapes.items() if ".layers.0." in name)
+        return sum(shape[0] for shape in layer if len(shape) == 2)
+
+    def parts(self) -> DecoderParts:
+        """Return the decoder, whose layers are read later. Raises what `read` raises."""
+        own, head_dim = self.read([EMBEDDING, NORM]), _head_dim(self.settings)
+        rotation = _rotation(self.settings["rope_parameters"]["rope_theta"], head_dim, self.device)
+        traits = Traits(head_dim, self.settings["rms_norm_eps"], silu)
+        num_layers = self.settings["num_hidden_layers"]
+        return DecoderParts(own[EMBEDDING], own[NORM], rotation, traits, num_layers, self._layer)
+
+    def _layer(self, index: int) -> tuple[dict[str, Tensor], None]:
+        prefix = f"model.layers.{index}."
+        weights = self.read([name for name in self.shapes if name.startswith(prefix)])
+        return {name.removeprefix(prefix): weight for name, weight in weights.items()}, None
+
+    def read(self, names: Iterable[str]) -> dict[str, Tensor]:
+        """Return weights by name, on the device and in the type of the model.
+
+        Main memory holds these weights and no others beside the model, mapped from the files that
+        are then closed. Raises CheckpointError for weights that are not finite, ModelError for
+        files that cannot be read.
+        """
+        give_back_freed_memory()
+        weights: dict[str, Tensor] = {}
+        try:
+            ordered = sorted(names, key=lambda name: self.places[name][0])
+            for path, some in groupby(ordered, key=lambda name: self.places[name][0]):
+                file: Any
+                with safe_open(path, framework="pt", device=str(self.device)) as file:
+                    for name in some:
+                        stored = file.get_tensor(self.places[name][1])
+                        weights[name] = stored.to(self.dtype, copy=True)
+        except Exception as error:
+            raise ModelError(f"cannot load {self.folder}: {one_line(error)}") from error
+        refuse_not_finite(self.folder, weights.items())
+        return weights
+
+
+def stored_decoder(
+    checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype
+) -> StoredDecoder | None:
+    """Return the checkpoint's decoder; None where its weights are not exactly those of one: what is
+    wrong with them is then transformers' to say.
+
+    Raises CheckpointError for files that cannot be right.
+    """
+    family, settings, folder = checkpoint.family, checkpoint.settings or {}, checkpoint.folder
+    is_plain = settings and not (family.split or family.head or checkpoint.gguf_file)
+    if family.model_class not in CLASSES or not is_plain or not SETTINGS.issuperset(settings):
+        return None
+    stored = stored_weights(folder)
+    names = {name: _renamed(name, family.key_mapping) for name in stored}
+    places = {names[name]: (weight.path, name) for name, weight in stored.items()}
+    stored_shapes = {names[name]: weight.shape for name, weight in stored.items()}
+    is_tied = settings["tie_word_embeddings"]
+    if is_tied and HEAD not in stored_shapes and EMBEDDING in stored_shapes:
+        stored_shapes[HEAD], places[HEAD] = stored_shapes[EMBEDDING], places[EMBEDDING]
+    elif is_tied or len(stored_shapes) < len(names):
+        return None
+    has_layers = settings["num_hidden_layers"] <= len(stored_shapes)
+    if not has_layers or any(weight.dtype not in DTYPES for weight in stored.values()):
+        return None
+    shapes = _shapes(settings, family.model_class)
+    if stored_shapes != shapes:
+        return None
+    return StoredDecoder(folder, settings, shapes, places, device, dtype)
+
+
+def _head_dim(settings: ConfigFields) -> int:
+    size = settings.get("head_dim") or settings["hidden_size"] // settings["num_attention_heads"]
+    return int(size)
+
+
+def _shapes(settings: ConfigFields, model_class: str) -> Shapes:
+    size, hidden = _head_dim(settings), settings["hidden_size"]
+    inner, vocabulary = settings["intermediate_size"], settings["vocab_size"]
+    queries, keys = (settings[f"num_{heads}_heads"] * size for heads in ("attention", "key_value"))
+    layer: Shapes = {
+        "self_attn.q_proj.weight": (queries, hidden),
+        "self_attn.k_proj.weight": (keys, hidden),
+        "self_attn.v_proj.weight": (keys, hidden),
+        "self_attn.o_proj.weight": (hidden, queries),
+        "mlp.gate_proj.weight": (inner, hidden),
+        "mlp.up_proj.weight": (inner, hidden),
+        "mlp.down_proj.weight": (hidden, inner),
+        "input_layernorm.weight": (hidden,),
+        "post_attention_layernorm.weight": (hidden,),
+    }
+    if model_class == "Qwen2ForCausalLM":
+        outputs = {"q": queries, "k": keys, "v": keys}
+        layer |= {f"self_attn.{name}_proj.bias": (count,) for name, count in outputs.items()}
+    elif model_class == "Qwen3ForCausalLM":
+        layer |= {f"self_attn.{name}_norm.weight": (size,) for name in "qk"}
+    table = (vocabulary, hidden)
+    return {EMBEDDING: table, HEAD: table, NORM: (hidden,)} | {
+        f"model.layers.{index}.{name}": shape
+        for index in range(settings["num_hidden_layers"])
+        for name, shape in layer.items()
+    }
+
+
+def _rotation(theta: float, head_dim: int, device: torch.device) -> Rotation:
+    exponents = torch.arange(0, head_dim, 2, dtype=torch.float) / head_dim
+    frequencies = (1.0 / theta**exponents).to(device)
+
+    def rotate(states: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        angles = positions[..., None].float() * frequencies
+        both = torch.cat((angles, angles), dim=-1)
+        return both.cos().to(states.dtype), both.sin().to(states.dtype)
+
+    return rotate
+
+
+def _renamed(name: str, mapping: Mapping[str, str]) -> str:
+    for pattern, replacement in mapping.items():
+        if re.search(pattern, name):
+            return re.sub(pattern, replacement, name, count=1)
+    return name
+
+
+def give_back_freed_memory() -> None:
+    """Return freed memory to the system; without glibc do nothing.
+
+    Weights that were joined or packed leave holes between those that stay, which glibc would keep:
+    after all layers, half of the model's size.
+    """
+    if sys.platform == "linux" and hasattr(library := ctypes.CDLL(None), "malloc_trim"):
+        library.malloc_trim(0)

@@ -1,0 +1,134 @@
+"""Groups runs into batches with little padding, and makes each the input of a forward pass."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from dise_adapters.local.decoder.batch import TextBatch
+from dise_adapters.local.decoder.kv_cache import CachedPass, KVCache
+from dise_adapters.local.decoder.padding import padded_texts
+from dise_adapters.local.devices import on_device
+from dise_adapters.local.reading.layout import Run
+from dise_core.arrays import Ids, Mask
+from dise_core.plans.reading import CacheSlot
+
+MAX_KEY_PADDING = 0.5
+"""The largest share of a cached batch's keys that may be padding: a smaller one splits batches up,
+a larger one pads short texts' keys to the length of the longest.
+"""
+
+
+def batches(
+    runs: Sequence[Run], max_padding: float, max_tokens: float = math.inf
+) -> Iterator[list[Run]]:
+    """Yield the runs in batches. Windows attend to cached keys, whole texts to their own, overlays
+    to parts of a text: a batch holds one kind only.
+
+    At most `max_padding` of a batch's tokens, and MAX_KEY_PADDING of its keys, are padding. A batch
+    of several runs holds at most `max_tokens` tokens, padding included.
+    """
+    windows = [run for run in runs if run.is_window]
+    overlaid = [run for run in runs if run.groups is not None]
+    whole = [run for run in runs if not run.is_window and run.groups is None]
+    for alike in filter(None, (whole, windows, overlaid)):
+        yield from _padded_batches(alike, max_padding, max_tokens)
+
+
+def _padded_batches(
+    runs: Sequence[Run], max_padding: float, max_tokens: float
+) -> Iterator[list[Run]]:
+    """Yield runs of one kind in batches, those with the most keys first."""
+    batch: list[Run] = []
+    sequences = tokens = keys = width = 0
+    for run in sorted(runs, key=lambda run: (-run.num_keys, -run.length)):
+        count, length = len(run.token_ids), run.length
+        sequences, tokens = sequences + count, tokens + count * length
+        keys, width = keys + count * run.num_keys, max(width, length)
+        is_dense = tokens >= (1 - max_padding) * sequences * width
+        most_keys = sequences * (batch or [run])[0].num_keys
+        is_dense = is_dense and keys >= (1 - MAX_KEY_PADDING) * most_keys
+        if batch and not (is_dense and sequences * width <= max_tokens):
+            yield batch
+            batch, sequences, tokens = [], count, count * length
+            keys, width = count * run.num_keys, length
+        batch.append(run)
+    if batch:
+        yield batch
+
+
+def text_batch(batch: Sequence[Run], multiple: int, room: KVCache | None) -> TextBatch:
+    """Return runs of one kind as a forward pass's input, each text before its unconditional one."""
+    texts = [ids for run in batch for ids in run.token_ids]
+    input_ids, is_real = padded_texts(texts, multiple)
+    positions, groups = _positions(batch, input_ids.shape[1])
+    cached = None
+    if room is not None and any(run.row.cache for run in batch):
+        cached = _cached_pass(room, batch, is_real, input_ids.shape, multiple)
+    return TextBatch(input_ids, is_real, positions, groups, cached)
+
+
+def _positions(batch: Sequence[Run], width: int) -> tuple[Ids, Ids | None]:
+    """Return the positions and groups of a batch as TextBatch has them. Those of an overlaid text's
+    padding are the first token's, so that it attends to something.
+    """
+    if batch[0].is_window:
+        first = np.array([run.first for run in batch])[:, None]
+        return (first[:1] if (first == first[0]).all() else first) + np.arange(width), None
+    if batch[0].groups is None:
+        return np.arange(width)[None], None
+    runs = [run for run in batch for _ in run.token_ids]
+    positions, groups = ([getattr(run, part) for run in runs] for part in ("positions", "groups"))
+    return _padded(positions, width), _padded(groups, width)
+
+
+def _padded(lines: Sequence[Ids], width: int) -> Ids:
+    return np.stack([np.append(line, np.full(width - len(line), line[0])) for line in lines])
+
+
+def _cached_pass(
+    room: KVCache, batch: Sequence[Run], is_real: Mask | None, shape: tuple[int, ...], multiple: int
+) -> CachedPass | None:
+    """Return what the batch's pass writes to the KV cache, and what it reads from there; None if no
+    run finds room. shape: of the batch.
+    """
+    runs = [run for run in batch for _ in run.token_ids]
+    slots = [_slot(room, run) for run in runs]
+    spans = [(room.rows(slot), run) for slot, run in zip(slots, runs, strict=True) if slot]
+    if not spans:
+        return None
+    written = np.concatenate([rows[run.first : run.first + run.length] for rows, run in spans])
+    # Runs that found no room share the batch, but are not cached.
+    has_slot = np.array([slot is not None for slot in slots])[:, None]
+    is_cached = np.broadcast_to(has_slot, shape) if is_real is None else has_slot & is_real
+    tokens, put = on_device(room.device, np.flatnonzero(is_cached), written)
+    cached = CachedPass(room.memory(), tokens, put)
+    if batch[0].is_window:
+        texts = [rows for rows, _ in spans]
+        padded, cached.is_key = padded_texts(texts, multiple)
+        cached.shape = (len(texts), padded.shape[1])
+        cached.read = _consecutive(texts, padded.shape[1], cached.memory.shape[2])
+        if cached.read is None:
+            [cached.read] = on_device(room.device, padded.ravel())
+    return cached
+
+
+def _consecutive(texts: Sequence[Ids], width: int, most: int) -> slice | None:
+    """Return the rows of the only text, and those behind them as its padding, `width` in all; None
+    for several texts, and for rows that do not follow one another.
+    """
+    [rows, *others] = texts
+    first = int(rows[0])
+    if others or first + width > most or (np.diff(rows) != 1).any():
+        return None
+    return slice(first, first + width)
+
+
+def _slot(room: KVCache, run: Run) -> CacheSlot | None:
+    """Return the slot of a run that is cached: a window always, a whole text if there is room."""
+    hint = run.row.cache
+    if hint is None or not (run.is_window or room.take(hint, run.num_keys)):
+        return None
+    return hint.slot

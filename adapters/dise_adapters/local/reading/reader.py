@@ -1,0 +1,186 @@
+"""How a transformers model answers Reads: in few batches with little padding, and with the LM head
+only at the positions that are read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dise_adapters.local.decoder.batch import ForwardPass
+from dise_adapters.local.devices import is_gpu, on_device
+from dise_adapters.local.reading.batching import batches, text_batch
+from dise_adapters.local.reading.layout import Layout, Run
+from dise_adapters.local.reading.readouts import (
+    ReadoutGroup,
+    RowAnswers,
+    answer_rows,
+    group_reads,
+    split_answers,
+)
+from dise_core.arrays import Ids, LogProbs
+from dise_core.errors import InputError, ModelError
+from dise_core.models.attention import BlockCausal, Causal
+from dise_core.plans.reading import Read, Reading
+
+CPU_TOKENS = 2048
+"""The most tokens in a batch on a CPU: enough for matmuls at full speed, few enough for their
+outputs to fit the CPU's cache.
+"""
+
+MAX_LOGITS = 2**25
+"""The most logits in memory at one time, 128 MiB in float32; on a CPU an eighth of that, which fits
+its cache.
+"""
+
+Places = tuple[Ids, Ids]
+"""The rows of a batch that answer a Read, and those of its unconditional text; without guidance the
+two are the same. int64 [M].
+"""
+
+
+class TransformerReader:
+    """Answers Reads with a transformers model. body: the model without its head. head: maps hidden
+    states [R, d] to logits [R, vocab_size].
+    """
+
+    def __init__(
+        self,
+        body: ForwardPass,
+        head: torch.nn.Module,
+        vocab_size: int,
+        device: torch.device,
+        layout: Layout,
+    ) -> None:
+        self._body, self._head, self._vocab_size = body, head, vocab_size
+        self._device, self._layout = device, layout
+        self.room = layout.room
+        self.abilities = layout.abilities if body.takes_overlays else frozenset()
+
+    @torch.inference_mode()
+    def read(self, reads: Sequence[Read]) -> list[Reading]:
+        """Return the answers in the order of the reads. Reads of one text share a run; runs of
+        similar length share a batch.
+
+        A batch that runs out of memory is halved until it fits. Raises ModelError if a single text
+        does not fit, InputError for position 0 of an auto-regressive model.
+        """
+        is_causal = isinstance(self._layout.attention, Causal)
+        if is_causal and any((read.positions == 0).any() for read in reads):
+            raise InputError(
+                "an auto-regressive model has no answer for the first token of a text; give a "
+                "prompt",
+                "prompt",
+            )
+        readings: dict[int, Reading] = {}
+        max_tokens = math.inf if is_gpu(self._device) else CPU_TOKENS
+        for runs in self._layout.waves(reads):
+            for batch in batches(runs, self._body.max_padding, max_tokens):
+                readings.update(self._read_within_memory(batch, reads))
+        return [readings.get(index) or Reading.of_nothing() for index in range(len(reads))]
+
+    def _read_within_memory(self, batch: list[Run], reads: Sequence[Read]) -> dict[int, Reading]:
+        try:
+            return self._read_batch(batch, reads)
+        except RuntimeError as error:
+            if not _is_out_of_memory(error):
+                raise
+            if len(batch) == 1:
+                raise ModelError(
+                    f"out of memory on one text of {batch[0].length} tokens; shorten it, "
+                    "or take a smaller dtype or a larger device"
+                ) from error
+        torch.cuda.empty_cache()
+        half = len(batch) // 2
+        first = self._read_within_memory(batch[:half], reads)
+        return first | self._read_within_memory(batch[half:], reads)
+
+    def _read_batch(self, batch: list[Run], reads: Sequence[Read]) -> dict[int, Reading]:
+        texts = text_batch(batch, self._body.multiple, self.room)
+        rows, questions = self._questions(batch, reads, texts.input_ids.shape[1])
+        states = self._body(texts, rows)
+        for run in batch:
+            if run.row.cache is not None and self.room is not None:
+                self.room.computed(run.row.cache.slot, run.first, run.token_ids[0])
+        readings: dict[int, Reading] = {}
+        for group, lines, scales in questions:
+            answers = self._answers(states, lines, scales, group)
+            readings.update(split_answers(group, answers, reads))
+        for run in batch:
+            if run.is_window:
+                share = run.length / run.num_keys
+                is_exact = share == 1 or isinstance(self._layout.attention, BlockCausal)
+                for index in run.row.reads:
+                    readings[index] = replace(readings[index], share=share, is_exact=is_exact)
+        return readings
+
+    def _questions(
+        self, batch: Sequence[Run], reads: Sequence[Read], width: int
+    ) -> tuple[Ids, list[tuple[ReadoutGroup, Tensor, Tensor]]]:
+        """Return the rows of the flattened batch that are read, int64 [R], ascending, and for each
+        group of reads: the group, the indices into those rows that answer it, and guidance scales.
+
+        All go to the device before the forward pass, so that no copy has to wait for it. width: of
+        the batch.
+        """
+        places: dict[int, Places] = {}
+        text = 0
+        for run in batch:
+            twin = text + len(run.token_ids) - 1
+            for index, columns in zip(run.row.reads, run.columns, strict=True):
+                places[index] = (text * width + columns, twin * width + columns)
+            text = twin + 1
+        groups = group_reads({index: reads[index] for index in places})
+        where = [_lines([(reads[i], places[i]) for i in group.indices]) for group in groups]
+        rows = np.unique(np.concatenate([lines.ravel() for lines, _ in where]))
+        questions = []
+        for whole, (lines, scales) in zip(groups, where, strict=True):
+            group, stays = whole.without_repeats(lines[0])
+            chosen = np.searchsorted(rows, lines[:, stays])
+            among, scale = on_device(self._device, chosen, scales[stays])
+            questions.append((group.to(self._device), among, scale))
+        return rows, questions
+
+    def _answers(
+        self, states: Tensor, lines: Tensor, scales: Tensor, group: ReadoutGroup
+    ) -> Iterator[RowAnswers]:
+        """Yield the answers to the group's rows, in chunks whose logits fit MAX_LOGITS."""
+        chunk = rows_at_once(self._vocab_size, self._device)
+        for start in range(0, group.num_rows, chunk):
+            rows = slice(start, min(start + chunk, group.num_rows))
+            logits, *unconditional = (self._head(states[line[rows]]).float() for line in lines)
+            for other in unconditional:
+                logits = other + (scales[rows, None] + 1) * (logits - other)
+            answer = answer_rows(logits, group, rows)
+            del logits, unconditional  # before the next ones are made
+            yield answer
+
+
+def rows_at_once(vocab_size: int, device: torch.device) -> int:
+    """Return how many rows of logits fit MAX_LOGITS, at least 1."""
+    return max(1, (MAX_LOGITS if is_gpu(device) else MAX_LOGITS // 8) // vocab_size)
+
+
+def _lines(pairs: Sequence[tuple[Read, Places]]) -> tuple[Ids, LogProbs]:
+    """Return the rows of the flattened batch that answer the reads, int64 [1, R], and their
+    guidance scales, float32 [R].
+
+    If any read is guided the shape is [2, R], with the rows of the unconditional texts second; a
+    read without guidance then repeats its rows, with scale 0.
+    """
+    is_guided = any(read.guidance for read, _ in pairs)
+    lines = [np.concatenate([places[i] for _, places in pairs]) for i in range(1 + is_guided)]
+    scales = [
+        np.full(len(rows), read.guidance.scale if read.guidance else 0.0, np.float32)
+        for read, (rows, _) in pairs
+    ]
+    return np.stack(lines), np.concatenate(scales)
+
+
+def _is_out_of_memory(error: RuntimeError) -> bool:
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)

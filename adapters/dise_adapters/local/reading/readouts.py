@@ -1,0 +1,167 @@
+"""The readouts on torch tensors: from logits [R, V] to a few numbers per row, without float64 over
+the vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dise_adapters.local.reading.candidates import choose, log_normalizer
+from dise_core.arrays import Ids
+from dise_core.odds import probabilities
+from dise_core.plans.reading import Read, Reading
+from dise_core.plans.readouts import Candidates, Distribution, TokenLogProbs, TopLogProbs
+
+
+class RowAnswers(NamedTuple):
+    """The answers for R rows of logits: token_ids and logprobs, both [R] or [R, k], and confidences
+    [R] or empty; probabilities as log-odds, since near 1 all would round to 1 in float32.
+    """
+
+    token_ids: Tensor
+    logprobs: Tensor
+    confidences: Tensor
+
+
+@dataclass(slots=True)
+class ReadoutGroup:
+    """Reads that are computed together. indices: of the reads. per_row: one target or uniform
+    number per row, or None; on the host at first. inverse: the row that answers each position of
+    the reads, in order; None if each has its own.
+    """
+
+    readout: object
+    indices: list[int]
+    num_rows: int
+    per_row: Tensor | None
+    inverse: Ids | None = None
+
+    def without_repeats(self, where: Ids) -> tuple[ReadoutGroup, Ids]:
+        """Return the group with each (row of the states, target) pair once, and the indices of the
+        rows that are kept. where: the row of the states for each row, int64 [num_rows].
+
+        A score and the report on its tokens often ask for the same pairs.
+        """
+        if not isinstance(self.readout, TokenLogProbs) or self.per_row is None:
+            return self, np.arange(self.num_rows)
+        targets = self.per_row.numpy()
+        keys = where * (targets.max(initial=0) + 1) + targets
+        _, stays, inverse = np.unique(keys, return_index=True, return_inverse=True)
+        kept = self.per_row[torch.from_numpy(stays)]
+        return ReadoutGroup(self.readout, self.indices, len(stays), kept, inverse), stays
+
+    def to(self, device: torch.device) -> ReadoutGroup:
+        """Return the group with `per_row` on the device."""
+        return self if self.per_row is None else replace(self, per_row=self.per_row.to(device))
+
+
+def group_reads(reads: Mapping[int, Read]) -> list[ReadoutGroup]:
+    """Return numbered reads in groups of one recipe each; a group's rows follow its `indices`."""
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for index, read in reads.items():
+        groups.setdefault(_recipe(read), []).append(index)
+    return [_group([reads[index] for index in indices], indices) for indices in groups.values()]
+
+
+def answer_rows(logits: Tensor, group: ReadoutGroup, rows: slice) -> RowAnswers:
+    """Return the answers for float32 logits [R, V] of the group's `rows`; may overwrite them."""
+    match group.readout:
+        case TokenLogProbs():
+            assert group.per_row is not None
+            return _token_logprobs(logits, group.per_row[rows])
+        case Candidates():
+            uniforms = None if group.per_row is None else group.per_row[rows]
+            return RowAnswers(*choose(logits, group.readout, uniforms))
+        case TopLogProbs():
+            logprobs, token_ids = torch.topk(
+                logits - log_normalizer(logits), min(group.readout.k, logits.shape[-1])
+            )
+            return RowAnswers(token_ids, logprobs, logits.new_zeros(0))
+        case Distribution():
+            token_ids = torch.arange(logits.shape[-1], device=logits.device).expand(logits.shape)
+            return RowAnswers(token_ids, torch.log_softmax(logits, dim=-1), logits.new_zeros(0))
+    raise TypeError(f"unknown readout {group.readout!r}")
+
+
+def split_answers(
+    group: ReadoutGroup, answers: Iterable[RowAnswers], reads: Sequence[Read]
+) -> Iterator[tuple[int, Reading]]:
+    """Yield the index and the Reading of each read in the group."""
+    joined = _joined(answers, group.num_rows)
+    token_ids, logprobs = joined.token_ids.cpu().numpy(), joined.logprobs.float().cpu().numpy()
+    confidences = joined.confidences.cpu().numpy().astype(np.float64)
+    if isinstance(group.readout, Candidates) and group.readout.confidence == "probability":
+        confidences = probabilities(confidences)
+    if group.inverse is not None:
+        token_ids, logprobs = token_ids[group.inverse], logprobs[group.inverse]
+    start = 0
+    for index in group.indices:
+        rows = slice(start, start + len(reads[index].positions))
+        yield index, Reading(token_ids[rows], logprobs[rows], confidences[rows])
+        start = rows.stop
+
+
+def _joined(answers: Iterable[RowAnswers], num_rows: int) -> RowAnswers:
+    """Return the chunks' answers as one.
+
+    Memory for all is allocated at once: small tensors kept from each chunk would fragment the
+    memory that the next chunk's logits need.
+    """
+    nothing = torch.zeros(0)
+    joined, start = RowAnswers(nothing.long(), nothing, nothing), 0
+    for answer in answers:
+        if start == 0:
+            sizes = (min(num_rows, len(part) * num_rows) for part in answer)
+            pairs = zip(answer, sizes, strict=True)
+            joined = RowAnswers(*(part.new_empty((size, *part.shape[1:])) for part, size in pairs))
+        stop = start + len(answer.token_ids)
+        for whole, part in zip(joined, answer, strict=True):
+            whole[start:stop] = part
+        start = stop
+    return joined
+
+
+def _token_logprobs(logits: Tensor, targets: Tensor) -> RowAnswers:
+    chosen, highest = logits.gather(-1, targets[:, None]), logits.amax(-1, keepdim=True)
+    normalizer = logits.sub_(highest).exp_().sum(-1, keepdim=True).log_().add_(highest)
+    return RowAnswers(targets, (chosen - normalizer)[:, 0], logits.new_zeros(0))
+
+
+def _recipe(read: Read) -> tuple[object, ...]:
+    """Return what reads that are computed together share: the readout without per-row values."""
+    match readout := read.readout:
+        case TokenLogProbs():
+            return (TokenLogProbs,)
+        case Candidates():
+            is_filtered = readout.temperature > 0 or readout.is_tempered
+            draw = (readout.temperature, readout.top_p, readout.top_k) if is_filtered else ()
+            ranking = (readout.confidence, readout.is_tempered, readout.unranked)
+            writable = (readout.forbidden, readout.allowed, readout.bias)
+            return (Candidates, *writable, *ranking, *draw)
+        case _:
+            return (readout,)
+
+
+def _group(reads: Sequence[Read], indices: list[int]) -> ReadoutGroup:
+    values = [_per_row(read) for read in reads]
+    num_rows = sum(len(read.positions) for read in reads)
+    per_row = None
+    if values[0] is not None:
+        per_row = torch.from_numpy(np.concatenate(values))  # type: ignore[arg-type]
+    return ReadoutGroup(reads[0].readout, indices, num_rows, per_row)
+
+
+def _per_row(read: Read) -> Ids | np.ndarray | None:
+    match readout := read.readout:
+        case TokenLogProbs():
+            return readout.targets
+        case Candidates() if readout.temperature > 0 and readout.noise is not None:
+            return readout.noise.uniforms(read.positions)
+        case _:
+            return None

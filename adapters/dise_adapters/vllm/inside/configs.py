@@ -1,0 +1,44 @@
+"""Configuration classes of transformers for the families' config.json, so that vLLM needs no remote
+code.
+
+Each model_type has a class under its own name in this module, where vLLM's processes import it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import transformers
+from transformers import PretrainedConfig
+
+from dise_adapters.families.family import Family
+from dise_adapters.vllm.families import refuse_unrunnable, runnable
+from dise_core.models.attention import BIDIRECTIONAL
+
+
+def config_class(family: Family, model_type: str) -> type[PretrainedConfig]:
+    """Return the configuration class that translates the family's config.json, or refuses it."""
+    base = getattr(transformers, family.model_class).config_class
+
+    def translated(self: Any, **fields: Any) -> None:
+        # transformers also creates one without fields, to compare with.
+        settings = family.settings(fields, "the model") if fields else {}
+        names = (str(fields.get("name_or_path") or "the model"),)
+        # Outside, where its name is known, a checkpoint that tells nothing was refused.
+        attention = family.attention_of(fields, names, otherwise=BIDIRECTIONAL)
+        refuse_unrunnable(family, attention, "the model")
+        base.__init__(self, **{**fields, **(settings or {})})
+
+    name = "".join(part.title() for part in model_type.split("-")) + "Config"
+    members = {"model_type": model_type, "__init__": translated, "__module__": __name__}
+    return type(name, (base,), members)
+
+
+CONFIGS = {
+    model_type: config_class(family, model_type)
+    for family in runnable()
+    for model_type in family.model_types
+}
+"""The configuration classes by model_type."""
+
+globals().update({config.__name__: config for config in CONFIGS.values()})

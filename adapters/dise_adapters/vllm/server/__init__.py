@@ -1,0 +1,1 @@
+"""Models on a vLLM server, which is asked over HTTP."""

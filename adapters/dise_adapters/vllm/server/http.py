@@ -1,0 +1,183 @@
+"""A connection to a vLLM server, which is taken for a stranger: its answers are bounded in time and
+size while they arrive, and checked against a schema before anything else sees them.
+
+Redirects are not followed, to no host: name the server's own address. Nothing is decompressed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import weakref
+from collections.abc import Awaitable
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import httpx
+from pydantic import BaseModel, ValidationError
+from tenacity import (
+    AsyncRetrying,
+    retry_if_exception_type,
+    retry_if_result,
+    stop_after_attempt,
+    wait_exponential,
+)
+
+from dise_adapters.checkpoint.files import one_line
+from dise_adapters.vllm.server.schemas import Models, Served
+from dise_core.errors import InputError, ModelError, ModelOutputError, UnreachableError
+from dise_core.records import Record
+
+ATTEMPTS = 5
+SECONDS = 600.0
+"""Until an answer has arrived whole, with all attempts."""
+CONNECT_SECONDS = 5.0
+SPARE_BYTES = 2**18
+"""How much larger than what was asked for an answer may be."""
+MESSAGE_BYTES = 2**14
+"""What is read of a refusal."""
+KEY_VARIABLE = "VLLM_API_KEY"
+GONE = (502, 503, 504)
+"""The statuses that say nothing of the request: there is no server behind them, or not now."""
+
+T = TypeVar("T", bound=BaseModel)
+
+
+class Connection:
+    """A connection to a server. Lost connections and 5xx are retried, refusals (4xx) never."""
+
+    def __init__(self, address: str) -> None:
+        """address: may hold a user and a password, which are sent and never shown.
+
+        Raises InputError if it is no address.
+        """
+        self.address, auth = split_address(address)
+        key = os.environ.get(KEY_VARIABLE, "").strip()
+        if not key.isprintable():
+            raise InputError(f"{KEY_VARIABLE} holds characters that cannot be printed")
+        headers = {b"Accept-Encoding": b"identity"}
+        if key:
+            headers[b"Authorization"] = f"Bearer {key}".encode()
+        timeout = httpx.Timeout(SECONDS, connect=CONNECT_SECONDS)
+        self._client = httpx.AsyncClient(
+            base_url=self.address, timeout=timeout, headers=headers, auth=auth
+        )
+        weakref.finalize(self, _close, self._client)
+        self._retrying = AsyncRetrying(
+            retry=retry_if_exception_type(httpx.TransportError)
+            | retry_if_result(lambda response: response.is_server_error),
+            stop=stop_after_attempt(ATTEMPTS),
+            wait=wait_exponential(multiplier=0.2, max=10),
+            retry_error_callback=lambda state: state.outcome and state.outcome.result(),
+        )
+
+    def model(self) -> Served:
+        """Return the server's entry for the first model that it serves."""
+        return self.ask("/v1/models", Models).first
+
+    def ask(self, path: str, schema: type[T], body: Record | None = None, num_bytes: int = 0) -> T:
+        """Return the answer to a POST, or without a body to a GET; num_bytes: about its size, if it
+        is long.
+
+        Raises InputError for a request that the server cannot take (400, 413, 422),
+        UnreachableError where it gives no answer, ModelError for any other failure,
+        ModelOutputError for an answer of another shape.
+        """
+        where = f"{self.address}{path}"
+        most = num_bytes + SPARE_BYTES
+        answer: Awaitable[httpx.Response] = self._retrying(self._once, path, body, most)
+        future = asyncio.run_coroutine_threadsafe(asyncio.wait_for(answer, SECONDS), _loop())
+        try:
+            response = future.result()
+        except TimeoutError as error:
+            raise UnreachableError(f"{where} took longer than {SECONDS:g} s to answer") from error
+        except httpx.HTTPError as error:
+            problem = f"{self.address} cannot be reached: {one_line(error)}"
+            raise UnreachableError(problem) from error
+        finally:
+            future.cancel()
+        if response.status_code != 200:
+            raise _refusal(where, response)
+        return _checked(schema, response.content, where)
+
+    async def _once(self, path: str, body: Record | None, max_bytes: int) -> httpx.Response:
+        """Return the answer as it travels, not decompressed; of a refusal, its beginning."""
+        content = bytearray()
+        method = "GET" if body is None else "POST"
+        async with self._client.stream(method, path, json=body) as response:
+            most = max_bytes if response.status_code == 200 else MESSAGE_BYTES
+            async for chunk in response.aiter_raw():
+                content += chunk
+                if len(content) > most:
+                    break
+        if response.status_code == 200 and len(content) > most:
+            raise ModelOutputError(
+                f"{self.address}{path} answered more than {most} bytes, which is more than was "
+                "asked for"
+            )
+        return httpx.Response(response.status_code, content=bytes(content[:most]))
+
+
+def split_address(address: str) -> tuple[str, tuple[str, str] | None]:
+    """Return an address without its user and password, and those if there are any. Raises
+    InputError, which does not show it, for anything but http://HOST:PORT or the like.
+    """
+    try:
+        url = httpx.URL(address)
+    except httpx.InvalidURL:
+        url = httpx.URL("")
+    is_server = url.scheme in ("http", "https") and url.host and 0 < (url.port or 80) < 2**16
+    if not is_server or url.query or url.fragment:
+        raise InputError(
+            "the model's address is not that of a server; name http://HOST:PORT", "model"
+        )
+    shown = str(url.copy_with(userinfo=b"")).rstrip("/")
+    return shown, (url.username, url.password) if url.userinfo else None
+
+
+@lru_cache(1)
+def _loop() -> asyncio.AbstractEventLoop:
+    """Return the loop in which all connections live, so that one time-out holds for all that an
+    answer takes: a read's time-out begins anew with each byte, those of the head too.
+    """
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="dise-http", daemon=True).start()
+    return loop
+
+
+def _close(client: httpx.AsyncClient) -> None:
+    asyncio.run_coroutine_threadsafe(client.aclose(), _loop())
+
+
+def _checked(schema: type[T], content: bytes, where: str) -> T:
+    try:
+        return schema.model_validate_json(content)
+    except ValidationError as error:
+        problem: Any = error.errors(include_url=False)[0]
+        if problem["type"] == "json_invalid":
+            raise ModelError(
+                f"{where} did not answer with JSON ({problem['ctx']['error']}); is it a vLLM "
+                "server?"
+            ) from error
+        place = one_line(".".join(map(str, problem["loc"])) or "the answer")
+        raise ModelOutputError(
+            f"{where} gave an answer of another shape; is it a vLLM server? {place:.200}: "
+            f"{problem['msg']} (given: {problem['input']!r:.80})"
+        ) from error
+
+
+def _refusal(where: str, response: httpx.Response) -> InputError | ModelError:
+    status = response.status_code
+    try:
+        message = str(response.json()["error"]["message"])
+    except (ValueError, TypeError, LookupError, RecursionError):
+        message = response.text
+    text = f"{where} answered {status}: {one_line(message or 'nothing more'):.200}"
+    if status in (400, 413, 422):
+        return InputError(text)
+    if response.is_redirect:
+        text += "; redirects are not followed: name the server's own address"
+    elif status == 404 and "/v1/dise" in where:
+        text += "; start the server with VLLM_PLUGINS=dise,dise_http"
+    return UnreachableError(text) if status in GONE else ModelError(text)

@@ -1,0 +1,110 @@
+"""vLLM servers as models, named by their address, such as http://127.0.0.1:8000.
+
+A server of LLaDA or Dream needs our plugin (docs/vllm.md); one of an auto-regressive model, for a
+judge, is a stock server. The tokenizer is loaded on this side, from the folder or hub id that the
+server names, or the one after a #: http://gpu7:8000#GSAI-ML/LLaDA-8B-Instruct.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from dise_adapters.checkpoint.hub import model_folder, read_config
+from dise_adapters.families.causal import CAUSAL
+from dise_adapters.predictor import predictor_of
+from dise_adapters.vllm.families import predictor_for, refuse_unrunnable
+from dise_core.errors import InputError, ModelError
+from dise_core.models.backend import Reader
+from dise_core.models.predictor import MaskPredictor
+from dise_core.params.engine import EngineConfig
+from dise_core.plans.reading import Read, Reading
+
+if TYPE_CHECKING:
+    from dise_adapters.vllm.server.http import Connection
+    from dise_adapters.vllm.server.schemas import Served
+
+TOKENIZER_FILES = ["*.json", "*.jinja", "*.model", "*.txt"]
+
+
+class VllmServerPredictor(MaskPredictor):
+    """A model that a vLLM server runs."""
+
+    example = "http://127.0.0.1:8000"
+
+    @classmethod
+    def claims(cls, model: str, revision: str | None = None) -> bool:  # noqa: ARG003
+        return model.startswith(("http://", "https://"))
+
+    @classmethod
+    def load(cls, model: str, config: EngineConfig) -> Self:
+        if not cls.claims(model):
+            raise InputError(
+                f"adapter 'vllm-server' takes an address, http://HOST:PORT, not {model!r}",
+                "adapter",
+            )
+        refuse_local_options(config)
+        return cls(NamedServer.at(model, config.revision), config)
+
+    def __init__(self, server: NamedServer, config: EngineConfig) -> None:
+        self._predictor = _family_predictor(server, config)
+        self.tokenizer, info = self._predictor.tokenizer, self._predictor.info
+        longest = min(info.max_length, server.served.max_model_len or info.max_length)
+        self.info = replace(info, max_length=longest)
+
+    def read(self, reads: Sequence[Read]) -> Sequence[Reading]:
+        return self._predictor.read(reads)
+
+
+class NamedServer(NamedTuple):
+    """A server, what it says of its model, and a folder with the model's tokenizer."""
+
+    name: str
+    connection: Connection
+    served: Served
+    folder: Path
+
+    @classmethod
+    def at(cls, model: str, revision: str | None) -> NamedServer:
+        """Return the server at an address, behind which #SOURCE may name the model's files."""
+        from dise_adapters.vllm.server.http import Connection
+
+        address, _, source = model.partition("#")
+        connection = Connection(address)
+        served, address = connection.model(), connection.address
+        files = source or served.root or served.id
+        try:
+            folder = model_folder(files, revision, TOKENIZER_FILES)
+        except (InputError, ModelError) as error:
+            raise ModelError(
+                f"{address} runs {files!r}, whose tokenizer is not here; name it: {address}#FOLDER"
+            ) from error
+        return cls(f"{address}#{source}" if source else address, connection, served, folder)
+
+
+def refuse_local_options(config: EngineConfig) -> None:
+    """Raise InputError for options that only the server can set."""
+    names = {"engine", "device", "dtype", "attn_implementation"}
+    for name in config.model_dump(include=names, exclude_defaults=True):
+        raise InputError(
+            f"{name} is the server's to choose where the model is an address; leave it out", name
+        )
+
+
+def _family_predictor(server: NamedServer, config: EngineConfig) -> MaskPredictor:
+    """Return the predictor of the model's family, whose Reads the server answers."""
+    from dise_adapters.vllm.server.remote import ServerJudgeReader, ServerReader
+
+    name, connection, served, folder = server
+    fields = read_config(str(folder)) or {}
+    predictor = predictor_for(fields, str(folder)) or predictor_of(CAUSAL)
+    names = (name, str(folder.absolute()))
+    attention = predictor.family.attention_of(fields, names, config.block_size)
+    refuse_unrunnable(predictor.family, attention, name)
+    settings = predictor.family.settings(fields, str(folder))
+    reader: Reader = ServerJudgeReader(connection, served.id)
+    if settings is not None:
+        reader = ServerReader(connection, served.id, settings["vocab_size"])
+    return predictor(folder, name, config, reader)

@@ -1,0 +1,113 @@
+"""What a vLLM server may answer. Numbers are finite, ids are whole, log-probabilities not positive;
+what else the server says is not read.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import AliasPath, BaseModel, ConfigDict, FailFast, Field
+
+from dise_adapters.vllm.wire import MAX_LOGPROB
+from dise_core.errors import ModelOutputError
+
+LogProb = Annotated[float, Field(le=MAX_LOGPROB, allow_inf_nan=False)]
+ModelName = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00-\x1f\x7f]+$")]
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True)
+
+
+class Served(_Answer):
+    """One model that a server has; root: its folder or hub id."""
+
+    id: ModelName
+    root: ModelName | None = None
+    max_model_len: int | None = Field(default=None, ge=1)
+
+
+class Models(_Answer):
+    """GET /v1/models."""
+
+    first: Served = Field(validation_alias=AliasPath("data", 0))
+
+
+class RowVectors(_Answer):
+    """POST /v1/dise/read: each text's vector in base64, and the checksums of the texts."""
+
+    rows: Annotated[list[str], FailFast()]
+    checksums: list[int] | None = None
+
+
+class _LogProbOf(_Answer):
+    logprob: LogProb
+
+
+class PromptChoice(_Answer):
+    """What is said of one prompt: for each of its tokens the log-probabilities by token id."""
+
+    index: int = Field(ge=0)
+    prompt_logprobs: Annotated[list[dict[str, _LogProbOf] | None], FailFast()]
+
+    def logprobs_of(self, token_ids: list[int]) -> list[float]:
+        """Return the log-probability of each token but the first. Raises ModelOutputError."""
+        if len(self.prompt_logprobs) != len(token_ids):
+            raise ModelOutputError(
+                f"the server answered {len(self.prompt_logprobs)} positions of a text of "
+                f"{len(token_ids)} tokens"
+            )
+        rest = zip(token_ids[1:], self.prompt_logprobs[1:], strict=True)
+        try:
+            return [(entries or {})[str(token_id)].logprob for token_id, entries in rest]
+        except KeyError as error:
+            raise ModelOutputError(
+                f"the server answered about another text: it left out token {error}"
+            ) from error
+
+
+class Completions(_Answer):
+    """POST /v1/completions."""
+
+    choices: Annotated[list[PromptChoice], FailFast()]
+
+    def in_order(self, num_prompts: int) -> list[PromptChoice]:
+        """Return one choice for each prompt, in order. Raises ModelOutputError."""
+        choices = sorted(self.choices, key=lambda choice: choice.index)
+        if [choice.index for choice in choices] != list(range(num_prompts)):
+            raise ModelOutputError(
+                f"the server did not answer each of the {num_prompts} prompts once"
+            )
+        return choices
+
+
+class _Top(_LogProbOf):
+    token_id: int = Field(ge=0)
+
+
+class _Position(_Top):
+    top_logprobs: Annotated[list[_Top], FailFast()]
+
+
+class CanvasAnswer(_Answer):
+    """POST /inference/v1/generate; content: the positions of the canvas."""
+
+    content: Annotated[list[_Position], FailFast()] = Field(
+        validation_alias=AliasPath("choices", 0, "logprobs", "content")
+    )
+
+    def logprobs_of(self, token_ids: list[int], num_positions: int) -> list[dict[int, float]]:
+        """Return each position's log-probabilities by token id. Raises ModelOutputError if a
+        position or one of the tokens is left out.
+        """
+        if len(self.content) != num_positions:
+            raise ModelOutputError(
+                f"the server answered {len(self.content)} positions of a canvas of {num_positions}"
+            )
+        logprobs = [
+            {top.token_id: top.logprob for top in (entry, *entry.top_logprobs)}
+            for entry in self.content
+        ]
+        if missing := {token_id for known in logprobs for token_id in set(token_ids) - set(known)}:
+            raise ModelOutputError(f"the server left out token {min(missing)}, which was asked for")
+        return logprobs

@@ -1,0 +1,72 @@
+"""What `dise plugins` and `dise models` print on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console
+from rich.markup import escape
+from rich.padding import Padding
+from rich.table import Table
+
+from dise_core.records import Fields
+
+SIGNS = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
+TYPES = {"boolean": "true or false", "string": "text", "json": "JSON"}
+"""What a type is called here, where it is not called the same."""
+
+HEADINGS = (
+    ("Models by name, for --model, and the weights each was checked on", True),
+    ("Models by folder, hub id or address: adapter, example, weights checked on", False),
+)
+
+
+def show_plugins(rows: Sequence[Fields]) -> None:
+    """Print a row of a table for each plugin."""
+    table = Table(*rows[0], box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(*row.values())
+    Console().print(table)
+
+
+def show_settings(rows: Sequence[Fields]) -> None:
+    """Print strategies, each with its settings below it."""
+    console = Console(highlight=False)
+    for row in rows:
+        console.print(f"[bold]{escape(row['name'])}[/bold]  [dim]{escape(row['plugin'])}[/dim]")
+        console.print(Padding(escape(row["about"]), (0, 0, 0, 2)))
+        if row["problem"]:
+            console.print(Padding(escape(row["problem"]), (0, 0, 0, 4)))
+        table = Table("setting", "type", "default", "range", "", box=None, pad_edge=False)
+        for setting in row["settings"]:
+            default = "must be given" if setting["required"] else str(setting["default"])
+            type_name = TYPES.get(setting["type"], setting["type"])
+            bounds = ", ".join(_range(setting))
+            cells = (setting["name"], type_name, default, bounds, setting["description"])
+            table.add_row(*map(escape, cells))
+        if table.rows:
+            console.print(Padding(table, (0, 0, 0, 4)))
+
+
+def _range(setting: Fields) -> Iterator[str]:
+    """Yield the bounds of a number, the length of a text, or the values that are allowed."""
+    if "enum" in setting:
+        yield " | ".join(map(str, setting["enum"]))
+    for name, sign in SIGNS.items():
+        if name in setting:
+            yield f"{sign} {setting[name]:.15g}"
+    if "maxLength" in setting:
+        yield f"at most {setting['maxLength']} characters"
+
+
+def show_models(rows: Sequence[Fields]) -> None:
+    """Print names first, then the adapters with an example of what they load."""
+    console = Console(highlight=False)
+    for heading, by_name in HEADINGS:
+        console.print(f"[italic]{heading}[/italic]")
+        for row in (row for row in rows if row["by_name"] == by_name):
+            weights, example = row["checked_on_weights"], "" if by_name else row["example"]
+            facts = (escape(example), weights and f"[dim]{weights} weights[/dim]")
+            name = f"[bold]{escape(row['name'])}[/bold]"
+            console.print("  ".join([name, *filter(None, facts)]), soft_wrap=True)
+            console.print(Padding(escape(row["about"]), (0, 0, 0, 2), expand=False))

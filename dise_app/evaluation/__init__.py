@@ -1,1 +1,0 @@
-"""The paper's experiments: data sets, graders, metrics, resumable runs, reports."""

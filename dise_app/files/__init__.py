@@ -1,0 +1,1 @@
+"""Files of JSON lines: read with bounds, written whole, resumed."""

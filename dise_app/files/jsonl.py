@@ -1,0 +1,160 @@
+"""JSON Lines in and out: bad lines are reported and skipped; output keeps the input's order."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from dise_app.files.linefile import LineFile
+from dise_app.files.lines import encoded, lines_of, parse, without_bom
+from dise_app.files.resume import answered, begin
+from dise_app.files.texts import refuse_existing, settings_path
+from dise_app.terminal.ending import close, in_order
+from dise_app.terminal.progress import progress_bar
+from dise_core.errors import DiseError, InputError
+from dise_core.front.llm import LLM
+from dise_core.front.outputs import RequestOutput
+from dise_core.plans.plan import Plan
+from dise_core.records import Fields, Record
+
+STANDARD = Path("-")
+
+PlanOf = Callable[[Record], Plan[RequestOutput]]
+Add = Callable[[Record], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of the input: its number from 1, and its record, or the problem with it."""
+
+    number: int
+    record: Record
+    problem: str | None = None
+
+
+def read_lines(path: Path) -> Iterator[Line]:
+    """Yield the non-blank lines of a file. Raises InputError if it cannot be read."""
+    with _open_to_read(path) as file:
+        for number, line in enumerate(lines_of(file), start=1):
+            text = without_bom(line) if number == 1 else line
+            if not text.strip():
+                continue
+            try:
+                yield Line(number, parse(text))
+            except InputError as error:
+                yield Line(number, {}, str(error))
+
+
+def run_file(llm: LLM, files: Fields, plan_of: PlanOf, settings: Fields) -> None:
+    """Answer every line of --input, and tell how many were answered. settings: what the answers
+    depend on, beside the lines. Raises typer.Exit(1) if any line failed, InputError for unsuitable
+    files, DiseError if the answers cannot be written.
+    """
+    path, output, resume = files["input"], files["output"] or STANDARD, files["resume"]
+    for name in ("resume", "overwrite"):
+        if files[name] and output == STANDARD:
+            raise InputError(f"--{name} needs --output FILE", name)
+    if resume and files["overwrite"]:
+        raise InputError("give either --resume or --overwrite", "resume")
+    if any(_is_same(path, other) for other in (output, settings_path(output))):
+        raise InputError(f"--input and --output are the same file {path}", "output")
+    lines = list(read_lines(path))
+    if not lines:
+        raise InputError(f"--input {path} holds no line", "input")
+    if output == STANDARD:
+        num_failed = complete(llm, lines, plan_of, _print)
+    else:
+        with closing(LineFile(output)) as file:
+            if not (resume or files["overwrite"]):
+                refuse_existing(output, "--resume goes on with it, --overwrite replaces it")
+            records = {line.number: line.record for line in lines}
+            done = answered(file, settings, records) if resume else set()
+            begin(file, settings)
+            todo = [line for line in lines if line.number not in done]
+            num_failed = complete(llm, todo, plan_of, file.add, len(done))
+    close(len(lines) - num_failed, num_failed, is_told=True)
+
+
+def complete(llm: LLM, lines: list[Line], plan_of: PlanOf, add: Add, num_done: int = 0) -> int:
+    """Return how many lines failed; the others' answers, in order, go to `add`, with the input
+    line's keys that an answer does not define itself. num_done: lines of earlier runs.
+    """
+    num_failed = 0
+    # Lines and a bar on one terminal would run into each other.
+    is_wanted = add is not _print or not sys.stdout.isatty()
+    with progress_bar(num_done + len(lines), is_wanted=is_wanted) as advance:
+        advance(num_done)
+        for line, outcome in in_order(llm, lines, lambda line: _plan(line, plan_of), advance):
+            try:
+                add({**line.record, **outcome.unwrap().to_dict(), "line": line.number})
+            except DiseError as error:
+                if error is not outcome.error and not isinstance(error, InputError):
+                    raise
+                num_failed += 1
+                print(f"dise: line {line.number}: {error}", file=sys.stderr)
+    return num_failed
+
+
+def text_or_ids(record: Record, field: str) -> str | list[int]:
+    """Return record[field], or record[field + "_ids"]. Raises InputError unless one is there."""
+    text, ids = record.get(field), record.get(f"{field}_ids")
+    if (text is None) == (ids is None):
+        raise InputError(f'needs either "{field}" (text) or "{field}_ids" (token ids)', field)
+    if ids is not None:
+        if not isinstance(ids, list) or not all(type(token_id) is int for token_id in ids):
+            raise InputError(f'"{field}_ids" must be a list of integers', field)
+        return ids
+    if not isinstance(text, str):
+        raise InputError(f'"{field}" must be a text, not {text!r:.40}', field)
+    return text
+
+
+def optional_text_or_ids(record: Record, field: str) -> str | list[int]:
+    """Return the same, or an empty text if neither is there."""
+    if record.get(field) is None and record.get(f"{field}_ids") is None:
+        return ""
+    return text_or_ids(record, field)
+
+
+def _plan(line: Line, plan_of: PlanOf) -> Plan[RequestOutput]:
+    if line.problem is not None:
+        raise InputError(line.problem)
+    return (yield from plan_of(line.record))
+
+
+@contextmanager
+def _open_to_read(path: Path) -> Iterator[BinaryIO]:
+    if path == STANDARD:
+        yield sys.stdin.buffer
+        return
+    try:
+        with path.open("rb") as file:
+            yield file
+    except OSError as error:
+        raise InputError(f"cannot read --input {path}: {error.strerror}", "input") from error
+
+
+def _is_same(source: Path, output: Path) -> bool:
+    """Return whether both are one regular file, by whatever names."""
+    try:
+        first = os.fstat(0) if source == STANDARD else source.stat()
+        second = os.fstat(1) if output == STANDARD else output.stat()
+    except OSError:
+        return False
+    return stat.S_ISREG(first.st_mode) and os.path.samestat(first, second)
+
+
+def _print(record: Record) -> None:
+    line = encoded(record).decode()
+    try:
+        print(line, end="", flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise DiseError(f"cannot write to standard output: {error.strerror}") from error

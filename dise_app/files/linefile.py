@@ -1,0 +1,125 @@
+"""A file of JSON lines, written by one run at a time in whole lines."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from io import FileIO
+from pathlib import Path
+
+from dise_app.files.lines import encoded, lines_of, parse
+from dise_core.errors import DiseError, InputError
+from dise_core.records import Fields, Record
+
+MAX_OWN_LINE = 2**27
+"""The most bytes in a line that dise wrote, which holds the input line and all its answers."""
+
+
+class LineFile:
+    """A file of JSON lines that one run at a time may write. It holds whole lines only; the last
+    one may be torn if the machine or the process died while writing it.
+
+    The file is left as it is until `begin`. torn: a last line that was cut short, found by
+    `records`. is_regular: no special file, such as a pipe, which is written without a lock.
+    """
+
+    def __init__(self, path: Path, is_synced: bool = False) -> None:
+        """Open the file, or create it. is_synced: each line is on disk when `add` returns. Raises
+        InputError if the file cannot be opened, or if another run is writing it.
+        """
+        self.path, self.torn = path, b""
+        self._is_synced, self._end, self._joint = is_synced, 0, b""
+        self.is_regular = path.is_file() or not path.exists()
+        try:
+            self._file = path.open("a+b" if self.is_regular else "wb", buffering=0)
+        except OSError as error:
+            raise InputError(f"cannot write --output {path}: {error.strerror}", "output") from error
+        if self.is_regular:
+            _lock(self._file, path)
+
+    def records(self) -> Iterator[tuple[int, Record]]:
+        """Yield the number, from 1, and the record of each line. Raises InputError for a line that
+        is none of dise's. A torn last line is not yielded; `begin` removes it.
+        """
+        if not self.is_regular:
+            return
+        with self.path.open("rb") as file:
+            for number, line in enumerate(lines_of(file, MAX_OWN_LINE), start=1):
+                try:
+                    record = parse(line, MAX_OWN_LINE)
+                except InputError as error:
+                    if _may_be_torn(line):
+                        self.torn = line
+                        return
+                    raise self.foreign(number, str(error)) from error
+                yield number, record
+                self._end += len(line)
+                self._joint = b"" if line.endswith(b"\n") else b"\n"
+
+    def foreign(self, number: int, reason: str) -> InputError:
+        return InputError(
+            f"cannot resume: line {number} of {self.path} is none that dise wrote here, it "
+            f"{reason}; use another --output",
+            "output",
+        )
+
+    def begin(self) -> None:
+        """Remove all but the records that were read. Raises DiseError if that fails."""
+        if self.is_regular:
+            self._write(self._joint)
+            self._file.truncate(self._end)
+
+    def add(self, record: Fields) -> None:
+        """Append a record. Raises InputError, without a subject, for a record that JSON cannot
+        hold, and DiseError if the disk is full or fails: the file then ends with the line before.
+        """
+        self._write(encoded(record))
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _write(self, line: bytes) -> None:
+        rest = memoryview(line)
+        try:
+            while rest:
+                rest = rest[self._file.write(rest) or 0 :]
+            if self._is_synced:
+                os.fsync(self._file.fileno())
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            if self.is_regular:
+                with suppress(OSError):
+                    self._file.truncate(self._end)
+            raise DiseError(
+                f"cannot write {self.path}: {error.strerror}; the lines before are whole, and the "
+                "run can be resumed"
+            ) from error
+        self._end += len(line)
+
+
+def _lock(file: FileIO, path: Path) -> None:
+    """Lock a file until it is closed. Raises InputError, and closes it, if another run has."""
+    if sys.platform == "win32":
+        return
+    import fcntl
+
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise InputError(
+            f"another run is writing {path}: wait until it ends, or use another --output", "output"
+        ) from None
+    except OSError as error:
+        print(
+            f"dise: cannot lock {path} ({error.strerror}): start no second run that writes it",
+            file=sys.stderr,
+        )
+
+
+def _may_be_torn(line: bytes) -> bool:
+    """Return whether this is the beginning of a line that dise wrote, and not its end."""
+    return len(line) <= MAX_OWN_LINE and line[-1:] != b"\n" and line[:2] in (b"{", b'{"')

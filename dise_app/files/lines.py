@@ -1,0 +1,72 @@
+"""JSON lines: read with a bound on each line, checked, and encoded."""
+
+from __future__ import annotations
+
+import codecs
+import json
+from collections.abc import Iterator
+from typing import BinaryIO, NoReturn
+
+from dise_core.errors import InputError
+from dise_core.records import Fields, Record, is_deeper
+
+MAX_LINE = 2**24
+"""The most bytes in a line that others wrote."""
+
+MAX_DEPTH = 64
+"""The most lists and objects around one value."""
+
+
+def lines_of(file: BinaryIO, limit: int = MAX_LINE) -> Iterator[bytes]:
+    """Yield the lines with their line ends. Of a line longer than `limit` bytes only the first
+    `limit` + 1 are yielded, and no more are ever in memory.
+    """
+    while line := file.readline(limit + 1):
+        rest = line
+        while len(line) > limit and rest and not rest.endswith(b"\n"):
+            rest = file.readline(2**20)
+        yield line
+
+
+def without_bom(line: bytes) -> bytes:
+    """Return a file's first line without the byte order mark that some editors begin with."""
+    return line.removeprefix(codecs.BOM_UTF8)
+
+
+def parse(line: bytes, limit: int = MAX_LINE) -> Record:
+    """Return the JSON object in a line. Raises InputError, a sentence about "the line" without its
+    subject, for anything else, and for what could not be written again: NaN, lone surrogates.
+    """
+    if len(line) > limit:
+        raise InputError(f"is longer than {limit} bytes")
+    try:
+        text = line.decode()
+        record = json.loads(text, parse_constant=_refuse)
+    except UnicodeDecodeError as error:
+        raise InputError(f"is not UTF-8: byte {line[error.start]:#04x}, {error.reason}") from None
+    except ValueError as error:
+        raise InputError(f"is not JSON: {error}") from None
+    except RecursionError:
+        raise InputError(f"is nested deeper than {MAX_DEPTH} lists and objects") from None
+    if not isinstance(record, dict):
+        shown = "".join(c if c.isprintable() else "\ufffd" for c in text.strip()[:60])
+        raise InputError(f"is not a JSON object: {shown}")
+    if is_deeper(record, MAX_DEPTH):
+        raise InputError(f"is nested deeper than {MAX_DEPTH} lists and objects")
+    encoded(record)
+    return record
+
+
+def encoded(record: Fields) -> bytes:
+    """Return a line in UTF-8. Raises InputError, without a subject, for what JSON cannot hold."""
+    try:
+        return (json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n").encode()
+    except UnicodeEncodeError as error:
+        surrogate = ascii(error.object[error.start])
+        raise InputError(f"holds {surrogate}, half of a surrogate pair") from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"holds what JSON cannot say: {error}") from None
+
+
+def _refuse(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number in JSON")

@@ -1,0 +1,93 @@
+"""Files of answers that a run goes on with; beside each a file with the settings of its answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic import BaseModel, Field, ValidationError
+
+from dise_app.files.linefile import LineFile
+from dise_app.files.texts import MADE_WITH, made_with, refuse_other, settings_path, write_json
+from dise_core.errors import InputError
+from dise_core.records import Fields
+
+
+class ScoreNames(BaseModel):
+    """What an answer says about its score."""
+
+    scorer: str
+    selector: str
+
+
+class ScoredOutput(BaseModel):
+    """One of the outputs of an answer."""
+
+    score: ScoreNames
+
+
+class AnswerLine(BaseModel):
+    """What every line that dise writes holds."""
+
+    line: int = Field(ge=1, strict=True)
+    model: str
+    outputs: list[ScoredOutput] = Field(min_length=1)
+    usage: dict[str, object]
+    seed: object = None
+
+
+def answered(file: LineFile, settings: Fields, lines: Mapping[int, Fields]) -> set[int]:
+    """Return which of the input's lines the file answers. settings: what the answers depend on, as
+    JSON. lines: the input's records by number. Raises InputError, and leaves the file as it is, if
+    dise did not write it, or wrote it with other settings or from other lines.
+    """
+    done: set[int] = set()
+    written_with = made_with(file.path)
+    for number, record in file.records():
+        answer = _checked(file, number, record)
+        for output in answer.outputs:
+            facts = {"model": answer.model, **dict(output.score), "seed": answer.seed}
+            known = {name: settings[name] for name in facts if settings.get(name) is not None}
+            refuse_other(file.path, {name: facts[name] for name in known}, known)
+        if not done and written_with is not None:
+            refuse_other(file.path, written_with, settings)
+        _refuse_other_line(file, record, lines.get(answer.line))
+        done.add(answer.line)
+    if file.torn and not done and written_with != settings:
+        raise file.foreign(1, "is cut short")
+    return done
+
+
+def begin(file: LineFile, settings: Fields) -> None:
+    """Remove what is no answer, and note the settings. Raises InputError if they are others'."""
+    path = settings_path(file.path)
+    if file.is_regular and path.exists() and made_with(file.path) is None:
+        raise InputError(
+            f"{path} is for the settings of --output, and dise did not write it: move it, or use "
+            "another --output",
+            "output",
+        )
+    file.begin()
+    if file.is_regular:
+        write_json(path, {MADE_WITH: settings})
+
+
+def _checked(file: LineFile, number: int, record: Fields) -> AnswerLine:
+    try:
+        return AnswerLine.model_validate(record)
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, problem["loc"]))
+        raise file.foreign(number, f"has no valid {where!r}") from error
+
+
+def _refuse_other_line(file: LineFile, answer: Fields, line: Fields | None) -> None:
+    """Raise InputError unless the answer is one to this line of the input."""
+    own = {"prompt", "model", "seed", "cache", "is_approximate", "outputs", "usage", "line"}
+    copied = {"prompt"} | (line or answer).keys() - own
+    for key in sorted(copied):
+        if line is None or (answer.get(key) or None) != (line.get(key) or None):
+            raise InputError(
+                f"cannot resume: {file.path} answers another line {answer['line']} than --input "
+                f"holds, see its {key!r}; use another --output",
+                "output",
+            )

@@ -1,0 +1,91 @@
+"""What several entry points share: KEY=VALUE settings, and files that are written whole."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from dise_core.errors import DiseError, InputError
+from dise_core.records import Fields, Record
+
+MADE_WITH = "made_with"
+"""The one key in the file of an output's settings."""
+
+
+def settings(pairs: Iterable[str]) -> Record:
+    """Return the settings of KEY=VALUE pairs, JSON parsed. Raises InputError for other text."""
+    settings: Record = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not key or not equals:
+            raise InputError(f"a setting is written KEY=VALUE, not {pair!r}")
+        if key in settings:
+            raise InputError(f"setting {key!r} is given twice")
+        settings[key] = json_or_text(value)
+    return settings
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a path that replaces `path` once all is written. Raises DiseError if that fails."""
+    part = path.with_name(f".part-{path.name}")
+    try:
+        yield part
+        part.replace(path)
+    except OSError as error:
+        problem = error.strerror or error
+        raise DiseError(f"cannot write {path}: {problem}; the file is as it was") from error
+    finally:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text in UTF-8, whole or not at all. Raises DiseError if that fails."""
+    with replacing(path) as part:
+        part.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path, record: Fields) -> None:
+    """Write a record as indented JSON, as `write_text` does."""
+    write_text(path, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
+
+
+def refuse_existing(path: Path, advice: str) -> None:
+    """Raise InputError, with the advice, for a file that holds something."""
+    if path.is_file() and path.stat().st_size:
+        raise InputError(f"--output {path} exists already: {advice}", "output")
+
+
+def refuse_other(path: Path, facts: Fields, wanted: Fields) -> None:
+    """Raise InputError, naming the first difference, if a file is of another run."""
+    for name in {**facts, **wanted}:
+        if facts.get(name) != wanted.get(name):
+            differs = f"its {name} is {facts.get(name)!r:.200}, not {wanted.get(name)!r:.200}"
+            raise InputError(f"{path} holds another run: {differs}; use another --output", "output")
+
+
+def settings_path(output: Path) -> Path:
+    """Return a path beside the file itself, whatever name it was given by."""
+    return Path(f"{os.path.realpath(output)}.settings.json")
+
+
+def made_with(output: Path) -> dict[str, object] | None:
+    """Return the settings of an output; None if there are none of dise's."""
+    try:
+        content = json.loads(settings_path(output).read_bytes())
+    except (OSError, ValueError):
+        return None
+    settings = content.get(MADE_WITH) if isinstance(content, dict) else None
+    return settings if isinstance(settings, dict) else None
+
+
+def json_or_text(value: str) -> object:
+    """Return the value that a text is in JSON, and any other text as it is."""
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return value

@@ -1,0 +1,117 @@
+"""Middleware for every request: its host, its id, its size, its key, its log line."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import logging
+import re
+import time
+import uuid
+from collections.abc import Collection, Mapping
+from contextlib import nullcontext
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from dise_app.server.errors import ServerError, answer, loading
+from dise_app.server.guards.bodies import Bodies
+from dise_app.server.guards.hosts import Hosts
+from dise_app.server.service import Service
+
+log = logging.getLogger("dise.server")
+
+OPEN_PATHS = {"/", "/health"}
+"""Paths that need no key; the page's own files need none either."""
+
+READY_PATHS = {"/metrics", "/version"}
+"""Paths that are answered while the model is being loaded, beside the open ones."""
+
+REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+Headers = Mapping[bytes, bytes]
+
+
+class Guard:
+    """ASGI middleware."""
+
+    def __init__(
+        self, app: ASGIApp, service: Service, api_keys: Collection[str], hosts: Hosts | None
+    ) -> None:
+        """api_keys: of which a request must send one; none are needed if there are none. hosts:
+        None where the server's address is not known, and any Host is taken.
+        """
+        self._app, self._service, self._hosts = app, service, hosts
+        self._api_keys = [_digest(key.encode("utf-8", "surrogateescape")) for key in api_keys]
+        self._bodies = Bodies(service.limits)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = dict(scope["headers"])
+        sent_id = headers.get(b"x-request-id", b"").decode("latin-1")
+        request_id = sent_id if REQUEST_ID.fullmatch(sent_id) else uuid.uuid4().hex
+        started, status = time.perf_counter(), 499  # unless a response begins
+
+        async def send_marked(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                mark = (b"x-request-id", request_id.encode())
+                message["headers"] = [*message.get("headers", []), mark]
+            await send(message)
+
+        try:
+            self._check(scope, headers)
+            # Who needs no key there takes no bytes from those who have one.
+            is_unread = _is_open(scope["path"]) or scope["method"] in {"GET", "HEAD"}
+            body = nullcontext(receive) if is_unread else self._bodies.whole(receive)
+            async with body as received:
+                await self._app(scope, received, send_marked)
+        except ServerError as refusal:
+            await answer(refusal)(scope, receive, send_marked)
+        finally:
+            self._note(scope, request_id, status, time.perf_counter() - started)
+
+    def _check(self, scope: Scope, headers: Headers) -> None:
+        """Raise ServerError for a request that is refused before its body is read."""
+        host = headers.get(b"host", b"").decode("latin-1")
+        if self._hosts is not None and host and not self._hosts.allows(host):
+            unknown = f"this server does not answer to the host {host!r:.80}"
+            allow = f"{unknown}; allow it with --allowed-host NAME"
+            raise ServerError(403, allow, code="host_not_allowed")
+        if b"content-length" in headers and b"transfer-encoding" in headers:
+            both = "Content-Length and Transfer-Encoding exclude each other"
+            raise ServerError(400, both, code="bad_framing")
+        path = scope["path"]
+        if _is_open(path):
+            return
+        if self._api_keys and not self._has_key(headers):
+            missing = "a valid key is needed: send the header 'Authorization: Bearer KEY'"
+            raise ServerError(401, missing, code="invalid_api_key")
+        if path not in READY_PATHS and not self._service.is_loaded:
+            raise loading()
+
+    def _has_key(self, headers: Headers) -> bool:
+        """Compare digests with every key, so that the time tells nothing of any."""
+        authorization = headers.get(b"authorization", b"")
+        scheme, _, key = authorization.partition(b" ")
+        sent = _digest(key if scheme.lower() == b"bearer" else authorization)
+        return sum(hmac.compare_digest(sent, known) for known in self._api_keys) > 0
+
+    def _note(self, scope: Scope, request_id: str, status: int, seconds: float) -> None:
+        path: str = getattr(scope.get("route"), "path", "other")
+        metrics = self._service.metrics
+        metrics.requests.labels(path, str(status)).inc()
+        metrics.latency.labels(path).observe(seconds)
+        facts = {"id": request_id, "method": scope["method"], "path": path, "status": status}
+        log.info(json.dumps({**facts, "seconds": round(seconds, 4)}))
+
+
+def _is_open(path: str) -> bool:
+    return path in OPEN_PATHS or path.startswith("/page/")
+
+
+def _digest(key: bytes) -> bytes:
+    return hashlib.sha256(key).digest()

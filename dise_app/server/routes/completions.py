@@ -1,0 +1,122 @@
+"""POST /v1/completions and /v1/chat/completions."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Sequence
+
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse, Response
+
+from dise_app.server.answers import (
+    JsonObject,
+    chat_logprobs,
+    confidence,
+    cost,
+    text_logprobs,
+    text_tokens,
+    usage,
+)
+from dise_app.server.errors import ErrorObject, ServerError
+from dise_app.server.routes.echoes import echo
+from dise_app.server.schemas.requests import ChatRequest, Completion, CompletionRequest
+from dise_app.server.service import Service
+from dise_app.server.streaming import Reply, chat, stream
+from dise_core import CompletionOutput, RequestOutput, SamplingParams
+
+
+class CompletionReply(Reply):
+    """Completions of a text or of a chat."""
+
+    ending = "data: [DONE]\n\n"
+
+    def __init__(self, body: Completion, params: SamplingParams, model: str) -> None:
+        super().__init__(body, params)
+        self._is_chat = isinstance(body, ChatRequest)
+        self._num_choices, shown = params.n, body.stream_options
+        self._wants_usage = shown is not None and shown.include_usage
+        self._shared: JsonObject = {
+            "id": f"{'chatcmpl' if self._is_chat else 'cmpl'}-{uuid.uuid4().hex}",
+            "object": "chat.completion" if self._is_chat else "text_completion",
+            "created": int(time.time()),
+            "model": model,
+        }
+
+    def of(self, **fields: object) -> JsonObject:
+        return {**self._shared, **fields}
+
+    def whole(self, answers: Sequence[RequestOutput]) -> JsonObject:
+        outputs = [(output, answer.seed) for answer in answers for output in answer.outputs]
+        choices = []
+        for index, (output, seed) in enumerate(outputs):
+            text: JsonObject = {"text": output.text}
+            if self._is_chat:
+                text = {"message": {"role": "assistant", "content": output.text}}
+            choices.append(self._choice(index, text, output, seed))
+        return self.of(choices=choices, usage=usage(answers), dise=cost(answers))
+
+    def begun(self) -> list[JsonObject]:
+        choices = [self._delta(i, "", role="assistant") for i in range(self._num_choices)]
+        return [self._chunk(choices)]
+
+    def added(self, text: str, **more: JsonObject) -> JsonObject:
+        return self._chunk([self._delta(0, text)] if text else [], **more)
+
+    def ended(self, answer: RequestOutput) -> list[JsonObject]:
+        events, spent = [], cost([answer])
+        text: JsonObject = {"delta": {}} if self._is_chat else {"text": ""}
+        for index, output in enumerate(answer.outputs):
+            if rest := self.settled.rest(output.text):
+                events.append(self._chunk([self._delta(index, rest)]))
+            last = self._choice(index, text, output, answer.seed)
+            events.append(self._chunk([last], dise=spent))
+        if self._wants_usage:
+            events.append(self._chunk([], usage=usage([answer]), dise=spent))
+        return events
+
+    def failed(self, error: ErrorObject) -> JsonObject:
+        return {"error": error}
+
+    def _chunk(self, choices: Sequence[JsonObject], **more: object) -> JsonObject:
+        chunk = self.of(choices=choices, **more)
+        return chunk | {"object": "chat.completion.chunk"} if self._is_chat else chunk
+
+    def _delta(self, index: int, text: str, **role: str) -> JsonObject:
+        added = {"delta": {**role, "content": text}} if self._is_chat else {"text": text}
+        return {"index": index, **added, "finish_reason": None, "logprobs": None}
+
+    def _choice(
+        self, index: int, text: JsonObject, output: CompletionOutput, seed: int | None
+    ) -> JsonObject:
+        """Return a choice whose output is complete. text: the choice's field with the text."""
+        tokens = text_tokens(output) if self.has_logprobs else None
+        logprobs = chat_logprobs if self._is_chat else text_logprobs
+        return {
+            "index": index,
+            **text,
+            "finish_reason": output.finish_reason,
+            "logprobs": None if tokens is None else logprobs(tokens),
+            "dise": confidence(output, seed),
+        }
+
+
+def add_completions(app: FastAPI, service: Service) -> None:
+    """Add both routes."""
+
+    @app.post("/v1/completions")
+    async def completions(body: CompletionRequest, request: Request) -> Response:
+        params = service.sampling(body)
+        reply = CompletionReply(body, params, service.model)
+        if body.echo:
+            return JSONResponse(reply.of(**await echo(service, body, params, request)))
+        if not body.stream:
+            work = service.llm.generate(body.prompts, params, chat=False)
+            return JSONResponse(reply.whole(await service.run(work, request)))
+        if len(body.prompts) > 1:
+            raise ServerError(400, "stream takes one prompt; send several requests", "stream")
+        return await stream(service, service.llm.stream(body.prompts[0], params, chat=False), reply)
+
+    @app.post("/v1/chat/completions")
+    async def chat_completions(body: ChatRequest, request: Request) -> Response:
+        return await chat(service, body, request, CompletionReply)

@@ -1,0 +1,59 @@
+"""POST /v1/completions with `echo`: the prompt is scored as a text of its own, and stands before
+the answer, if one is written.
+
+A prompt's log-probabilities are those of regenerating each token given the whole prompt, left and
+right, whatever is written after it. They are no conditional likelihood, and their sum is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import zip_longest
+
+from fastapi import Request
+
+from dise_app.server.answers import JsonObject, confidence, cost, text_logprobs, token_counts
+from dise_app.server.schemas.requests import CompletionRequest, TextOrIds
+from dise_app.server.service import Service
+from dise_core import RequestOutput, SamplingParams, ScoringParams
+from dise_core.front.verbs import Job, results
+
+
+async def echo(
+    service: Service, body: CompletionRequest, params: SamplingParams, request: Request
+) -> JsonObject:
+    """Return the choices, the usage and the cost. Raises what Service.run raises."""
+    planner, prompts, scoring = service.llm.planner, body.prompts, ScoringParams.of(params)
+    plans = planner.scores([""] * len(prompts), prompts, scoring, False, finished=False)
+    if body.max_tokens != 0:
+        plans += planner.generations(prompts, params, False)
+    answers = await service.run(service.llm.do(Job(plans, results)), request)
+    scored, written = answers[: len(prompts)], answers[len(prompts) :]
+    has_logprobs = body.logprobs is not None
+    choices = [
+        choice
+        for prompt, score, answer in zip_longest(prompts, scored, written)
+        for choice in _choices(prompt, score, answer, has_logprobs)
+    ]
+    num_read = sum(len(score.outputs[0].token_ids) for score in scored)
+    return {
+        "choices": [choice | {"index": index} for index, choice in enumerate(choices)],
+        "usage": token_counts(num_read, written),
+        "dise": cost([*written, *scored]),
+    }
+
+
+def _choices(
+    prompt: TextOrIds, scored: RequestOutput, written: RequestOutput | None, has_logprobs: bool
+) -> Iterator[JsonObject]:
+    """Yield the choices of a prompt, with all tokens, so that clients can count them."""
+    [read] = scored.outputs
+    text = prompt if isinstance(prompt, str) else read.text
+    for output in [read] if written is None else written.outputs:
+        tokens = read.tokens if written is None else (*read.tokens, *output.tokens)
+        yield {
+            "text": text if written is None else text + output.text,
+            "finish_reason": "length" if written is None else output.finish_reason,
+            "logprobs": text_logprobs(tokens) if has_logprobs else None,
+            "dise": confidence(output, None if written is None else written.seed),
+        }

@@ -1,0 +1,121 @@
+"""GET /v1/strategies: the names and the options that a request may use."""
+
+from __future__ import annotations
+
+import inspect
+from functools import cache
+
+from fastapi import FastAPI
+
+from dise_app.server.limits import Limits
+from dise_app.server.schemas.requests import MAX_ANSWERS, Completion
+from dise_app.server.service import Service
+from dise_app.settings import settings_of, settings_or_problem
+from dise_core import AsyncLLM
+from dise_core.errors import InputError
+from dise_core.front.planner import Planner
+from dise_core.params.requests import SamplingParams, ScoringParams
+from dise_core.plugins.catalog import Catalog
+from dise_core.plugins.entry import Entry
+from dise_core.plugins.kinds import Kind, kinds_named_by
+from dise_core.records import Record
+from dise_core.scoring.scorer import Scorer
+from dise_core.scoring.strategy import Strategy
+
+
+def add_strategies(app: FastAPI, service: Service) -> None:
+    """Add the route, whose answer is made once: a loaded model does not change."""
+
+    @cache
+    def answer() -> Record:
+        return {
+            "object": "list",
+            "data": listed(service.llm.catalog, service.llm.planner),
+            "options": options(service.limits),
+            "model": facts(service.llm),
+        }
+
+    @app.get("/v1/strategies")
+    async def strategies() -> Record:
+        return answer()
+
+
+def listed(catalog: Catalog, planner: Planner) -> list[Record]:
+    """Return every strategy of the catalog, those of plugins included."""
+    return [
+        _strategy(kind, name, entry, planner)
+        for kind in kinds_named_by(SamplingParams)
+        for name, entry in getattr(catalog, kind.plural).items()
+    ]
+
+
+def _strategy(
+    kind: Kind[Strategy], name: str, entry: Entry[type[Strategy]], planner: Planner
+) -> Record:
+    cls = entry.value
+    settings, problem = settings_or_problem(cls)
+    record: Record = {
+        "kind": kind.title,
+        "option": kind.option,
+        "name": name,
+        "plugin": entry.plugin,
+        "is_built_in": entry.is_built_in,
+        "about": inspect.getdoc(cls) or "",
+        "settings": settings,
+        "problem": problem,
+    }
+    if issubclass(cls, Scorer):
+        record["default_selector"] = cls.default_selector
+        record["problem"] = problem or _refusal(planner, name, cls)
+    return record
+
+
+def _refusal(planner: Planner, name: str, cls: type[Scorer]) -> str | None:
+    """Return why no request to this server may name the scorer; None if it may."""
+    try:
+        planner.check_scorer(name, cls.model_construct())
+    except InputError as error:
+        return str(error)
+    return None
+
+
+def options(limits: Limits) -> list[Record]:
+    """Return the options of a completion: `in` says whether they stand in the request itself or in
+    its `dise` object, `scores` whether requests for a score have them too.
+    """
+    names = {f"{kind.option}_settings" for kind in kinds_named_by(SamplingParams)}
+    return [
+        setting
+        | _allowed(setting, limits)
+        | {
+            "in": "request" if setting["name"] in Completion.model_fields else "dise",
+            "scores": setting["name"] in ScoringParams.model_fields,
+        }
+        for setting in settings_of(SamplingParams)
+        if setting["name"] not in names | {"logprobs"}
+    ]
+
+
+def _allowed(setting: Record, limits: Limits) -> Record:
+    """Return the server's own limit where it is below the library's, and its own default."""
+    most = {"max_tokens": limits.max_tokens_limit, "n": MAX_ANSWERS, "best_of": MAX_ANSWERS}
+    name = setting["name"]
+    maximum = {"maximum": min(setting["maximum"], most[name])} if name in most else {}
+    return maximum | ({"default": limits.default[name]} if name in limits.default else {})
+
+
+def facts(llm: AsyncLLM) -> Record:
+    """Return what the loaded model, its judge and its calibration decide about requests."""
+    info, calibration = llm.predictor.info, llm.planner.calibration
+    judge = llm.planner.predictors.get("judge")
+    shown = {"scorer", "selector", "scorer_settings", "num_labels", "figures", "threshold"}
+    return {
+        "name": info.name,
+        "max_length": info.max_length,
+        "block_length": info.block_length,
+        "has_chat_template": llm.predictor.tokenizer.has_chat_template,
+        "judge": None if judge is None else judge.info.name,
+        "calibration": None
+        if calibration is None
+        else calibration.model_dump(mode="json", include=shown),
+    }

@@ -1,0 +1,102 @@
+"""Fields of OpenAI's and vLLM's APIs that nothing here stands behind."""
+
+from __future__ import annotations
+
+import json
+
+from pydantic import JsonValue
+from pydantic_core import PydanticCustomError
+
+WITHOUT_EFFECT = (
+    "cache_control cache_salt include_reasoning metadata parallel_tool_calls prompt_cache_key "
+    "prompt_cache_options prompt_cache_retention request_id safety_identifier store user"
+)
+HINTS = frozenset(WITHOUT_EFFECT.split())
+"""Fields without effect: they tell OpenAI whom to bill, what to keep, or how to call tools."""
+
+NOT_SUPPORTED = "not_supported"
+"""The type of pydantic's problem with a field that asks for what is not there."""
+
+REASONS = {
+    "a diffusion model writes in no fixed order, so a token has no history to be judged by": (
+        "frequency_penalty=0 presence_penalty=0 repetition_penalty=1 length_penalty=1 "
+        "no_repeat_ngram_size=0 bad_words=[] logits_processors=[] use_beam_search=false "
+        "early_stopping=false prediction="
+    ),
+    "tokens are written in any order, several at once, and this server has no grammar that holds "
+    "under that; check the answer, or give the allowed answers to POST /v1/rank or /v1/decisions": (
+        'response_format={"type":"text"} structured_outputs={} structural_tag= guided_json= '
+        "guided_regex= guided_choice= guided_grammar= guided_decoding_backend= "
+        'guided_whitespace_pattern= grammar=""'
+    ),
+    "tokens are drawn by temperature, top_p and top_k": "min_p=0 typical_p=1",
+    "this server calls no tools": (
+        'tools=[] tool_choice="none"|"auto" tool_calls=[] annotations=[] functions=[] '
+        'function_call="none"|"auto" web_search_options='
+    ),
+    "this server reads and writes text": (
+        'audio= image= modalities=["text"] mm_processor_kwargs={}'
+    ),
+    "the model writes no refusal and no reasoning apart from its answer": (
+        'reasoning_effort="none" thinking_token_budget= refusal='
+    ),
+    "an answer ends with the model's end token or before a stop text; see dise.logits_eos_inf": (
+        "ignore_eos=false min_tokens=0 stop_token_ids=[] include_stop_str_in_output=false"
+    ),
+    "special tokens and ids stand in dise.tokens": (
+        "skip_special_tokens=true spaces_between_special_tokens=true "
+        "return_tokens_as_token_ids=false return_token_ids=false"
+    ),
+    "prompts are read as they are given, with the model's own chat template": (
+        'truncate_prompt_tokens= truncation="disabled" add_special_tokens=false suffix="" '
+        "add_generation_prompt=true continue_final_message=false chat_template= "
+        "chat_template_kwargs={} documents=[] prompt_embeds=[]"
+    ),
+    "only POST /v1/completions takes a prompt as it is, and scores it with echo": (
+        "prompt= echo=false prompt_logprobs="
+    ),
+    "this server remembers no conversation: send all of it": (
+        "context_management=[] conversation= previous_response_id="
+    ),
+    "answers are sent while the client waits": "background=false background_options=",
+    "there is one tier here, and callers take turns": 'service_tier="auto"|"default" priority=0',
+    "this server has no such thing": (
+        'verbosity="medium" moderation= kv_transfer_params={} vllm_xargs={} access_programs='
+    ),
+}
+"""Fields with the values that ask for nothing, beside null, by the reason why no other is taken."""
+
+
+NEUTRAL: dict[str, tuple[list[JsonValue], str]] = {
+    name: ([json.loads(value) for value in values.split("|") if value], why)
+    for why, fields in REASONS.items()
+    for name, _, values in (field.partition("=") for field in fields.split())
+}
+"""Fields by name: the values that ask for nothing, beside null, and why no other is taken."""
+
+
+def without_neutral(body: object, own: frozenset[str]) -> object:
+    """Return a body without its hints, its neutral fields, and those of its `own` that are null.
+
+    Raises PydanticCustomError, which names the field, for one that asks for what is not there.
+    """
+    if not isinstance(body, dict):
+        return body
+    for name, value in body.items():
+        if name in NEUTRAL.keys() - own:
+            _refuse_unless_neutral(name, value)
+    unread = HINTS | NEUTRAL.keys()
+    return {
+        name: value
+        for name, value in body.items()
+        if (value is not None if name in own else name not in unread)
+    }
+
+
+def _refuse_unless_neutral(name: str, value: object) -> None:
+    values, why = NEUTRAL[name]
+    if value is not None and value not in values:
+        allowed = f", or give {json.dumps(values[0])}" if values else ""
+        facts = {"name": name, "why": why, "allowed": allowed}
+        message = "{name} is not supported: {why}; leave it out{allowed}"
+        raise PydanticCustomError(NOT_SUPPORTED, message, facts)

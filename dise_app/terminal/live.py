@@ -1,0 +1,102 @@
+"""An answer on the terminal while it is written: each token in the colour of the probability that
+it had when it was written, dim, until the probability of writing it again is known.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rich.console import Console, ConsoleOptions, Group, RenderResult
+from rich.live import Live
+from rich.segment import Segment
+from rich.text import Text
+
+from dise_app.terminal.render import legend_of, printable, shade, show_answer
+from dise_core.front.outputs import RequestOutput
+from dise_core.plans.plan import Plan
+from dise_core.writing.canvas import CanvasToken, CanvasUpdate
+
+if TYPE_CHECKING:
+    from dise_core.front.llm import LLM
+
+MASK = "\N{MEDIUM SHADE}"
+
+
+@dataclass(slots=True)
+class Written:
+    """One response as far as it is written: its tokens by position, the log-probabilities that they
+    had when they were written, and those of writing them again, where these are known.
+    """
+
+    num_tokens: int = 0
+    tokens: dict[int, CanvasToken] = field(default_factory=dict)
+    written: dict[int, float | None] = field(default_factory=dict)
+    logprobs: dict[int, float] = field(default_factory=dict)
+
+    def take(self, update: CanvasUpdate) -> None:
+        if update.is_fresh:
+            self.tokens, self.written, self.logprobs = {}, {}, {}
+        self.num_tokens = update.num_tokens
+        self.tokens |= {token.position: token for token in update.committed}
+        for token, logprob in zip(update.committed, update.logprobs, strict=False):
+            self.written[token.position] = logprob
+        self.logprobs |= dict(update.scored)
+
+    def text(self) -> Text:
+        """Return the response: what is final in full colours, other tokens dim, masks shaded."""
+        text = Text("  ")
+        for position in range(self.num_tokens):
+            token = self.tokens.get(position)
+            if token is None:
+                text.append(MASK, style="dim")
+            elif not token.is_end:
+                text.append(printable(token.text), style=self._style(position))
+        return text
+
+    def _style(self, position: int) -> str:
+        if position in self.logprobs:
+            return shade(self.logprobs[position])
+        return f"dim {shade(self.written.get(position))}".rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """Responses as they are written; of long ones what is around the last written token."""
+
+    texts: Sequence[Text]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        lines = console.render_lines(Group(*self.texts), options, pad=False)
+        most = max(console.height - 2, 1)
+        is_written = [any(part.text.strip(f"{MASK} \n") for part in line) for line in lines]
+        last = max((index for index, has_text in enumerate(is_written) if has_text), default=0)
+        first = max(min(last + 2, len(lines)) - most, 0)
+        for line in lines[first : first + most]:
+            yield from line
+            yield Segment.line()
+
+
+def show(llm: LLM, plan: Plan[RequestOutput], shows_seed: bool) -> None:
+    """Run the plan, show on the terminal how its answer is written, and print it."""
+    console = Console(highlight=False)
+    answer = answered(console, llm, plan)
+    show_answer(console, answer, shows_seed=shows_seed)
+    if explanation := legend_of(console, [answer]):
+        console.print(explanation)
+
+
+def answered(console: Console, llm: LLM, plan: Plan[RequestOutput]) -> RequestOutput:
+    """Return the plan's answer, and show on the terminal how it is written."""
+    canvases: dict[int, Written] = {}
+    with Live(
+        console=console, transient=True, refresh_per_second=12, redirect_stderr=sys.stderr.isatty()
+    ) as live:
+        for event in llm.watch(plan):
+            if isinstance(event, RequestOutput):
+                return event
+            canvases.setdefault(event.index, Written()).take(event)
+            live.update(Following([canvases[index].text() for index in sorted(canvases)]))
+    raise AssertionError("a stream ends with its answer")

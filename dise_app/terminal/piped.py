@@ -1,0 +1,55 @@
+"""Texts from standard input: `-` in place of a text, or a pipe where no text is given."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Sequence
+
+from dise_core.errors import InputError
+
+STANDARD = "-"
+
+MOST = 2**24
+"""The most bytes of a text."""
+
+
+def given_texts(texts: Sequence[str]) -> list[str]:
+    """Return the texts, with that of standard input in place of `-`. Raises InputError if it is
+    asked for twice, is not UTF-8 or is too long.
+    """
+    if texts.count(STANDARD) > 1:
+        raise InputError("- is given twice: standard input can be read only once")
+    return [_read() if text == STANDARD else text for text in texts]
+
+
+def piped_texts() -> list[str]:
+    """Return the text that is piped into the command, as a list; an empty one without a pipe, and
+    for an empty text. Raises InputError as `given_texts`.
+    """
+    if not _is_piped():
+        return []
+    text = _read()
+    return [text] if text else []
+
+
+def _read() -> str:
+    """Return all of standard input without its last line end."""
+    content = sys.stdin.buffer.read(MOST + 1)
+    if len(content) > MOST:
+        raise InputError(f"standard input is longer than {MOST} bytes")
+    try:
+        return content.decode("utf-8-sig").removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError as error:
+        byte = f"byte {content[error.start]:#04x} at {error.start}"
+        raise InputError(f"standard input is not UTF-8: {byte}, {error.reason}") from None
+
+
+def _is_piped() -> bool:
+    """Return whether standard input is a pipe, a socket or a file: no terminal, and not nothing."""
+    try:
+        mode = os.fstat(sys.stdin.fileno()).st_mode
+    except (AttributeError, ValueError, OSError):
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stat.S_ISREG(mode)

@@ -1,0 +1,189 @@
+"""Answers on the terminal: each token coloured by its probability of being regenerated."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.text import Text
+
+from dise_app.terminal.ending import close, in_order
+from dise_app.terminal.progress import progress_bar
+from dise_core.front.outputs import CompletionOutput, RequestOutput, Token
+from dise_core.plans.plan import Plan
+from dise_core.records import Record
+
+if TYPE_CHECKING:
+    from dise_core.front.llm import LLM
+
+SHADES = ((0.9, "green"), (0.5, "yellow"), (0.1, "dark_orange"), (0.0, "red"))
+"""The least probability for each colour."""
+
+
+def show(
+    llm: LLM,
+    records: Sequence[Record],
+    plan_of: Callable[[Record], Plan[RequestOutput]],
+    as_json: bool,
+    shows_seed: bool = False,
+) -> None:
+    """Print the answers to the records in order, with their seeds if shows_seed. One that fails is
+    reported on standard error, and typer.Exit(1) raised; if it is the only one, its error is.
+    """
+    console, shown, num_failed = Console(highlight=False), list[RequestOutput](), 0
+    with progress_bar(len(records), console if console.is_terminal else None) as advance:
+        outcomes = in_order(llm, records, plan_of, advance)
+        for number, (_, outcome) in enumerate(outcomes, start=1):
+            if outcome.error is not None and len(records) > 1:
+                num_failed += 1
+                print(f"dise: prompt {number}: {outcome.error}", file=sys.stderr)
+                continue
+            answer = outcome.unwrap()
+            if as_json:
+                line = json.dumps(answer.to_dict(), ensure_ascii=False, allow_nan=False)
+                console.print(Text(line), soft_wrap=True)
+            else:
+                show_answer(console, answer, shows_seed=shows_seed)
+                shown.append(answer)
+    if explanation := legend_of(console, shown):
+        console.print(explanation)
+    close(len(records) - num_failed, num_failed)
+
+
+def show_answer(
+    console: Console, answer: RequestOutput, verdict: str = "", shows_seed: bool = False
+) -> None:
+    """Print one request's outputs, best first, and their cost."""
+    if answer.prompt is not None:
+        console.print(Text(printable(answer.prompt), style="bold"), soft_wrap=True)
+    for output in answer.outputs:
+        console.print(Text("  ").append_text(coloured(output)), soft_wrap=True)
+        ending = f", {output.finish_reason}" if output.finish_reason else ""
+        tokens = _counted(output.score.num_positions, "token")
+        console.print(
+            f"  {chance_text(output)}[dim]{score_text(output)} ({output.scorer}, "
+            f"{output.selector}, {tokens}{ending})[/dim]{verdict}",
+            soft_wrap=True,
+        )
+        if output.reviser is not None:
+            console.print(f"  [dim]{revision_text(output)}[/dim]", soft_wrap=True)
+    usage = answer.usage
+    passes = "1 forward pass" if usage.nfe == 1 else f"{usage.nfe} forward passes"
+    if answer.is_approximate:
+        passes += (
+            f", computed to {usage.nfe_computed:.1f} (cache {answer.cache}: the text is "
+            "approximate)"
+        )
+    seed = f", seed {answer.seed}" if shows_seed else ""
+    console.print(f"  [dim]{passes}, {usage.seconds:.2f} s{seed}[/dim]")
+
+
+def coloured(output: CompletionOutput) -> Text:
+    """Return the response without end tokens, each token in the colour of its probability, the
+    selected ones underlined. A character of several tokens has the colour of the least probable.
+    """
+    text, group = Text(), list[Token]()
+    for token in output.tokens:
+        if token.is_end:
+            continue
+        group.append(token)
+        if token.text:
+            known = [part.logprob for part in group if part.logprob is not None]
+            is_selected = any(part.selected for part in group)
+            style = shade(min(known, default=None)) + (" underline" if is_selected else "")
+            text.append(printable(token.text), style=style)
+            group = []
+    return text
+
+
+def printable(text: str) -> str:
+    """Return the text without control characters, which could drive the terminal."""
+    return "".join(
+        c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text
+    )
+
+
+def shade(logprob: float | None) -> str:
+    """Return the colour of a log-probability; "" for None."""
+    if logprob is None:
+        return ""
+    probability = math.exp(logprob)
+    return next(colour for least, colour in SHADES if probability >= least)
+
+
+def score_text(output: CompletionOutput) -> str:
+    """Return the value, its standard error, and its probability of a token, where it has them."""
+    if not math.isfinite(output.score.value):
+        return "no score: nothing is selected"
+    error, probability = output.score.standard_error, output.score.token_probability
+    spread = f" ± {error:.4f}" if error is not None else ""
+    share = f", {_share(probability)} a token" if probability else ""
+    return f"score {output.score.value:.4f}{spread}{share}"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _share(probability: float) -> str:
+    """Return a probability in percent, as 100% only if it is 1."""
+    return ">99.9%" if 0.9995 <= probability < 1 else f"{probability:.1%}"
+
+
+def revision_text(output: CompletionOutput) -> str:
+    """Return how many tokens the reviser changed, and what it judged by."""
+    rounds = _counted(len(output.revisions), "round")
+    accepted = [revision for revision in output.revisions if revision.is_accepted]
+    if not accepted:
+        return f"{output.reviser}: unchanged after {rounds}"
+    tokens = _counted(sum(revision.num_changed for revision in accepted), "token")
+    before, after = accepted[0].score_before, accepted[-1].score_after
+    return f"{output.reviser}: {tokens} changed in {rounds}, {before:.4f} to {after:.4f}"
+
+
+def chance_text(output: CompletionOutput) -> str:
+    """Return the probability of being right; "" without a calibration."""
+    chance, text = output.probability, ""
+    if chance is not None:
+        shown = "<1%" if chance < 0.005 else ">99%" if chance > 0.995 else f"{chance:.0%}"
+        text = f"likely to be right: {shown}; "
+    return text + "[bold]abstained[/bold], as it is below the threshold; " * bool(output.abstained)
+
+
+def legend_of(console: Console, answers: Sequence[RequestOutput]) -> Text | None:
+    """Return the legend that explains how the answers are shown: in colours, underlined alone
+    where the terminal has none or is to show none, or, for None, as plain text.
+    """
+    outputs = [output for answer in answers for output in answer.outputs]
+    if console.color_system is None or not any(map(_is_coloured, outputs)):
+        return None
+    if console.no_color:
+        return Text("underlined: what the score looks at", style="dim")
+    return legend(all(map(_is_mean_of_underlined, outputs)))
+
+
+def legend(is_mean: bool = True) -> Text:
+    """Return the legend that explains the colours. is_mean: whether the score is the mean of the
+    underlined tokens' log-probabilities, rather than something else about them.
+    """
+    text = Text("probability of writing the token again: ", style="dim")
+    for least, colour in SHADES:
+        text.append(f"≥ {least:.0%} " if least else "less", style=f"not dim {colour}")
+    underlined = "the score is their mean log" if is_mean else "what the score looks at"
+    return text.append(f"; underlined: {underlined}", style="dim")
+
+
+def _is_coloured(output: CompletionOutput) -> bool:
+    return any(token.logprob is not None and not token.is_end for token in output.tokens)
+
+
+def _is_mean_of_underlined(output: CompletionOutput) -> bool:
+    selected = (token.logprob for token in output.tokens if token.selected)
+    known = [logprob for logprob in selected if logprob is not None]
+    if not known or len(known) < output.score.num_positions:
+        return False
+    return math.isclose(sum(known) / len(known), output.score.value, rel_tol=1e-3, abs_tol=1e-3)

@@ -1,0 +1,1 @@
+"""The entry points: requests become plans, results become answers."""

@@ -1,0 +1,136 @@
+"""Turns generations into answers: ranked outputs with their texts, tokens and cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import repeat
+
+from dise_core.front.outputs import CompletionOutput, RequestOutput, Token, Usage
+from dise_core.models.pieces import pieces
+from dise_core.models.predictor import MaskPredictor
+from dise_core.models.prompts import GivenPrompt
+from dise_core.params.requests import SamplingParams, ScoringParams
+from dise_core.plans.cost import Cost
+from dise_core.scoring.calibration import Calibration
+from dise_core.writing.generation import Generation
+from dise_core.writing.revisions import Revision
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerMaker:
+    """Builds the answers of one loaded model. calibration: of its scores."""
+
+    predictor: MaskPredictor
+    calibration: Calibration | None = None
+
+    def written(
+        self,
+        prompt: GivenPrompt,
+        generations: Sequence[Generation],
+        params: SamplingParams,
+        cost: Cost,
+    ) -> RequestOutput:
+        answer = self.given(prompt, generations, params, cost, params.n)
+        outputs = [
+            replace(
+                output,
+                finish_reason=_finish_reason(generations[output.index]),
+                length_controller=params.length,
+                reviser=params.reviser,
+                revisions=tuple(map(self._revision, generations[output.index].revisions)),
+            )
+            for output in answer.outputs
+        ]
+        stopped = tuple(_stopped(output, params.stop) for output in outputs)
+        return replace(answer, outputs=stopped, cache=params.cache, seed=params.seed)
+
+    def given(
+        self,
+        prompt: GivenPrompt,
+        generations: Sequence[Generation],
+        params: ScoringParams,
+        cost: Cost,
+        most: int | None = None,
+    ) -> RequestOutput:
+        """Return the given responses, at most so many, best score first; ties keep their order."""
+        ranked = sorted(
+            enumerate(generations), key=lambda pair: -pair[1].evaluation.score.rank_value
+        )[:most]
+        num_written = sum(len(generation.sequence.text_positions) for _, generation in ranked)
+        return RequestOutput(
+            prompt.text,
+            tuple(prompt.ids.tolist()),
+            self.predictor.info.name,
+            tuple(self._output(index, generation, params) for index, generation in ranked),
+            Usage(len(prompt.ids), num_written, cost.nfe, cost.computed, seconds=0.0),
+            is_approximate=not cost.is_exact,
+        )
+
+    def _output(
+        self, index: int, generation: Generation, params: ScoringParams
+    ) -> CompletionOutput:
+        sequence, calibration = generation.sequence, self.calibration
+        value = generation.evaluation.score.value
+        return CompletionOutput(
+            text=self.predictor.tokenizer.decode(sequence.ids[sequence.text_positions]),
+            token_ids=tuple(sequence.response.tolist()),
+            finish_reason=None,
+            score=generation.evaluation.score,
+            scorer=params.scorer,
+            selector=params.selector or "",
+            tokens=self._tokens(generation),
+            index=index,
+            trace=generation.trace,
+            stopped_by=generation.stopped_by,
+            probability=None if calibration is None else calibration.probability(value),
+            abstained=None if calibration is None else calibration.abstains(value),
+        )
+
+    def _revision(self, revision: Revision) -> Revision:
+        text_of = self.predictor.tokenizer.token_text
+        tokens = tuple(
+            token._replace(
+                old_text=text_of(token.old),
+                new_text=None if token.new is None else text_of(token.new),
+            )
+            for token in revision.tokens
+        )
+        return replace(revision, tokens=tokens)
+
+    def _tokens(self, generation: Generation) -> tuple[Token, ...]:
+        sequence, report = generation.sequence, generation.evaluation.tokens
+        selected = sequence.mask_of(generation.evaluation.score.positions)[sequence.prompt_length :]
+        is_end = sequence.special.is_end(sequence.response)
+        text_of = self.predictor.tokenizer.token_text
+        spelt = iter(pieces(self.predictor.tokenizer, sequence.response[~is_end]))
+        rows: Iterable[tuple[float | None, list[int], list[float]]] = repeat((None, [], []))
+        if report is not None:
+            columns = (report.logprobs, report.top_ids, report.top_logprobs)
+            rows = zip(*(column.tolist() for column in columns), strict=True)
+        written = (column.tolist() for column in (sequence.response, selected, is_end))
+        return tuple(
+            Token(
+                token_id,
+                text_of(token_id) if end else next(spelt),
+                logprob,
+                chosen,
+                end,
+                tuple(zip(ids, logprobs, strict=True)),
+                tuple(map(text_of, ids)),
+            )
+            for token_id, chosen, end, (logprob, ids, logprobs) in zip(*written, rows, strict=False)
+        )
+
+
+def _finish_reason(generation: Generation) -> str:
+    sequence = generation.sequence
+    has_end = len(sequence.text_positions) < len(sequence.response)
+    return generation.finish_reason or ("stop" if has_end else "length")
+
+
+def _stopped(output: CompletionOutput, stops: Sequence[str]) -> CompletionOutput:
+    starts = [start for stop in stops if (start := output.text.find(stop)) >= 0]
+    if not starts:
+        return output
+    return replace(output, text=output.text[: min(starts)], finish_reason="stop")

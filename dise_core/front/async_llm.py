@@ -1,0 +1,187 @@
+"""AsyncLLM: the LLM interface for programs that serve many callers at once."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
+from contextlib import aclosing
+from functools import wraps
+from os import PathLike
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, cast
+
+from dise_core.engine import AsyncEngine, Budget, Caller, Engine, Outcome
+from dise_core.errors import DiseError
+from dise_core.front.llm import LLM, EngineOptions
+from dise_core.front.outputs import RequestOutput
+from dise_core.front.planner import Planner
+from dise_core.front.verbs import Job, Verbs
+from dise_core.models.predictor import MaskPredictor
+from dise_core.models.prompts import Message, Prompt
+from dise_core.params.requests import SamplingParams
+from dise_core.plans.plan import Plan
+from dise_core.plans.reading import Read
+from dise_core.plugins.catalog import Catalog
+from dise_core.writing.canvas import Canvases, CanvasUpdate
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class JobMaker(Verbs):
+    """Makes the jobs that LLM's verbs run, and runs none: `do` returns the job itself."""
+
+    def __init__(self, planner: Callable[[], Planner]) -> None:
+        self._planner = planner
+
+    @property
+    def planner(self) -> Planner:
+        return self._planner()
+
+    def do(self, job: Job[T]) -> T:
+        return cast("T", job)
+
+
+def awaited(
+    verb: Callable[Concatenate[Any, P], T],
+) -> Callable[Concatenate[AsyncLLM, P], Coroutine[Any, Any, T]]:
+    """Return one of LLM's verbs as a coroutine of AsyncLLM."""
+
+    @wraps(verb)
+    async def coroutine(llm: AsyncLLM, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await llm.do(cast("Job[T]", verb(llm.jobs, *args, **kwargs)))
+
+    return coroutine
+
+
+class AsyncLLM:
+    """A loaded model with LLM's methods as coroutines; requests of all callers share batches.
+
+    Cancelling a caller, for example by a timeout, ends its request before the next forward pass.
+
+    Examples:
+        >>> async with AsyncLLM("countdown") as llm:
+        ...     async with asyncio.timeout(10):
+        ...         [answer] = await llm.generate("83,18,75 -> 10", SamplingParams(max_tokens=48))
+    """
+
+    def __init__(
+        self,
+        model: str | PathLike[str] | MaskPredictor = "countdown",
+        *,
+        judge: str | PathLike[str] | MaskPredictor | None = None,
+        catalog: Catalog | None = None,
+        max_waiting: int = 1024,
+        budget: Budget | None = None,
+        **options: Unpack[EngineOptions],
+    ) -> None:
+        """Load the models as LLM does and start the engine's thread.
+
+        At most max_waiting requests queue; beyond that each method raises OverloadedError. After
+        `close` each raises ClosedError. budget: of one call; beyond it InputError.
+        """
+        loaded: list[LLM] = []
+
+        def load() -> Engine:
+            loaded.append(LLM(model, judge=judge, catalog=catalog, **options))
+            return loaded[0].engine
+
+        self.budget = budget or Budget()
+        self.engine = AsyncEngine(load, max_waiting)
+        [self._llm] = loaded
+        self.config = self._llm.config
+        self.catalog = self._llm.catalog
+        self.jobs = JobMaker(lambda: self.planner)
+
+    def __repr__(self) -> str:
+        return f"Async{self._llm!r}"
+
+    @property
+    def planner(self) -> Planner:
+        """What turns requests into plans for `run`."""
+        return self._llm.planner
+
+    @property
+    def predictor(self) -> MaskPredictor:
+        """The loaded model."""
+        return self._llm.predictor
+
+    generate = awaited(Verbs.generate)
+    chat = awaited(Verbs.chat)
+    score = awaited(Verbs.score)
+    rank = awaited(Verbs.rank)
+
+    async def do(self, job: Job[T]) -> T:
+        """Return what a job makes of its plans once all have ended; cancelling it cancels all."""
+        async with aclosing(self.run(job.plans)) as outcomes:
+            return job.finish([outcome async for outcome in outcomes])
+
+    async def run(self, plans: Iterable[Plan[T]]) -> AsyncGenerator[Outcome[T], None]:
+        """Yield the outcome of each of the planner's plans as it ends.
+
+        Unlike LLM.run, this submits all plans at once, so those beyond max_waiting end with
+        OverloadedError. Leaving the iteration early cancels the plans that are still running.
+        """
+        caller = Caller(self.budget)
+        tasks = [
+            asyncio.ensure_future(self._outcome(index, plan, caller))
+            for index, plan in enumerate(plans)
+        ]
+        try:
+            for ended in asyncio.as_completed(tasks):
+                yield await ended
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def stream(
+        self,
+        prompt: Prompt | Sequence[Message],
+        params: SamplingParams | None = None,
+        *,
+        chat: bool | None = None,
+    ) -> AsyncGenerator[CanvasUpdate | RequestOutput, None]:
+        """Yield what each denoising step commits, then the answer, like LLM.stream.
+
+        Leaving the iteration early cancels the request.
+        """
+        loop = asyncio.get_running_loop()
+        news: asyncio.Queue[Sequence[Read] | None] = asyncio.Queue()
+
+        def tell(reads: Sequence[Read] | None) -> None:
+            loop.call_soon_threadsafe(news.put_nowait, reads)
+
+        plan = self.jobs.request(prompt, params, chat)
+        future = asyncio.wrap_future(self.engine.submit(plan, tell, Caller(self.budget)))
+        future.add_done_callback(lambda _: news.put_nowait(None))
+        canvases = Canvases(self.predictor)
+        try:
+            while (reads := await news.get()) is not None:
+                for update in canvases.updates(reads):
+                    yield update
+            answer, _ = await future
+            yield answer
+        finally:
+            future.cancel()
+
+    async def close(self, grace: float = 30.0) -> int:
+        """Refuse new requests, wait `grace` seconds, fail the unfinished with ClosedError, then
+        free the models. Returns how many were unfinished.
+        """
+        num_unfinished = await asyncio.to_thread(self.engine.close, grace)
+        self._llm.close()
+        return num_unfinished
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def _outcome(self, index: int, plan: Plan[T], caller: Caller) -> Outcome[T]:
+        started = time.perf_counter()
+        try:
+            answer, seconds = await asyncio.wrap_future(self.engine.submit(plan, caller=caller))
+        except DiseError as error:
+            return Outcome(index, None, error, time.perf_counter() - started)
+        return Outcome(index, answer, None, seconds)

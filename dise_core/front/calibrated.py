@@ -1,0 +1,67 @@
+"""Whether a calibration holds for a request: its answers are made and scored as it was fitted."""
+
+from __future__ import annotations
+
+from dise_core.errors import InputError, shown
+from dise_core.params.requests import SamplingParams, Scoring
+from dise_core.plugins.catalog import Catalog
+from dise_core.records import Fields
+from dise_core.scoring.calibration import Calibration
+from dise_core.scoring.scorer import Scorer, Selector
+
+
+def check_calibration(
+    calibration: Calibration,
+    catalog: Catalog,
+    params: Scoring,
+    scorer: Scorer,
+    selector: Selector,
+    judge: str,
+) -> None:
+    """Raise InputError, with what each is, unless a request's answers and scores are made as those
+    that the calibration was fitted on. judge: the name of the loaded one, "" for none.
+    """
+    pairs = [("scorer", calibration.scorer, params.scorer)]
+    if params.scorer == calibration.scorer:
+        pairs += [
+            (f"{calibration.scorer} with {name}", shown(value), shown(getattr(scorer, name)))
+            for name, value in catalog.scorer(calibration.scorer, calibration.scorer_settings)
+        ]
+    if catalog.selector(calibration.selector) != selector:
+        pairs.append(("selector", calibration.selector, params.selector or ""))
+    if scorer.asks == "judge":
+        pairs.append(("judge", calibration.judge or "none", judge))
+    for what, fitted, requested in pairs:
+        if fitted != requested:
+            raise InputError(
+                f"the calibration is for {what} {fitted}, not {requested}: leave that out, or fit "
+                "a calibration for it",
+                "calibration",
+            )
+    if isinstance(params, SamplingParams):
+        _check_answers(calibration, catalog, params)
+
+
+def _check_answers(calibration: Calibration, catalog: Catalog, params: SamplingParams) -> None:
+    """Raise InputError for another reviser, and for a stop_at that no score reaches."""
+    fitted = _revised(calibration.reviser, calibration.reviser_settings, catalog)
+    requested = _revised(params.reviser, params.reviser_settings, catalog)
+    if fitted != requested:
+        raise InputError(
+            f"the calibration is for answers {fitted}, not for answers {requested}: revise "
+            "likewise, or fit a calibration for these",
+            "calibration",
+        )
+    if params.stop_at is not None and not 0 < params.stop_at <= calibration.map.highest:
+        raise InputError(
+            f"stop_at={params.stop_at}: with this calibration it is a probability above 0 and, "
+            f"as no score has a higher one, at most {calibration.map.highest:.4f}",
+            "stop_at",
+        )
+
+
+def _revised(name: str | None, settings: Fields, catalog: Catalog) -> str:
+    if name is None:
+        return "without a reviser"
+    values = ", ".join(f"{key}={value}" for key, value in catalog.reviser(name, settings))
+    return f"revised by {name} with {values}"

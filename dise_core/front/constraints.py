@@ -1,0 +1,82 @@
+"""Applies a model's constraints to request options: its blocks, its length controller, its cache."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from dise_core.errors import InputError
+from dise_core.models.info import ModelInfo
+from dise_core.params.biases import as_pairs
+from dise_core.params.requests import SamplingParams, Scoring
+from dise_core.sequence import as_ids, check_token_ids
+
+P = TypeVar("P", bound=Scoring)
+
+
+def fitted(params: P, info: ModelInfo) -> P:
+    """Return the params as they apply to the model.
+
+    A block-causal model has blocks of its own; without a `length` it writes until-end, and any kind
+    of cache is "exact". Every other model writes "fixed", and has nothing to cache exactly. Raises
+    InputError for what a block-causal model cannot do.
+    """
+    length = info.block_length
+    changes: dict[str, object] = {}
+    if length is not None:
+        _check_block_length(params, info, length)
+        changes["block_length"] = length
+    if isinstance(params, SamplingParams):
+        if length is not None:
+            _check_blocks(params, info, length)
+        changes["length"] = params.length or ("fixed" if length is None else "until-end")
+        if params.cache == "exact" or (length is not None and params.cache != "none"):
+            changes["cache"] = "none" if length is None else "exact"
+    return params.model_copy(update=changes) if changes else params
+
+
+def _check_block_length(params: Scoring, info: ModelInfo, length: int) -> None:
+    if "block_length" in params.model_fields_set and params.block_length != length:
+        raise InputError(
+            f"block_length={params.block_length}: {info.name!r} has blocks of {length} tokens, "
+            "which are part of its attention; leave block_length out",
+            "block_length",
+        )
+
+
+def _check_blocks(params: SamplingParams, info: ModelInfo, length: int) -> None:
+    num_blocks = -(-params.max_tokens // length)
+    if params.steps is not None and params.steps < num_blocks:
+        raise InputError(
+            f"steps={params.steps} is less than one step for each of the {num_blocks} blocks of "
+            f"{length} tokens",
+            "steps",
+        )
+    if params.early_exit is not None:
+        raise InputError(
+            f"early_exit looks at what follows a block, which {info.name!r} does not see; "
+            "length 'until-end' stops after the block that ends the answer",
+            "early_exit",
+        )
+
+
+def check_tokens(params: SamplingParams, info: ModelInfo) -> None:
+    """Raise InputError for ids that are no tokens, and where no token could be written."""
+    for name, ids in (
+        ("forbidden_token_ids", params.forbidden_token_ids),
+        ("allowed_token_ids", params.allowed_token_ids),
+        ("logit_bias", [token for token, _ in as_pairs(params.logit_bias)]),
+    ):
+        check_token_ids(as_ids(ids), info.vocab_size, name)
+    for name in ("logits_eos_inf", "confidence_eos_eot_inf"):
+        if getattr(params, name) and info.special.eos_id is None:
+            raise InputError(f"{name} needs an end token, and {info.name!r} has none", name)
+    end = (info.special.eos_id,) if params.logits_eos_inf else ()
+    unwritten = {info.special.mask_id, *params.forbidden_token_ids, *end} - {None}
+    if params.allowed_token_ids and unwritten.issuperset(params.allowed_token_ids):
+        raise InputError(
+            "none of the allowed tokens may be written: each is forbidden, or the mask",
+            "allowed_token_ids",
+        )
+    if len(unwritten) == info.vocab_size:
+        problem = "every token is forbidden, so none could be written"
+        raise InputError(problem, "forbidden_token_ids")

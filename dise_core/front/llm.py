@@ -1,0 +1,196 @@
+"""LLM: the main entry point, modelled on vLLM's LLM. AsyncLLM has the same methods."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from os import PathLike, fspath
+from typing import Self, TypedDict, TypeVar, Unpack
+
+from dise_core.engine import Engine, Outcome
+from dise_core.errors import ClosedError, InputError
+from dise_core.front.outputs import RequestOutput
+from dise_core.front.planner import Planner
+from dise_core.front.verbs import Job, Verbs
+from dise_core.models.predictor import MaskPredictor
+from dise_core.models.prompts import Message, Prompt
+from dise_core.params.engine import DeviceMap, Dtype, EngineConfig, Quantization
+from dise_core.params.requests import SamplingParams
+from dise_core.plans.plan import Plan
+from dise_core.plugins.catalog import Catalog
+from dise_core.plugins.discovery import installed_catalog
+from dise_core.records import Record
+from dise_core.scoring.calibration import Calibration, calibration_of
+from dise_core.threads import choose_threads
+from dise_core.writing.canvas import Canvases, CanvasUpdate
+
+T = TypeVar("T")
+
+
+class EngineOptions(TypedDict, total=False):
+    """The fields of EngineConfig as keyword arguments."""
+
+    max_num_seqs: int
+    max_batch_tokens: int
+    device: str
+    dtype: Dtype
+    device_map: DeviceMap | None
+    max_memory: Record
+    quantization: Quantization | None
+    judge_device: str | None
+    judge_dtype: Dtype | None
+    attn_implementation: str
+    revision: str | None
+    adapter: str | None
+    mask_token_id: int | None
+    block_size: int | None
+    engine: str
+    tensor_parallel_size: int
+    vllm_options: Record
+    max_cache_tokens: int | None
+    calibration: str | PathLike[str] | Calibration | None
+
+
+class LLM(Verbs):
+    """A loaded diffusion language model that generates responses and scores how sure it is of them.
+
+    Examples:
+        >>> llm = LLM("countdown")
+        >>> [answer] = llm.generate("83,18,75 -> 10", SamplingParams(max_tokens=48))
+        >>> answer.outputs[0].score.value  # mean log-probability of the last ten tokens, in nats
+
+        >>> with LLM("countdown") as llm:  # frees the model at the end
+        ...     [answer] = llm.generate("83,18,75 -> 10")
+    """
+
+    def __init__(
+        self,
+        model: str | PathLike[str] | MaskPredictor = "countdown",
+        *,
+        judge: str | PathLike[str] | MaskPredictor | None = None,
+        catalog: Catalog | None = None,
+        **options: Unpack[EngineOptions],
+    ) -> None:
+        """Load a model by name, folder or hub id, or take a loaded one. options: see EngineConfig.
+
+        judge: an auto-regressive model for the scorers that need one; without it an auto-regressive
+        `model` is its own judge. EngineConfig.for_judge says which options apply to it: it comes
+        from the hub's main branch, and the adapter that claims it loads it. The option
+        `calibration` takes a file or a Calibration.
+
+        Raises InputError for an unknown model, ModelError for one that cannot be loaded,
+        PluginError for one whose name two plugins claim.
+        """
+        choose_threads()
+        named = options.get("calibration")
+        calibration = calibration_of(named)
+        file = fspath(named) if isinstance(named, str | PathLike) else None
+        fields: Record = {**options, "calibration": file}
+        self.config = EngineConfig(**fields)
+        self.catalog = catalog or installed_catalog()
+        self.catalog.check_engine(self.config)
+        if judge is None and (self.config.judge_device or self.config.judge_dtype):
+            raise InputError("judge_device and judge_dtype need a judge: name one", "judge")
+        predictors = self._predictors(model, judge)
+        predictor = predictors["target"]
+        if calibration is not None:
+            calibration.check_model(predictor)
+        own = calibration_of(predictor.calibration_file)
+        planner = Planner(predictors, self.catalog, calibration, own)
+        self._open: tuple[Planner, Engine] | None = (planner, Engine(predictors, self.config))
+        self._shown = repr(predictor.info.name)
+        self._is_loader = not isinstance(model, MaskPredictor)
+        if self._is_loader:
+            self._shown += f", engine={self.config.engine!r}, device={self.config.device!r}"
+
+    def __repr__(self) -> str:
+        return f"LLM({self._shown})"
+
+    @property
+    def planner(self) -> Planner:
+        return self._parts()[0]
+
+    @property
+    def engine(self) -> Engine:
+        """What runs plans."""
+        return self._parts()[1]
+
+    def _parts(self) -> tuple[Planner, Engine]:
+        if self._open is None:
+            raise ClosedError(f"{self!r} is closed; load the model again")
+        return self._open
+
+    def close(self) -> None:
+        """Free the models that it loaded. After it each method raises ClosedError."""
+        self._open = None
+        if self._is_loader:
+            gc.collect()  # a model may be part of a circle of references
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def stream(
+        self,
+        prompt: Prompt | Sequence[Message],
+        params: SamplingParams | None = None,
+        *,
+        chat: bool | None = None,
+    ) -> Generator[CanvasUpdate | RequestOutput, None, None]:
+        """Yield what each denoising step commits, then the answer. Raises what `generate` raises.
+
+        The prompt may be a list of messages. Leaving the iteration early cancels the request.
+        """
+        return self.watch(self.request(prompt, params, chat))
+
+    def watch(
+        self, plan: Plan[RequestOutput]
+    ) -> Generator[CanvasUpdate | RequestOutput, None, None]:
+        """Yield what each denoising step of one of the planner's plans commits, then the answer."""
+        request = self.engine.request(0, plan)
+        canvases, seen = Canvases(self.predictor), None
+        try:
+            request.start()
+            while not request.is_finished:
+                if request.reads is not seen:
+                    seen = request.reads
+                    yield from canvases.updates(seen)
+                self.engine.step([request])
+        finally:
+            request.close()
+        if request.error is not None:
+            raise request.error
+        yield request.result
+
+    def do(self, job: Job[T]) -> T:
+        return job.finish(self.run(job.plans))
+
+    def run(self, plans: Iterable[Plan[T]]) -> Iterator[Outcome[T]]:
+        """Yield the outcome of each plan as it ends, a failure too."""
+        return self.engine.run(plans)
+
+    def _predictors(
+        self,
+        model: str | PathLike[str] | MaskPredictor,
+        judge: str | PathLike[str] | MaskPredictor | None,
+    ) -> dict[str, MaskPredictor]:
+        predictors: dict[str, MaskPredictor] = {}
+        # The judge comes first: the model's cache is planned from the memory that is then left.
+        if judge is not None:
+            predictors["judge"] = judging = self._loaded(judge, self.config.for_judge())
+            if not judging.info.is_autoregressive:
+                raise InputError(f"judge {judging.info.name!r} is not auto-regressive", "judge")
+        predictors["target"] = predictor = self._loaded(model, self.config)
+        if judge is None and predictor.info.is_autoregressive:
+            predictors["judge"] = predictor
+        return predictors
+
+    def _loaded(self, model: object, config: EngineConfig) -> MaskPredictor:
+        if isinstance(model, str | PathLike):
+            return self.catalog.load_model(fspath(model), config)
+        if not isinstance(model, MaskPredictor):
+            problem = f"a model is a name, a folder or a MaskPredictor, not {type(model).__name__}"
+            raise InputError(problem, "model")
+        return model

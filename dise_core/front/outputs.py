@@ -1,0 +1,164 @@
+"""What a user gets: completions with their scores and probabilities, and their JSON forms."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import NamedTuple, Self
+
+from dise_core.errors import DiseError, InputError
+from dise_core.records import Record, json_number
+from dise_core.scoring.score import Score
+from dise_core.writing.generation import LengthStep
+from dise_core.writing.revisions import Revision
+
+
+class Token(NamedTuple):
+    """One token of a response. `text`: its piece of the response's text: the pieces of all tokens
+    that are no end tokens, joined, are that text before it is cut at a stop text, and a character
+    of several tokens is the last one's. `logprob`: of regenerating it, in nats, or None if not
+    asked for; `selected`: whether it counts towards the score.
+    """
+
+    id: int
+    text: str
+    logprob: float | None
+    selected: bool
+    is_end: bool
+    top_logprobs: tuple[tuple[int, float], ...] = ()
+    top_texts: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the JSON form; -inf becomes null."""
+        record: dict[str, object] = {
+            "id": self.id,
+            "text": self.text,
+            "logprob": json_number(self.logprob),
+            "selected": self.selected,
+            "is_end": self.is_end,
+        }
+        if self.top_logprobs:
+            record["top_logprobs"] = [
+                {"id": token_id, "text": text, "logprob": json_number(logprob)}
+                for (token_id, logprob), text in zip(self.top_logprobs, self.top_texts, strict=True)
+            ]
+        return record
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CompletionOutput:
+    """One response with its score. `index`: which of the samples, or of the candidates, it is.
+
+    `token_ids` includes end tokens; `text` leaves them out and ends before the first stop text.
+    `finish_reason`: "stop" if the model, its length controller or a stop text ended the response,
+    "length" if it filled the canvas, None for a given response. `probability`: of being right, None
+    without a calibration or a score; `abstained`: whether the score is below the calibration's
+    threshold, None without one. `revisions`: the rounds of the `reviser`, if it doubted anything.
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: str | None
+    score: Score
+    scorer: str
+    selector: str
+    tokens: tuple[Token, ...]
+    index: int = 0
+    length_controller: str | None = None
+    trace: tuple[LengthStep, ...] = ()
+    stopped_by: str | None = None
+    reviser: str | None = None
+    revisions: tuple[Revision, ...] = ()
+    probability: float | None = None
+    abstained: bool | None = None
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the JSON form; `tokens` has one end token, and none without log-probabilities."""
+        record: dict[str, object] = {
+            "index": self.index,
+            "text": self.text,
+            "token_ids": list(self.token_ids),
+            "finish_reason": self.finish_reason,
+            "score": {"scorer": self.scorer, "selector": self.selector, **self.score.to_dict()},
+            "probability": self.probability,
+            "abstained": self.abstained,
+            "tokens": [token.to_dict() for token in self._listed()],
+        }
+        if self.trace:
+            record["length"] = {
+                "controller": self.length_controller,
+                "trace": [
+                    {**asdict(step), "score": json_number(step.score)} for step in self.trace
+                ],
+                "stopped_by": self.stopped_by,
+            }
+        if self.reviser is not None:
+            record["revisions"] = [revision.to_dict() for revision in self.revisions]
+        return record
+
+    def _listed(self) -> list[Token]:
+        if all(token.logprob is None for token in self.tokens):
+            return []
+        first = next((token for token in self.tokens if token.is_end), None)
+        return [token for token in self.tokens if not token.is_end or token is first]
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a request cost. `nfe`: sequences sent through a forward pass; `seconds`: of its plan.
+
+    `nfe_computed`: like `nfe`, but each forward pass counts as the share of its positions that was
+    computed rather than cached. `completion_tokens`: of all outputs, end tokens left out.
+    """
+
+    prompt_tokens: int
+    completion_tokens: int
+    nfe: int
+    nfe_computed: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RequestOutput:
+    """The answer to one request: its outputs, best score first."""
+
+    prompt: str | None
+    prompt_token_ids: tuple[int, ...]
+    model: str
+    outputs: tuple[CompletionOutput, ...]
+    usage: Usage
+    cache: str = "none"
+    """The kind of cache that the request asked for. Scores are exact with any."""
+    seed: int | None = None
+    """The seed, given or drawn, that reproduces these outputs; None for given responses."""
+    is_approximate: bool = False
+    """Whether some answer of the denoising may differ from that of a pass over the whole text."""
+    error: DiseError | None = None
+    """Why the request failed, where the caller asked for errors as answers: it has no outputs."""
+
+    def timed(self, seconds: float) -> Self:
+        """Return it with the seconds that its plan took."""
+        return replace(self, usage=replace(self.usage, seconds=seconds))
+
+    def to_dict(self) -> Record:
+        """Return the JSON form that the command prints and the server sends."""
+        usage = {**asdict(self.usage), "seconds": round(self.usage.seconds, 4)}
+        usage["nfe_computed"] = round(self.usage.nfe_computed, 2)
+        caching: dict[str, object] = {"cache": self.cache, "is_approximate": self.is_approximate}
+        if self.cache == "none":
+            caching = {}
+            del usage["nfe_computed"]
+        return {
+            "prompt": self.prompt,
+            "model": self.model,
+            **({} if self.seed is None else {"seed": self.seed}),
+            **caching,
+            **({} if self.error is None else {"error": error_dict(self.error)}),
+            "outputs": [output.to_dict() for output in self.outputs],
+            "usage": usage,
+        }
+
+
+def error_dict(error: DiseError) -> dict[str, object]:
+    """Return an error's JSON form: its class, its message and the parameter at fault, if any."""
+    parameter = error.parameter if isinstance(error, InputError) else None
+    return {"type": type(error).__name__, "message": str(error), "parameter": parameter}

@@ -1,0 +1,309 @@
+"""Turns a user's request into a plan: checks it, looks up its strategies, builds the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar, cast
+
+from dise_core.arrays import Ids
+from dise_core.errors import InputError
+from dise_core.front.answers import AnswerMaker
+from dise_core.front.calibrated import check_calibration
+from dise_core.front.constraints import check_tokens, fitted
+from dise_core.front.outputs import RequestOutput
+from dise_core.models.inputs import PromptInput, check_choice, check_list, params_of, several
+from dise_core.models.predictor import MaskPredictor
+from dise_core.models.prompts import GivenPrompt, Message, Prompt, Prompts, Translation
+from dise_core.noise import Noise, drawn_seed
+from dise_core.params.requests import SamplingParams, ScoringParams
+from dise_core.plans.cost import count_cost
+from dise_core.plans.plan import Plan, gather, numbered
+from dise_core.plugins.catalog import Catalog
+from dise_core.plugins.kinds import REVISER
+from dise_core.scoring.calibration import Calibration
+from dise_core.scoring.scorer import Scorer
+from dise_core.scoring.sequence_scorer import SequenceScorer
+from dise_core.sequence import TokenSequence
+from dise_core.writing.denoise import Denoiser
+from dise_core.writing.generation import Generation
+from dise_core.writing.policy import UnmaskingPolicy
+from dise_core.writing.waves import in_waves
+from dise_core.writing.writer import Writer
+
+P = TypeVar("P", bound=ScoringParams)
+A = TypeVar("A")
+B = TypeVar("B")
+
+
+@dataclass(frozen=True, slots=True)
+class Planner:
+    """Turns requests into plans. A plan checks its request before its first read.
+
+    predictors: the loaded models by name, "target" and possibly "judge". calibration: of the
+    diffusion model's scores, as the user named it. own: the one that comes with the model, for
+    requests that it fits where the user named none.
+    """
+
+    predictors: Mapping[str, MaskPredictor]
+    catalog: Catalog
+    calibration: Calibration | None = None
+    own: Calibration | None = None
+
+    @property
+    def predictor(self) -> MaskPredictor:
+        return self.predictors["target"]
+
+    @property
+    def _prompts(self) -> Prompts:
+        return Prompts(self.predictors)
+
+    def generate(
+        self, prompt: Prompt, params: SamplingParams, chat: bool | None = None
+    ) -> Plan[RequestOutput]:
+        """Return a plan of the responses to one prompt, best score first.
+
+        chat: whether to apply the model's chat template to a text; None: if it has one.
+        """
+        return (yield from self._generate(self._prompts.read(prompt, chat), params))
+
+    def chat(self, messages: Sequence[Message], params: SamplingParams) -> Plan[RequestOutput]:
+        return (yield from self._generate(self._prompts.conversation(messages), params))
+
+    def score(
+        self,
+        prompt: Prompt,
+        response: Prompt,
+        params: ScoringParams,
+        chat: bool | None = None,
+        finished: bool | None = None,
+    ) -> Plan[RequestOutput]:
+        """Return a plan of the score of a given response; the prompt may be empty.
+
+        finished: whether the response ends here, so that an end token follows it, which scorers
+        read and none selects; None: if it is a text. Token ids are whole as they are.
+        """
+        check_choice(finished, "finished")
+        given = self._prompts.read_or_none(prompt, chat)
+        return (yield from self._evaluate(given, [response], params, finished))
+
+    def rank(
+        self,
+        prompt: Prompt,
+        candidates: Sequence[Prompt],
+        params: ScoringParams,
+        chat: bool | None = None,
+    ) -> Plan[RequestOutput]:
+        """Return a plan of the candidates, by log-likelihood if estimated, else by score."""
+        check_list(candidates, "candidates", "a list of texts or of token ids")
+        if len(candidates) == 0:
+            raise InputError("no candidate given", "candidates")
+        given = self._prompts.read_or_none(prompt, chat)
+        return (yield from self._evaluate(given, candidates, params, finished=False))
+
+    def generations(
+        self,
+        prompts: PromptInput,
+        params: SamplingParams | Sequence[SamplingParams] | None,
+        chat: bool | None,
+    ) -> list[Plan[RequestOutput]]:
+        """Return the plans of one or several prompts; params apply to all, or one to each."""
+        many = several(prompts, "prompt")
+        pairs = _pairs(many, "prompts", _settings(params, len(many)), "params")
+        check_choice(chat, "chat")
+        return numbered([self.generate(*pair, chat) for pair in pairs], "prompt")
+
+    def conversations(
+        self,
+        conversations: Sequence[Message] | Sequence[Sequence[Message]],
+        params: SamplingParams | Sequence[SamplingParams] | None,
+    ) -> list[Plan[RequestOutput]]:
+        check_list(conversations, "conversations", "a conversation or a list of them")
+        is_one = len(conversations) > 0 and isinstance(conversations[0], Mapping)
+        many = cast("list[Sequence[Message]]", [conversations] if is_one else list(conversations))
+        if not many:
+            raise InputError("no conversation given", "conversations")
+        pairs = _pairs(many, "conversations", _settings(params, len(many)), "params")
+        return numbered([self.chat(*pair) for pair in pairs], "conversation")
+
+    def scores(
+        self,
+        prompts: PromptInput,
+        responses: PromptInput,
+        params: ScoringParams | None,
+        chat: bool | None,
+        finished: bool | None = None,
+    ) -> list[Plan[RequestOutput]]:
+        """Return the plans of one or several (prompt, response) pairs. finished: see `score`."""
+        many, answers = several(prompts, "prompt"), several(responses, "response")
+        pairs = _pairs(many, "prompts", answers, "responses")
+        check_choice(chat, "chat")
+        check_choice(finished, "finished")
+        scoring = params_of(params, ScoringParams)
+        return numbered([self.score(*pair, scoring, chat, finished) for pair in pairs], "text")
+
+    def rankings(
+        self,
+        prompts: Sequence[Prompt],
+        candidates: Sequence[Sequence[Prompt]],
+        params: ScoringParams | None,
+        chat: bool | None,
+    ) -> list[Plan[RequestOutput]]:
+        """Return the plans that rank each prompt's own candidates."""
+        check_list(candidates, "candidates", "a list of candidates for each prompt")
+        pairs = _pairs(prompts, "prompts", candidates, "candidates", "lists of ")
+        scoring = params_of(params, ScoringParams)
+        return numbered([self.rank(*pair, scoring, chat) for pair in pairs], "prompt")
+
+    def texts(
+        self,
+        prompt: Prompt,
+        responses: Sequence[Prompt],
+        params: ScoringParams,
+        chat: bool | None = None,
+    ) -> list[TokenSequence]:
+        """Return the texts that `score` would score, for several scorers."""
+        given = self._prompts.read_or_none(prompt, chat)
+        params = fitted(params, self.predictor.info)
+        return self._finished(given, responses, params.block_length)
+
+    def _finished(
+        self, prompt: GivenPrompt, responses: Sequence[Prompt], block_length: int
+    ) -> list[TokenSequence]:
+        texts = []
+        for number, response in enumerate(responses, start=1):
+            try:
+                texts.append(self._prompts.finished(prompt, response, block_length))
+            except InputError as error:
+                if len(responses) == 1:
+                    raise
+                raise error.at(f"candidate {number}") from error
+        return texts
+
+    def end_id(self, prompt: Prompt, chat: bool | None = None) -> int | None:
+        """Return the end token that follows a finished response to the prompt, if there is one."""
+        return self._prompts.end_id(self._prompts.read_or_none(prompt, chat))
+
+    def translation(self, prompt: Prompt, chat: bool | None = None) -> Translation | None:
+        """Return how the judge reads texts with that prompt; None if no judge is loaded."""
+        return self._prompts.translation(self._prompts.read_or_none(prompt, chat))
+
+    def prompt_ids(self, prompt: Prompt, chat: bool | None = None) -> Ids:
+        """Return the prompt's token ids as the model reads them, int64 [P]."""
+        return self._prompts.read(prompt, chat).ids
+
+    def check_scorer(self, name: str, scorer: Scorer) -> None:
+        """Raise InputError, which names the scorer, unless the model that it asks is loaded."""
+        if scorer.asks == "judge" and "judge" not in self.predictors:
+            raise InputError(
+                f"scorer {name!r} needs an auto-regressive judge; name one with --judge MODEL "
+                "(judge=...)",
+                "judge",
+            )
+        if scorer.asks == "target" and self.predictor.info.is_autoregressive:
+            raise InputError(
+                f"scorer {name!r} needs a diffusion language model, and "
+                f"{self.predictor.info.name!r} is auto-regressive; score with 'ar-perplexity', "
+                "or use another model",
+                "scorer",
+            )
+
+    def _evaluate(
+        self,
+        prompt: GivenPrompt,
+        responses: Sequence[Prompt],
+        params: ScoringParams,
+        finished: bool | None,
+    ) -> Plan[RequestOutput]:
+        params = self._fitted(params)
+        scorer, params = self._scorer(prompt, params)
+        calibration = self._calibration(scorer, params)
+        if finished is False and self.calibration is None:
+            calibration = None
+        if isinstance(responses[0], str) if finished is None else finished:
+            scorer = replace(scorer, end_id=self._prompts.end_id(prompt))
+        sequences = self._finished(prompt, responses, params.block_length)
+        evaluations, cost = yield from count_cost(
+            gather(*(scorer.evaluate(sequence) for sequence in sequences))
+        )
+        generations = [Generation(*pair) for pair in zip(sequences, evaluations, strict=True)]
+        return AnswerMaker(self.predictor, calibration).given(prompt, generations, params, cost)
+
+    def _generate(self, prompt: GivenPrompt, params: SamplingParams) -> Plan[RequestOutput]:
+        self._prompts.check_room(prompt, params.max_tokens)
+        params = self._fitted(params)
+        check_tokens(params, self.predictor.info)
+        if params.seed is None:
+            params = params.model_copy(update={"seed": drawn_seed()})
+        controller = self.catalog.length_controller(params.length or "", params.length_settings)
+        writer = Writer(controller, self.catalog.chosen(REVISER, params))
+        policy = self._policy(params)
+        scorer, params = self._scorer(prompt, params)
+
+        def sample(number: int) -> Plan[Generation]:
+            noise = Noise.for_request(params.seed or 0, prompt.ids, number)
+            denoiser = Denoiser(self.predictor.info, policy, noise, params, number)
+            return writer.write(prompt.ids, denoiser, scorer)
+
+        calibration = self._calibration(scorer, params)
+        generations, cost = yield from count_cost(in_waves(sample, params, calibration))
+        return AnswerMaker(self.predictor, calibration).written(prompt, generations, params, cost)
+
+    def _fitted(self, params: P) -> P:
+        params = fitted(params, self.predictor.info)
+        return params if self.calibration is None else self.calibration.applied(params)
+
+    def _policy(self, params: SamplingParams) -> UnmaskingPolicy:
+        policy = self.catalog.unmasking_policy(params.unmasking, params.unmasking_settings)
+        if params.num_samples > 1 and params.temperature == 0 and not policy.is_random:
+            raise InputError(
+                f"{params.num_samples} responses at temperature 0 would all be the same; set a "
+                "temperature above 0 or unmasking 'random'",
+                "temperature",
+            )
+        return policy
+
+    def _scorer(self, prompt: GivenPrompt, params: P) -> tuple[SequenceScorer, P]:
+        """Return the scorer of texts with this prompt, and the params with its selector's name."""
+        scorer = self.catalog.scorer(params.scorer, params.scorer_settings)
+        self.check_scorer(params.scorer, scorer)
+        name = params.selector or scorer.default_selector
+        params = params.model_copy(update={"selector": name})
+        selector = self.catalog.selector(name)
+        translation = self._prompts.translation(prompt)
+        bound = SequenceScorer(scorer, selector, params.logprobs, translation, params.scorer)
+        return bound, params
+
+    def _calibration(self, scorer: SequenceScorer, params: ScoringParams) -> Calibration | None:
+        """Return the user's calibration, or the model's own where it fits the request."""
+        calibration = self.calibration or self.own
+        if calibration is None:
+            return None
+        judge = self.predictors["judge"].info.name if "judge" in self.predictors else ""
+        try:
+            check_calibration(
+                calibration, self.catalog, params, scorer.scorer, scorer.selector, judge
+            )
+        except InputError:
+            if self.calibration is None:
+                return None
+            raise
+        return calibration
+
+
+def _settings(
+    params: SamplingParams | Sequence[SamplingParams] | None, count: int
+) -> list[SamplingParams]:
+    """Return the params of `count` requests: one for all, or one for each."""
+    settings = [*params] if isinstance(params, list | tuple) else [params] * count
+    return [params_of(setting, SamplingParams) for setting in settings]
+
+
+def _pairs(
+    ones: Sequence[A], what: str, others: Sequence[B], parameter: str, lists: str = ""
+) -> list[tuple[A, B]]:
+    if len(ones) != len(others):
+        raise InputError(
+            f"{len(ones)} {what} do not pair up with {len(others)} {lists}{parameter}", parameter
+        )
+    return list(zip(ones, others, strict=True))

@@ -1,0 +1,1 @@
+"""A loaded model: its description, tokenizer and Reads; prompts as token ids."""

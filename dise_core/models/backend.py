@@ -1,0 +1,61 @@
+"""Backends, which run a checkpoint's forward passes. The option `engine` chooses one."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+from dise_core.models.predictor import Ability, CacheRoom
+from dise_core.params.base import Params
+from dise_core.params.engine import EngineConfig
+from dise_core.plans.reading import Read, Reading
+
+C = TypeVar("C")
+
+
+class Reader(Protocol):
+    """Answers Reads with a loaded model."""
+
+    @property
+    def room(self) -> CacheRoom | None:
+        """Its KV cache; None for a reader without one."""
+        return None
+
+    @property
+    def abilities(self) -> frozenset[Ability]:
+        """What it answers beyond plain Reads: see MaskPredictor."""
+        return frozenset()
+
+    @abstractmethod
+    def read(self, reads: Sequence[Read]) -> Sequence[Reading]:
+        """Answer the reads in their order."""
+
+
+class Backend(ABC, Generic[C]):
+    """Opens checkpoints described by a C, the type that the adapters of this backend provide."""
+
+    options: ClassVar[type[Params]] = Params
+    """The options that only this backend has. Users give them beside those of EngineConfig."""
+
+    @classmethod
+    def check(cls, config: EngineConfig) -> None:
+        """Raise InputError for options that this backend does not take, before it loads."""
+        cls.options_of(config)
+
+    @classmethod
+    def options_of(cls, config: EngineConfig) -> Params:
+        """Return the checked options that only this backend has."""
+        fields = cls.options.model_fields
+        return cls.options(**{name: its for name, its in config.own.items() if name in fields})
+
+    @classmethod
+    @abstractmethod
+    def open(cls, checkpoint: C, config: EngineConfig) -> Reader:
+        """Return a reader of the checkpoint. Raises InputError for an option or a checkpoint that
+        this backend does not support, ModelError for one that cannot be loaded.
+        """
+
+
+Backends = Mapping[str, type[Backend[Any]]]
+"""Backends by the name that the option `engine` takes."""

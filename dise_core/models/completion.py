@@ -1,0 +1,94 @@
+"""Reads as the model runs them: without what its attention ignores, and with whole blocks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from dise_core.arrays import Ids
+from dise_core.errors import InputError
+from dise_core.models.attention import BlockCausal
+from dise_core.models.info import ModelInfo
+from dise_core.models.predictor import Ability
+from dise_core.plans.reading import CacheHint, Read
+
+
+def completed(read: Read, info: ModelInfo) -> Read:
+    """Return the Read as the model runs it. The engine calls this, and every predictor for those
+    who ask it directly: done twice, it changes nothing more.
+
+    Under block-causal attention a text that ends inside a block goes on with end tokens up to the
+    block's border, though never beyond max_length: an incomplete block would be seen with fewer
+    neighbours than any in training. The Read asks nothing about those tokens. A model without an
+    end token, a Read that is complete, and every other attention get the text as it is.
+    """
+    if not isinstance(info.attention, BlockCausal):
+        return _without_context(read)
+    if info.special.eos_id is None or read.is_complete:
+        return read
+    num_tokens = len(read.token_ids)
+    more = border_of(num_tokens, info) - num_tokens
+    if more <= 0:
+        return read
+    ends = np.full(more, info.special.eos_id)
+    guidance, cache = read.guidance, read.cache
+    if guidance is not None:
+        guidance = replace(
+            guidance,
+            token_ids=np.append(guidance.token_ids, ends),
+            context_ids=_followed(guidance.context_ids, ends),
+        )
+    if cache is not None:
+        cache = _completed_hint(cache, num_tokens, info)
+    return replace(
+        read,
+        token_ids=np.append(read.token_ids, ends),
+        context_ids=_followed(read.context_ids, ends),
+        guidance=guidance,
+        cache=cache,
+    )
+
+
+def _followed(context: Ids | None, ends: Ids) -> Ids | None:
+    return None if context is None else np.append(context, ends)
+
+
+def check_abilities(read: Read, info: ModelInfo, abilities: frozenset[Ability]) -> None:
+    """Raise InputError for a kind of Read that a predictor of these abilities does not answer."""
+    if read.context_ids is None and not read.shadow:  # as nearly all
+        return
+    has_context = read.context_ids is not None and isinstance(info.attention, BlockCausal)
+    needs: tuple[tuple[Ability, bool, str], ...] = (
+        ("two-stream", has_context, "a masked text beside the finished one"),
+        ("shadow", read.shadow, "shadows of its tokens"),
+    )
+    for ability, is_needed, what in needs:
+        if is_needed and ability not in abilities:
+            raise InputError(
+                f"{info.name!r:.80} cannot read {what} ({ability}) as it is loaded: take another "
+                'scorer, such as "dise", or the engine "transformers"',
+                "scorer",
+            )
+
+
+def _without_context(read: Read) -> Read:
+    if read.context_ids is None:
+        return read
+    guidance = read.guidance and replace(read.guidance, context_ids=None)
+    return replace(read, context_ids=None, guidance=guidance)
+
+
+def border_of(num_tokens: int, info: ModelInfo) -> int:
+    """Return where a text's last block ends, at most max_length, under block-causal attention."""
+    assert isinstance(info.attention, BlockCausal)
+    length = info.attention.length
+    return min(-(-num_tokens // length) * length, info.max_length)
+
+
+def _completed_hint(hint: CacheHint, num_tokens: int, info: ModelInfo) -> CacheHint:
+    """Return the hint for the completed text: a window that reached the end still does."""
+    window = hint.window
+    if window is not None and window[1] == num_tokens:
+        window = (window[0], border_of(num_tokens, info))
+    return replace(hint, window=window, most=border_of(hint.most, info))

@@ -1,0 +1,75 @@
+"""What users hand over in Python: taken as it is meant, or refused by an InputError."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from numbers import Integral
+from typing import TypeVar, cast
+
+import numpy as np
+
+from dise_core.errors import InputError, shown
+from dise_core.params.base import Params
+
+P = TypeVar("P", bound=Params)
+PromptInput = str | Sequence[int] | Sequence[str | Sequence[int]]
+"""A text or token ids, or several of either; one prompt, or several."""
+
+
+def check_list(given: object, parameter: str, what: str) -> Sequence[object]:
+    """Return it. Raises InputError unless it is an array or a sequence that is no text or bytes."""
+    is_list = isinstance(given, Sequence | np.ndarray) and not isinstance(given, str | bytes)
+    if not is_list or (isinstance(given, np.ndarray) and given.ndim == 0):
+        raise InputError(f"{parameter} must be {what}, not {_described(given)}", parameter)
+    return cast("Sequence[object]", given)
+
+
+def is_one(prompts: Sequence[object], parameter: str = "prompts") -> bool:
+    """Return whether it is one prompt. Raises InputError for neither one nor several."""
+    if isinstance(prompts, str):
+        return True
+    check_list(prompts, parameter, "a text, token ids or a list of either")
+    return all(isinstance(item, Integral) for item in prompts)
+
+
+def several(prompts: PromptInput, parameter: str) -> list[str | Sequence[int]]:
+    """Return a list of prompts; a text or a flat list of ids is one. Raises InputError for none."""
+    is_single = is_one(prompts, f"{parameter}s")
+    if len(prompts) == 0 and not isinstance(prompts, str):
+        raise InputError(f"no {parameter} given", f"{parameter}s")
+    return list(cast("Sequence[str | Sequence[int]]", [prompts] if is_single else prompts))
+
+
+def params_of(given: object, cls: type[P]) -> P:
+    """Return the params, the defaults for None. Raises InputError for anything else."""
+    if given is None:
+        return cls()
+    if not isinstance(given, cls):
+        raise InputError(f"params must be {cls.__name__}, not {_described(given)}", "params")
+    return given
+
+
+def check_messages(conversation: object) -> None:
+    """Raise InputError unless it is a conversation: messages with a "role" and a "content"."""
+    messages = check_list(conversation, "messages", 'a list of {"role": ..., "content": ...}')
+    if len(messages) == 0:
+        raise InputError("the conversation is empty: it needs at least one message", "messages")
+    for message in messages:
+        if not isinstance(message, Mapping) or not all(
+            isinstance(message.get(key), str) for key in ("role", "content")
+        ):
+            raise InputError(
+                f'a message needs "role" and "content", both text: {shown(message)}', "messages"
+            )
+
+
+def check_choice(given: object, parameter: str) -> None:
+    """Raise InputError unless it is True, False or None."""
+    if not isinstance(given, bool | None):
+        raise InputError(
+            f"{parameter} must be True, False or None, not {_described(given)}", parameter
+        )
+
+
+def _described(given: object) -> str:
+    return f"{type(given).__name__}: {shown(given, 40)}"

@@ -1,0 +1,62 @@
+"""The part of a text that each of its tokens spells, whatever the tokenizer."""
+
+from __future__ import annotations
+
+from dise_core.arrays import Ids
+from dise_core.models.tokenizer import Tokenizer
+
+BROKEN = "\N{REPLACEMENT CHARACTER}"
+"""What the bytes of a part of a character decode to."""
+
+MOST_WAITING = 16
+"""Tokens that may wait for the next ones until their text is part of the whole."""
+
+
+def pieces(tokenizer: Tokenizer, ids: Ids) -> list[str]:
+    """Return the piece of the text that each token adds to it; joined they are `decode(ids)`.
+
+    ids: int64 [N]. A character that several tokens spell together belongs to the last of them, and
+    the others' pieces are empty, as those of special tokens are.
+    """
+    whole, tokens = tokenizer.decode(ids), ids.tolist()
+    if not tokens:
+        return []
+    alone = [tokenizer.token_text(token_id) for token_id in tokens]
+    if (simple := _simple(alone, whole)) is not None:
+        return simple
+    texts: list[str] = []
+    start = end = at = 0  # tokens[start:end] is the context in which those after it are read
+    for index, own in enumerate(alone):
+        if end == index and own and BROKEN not in own and whole.startswith(own, at):
+            piece = own
+        else:
+            context = tokenizer.decode(ids[start:end]) if end > start else ""
+            piece = _added(context, tokenizer.decode(ids[start : index + 1]), whole, at)
+        if index == len(tokens) - 1:
+            piece = whole[at:]
+        texts.append(piece)
+        at += len(piece)
+        if piece:
+            start, end = end, index + 1
+        elif index - end >= MOST_WAITING:
+            start = end = index + 1
+    return texts
+
+
+def _simple(alone: list[str], whole: str) -> list[str] | None:
+    """Return the tokens' own texts, one at least, if they join to the whole, but for the space of
+    the first one that some tokenizers leave out where a text begins; else None.
+    """
+    joined = "".join(alone)
+    surplus = len(joined) - len(whole)
+    is_simple = all(alone) and joined.endswith(whole) and BROKEN not in whole
+    if not is_simple or surplus >= len(alone[0]):
+        return None
+    return [alone[0][surplus:], *alone[1:]]
+
+
+def _added(before: str, after: str, whole: str, at: int) -> str:
+    """Return what a text adds if it is the next part of the whole, else nothing."""
+    added = after.removeprefix(before)
+    is_next = after.startswith(before) and whole.startswith(added, at)
+    return added if is_next else ""

@@ -1,0 +1,83 @@
+"""The interface of a loaded model, which answers Reads."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from os import PathLike
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self
+
+from dise_core.plans.reading import CacheHint, Read, Reading
+
+if TYPE_CHECKING:
+    from dise_core.params.engine import EngineConfig
+from dise_core.models.info import ModelInfo
+from dise_core.models.tokenizer import Tokenizer
+
+
+class CacheRoom(Protocol):
+    """A predictor's KV cache as the engine sees it; texts that do not fit wait for room."""
+
+    @property
+    def num_free(self) -> int:
+        """The number of tokens for which there is room."""
+
+    def missing(self, hint: CacheHint, length: int) -> int:
+        """Return how many more tokens of room a text needs; 0 for one that never fits."""
+
+
+Ability = Literal["two-stream", "shadow"]
+"""A kind of Read that not every predictor answers: one with context_ids; one of shadows."""
+
+
+class MaskPredictor(ABC):
+    """A loaded model that answers Reads."""
+
+    info: ModelInfo
+
+    tokenizer: Tokenizer
+
+    checked_on: ClassVar[str] = ""
+    """The weights that this adapter was checked on, as `dise models` shows it."""
+
+    example: ClassVar[str] = ""
+    """What a user may write to name a model of this adapter: a hub id, a folder, an address."""
+
+    abilities: frozenset[Ability] = frozenset()
+    """What it answers beyond plain Reads. The engine refuses the rest by name, before any pass."""
+
+    calibration_file: PathLike[str] | None = None
+    """The calibration that comes with the model, a file by `dise calibrate`. It holds where the
+    user names none and the scores are computed as it says."""
+
+    room: CacheRoom | None = None
+    """Its KV cache, which Reads with a cache hint may fill; None for a predictor without one."""
+
+    @classmethod
+    @abstractmethod
+    def claims(cls, model: str, revision: str | None = None) -> bool:
+        """Return whether this adapter can load the model (a name, folder or hub id); False for an
+        unknown one. revision: of a hub id, None for its main branch.
+
+        Reads no weights, and fetches nothing but config.json from the hub.
+        """
+
+    @classmethod
+    def explain(cls, model: str, revision: str | None = None) -> str | None:  # noqa: ARG003
+        """Return one sentence about a model that no adapter claims, or None if there is none.
+
+        Raises InputError or ModelError if it cannot find out: the hub does not answer, say.
+        """
+        return None
+
+    @classmethod
+    @abstractmethod
+    def load(cls, model: str, config: EngineConfig) -> Self:
+        """Return the loaded model. Raises ModelError with a one-line message saying what to do."""
+
+    @abstractmethod
+    def read(self, reads: Sequence[Read]) -> Sequence[Reading]:
+        """Return the answers in the order of the reads; a read gets the same answer in any batch.
+
+        The engine has checked that token ids are in [0, vocab_size) and no row exceeds max_length.
+        """

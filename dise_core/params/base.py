@@ -1,0 +1,139 @@
+"""Params and the types of their fields; what pydantic reports, as one line."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from dise_core.errors import InputError, did_you_mean
+from dise_core.records import Record
+
+MAX_LENGTH = 2**20
+"""Tokens of a text, a block or a step: more than any model reads."""
+
+MAX_STEPS = 2**16
+"""Denoising steps of a response. Those beyond its tokens are skipped, or commit at random."""
+
+MAX_SAMPLES = 1024
+"""Answers to one prompt that exist at one time."""
+
+MAX_STOPS, MAX_STOP = 64, 1000
+"""Stop texts, and the characters of one."""
+
+MAX_NAME = 1000
+"""Characters of a name, and of a union of selectors."""
+
+Name = Annotated[str, StringConstraints(max_length=MAX_NAME)]
+
+Length = Annotated[int, Field(ge=1, le=MAX_LENGTH)]
+
+TokenId = Annotated[int, Field(ge=0, lt=2**31)]
+
+
+if TYPE_CHECKING:  # what may be given: kept as tuples
+    TokenIds = Sequence[int]
+    Stops = Sequence[str]
+else:
+    TokenIds = tuple[TokenId, ...]
+    Stops = tuple[Annotated[str, StringConstraints(max_length=MAX_STOP)], ...]
+
+
+Settings = Record
+"""Settings of a strategy, by the names of its fields."""
+
+UNKNOWN = "unknown_name"
+"""The type of pydantic's problem with a name that no field has."""
+
+
+class Suggesting(BaseModel):
+    """Suggests the nearest field for an unknown name, if that is the first problem."""
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _suggest(cls, given: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        try:
+            return handler(given)
+        except ValidationError as error:
+            problems = error.errors(include_url=False)
+            problem = next((each for each in problems if each["type"] != "missing"), problems[0])
+            if problem["type"] != "extra_forbidden" or len(problem["loc"]) > 1:
+                raise
+            name = str(problem["loc"][0])
+            shown, hint = f"{name:.80}", did_you_mean(name, _names(cls))
+            said = {"name": shown, "quoted": repr(shown), "hint": hint}
+            raise PydanticCustomError(
+                UNKNOWN, "there is no setting {quoted}{hint}", said
+            ) from error
+
+
+def _names(cls: type[BaseModel]) -> list[str]:
+    """Return the names that a model's fields go by."""
+    aliases = (field.validation_alias for field in cls.model_fields.values())
+    choices = (alias.choices for alias in aliases if isinstance(alias, AliasChoices))
+    return sorted({*cls.model_fields, *(str(name) for its in choices for name in its)})
+
+
+class Params(Suggesting):
+    """Frozen; unknown keys are refused. `input_error` turns pydantic's report into one line.
+
+    The text below a field is its description at every door: the command's help, the server's
+    schema.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        validate_by_name=True,
+        validate_by_alias=True,
+        use_attribute_docstrings=True,
+    )
+
+    if not TYPE_CHECKING:
+
+        def __init__(self, **fields: object) -> None:
+            """Raises InputError for the first field that is not allowed."""
+            try:
+                super().__init__(**fields)
+            except ValidationError as error:
+                raise input_error(error) from error
+
+        # For pydantic this is its own constructor: params inside other models keep its own errors.
+        __init__.__pydantic_base_init__ = True
+
+
+def place_of(problem: Mapping[str, Any]) -> tuple[str | int, ...]:
+    """Return where one of pydantic's problems is: its place, with the name that our own tell."""
+    name = problem.get("ctx", {}).get("name")
+    return problem["loc"] if name is None else (*problem["loc"], name)
+
+
+def input_error(
+    error: ValidationError, subject: str | None = None, known: Collection[str] = ()
+) -> InputError:
+    """Return an InputError for a pydantic error's first problem; its one-line message names the
+    parameter, the value and what is allowed. known: the settings that there are.
+    """
+    problem = error.errors(include_url=False)[0]
+    parameter = ".".join(str(part) for part in place_of(problem)) or None
+    message = problem["msg"].removeprefix("Value error, ")
+    origin = f"{subject}: " if subject else ""
+    if problem["type"] == UNKNOWN:
+        return InputError(f"{origin}{message}", parameter)
+    if problem["type"] == "extra_forbidden":
+        hint = did_you_mean(parameter or "", known)
+        listed = f"{hint or '.'} Known: {', '.join(sorted(known)) or 'none'}" if subject else ""
+        return InputError(f"{origin}there is no setting {parameter!r}{listed}", parameter)
+    value = f"{parameter}={problem['input']!r:.80}: " if parameter else ""
+    return InputError(f"{origin}{value}{message}", parameter)

@@ -1,0 +1,108 @@
+"""How a model is loaded and run: EngineConfig, and which of its options fit together."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal, Self
+
+from pydantic import ConfigDict, Field, model_validator
+
+from dise_core.params.base import MAX_LENGTH, Params, Settings, TokenId
+from dise_core.params.marks import Mark, marked
+from dise_core.records import Record
+
+Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+
+Quantization = Literal["int8", "int4"]
+
+DeviceMap = Literal["auto", "balanced", "balanced_low_0", "sequential"]
+
+NOT_THE_JUDGES, CHANGES_ANSWERS = Mark.NOT_THE_JUDGES, Mark.CHANGES_ANSWERS
+
+
+class EngineConfig(Params):
+    """How a model is loaded and how much of it runs at once. Further options are the engine's own,
+    which a catalog checks.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    max_num_seqs: int = Field(default=64, ge=1, le=2**16)
+    """The most sequences in one forward pass."""
+    max_batch_tokens: int = Field(default=16384, ge=1, le=2**24)
+    """The most tokens in one forward pass."""
+    device: str = "auto"
+    """A torch device; "auto" takes a GPU if there is one."""
+    dtype: Annotated[Dtype, CHANGES_ANSWERS] = "auto"
+    """Type of the weights; "auto" is bfloat16 on a GPU and float32 on a CPU."""
+    device_map: Annotated[DeviceMap | None, NOT_THE_JUDGES] = None
+    """Spread the model's layers over all GPUs, then main memory, then the disk, in accelerate's way
+    of that name. Without it the model is on `device` alone, which is faster where it fits."""
+    max_memory: Annotated[Settings, NOT_THE_JUDGES] = Field(default_factory=dict)
+    """The most memory of a device that device_map may use, for example 0=20GiB or cpu=30GiB."""
+    quantization: Annotated[Quantization | None, NOT_THE_JUDGES] = None
+    """Keep the decoder's linear layers, not its embeddings and head, as integers of 8 or 4 bits, by
+    torchao. Saves memory at a loss of precision."""
+    judge_device: str | None = None
+    """The judge's device, where it is not the model's."""
+    judge_dtype: Dtype | None = None
+    """The type of the judge's weights, where it is not the model's."""
+    attn_implementation: str = "sdpa"
+    """Attention of transformers: "sdpa" ("eager" for a class that lacks it), "eager",
+    "flash_attention_2", ...
+    """
+    revision: Annotated[str | None, NOT_THE_JUDGES, CHANGES_ANSWERS] = None
+    """Branch, tag or commit of a model on the hub."""
+    adapter: Annotated[str | None, NOT_THE_JUDGES, CHANGES_ANSWERS] = None
+    """Name of the adapter that loads the model, whichever claim it; None asks them. A judge finds
+    its own.
+    """
+    mask_token_id: Annotated[TokenId | None, NOT_THE_JUDGES, CHANGES_ANSWERS] = None
+    """The id of the mask token, for a checkpoint that does not name it."""
+    block_size: Annotated[
+        Annotated[int, Field(ge=0, le=MAX_LENGTH)] | None, NOT_THE_JUDGES, CHANGES_ANSWERS
+    ] = None
+    """Tokens in a block of a block-diffusion model, for a checkpoint that does not say; 0 for full
+    attention."""
+    engine: str = "transformers"
+    """What runs the model's forward passes; see `dise plugins`."""
+    max_cache_tokens: int | None = Field(default=None, ge=1, le=2**24)
+    """Tokens whose keys and values are kept for requests with a cache, all together; texts beyond
+    wait for room. More than the device has memory for are refused. Without it 16384, or as many as
+    fit.
+    """
+    calibration: str | None = None
+    """A file that `dise calibrate` wrote: every answer then tells its probability of being right,
+    and scores are computed as the file says where a request does not say otherwise.
+    """
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.device_map is None and self.max_memory:
+            raise ValueError("max_memory needs a device_map")
+        if self.device_map is not None and self.device != "auto":
+            raise ValueError("device_map chooses the devices; leave out device")
+        if self.device_map is not None and self.quantization is not None:
+            raise ValueError("quantization is for a model on one device; leave out device_map")
+        for name, size in self.max_memory.items():
+            if not re.fullmatch(r"cpu|[0-9]{1,4}", name):
+                raise ValueError(f"max_memory of {name!r:.80}: a device is cpu or a GPU's number")
+            if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?[KMGT]i?B", str(size)):
+                raise ValueError(
+                    f"max_memory of {name}: {size!r:.80} is no size; write it as in {name}=20GiB"
+                )
+        return self
+
+    @property
+    def own(self) -> Record:
+        """The options that are not declared here, by name."""
+        return self.model_extra or {}
+
+    def for_judge(self) -> Self:
+        """Return the options of the judge: these, without the model's own, and on its own device in
+        its own type where they are given.
+        """
+        model_only = marked(type(self), NOT_THE_JUDGES) | {"judge_device", "judge_dtype"}
+        judge_only = {"device": self.judge_device, "dtype": self.judge_dtype}
+        fields = self.model_dump(exclude=model_only)
+        return type(self)(**fields | {name: value for name, value in judge_only.items() if value})

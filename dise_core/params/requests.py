@@ -1,0 +1,161 @@
+"""The options of requests, validated when set. Names are vLLM's where it has one, else LLaDA's."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import AliasChoices, Field, model_validator
+
+from dise_core.params.base import (
+    MAX_LENGTH,
+    MAX_SAMPLES,
+    MAX_STEPS,
+    MAX_STOPS,
+    Length,
+    Name,
+    Params,
+    Settings,
+    Stops,
+    TokenIds,
+)
+from dise_core.params.biases import LogitBias
+from dise_core.params.marks import Replaces
+
+CacheKind = Literal["exact", "none", "prefix", "dual"]
+"""What denoising caches: what changes no answer, which is the finished blocks of a block-causal
+model; nothing; within a block, the text before it, or that on both sides. Source of the last two:
+Fast-dLLM.
+"""
+
+
+class Scoring(Params):
+    """What a text is scored by."""
+
+    scorer: Annotated[Name, Replaces(("selector",))] = "dise"
+    """How an answer is scored; see `dise plugins`."""
+    selector: Name | None = None
+    """Over which positions, for example response, last-10, prompt-last-2+response-first-5; None is
+    the scorer's own choice."""
+    scorer_settings: Settings = Field(default_factory=dict)
+    """A setting of the scorer."""
+    block_length: Length = 32
+    """Tokens in a block of the response. A block-causal model has blocks of its own."""
+
+
+class ScoringParams(Scoring):
+    """How a text is scored, and what is reported beside the score."""
+
+    logprobs: int | None = Field(default=0, ge=0, le=100)
+    """Likeliest tokens to report per response position, beside its own; none reports neither, which
+    is faster: the model's head then runs only where the score is read."""
+
+    @classmethod
+    def of(cls, params: Scoring) -> ScoringParams:
+        """Return the fields of scoring that were set in `params`."""
+        return cls(**params.model_dump(include=set(cls.model_fields), exclude_unset=True))
+
+
+class Denoising(Scoring):
+    """How a response is denoised and scored, in the settings that OpenAI's API has no name for."""
+
+    tokens_per_step: Annotated[Length, Replaces(("steps",), always=True)] = 2
+    """Tokens committed in one denoising step; some unmasking policies have a default of their own.
+    """
+    steps: Annotated[int | None, Replaces(("tokens_per_step",), always=True)] = Field(
+        default=None, ge=1, le=MAX_STEPS
+    )
+    """Denoising steps in all, spread over the blocks, instead of tokens_per_step."""
+    eps: float | None = Field(default=None, gt=0, lt=1)
+    """Dream's schedule: the steps are even in diffusion time, which falls from 1 to eps, instead of
+    in tokens."""
+    top_k: int = Field(default=0, ge=0, lt=2**31)
+    """Draw only from this many of the likeliest tokens; 0 means all."""
+    unmasking: Name = Field(
+        default="low-confidence", validation_alias=AliasChoices("unmasking", "remasking")
+    )
+    """Which masks are filled first; see `dise plugins`."""
+    unmasking_settings: Settings = Field(default_factory=dict)
+    """A setting of the unmasking policy."""
+    length: Name | None = None
+    """How the length is chosen; see `dise plugins`. Without it until-end for a block-causal model
+    and fixed for any other."""
+    length_settings: Settings = Field(default_factory=dict)
+    """A setting of the length controller."""
+    reviser: Name | None = None
+    """What rewrites the tokens of a finished answer that the model doubts; see `dise plugins`.
+    Without it the answer stays as it was written."""
+    reviser_settings: Settings = Field(default_factory=dict)
+    """A setting of the reviser."""
+    cfg_scale: float = Field(default=0.0, ge=0, le=1000, allow_inf_nan=False)
+    """Scale of classifier-free guidance; 0 turns it off."""
+    cache: CacheKind = "exact"
+    """Which keys and values are kept. exact: those of finished blocks, for block-causal models,
+    which changes no answer. prefix, dual: within a block, as Fast-dLLM: faster, and approximate;
+    the score is that of an exact pass."""
+    early_exit: float | None = Field(default=None, gt=0, le=1)
+    """End an answer where all that is left would be end tokens, each with more than this
+    probability."""
+    forbidden_token_ids: TokenIds = Field(default=(), max_length=MAX_LENGTH)
+    """An id that is never written."""
+    allowed_token_ids: TokenIds = Field(default=(), max_length=MAX_LENGTH)
+    """An id that may be written, and no other may; without one all may."""
+    logit_bias: LogitBias = Field(default_factory=dict)
+    """What is added to a token's logit before it is written, from -100 to 100; log-probabilities
+    and confidences stay the model's own."""
+    logits_eos_inf: bool = False
+    """Never write the end token, and leave it out of the confidences, as LLaDA's option."""
+    confidence_eos_eot_inf: bool = False
+    """Commit end tokens last: they count for nothing in the confidences, as LLaDA's option."""
+    tempered_confidence: bool | None = None
+    """Rank candidates after temperature, top_p and top_k, as Dream, or before, as LLaDA; without it
+    as the model's own sampler."""
+    stop_at: float | None = Field(default=None, allow_inf_nan=False)
+    """Write the best_of answers in waves, first n and then always as many again, until one is this
+    sure: a probability of being right with a calibration, else a score."""
+
+
+class SamplingParams(Denoising, ScoringParams):
+    """How a response is generated, and then scored."""
+
+    max_tokens: Length = 128
+    """Length of the response's canvas in tokens."""
+    temperature: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """0 takes the likeliest token; above it, tokens are drawn from softmax(logits / temperature).
+    """
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    """Draw only from the likeliest tokens that hold this much probability together."""
+    seed: int | None = Field(default=None, ge=0, lt=2**64)
+    """Same seed, same prompt, same answer, whatever runs beside it. If unset, a seed is drawn
+    per request and returned with the answer."""
+    n: Annotated[int, Replaces(("best_of", "stop_at"))] = Field(default=1, ge=1, le=MAX_SAMPLES)
+    """Answers to return for a prompt, best score first."""
+    best_of: Annotated[int | None, Replaces(("stop_at",))] = Field(
+        default=None, ge=1, le=MAX_SAMPLES
+    )
+    """Answers to write for a prompt, of which the n with the best score are returned; n if not set.
+    """
+    stop: Stops = Field(default=(), max_length=MAX_STOPS)
+    """An answer's text ends before the first of these; its tokens and its score are of all that was
+    written."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        num_blocks = -(-self.max_tokens // self.block_length)
+        if self.steps is not None and self.steps < num_blocks:
+            raise ValueError(
+                f"steps={self.steps} is less than one step for each of the {num_blocks} blocks"
+            )
+        if self.reviser_settings and self.reviser is None:
+            raise ValueError("reviser_settings need a reviser: name one")
+        if "" in self.stop:
+            raise ValueError("stop holds an empty text, which every text begins with")
+        if self.best_of is not None and self.best_of < self.n:
+            raise ValueError(f"best_of={self.best_of} is less than n={self.n}")
+        if self.stop_at is not None and self.num_samples == self.n:
+            raise ValueError(f"stop_at={self.stop_at} needs a best_of above n={self.n}")
+        return self
+
+    @property
+    def num_samples(self) -> int:
+        """How many responses are generated."""
+        return self.n if self.best_of is None else self.best_of

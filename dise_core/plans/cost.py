@@ -1,0 +1,60 @@
+"""The cost of a plan, counted in sequences sent through a forward pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+from dise_core.plans.plan import Plan
+from dise_core.plans.reading import Reading
+from dise_core.plans.rows import Row, distinct_rows
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a plan cost. nfe: sequences sent through a forward pass. computed: the same, each
+    weighted by the share of its positions that was computed rather than cached; M shadows beside a
+    text of N tokens make it (N + M) / N. is_exact: whether every answer is that of a full pass.
+    """
+
+    nfe: int = 0
+    computed: float = 0.0
+    is_exact: bool = True
+
+
+def count_cost(plan: Plan[T]) -> Plan[tuple[T, Cost]]:
+    """Return a plan of its result and cost. A failed forward pass counts as computed."""
+    nfe, computed, is_exact = 0, 0.0, True
+    try:
+        reads = next(plan)
+        while True:
+            rows, before = distinct_rows(reads), nfe
+            for row in rows:
+                nfe += row.num_sequences
+            try:
+                readings = yield reads
+            except Exception as error:
+                computed += nfe - before
+                reads = plan.throw(error)
+            else:
+                for row in rows:
+                    computed += _computed(row, readings[row.reads[0]])
+                for reading in readings:
+                    is_exact &= reading.is_exact
+                reads = plan.send(readings)
+    except StopIteration as stop:
+        return stop.value, Cost(nfe, computed, is_exact)
+    finally:
+        plan.close()
+
+
+def _computed(row: Row, reading: Reading) -> float:
+    return row.num_sequences * (reading.share + row.num_shadows / len(row.token_ids))
+
+
+def count_nfe(plan: Plan[T]) -> Plan[tuple[T, int]]:
+    """Return a plan of the given plan's result and its NFE, the sequences sent through a pass."""
+    result, cost = yield from count_cost(plan)
+    return result, cost.nfe

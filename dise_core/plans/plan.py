@@ -1,0 +1,127 @@
+"""Plans, and how they compose.
+
+An algorithm is a generator that yields the Reads it needs and is sent their Readings. It does no
+I/O, holds no tensors and is unaware of batching, so an engine may run any number of plans at once,
+and a framework with its own loop may drive one directly:
+
+    reads = next(plan)
+    while True:
+        reads = plan.send(my_model(reads))      # ends with StopIteration; its value is the result
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from operator import methodcaller
+from typing import Generic, Protocol, TypeVar, runtime_checkable
+
+from dise_core.errors import InputError
+from dise_core.plans.reading import Read, Reading
+
+T = TypeVar("T")
+
+READS_AT_ONCE = 256
+"""Reads that a plan of many yields at one time: each holds its text in memory."""
+
+Plan = Generator[Sequence[Read], Sequence[Reading], T]
+"""An algorithm: yields Reads, is sent one Reading for each in the same order, and returns a T.
+Reads that are yielded together may share a batch; those of the same text share one row of it.
+"""
+
+
+@runtime_checkable
+class Timed(Protocol):
+    """A result that tells how long its plan took."""
+
+    def timed(self, seconds: float) -> object: ...
+
+
+@dataclass(slots=True, eq=False)
+class Running(Generic[T]):
+    """A plan under way: the Reads that it waits for, and in the end its result."""
+
+    plan: Plan[T]
+    reads: Sequence[Read] = ()
+    is_done: bool = False
+    result: T = field(init=False)
+
+    def advance(self, step: Callable[[Plan[T]], Sequence[Read]]) -> None:
+        """Run it to its next Reads, or to its end. Raises what the plan raises."""
+        try:
+            self.reads = step(self.plan)
+        except StopIteration as stop:
+            self.reads, self.result, self.is_done = (), stop.value, True
+
+
+def one_round(waiting: Sequence[Running[T]]) -> Plan[None]:
+    """Return a plan that joins the Reads of plans; each gets its readings, or the error."""
+    try:
+        readings = yield [read for running in waiting for read in running.reads]
+    except Exception as error:
+        for running in waiting:
+            running.advance(methodcaller("throw", error))
+        return
+    start = 0
+    for running in waiting:
+        stop = start + len(running.reads)
+        running.advance(methodcaller("send", readings[start:stop]))
+        start = stop
+
+
+@contextmanager
+def started(plans: Iterable[Plan[T]]) -> Iterator[list[Running[T]]]:
+    """Start plans, in order; close them all at the end, even where closing one raises."""
+    with ExitStack() as stack:
+        all_running = [Running(plan) for plan in plans]
+        for running in all_running:
+            stack.callback(running.plan.close)
+        for running in all_running:
+            running.advance(next)
+        yield all_running
+
+
+def gather(*plans: Plan[T]) -> Plan[list[T]]:
+    """Return a plan that runs plans side by side, joining their reads; its results are in order.
+
+    If one raises, the others are closed and the error propagates. An error thrown into it is raised
+    in each plan that is still waiting.
+    """
+    with started(plans) as all_running:
+        while waiting := [running for running in all_running if not running.is_done]:
+            yield from one_round(waiting)
+    return [running.result for running in all_running]
+
+
+OF_A_TEXT = frozenset({None, "prompt", "response", "messages", "input", "token_ids"})
+"""The parameters of errors that are about one text of several, not about the options of all."""
+
+
+def numbered(plans: list[Plan[T]], what: str) -> list[Plan[T]]:
+    """Return the plans; each of several begins an InputError about its text with "prompt 2: "."""
+    if len(plans) == 1:
+        return plans
+    return [_placed(plan, f"{what} {number}") for number, plan in enumerate(plans, start=1)]
+
+
+def _placed(plan: Plan[T], place: str) -> Plan[T]:
+    try:
+        return (yield from plan)
+    except InputError as error:
+        if error.parameter not in OF_A_TEXT:
+            raise
+        raise error.at(place) from error
+
+
+def drive(plan: Plan[T], read: Callable[[Sequence[Read]], Sequence[Reading]]) -> T:
+    """Run a plan to its end, answering its Reads with the function `read`; return its result."""
+    try:
+        reads = next(plan)
+        while True:
+            reads = plan.send(read(reads))
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+    finally:
+        plan.close()

@@ -1,0 +1,184 @@
+"""What a plan asks (Read) and what it is answered (Reading)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from dise_core.arrays import Floats, Ids, LogProbs, Mask
+from dise_core.errors import PlanError, shown
+from dise_core.plans.readouts import Readout, TokenLogProbs
+from dise_core.sequence import TokenSequence, are_within
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Guidance:
+    """Classifier-free guidance: the unconditional text, int64 [N], and the scale s >= 0.
+
+    Before the readout the logits become u + (s + 1)(c - u), with u those of this text and c those
+    of the Read's own. context_ids: the unconditional text's, if the Read has one. Source: LLaDA.
+    """
+
+    token_ids: Ids
+    scale: float
+    context_ids: Ids | None = None
+
+    @classmethod
+    def without_prompt(cls, text: TokenSequence, masked: Ids, scale: float) -> Guidance | None:
+        """Return the guidance for a text with masks at `masked`, int64 [M]: the same masked text,
+        and the same context, with its whole prompt masked too.
+
+        None at scale 0, and for a text without a prompt, where u = c and guidance changes nothing.
+        Raises InputError if the model has no mask token.
+        """
+        if not scale or not text.prompt_length:
+            return None
+        prompt = np.arange(text.prompt_length)
+        ids = text.with_masks(np.concatenate([prompt, masked]))
+        return cls(ids, scale, text.with_masks(prompt))
+
+
+@dataclass(frozen=True, slots=True)
+class Canvas:
+    """A response being written: which of the request's samples it is, and where in the text it
+    starts and stops; stop None: where the text ends. What is read behind it is no part of it.
+
+    is_settled: whether the text before its first mask will never change. False where a length
+    controller or a reviser may rewrite or replace it. settled: if not None, only the text before
+    this position will never change, since the unmasking policy may edit what follows. logprobs:
+    what is known of regenerating the response's tokens, float32 [<= R], NaN where nothing is; None
+    for a model whose tokens cannot be scored while the response is written. written: the
+    log-probability that each token had when it was committed, float32 [R], NaN where unknown.
+    """
+
+    sample: int
+    start: int
+    is_settled: bool = False
+    settled: int | None = None
+    logprobs: LogProbs | None = field(default=None, compare=False)
+    written: LogProbs | None = field(default=None, compare=False)
+    stop: int | None = None
+
+
+class CacheSlot:
+    """Identifies one text that a predictor may cache, as long as the slot is referred to."""
+
+    __slots__ = ("__weakref__",)
+
+
+@dataclass(frozen=True, slots=True)
+class CacheHint:
+    """Permission to cache keys and values, which may make the answers approximate.
+
+    window None: compute the whole text and cache its keys and values; the answers are exact. window
+    (start, stop), half-open: outside it the text equals that of the slot's last read, so compute
+    only the window against the cached rest. A window that reaches the end of the text may change
+    the text's length. Under block-causal attention the answers are exact all the same: the window
+    grows to whole blocks, and back to where the cached rest is up to date. A guided Read is never
+    cached. most: the tokens that the text may ever have; 0 if that is not known. One that outgrows
+    its room is computed whole from then on.
+    """
+
+    slot: CacheSlot
+    window: tuple[int, int] | None = None
+    most: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Read:
+    """One question to a model: what does it predict at these positions of this text?
+
+    token_ids: int64 [N], mask tokens included. positions: int64 [M], each in [0, N). Position i is
+    answered with the model's distribution for the token AT i. `predictor` names the loaded model
+    that answers. `canvas` is for streaming and changes no answer. `cache`: see CacheHint.
+
+    context_ids: the finished text, int64 [N], where token_ids hold masks. Under block-causal
+    attention each block is then read after the finished earlier ones: the answers at its positions
+    are those of the text whose earlier blocks come from context_ids, the block itself from
+    token_ids. Any other attention ignores it. shadow: answer each position as if it alone were
+    masked, without masking it for the others: its own mask token, which no other token sees,
+    attends to all of the text that the position may see, but for the token at it.
+
+    is_complete: whether a text that ends inside a block is read as it is, so that under
+    block-causal attention no end tokens follow it up to the block's border.
+
+    Raises PlanError for parts that do not fit together.
+    """
+
+    token_ids: Ids
+    positions: Ids
+    readout: Readout
+    predictor: str = "target"
+    guidance: Guidance | None = None
+    canvas: Canvas | None = None
+    cache: CacheHint | None = None
+    context_ids: Ids | None = None
+    shadow: bool = False
+    is_complete: bool = False
+
+    def __post_init__(self) -> None:
+        length = _length("token_ids", self.token_ids)
+        num_positions = _length("positions", self.positions)
+        if not are_within(self.positions, length):
+            raise PlanError(f"a Read asks for positions outside 0..{length - 1}: {self.positions}")
+        if self.guidance is not None:
+            guiding = _length("token_ids of guidance", self.guidance.token_ids)
+            if guiding != length:
+                raise PlanError(f"a Read of {length} tokens is guided by one of {guiding}")
+        if self.context_ids is not None or self.shadow:
+            self._check_streams(length)
+        if isinstance(self.readout, TokenLogProbs):
+            num_targets = _length("targets", self.readout.targets)
+            if num_targets != num_positions:
+                raise PlanError(f"a Read has {num_positions} positions but {num_targets} targets")
+
+    def _check_streams(self, length: int) -> None:
+        """Raise PlanError for contexts of another length, or a cache or shadow beside them."""
+        if self.cache is not None:
+            raise PlanError("a Read with context_ids, or of shadows, cannot be cached")
+        if self.context_ids is None:
+            return
+        contexts = [self.context_ids] + ([self.guidance.context_ids] if self.guidance else [])
+        for context in contexts:
+            if (num_tokens := _length("context_ids", context)) != length:
+                raise PlanError(f"a Read of {length} tokens has a context of {num_tokens}")
+        if self.shadow:
+            raise PlanError("a Read of shadows has no context_ids: its text is finished")
+
+
+def _length(what: str, ids: object) -> int:
+    """Return the number of ids. Raises PlanError for anything but int64 [N]."""
+    if not isinstance(ids, np.ndarray) or ids.dtype != np.int64 or ids.ndim != 1:
+        raise PlanError(f"the {what} of a Read must be int64 [N], not {shown(ids)}")
+    return len(ids)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reading:
+    """The answer to one Read: tokens, and their log-probabilities in nats.
+
+    token_ids int64 and logprobs float32: [M], [M, k] or [M, V], by readout. confidences: float64
+    [M] for Candidates, else empty. share: the share of the text's positions that was computed for
+    this Read; the rest was cached. is_exact: whether the answer is that of a full pass.
+    """
+
+    token_ids: Ids
+    logprobs: LogProbs
+    confidences: Floats = field(default_factory=lambda: np.zeros(0))
+    share: float = 1.0
+    is_exact: bool = True
+
+    @classmethod
+    def of_nothing(cls) -> Reading:
+        """Return the answer to a Read of no positions."""
+        return cls(np.zeros(0, np.int64), np.zeros(0, np.float32))
+
+    def at(self, rows: Mask) -> Reading:
+        """Return the answers at the positions where rows, bool [M], is True. For Candidates."""
+        return replace(
+            self,
+            token_ids=self.token_ids[rows],
+            logprobs=self.logprobs[rows],
+            confidences=self.confidences[rows],
+        )

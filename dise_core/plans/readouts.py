@@ -1,0 +1,85 @@
+"""What a Read asks for at each position: readouts, computed where the logits are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from dise_core.arrays import Ids
+from dise_core.errors import PlanError
+from dise_core.noise import Noise
+
+Confidence = Literal["probability", "entropy", "margin"]
+
+LEAST_TEMPERATURE = 1e-6
+"""The least temperature that is divided by; with it the likeliest token is drawn."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TokenLogProbs:
+    """Ask for log p(targets[i]) at positions[i]. targets: int64 [M].
+
+    The Reading repeats the targets and holds logprobs float32 [M].
+    """
+
+    targets: Ids
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Ask for one candidate token per position, and for the model's confidence in it.
+
+    At temperature 0 the candidate is the most probable token; the lower id wins a tie. Otherwise it
+    is drawn from softmax(logits / temperature) after top-k, then top-p, by inverting the cumulative
+    distribution at one uniform number per position. `forbidden` ids are never candidates, nor is
+    any other than the `allowed` ones, if there are any. bias: (id, b) pairs; the candidate, not
+    what is told of it, comes from logits with b added at id. The Reading holds token_ids [M],
+    logprobs [M] and confidences [M]. Both come from the untempered softmax(logits); a confidence is
+    the "probability" of the candidate, the negative "entropy" in nats, or the "margin" between the
+    probabilities of the two likeliest tokens.
+
+    is_tempered: take the confidences from the distribution that candidates are drawn from instead:
+    biased, without the ids that are no candidates, tempered, and after top-k and top-p, which apply
+    at temperature 0 too.
+    Source: Dream's sample_tokens. unranked: ids whose logits count as -inf for the confidences; a
+    candidate among them gets the lowest confidence: 0 as a probability, else -inf. Source: LLaDA's
+    confidence_eos_eot_inf.
+    """
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    noise: Noise | None = None
+    confidence: Confidence = "probability"
+    forbidden: tuple[int, ...] = ()
+    is_tempered: bool = False
+    unranked: tuple[int, ...] = ()
+    allowed: tuple[int, ...] = ()
+    bias: tuple[tuple[int, float], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.temperature > 0 and self.noise is None:
+            raise PlanError("Candidates with a temperature need noise")
+
+    @property
+    def divisor(self) -> float:
+        """What the logits are divided by before a token is drawn, or confidences are tempered."""
+        return max(self.temperature, LEAST_TEMPERATURE) if self.temperature > 0 else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class TopLogProbs:
+    """Ask for the k likeliest tokens per position, likeliest first.
+
+    The Reading holds token_ids and logprobs, both [M, k].
+    """
+
+    k: int
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """Ask for the whole distribution: logprobs and token_ids [M, V]. In process only."""
+
+
+Readout = TokenLogProbs | Candidates | TopLogProbs | Distribution

@@ -1,0 +1,1 @@
+"""Strategies, models and engines by name, from the installed plugins."""

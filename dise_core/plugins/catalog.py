@@ -1,0 +1,172 @@
+"""Strategies, models and engines by name, with the plugin that each came from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar, cast
+
+from pydantic import BaseModel, ValidationError
+
+from dise_core.errors import InputError, PluginError, UnknownNameError, did_you_mean
+from dise_core.models.backend import Backend
+from dise_core.models.predictor import MaskPredictor
+from dise_core.params.base import input_error
+from dise_core.params.engine import EngineConfig
+from dise_core.plugins import kinds
+from dise_core.plugins.claims import broken, choose
+from dise_core.plugins.entry import Entry
+from dise_core.records import Fields
+from dise_core.scoring.checks import CheckedSelector
+from dise_core.scoring.scorer import Scorer, Selector
+from dise_core.scoring.selection import Union
+from dise_core.scoring.strategy import Strategy
+from dise_core.writing.length import LengthController
+from dise_core.writing.policy import UnmaskingPolicy
+from dise_core.writing.reviser import Reviser
+
+C = TypeVar("C")
+S = TypeVar("S", bound=Strategy)
+
+MAX_PARTS = 64
+"""Selectors in a union."""
+
+Entries = Mapping[str, Entry[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """What is installed, by name. An unknown name raises UnknownNameError, which lists the known
+    ones; no name has a default.
+
+    entries: of each kind, by its plural, which is an attribute too, as in `catalog.scorers`; a kind
+    that is left out has none. problems: of the broken plugins, which stop nobody but who asks for a
+    name that may be theirs: an unknown one, or one that another plugin has too, a PluginError.
+    """
+
+    entries: Mapping[str, Entries]
+    problems: tuple[PluginError, ...] = ()
+
+    def __getattr__(self, plural: str) -> Entries:
+        if plural not in kinds.BY_PLURAL:
+            raise AttributeError(f"a catalog has no {plural!r}")
+        return self.entries.get(plural, {})
+
+    def having(self, **entries: Entries) -> Catalog:
+        """Return the catalog with these entries of the kinds that are named by their plurals."""
+        return replace(self, entries={**self.entries, **entries})
+
+    def selector(self, text: str) -> Selector:
+        """Return the selector of that name; names joined by + give their union. Raises
+        UnknownNameError for an unknown name, InputError for one that lacks its number.
+        """
+        names = text.split("+", MAX_PARTS)
+        if len(names) > MAX_PARTS:
+            raise InputError(f"a selector may join at most {MAX_PARTS} parts by +", "selector")
+        parts = tuple(self._selector(name.strip()) for name in names)
+        return parts[0] if len(parts) == 1 else Union(parts=parts)
+
+    def scorer(self, name: str, settings: Fields | None = None) -> Scorer:
+        """Return the scorer of that name. Raises InputError for an unknown name or bad settings."""
+        return self._build(kinds.SCORER, name, settings)
+
+    def length_controller(self, name: str, settings: Fields | None = None) -> LengthController:
+        """Return the length controller of that name. Raises InputError as `scorer` does."""
+        return self._build(kinds.LENGTH, name, settings)
+
+    def unmasking_policy(self, name: str, settings: Fields | None = None) -> UnmaskingPolicy:
+        """Return the unmasking policy of that name; _ may stand for -. Raises InputError."""
+        return self._build(kinds.UNMASKING, name, settings)
+
+    def reviser(self, name: str, settings: Fields | None = None) -> Reviser:
+        """Return the reviser of that name. Raises InputError as `scorer` does."""
+        return self._build(kinds.REVISER, name, settings)
+
+    def chosen(self, kind: kinds.Kind[S], params: BaseModel) -> S | None:
+        """Return the strategy of a kind that the params name, with its settings, if any."""
+        name = getattr(params, kind.option)
+        if name is None:
+            return None
+        if kind.base is Selector:
+            return cast("S", self.selector(name))
+        settings = getattr(params, f"{kind.option}_settings")
+        return self._build(kind, name, settings)
+
+    def option_names(self) -> set[str]:
+        """Return the options of EngineConfig, and of every engine its own."""
+        own = (entry.value.options.model_fields for entry in self.engines.values())
+        return {*EngineConfig.model_fields}.union(*own)
+
+    def load_model(self, model: str, config: EngineConfig) -> MaskPredictor:
+        """Return the model of that name, folder or hub id, loaded by the adapter config.adapter, or
+        for None by the adapter that claims it.
+
+        Adapters of other distributions take precedence over the built-in ones. Raises InputError if
+        no adapter or several claim it, or for an unknown engine or an option that it does not have;
+        ModelError if loading fails.
+        """
+        self.check_engine(config)
+        return self.adapter(model, config.adapter, config.revision).value.load(model, config)
+
+    def adapter(
+        self, model: str, name: str | None = None, revision: str | None = None
+    ) -> Entry[type[MaskPredictor]]:
+        """Return the adapter of that name, whether or not it claims the model; for None the one
+        that does. Raises what `load_model` raises before it loads.
+        """
+        if name is not None:
+            return self._entry(kinds.ADAPTER, name, "adapter")
+        return choose(model, self.mask_predictors, revision, self.problems)
+
+    def backend(self, name: str) -> type[Backend[Any]]:
+        """Return the backend of that name. Raises UnknownNameError for an unknown one."""
+        return self._entry(kinds.ENGINE, name).value
+
+    def check_engine(self, config: EngineConfig) -> None:
+        """Raise InputError for an unknown engine, and for an option that it does not take."""
+        engine = self.backend(config.engine)
+        for option in config.own.keys() - engine.options.model_fields.keys():
+            self._check_others(option, config.own[option])
+        engine.check(config)
+
+    def _check_others(self, option: str, value: object) -> None:
+        """Raise InputError for an option that no engine, or only another engine has."""
+        engines = {name: entry.value.options for name, entry in self.engines.items()}
+        owner = next((name for name in engines if option in engines[name].model_fields), None)
+        if owner is None:
+            hint = did_you_mean(option, sorted(self.option_names()))
+            raise InputError(f"there is no setting {option[:80]!r}{hint}", option)
+        options = engines[owner]
+        if options(**{option: value}) != options():
+            fields = " and ".join(options.model_fields)
+            need = "need" if len(options.model_fields) > 1 else "needs"
+            raise InputError(f"{fields} {need} engine={owner!r}")
+
+    def _selector(self, name: str) -> Selector:
+        numbered = re.fullmatch(r"(.+?)-0*(\d{1,9})", name)
+        settings: Fields = {}
+        if name not in self.selectors and numbered and f"{numbered[1]}-K" in self.selectors:
+            name, settings = f"{numbered[1]}-K", {"k": int(numbered[2])}
+        elif name.endswith("-K") and name in self.selectors:
+            raise InputError(
+                f"selector {name!r} needs a number, for example {name[:-1]}10", "selector"
+            )
+        selector = self._build(kinds.SELECTOR, name, settings)
+        is_built_in = self.selectors[name].is_built_in
+        return selector if is_built_in else CheckedSelector(inner=selector)
+
+    def _build(self, kind: kinds.Kind[S], name: str, settings: Fields | None) -> S:
+        if kind is kinds.UNMASKING:
+            name = name.replace("_", "-")
+        cls = self._entry(kind, name).value
+        try:
+            return cls(**settings or {})
+        except ValidationError as error:
+            raise input_error(error, f"{kind.title} {name!r}", cls.model_fields) from None
+
+    def _entry(self, kind: kinds.Kind[C], name: str, title: str | None = None) -> Entry[type[C]]:
+        entries = self.entries.get(kind.plural, {})
+        if name not in entries:
+            raise UnknownNameError(title or kind.title, name, entries, broken(self.problems))
+        return entries[name].of_its_name()

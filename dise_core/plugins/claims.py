@@ -1,0 +1,121 @@
+"""Which adapter loads a model: the one named, else the one that claims it, built-in ones last."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from dise_core.errors import (
+    DiseError,
+    InputError,
+    ModelError,
+    PluginError,
+    UnknownNameError,
+    error_line,
+)
+from dise_core.models.predictor import MaskPredictor
+from dise_core.plugins.entry import Entry
+
+Adapters = Mapping[str, Entry[type[MaskPredictor]]]
+
+ADVICE = "--adapter NAME (in Python adapter=NAME)"
+
+
+def choose(
+    model: str,
+    adapters: Adapters,
+    revision: str | None = None,
+    problems: Sequence[PluginError] = (),
+) -> Entry[type[MaskPredictor]]:
+    """Return the adapter that claims the model.
+
+    An adapter whose own name is `model` is asked first. Then come the adapters of other
+    distributions, and last the built-in ones, of which the first by name wins. revision: of a hub
+    id. problems: of the broken plugins. An adapter that raises when asked does not stop the others.
+    Raises UnknownNameError for a model that no adapter claims, with what is known about it;
+    InputError if two adapters of other distributions claim it; PluginError if it is the name of an
+    adapter that another plugin has too; and what `explain` raises.
+    """
+    named = {name: entry for name, entry in adapters.items() if name == model}
+    others = {name: entry for name, entry in adapters.items() if not entry.is_built_in}
+    ours = {name: entry for name, entry in adapters.items() if entry.is_built_in}
+    failures = {"": broken(problems)} if problems else {}
+    for group in (named, others, ours):
+        claiming = {}
+        for name, entry in group.items():
+            is_claimed, failure = claim(name, entry, model, revision)
+            if is_claimed:
+                claiming[name] = entry
+            if failure is not None:
+                failures[name] = failure
+        if len(claiming) > 1 and group is not ours:
+            rivals = " and ".join(
+                f"{name!r} of plugin {entry.plugin!r}" for name, entry in claiming.items()
+            )
+            raise InputError(
+                f"model {model!r} is claimed by {rivals}; choose one with {ADVICE}", "model"
+            )
+        if claiming:
+            found = next(iter(claiming.values()))
+            return found.of_its_name() if group is named else found
+    raise _unclaimed(model, revision, adapters, failures)
+
+
+def broken(problems: Sequence[PluginError]) -> str:
+    """Return what to say of broken plugins where a name or a model is unknown."""
+    told = "; ".join(map(str, problems))
+    return f"It may be that of a broken plugin: {told}" if problems else ""
+
+
+def claim(
+    name: str, entry: Entry[type[MaskPredictor]], model: str, revision: str | None = None
+) -> tuple[bool, str | None]:
+    """Return whether the adapter claims the model, and why asking failed, if it did."""
+    try:
+        return bool(entry.value.claims(model, *_given(revision))), None
+    except Exception as error:
+        return False, _failure(name, entry, "claims", error)
+
+
+def _given(revision: str | None) -> tuple[str, ...]:
+    """Return the arguments that pass on a revision: none at all for None."""
+    return () if revision is None else (revision,)
+
+
+def _unclaimed(
+    model: str, revision: str | None, adapters: Adapters, failures: dict[str, str]
+) -> DiseError:
+    """Return the error for a model that no adapter claims, with what adapters know of it."""
+    if model in adapters and model not in failures:
+        return _adapter_named(model, adapters[model])
+    told: list[str] = []
+    for name, entry in adapters.items():
+        try:
+            told.append(entry.value.explain(model, *_given(revision)) or "")
+        except DiseError as problem:
+            if not failures:
+                return problem
+            kind = InputError if isinstance(problem, InputError) else ModelError
+            return kind("; ".join([str(problem), *failures.values()]))
+        except Exception as error:
+            failures.setdefault(name, _failure(name, entry, "explain", error))
+    facts = [*filter(None, dict.fromkeys(told)), *failures.values()]
+    if facts:
+        facts.append(
+            f"Load it with an adapter of your choice, {ADVICE}, or install a plugin that has one "
+            "for it"
+        )
+    known = [name for name, entry in adapters.items() if claim(name, entry, name)[0]]
+    return UnknownNameError("model", model, known or adapters, ". ".join(facts))
+
+
+def _adapter_named(name: str, entry: Entry[type[MaskPredictor]]) -> InputError:
+    example = f", such as {entry.value.example}" if entry.value.example else ""
+    return InputError(
+        f"{name!r} is an adapter and no model: name a model that it loads by its folder or hub id"
+        f"{example}; `dise models` lists what can be named",
+        "model",
+    )
+
+
+def _failure(name: str, entry: Entry[type[MaskPredictor]], function: str, error: Exception) -> str:
+    return f"Adapter {name!r} of plugin {entry.plugin!r} fails in {function}(): {error_line(error)}"

@@ -1,0 +1,187 @@
+"""Plugin discovery: gathers the installed plugins into one Catalog, and names the broken ones."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+import pluggy
+
+from dise_core.errors import PluginError, error_line
+from dise_core.models.backend import Backend
+from dise_core.params.base import Params
+from dise_core.params.engine import EngineConfig
+from dise_core.params.requests import SamplingParams
+from dise_core.plugins import hookspecs
+from dise_core.plugins.catalog import Catalog
+from dise_core.plugins.entry import OWN_DISTRIBUTION, Entry
+from dise_core.plugins.kinds import KINDS, Kind
+from dise_core.records import Fields
+
+HOOKS: Mapping[str, Kind[Any]] = {kind.hook: kind for kind in KINDS}
+
+Additions = dict[str, dict[str, Entry[Any]]]
+"""Entries by hook and name."""
+
+log = logging.getLogger("dise")
+
+
+@cache
+def installed_catalog() -> Catalog:
+    """Return the catalog of the installed plugins. The log names broken ones, once."""
+    catalog = installed_plugins()
+    for problem in catalog.problems:
+        log.warning("dise: %s (`dise plugins` lists what works)", problem)
+    return catalog
+
+
+@cache
+def installed_plugins() -> Catalog:
+    """Return the catalog of the installed plugins, and log nothing."""
+    return discover(entry_points(group=hookspecs.PROJECT))
+
+
+def discover(points: Iterable[EntryPoint]) -> Catalog:
+    """Return the catalog of the plugins behind the entry points. One that cannot be imported, has
+    no hook or misspells one, raises in a hook, or claims a taken name adds nothing but a problem.
+
+    The built-in plugins are loaded first, then the others by name, so in a clash with a built-in
+    name the other plugin is the broken one.
+    """
+    found: Additions = {hook: {} for hook in HOOKS}
+    known: set[str] = set()
+    problems: list[PluginError] = []
+    for point in sorted(
+        points,
+        key=lambda point: (_distribution(point) != OWN_DISTRIBUTION, point.name, point.value),
+    ):
+        try:
+            _add(_loaded(point, known), found)
+        except PluginError as problem:
+            problem.plugin = point.name
+            problems.append(problem)
+    entries = {
+        kind.plural: dict(sorted(found[hook].items())) if kind.holds_classes else found[hook]
+        for hook, kind in HOOKS.items()
+    }
+    return Catalog(entries, tuple(problems))
+
+
+def _distribution(point: EntryPoint) -> str | None:
+    return point.dist.name if point.dist else None
+
+
+def _loaded(point: EntryPoint, known: set[str]) -> Additions:
+    """Return the plugin's entries, and add its name to `known`, the names of those before it."""
+    distribution = _distribution(point)
+    origin = f"plugin {point.name!r}" + (
+        f" (distribution {distribution!r})" if distribution else ""
+    )
+    if point.name in known:
+        raise PluginError(
+            f"two plugins are called {point.name!r}; rename or uninstall the {origin} at "
+            f"{point.value!r}"
+        )
+    known.add(point.name)
+    try:
+        plugin = point.load()
+    except (Exception, SystemExit) as error:
+        raise PluginError(
+            f"{origin} cannot be imported from {point.value!r}: {error_line(error)}"
+        ) from error
+    manager = _registered(plugin, point.name, origin)
+    return {hook: _collect(manager, hook, point.name, distribution) for hook in HOOKS}
+
+
+def _registered(plugin: object, name: str, origin: str) -> pluggy.PluginManager:
+    """Return a manager of this plugin alone. Raises PluginError for no or unknown hooks."""
+    manager = pluggy.PluginManager(hookspecs.PROJECT)
+    manager.add_hookspecs(hookspecs)
+    hooks = ", ".join(sorted(HOOKS))
+    try:
+        manager.register(plugin, name=name)
+        manager.check_pending()
+    except pluggy.PluginValidationError as error:
+        raise PluginError(f"{origin}: {' '.join(str(error).split())}. Hooks: {hooks}") from error
+    if not manager.get_hookcallers(plugin):
+        raise PluginError(f"{origin} has no function marked with hookimpl. Hooks: {hooks}")
+    return manager
+
+
+def _collect(
+    manager: pluggy.PluginManager, hook: str, plugin: str, distribution: str | None
+) -> dict[str, Entry[Any]]:
+    found: dict[str, Entry[Any]] = {}
+    for implementation in getattr(manager.hook, hook).get_hookimpls():
+        for name, value in _call(implementation, hook).items():
+            _check(name, value, HOOKS[hook], f"plugin {plugin!r}, {hook}()")
+            found[name] = Entry(value, plugin, distribution)
+    return found
+
+
+def _add(additions: Additions, found: Additions) -> None:
+    """Add all of a plugin's entries, or none and raise PluginError if a name is taken."""
+    clashes = [
+        (hook, name) for hook, entries in additions.items() for name in entries.keys() & found[hook]
+    ]
+    for hook, name in clashes:
+        first, second = found[hook][name], additions[hook][name]
+        clash = f"plugins {first.plugin!r} and {second.plugin!r} both claim {name!r} in {hook}()"
+        found[hook][name] = replace(first, clash=clash)
+    if clashes:
+        hook, name = min(clashes)
+        raise PluginError(found[hook][name].clash or "")
+    for hook, entries in additions.items():
+        found[hook] |= entries
+
+
+def _call(implementation: pluggy.HookImpl, hook: str) -> Fields:
+    plugin = implementation.plugin_name
+    try:
+        values = implementation.function()
+    except (Exception, SystemExit) as error:
+        raise PluginError(f"plugin {plugin!r} fails in {hook}(): {error_line(error)}") from error
+    if not isinstance(values, Mapping):
+        wanted = "class" if HOOKS[hook].holds_classes else "value"
+        raise PluginError(
+            f"plugin {plugin!r}, {hook}() must return {{name: {wanted}}}, not {values!r:.80}"
+        )
+    return values
+
+
+def _check(name: object, value: object, kind: Kind[Any], origin: str) -> None:
+    if not (isinstance(name, str) and name and re.fullmatch(r"[a-z0-9.-]*(-K)?", name)):
+        raise PluginError(
+            f"{origin}: the name {name!r} may hold lower-case letters, digits, '-' and '.' only"
+        )
+    if kind.holds_classes:
+        _check_class(name, value, kind.base, origin)
+    elif isinstance(value, str) and not re.fullmatch(r"[\w.]+:[\w.]+", value):
+        raise PluginError(f'{origin}: {name!r} is {value!r:.80}, which is no "module:name"')
+
+
+def _check_class(name: str, cls: object, interface: type[object], origin: str) -> None:
+    if not (isinstance(cls, type) and issubclass(cls, interface)):
+        raise PluginError(
+            f"{origin}: {name!r} is {cls!r:.80}, which is not a subclass of {interface.__name__}"
+        )
+    if inspect.isabstract(cls):
+        missing = ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
+        raise PluginError(f"{origin}: {name!r} does not implement {missing}")
+    if issubclass(cls, Backend):
+        _check_options(name, cls.options, origin)
+
+
+def _check_options(name: str, options: type[Params], origin: str) -> None:
+    taken = {*EngineConfig.model_fields, *SamplingParams.model_fields}
+    for option, field in options.model_fields.items():
+        if option in taken:
+            raise PluginError(f"{origin}: {name!r} has an option {option!r}, which is taken")
+        if field.is_required():
+            raise PluginError(f"{origin}: {name!r} has an option {option!r} without a default")

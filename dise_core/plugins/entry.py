@@ -1,0 +1,52 @@
+"""What a plugin registered under a name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pkgutil import resolve_name
+from typing import Any, Generic, Self, TypeVar
+
+from dise_core.errors import PluginError, error_line
+
+V = TypeVar("V")
+
+OWN_DISTRIBUTION = "dise"
+"""The distribution whose plugins are built in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry(Generic[V]):
+    """A registered value. clash: what to say of another plugin that claims its name too."""
+
+    value: V
+    plugin: str
+    distribution: str | None = None
+    clash: str | None = None
+
+    @property
+    def is_built_in(self) -> bool:
+        """Whether it comes from DiSE's own distribution."""
+        return self.distribution == OWN_DISTRIBUTION
+
+    def of_its_name(self) -> Self:
+        """Return itself for its name. Raises PluginError if another plugin claims the name too."""
+        if self.clash is not None:
+            raise PluginError(self.clash, self.plugin)
+        return self
+
+    def load(self) -> Any:
+        """Return the value, imported now where it is given as "module:name". Raises PluginError if
+        that fails; what fails in a built-in plugin is raised as it is.
+        """
+        if not isinstance(self.value, str):
+            return self.value
+        try:
+            return resolve_name(self.value)
+        except (Exception, SystemExit) as error:
+            if self.is_built_in:
+                raise
+            raise self.failure(f"{self.value!r} cannot be imported", error) from error
+
+    def failure(self, what: str, error: BaseException) -> PluginError:
+        """Return the error that names the plugin for one that was raised in its code."""
+        return PluginError(f"plugin {self.plugin!r}: {what}: {error_line(error)}", self.plugin)

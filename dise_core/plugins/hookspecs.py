@@ -1,0 +1,76 @@
+"""The hooks that plugins implement, the built-in ones included. The entry-point group is "dise"."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pluggy
+
+from dise_core.models.backend import Backends
+from dise_core.models.predictor import MaskPredictor
+from dise_core.scoring.scorer import Scorer, Selector
+from dise_core.writing.length import LengthController
+from dise_core.writing.policy import UnmaskingPolicy
+from dise_core.writing.reviser import Reviser
+
+PROJECT = "dise"
+
+hookspec = pluggy.HookspecMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker(PROJECT)
+
+
+@hookspec
+def dise_selectors() -> Mapping[str, type[Selector]]:  # type: ignore[empty-body]
+    """Return selectors by name. In place of a name's final K users put a number, the field `k`."""
+
+
+@hookspec
+def dise_scorers() -> Mapping[str, type[Scorer]]:  # type: ignore[empty-body]
+    """Return scorers by name."""
+
+
+@hookspec
+def dise_length_controllers() -> Mapping[str, type[LengthController]]:  # type: ignore[empty-body]
+    """Return length controllers by name."""
+
+
+@hookspec
+def dise_unmasking_policies() -> Mapping[str, type[UnmaskingPolicy]]:  # type: ignore[empty-body]
+    """Return unmasking policies by name."""
+
+
+@hookspec
+def dise_revisers() -> Mapping[str, type[Reviser]]:  # type: ignore[empty-body]
+    """Return revisers by name."""
+
+
+@hookspec
+def dise_mask_predictors() -> Mapping[str, type[MaskPredictor]]:  # type: ignore[empty-body]
+    """Return mask predictors by name: each the adapter of a family of checkpoints, or one model
+    that users load by this name.
+    """
+
+
+@hookspec
+def dise_engines() -> Backends:  # type: ignore[empty-body]
+    """Return backends by name, the values that the option `engine` takes."""
+
+
+@hookspec
+def dise_commands() -> Mapping[str, Any]:  # type: ignore[empty-body]
+    """Return verbs of the command `dise` by name: functions or apps as typer takes them, or the
+    "module:name" of one, which is imported only when it is asked for or listed.
+    """
+
+
+@hookspec
+def dise_routes() -> Mapping[str, Any]:  # type: ignore[empty-body]
+    """Return routes of `dise serve` by name: functions of a FastAPI router, to which they are
+    added, and of the server's Service, or the "module:name" of one.
+    """
+
+
+@hookspec
+def dise_datasets() -> Mapping[str, Any]:  # type: ignore[empty-body]
+    """Return data sets of `dise eval` by name, each a Dataset of dise_eval or its "module:name"."""

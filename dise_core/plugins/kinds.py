@@ -1,0 +1,64 @@
+"""The kinds of what plugins register; hooks, catalog, listings and pages derive from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Generic, TypeVar
+
+from pydantic import BaseModel
+
+from dise_core.models.backend import Backend
+from dise_core.models.predictor import MaskPredictor
+from dise_core.scoring.scorer import Scorer, Selector
+from dise_core.writing.length import LengthController
+from dise_core.writing.policy import UnmaskingPolicy
+from dise_core.writing.reviser import Reviser
+
+C = TypeVar("C")
+
+
+@dataclass(frozen=True)
+class Kind(Generic[C]):
+    """One kind. option: the option that takes its names. base: the base of the classes that its
+    hook returns; object for a hook that returns any values, or "module:name" of each.
+    """
+
+    option: str
+    title: str
+    base: type[C]
+
+    @cached_property
+    def plural(self) -> str:
+        """The attribute of Catalog."""
+        name = self.title.replace(" ", "_")
+        return f"{name[:-1]}ies" if name.endswith("y") else f"{name}s"
+
+    @property
+    def hook(self) -> str:
+        return f"dise_{self.plural}"
+
+    @property
+    def holds_classes(self) -> bool:
+        return self.base is not object
+
+
+SCORER = Kind("scorer", "scorer", Scorer)
+SELECTOR = Kind("selector", "selector", Selector)
+UNMASKING = Kind("unmasking", "unmasking policy", UnmaskingPolicy)
+LENGTH = Kind("length", "length controller", LengthController)
+REVISER = Kind("reviser", "reviser", Reviser)
+ADAPTER = Kind("adapter", "mask predictor", MaskPredictor)
+ENGINE: Kind[Backend[Any]] = Kind("engine", "engine", Backend)
+DATASET = Kind("dataset", "dataset", object)
+COMMAND = Kind("", "command", object)
+ROUTES = Kind("", "route", object)
+
+STRATEGIES: tuple[Kind[Any], ...] = (SCORER, SELECTOR, UNMASKING, LENGTH, REVISER)
+KINDS: tuple[Kind[Any], ...] = (*STRATEGIES, ADAPTER, ENGINE, DATASET, COMMAND, ROUTES)
+BY_PLURAL = {kind.plural: kind for kind in KINDS}
+
+
+def kinds_named_by(params: type[BaseModel]) -> list[Kind[Any]]:
+    """Return the kinds whose names a field of the params takes."""
+    return [kind for kind in KINDS if kind.option in params.model_fields]

@@ -1,0 +1,1 @@
+"""How sure a model is of a text: scorers, selectors, scores, calibration."""

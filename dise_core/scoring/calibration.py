@@ -1,0 +1,222 @@
+"""A calibration: from scores to probabilities of being right, with a threshold to abstain."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from itertools import pairwise
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Annotated, Literal, Self, TypeVar
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
+
+from dise_core.arrays import Floats
+from dise_core.errors import InputError
+from dise_core.models.predictor import MaskPredictor
+from dise_core.params.base import MAX_NAME, input_error
+from dise_core.params.requests import Scoring
+
+P = TypeVar("P", bound=Scoring)
+
+MAX_BYTES = 2**22
+"""The largest file, in bytes."""
+
+MAX_KNOTS = 2**16
+"""Knots of an isotonic map."""
+
+Probability = Annotated[float, Field(ge=0, le=1)]
+Text = Annotated[str, Field(max_length=MAX_NAME)]
+Count = Annotated[int, Field(ge=0, le=2**53)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class Isotonic(_Part):
+    """A nondecreasing map, linear between knots and constant outside them."""
+
+    method: Literal["isotonic"] = "isotonic"
+    scores: tuple[float, ...] = Field(min_length=1, max_length=MAX_KNOTS)
+    probabilities: tuple[Probability, ...]
+
+    @model_validator(mode="after")
+    def _rises(self) -> Self:
+        num_scores, num_probabilities = len(self.scores), len(self.probabilities)
+        if num_scores != num_probabilities:
+            raise ValueError(
+                f"{num_scores} scores do not pair up with {num_probabilities} probabilities"
+            )
+        if any(low >= high for low, high in pairwise(self.scores)):
+            raise ValueError("scores must increase")
+        if any(low > high for low, high in pairwise(self.probabilities)):
+            raise ValueError("probabilities must not decrease")
+        return self
+
+    def of(self, scores: Floats) -> Floats:
+        return np.interp(scores, self.scores, self.probabilities)
+
+    @property
+    def highest(self) -> float:
+        return self.probabilities[-1]
+
+
+class Platt(_Part):
+    """1 / (1 + exp(-(slope * score + intercept))), constant outside the scores it was fitted on."""
+
+    method: Literal["platt"] = "platt"
+    slope: float = Field(gt=0)
+    intercept: float
+    lowest_score: float
+    highest_score: float
+
+    @model_validator(mode="after")
+    def _has_range(self) -> Self:
+        if self.lowest_score > self.highest_score:
+            raise ValueError("lowest_score must not be above highest_score")
+        return self
+
+    def of(self, scores: Floats) -> Floats:
+        within = np.clip(scores, self.lowest_score, self.highest_score)
+        probabilities: Floats = np.exp(-np.logaddexp(0, -(self.slope * within + self.intercept)))
+        return probabilities
+
+    @property
+    def highest(self) -> float:
+        return float(self.of(np.array(self.highest_score)))
+
+
+class Threshold(_Part):
+    """The score below which an answer is marked as abstained, and the promise that it keeps: with
+    probability `confidence`, at most `max_risk` of the answers at or above it are wrong.
+
+    num_labels: labelled answers that it was chosen on, one for each question. coverage, risk: the
+    share of these at or above it, and the share of wrong ones among them. bound: the upper bound on
+    the risk, or the p-value of LTT.
+    """
+
+    score: float
+    rule: Literal["sgr", "ltt"]
+    max_risk: Probability
+    confidence: Probability
+    num_labels: Count
+    coverage: Probability
+    risk: Probability
+    bound: Probability
+
+
+class Figures(_Part):
+    """How well the map does on questions that it was not fitted on, by cross-validation."""
+
+    num_bins: Count
+    ece: Probability
+    adaptive_ece: Probability
+    smooth_ece: Probability
+    brier: Probability
+    brier_skill: float
+    auroc: Probability
+
+
+class Calibration(_Part):
+    """A map from scores to probabilities of being right, with what it holds for.
+
+    model, fingerprint, judge, scorer, selector, scorer_settings: of the scores that it was fitted
+    on; it is refused for any others. fingerprint and judge are None where the labelled file did not
+    say. reviser, reviser_settings: of the answers; None for those without one. It is refused for
+    answers that are revised otherwise. num_labels, num_right, num_questions: of the labels. source:
+    what they came from.
+    """
+
+    version: Literal[1] = 1
+    model: Text
+    fingerprint: Text | None
+    judge: Text | None
+    scorer: Text
+    selector: Text
+    scorer_settings: dict[str, JsonValue]
+    reviser: Text | None = None
+    reviser_settings: dict[str, JsonValue] = Field(default_factory=dict)
+    map: Annotated[Isotonic | Platt, Field(discriminator="method")]
+    num_labels: Count
+    num_right: Count
+    num_questions: Count
+    figures: Figures
+    threshold: Threshold | None
+    source: Text
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Self:
+        """Return the calibration in a file. Raises InputError for a file that holds none."""
+        name = fspath(path)
+        try:
+            if not Path(name).is_file():
+                raise InputError(f"there is no calibration file {name!r}", "calibration")
+            with Path(name).open("rb") as file:
+                text = file.read(MAX_BYTES + 1)
+            if len(text) > MAX_BYTES:
+                raise ValueError(f"it is longer than {MAX_BYTES} bytes")
+            return cls.model_validate_json(text)
+        except (OSError, ValueError) as error:
+            problem = input_error(error) if isinstance(error, ValidationError) else error
+            raise InputError(f"calibration file {name!r}: {problem}", "calibration") from error
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the JSON form, as the file holds it."""
+        return self.model_dump(mode="json")
+
+    @property
+    def digest(self) -> str:
+        """A digest of all of it."""
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:16]
+
+    def probability(self, score: float) -> float | None:
+        """Return the probability that an answer with this score is right; None for -inf."""
+        return float(self.map.of(np.array(score))) if math.isfinite(score) else None
+
+    def abstains(self, score: float) -> bool | None:
+        """Return whether the score is below the threshold; None without one."""
+        return None if self.threshold is None else score < self.threshold.score
+
+    def check_model(self, predictor: MaskPredictor) -> None:
+        """Raise InputError, with both names, unless it was fitted on this model's scores."""
+        name = predictor.info.name
+        if name != self.model:
+            raise InputError(
+                f"the calibration is for model {self.model!r}, not for {name!r}; if both are one "
+                "checkpoint, say so in the file's field 'model'",
+                "calibration",
+            )
+        if self.fingerprint not in (None, own := fingerprint(predictor)):
+            raise InputError(
+                f"the calibration is for a model {name!r} whose fingerprint is "
+                f"{self.fingerprint}, and this one's is {own}",
+                "calibration",
+            )
+
+    def applied(self, params: P) -> P:
+        """Return the params with its scorer, selector and settings where the user named none."""
+        named = params.model_fields_set
+        if "scorer" in named and params.scorer != self.scorer:
+            return params
+        names = {"scorer", "selector", "scorer_settings"} - named
+        return params.model_copy(update={name: getattr(self, name) for name in names})
+
+
+def fingerprint(predictor: MaskPredictor) -> str:
+    """Return a digest of the vocabulary's size and of a sample of its tokens."""
+    sample = range(0, predictor.info.vocab_size, max(1, predictor.info.vocab_size // 512))
+    names = "\n".join(predictor.tokenizer.token_text(token_id) for token_id in sample)
+    return hashlib.sha256(f"{predictor.info.vocab_size}\n{names}".encode()).hexdigest()[:16]
+
+
+def calibration_of(given: object) -> Calibration | None:
+    """Return a Calibration as it is, or that of a file. Raises InputError for anything else."""
+    if given is None or isinstance(given, Calibration):
+        return given
+    if isinstance(given, str | PathLike):
+        return Calibration.load(given)
+    raise InputError(
+        f"a calibration is a file or a Calibration, not {type(given).__name__}", "calibration"
+    )

@@ -1,0 +1,57 @@
+"""What selectors and scorers of plugins return, checked."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from pydantic import SerializeAsAny
+
+from dise_core.arrays import Mask
+from dise_core.errors import PluginError, shown
+from dise_core.scoring.score import Score
+from dise_core.scoring.scorer import Selector
+from dise_core.scoring.strategy import Strategy
+from dise_core.sequence import TokenSequence
+
+
+class CheckedSelector(Selector):
+    """Selects what another selector does, and raises PluginError for a bad mask."""
+
+    inner: SerializeAsAny[Selector]
+
+    def select(self, sequence: TokenSequence) -> Mask:
+        mask: object = self.inner.select(sequence)
+        length = len(sequence)
+        if isinstance(mask, np.ndarray) and mask.dtype == np.bool_ and mask.shape == (length,):
+            return mask
+        raise broken("selector", self.inner, f"a mask, bool [{length}]", described(mask))
+
+
+def checked_score(role: str, strategy: Strategy, score: object) -> Score:
+    """Return the score of a text. role: of the strategy, "scorer" say."""
+    if not isinstance(score, Score):
+        raise broken(role, strategy, "a Score", described(score))
+    if not isinstance(score.value, int | float) or not score.value < math.inf:
+        raise broken(role, strategy, "a value that is a finite number, or -inf", str(score.value))
+    positions = score.positions
+    if not isinstance(positions, np.ndarray) or positions.dtype.kind not in "iu":
+        raise broken(role, strategy, "positions, int64", described(positions))
+    return score
+
+
+def broken(role: str, strategy: Strategy, promise: str, answer: str) -> PluginError:
+    """Return the error that names the promise of a strategy, and the answer instead, if any."""
+    cls = type(strategy)
+    instead = f", not {answer}" if answer else ""
+    return PluginError(
+        f"{role} {cls.__qualname__} of {cls.__module__} must return {promise}{instead}",
+        cls.__module__,
+    )
+
+
+def described(value: object) -> str:
+    """Return a value's type, and the value itself as far as it is short."""
+    if isinstance(value, np.ndarray):
+        return f"an array of {value.dtype} {list(value.shape)}: {shown(value, 60)}"
+    return f"{type(value).__name__}: {shown(value, 60)}"

@@ -1,0 +1,124 @@
+"""What the passes over one response leave for later ones, and how a scorer profits from it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import methodcaller
+from typing import ClassVar, TypeVar
+
+import numpy as np
+
+from dise_core.arrays import Ids, LogProbs
+from dise_core.plans.plan import Plan, started
+from dise_core.plans.reading import CacheHint, Read, Reading
+from dise_core.plans.readouts import TokenLogProbs
+
+T = TypeVar("T")
+
+
+class Memory:
+    """What is remembered of one response while it is written and scored; here, nothing. Mutable."""
+
+    knows_tokens: ClassVar[bool] = False
+    """Whether `known` may know anything."""
+
+    def begin(self, context: Ids, most: int) -> None:
+        """Start to fill the masks of a text that may grow to `most` tokens. context: what precedes
+        them, int64 [C], for keys and values to be reused; empty where none are.
+        """
+
+    def hint(self, text: Ids, block: Ids, is_first: bool) -> CacheHint | None:
+        """Return the hint for a Read of the text, int64 [N], that is made next; None without a
+        cache. block: the positions to be filled, int64 [M]; is_first: whether it is a first step.
+        """
+
+    def known(self, text: Ids) -> LogProbs | None:
+        """Return the log-probability of regenerating each token of a text, int64 [N], as far as it
+        is known: float32 [N], NaN where it is not; None where it never is.
+        """
+
+    def note(self, read: Read, reading: Reading) -> None:
+        """Keep what a Read was answered."""
+
+
+def asks_own_tokens(read: Read) -> bool:
+    """Return whether the Read asks the model itself for a text's own tokens."""
+    return (
+        isinstance(read.readout, TokenLogProbs)
+        and read.predictor == "target"
+        and read.guidance is None
+        and read.context_ids is None
+        and not read.shadow
+        and np.array_equal(read.readout.targets, read.token_ids[read.positions])
+    )
+
+
+def remembering(plan: Plan[T], memory: Memory) -> Plan[T]:
+    """Return a plan with the same result that asks only for what is not known."""
+    if not memory.knows_tokens:
+        return (yield from plan)
+    with started([plan]) as [running]:
+        while not running.is_done:
+            try:
+                readings = yield from _readings(running.reads, memory)
+            except Exception as error:
+                running.advance(methodcaller("throw", error))
+            else:
+                running.advance(methodcaller("send", readings))
+    return running.result
+
+
+def _readings(reads: Sequence[Read], memory: Memory) -> Plan[list[Reading]]:
+    known = [_known(read, memory) for read in reads]
+    missing = [
+        index for index, values in enumerate(known) if values is None or np.isnan(values).any()
+    ]
+    hint = _hint([(reads[index], known[index]) for index in missing], memory)
+    gaps = [_gaps(reads[index], known[index], hint) for index in missing]
+    readings = dict(zip(missing, (yield gaps) if gaps else [], strict=True))
+    for read, reading in zip(gaps, readings.values(), strict=True):
+        memory.note(read, reading)
+    return [
+        readings[index]
+        if values is None or (hint is None and index in readings)
+        else _filled(read, values, readings.get(index))
+        for index, (read, values) in enumerate(zip(reads, known, strict=True))
+    ]
+
+
+def _known(read: Read, memory: Memory) -> LogProbs | None:
+    """What is known of a Read's answer, float32 [M], else NaN; None unless it asks its tokens."""
+    logprobs = memory.known(read.token_ids) if asks_own_tokens(read) else None
+    return None if logprobs is None else logprobs[read.positions]
+
+
+def _hint(missing: Sequence[tuple[Read, LogProbs | None]], memory: Memory) -> CacheHint | None:
+    """Return the hint with which one pass over the text's end answers all that is missing."""
+    if not missing:
+        return None
+    text = missing[0][0].token_ids
+    hint = memory.hint(text, text, is_first=True)
+    if hint is None or hint.window is None:
+        return None
+    is_enough = all(
+        known is not None
+        and np.array_equal(read.token_ids, text)
+        and read.positions[np.isnan(known)].min() >= hint.window[0]
+        for read, known in missing
+    )
+    return hint if is_enough else None
+
+
+def _gaps(read: Read, known: LogProbs | None, hint: CacheHint | None) -> Read:
+    if hint is None or known is None:
+        return read
+    positions = read.positions[np.isnan(known)]
+    return Read(read.token_ids, positions, TokenLogProbs(read.token_ids[positions]), cache=hint)
+
+
+def _filled(read: Read, known: LogProbs, gaps: Reading | None) -> Reading:
+    own = read.token_ids[read.positions]
+    if gaps is None:
+        return Reading(own, known, share=0.0)
+    known[np.isnan(known)] = gaps.logprobs
+    return Reading(own, known, share=gaps.share, is_exact=gaps.is_exact)

@@ -1,0 +1,87 @@
+"""Scores, and the report on every token."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from dise_core.arrays import Ids, LogProbs
+from dise_core.records import json_number
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Score:
+    """How sure the model is of a text: `value`, higher is surer, in nats per token by default.
+
+    positions: int64 [num_positions], the scored positions; without any the value is -inf, which
+    ranks last. standard_error: None for a deterministic scorer. log_likelihood: log p(response |
+    prompt) in nats, from a scorer that estimates it. perplexity: exp(-log_likelihood / n) over the
+    scorer's own n tokens. is_mean: whether the value is known to be a mean of log-probabilities.
+    """
+
+    value: float
+    positions: Ids
+    standard_error: float | None = None
+    log_likelihood: float | None = None
+    perplexity: float | None = None
+    is_mean: bool = False
+
+    @classmethod
+    def mean_of(cls, logprobs: LogProbs, positions: Ids) -> Score:
+        """Return the mean of logprobs [M] at positions [M], summed in float64; M is at least 1."""
+        return cls(float(np.mean(logprobs, dtype=np.float64)), positions, is_mean=True)
+
+    @classmethod
+    def of_nothing(cls) -> Score:
+        """Return the score of no positions: -inf."""
+        return cls(-math.inf, np.zeros(0, np.int64))
+
+    @property
+    def num_positions(self) -> int:
+        """The number of scored positions."""
+        return len(self.positions)
+
+    @property
+    def token_probability(self) -> float | None:
+        """The geometric mean of the tokens' probabilities; None unless it is known to be one."""
+        is_known = self.is_mean or self.perplexity is not None
+        return math.exp(self.value) if is_known else None
+
+    @property
+    def rank_value(self) -> float:
+        """What candidates are ranked by: the log-likelihood where there is one, else the value."""
+        return self.value if self.log_likelihood is None else self.log_likelihood
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the JSON form; numbers that are not finite become null."""
+        record: dict[str, object] = {
+            "value": json_number(self.value),
+            "num_positions": self.num_positions,
+            "standard_error": json_number(self.standard_error),
+        }
+        for name in ("log_likelihood", "perplexity"):
+            if (number := getattr(self, name)) is not None:
+                record[name] = json_number(number)
+        return record
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TokenReport:
+    """The log-probabilities of regenerating each token of a response, in nats.
+
+    logprobs: float32 [R]. top_ids, top_logprobs: [R, k], the k likeliest tokens, k >= 0.
+    """
+
+    logprobs: LogProbs
+    top_ids: Ids
+    top_logprobs: LogProbs
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Evaluation:
+    """A text's score and, if asked for, the report on its response's tokens."""
+
+    score: Score
+    tokens: TokenReport | None = None

@@ -1,0 +1,40 @@
+"""Scorers, and the selectors of the positions that they average over."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import ClassVar, Literal
+
+from dise_core.arrays import Mask
+from dise_core.plans.plan import Plan
+from dise_core.scoring.score import Score
+from dise_core.scoring.strategy import Strategy
+from dise_core.sequence import TokenSequence
+
+
+class Selector(Strategy):
+    """Chooses the positions that a score averages over: the paper's binary mask M."""
+
+    @abstractmethod
+    def select(self, sequence: TokenSequence) -> Mask:
+        """Return M, bool [N], leaving the sequence unchanged. Selecting nothing is allowed."""
+
+
+class Scorer(Strategy):
+    """Measures how sure a model is of a finished text. Higher is surer."""
+
+    default_selector: ClassVar[str] = "last-10"
+    """The name of the selector that it uses where the user names none."""
+
+    asks: ClassVar[Literal["target", "judge"]] = "target"
+    """Which model it reads: "target", the diffusion model, or "judge", the auto-regressive judge.
+    A scorer that asks the judge gets the text in the judge's tokens and a selector of the whole
+    response."""
+
+    reads_end: ClassVar[bool] = True
+    """Whether a response given as text is scored with the end token that follows it, as one that
+    the model wrote; False for a likelihood of the response alone."""
+
+    @abstractmethod
+    def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
+        """Return a plan of the text's score over the selected positions; -inf if there are none."""

@@ -1,0 +1,140 @@
+"""A scorer bound to its selector, with a report on every response token where it is wanted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+from pydantic import SerializeAsAny
+
+from dise_core.arrays import Ids, Mask
+from dise_core.errors import InputError
+from dise_core.models.prompts import Translation
+from dise_core.plans.plan import Plan, gather
+from dise_core.plans.reading import Read
+from dise_core.plans.readouts import TokenLogProbs, TopLogProbs
+from dise_core.scoring.checks import checked_score
+from dise_core.scoring.memory import Memory, remembering
+from dise_core.scoring.score import Evaluation, Score, TokenReport
+from dise_core.scoring.scorer import Scorer, Selector
+from dise_core.sequence import TokenSequence
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceScorer:
+    """Scores texts with one scorer and one selector.
+
+    `top_logprobs`: how many likely tokens to report per position; None makes no report.
+    `translation`: how the judge reads the texts, for a scorer that asks the judge. `name`: the
+    scorer's name in error messages. `memory`: what is known of the response from writing it.
+    `end_id`: the end token that follows a text, read with it and never selected; None for texts
+    that are whole or go on.
+    """
+
+    scorer: Scorer
+    selector: Selector
+    top_logprobs: int | None = 0
+    translation: Translation | None = None
+    name: str = "this scorer"
+    memory: Memory | None = None
+    end_id: int | None = None
+
+    def score(self, sequence: TokenSequence) -> Plan[Score]:
+        """Return a plan of the score of a finished text.
+
+        A scorer that asks the judge gets the text in the judge's tokens and scores the whole
+        response; the Score's positions are those of the original response, end tokens left out.
+        Raises InputError if the selector does not select all of these or selects prompt tokens, if
+        no judge is loaded, and if the judge cannot read the text.
+        """
+        return (yield from self._spared(self._score(sequence)))
+
+    def _spared(self, plan: Plan[T]) -> Plan[T]:
+        return plan if self.memory is None else remembering(plan, self.memory)
+
+    def _score(self, sequence: TokenSequence) -> Plan[Score]:
+        if self.scorer.asks == "target":
+            end_id = self.end_id if self.scorer.reads_end else None
+            selector = self.selector
+            if end_id is not None:
+                selector = _Before(inner=selector, length=len(sequence))
+            score = yield from self.scorer.score(sequence.ended(end_id), selector)
+            return checked_score("scorer", self.scorer, score)
+        text = self._judged_positions(sequence)
+        if len(text) == 0:
+            return Score.of_nothing()
+        if self.translation is None:
+            message = "no model 'judge' is loaded that could read the text in its own tokens"
+            raise InputError(message, "judge")
+        judged = self.translation.of(sequence)
+        score = yield from self.scorer.score(judged, WholeResponse())
+        score = checked_score("scorer", self.scorer, score)
+        return replace(score, positions=text) if score.num_positions else score
+
+    def _judged_positions(self, sequence: TokenSequence) -> Ids:
+        """Return the positions that a judge's score stands for. Selected positions mean nothing in
+        the judge's tokens, so raises InputError unless the selector takes the whole response.
+        """
+        chosen, text = np.flatnonzero(self.selector.select(sequence)), sequence.text_positions
+        if len(np.setdiff1d(text, chosen)) or (chosen < sequence.prompt_length).any():
+            raise InputError(
+                f"{self.name} takes the whole response: its selector is response-text", "selector"
+            )
+        return text
+
+    def evaluate(self, sequence: TokenSequence) -> Plan[Evaluation]:
+        """Return a plan of the score and, unless top_logprobs is None, of the report on all tokens.
+
+        The report reads the unmasked text: it shares the scorer's row if the scorer reads that too,
+        and otherwise costs one more forward pass. Raises what `score` raises.
+        """
+        plans: list[Plan[Any]] = [self._score(sequence)]
+        if self.top_logprobs is not None:
+            whole = sequence.ended(self.end_id)
+            plans.append(regenerate(sequence, self.top_logprobs, whole.ids))
+        score, *tokens = yield from self._spared(gather(*plans))
+        return Evaluation(score, *tokens)
+
+
+class WholeResponse(Selector):
+    """Selects the whole response, end tokens included."""
+
+    def select(self, sequence: TokenSequence) -> Mask:
+        return sequence.mask_of(sequence.response_positions)
+
+
+class _Before(Selector):
+    """Selects what another selector does of a text's first `length` tokens, and none after them."""
+
+    inner: SerializeAsAny[Selector]
+    length: int
+
+    def select(self, sequence: TokenSequence) -> Mask:
+        mask = self.inner.select(replace(sequence, ids=sequence.ids[: self.length]))
+        return sequence.mask_of(np.flatnonzero(mask))
+
+
+def regenerate(
+    sequence: TokenSequence, top_logprobs: int = 0, ids: Ids | None = None
+) -> Plan[TokenReport]:
+    """Return a plan of the log-probability of regenerating each response token given the whole
+    text, with the top_logprobs likeliest tokens at its position. One forward pass.
+
+    ids: the text with what follows it, int64 [>= N]; None if nothing does.
+    """
+    ids = sequence.ids if ids is None else ids
+    positions = sequence.response_positions
+    shape = (len(positions), top_logprobs)
+    top_ids, logprobs = np.zeros(shape, np.int64), np.zeros(shape, np.float32)
+    if len(positions) == 0:
+        return TokenReport(np.zeros(0, np.float32), top_ids, logprobs)
+    reads = [Read(ids, positions, TokenLogProbs(sequence.response))]
+    if top_logprobs:
+        reads.append(Read(ids, positions, TopLogProbs(top_logprobs)))
+    regenerated, *top = yield reads
+    if top:
+        top_ids, logprobs = top[0].token_ids, top[0].logprobs
+    return TokenReport(regenerated.logprobs, top_ids, logprobs)

@@ -1,0 +1,1 @@
+"""Denoising: canvases, policies, lengths, revisions."""

@@ -1,0 +1,142 @@
+"""The progress of a response, denoising step by denoising step, for streaming."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import NamedTuple
+
+import numpy as np
+
+from dise_core.arrays import Ids, LogProbs
+from dise_core.models.pieces import BROKEN, pieces
+from dise_core.models.predictor import MaskPredictor
+from dise_core.plans.reading import Canvas, Read
+
+
+class CanvasToken(NamedTuple):
+    """One token that a denoising step committed. position: in the response, counted from 0."""
+
+    position: int
+    id: int
+    text: str
+    is_end: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CanvasUpdate:
+    """What one denoising step changed in the canvas of a response.
+
+    index: which of the request's samples. committed: the tokens that are new since the last update;
+    those of the last step come with the answer. A token that is part of a character comes again,
+    with another text, when one beside it is committed that is part of it too. num_tokens: the
+    canvas's length. text: all text before the first mask. settled: the part of `text` that no later
+    step changes: all of it, or "" where the length controller or a reviser may rewrite the canvas,
+    and that of the finished blocks where the unmasking policy edits. is_fresh: this canvas replaces
+    the previous one, so forget the tokens committed before. scored: the positions in the response,
+    with the log-probabilities of regenerating their tokens, of blocks that were finished, and are
+    final, since the last update, or on a fresh canvas of all finished ones. logprobs: the log-
+    probability that each of the `committed` had when it was written, None where that is not known.
+    """
+
+    index: int
+    committed: tuple[CanvasToken, ...]
+    num_tokens: int
+    text: str
+    settled: str
+    is_fresh: bool
+    scored: tuple[tuple[int, float], ...] = ()
+    logprobs: tuple[float | None, ...] = ()
+
+
+class Canvases:
+    """The canvases of one request's responses, as they were last seen."""
+
+    def __init__(self, predictor: MaskPredictor) -> None:
+        self._predictor = predictor
+        self._last: dict[int, Ids] = {}
+        self._scored: dict[int, LogProbs] = {}
+
+    def updates(self, reads: Sequence[Read]) -> Iterator[CanvasUpdate]:
+        """Yield an update for each canvas among the reads that has changed since the last call."""
+        for read in reads:
+            if read.canvas is not None and (update := self._update(read, read.canvas)) is not None:
+                yield update
+
+    def _update(self, read: Read, canvas: Canvas) -> CanvasUpdate | None:
+        mask_id, tokenizer = self._predictor.info.special.mask_id, self._predictor.tokenizer
+        now = read.token_ids[canvas.start : canvas.stop]
+        before = self._extended(self._last.get(canvas.sample), len(now))
+        self._last[canvas.sample] = now
+        is_mask = now == mask_id
+        if is_fresh := before is None or not _continues(before, now, mask_id):
+            self._scored.pop(canvas.sample, None)
+        is_new = ~is_mask if is_fresh else ~is_mask & (before == mask_id)
+        scored = self._newly_scored(canvas)
+        if not is_new.any() and not is_fresh and not scored:
+            return None
+        text = tokenizer.decode(now[: np.argmax(is_mask)] if is_mask.any() else now)
+        settled = text if canvas.is_settled else ""
+        if settled and canvas.settled is not None:
+            settled = tokenizer.decode(now[: max(canvas.settled - canvas.start, 0)])
+        committed = self._tokens(now, np.flatnonzero(is_new))
+        logprobs = _when_written(canvas, committed)
+        return CanvasUpdate(
+            canvas.sample, committed, len(now), text, settled, is_fresh, scored, logprobs
+        )
+
+    def _newly_scored(self, canvas: Canvas) -> tuple[tuple[int, float], ...]:
+        """Return the positions whose log-probabilities are new since the last update."""
+        now, before = canvas.logprobs, self._scored.get(canvas.sample)
+        if now is None:
+            return ()
+        is_new = ~np.isnan(now)
+        if before is not None:
+            both = min(len(before), len(now))
+            is_new[:both] &= now[:both] != before[:both]
+        self._scored[canvas.sample] = now.copy()
+        positions = np.flatnonzero(is_new)
+        return tuple(zip(positions.tolist(), now[positions].tolist(), strict=True))
+
+    def _extended(self, before: Ids | None, length: int) -> Ids | None:
+        """Return the canvas as it was, with masks behind it where a canvas grows by blocks."""
+        info = self._predictor.info
+        if before is None or info.block_length is None or info.special.mask_id is None:
+            return before
+        num_more = max(length - len(before), 0)
+        return np.concatenate([before, np.full(num_more, info.special.mask_id)])
+
+    def _tokens(self, ids: Ids, positions: Ids) -> tuple[CanvasToken, ...]:
+        is_end, texts = self._predictor.info.special.is_end(ids), self._texts(ids, positions)
+        return tuple(
+            CanvasToken(at, int(ids[at]), texts[at], bool(is_end[at])) for at in sorted(texts)
+        )
+
+    def _texts(self, ids: Ids, positions: Ids) -> dict[int, str]:
+        """Return the texts of tokens, and of those that share a character with them."""
+        tokenizer = self._predictor.tokenizer
+        texts = {at: tokenizer.token_text(int(ids[at])) for at in positions.tolist()}
+        if not any(BROKEN in text for text in texts.values()):
+            return texts
+        mask_id = self._predictor.info.special.mask_id
+        for is_part, run in groupby(
+            range(len(ids)),
+            lambda at: ids[at] != mask_id and BROKEN in tokenizer.token_text(int(ids[at])),
+        ):
+            span = list(run)
+            if is_part and not texts.keys().isdisjoint(span):
+                texts |= zip(span, pieces(tokenizer, ids[span]), strict=True)
+        return texts
+
+
+def _continues(before: Ids, now: Ids, mask_id: int | None) -> bool:
+    return len(before) == len(now) and bool(((before == mask_id) | (before == now)).all())
+
+
+def _when_written(canvas: Canvas, tokens: Sequence[CanvasToken]) -> tuple[float | None, ...]:
+    if canvas.written is None:
+        return (None,) * len(tokens)
+    logprobs = (float(canvas.written[token.position]) for token in tokens)
+    return tuple(None if math.isnan(logprob) else logprob for logprob in logprobs)

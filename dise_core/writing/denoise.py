@@ -1,0 +1,154 @@
+"""Semi-autoregressive denoising as a plan: block by block, each in the policy's order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import repeat
+
+import numpy as np
+
+from dise_core.arrays import Ids
+from dise_core.blocks import BlockGrid
+from dise_core.models.completion import border_of
+from dise_core.plans.plan import Plan
+from dise_core.sequence import TokenSequence
+from dise_core.writing.filling import Filling, PartialText
+from dise_core.writing.sampler import Sampler
+from dise_core.writing.schedule import Schedule, in_steps, in_time, share
+
+
+@dataclass(frozen=True)
+class Denoiser(Sampler):
+    """Writes one response by filling its masks, with the settings of one request."""
+
+    @property
+    def max_length(self) -> int:
+        """The longest text that the model accepts, in tokens."""
+        return self.info.max_length
+
+    @property
+    def max_tokens(self) -> int:
+        """The base length of a response."""
+        return self.params.max_tokens
+
+    @property
+    def block_length(self) -> int:
+        """Tokens in a block: the model's own if it has blocks, else the request's."""
+        return self.info.block_length or self.params.block_length
+
+    def once(self) -> Denoiser:
+        """Return the denoiser of a response that is final once written, unless it is revised."""
+        return replace(self, is_settled=not self.is_revised)
+
+    @property
+    def rate(self) -> int:
+        """Tokens to commit per step where `denoise` gets no `steps`: ceil(max_tokens / steps) of
+        the request, else its tokens_per_step, else the policy's own.
+        """
+        if self.params.steps is not None:
+            return -(-self.max_tokens // self.params.steps)
+        if "tokens_per_step" in self.params.model_fields_set:
+            return self.params.tokens_per_step
+        return self.policy.default_tokens_per_step or self.params.tokens_per_step
+
+    def text(self, ids: Ids, prompt_length: int) -> TokenSequence:
+        """Return ids [N] as a text. Raises InputError for a prompt_length outside [0, N]."""
+        settings = (self.block_length, self.max_length, self.info.block_origin)
+        return TokenSequence(ids, prompt_length, self.special, *settings)
+
+    def masks(self, count: int) -> Ids:
+        """Return mask ids, int64 [count]. Raises InputError for a model without a mask token."""
+        return np.full(count, self.mask_id)
+
+    def write(
+        self, prompt: Ids, num_tokens: int, *, until_end: bool = False
+    ) -> Plan[TokenSequence]:
+        """Return a plan of the text with num_tokens tokens denoised; until_end: see `denoise`."""
+        canvas, start = np.concatenate([prompt, self.masks(num_tokens)]), len(prompt)
+        ids = yield from self.denoise(
+            canvas, start, start, steps=self.params.steps, until_end=until_end
+        )
+        return self.text(ids, start)
+
+    def rewrite(
+        self, text: TokenSequence, positions: Ids, first_step: int = 0
+    ) -> Plan[TokenSequence]:
+        """Return a plan of a finished text whose response tokens at the positions, int64 [M], are
+        written again, one a step in the policy's order: over the whole response, or under
+        block-causal attention block by block, each against the finished ones before it.
+
+        There, a response in which nothing follows the first end token is cut behind the new first
+        one, and a text that ends inside a block is read with end tokens, as when it was scored.
+        first_step, and what it raises: see `denoise`.
+        """
+        once = {"tokens_per_step": 1, "steps": None, "eps": None, "early_exit": None}
+        update = {"block_length": max(len(text.response), 1), **once}
+        params = self.params.model_copy(update=update)
+        writer = replace(self, params=params, info=replace(self.info, last_block="ends"))
+        start, end = text.prompt_length, self.end_of(text.ids, text.prompt_length)
+        is_cut = self.info.block_length is not None and (end is None or end == len(text))
+        ids = yield from writer.denoise(
+            text.with_masks(positions), start, start, first_step=first_step, until_end=is_cut
+        )
+        return replace(text, ids=ids)
+
+    def denoise(
+        self,
+        canvas: Ids,
+        start: int,
+        prompt_length: int,
+        *,
+        first_step: int = 0,
+        steps: int | None = None,
+        until_end: bool = False,
+    ) -> Plan[Ids]:
+        """Return a plan of a copy of canvas, int64 [N], with every mask from `start` on filled.
+
+        until_end: stop at the first block that holds an end token, and cut the text behind its
+        first one. Under block-causal attention each block is written as if the text ended with it,
+        and a text that ends inside a block is written as ModelInfo.last_block says.
+
+        Blocks count from `start`, or from position 0 where the model's attention is block-causal;
+        the first and the last may be shorter. `steps` are spread over the blocks that hold a mask;
+        None commits `rate` tokens per step. Denoising steps count from `first_step` and key the
+        sampling noise, so another pass over the same response must start at a step not yet used.
+        Raises PlanError for a policy that commits nothing for too long, InputError for a model
+        without a mask token.
+        """
+        stop, ids, step = len(canvas), self._to_border(canvas), first_step
+        text = PartialText(ids, np.full(len(ids), np.nan, np.float32), prompt_length, stop)
+        # Only a tail has a context to reuse; a response written from its start has none.
+        context = ids[: start if start > prompt_length else 0]
+        self.memory.begin(context, max(min(self.most, self.max_length), len(ids)))
+        blocks = list(self._blocks(ids, start, stop))
+        for index, (span, masks) in enumerate(blocks):
+            num_steps = None if steps is None else max(1, share(steps, index, len(blocks)))
+            schedule = self._schedule(len(masks), num_steps)
+            step = yield from Filling(self, text, span, masks, schedule, until_end).plan(step)
+            response = ids[: min(span[1], stop)]
+            if until_end and (end := self.end_of(response, prompt_length)) is not None:
+                return ids[:end]
+        return ids[:stop]
+
+    def _to_border(self, canvas: Ids) -> Ids:
+        """Return a copy, with masks up to the border where the last block is written so."""
+        num_more = 0
+        if self.info.block_length is not None and self.info.last_block == "masks":
+            num_more = border_of(len(canvas), self.info) - len(canvas)
+        return np.concatenate([canvas, self.masks(num_more)]) if num_more else canvas.copy()
+
+    def _blocks(self, canvas: Ids, start: int, stop: int) -> Iterator[tuple[tuple[int, int], Ids]]:
+        """Yield each block with a mask in [start, stop): its span, and its masks from `start`."""
+        grid = BlockGrid(self.block_length, start if self.info.block_origin == "response" else 0)
+        for first, last in grid.spans(start, len(canvas)):
+            masked = first + np.flatnonzero(canvas[first:last] == self.mask_id)
+            if len(masked) and masked[0] < stop:
+                yield (grid.start_of(first), last), masked
+
+    def _schedule(self, num_masked: int, num_steps: int | None) -> Schedule:
+        if self.params.eps is not None:
+            return in_time(num_steps or -(-num_masked // self.rate), self.params.eps)
+        if num_steps is None:
+            return Schedule(repeat(self.rate))
+        return in_steps(num_masked, num_steps)

@@ -1,0 +1,196 @@
+"""How one block of a response is filled: its denoising steps, and what each of them commits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dise_core.arrays import Ids, LogProbs
+from dise_core.errors import PlanError
+from dise_core.noise import Noise
+from dise_core.plans.plan import Plan
+from dise_core.plans.reading import Canvas, Read, Reading
+from dise_core.plans.readouts import TokenLogProbs
+from dise_core.writing.checks import checked_indices
+from dise_core.writing.policy import Drafts, UnmaskingStep
+from dise_core.writing.sampler import Sampler
+from dise_core.writing.schedule import Commit, Schedule
+
+NONE: Ids = np.zeros(0, np.int64)
+
+MAX_IDLE_STEPS = 100
+"""Steps in a row without a commit after which a policy without a quota fails."""
+
+
+@dataclass(slots=True, eq=False)
+class PartialText:
+    """A text whose response is being written.
+
+    ids: int64 [N]. written: the log-probability that each token had when it was committed, float32
+    [N], NaN where not known. stop: where the response ends; what is behind it will be cut.
+    """
+
+    ids: Ids
+    written: LogProbs
+    prompt_length: int
+    stop: int
+
+    def commit(self, positions: Ids, token_ids: Ids, logprobs: LogProbs | float) -> None:
+        """Write tokens at positions, both int64 [M]. logprobs: float32 [M], or one for all."""
+        self.ids[positions] = token_ids
+        self.written[positions] = logprobs
+
+
+@dataclass(slots=True, eq=False)
+class Filling:
+    """One block of a text that is filled in place.
+
+    span: the block's half-open range, which may begin in the prompt. masks: the positions of its
+    masks, int64 [M]. until_end: whether to leave the block as soon as the answer has ended in it.
+    Under block-causal attention the text that is read ends with the block.
+    """
+
+    sampler: Sampler
+    text: PartialText
+    span: tuple[int, int]
+    masks: Ids
+    schedule: Schedule
+    until_end: bool = False
+
+    def plan(self, step: int) -> Plan[int]:
+        """Return a plan that fills the masks, counting from `step`, of the next step."""
+        policy, is_first, num_idle = self.sampler.policy, True, 0
+        while len(masked := self._masked()) and not self._is_left():
+            commit = self.schedule.next(len(masked))
+            # A step of Dream's schedule that would commit nothing needs no forward pass.
+            if commit.quota == 0 and policy.uses_quota:
+                continue
+            is_changed = yield from self._step(step, masked, commit, is_first)
+            step, is_first = step + 1, False
+            num_idle = 0 if is_changed else num_idle + 1
+            if num_idle == MAX_IDLE_STEPS or (num_idle and policy.uses_quota):
+                raise PlanError(
+                    f"unmasking policy {policy!r} chose no token, so denoising would never end"
+                )
+        for _ in range(policy.num_post_steps if policy.edits else 0):
+            is_changed = yield from self._step(step, masked, Commit(0, 1.0), is_first=False)
+            step += 1
+            if not is_changed:
+                break
+        return step
+
+    def _step(self, step: int, masked: Ids, commit: Commit, is_first: bool) -> Plan[bool]:
+        """Return a plan of a step over masked positions; whether the text changed."""
+        sampler, read_positions = self.sampler, masked
+        noise = sampler.noise.at_step(step)
+        # Early exit judges all that is still masked, so a block's first step reads past it.
+        looks_ahead = is_first and sampler.params.early_exit is not None
+        if sampler.policy.edits:
+            read_positions = self.masks
+        elif looks_ahead:
+            read_positions = self._masked(to_the_end=True)
+        reading = yield from self._read(read_positions, noise, is_first, is_whole=not len(masked))
+        if looks_ahead and self._is_over(reading):
+            self.text.commit(read_positions, reading.token_ids, reading.logprobs)
+            return True
+        candidates, drafts = reading, None
+        if read_positions is not masked:
+            is_masked = np.isin(read_positions, masked, assume_unique=True)
+            candidates, others = reading.at(is_masked), reading.at(~is_masked)
+            if sampler.policy.edits:
+                where = read_positions[~is_masked]
+                drafts = Drafts(where, self.text.ids[where], others.token_ids, others.confidences)
+        state = UnmaskingStep(
+            masked, candidates.confidences, commit.quota, commit.share, noise, self.span[0], drafts
+        )
+        return self._commit(state, candidates)
+
+    def _commit(self, state: UnmaskingStep, candidates: Reading) -> bool:
+        policy, chosen = self.sampler.policy, NONE
+        if len(state.positions):
+            chosen = checked_indices(policy, policy.choose(state), len(state.positions))
+            tokens, logprobs = candidates.token_ids[chosen], candidates.logprobs[chosen]
+            self.text.commit(state.positions[chosen], tokens, logprobs)
+        if (drafts := state.drafts) is None:
+            return len(chosen) > 0
+        edited = checked_indices(policy, policy.edit(state), len(drafts.positions))
+        self.text.commit(drafts.positions[edited], drafts.candidates[edited], np.nan)
+        is_other = drafts.candidates[edited] != drafts.token_ids[edited]
+        return len(chosen) > 0 or bool(is_other.any())
+
+    def _read(
+        self, positions: Ids, noise: Noise, is_first: bool, *, is_whole: bool
+    ) -> Plan[Reading]:
+        """Return a plan of the candidates at the positions.
+
+        Under block-causal attention the pass also tells the unknown log-probabilities of tokens
+        that are final: of the blocks before, and of this one if it is whole.
+        """
+        sampler, memory, span = self.sampler, self.sampler.memory, self.span
+        text = self.text.ids[: span[1]] if sampler.is_block_causal else self.text.ids
+        hint = memory.hint(text, self.masks, is_first)
+        read = sampler.ask(
+            text,
+            positions,
+            sampler.candidates(noise, sampler.policy.confidence),
+            self.text.prompt_length,
+            shown=self._shown(text),
+            cache=hint,
+            is_complete=sampler.info.last_block == "alone",
+        )
+        final = NONE
+        if sampler.is_block_causal:
+            final = self._final(read, span[1] if is_whole else span[0])
+        if len(final) == 0:
+            [reading] = yield [read]
+        else:
+            own = replace(read, positions=final, readout=TokenLogProbs(text[final]), canvas=None)
+            reading, logprobs = yield [read, own]
+            memory.note(own, logprobs)
+        memory.note(read, reading)
+        return reading
+
+    def _shown(self, text: Ids) -> Canvas:
+        start, stop = self.text.prompt_length, min(len(text), self.text.stop)
+        known = self.sampler.memory.known(text[:stop])
+        return Canvas(
+            self.sampler.sample,
+            start,
+            self.sampler.is_settled,
+            settled=self.span[0] if self.sampler.policy.edits else None,
+            logprobs=None if known is None else known[start:],
+            written=self.text.written[start:stop].copy(),
+            stop=stop,
+        )
+
+    def _final(self, read: Read, stop: int) -> Ids:
+        """Return the response's positions before `stop` that the pass of a Read computes and whose
+        log-probabilities are unknown, int64 [K]; none for a guided pass, which tells no model's.
+        """
+        known = self.sampler.memory.known(read.token_ids)
+        if known is None or read.guidance is not None:
+            return NONE
+        window = read.cache and read.cache.window
+        start = max(self.text.prompt_length, window[0] if window else 0)
+        return start + np.flatnonzero(np.isnan(known[start:stop]))
+
+    def _masked(self, *, to_the_end: bool = False) -> Ids:
+        ids = self.text.ids
+        positions = np.arange(self.masks[0], len(ids)) if to_the_end else self.masks
+        masked: Ids = positions[ids[positions] == self.sampler.mask_id]
+        return masked
+
+    def _is_left(self) -> bool:
+        """Whether to leave the block early: at the answer's end, or with no mask to `stop`."""
+        if self.sampler.policy.edits:
+            return False
+        (start, end), stop = self.span, self.text.stop
+        response = self.text.ids[: min(end, stop)]
+        if stop < end and not (response[start:] == self.sampler.mask_id).any():
+            return True
+        return self.until_end and self.sampler.end_of(response, self.text.prompt_length) is not None
+
+    def _is_over(self, reading: Reading) -> bool:
+        is_sure = np.exp(reading.logprobs.min()) > (self.sampler.params.early_exit or 0.0)
+        return bool(is_sure and self.sampler.special.is_end(reading.token_ids).all())

@@ -1,0 +1,24 @@
+"""Length controllers decide the length of a response."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+from dise_core.arrays import Ids
+from dise_core.plans.plan import Plan
+from dise_core.scoring.sequence_scorer import SequenceScorer
+from dise_core.scoring.strategy import Strategy
+from dise_core.writing.denoise import Denoiser
+from dise_core.writing.generation import Generation
+
+
+class LengthController(Strategy):
+    """Decides the length of the response, and denoises it."""
+
+    @abstractmethod
+    def generate(self, prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer) -> Plan[Generation]:
+        """Return a plan of the finished response to prompt, int64 [P], and its evaluation.
+
+        `denoiser.max_tokens` is the base length. Raises InputError before its first read if the
+        settings do not fit the request.
+        """

@@ -1,0 +1,112 @@
+"""What is remembered of a response under full attention, and under block-causal attention."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from dise_core.arrays import Ids, LogProbs, num_shared
+from dise_core.blocks import BlockGrid
+from dise_core.models.completion import border_of, completed
+from dise_core.models.info import ModelInfo
+from dise_core.plans.reading import CacheHint, CacheSlot, Read, Reading
+from dise_core.plans.readouts import TokenLogProbs
+from dise_core.scoring.memory import Memory, asks_own_tokens
+
+
+class StepCache(Memory):
+    """The cache hints of the steps that write one response under full attention.
+
+    A block's first step computes the whole text; each later step computes everything from the
+    block's start on ("prefix") or the block alone ("dual"). The context before a tail is computed
+    once, while all of the tail is masked, and reused for later ones. Source: Fast-dLLM.
+    """
+
+    def __init__(self, cache: Literal["prefix", "dual"]) -> None:
+        self._is_prefix = cache == "prefix"
+        self._slot, self._room = CacheSlot(), 0
+        self._context: Ids = np.zeros(0, np.int64)
+        self._is_cached = False
+
+    def begin(self, context: Ids, most: int) -> None:
+        if most > self._room:
+            self._slot, self._room, self._is_cached = CacheSlot(), most, False
+        self._is_cached = self._is_cached and np.array_equal(context, self._context)
+        self._context = context.copy()
+
+    def hint(self, text: Ids, block: Ids, is_first: bool) -> CacheHint:
+        window = None
+        if not is_first:
+            window = (int(block[0]), len(text) if self._is_prefix else int(block[-1]) + 1)
+        elif self._is_cached and len(self._context):
+            window = (len(self._context), len(text))
+        return CacheHint(self._slot, window, self._room)
+
+    def note(self, read: Read, reading: Reading) -> None:  # noqa: ARG002
+        self._is_cached = True
+
+
+class FinishedBlocks(Memory):
+    """The finished blocks of one response under block-causal attention: their keys and values, in a
+    slot of the cache, and their tokens' log-probabilities.
+
+    Text that follows a finished block changes neither, so both are computed once, in one pass. A
+    block counts as cached, or as known, as long as the text up to its end is what it was then.
+    """
+
+    knows_tokens = True
+
+    def __init__(self, info: ModelInfo, is_caching: bool = True) -> None:
+        self._info = info
+        self._grid = BlockGrid(info.block_length or 1)
+        self._is_caching = is_caching
+        self._slot, self._room = CacheSlot(), 0
+        self._cached: Ids = np.zeros(0, np.int64)
+        """The last text that was read with a hint."""
+        self._ids: Ids = np.zeros(0, np.int64)
+        """The text whose log-probabilities are known, without masks."""
+        self._logprobs: LogProbs = np.zeros(0, np.float32)
+        """float32, as long as it; NaN where not known."""
+
+    def begin(self, context: Ids, most: int) -> None:  # noqa: ARG002
+        if most > self._room:
+            self._slot, self._room, self._cached = CacheSlot(), most, self._cached[:0]
+
+    def hint(self, text: Ids, block: Ids, is_first: bool) -> CacheHint | None:  # noqa: ARG002
+        if not self._is_caching:
+            return None
+        last = max(min(num_shared(self._cached, text), len(text) - 1), 0)
+        start = self._grid.start_of(last)
+        window = (start, len(text)) if start else None
+        return CacheHint(self._slot, window, border_of(max(self._room, len(text)), self._info))
+
+    def known(self, text: Ids) -> LogProbs:
+        whole = self._completed(text)
+        num_known = num_shared(self._ids, whole)
+        if not num_known == len(whole) == len(self._ids):
+            num_known = self._grid.start_of(num_known)
+        values = np.full(len(whole), np.nan, np.float32)
+        values[:num_known] = self._logprobs[:num_known]
+        return values[: len(text)]
+
+    def note(self, read: Read, reading: Reading) -> None:
+        """Keep the answers to a text's own tokens in its finished blocks, and which text is cached.
+        Approximate answers, and last blocks read without what completes them, are ignored.
+        """
+        if read.cache is not None:
+            self._cached = read.token_ids.copy()
+        if not asks_own_tokens(read) or not reading.is_exact:
+            return
+        whole = self._completed(read.token_ids)
+        masked = np.flatnonzero(whole == self._info.special.mask_id)
+        stop = self._grid.start_of(int(masked[0])) if len(masked) else len(whole)
+        if read.is_complete:
+            stop = min(stop, self._grid.start_of(len(read.token_ids)))
+        logprobs = np.full(len(whole), np.nan, np.float32)
+        logprobs[: len(read.token_ids)] = self.known(read.token_ids)
+        logprobs[read.positions] = reading.logprobs
+        self._ids, self._logprobs = whole[:stop].copy(), logprobs[:stop]
+
+    def _completed(self, text: Ids) -> Ids:
+        return completed(Read(text, text[:0], TokenLogProbs(text[:0])), self._info).token_ids

@@ -1,0 +1,89 @@
+"""Unmasking policies choose which masks a denoising step fills."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from dise_core.arrays import Floats, Ids
+from dise_core.noise import Noise
+from dise_core.plans.readouts import Confidence
+from dise_core.scoring.strategy import Strategy
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Drafts:
+    """The committed tokens of a block that is not finished, and what the model would write instead.
+
+    positions, token_ids: int64 [E], what stands where. candidates: int64 [E]; confidences: float64
+    [E], those of the candidates.
+    """
+
+    positions: Ids
+    token_ids: Ids
+    candidates: Ids
+    confidences: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UnmaskingStep:
+    """What a policy decides by: the block's masked positions and the candidates' confidences.
+
+    positions: int64 [M], ascending. confidences: float64 [M], of the kind `policy.confidence`.
+    quota: how many tokens the schedule commits in this step, 1..M; it may be 0 for a policy that
+    does not use it. share: the share of M that the schedule commits, in (0, 1]. block_start: the
+    position where the block begins, which may be the prompt's. drafts: for a policy that edits.
+    """
+
+    positions: Ids
+    confidences: Floats
+    quota: int
+    share: float
+    noise: Noise
+    block_start: int = 0
+    drafts: Drafts | None = None
+
+    def random(self) -> Floats:
+        """Return float64 [M], uniform in [0, 1), independent of the noise of the candidates."""
+        return self.noise.uniforms(self.positions, purpose=1)
+
+
+class UnmaskingPolicy(Strategy):
+    """Chooses which masked positions a denoising step commits."""
+
+    confidence: ClassVar[Confidence] = "probability"
+    """The kind of confidence that the policy ranks by."""
+
+    uses_quota: ClassVar[bool] = True
+    """Whether the policy commits the schedule's quota; False if it decides by itself how many."""
+
+    default_tokens_per_step: ClassVar[int | None] = None
+    """The schedule's tokens_per_step where the request sets neither that nor steps; None: the
+    option's own default."""
+
+    edits: ClassVar[bool] = False
+    """Whether it may replace committed tokens of the block that is being denoised. A stream then
+    sends a block's text when the block is finished."""
+
+    @property
+    def num_post_steps(self) -> int:
+        """The most steps after a block's last mask, for a policy that edits."""
+        return 0
+
+    @property
+    def is_random(self) -> bool:
+        """Whether two samples may differ at temperature 0."""
+        return False
+
+    @abstractmethod
+    def choose(self, step: UnmaskingStep) -> Ids:
+        """Return distinct indices into step.positions, int64; with a quota 1 to `step.quota`."""
+
+    def edit(self, step: UnmaskingStep) -> Ids:  # noqa: ARG002
+        """Return distinct indices into step.drafts whose candidates replace what stands there,
+        int64. Asked, after `choose`, of a policy that edits; also where no mask is left.
+        """
+        return np.zeros(0, np.int64)

@@ -1,0 +1,29 @@
+"""Revisers look at a finished response again."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+from dise_core.plans.plan import Plan
+from dise_core.scoring.sequence_scorer import SequenceScorer
+from dise_core.scoring.strategy import Strategy
+from dise_core.writing.denoise import Denoiser
+from dise_core.writing.generation import Generation
+
+
+class Reviser(Strategy):
+    """Looks at a finished response again, and rewrites what it doubts."""
+
+    @abstractmethod
+    def revise(
+        self, generation: Generation, denoiser: Denoiser, scorer: SequenceScorer
+    ) -> Plan[Generation]:
+        """Return a plan of the response as it stands after the revision: the text and its
+        evaluation, with a Revision for each round in `revisions`.
+
+        The text keeps the prompt, holds no mask, and has no more response tokens than the given one
+        or, if that is more, `denoiser.max_tokens`. Where it differs from the given one, an accepted
+        Revision tells it. `generation.evaluation.tokens` reports on every token of the given
+        response, as `scorer.evaluate` does on a new one. `denoiser.rewrite` writes chosen tokens
+        again; its noise is not that of the first writing, so steps may count from 0.
+        """

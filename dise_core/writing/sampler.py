@@ -1,0 +1,129 @@
+"""The settings with which one response is written, and the reads that its steps make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+
+import numpy as np
+
+from dise_core.arrays import Ids
+from dise_core.models.info import ModelInfo
+from dise_core.noise import Noise
+from dise_core.params.biases import as_pairs
+from dise_core.params.requests import SamplingParams
+from dise_core.plans.reading import CacheHint, Canvas, Guidance, Read
+from dise_core.plans.readouts import Candidates, Confidence, Readout
+from dise_core.scoring.memory import Memory
+from dise_core.sequence import SpecialTokens
+from dise_core.writing.memory import FinishedBlocks, StepCache
+from dise_core.writing.policy import UnmaskingPolicy
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """Asks for the tokens of one response, with the settings of one request.
+
+    params: only the fields for schedule, blocks, sampling, guidance, cache and early exit are read
+    here. The mask id is never written. `sample`: which of the request's responses this is.
+    `is_settled`: see Canvas. is_revised: whether a reviser may change the response, so that nothing
+    of it is settled. most: the tokens that the text may grow to, if it is written more than once.
+    memory: made here unless given; shared with the response's scorer, it spares passes.
+    """
+
+    info: ModelInfo
+    policy: UnmaskingPolicy
+    noise: Noise
+    params: SamplingParams
+    sample: int = 0
+    is_settled: bool = False
+    is_revised: bool = False
+    most: int = 0
+    memory: Memory = field(default_factory=Memory)
+
+    def __post_init__(self) -> None:
+        if type(self.memory) is Memory:
+            object.__setattr__(self, "memory", self._new_memory())
+
+    def _new_memory(self) -> Memory:
+        cache = self.params.cache
+        if self.info.block_length is not None:
+            # A guided pass runs whole.
+            return FinishedBlocks(self.info, cache != "none" and not self.params.cfg_scale)
+        return StepCache(cache) if cache in ("prefix", "dual") else Memory()
+
+    @property
+    def special(self) -> SpecialTokens:
+        return self.info.special
+
+    @cached_property
+    def is_block_causal(self) -> bool:
+        return self.info.block_length is not None
+
+    @cached_property
+    def mask_id(self) -> int:
+        """The id of the mask token. Raises InputError for a model that has none."""
+        return self.special.masking_id
+
+    def end_of(self, text: Ids, prompt_length: int) -> int | None:
+        """Return a text's length up to the response's first end; None if a mask is first."""
+        response = text[prompt_length:]
+        is_end = self.special.is_end(response)
+        stops = np.flatnonzero(is_end | (response == self.mask_id))
+        if len(stops) == 0 or not is_end[stops[0]]:
+            return None
+        return prompt_length + int(stops[0]) + 1
+
+    def candidates(self, noise: Noise, confidence: Confidence = "probability") -> Candidates:
+        """Return the readout of one token per position. Raises InputError without a mask token."""
+        return self._candidates(noise=noise, confidence=confidence)
+
+    @cached_property
+    def _candidates(self) -> Callable[..., Candidates]:
+        params, end, is_tempered = self.params, self.special.eos_id, self.params.tempered_confidence
+        ends = tuple(sorted(self.special.eos_ids))
+        unwritten = (end,) if params.logits_eos_inf and end is not None else ()
+        if is_tempered is None:
+            published = self.info.tempered_confidence
+            is_tempered = params.temperature > 0 if published == "drawn" else published
+        return partial(
+            Candidates,
+            temperature=params.temperature,
+            top_p=params.top_p,
+            top_k=params.top_k,
+            forbidden=(self.mask_id, *params.forbidden_token_ids, *unwritten),
+            is_tempered=is_tempered,
+            unranked=ends if params.confidence_eos_eot_inf else unwritten,
+            allowed=tuple(params.allowed_token_ids),
+            bias=as_pairs(params.logit_bias),
+        )
+
+    def ask(
+        self,
+        canvas: Ids,
+        positions: Ids,
+        readout: Readout,
+        prompt_length: int,
+        *,
+        shown: Canvas | None = None,
+        cache: CacheHint | None = None,
+        is_complete: bool = False,
+    ) -> Read:
+        """Return a Read of a copy of the canvas, with this request's guidance. shown: what a stream
+        sees of it, the canvas alone if None. Raises PlanError for positions outside the canvas.
+        """
+        guidance = None
+        if scale := self.params.cfg_scale:
+            unconditional = canvas.copy()
+            unconditional[:prompt_length] = self.mask_id
+            guidance = Guidance(unconditional, scale)
+        return Read(
+            canvas.copy(),
+            positions,
+            readout,
+            guidance=guidance,
+            canvas=shown or Canvas(self.sample, prompt_length, self.is_settled),
+            cache=cache,
+            is_complete=is_complete,
+        )

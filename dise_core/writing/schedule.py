@@ -1,0 +1,57 @@
+"""How many masked tokens each denoising step commits: evenly, or in diffusion time as in Dream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain, pairwise, repeat
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What one step commits: `quota` of the masks left, or each with probability `share`."""
+
+    quota: int
+    share: float
+
+
+@dataclass(slots=True)
+class Schedule:
+    """The steps of one block: an int is a number of tokens, a float a share of those masked."""
+
+    steps: Iterator[int | float]
+
+    def next(self, num_masked: int) -> Commit:
+        """Return what the next step commits of num_masked >= 1 tokens; quota 0 may be skipped."""
+        step = next(self.steps)
+        if isinstance(step, float):
+            return Commit(int(num_masked * step), step)
+        quota = min(step, num_masked)
+        return Commit(quota, quota / num_masked)
+
+
+def in_steps(num_masked: int, num_steps: int) -> Schedule:
+    """Return the schedule that commits num_masked tokens in min(num_steps, num_masked) near-equal
+    steps, the first ones one token larger where they do not divide evenly.
+
+    Quotas of 1 follow without end, since a policy may commit fewer than its quota. Source: LLaDA's
+    get_num_transfer_tokens.
+    """
+    steps = min(num_steps, num_masked)
+    return Schedule(chain((share(num_masked, step, steps) for step in range(steps)), repeat(1)))
+
+
+def in_time(num_steps: int, eps: float) -> Schedule:
+    """Return the schedule whose diffusion time falls evenly from 1 to eps over num_steps steps; the
+    step from t to s commits the share 1 - s/t of the masked tokens.
+
+    The last step commits all. Source: Dream's diffusion_generate.
+    """
+    times = (1 + (eps - 1) * step / num_steps for step in range(num_steps))
+    shares = (1 - after / before for before, after in pairwise(times))
+    return Schedule(chain(shares, repeat(1.0)))
+
+
+def share(total: int, index: int, parts: int) -> int:
+    """Return the index-th of near-equal shares of total; the first ones may be larger by 1."""
+    return total // parts + (index < total % parts)

@@ -1,0 +1,62 @@
+"""Adaptive best-of-n: answers are written in waves until one is sure enough."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from dise_core.params.requests import SamplingParams
+from dise_core.plans.plan import Plan, Running, one_round, started
+from dise_core.plans.rows import row_key
+from dise_core.scoring.calibration import Calibration
+from dise_core.writing.generation import Generation
+
+
+def in_waves(
+    sample: Callable[[int], Plan[Generation]],
+    params: SamplingParams,
+    calibration: Calibration | None,
+) -> Plan[list[Generation]]:
+    """Return a plan of the answers that are written: all of the request's samples or, with stop_at,
+    as many as it takes until one of them is that sure. sample: returns the plan of one, by number.
+
+    The samples of later waves go along as long as they read the same texts as those of the earlier
+    ones, which costs no pass: so waves never take more passes than all samples at once.
+    """
+    if params.num_samples == 1:
+        return [(yield from sample(0))]
+    written = list[Generation]()
+    with started(map(sample, range(params.num_samples))) as samples:
+        for wave in waves(params):
+            written += yield from _write(samples[wave.start : wave.stop], samples[wave.stop :])
+            scores = (answer.evaluation.score.value for answer in written)
+            if any(is_sure(score, params, calibration) for score in scores):
+                break
+    return written
+
+
+def _write(
+    wave: Sequence[Running[Generation]], later: Sequence[Running[Generation]]
+) -> Plan[list[Generation]]:
+    """Return a plan of a wave's answers; `later` samples go along while they need no more rows."""
+    while waiting := [sample for sample in wave if not sample.is_done]:
+        idle = [sample for sample in later if not sample.is_done]
+        if idle:
+            rows = {row_key(read) for sample in waiting for read in sample.reads}
+            waiting += [sample for sample in idle if rows.issuperset(map(row_key, sample.reads))]
+        yield from one_round(waiting)
+    return [sample.result for sample in wave]
+
+
+def waves(params: SamplingParams) -> Iterator[range]:
+    """Yield the samples written together: all or, with stop_at, n and then as many as there are."""
+    done, total = 0, params.num_samples
+    while done < total:
+        size = total if params.stop_at is None else min(done or params.n, total - done)
+        yield range(done, done + size)
+        done += size
+
+
+def is_sure(score: float, params: SamplingParams, calibration: Calibration | None) -> bool:
+    """Return whether a score, or with a calibration its probability, reaches stop_at."""
+    value = score if calibration is None else calibration.probability(score)
+    return params.stop_at is not None and value is not None and value >= params.stop_at

@@ -1,0 +1,60 @@
+"""Writes one response: its length controller, then its reviser if it has one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from dise_core.arrays import Ids
+from dise_core.plans.plan import Plan
+from dise_core.scoring.sequence_scorer import SequenceScorer, regenerate
+from dise_core.writing.checks import checked_generation, checked_revision
+from dise_core.writing.denoise import Denoiser
+from dise_core.writing.generation import Generation
+from dise_core.writing.length import LengthController
+from dise_core.writing.reviser import Reviser
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """What writes the responses of one request. What its strategies answer is checked."""
+
+    controller: LengthController
+    reviser: Reviser | None = None
+
+    def write(self, prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer) -> Plan[Generation]:
+        scorer = replace(scorer, memory=denoiser.memory)
+        if self.reviser is None:
+            return (yield from self._first(prompt, denoiser, scorer))
+        reporting = replace(scorer, top_logprobs=scorer.top_logprobs or 0)
+        first = yield from self._first(prompt, replace(denoiser, is_revised=True), reporting)
+        revised = yield from self._revised(self.reviser, first, denoiser, reporting)
+        if scorer.top_logprobs is not None:
+            return revised
+        return replace(revised, evaluation=replace(revised.evaluation, tokens=None))
+
+    def _first(self, prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer) -> Plan[Generation]:
+        generation = yield from self.controller.generate(prompt, denoiser, scorer)
+        mask_id = denoiser.special.mask_id
+        return checked_generation("length controller", self.controller, generation, prompt, mask_id)
+
+    def _revised(
+        self, reviser: Reviser, first: Generation, denoiser: Denoiser, scorer: SequenceScorer
+    ) -> Plan[Generation]:
+        """Return a plan of the revised response. The reviser gets a text of its own to look at, so
+        that it cannot change the one that its answer is compared with.
+        """
+        text, evaluation = first.sequence, first.evaluation
+        if evaluation.tokens is None:
+            evaluation = replace(evaluation, tokens=(yield from regenerate(text)))
+        copy = replace(first, sequence=replace(text, ids=text.ids.copy()), evaluation=evaluation)
+        again = replace(denoiser, noise=denoiser.noise.for_revision(), is_revised=True)
+        revised = yield from reviser.revise(copy, again, scorer)
+        most = max(len(text.response), denoiser.max_tokens)
+        most = min(most, denoiser.max_length - text.prompt_length)
+        revised = checked_revision(reviser, revised, text, denoiser.info, most)
+        return replace(
+            first,
+            sequence=replace(text, ids=revised.sequence.ids),
+            evaluation=revised.evaluation,
+            revisions=revised.revisions,
+        )

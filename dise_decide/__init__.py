@@ -1,0 +1,33 @@
+"""Typed questions about a text, answered with probabilities. What users need of it, `dise` has."""
+
+from dise_decide.outputs import (
+    ChoiceAnswer,
+    DecisionOutput,
+    Diagnostics,
+    PredicateAnswer,
+    ScoreAnswer,
+)
+from dise_decide.params import DecisionParams
+from dise_decide.questions import (
+    Choice,
+    ChoiceQuestion,
+    Option,
+    PredicateQuestion,
+    Question,
+    ScoreQuestion,
+)
+
+__all__ = [
+    "Choice",
+    "ChoiceAnswer",
+    "ChoiceQuestion",
+    "DecisionOutput",
+    "DecisionParams",
+    "Diagnostics",
+    "Option",
+    "PredicateAnswer",
+    "PredicateQuestion",
+    "Question",
+    "ScoreAnswer",
+    "ScoreQuestion",
+]

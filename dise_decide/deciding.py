@@ -1,0 +1,168 @@
+"""Answers typed questions from the model's probabilities at the masks of their slots."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from dise_core.arrays import Ids
+from dise_core.errors import InputError, TooLongError
+from dise_core.front.outputs import Usage
+from dise_core.models.info import ModelInfo
+from dise_core.models.inputs import check_messages
+from dise_core.models.predictor import MaskPredictor
+from dise_core.models.prompts import Prompts
+from dise_core.plans.cost import count_cost
+from dise_core.plans.plan import Plan
+from dise_core.sequence import as_ids
+from dise_decide.outputs import DecisionOutput, low_masses
+from dise_decide.params import DecisionParams
+from dise_decide.questions import Question, check_questions
+from dise_decide.slot_reads import read_slots
+from dise_decide.slots import (
+    Memo,
+    SlotText,
+    Spelled,
+    Subject,
+    joined,
+    leads,
+    spell_all,
+    with_questions,
+    wording,
+)
+
+SpelledQuestion = tuple[Question, Spelled]
+
+
+@dataclass(frozen=True, slots=True)
+class Decider:
+    """Answers questions about one input. chat: whether a text goes through the chat template.
+    known: what the model's tokenizer made of earlier questions.
+    """
+
+    prompts: Prompts
+    params: DecisionParams
+    chat: bool | None
+    known: Memo
+
+    @property
+    def _predictor(self) -> MaskPredictor:
+        return self.prompts.predictor
+
+    @property
+    def _info(self) -> ModelInfo:
+        return self.prompts.predictor.info
+
+    def decide(self, subject: Subject, questions: object) -> Plan[DecisionOutput]:
+        """Return a plan of the answers. All is checked before its first read."""
+        checked = check_questions(questions)
+        self._check_input(subject)
+        self._check_slots(checked)
+        texts, apart = self._texts(subject, checked)
+        readings, cost = yield from count_cost(read_slots(texts, self._info))
+        answers = tuple(
+            question.answer(reading.probabilities, reading.diagnostics)
+            for question, reading in zip(checked, readings, strict=True)
+        )
+        num_slots = sum(text.num_slot_tokens for text in texts)
+        num_tokens = sum(len(text.ids) for text in texts)
+        num_tokens -= 0 if self._info.is_autoregressive else num_slots
+        return DecisionOutput(
+            model=self._info.name,
+            answers=answers,
+            is_joint=self.params.joint and apart is None,
+            usage=Usage(num_tokens, num_slots, cost.nfe, cost.computed, seconds=0.0),
+            warnings=(*([apart] if apart else []), *low_masses(answers)),
+        )
+
+    def _texts(
+        self, subject: Subject, questions: Sequence[Question]
+    ) -> tuple[list[SlotText], str | None]:
+        """Return the texts that ask the questions, and why there are several where one was wanted:
+        then each question has its own.
+        """
+        space = " " if self.params.layout == "questions" else ""
+        spelled = spell_all(questions, self._predictor, space, self.known)
+        pairs = list(zip(questions, spelled, strict=True))
+        apart = None
+        if self.params.joint and len(pairs) > 1:
+            together = self._together(subject, pairs)
+            if isinstance(together, SlotText):
+                return [together], None
+            apart = f"joint: each question was asked in a text of its own, because {together}"
+        return [self._text(subject, [pair]) for pair in pairs], apart
+
+    def _together(self, subject: Subject, pairs: Sequence[SpelledQuestion]) -> SlotText | str:
+        """Return one text with all questions, or why they cannot share one."""
+        info, block = self._info, self._info.block_length
+        if info.is_autoregressive:
+            return f"{info.name!r} is auto-regressive: a later answer would depend on earlier ones"
+        try:
+            text = self._text(subject, pairs)
+        except TooLongError as error:
+            return str(error)
+        if block is not None and text.slots[0].start // block != (text.stop - 1) // block:
+            return f"their slots lie in several blocks of {block} tokens"
+        return text
+
+    def _check_input(self, subject: object) -> None:
+        if not isinstance(subject, str):
+            check_messages(subject)
+            return
+        self.prompts.refuse_endless(subject, "input")
+        if not subject.strip():
+            raise InputError("the input is empty", "input")
+
+    def _check_slots(self, questions: Sequence[Question]) -> None:
+        """Raise InputError where the model has no slots, or the layout nothing to ask."""
+        info = self._info
+        if not info.is_autoregressive and info.special.mask_id is None:
+            raise InputError(f"{info.name!r} has no mask token, so it has no slots", "model")
+        if self.params.layout == "questions" and not all(q.instructions.strip() for q in questions):
+            raise InputError("a question without instructions asks nothing", "questions")
+
+    def _text(self, subject: Subject, group: Sequence[SpelledQuestion]) -> SlotText:
+        questions = [question for question, _ in group]
+        texts = [question.instructions for question in questions]
+        if self.params.layout == "questions":
+            subject, texts = with_questions(subject, wording(questions)), leads(questions)
+        before, parts = self._context(subject), [self._encoded(text) for text in texts]
+        parts[0] = np.concatenate([before, parts[0]])
+        mask_id = None if self._info.is_autoregressive else self._info.special.mask_id
+        text = joined(parts, [spelled for _, spelled in group], mask_id)
+        self._check_text(text)
+        return text
+
+    def _encoded(self, text: str) -> Ids:
+        if not text:
+            return as_ids([])
+        return self.known.get((text,), partial(self.prompts.encode, text))
+
+    def _context(self, subject: Subject) -> Ids:
+        """Return the tokens of the input, up to where the model's answer begins."""
+        if not isinstance(subject, str):
+            return self.prompts.conversation(subject).ids
+        tokenizer, ids = self._predictor.tokenizer, self.prompts.read(subject, self.chat).ids
+        is_plain = self.chat is False or not tokenizer.has_chat_template
+        begins = is_plain and self._info.is_autoregressive
+        return np.concatenate([tokenizer.start_ids, ids]) if begins else ids
+
+    def _check_text(self, text: SlotText) -> None:
+        """Raise InputError for a mask outside the slots, TooLongError for a text that the model
+        does not take.
+        """
+        info, inside, mask_id = self._info, text.num_slot_tokens, self._info.special.mask_id
+        num_masks = 0 if mask_id is None else int((text.ids == mask_id).sum())
+        if num_masks > (0 if info.is_autoregressive else inside):
+            raise InputError("the input holds the mask token; it must be finished text", "input")
+        if text.stop > info.max_length:
+            several = len(text.slots) > 1
+            raise TooLongError(
+                f"{len(text.slots)} question{'s' * several} with the input and "
+                f"{'slots' if several else 'a slot'} of {inside} tokens take {text.stop} tokens, "
+                f"more than the model's limit of {info.max_length}",
+                "questions",
+            )

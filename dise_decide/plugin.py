@@ -1,0 +1,17 @@
+"""Typed decisions as a guest of the command and of the server."""
+
+from __future__ import annotations
+
+from dise_core import hookimpl
+
+
+@hookimpl
+def dise_commands() -> dict[str, str]:
+    """Return the verb `decide`."""
+    return {"decide": "dise_decide.command:decide"}
+
+
+@hookimpl
+def dise_routes() -> dict[str, str]:
+    """Return the routes of decisions."""
+    return {"decisions": "dise_decide.routes:add_decisions"}

@@ -1,0 +1,202 @@
+"""Typed questions about an input: yes or no, one of several choices, a level of a scale."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import BeforeValidator, Field, StrictBool, StrictStr, StringConstraints
+
+from dise_core.errors import InputError, shown
+from dise_core.models.inputs import check_list
+from dise_core.params.base import Name, Params
+from dise_decide.outputs import (
+    Answer,
+    ChoiceAnswer,
+    ChoiceProbability,
+    Diagnostics,
+    LevelProbability,
+    PredicateAnswer,
+    ScoreAnswer,
+)
+
+MAX_QUESTIONS = 400
+"""Questions about one input, as OpenAI allows."""
+
+MAX_CHOICES, MAX_LEVELS = 255, 10
+"""Choices, or levels, of one question, as OpenAI and vLLM allow."""
+
+MAX_LABEL = 1000
+"""Characters of one label."""
+
+Label = Annotated[str, StringConstraints(max_length=MAX_LABEL, pattern=r"\S")]
+"""A text that is not blank."""
+
+
+class Option(Params):
+    """One possible answer: what the model writes for it, and when it applies."""
+
+    label: Label
+    description: str | None = None
+
+
+class Choice(Params):
+    """One of several choices: its value, which is also what the model writes ("true" or "false" for
+    a bool), and when it applies.
+    """
+
+    value: Annotated[StrictStr, StringConstraints(max_length=MAX_LABEL, pattern=r"\S")] | StrictBool
+    description: str | None = None
+
+    @property
+    def label(self) -> str:
+        """What the model writes."""
+        return self.value if isinstance(self.value, str) else str(self.value).lower()
+
+
+def _option(value: object) -> object:
+    return {"label": value} if isinstance(value, str) else value
+
+
+def _choice(value: object) -> object:
+    return {"value": value} if isinstance(value, str | bool) else value
+
+
+class Question(Params):
+    """A question about an input. name: how its answer is found, unique among the questions."""
+
+    instructions: str
+    name: Name | None = None
+
+    @property
+    @abstractmethod
+    def options(self) -> Sequence[Option | Choice]:
+        """Its possible answers, in order."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What the model writes for each of them."""
+        return tuple(option.label for option in self.options)
+
+    @abstractmethod
+    def answer(self, probabilities: Sequence[float], diagnostics: Diagnostics) -> Answer:
+        """Return the answer. probabilities: of the options, in order."""
+
+
+class PredicateQuestion(Question):
+    """Is it so? `yes` and `no` are what the model writes: a text alone, or with when it applies."""
+
+    type: Literal["predicate"] = "predicate"
+    yes: Annotated[Option, BeforeValidator(_option)] = Option(label="yes")
+    no: Annotated[Option, BeforeValidator(_option)] = Option(label="no")
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            instructions: str,
+            name: str | None = None,
+            yes: Option | str = ...,
+            no: Option | str = ...,
+        ) -> None: ...
+
+    @property
+    def options(self) -> tuple[Option, ...]:
+        return self.yes, self.no
+
+    def answer(self, probabilities: Sequence[float], diagnostics: Diagnostics) -> PredicateAnswer:
+        return PredicateAnswer(
+            name=self.name, probability=probabilities[0], diagnostics=diagnostics
+        )
+
+
+class ChoiceQuestion(Question):
+    """Which of these? choices: texts, bools or `Choice`s."""
+
+    type: Literal["choice"] = "choice"
+    choices: tuple[Annotated[Choice, BeforeValidator(_choice)], ...] = Field(
+        min_length=2, max_length=MAX_CHOICES
+    )
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            instructions: str,
+            name: str | None = None,
+            choices: Sequence[Choice | str | bool],
+        ) -> None: ...
+
+    @property
+    def options(self) -> tuple[Choice, ...]:
+        return self.choices
+
+    def answer(self, probabilities: Sequence[float], diagnostics: Diagnostics) -> ChoiceAnswer:
+        """Return the likeliest choice; the first one wins a tie."""
+        pairs = list(zip(self.choices, probabilities, strict=True))
+        best, highest = max(pairs, key=lambda pair: pair[1])
+        return ChoiceAnswer(
+            name=self.name,
+            choice=best.value,
+            confidence=highest * diagnostics.label_mass,
+            probabilities=tuple(ChoiceProbability(value=c.value, probability=p) for c, p in pairs),
+            diagnostics=diagnostics,
+        )
+
+
+class ScoreQuestion(Question):
+    """How much? levels: from the lowest to the highest, texts or `Option`s."""
+
+    type: Literal["score"] = "score"
+    levels: tuple[Annotated[Option, BeforeValidator(_option)], ...] = Field(
+        min_length=2, max_length=MAX_LEVELS
+    )
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self, *, instructions: str, name: str | None = None, levels: Sequence[Option | str]
+        ) -> None: ...
+
+    @property
+    def options(self) -> tuple[Option, ...]:
+        return self.levels
+
+    def answer(self, probabilities: Sequence[float], diagnostics: Diagnostics) -> ScoreAnswer:
+        """Return the mean level, counted from 0."""
+        pairs = enumerate(zip(self.levels, probabilities, strict=True))
+        return ScoreAnswer(
+            name=self.name,
+            score=sum(level * probability for level, probability in enumerate(probabilities)),
+            confidence=max(probabilities) * diagnostics.label_mass,
+            probabilities=tuple(
+                LevelProbability(value=value, label=level.label, probability=probability)
+                for value, (level, probability) in pairs
+            ),
+            diagnostics=diagnostics,
+        )
+
+
+def check_questions(questions: object) -> tuple[Question, ...]:
+    """Return the questions. Raises InputError for none, for too many, for what is no question, and
+    for a name that is given twice.
+    """
+    check_list(questions, "questions", "a list of questions")
+    listed: tuple[Question, ...] = tuple(questions)  # type: ignore[arg-type]
+    if not 1 <= len(listed) <= MAX_QUESTIONS:
+        raise InputError(f"1 to {MAX_QUESTIONS} questions, not {len(listed)}", "questions")
+    names = set[str | None]()
+    for question in listed:
+        if not isinstance(question, Question):
+            raise InputError(
+                "a question is a PredicateQuestion, a ChoiceQuestion or a ScoreQuestion, not "
+                f"{type(question).__name__}: {shown(question, 40)}",
+                "questions",
+            )
+        if question.name in names:
+            raise InputError(f"two questions have the name {question.name!r:.80}", "questions")
+        names |= {question.name} - {None}
+    return listed

@@ -1,0 +1,300 @@
+"""Decisions over HTTP: OpenAI's wire format and System One's, each as the questions that they are
+here.
+"""
+
+from __future__ import annotations
+
+import json
+from itertools import starmap
+from typing import Annotated, Literal, TypeVar
+
+from fastapi import APIRouter, Request
+from pydantic import BeforeValidator, Field, JsonValue, Tag, TypeAdapter
+from pydantic import ValidationError as Invalid
+
+from dise_app.server.schemas.requests import (
+    TEXT_OR_LIST,
+    Body,
+    FailFastList,
+    PlainText,
+    TextOrListOf,
+)
+from dise_app.server.service import Service
+from dise_core.params.base import Name
+from dise_core.records import Record
+from dise_decide import (
+    Choice,
+    ChoiceAnswer,
+    ChoiceQuestion,
+    DecisionOutput,
+    DecisionParams,
+    Option,
+    PredicateAnswer,
+    PredicateQuestion,
+    Question,
+    ScoreQuestion,
+)
+from dise_decide.llm import decisions
+from dise_decide.outputs import Answer
+from dise_decide.questions import MAX_CHOICES, MAX_LEVELS, MAX_QUESTIONS, Label
+
+MAX_MESSAGES = 1024
+
+
+class TextPart(Body):
+    """A part of a message, or of instructions: text."""
+
+    type: Literal["input_text", "output_text"]
+    text: str
+    prompt_cache_breakpoint: dict[str, str] | None = None
+
+
+class JsonPart(Body):
+    """A part that is JSON, which is read as text."""
+
+    type: Literal["input_json"]
+    data: dict[str, JsonValue] | list[dict[str, JsonValue]]
+
+    @property
+    def text(self) -> str:
+        return as_text(self.data)
+
+
+Part = Annotated[TextPart | JsonPart, Field(discriminator="type")]
+PARTS: TypeAdapter[list[TextPart | JsonPart]] = TypeAdapter(list[Part])
+
+
+def as_text(value: object) -> str:
+    """Return a text as it is, and any other JSON written out."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+class DecisionMessage(Body):
+    """One turn of a conversation."""
+
+    role: Literal["user", "system", "developer", "assistant"]
+    content: TextOrListOf[Part]
+    type: Literal["message"] = "message"
+    phase: Literal["commentary", "final_answer"] | None = None
+
+    def plain(self) -> dict[str, str]:
+        """Return the turn in the chat template's format: a developer speaks as the system."""
+        parts = self.content
+        content = parts if isinstance(parts, str) else "\n".join(part.text for part in parts)
+        return {"role": self.role.replace("developer", "system"), "content": content}
+
+
+def _with_text(question: object) -> object:
+    """Return a question whose instructions are one text, also if they came in parts."""
+    if not isinstance(question, dict) or not isinstance(question.get("instructions"), list):
+        return question
+    try:
+        parts = PARTS.validate_python(question["instructions"])
+    except Invalid as error:
+        raise ValueError(
+            "instructions are a text, or parts of the type input_text or input_json"
+        ) from error
+    return {**question, "instructions": "\n".join(part.text for part in parts)}
+
+
+TypedQuestion = Annotated[
+    Annotated[PredicateQuestion | ChoiceQuestion | ScoreQuestion, Field(discriminator="type")],
+    BeforeValidator(_with_text),
+]
+
+
+Messages = Annotated[
+    list[DecisionMessage],
+    FailFastList,
+    Field(min_length=1, max_length=MAX_MESSAGES),
+    Tag("is-list"),
+]
+
+
+class DecisionRequest(Body):
+    """POST /v1/decisions, as OpenAI's, with our settings in a `dise` object. Hints for a cache have
+    no effect.
+    """
+
+    model: str | None = None
+    input: Annotated[PlainText | Messages, TEXT_OR_LIST]
+    questions: Annotated[
+        list[TypedQuestion], FailFastList, Field(min_length=1, max_length=MAX_QUESTIONS)
+    ]
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+    prompt_cache_options: dict[str, str] | None = None
+    dise: DecisionParams = Field(default_factory=DecisionParams)
+
+    @property
+    def subject(self) -> str | list[dict[str, str]]:
+        if isinstance(self.input, str):
+            return self.input
+        return [message.plain() for message in self.input]
+
+
+class NoulCriteria(Body):
+    """When the answer is yes, and when it is no."""
+
+    true: JsonValue = None
+    false: JsonValue = None
+
+
+class NoulQuestion(Body):
+    """Is it so?"""
+
+    type: Literal["noul"]
+    instructions: JsonValue = None
+    criteria: NoulCriteria | None = None
+
+    def question(self, name: str) -> PredicateQuestion:
+        criteria = self.criteria or NoulCriteria()
+        return PredicateQuestion(
+            name=name,
+            instructions=_text_of(self.instructions, "Is this true of the input?"),
+            yes=Option(label="yes", description=_text_of(criteria.true, None)),
+            no=Option(label="no", description=_text_of(criteria.false, None)),
+        )
+
+
+class NamedChoices(Body):
+    """Which of these? The criteria are the choices, each with when it applies."""
+
+    type: Literal["choice"]
+    instructions: JsonValue = None
+    criteria: dict[Label, JsonValue] = Field(min_length=2, max_length=MAX_CHOICES)
+
+    def question(self, name: str) -> ChoiceQuestion:
+        return ChoiceQuestion(
+            name=name,
+            instructions=_text_of(self.instructions, "Which choice best fits the input?"),
+            choices=[
+                Choice(value=value, description=_text_of(note, None))
+                for value, note in self.criteria.items()
+            ],
+        )
+
+
+class DescribedLevels(Body):
+    """How much? The criteria describe the levels, lowest first; the model writes their numbers."""
+
+    type: Literal["score"]
+    instructions: JsonValue = None
+    criteria: list[JsonValue] = Field(min_length=2, max_length=MAX_LEVELS)
+
+    def question(self, name: str) -> ScoreQuestion:
+        return ScoreQuestion(
+            name=name,
+            instructions=_text_of(self.instructions, "Which level best fits the input?"),
+            levels=[
+                Option(label=str(number), description=_text_of(note, None))
+                for number, note in enumerate(self.criteria)
+            ],
+        )
+
+
+Default = TypeVar("Default", str, None)
+
+
+def _text_of(value: JsonValue, default: Default) -> str | Default:
+    return default if value is None else as_text(value)
+
+
+Named = Annotated[NoulQuestion | NamedChoices | DescribedLevels, Field(discriminator="type")]
+
+
+def _few(questions: object) -> object:
+    """Refuse too many questions at once, before each becomes a problem of its own."""
+    if isinstance(questions, dict) and len(questions) > MAX_QUESTIONS:
+        raise ValueError(f"at most {MAX_QUESTIONS} questions, not {len(questions)}")
+    return questions
+
+
+class SystemOneRequest(DecisionParams):
+    """POST /v1/systemone: named questions about any JSON, with our settings beside them."""
+
+    model: str | None = None
+    state: JsonValue
+    instructions: str | None = None
+    questions: Annotated[dict[Name, Named], BeforeValidator(_few)] = Field(min_length=1)
+
+    @property
+    def subject(self) -> str:
+        state = as_text(self.state)
+        return state if self.instructions is None else f"{self.instructions}\n\n{state}"
+
+    @property
+    def typed_questions(self) -> list[Question]:
+        return [question.question(name) for name, question in self.questions.items()]
+
+
+def _systemone(named: NoulQuestion | NamedChoices | DescribedLevels, answer: Answer) -> Record:
+    if isinstance(answer, PredicateAnswer):
+        return {"type": "noul", "noul": answer.probability}
+    shares = {str(share.value): share.probability for share in answer.probabilities}
+    record = {"type": answer.type, "confidence": answer.confidence, "probabilities": shares}
+    if isinstance(answer, ChoiceAnswer):
+        return record | {"choice": answer.choice}
+    assert isinstance(named, DescribedLevels)
+    legend = {str(level): note for level, note in enumerate(named.criteria)}
+    return record | {"score": answer.score, "legend": legend}
+
+
+def openai_body(output: DecisionOutput) -> Record:
+    """Return the answer to POST /v1/decisions."""
+    usage, answers = output.usage, output.answers
+    return {
+        "answers": [answer.model_dump(mode="json", exclude={"diagnostics"}) for answer in answers],
+        "usage": {
+            "input_tokens": usage.prompt_tokens,
+            "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+            "output_tokens": usage.completion_tokens,
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+        },
+        "dise": _cost(output) | {"diagnostics": _diagnostics(output)},
+    }
+
+
+def systemone_body(body: SystemOneRequest, output: DecisionOutput) -> Record:
+    """Return the answer to POST /v1/systemone."""
+    usage, pairs = output.usage, zip(body.questions.values(), output.answers, strict=True)
+    return {
+        "answers": dict(zip(body.questions, starmap(_systemone, pairs), strict=True)),
+        "usage": {"input_tokens": usage.prompt_tokens, "output_tokens": usage.completion_tokens},
+        "diagnostics": dict(zip(body.questions, _diagnostics(output), strict=True)),
+        "dise": _cost(output),
+    }
+
+
+def add_decisions(router: APIRouter, service: Service) -> None:
+    """Add the routes that answer typed questions."""
+
+    @router.post("/v1/decisions")
+    async def decide(body: DecisionRequest, request: Request) -> Record:
+        service.check_model(body.model)
+        job = decisions(service.llm.planner, [body.subject], body.questions, body.dise)
+        [output] = await service.run(service.llm.do(job), request)
+        return {"model": service.model} | openai_body(output)
+
+    @router.post("/v1/systemone")
+    async def systemone(body: SystemOneRequest, request: Request) -> Record:
+        service.check_model(body.model)
+        params = DecisionParams(joint=body.joint, layout=body.layout)
+        job = decisions(service.llm.planner, [body.subject], body.typed_questions, params)
+        [output] = await service.run(service.llm.do(job), request)
+        return {"model": service.model} | systemone_body(body, output)
+
+
+def _diagnostics(output: DecisionOutput) -> list[Record]:
+    told = {"label_mass", "argmax_is_label"}
+    return [answer.diagnostics.model_dump(include=told) for answer in output.answers]
+
+
+def _cost(output: DecisionOutput) -> Record:
+    return {
+        "nfe": output.usage.nfe,
+        "seconds": round(output.usage.seconds, 4),
+        "is_joint": output.is_joint,
+        "warnings": list(output.warnings),
+    }

@@ -1,0 +1,1 @@
+"""The laboratory: experiments, data sets, graders, reports and calibrations."""

@@ -1,0 +1,196 @@
+"""Probes of a model's predictions on natural texts: its own answers, or given ones."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from dise_core import (
+    Distribution,
+    Floats,
+    Plan,
+    Read,
+    SamplingParams,
+    Score,
+    Selector,
+    TokenSequence,
+    gather,
+)
+from dise_core.arrays import Ids, Mask
+from dise_core.noise import Noise
+from dise_eval.datasets.dataset import Problem
+from dise_eval.experiments.experiments import Experiment, what_fits
+from dise_eval.experiments.records import CoherenceRecord, DistancesRecord, RanksRecord, RecordT
+from dise_strategies.scorers.dise import DiSE
+
+PAIRS = (("true", "mask"), ("random", "mask"), ("true", "random"))
+
+
+@dataclass(frozen=True)
+class Probe(Experiment[RecordT]):
+    """Probes one text per question: that in `texts` by its id, else the model's own answer."""
+
+    params: SamplingParams
+    texts: Mapping[str, str]
+    seed: int = 0
+
+    @property
+    def settings(self) -> dict[str, object]:
+        return {
+            "params": self.params.model_dump(mode="json"),
+            "texts": dict(self.texts),
+            "seed": self.seed,
+        }
+
+    def plan(self, item: Problem) -> Plan[RecordT]:
+        planner, chat = self.llm.planner, self.questions.chat
+        response: str | Sequence[int] | None = self.texts.get(item.id)
+        if response is None:
+            answer = yield from planner.generate(item.prompt, self.params, chat)
+            response = answer.outputs[0].token_ids
+        [text] = planner.texts(item.prompt, [response], self.params, chat)
+        random = Noise.for_request(self.seed, text.ids, 0).generator()
+        return (yield from self.probe(item.id, text, random))
+
+    def remedy(self, item: Problem) -> str:
+        if item.id in self.texts:
+            return f"Shorten the response of {item.id} in --texts"
+        return what_fits("--max-tokens", self.room(item))
+
+    @abstractmethod
+    def probe(
+        self, item_id: str, text: TokenSequence, random: np.random.Generator
+    ) -> Plan[RecordT]:
+        """Return a plan of the record of one text."""
+
+    def random_tokens(self, random: np.random.Generator, count: int) -> Ids:
+        """Return random token ids, int64 [count], never the mask or an end token."""
+        special = self.llm.predictor.info.special
+        allowed = np.setdiff1d(
+            np.arange(self.llm.predictor.info.vocab_size), [*special.eos_ids, special.mask_id]
+        )
+        return random.choice(allowed, count)
+
+
+@dataclass(frozen=True)
+class Ranks(Probe[RanksRecord]):
+    """The rank of the true token at a position that holds a random one; 0 is the likeliest."""
+
+    num_trials: int = 80
+
+    kind: ClassVar[str] = "ranks"
+
+    def probe(
+        self, item_id: str, text: TokenSequence, random: np.random.Generator
+    ) -> Plan[RanksRecord]:
+        if len(text.text_positions) == 0:
+            return {"id": item_id, "ranks": []}
+        positions = random.choice(text.text_positions, self.num_trials)
+        ids = np.repeat(text.ids[None], self.num_trials, axis=0)
+        ids[np.arange(self.num_trials), positions] = self.random_tokens(random, self.num_trials)
+        readings = yield [
+            Read(row, np.array([at]), Distribution())
+            for row, at in zip(ids, positions, strict=True)
+        ]
+        ranks = [
+            int((reading.logprobs[0] > reading.logprobs[0][text.ids[at]]).sum())
+            for reading, at in zip(readings, positions, strict=True)
+        ]
+        return {"id": item_id, "ranks": ranks}
+
+
+@dataclass(frozen=True)
+class Distances(Probe[DistancesRecord]):
+    """Distances of predictions where the true token, the mask or a random token stands."""
+
+    num_trials: int = 10
+
+    kind: ClassVar[str] = "distances"
+
+    def probe(
+        self, item_id: str, text: TokenSequence, random: np.random.Generator
+    ) -> Plan[DistancesRecord]:
+        if len(text.text_positions) == 0:
+            return {"id": item_id, "distances": []}
+        positions = random.choice(text.text_positions, self.num_trials)
+        tokens = self.random_tokens(random, self.num_trials)
+        trials = zip(positions.tolist(), tokens.tolist(), strict=True)
+        found = yield from gather(*(self._at(text, *trial) for trial in trials))
+        return {"id": item_id, "distances": found}
+
+    def _at(
+        self, text: TokenSequence, position: int, token: int
+    ) -> Plan[dict[str, dict[str, float]]]:
+        at = np.array([position])
+        masked = text.with_masks(at)
+        inputs = {"true": text.ids, "mask": masked, "random": masked.copy()}
+        inputs["random"][position] = token
+        readings = yield [Read(ids, at, Distribution()) for ids in inputs.values()]
+        found = {
+            name: np.exp(reading.logprobs[0].astype(np.float64))
+            for name, reading in zip(inputs, readings, strict=True)
+        }
+        return {
+            name: {f"{a}-{b}": distance(found[a], found[b]) for a, b in PAIRS}
+            for name, distance in (("js", jensen_shannon), ("wasserstein", wasserstein))
+        }
+
+
+@dataclass(frozen=True)
+class Coherence(Probe[CoherenceRecord]):
+    """DiSE of a natural text, and of the same text with some tokens replaced by random ones."""
+
+    num_tokens: int = 10
+
+    kind: ClassVar[str] = "coherence"
+
+    def probe(
+        self, item_id: str, text: TokenSequence, random: np.random.Generator
+    ) -> Plan[CoherenceRecord]:
+        positions = text.text_positions
+        if len(positions) == 0:
+            return {"id": item_id, "scores": {}}
+        k = self.num_tokens
+        middle = max(0, (len(positions) - k) // 2)
+        parts = {
+            "full": positions,
+            f"first-{k}": positions[:k],
+            f"mid-{k}": positions[middle : middle + k],
+            f"last-{k}": positions[-k:],
+        }
+        plans: list[Plan[Score]] = []
+        for chosen in parts.values():
+            ids = text.ids.copy()
+            ids[chosen] = self.random_tokens(random, len(chosen))
+            these = _These(positions=tuple(chosen.tolist()))
+            plans += [DiSE().score(each, these) for each in (text, replace(text, ids=ids))]
+        values = [score.value for score in (yield from gather(*plans))]
+        pairs = zip(parts, values[::2], values[1::2], strict=True)
+        scores = {name: {"natural": n, "randomized": r} for name, n, r in pairs}
+        return {"id": item_id, "scores": scores}
+
+
+class _These(Selector):
+    """Selects given positions."""
+
+    positions: tuple[int, ...]
+
+    def select(self, sequence: TokenSequence) -> Mask:
+        return sequence.mask_of(list(self.positions))
+
+
+def jensen_shannon(p: Floats, q: Floats) -> float:
+    """Return the Jensen-Shannon divergence of two distributions [V], in nats: 0 to log 2."""
+    from scipy.special import rel_entr
+
+    middle = (p + q) / 2
+    return float((rel_entr(p, middle).sum() + rel_entr(q, middle).sum()) / 2)
+
+
+def wasserstein(p: Floats, q: Floats) -> float:
+    """Return the Wasserstein distance of two distributions [V] over token ids, divided by V."""
+    return float(np.abs(np.cumsum(p / p.sum()) - np.cumsum(q / q.sum())).sum() / len(p))

@@ -1,0 +1,184 @@
+"""Fits the map from a score to the probability of being right, and says how well it does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from dise_core.errors import InputError
+from dise_core.scoring.calibration import Figures, Isotonic, Platt
+from dise_eval.statistics import metrics
+from dise_eval.statistics.metrics import Rights, Scores
+
+NUM_FOLDS = 5
+
+LEAST_LABELS = 50
+
+ENOUGH_FOR_ISOTONIC = 1000
+"""From this many labels on, an isotonic map is the default; below, Platt's."""
+
+Method = Literal["isotonic", "platt"]
+Map = Isotonic | Platt
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Labels:
+    """Scores float64 [n], is_right bool [n], questions int64 [n] counted from 0."""
+
+    scores: Scores
+    is_right: Rights
+    questions: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    @property
+    def num_questions(self) -> int:
+        return len(np.unique(self.questions))
+
+    def of(self, chosen: Rights) -> Labels:
+        return Labels(self.scores[chosen], self.is_right[chosen], self.questions[chosen])
+
+    def first(self, number: int) -> Labels:
+        """Return the first so many answers to each question. Answers to one question depend on each
+        other: a promise needs labels that do not, one for each.
+        """
+        order = np.argsort(self.questions, kind="stable")
+        starts = np.unique(self.questions[order], return_index=True, return_inverse=True)[1:]
+        place = np.empty(len(self), np.int64)
+        place[order] = np.arange(len(self)) - starts[0][starts[1]]
+        return self.of(place < number)
+
+    def split(self, share: float, seed: int = 0) -> tuple[Labels, Labels]:
+        names = np.random.default_rng(seed).permutation(np.unique(self.questions))
+        chosen = np.isin(self.questions, names[: round(share * len(names))])
+        return self.of(~chosen), self.of(chosen)
+
+    def check(self) -> None:
+        if len(self) < LEAST_LABELS:
+            raise InputError(
+                f"{len(self)} labels are too few: a calibration needs at least {LEAST_LABELS}, "
+                f"and {ENOUGH_FOR_ISOTONIC} are better"
+            )
+        if self.num_questions < NUM_FOLDS:
+            raise InputError(
+                f"the labels are of {self.num_questions} questions, and cross-validation needs at "
+                f"least {NUM_FOLDS}"
+            )
+        if self.is_right.all() or not self.is_right.any():
+            found = "right" if self.is_right.all() else "wrong"
+            raise InputError(
+                f"all {len(self)} labels are {found}: a calibration needs answers of both kinds"
+            )
+
+
+def default_method(labels: Labels) -> Method:
+    """Return "isotonic" for many labels, "platt" for few."""
+    return "isotonic" if len(labels) >= ENOUGH_FOR_ISOTONIC else "platt"
+
+
+def fitted(method: Method, labels: Labels) -> Map:
+    """Return the map. Raises InputError for labels that it cannot be fitted on."""
+    labels.check()
+    return FITS[method](labels)
+
+
+def isotonic(labels: Labels, least: float | None = None) -> Isotonic:
+    """Return the isotonic regression. No probability is nearer to 0 or 1 than `least`, by default 1
+    / (n + 2), by the rule of succession: no number of labels shows that an answer cannot be wrong.
+    """
+    from sklearn.isotonic import IsotonicRegression
+
+    least = 1 / (len(labels) + 2) if least is None else least
+    model = IsotonicRegression(y_min=least, y_max=1 - least, out_of_bounds="clip")
+    model.fit(labels.scores, labels.is_right.astype(np.float64))
+    knots = model.X_thresholds_.tolist(), model.y_thresholds_.tolist()
+    return Isotonic(scores=tuple(knots[0]), probabilities=tuple(knots[1]))
+
+
+def platt(labels: Labels) -> Platt:
+    """Return the logistic regression on the scores, with Platt's smoothed labels.
+
+    Raises InputError if right answers do not score higher than wrong ones.
+    """
+    from sklearn.linear_model import LogisticRegression
+
+    centre, width = labels.scores.mean(), labels.scores.std() or 1.0
+    scaled = ((labels.scores - centre) / width)[:, None]
+    num_right = int(labels.is_right.sum())
+    right = np.where(
+        labels.is_right, (num_right + 1) / (num_right + 2), 1 / (len(labels) - num_right + 2)
+    )
+    outcomes = np.repeat([1, 0], len(labels))
+    model = LogisticRegression(C=np.inf, max_iter=1000)
+    model.fit(np.tile(scaled, (2, 1)), outcomes, sample_weight=np.concatenate([right, 1 - right]))
+    slope, intercept = float(model.coef_[0, 0]), float(model.intercept_[0])
+    if slope <= 0:
+        raise InputError(
+            "right answers do not score higher than wrong ones, so that no score tells them apart: "
+            "label more answers, or take another scorer"
+        )
+    return Platt(
+        slope=slope / width,
+        intercept=intercept - slope * centre / width,
+        lowest_score=float(labels.scores.min()),
+        highest_score=float(labels.scores.max()),
+    )
+
+
+FITS: Mapping[Method, Callable[[Labels], Map]] = {"isotonic": isotonic, "platt": platt}
+
+
+def held_out(method: Method, labels: Labels) -> Scores:
+    """Return each answer's probability by a map fitted on other questions, float64 [n]. Raises
+    InputError if without one fold of questions all answers are of one kind.
+    """
+
+    def fit(rest: Labels) -> Map:
+        if rest.is_right.all() or not rest.is_right.any():
+            raise InputError("too few answers of one kind: without one fold of questions all agree")
+        return FITS[method](rest)
+
+    return by_folds(fit, labels)
+
+
+def by_folds(fit: Callable[[Labels], Map], labels: Labels) -> Scores:
+    """Return each answer's probability by a map fitted on the other folds' questions, float64 [n].
+    Questions are dealt to folds with the seed 0.
+    """
+    probabilities = np.empty(len(labels))
+    names, place = np.unique(labels.questions, return_inverse=True)
+    dealt = np.random.default_rng(0).permutation(len(names)) % min(NUM_FOLDS, len(names))
+    fold = dealt[place]
+    for here in (fold == number for number in np.unique(fold)):
+        probabilities[here] = fit(labels.of(~here)).of(labels.scores[here])
+    return probabilities
+
+
+def calibrated(scores: Scores, is_right: Rights) -> Scores:
+    """Return each answer's probability of being right, float64 [Q, A], by isotonic regression on
+    other questions. It takes two questions.
+    """
+    known = np.where(np.isfinite(scores), scores, scores[np.isfinite(scores)].min() - 1)
+    questions = np.repeat(np.arange(len(scores)), scores.shape[1])
+    labels = Labels(known.ravel(), is_right.ravel(), questions)
+    return by_folds(partial(isotonic, least=0.0), labels).reshape(scores.shape)
+
+
+def figures(probabilities: Scores, labels: Labels) -> Figures:
+    """Return how well probabilities that were not fitted on these labels agree with them."""
+    right = labels.is_right
+    return Figures(
+        num_bins=metrics.NUM_BINS,
+        ece=metrics.ece(probabilities, right),
+        adaptive_ece=metrics.adaptive_ece(probabilities, right),
+        smooth_ece=metrics.smooth_ece(probabilities, right),
+        brier=metrics.brier(probabilities, right),
+        brier_skill=metrics.brier_skill(probabilities, right),
+        auroc=float(metrics.auroc(labels.scores, right)),
+    )

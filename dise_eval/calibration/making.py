@@ -1,0 +1,99 @@
+"""Makes a calibration from labelled scores, and tells what it does."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from dise_core.errors import InputError
+from dise_core.records import Record
+from dise_core.scoring.calibration import Calibration, Figures, Threshold
+from dise_eval.calibration import fitting, guarantee
+from dise_eval.calibration.fitting import Labels, Method
+from dise_eval.calibration.guarantee import Promise, Rule, Unmet
+from dise_eval.calibration.rows import ScoreOrigin
+from dise_eval.statistics.metrics import Scores
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Made:
+    """A calibration with the probability of each label by a map fitted on other questions."""
+
+    calibration: Calibration
+    labels: Labels
+    probabilities: Scores
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOut:
+    """What a calibration does on questions that nothing of it was fitted on. coverage, risk: the
+    share of answers at or above its threshold, and the share of wrong ones among these.
+    """
+
+    num_labels: int
+    num_questions: int
+    figures: Figures
+    coverage: float | None
+    risk: float | None
+
+    def to_dict(self) -> Record:
+        return asdict(self) | {"figures": self.figures.model_dump()}
+
+
+def make(
+    labels: Labels,
+    scored_by: ScoreOrigin,
+    method: Method | None,
+    promise: Promise | None,
+    rule: Rule,
+    source: str,
+) -> Made:
+    """Return the calibration. Raises InputError without a map or a threshold that does as asked."""
+    labels.check()
+    chosen = method or fitting.default_method(labels)
+    probabilities = fitting.held_out(chosen, labels)
+    calibration = Calibration(
+        **asdict(scored_by),
+        map=fitting.fitted(chosen, labels),
+        num_labels=len(labels),
+        num_right=int(labels.is_right.sum()),
+        num_questions=labels.num_questions,
+        figures=fitting.figures(probabilities, labels),
+        threshold=None if promise is None else promised(labels, promise, rule),
+        source=source,
+    )
+    return Made(calibration, labels, probabilities)
+
+
+def promised(labels: Labels, promise: Promise, rule: Rule) -> Threshold:
+    """Return the threshold. Raises InputError, with by how much, if none keeps the promise."""
+    found = guarantee.threshold_of(rule, labels, promise)
+    if isinstance(found, Unmet):
+        raise InputError(
+            f"no threshold keeps the risk at {promise.max_risk:.1%} with "
+            f"{promise.confidence:.0%} confidence by {rule}: the smallest bound on "
+            f"{labels.num_questions} questions is {found.least_bound:.1%}, "
+            f"{100 * (found.least_bound - promise.max_risk):.1f} points above, where "
+            f"{found.coverage:.1%} are answered; label more questions, or allow more risk",
+            "max_risk",
+        )
+    return found
+
+
+def tried(calibration: Calibration, labels: Labels) -> HeldOut:
+    """Return what it does on other labels. Raises InputError unless both kinds are there."""
+    if labels.is_right.all() or not labels.is_right.any():
+        raise InputError(
+            f"the {len(labels)} answers held out are not of both kinds, right and wrong: hold out "
+            "more questions",
+            "held_out",
+        )
+    probabilities = calibration.map.of(labels.scores)
+    coverage = risk = None
+    if calibration.threshold is not None:
+        kept = labels.scores >= calibration.threshold.score
+        coverage = float(kept.mean())
+        risk = float(np.mean(~labels.is_right[kept])) if kept.any() else 0.0
+    figures = fitting.figures(probabilities, labels)
+    return HeldOut(len(labels), labels.num_questions, figures, coverage, risk)

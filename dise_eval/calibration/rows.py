@@ -1,0 +1,248 @@
+"""Reads scored and labelled answers: journals of `dise eval uncertainty`, `best-of-n` and `given`,
+and any JSON lines with a score and a label.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from dise_app.files.linefile import MAX_OWN_LINE
+from dise_app.files.lines import lines_of, parse, without_bom
+from dise_app.files.texts import made_with
+from dise_core.errors import InputError, shown
+from dise_core.plugins.catalog import Catalog
+from dise_core.records import Record
+from dise_eval.calibration.fitting import Labels
+from dise_eval.experiments.scoring import Contenders
+
+JOURNAL = "journal.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class LabelOptions:
+    """What the user says about a file of scored answers; None: what the file says.
+
+    score: SCORER:SELECTOR:KEY=VALUE,..., which of a journal's scores, or how the scores of other
+    lines were computed. Fields are paths such as outputs.0.score.value.
+    """
+
+    score: str | None = None
+    model: str | None = None
+    judge: str | None = None
+    score_field: str | None = None
+    label_field: str = "label"
+    question_field: str | None = None
+    skip_unscored: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreOrigin:
+    """The model of the scores and how they were computed, in the fields of a Calibration."""
+
+    model: str
+    fingerprint: str | None
+    judge: str | None
+    scorer: str
+    selector: str
+    scorer_settings: Record
+    reviser: str | None
+    reviser_settings: Record
+
+
+class JsonLine(NamedTuple):
+    """A line of a file with its number, from 1."""
+
+    number: int
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledAnswer:
+    """One answer: where it stands in the file, its score (None for -inf), label and question."""
+
+    place: str
+    score: object
+    label: object
+    question: str
+
+
+def read(path: Path, options: LabelOptions, catalog: Catalog) -> tuple[Labels, ScoreOrigin]:
+    """Return the labelled scores in a file, or in the journal of a folder. Raises InputError, with
+    the line, for what is no score or no label, and for what the file does not say.
+    """
+    path = path / JOURNAL if path.is_dir() else path
+    records = list(_records(path))
+    if not records:
+        raise InputError(f"{path} holds no line", "scored")
+    first = records[0].record
+    if {"experiment", "settings"} <= first.keys():
+        label = _contender(first["settings"], options)
+        rows = _of_journal(records[1:], label)
+        facts = {**(first["settings"].get("params") or {}), **first}
+        scored_by = _scored_by(label, facts, options, catalog)
+    else:
+        rows = _of_lines(records, options)
+        scored_by = _origin(first, made_with(path) or {}, options, catalog)
+    return _labels(rows, options.skip_unscored), scored_by
+
+
+def _records(path: Path) -> Iterator[JsonLine]:
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(lines_of(file, MAX_OWN_LINE), start=1):
+                if line.strip():
+                    yield _parsed(number, without_bom(line) if number == 1 else line)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}", "scored") from error
+
+
+def _parsed(number: int, line: bytes) -> JsonLine:
+    try:
+        return JsonLine(number, parse(line, MAX_OWN_LINE))
+    except InputError as error:
+        raise InputError(f"line {number} {error}", "scored") from error
+
+
+def _contender(settings: object, options: LabelOptions) -> str:
+    """Return the chosen scores of a journal; those of its only contender if none are named."""
+    known = settings.get("scorers") if isinstance(settings, dict) else None
+    if not isinstance(known, list) or not known:
+        raise InputError("this journal holds no scores of answers; see dise eval uncertainty")
+    chosen = str(known[0]) if options.score is None and len(known) == 1 else options.score
+    if chosen not in known:
+        names = ", ".join(map(str, known))
+        raise InputError(f"name one of the journal's scores with --score: {names}", "score")
+    return str(chosen)
+
+
+def _of_journal(lines: Iterable[JsonLine], label: str) -> Iterator[LabelledAnswer]:
+    for number, record in lines:
+        answers = record.get("answers", [record])
+        try:
+            for answer in answers:
+                score, right = answer["scores"][label]["value"], answer["is_correct"]
+                yield LabelledAnswer(f"line {number}", score, right, str(record["id"]))
+        except (KeyError, TypeError) as error:
+            raise InputError(f"line {number} is no record of dise eval: it lacks {error}") from None
+
+
+def _of_lines(lines: Iterable[JsonLine], options: LabelOptions) -> Iterator[LabelledAnswer]:
+    for number, record in lines:
+        place = f"line {number}"
+        path = options.score_field or ("outputs.0.score.value" if "outputs" in record else "score")
+        question = (
+            place if options.question_field is None else _at(record, options.question_field, place)
+        )
+        score, label = _at(record, path, place), _at(record, options.label_field, place)
+        yield LabelledAnswer(place, score, label, json.dumps(question))
+
+
+def _at(value: object, path: str, place: str) -> object:
+    for key in path.split("."):
+        if isinstance(value, dict) and key in value:
+            value = value[key]
+        elif isinstance(value, list) and key.isdecimal() and int(key) < len(value):
+            value = value[int(key)]
+        else:
+            raise InputError(f"{place} has no {path!r}")
+    return value
+
+
+def _labels(rows: Iterable[LabelledAnswer], skip_unscored: bool) -> Labels:
+    scores, rights, names = [], [], []
+    for row in rows:
+        if row.score is None and skip_unscored:
+            continue
+        scores.append(_score(row))
+        rights.append(_is_right(row))
+        names.append(row.question)
+    questions = np.unique(np.array(names, dtype=np.str_), return_inverse=True)[1]
+    return Labels(np.array(scores), np.array(rights, np.bool_), questions)
+
+
+def _score(row: LabelledAnswer) -> float:
+    value = row.score
+    if value is None:
+        raise InputError(
+            f"{row.place}: its score is null, which stands for -inf, as nothing was scored; "
+            "--skip-unscored leaves such answers out",
+            "scored",
+        )
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise InputError(f"{row.place}: its score must be a number, not {shown(value)}", "scored")
+    return float(value)
+
+
+def _is_right(row: LabelledAnswer) -> bool:
+    if not isinstance(row.label, bool | int | float) or row.label not in (0, 1):
+        raise InputError(
+            f"{row.place}: its label must be true or false, 1 or 0, not {shown(row.label)}",
+            "scored",
+        )
+    return bool(row.label)
+
+
+def _origin(
+    first: Mapping[str, object],
+    settings: Mapping[str, object],
+    options: LabelOptions,
+    catalog: Catalog,
+) -> ScoreOrigin:
+    """Return what the lines of a file, the settings beside it and the user say."""
+    specification, outputs = options.score, first.get("outputs")
+    if specification is None and isinstance(outputs, list) and outputs:
+        score = outputs[0].get("score", {}) if isinstance(outputs[0], dict) else {}
+        pairs = settings.get("scorer_settings")
+        pairs = pairs.items() if isinstance(pairs, dict) else ()
+        text = ",".join(f"{name}={json.dumps(value)}" for name, value in pairs)
+        specification = f"{score.get('scorer')}:{score.get('selector')}:{text}"
+    if specification is None:
+        raise InputError(
+            "the file does not say how its scores were computed: name it with --score "
+            "SCORER:SELECTOR:KEY=VALUE,...",
+            "score",
+        )
+    return _scored_by(specification, {**settings, **first}, options, catalog)
+
+
+def _scored_by(
+    specification: str, facts: Mapping[str, object], options: LabelOptions, catalog: Catalog
+) -> ScoreOrigin:
+    [contender] = Contenders.of([specification], catalog).each
+    name, _, rest = specification.partition(":")
+    model, judge = options.model or facts.get("model"), options.judge or facts.get("judge")
+    if not isinstance(model, str):
+        raise InputError("the file does not name its model: name it with --model-name", "model")
+    asks_judge = contender.scorer.asks == "judge"
+    if asks_judge and not isinstance(judge, str):
+        raise InputError(
+            f"scorer {name!r} asks a judge that the file does not name: name it with --judge-name",
+            "judge",
+        )
+    reviser, settings = facts.get("reviser"), facts.get("reviser_settings")
+    revised_by: Record = {}
+    if isinstance(reviser, str):
+        settings = settings if isinstance(settings, dict) else {}
+        revised_by = catalog.reviser(reviser, settings).model_dump(mode="json")
+    is_its_model = options.model in (None, facts.get("model"))
+    return ScoreOrigin(
+        model=model,
+        fingerprint=_text(facts.get("tokenizer")) if is_its_model else None,
+        judge=_text(judge) if asks_judge else None,
+        scorer=name,
+        selector=rest.partition(":")[0] or contender.scorer.default_selector,
+        scorer_settings=contender.scorer.model_dump(mode="json"),
+        reviser=_text(reviser),
+        reviser_settings=revised_by,
+    )
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None

@@ -1,0 +1,1 @@
+"""The verbs eval, analyze and calibrate."""

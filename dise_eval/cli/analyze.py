@@ -1,0 +1,111 @@
+"""dise analyze: the paper's analyses, one command each; a killed run resumes when run again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from dise_app.cli import options
+from dise_app.cli.grouped import GroupedCommand
+from dise_app.cli.options import option
+from dise_core.params.requests import SamplingParams
+from dise_eval.cli import doors, evaluate
+
+if TYPE_CHECKING:
+    from dise_eval.datasets.questions import ProblemSet
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Rerun the paper's analyses: JSON, a report and pictures.",
+    rich_markup_mode=None,
+)
+
+SELECTORS = (
+    *("full", "response", "response-text", "prompt"),
+    *("first-10", "mid-10", "last-10", "last-5", "last-20", "first-block", "last-block"),
+)
+CORRECTNESS = ("dise:full", "dise:last-10")
+
+PROBED = options.Own(
+    texts=option(
+        Path | None,
+        'JSON lines with "id" and "response": natural texts to probe instead of the model\'s own '
+        "answers.",
+    )
+)
+TRIALS = options.Own(
+    trials=option(
+        int | None,
+        "Positions probed in each text. [default: 80 for ranks, 10 for distances]",
+        min=1,
+    )
+)
+
+
+def probe(name: str, about: str) -> options.Verb:
+    """Return the verb that runs one probe on the model's own answers, or on those in --texts."""
+    sampling = options.FieldOptions(SamplingParams, doors.PROBED, seed=0)
+
+    def command(*, parts: options.Parts) -> None:
+        from dise_eval.analysis import probes
+
+        params = SamplingParams(**parts.sampling, logprobs=None)
+        llm, problems = evaluate.load(parts, params.seed or 0)
+        kinds: Mapping[str, type[probes.Probe[Any]]] = {
+            "ranks": probes.Ranks,
+            "distances": probes.Distances,
+            "coherence": probes.Coherence,
+        }
+        trials = parts.trials["trials"]
+        more = {"num_trials": trials} if trials is not None and name != "coherence" else {}
+        responses = _responses(parts.probed["texts"], problems)
+        experiment = kinds[name](llm, problems, params, responses, params.seed or 0, **more)
+        evaluate.finish(experiment, parts.run, f"probes:{name}")
+
+    command.__doc__ = about
+    tables: dict[str, options.Table] = {
+        "models": options.TARGET,
+        "probed": PROBED,
+        "trials": TRIALS,
+        "sampling": sampling,
+    }
+    return options.verb(**evaluate.COMMON, **tables)(command)
+
+
+def _responses(path: Path | None, loaded: ProblemSet) -> dict[str, str]:
+    from dise_app.files import jsonl
+    from dise_core import InputError
+
+    responses: dict[str, str] = {}
+    known = {question.id for question in loaded.items}
+    for line in jsonl.read_lines(path) if path is not None else ():
+        if line.problem is not None:
+            raise InputError(f"line {line.number} of {path} {line.problem}", "texts")
+        question, response = str(line.record.get("id")), line.record.get("response")
+        if not isinstance(response, str) or question not in known:
+            raise InputError(
+                f'line {line.number} of {path} needs "response" and an "id" that a question has',
+                "texts",
+            )
+        responses[question] = response
+    return responses
+
+
+VERBS = {
+    "ranks": probe("ranks", "How high does the true token rank under a random one?"),
+    "distances": probe("distances", "How far apart are true, masked and random predictions?"),
+    "coherence": probe("coherence", "How much surer is the model of natural than of random text?"),
+    "correctness": evaluate.sampled(
+        "uncertainty:correctness", "Are right answers scored above wrong ones?", CORRECTNESS
+    ),
+    "selectors": evaluate.sampled(
+        "uncertainty:selectors",
+        "Which positions should DiSE be taken over?",
+        tuple(f"dise:{name}" for name in SELECTORS),
+    ),
+}
+for name, function in VERBS.items():
+    app.command(name, cls=GroupedCommand)(function)

@@ -1,0 +1,152 @@
+"""dise calibrate: turn scores into probabilities of being right, from labelled answers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from dise_app.cli import options
+from dise_app.cli.options import option
+from dise_app.files.texts import refuse_existing, write_json
+from dise_core.errors import InputError
+
+if TYPE_CHECKING:
+    from dise_core.scoring.calibration import Figures, Threshold
+    from dise_eval.calibration.making import HeldOut, Made
+
+
+METHODS = Literal["isotonic", "platt"]
+RULES = Literal["sgr", "ltt"]
+
+LABELLED = options.Own(
+    score=option(
+        str | None,
+        "SCORER:SELECTOR:KEY=VALUE,...: which of a journal's scores, or how the scores of other "
+        "lines were computed.",
+    ),
+    model_name=option(str | None, "The model of the scores, if the file has none."),
+    judge_name=option(str | None, "The judge of the scores, if the file has none."),
+    score_field=option(
+        str | None,
+        "Where lines hold the score, as outputs.0.score.value. [default: there, or score]",
+    ),
+    label_field=option(str, "Where lines hold whether the answer is right.", "label"),
+    question_field=option(
+        str | None, "Where lines hold the question. [default: each line has its own]"
+    ),
+    skip_unscored=(
+        Annotated[bool, typer.Option("--skip-unscored", help="Leave out answers without a score.")],
+        False,
+    ),
+)
+FITTED = options.Own(
+    method=option(METHODS | None, "[default: isotonic from 1,000 labels on, else platt]"),
+    max_risk=option(
+        float | None, "Choose a threshold: at most this share of the answers above it is wrong."
+    ),
+    risk_confidence=option(
+        float, "The confidence with which the threshold keeps --max-risk.", 0.95
+    ),
+    rule=option(RULES, "How the threshold is chosen.", "sgr"),
+    held_out=option(float, "The share of the questions to leave out and try the result on.", 0.0),
+    answers_each=option(int | None, "Fit on the first so many answers to a question.", min=1),
+)
+
+
+@options.verb(labelled=LABELLED, fitted=FITTED)
+def calibrate(
+    scored: Annotated[
+        Path,
+        typer.Argument(
+            help="A folder or journal of dise eval, or JSON lines with a score and a label.",
+            metavar="LABELLED",
+        ),
+    ],
+    output: Annotated[Path, typer.Option(help="The calibration to write, with a picture beside.")],
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the calibration that OUTPUT holds.")
+    ] = False,
+    as_json: options.Json = False,
+    *,
+    parts: options.Parts,
+) -> None:
+    """Turn scores into probabilities of being right.
+
+    Fits them to labelled scores, and chooses a threshold that keeps a risk.
+    """
+    from dise_core.plugins.discovery import installed_catalog
+
+    how = parts.fitted
+    for name in ("max_risk", "risk_confidence", "held_out"):
+        _check_share(name, how[name])
+    if not overwrite:
+        refuse_existing(output, "--overwrite replaces it")
+    from dise_eval.calibration import making, rows
+    from dise_eval.calibration.guarantee import Promise
+    from dise_eval.reports import reliability
+
+    given = dict(parts.labelled)
+    asked = rows.LabelOptions(model=given.pop("model_name"), judge=given.pop("judge_name"), **given)
+    labels, scored_by = rows.read(scored, asked, installed_catalog())
+    fitted_on, others = labels.split(how["held_out"])
+    fitted_on = fitted_on.first(how["answers_each"] or len(labels))
+    promise = how["max_risk"] and Promise(how["max_risk"], how["risk_confidence"])
+    made = making.make(fitted_on, scored_by, how["method"], promise, how["rule"], scored.name)
+    tried = making.tried(made.calibration, others) if how["held_out"] else None
+    threshold, path = made.calibration.threshold, output.with_suffix(".png")
+    reliability.picture(made.probabilities, fitted_on, threshold, path)
+    write_json(output, made.calibration.to_dict())
+    _show(made, tried, output, as_json)
+
+
+def _check_share(name: str, share: float | None) -> None:
+    if share is not None and not 0 < share < 1 and (name, share) != ("held_out", 0):
+        flag = name.replace("_", "-")
+        raise InputError(f"--{flag} {share}: it must be between 0 and 1", name)
+
+
+def _show(made: Made, tried: HeldOut | None, output: Path, as_json: bool) -> None:
+    its = made.calibration
+    if as_json:
+        record = {
+            "calibration": its.to_dict(),
+            "held_out": None if tried is None else tried.to_dict(),
+        }
+        print(json.dumps(record, ensure_ascii=False, allow_nan=False))
+        return
+    print(
+        f"{its.num_labels} labels of {its.num_questions} questions, "
+        f"{its.num_right / its.num_labels:.1%} right; {its.scorer} over {its.selector} of "
+        f"{its.model}"
+    )
+    print(f"{its.map.method}, on questions left out of the fit: {_told(its.figures)}")
+    if its.threshold is not None:
+        print(_promise(its.threshold))
+    if tried is not None:
+        kept = (
+            "" if tried.risk is None else f"; answers {tried.coverage:.1%}, {tried.risk:.1%} wrong"
+        )
+        print(
+            f"held out, {tried.num_labels} labels of {tried.num_questions} questions: "
+            f"{_told(tried.figures)}{kept}"
+        )
+    print(f"written: {output}, {output.with_suffix('.png')}")
+
+
+def _told(its: Figures) -> str:
+    return (
+        f"ECE {its.ece:.4f} ({its.num_bins} bins), adaptive {its.adaptive_ece:.4f}, smooth "
+        f"{its.smooth_ece:.4f}; Brier {its.brier:.4f}, skill {its.brier_skill:.3f}; ROC-AUC "
+        f"{its.auroc:.3f}"
+    )
+
+
+def _promise(its: Threshold) -> str:
+    return (
+        f"threshold {its.score:.6g} ({its.rule}): at most {its.max_risk:.1%} wrong with "
+        f"{its.confidence:.0%} confidence; of {its.num_labels} questions with one answer each "
+        f"{its.coverage:.1%} are answered, {its.risk:.1%} of these wrong"
+    )

@@ -1,0 +1,38 @@
+"""The options that an experiment leaves out, each with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+Reasons = Mapping[str, str]
+
+NAMED_BY_SCORE: Reasons = dict.fromkeys(
+    ("scorer", "selector", "scorer_settings"),
+    "--score names several scorers, each with its selector and settings",
+)
+
+NO_REPORT: Reasons = {"logprobs": "experiments look at scores, not at a report on every token"}
+
+SAMPLED: Reasons = {**NAMED_BY_SCORE, **NO_REPORT, "best_of": "all n answers are kept and compared"}
+
+LIKELIHOOD = NAMED_BY_SCORE
+
+LENGTH: Reasons = {
+    **NO_REPORT,
+    **dict.fromkeys(("length", "length_settings"), "the length controllers are what is compared"),
+    "max_tokens": "--base-length names several",
+    **dict.fromkeys(("n", "best_of", "stop_at"), "each controller writes one answer"),
+}
+
+REVISION: Reasons = {
+    **NO_REPORT,
+    **dict.fromkeys(("length", "length_settings"), "length controllers are compared"),
+    **dict.fromkeys(("tokens_per_step", "steps"), "--rate names several"),
+    **dict.fromkeys(("n", "best_of", "stop_at"), "--num-answers names several"),
+}
+
+PROBED: Reasons = {
+    **NO_REPORT,
+    **dict.fromkeys(("scorer", "selector", "scorer_settings"), "texts are probed, not scored"),
+    **dict.fromkeys(("n", "best_of", "stop_at"), "one text a question is probed"),
+}

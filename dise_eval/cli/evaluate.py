@@ -1,0 +1,281 @@
+"""dise eval: the paper's experiments, one command each; a killed run resumes when run again."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from dise_app.cli import options
+from dise_app.cli.grouped import GroupedCommand
+from dise_app.cli.options import option
+from dise_core.params.requests import SamplingParams, Scoring, ScoringParams
+from dise_core.records import Fields
+from dise_eval.cli import doors
+
+if TYPE_CHECKING:
+    from dise_core import LLM
+    from dise_eval.datasets.questions import ProblemSet
+    from dise_eval.experiments.experiments import Experiment
+    from dise_eval.experiments.records import RecordT
+    from dise_eval.experiments.scoring import Contenders
+    from dise_eval.graders import Mode
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Rerun the paper's experiments; each goes on where it stopped.",
+    rich_markup_mode=None,
+)
+
+SCORES = (
+    "dise:full",
+    "dise:last-10",
+    "dise:response-text",
+    "interleaved:response-text",
+    "mc:response:num_samples=1",
+    "mc:response:num_samples=32",
+)
+
+CHOICE_SCORES = (
+    "dise:full",
+    "interleaved:response",
+    "mc:response:num_samples=1",
+    "mc:response:num_samples=32",
+)
+"""The same for candidates, beside DiSE over the positions that the paper chose for the data set."""
+
+MODES = ("robust", "d1")
+
+BASES = (128, 256, 512)
+
+DATA = options.Own(
+    dataset=option(
+        str,
+        "countdown, countdown-short, gsm8k, svamp, svamp-short, math500; for likelihood "
+        "arc-challenge, gpqa, countdown-choice; for given countdown-answers; or a file of your "
+        "own, ./NAME.jsonl.",
+        options.REQUIRED,
+    ),
+    data=option(Path | None, "A local file of the data set, .json or .jsonl."),
+    data_revision=option(str | None, "Branch, tag or commit of the data set on the hub."),
+    shots=option(int, "Worked examples before each question.", 0, min=0),
+    shots_file=option(Path | None, "A local file of examples. [default: the training split]"),
+    limit=option(int | None, "Take the first so many questions.", min=1),
+    chat=(options.Chat, None),
+)
+RUN = options.Own(
+    output=option(Path, "Folder for the journal, the report and the pictures.", options.REQUIRED),
+    as_json=(options.Json, False),
+)
+SCORED = options.Own(
+    score=option(
+        list[str] | None,
+        "SCORER:SELECTOR:KEY=VALUE,...; may be repeated. [default: the paper's, and interleaved]",
+    )
+)
+GRADED = options.Own(
+    grader=option(
+        str,
+        "robust, or d1 as the field's common harness grades; or the grader of answers to your own "
+        "questions: number, math, countdown, choice, text.",
+        "robust",
+    )
+)
+COMMON: dict[str, options.Table] = {"run": RUN, "data": DATA, "engine": options.ENGINE_ALONE}
+COMPARED = {**COMMON, "models": options.MODELS}
+
+
+def load(parts: options.Parts, seed: int = 0, grader: str | None = None) -> tuple[LLM, ProblemSet]:
+    """Return the model, and the questions. seed: of a data set that is drawn."""
+    from dise_app.cli import answer
+    from dise_eval.datasets import questions
+
+    data = parts.data
+    problems = questions.load(
+        data["dataset"],
+        data["data"],
+        data["limit"],
+        seed,
+        data["data_revision"],
+        questions.Shots(data["shots"], data["shots_file"]),
+        data["chat"],
+        None if grader in MODES else grader,
+    )
+    return answer.load(parts.models, parts.engine), problems
+
+
+def mode_of(parts: options.Parts) -> Mode:
+    """Return the mode that --grader names; a grader's own name asks for the robust one."""
+    return "d1" if parts.graded["grader"] == "d1" else "robust"
+
+
+def contenders_of(parts: options.Parts, llm: LLM, default: Sequence[str]) -> Contenders:
+    """Return the scorers that --score names."""
+    from dise_eval.experiments.scoring import Contenders
+
+    return Contenders.of(parts.scored["score"] or default, llm.catalog)
+
+
+def sampled(reporter: str, about: str, scores: tuple[str, ...] = SCORES) -> options.Verb:
+    """Return the verb that draws and scores answers; reporter: "module:function" of its report."""
+    sampling = options.FieldOptions(SamplingParams, doors.SAMPLED, temperature=0.7, n=5, seed=0)
+
+    def command(*, parts: options.Parts) -> None:
+        from dise_core import InputError
+        from dise_eval.experiments.experiments import Sampled
+
+        params = SamplingParams(**parts.sampling, logprobs=None)
+        if params.n < 2:
+            raise InputError(
+                f"n={params.n}: it takes at least 2 answers to compare their scores", "n"
+            )
+        llm, problems = load(parts, params.seed or 0, parts.graded["grader"])
+        contenders = contenders_of(parts, llm, scores)
+        finish(Sampled(llm, problems, contenders, params, mode_of(parts)), parts.run, reporter)
+
+    command.__doc__ = about
+    return options.verb(**COMPARED, scored=SCORED, graded=GRADED, sampling=sampling)(command)
+
+
+SCORING = options.FieldOptions(Scoring, doors.LIKELIHOOD)
+GROUPED = options.Own(by=option(str | None, "A field of --data: report its values apart."))
+DRAWN = options.Own(seed=option(int, "Of questions that are drawn.", 0))
+
+
+@options.verb(**COMPARED, scored=SCORED, grouped=GROUPED, graded=GRADED, scoring=SCORING)
+def given(*, parts: options.Parts) -> None:
+    """Does each score tell right from wrong among given answers?
+
+    Each is the "response" of a line of --data.
+    """
+    from dise_eval.experiments.experiments import GivenAnswers
+
+    llm, problems = load(parts, grader=parts.graded["grader"])
+    contenders, scoring = contenders_of(parts, llm, SCORES), ScoringParams(**parts.scoring)
+    mode, by = mode_of(parts), parts.grouped["by"]
+    experiment = GivenAnswers(llm, problems, contenders, scoring, mode, by)
+    finish(experiment, parts.run, "uncertainty:given")
+
+
+@options.verb(**COMPARED, scored=SCORED, drawn=DRAWN, scoring=SCORING)
+def likelihood(*, parts: options.Parts) -> None:
+    """How often is the likeliest candidate right, by each scorer?"""
+    from dise_core import InputError
+    from dise_eval.experiments.experiments import Likelihood
+
+    llm, problems = load(parts, parts.drawn["seed"])
+    if not problems.items[0].candidates:
+        raise InputError(
+            f"data set {parts.data['dataset']!r} has no candidates; take arc-challenge, gpqa or "
+            "countdown-choice",
+            "dataset",
+        )
+    default = [f"dise:{problems.dataset.likelihood_selector}", *CHOICE_SCORES]
+    contenders = contenders_of(parts, llm, default)
+    experiment = Likelihood(llm, problems, contenders, ScoringParams(**parts.scoring))
+    finish(experiment, parts.run, "choosing:likelihood")
+
+
+LENGTH_SAMPLING = options.FieldOptions(SamplingParams, doors.LENGTH, seed=0)
+CONTROLLED = options.Own(
+    base_length=option(
+        list[int] | None,
+        "Base lengths L; may be repeated. [default: those of 128 256 512 that fit the model]",
+    ),
+    patience=option(list[int] | None, "K of DiSE-flexible; may be repeated. [default: 2 3 4]"),
+    mask_size=option(list[int] | None, "D of DiSE-flexible; may be repeated. [default: 20]"),
+    max_iterations=option(int, "M_max of DiSE-flexible.", 10),
+    daedal=option(bool, "Compare with DAEDAL.", True),
+)
+
+
+@options.verb(**COMPARED, controlled=CONTROLLED, graded=GRADED, sampling=LENGTH_SAMPLING)
+def length(*, parts: options.Parts) -> None:
+    """What do length controllers solve, and what do they cost?"""
+    from dise_eval.experiments.variants import Lengths, Variant
+
+    llm, problems = load(parts, parts.sampling["seed"] or 0, parts.graded["grader"])
+    controlled, variants = parts.controlled, dict[str, Variant]()
+    most = controlled["max_iterations"]
+
+    def add(way: str, beside: Variant | None = None, **fields: Any) -> Variant:
+        params = SamplingParams(**parts.sampling, logprobs=None, **fields)
+        return variants.setdefault(way, Variant(way, params, beside=beside))
+
+    for base in controlled["base_length"] or fitting_bases(llm, problems, most):
+        add(f"fixed, {base}", max_tokens=base, length="fixed")
+        longest = add(f"fixed, {base + most}", max_tokens=base + most, length="fixed")
+        for k, d in itertools.product(
+            controlled["patience"] or (2, 3, 4), controlled["mask_size"] or (20,)
+        ):
+            settings = {"patience": k, "mask_size": d, "max_iterations": most}
+            way = f"dise-flexible from {base}, K = {k}, D = {d}"
+            add(way, longest, max_tokens=base, length="dise-flexible", length_settings=settings)
+        if controlled["daedal"]:
+            add(f"daedal from {base}", longest, max_tokens=base, length="daedal")
+    experiment = Lengths(llm, problems, list(variants.values()), mode_of(parts), most)
+    finish(experiment, parts.run, "variants:length")
+
+
+def fitting_bases(llm: LLM, loaded: ProblemSet, max_iterations: int) -> tuple[int, ...]:
+    """Return the paper's base lengths that the model has room for, naming the others on standard
+    error.
+
+    If none fits, returns all: the experiment then refuses them and says what would fit.
+    """
+    from dise_eval.experiments.experiments import prompt_lengths
+
+    longest = max(prompt_lengths(llm, loaded).values())
+    fitting = tuple(
+        base for base in BASES if longest + base + max_iterations <= llm.predictor.info.max_length
+    )
+    left_out = [str(base) for base in BASES if base not in fitting]
+    if fitting and left_out:
+        print(
+            f"dise: base length {' and '.join(left_out)} left out: with the longest prompt, "
+            f"{longest} tokens, and "
+            f"--max-iterations {max_iterations} it is longer than the model's limit of "
+            f"{llm.predictor.info.max_length} tokens",
+            file=sys.stderr,
+        )
+    return fitting or BASES
+
+
+def finish(experiment: Experiment[RecordT], run: Fields, reporter: str) -> None:
+    """Run the experiment, then write and print its report; reporter: "module:function"."""
+    from dise_app.terminal.progress import progress_bar
+    from dise_eval.experiments.run import run as run_experiment
+    from dise_eval.reports.page import Report, write
+
+    module, _, name = reporter.partition(":")
+    report: Callable[..., Report] = getattr(
+        importlib.import_module(f"dise_eval.reports.{module}"), name
+    )
+    output = run["output"]
+    with progress_bar(len(experiment.items)) as advance:
+        run_experiment(
+            experiment,
+            output,
+            advance,
+            lambda records: write(output, experiment, report(experiment, records)),
+        )
+    path = output / ("results.json" if run["as_json"] else "report.md")
+    print(path.read_text(encoding="utf-8"), end="")
+
+
+VERBS = {
+    "uncertainty": sampled(
+        "uncertainty:uncertainty", "Does each score tell right answers from wrong ones?"
+    ),
+    "best-of-n": sampled("choosing:best_of_n", "What does choosing an answer by its score gain?"),
+    "given": given,
+    "likelihood": likelihood,
+    "length": length,
+}
+for name, function in VERBS.items():
+    app.command(name, cls=GroupedCommand)(function)

@@ -1,0 +1,210 @@
+"""The questions of a data set, from the hub, a local file or drawn."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from dise_core.errors import InputError, ModelError
+from dise_eval.datasets.dataset import DataRow, Dataset, Hub, Problem, UnsuitableRowError
+from dise_eval.datasets.own import dataset_of
+from dise_eval.graders import Mode
+from dise_eval.graders.verdict import VerdictRecord
+
+WRONG_ROW = (KeyError, TypeError, AttributeError, ValueError)
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemSet:
+    """The questions of one experiment, and their source, which every result names. chat: whether
+    prompts go through the model's chat template; None: if the model has one.
+    """
+
+    dataset: Dataset
+    source: str
+    items: tuple[Problem, ...]
+    chat: bool | None = None
+
+    def grader(self, mode: Mode) -> str:
+        return self.dataset.grading(self.items[0], mode).version
+
+    def graded(self, problem: Problem, text: str, mode: Mode) -> VerdictRecord:
+        verdict = self.dataset.grading(problem, mode).grade(text)
+        return {
+            "is_correct": verdict.is_correct,
+            "extracted": verdict.extracted,
+            "reason": verdict.reason,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Shots:
+    """Worked examples: the first `count` of a file or, without one, of the training split."""
+
+    count: int = 0
+    path: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DataRows:
+    """The rows of a data set, each with its place for errors, and their source."""
+
+    source: str
+    rows: Sequence[tuple[str, DataRow]]
+
+
+def load(
+    name: str,
+    path: Path | None = None,
+    limit: int | None = None,
+    seed: int = 0,
+    revision: str | None = None,
+    shots: Shots | None = None,
+    chat: bool | None = None,
+    grader: str | None = None,
+) -> ProblemSet:
+    """Return the questions of a data set, or of the file of that name: from the local file `path`,
+    else from the data set's own file or the hub, else drawn with `seed`.
+
+    limit: the number of questions to keep, the first ones. revision: branch, tag or commit on the
+    hub. grader: that of GRADERS which grades answers instead of the data set's own. Raises
+    InputError for an unknown name or a bad file, ModelError if the hub cannot be read.
+    """
+    dataset = dataset_of(name, grader)
+    rows = _rows(dataset, path, limit, seed, revision)
+    items = tuple(_problems(dataset, rows))[:limit]
+    if not items:
+        raise InputError(f"data set {name!r} from {rows.source} holds no question", "data")
+    source = rows.source
+    if shots is not None and shots.count:
+        examples, origin = _examples(dataset, shots, revision)
+        items = tuple(replace(item, prompt=f"{examples}\n\n{item.prompt}") for item in items)
+        source = f"{source}; {shots.count} shots of {origin}"
+    return ProblemSet(dataset, source, items, chat)
+
+
+def _rows(
+    dataset: Dataset, path: Path | None, limit: int | None, seed: int, revision: str | None
+) -> DataRows:
+    if found := path or dataset.path:
+        return _file_rows(found, dataset, "--dataset" if path is None else "--data")
+    if dataset.hub is not None:
+        return _hub_rows(dataset.hub, dataset.hub.split, revision)
+    if dataset.draw is None:
+        raise InputError(f"data set {dataset.name!r} is read from a file: give --data FILE", "data")
+    return _placed(f"drawn, seed {seed}", dataset.draw(limit or 256, seed))
+
+
+def _placed(source: str, rows: Sequence[DataRow]) -> DataRows:
+    return DataRows(
+        source, [(f"row {number} of {source}", row) for number, row in enumerate(rows, start=1)]
+    )
+
+
+def _problems(dataset: Dataset, rows: DataRows) -> Iterator[Problem]:
+    for number, (place, row) in enumerate(rows.rows):
+        try:
+            yield dataset.problem(row, number)
+        except UnsuitableRowError:
+            continue
+        except WRONG_ROW as error:
+            raise InputError(
+                f"{place} is none of {dataset.name!r}: {_told(error)}; a row is "
+                f"{dataset.row_format}",
+                "data",
+            ) from error
+
+
+def _examples(dataset: Dataset, shots: Shots, revision: str | None) -> tuple[str, str]:
+    """Return the worked examples as one text, and their source."""
+    shot = dataset.shot
+    if shot is None:
+        raise InputError(
+            f"data set {dataset.name!r} has no worked examples; leave out --shots", "shots"
+        )
+    if shots.path is not None:
+        found = _file_rows(shots.path, dataset, "--shots-file")
+    elif dataset.hub is not None:
+        found = _hub_rows(dataset.hub, "train", revision)
+    else:
+        raise InputError(f"data set {dataset.name!r} is no hub's: give --shots-file", "shots")
+    if len(found.rows) < shots.count:
+        raise InputError(
+            f"{found.source} holds {len(found.rows)} examples, fewer than --shots {shots.count}",
+            "shots",
+        )
+    try:
+        texts = [shot(row) for _, row in found.rows[: shots.count]]
+    except WRONG_ROW as error:
+        raise InputError(
+            f"{found.source} holds no worked example of {dataset.name!r}: {_told(error)}; a row "
+            f"is {dataset.row_format}",
+            "shots",
+        ) from error
+    return "\n\n".join(texts), found.source
+
+
+def _told(error: Exception) -> str:
+    return f"it has no field {error}" if isinstance(error, KeyError) else str(error)
+
+
+def _file_rows(path: Path, dataset: Dataset, option: str) -> DataRows:
+    """Return the rows of a local file, whose source is its name with its digest. Raises InputError
+    for a file that cannot be read or is not a JSON list or JSON lines; the error names the option.
+    """
+    try:
+        content = path.read_bytes()
+        text = content.decode("utf-8-sig")
+        rows = json.loads(text) if path.suffix == ".json" else None
+        lines = _lines(path, text) if rows is None else ()
+    except OSError as error:
+        found = f"; the public ones are at {dataset.file_at}" if dataset.file_at else ""
+        raise InputError(f"cannot read {option} {path}: {error.strerror}{found}", "data") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(
+            f"{option} {path} is not JSON: {error}; a row is {dataset.row_format}", "data"
+        ) from error
+    source = f"{path.name} sha256 {hashlib.sha256(content).hexdigest()[:16]}"
+    if rows is None:
+        return DataRows(source, lines)
+    if not isinstance(rows, list):
+        raise InputError(
+            f"{option} {path} holds no list of questions; a row is {dataset.row_format}", "data"
+        )
+    return DataRows(source, _placed(path.name, rows).rows)
+
+
+def _lines(path: Path, text: str) -> list[tuple[str, DataRow]]:
+    """Return the rows of JSON lines with their places. Raises ValueError, which names the line."""
+    rows = []
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            try:
+                rows.append((f"line {number} of {path.name}", json.loads(line)))
+            except ValueError as error:
+                raise ValueError(f"line {number}: {error}") from error
+    return rows
+
+
+def _hub_rows(hub: Hub, split: str, revision: str | None) -> DataRows:
+    """Return the rows of a split, whose source names the commit. Raises ModelError."""
+    import datasets
+    from huggingface_hub import HfApi
+
+    try:
+        commit = HfApi().dataset_info(hub.id, revision=revision).sha
+        rows = datasets.load_dataset(hub.id, hub.config, split=split, revision=commit)
+        return _placed(" ".join(filter(None, (hub.id, hub.config, split, commit))), list(rows))
+    except Exception as error:
+        hint = (
+            " It is gated: accept its terms on its page, then log in with `hf auth login`."
+            if hub.is_gated
+            else ""
+        )
+        problem = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ModelError(
+            f"cannot read {hub.id} from the hub: {problem}.{hint} Or give --data FILE"
+        ) from error

@@ -1,0 +1,268 @@
+"""The paper's experiments as plans, one record per item, whatever else runs beside them."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar, Generic
+
+from dise_core import LLM, Plan, SamplingParams, ScoringParams, gather
+from dise_core.errors import InputError, TooLongError
+from dise_core.front.constraints import fitted
+from dise_core.front.outputs import CompletionOutput
+from dise_eval.datasets.dataset import Problem
+from dise_eval.datasets.questions import ProblemSet
+from dise_eval.experiments.records import (
+    GivenRecord,
+    GradedRecord,
+    RankedRecord,
+    RecordT,
+    SampledRecord,
+    ScoreRecord,
+)
+from dise_eval.experiments.scoring import Contenders
+from dise_eval.graders import Mode
+
+SPECIAL = re.compile(r"<\|[a-z_]+\|>")
+
+
+@dataclass(frozen=True)
+class Experiment(ABC, Generic[RecordT]):
+    """An experiment: a plan of one record for each item."""
+
+    llm: LLM
+    questions: ProblemSet
+
+    kind: ClassVar[str] = "experiment"
+    is_timed: ClassVar[bool] = False
+    """Whether records hold the seconds that their plans took, which differ from run to run."""
+
+    @property
+    def items(self) -> Sequence[Any]:
+        """The items, each with an `id`, that get one record each: the questions."""
+        return self.questions.items
+
+    @property
+    def grader(self) -> str | None:
+        """The grader's version, None without one. Raises InputError if answers are ranked."""
+        return None
+
+    @property
+    @abstractmethod
+    def settings(self) -> dict[str, object]:
+        """What the records depend on besides the model and the data, as JSON."""
+
+    @abstractmethod
+    def plan(self, item: Any) -> Plan[RecordT]:
+        """Return a plan of the record of one item."""
+
+    def check(self) -> None:
+        """Raise InputError for answers that are not graded, and that of an item that cannot run,
+        trying the longest prompt first, without a forward pass.
+
+        Each plan runs up to its first reads; by then it has checked its request. Problems that only
+        a finished text shows, such as its length in a judge's tokens, are not found here.
+        """
+        _ = self.grader
+        for item in self.hardest():
+            plan = self.plan(item)
+            try:
+                next(plan, None)
+            except TooLongError as error:
+                raise TooLongError(
+                    f"{item.id}: {error}. {self.remedy(item)}", error.parameter
+                ) from error
+            finally:
+                plan.close()
+
+    def hardest(self) -> Sequence[Any]:
+        """Return items such that every item can run if these can, the longest prompt first."""
+        return sorted(self.questions.items, key=lambda question: -self.prompt_lengths[question.id])
+
+    @abstractmethod
+    def remedy(self, item: Any) -> str:
+        """Return a sentence on what to do if the item with the longest prompt is too long."""
+
+    @cached_property
+    def prompt_lengths(self) -> Mapping[str, int]:
+        return prompt_lengths(self.llm, self.questions)
+
+    def room(self, question: Problem) -> int:
+        """Return how many tokens the model has room for after a question's prompt."""
+        return max(0, self.llm.predictor.info.max_length - self.prompt_lengths[question.id])
+
+
+def prompt_lengths(llm: LLM, questions: ProblemSet) -> dict[str, int]:
+    """Return the number of tokens in each question's prompt as the model reads it, by its id."""
+    return {
+        question.id: len(llm.planner.prompt_ids(question.prompt, questions.chat))
+        for question in questions.items
+    }
+
+
+def what_fits(option: str, most: int) -> str:
+    """Return a sentence on an option's largest value, `most`."""
+    if most < 1:
+        return (
+            "No length fits the longest prompt: give fewer --shots, or take a model with a longer "
+            "context"
+        )
+    return f"No prompt is longer, so {option} up to {most} fits"
+
+
+@dataclass(frozen=True)
+class Sampled(Experiment[SampledRecord]):
+    """Several answers to each question, scored by every contender, and one greedy answer."""
+
+    contenders: Contenders
+    params: SamplingParams
+    mode: Mode
+
+    kind: ClassVar[str] = "sampled"
+
+    @property
+    def grader(self) -> str:
+        return self.questions.grader(self.mode)
+
+    @property
+    def settings(self) -> dict[str, object]:
+        return {
+            "params": self.params.model_dump(mode="json"),
+            "scorers": list(self.contenders.labels),
+        }
+
+    def check(self) -> None:
+        """Raise InputError without a seed, too: a resumed run would draw differently."""
+        if self.params.seed is None:
+            raise InputError(
+                "an experiment needs a seed, so that it can go on and be repeated: name one", "seed"
+            )
+        self.contenders.check(self.llm.planner)
+        super().check()
+
+    def remedy(self, item: Problem) -> str:
+        return what_fits("--max-tokens", self.room(item))
+
+    def plan(self, item: Problem) -> Plan[SampledRecord]:
+        greedy = self.params.model_copy(update={"temperature": 0.0, "n": 1, "best_of": None})
+        planner, chat = self.llm.planner, self.questions.chat
+        sampled, single = yield from gather(
+            planner.generate(item.prompt, self.params, chat),
+            planner.generate(item.prompt, greedy, chat),
+        )
+        outputs = sorted(sampled.outputs, key=lambda output: output.index)
+        texts = planner.texts(
+            item.prompt, [output.token_ids for output in outputs], self.params, chat
+        )
+        judge = planner.translation(item.prompt, chat)
+        scores = yield from gather(*(self.contenders.score(text, judge) for text in texts))
+        return {
+            "id": item.id,
+            "nfe": {"all": sampled.usage.nfe, "one": single.usage.nfe},
+            "greedy": self._graded(item, single.outputs[0]),
+            "answers": [
+                {**self._graded(item, output), "token_ids": list(output.token_ids), "scores": each}
+                for output, each in zip(outputs, scores, strict=True)
+            ],
+        }
+
+    def _graded(self, question: Problem, output: CompletionOutput) -> GradedRecord:
+        return {"text": output.text, **self.questions.graded(question, output.text, self.mode)}
+
+
+@dataclass(frozen=True)
+class Scored(Experiment[RecordT]):
+    """Texts that are at hand, scored by every contender."""
+
+    contenders: Contenders
+    scoring: ScoringParams = field(default_factory=ScoringParams)
+
+    @property
+    def settings(self) -> dict[str, object]:
+        block_length = fitted(self.scoring, self.llm.predictor.info).block_length
+        return {"scorers": list(self.contenders.labels), "block_length": block_length}
+
+    def check(self) -> None:
+        self.contenders.check(self.llm.planner)
+        super().check()
+
+    def remedy(self, item: Problem) -> str:
+        return (
+            f"Give fewer --shots, leave {item.id} out of --data, or take a model with a longer "
+            "context"
+        )
+
+    def scores(
+        self, item: Problem, texts: Sequence[str], end_id: int | None = None
+    ) -> Plan[list[dict[str, ScoreRecord]]]:
+        """Return a plan of each text's scores; end_id: of the token that is read after it."""
+        planner, chat = self.llm.planner, self.questions.chat
+        sequences = planner.texts(item.prompt, texts, self.scoring, chat)
+        judge = planner.translation(item.prompt, chat)
+        return (
+            yield from gather(*(self.contenders.score(each, judge, end_id) for each in sequences))
+        )
+
+
+@dataclass(frozen=True)
+class Likelihood(Scored[RankedRecord]):
+    """Every candidate of each question, scored by every contender."""
+
+    kind: ClassVar[str] = "likelihood"
+
+    def candidates(self, item: Problem) -> list[str]:
+        """Return the candidates as they follow the prompt.
+
+        In a conversation each starts an answer, so the space that separates it from the prompt's
+        last word is dropped, as in lm-evaluation-harness.
+        """
+        chat, tokenizer = self.questions.chat, self.llm.predictor.tokenizer
+        is_chat = tokenizer.has_chat_template if chat is None else chat
+        return [
+            candidate.removeprefix(" ") if is_chat else candidate for candidate in item.candidates
+        ]
+
+    def plan(self, item: Problem) -> Plan[RankedRecord]:
+        scores = yield from self.scores(item, self.candidates(item))
+        return {"id": item.id, "right": item.right, "candidates": scores}
+
+
+@dataclass(frozen=True)
+class GivenAnswers(Scored[GivenRecord]):
+    """Given answers, graded and scored by every contender.
+
+    A question's row holds its `response`, from which special tokens like <|this|> are removed. `by`
+    names the field of the row that holds the group in which it is reported, for example the length
+    that it was written with; None reports all together.
+    """
+
+    mode: Mode = "robust"
+    by: str | None = None
+
+    kind: ClassVar[str] = "given"
+
+    @property
+    def grader(self) -> str:
+        return self.questions.grader(self.mode)
+
+    @property
+    def settings(self) -> dict[str, object]:
+        return super().settings | {"by": self.by, "finished": True}
+
+    def check(self) -> None:
+        _ = self.grader
+        for item in self.questions.items:
+            for name in ("response", *filter(None, [self.by])):
+                if name not in item.row:
+                    raise InputError(f"{item.id} of --data has no {name!r}", "data")
+        super().check()
+
+    def plan(self, item: Problem) -> Plan[GivenRecord]:
+        answer, group = SPECIAL.sub("", item.row["response"]), item.row.get(self.by or "", "all")
+        end_id = self.llm.planner.end_id(item.prompt, self.questions.chat)
+        [scores] = yield from self.scores(item, [answer], end_id)
+        graded = self.questions.graded(item, answer, self.mode)
+        return {"id": item.id, "group": str(group), **graded, "scores": scores}

@@ -1,0 +1,64 @@
+"""An append-only file of finished items: a killed run resumes after the last complete line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from dise_app.files.linefile import LineFile
+from dise_app.files.lines import encoded
+from dise_app.files.texts import refuse_other
+from dise_core.errors import DiseError, InputError
+
+
+class Journal:
+    """JSON lines: first the run's key, then one record per finished item, each with its id."""
+
+    def __init__(self, path: Path, key: Mapping[str, object]) -> None:
+        """Open the journal, or create it, and keep other runs out until it is closed. Raises
+        InputError, naming the difference, if it belongs to another run, and for a file that dise
+        did not write; the file is then as it was.
+        """
+        self.path = path
+        self.records: dict[str, Mapping[str, object]] = {}
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"cannot write --output {path}: {error.strerror}", "output") from error
+        self._file = LineFile(path, is_synced=True)
+        try:
+            is_new = not self._read(key)
+            self._file.begin()
+            if is_new:
+                self._file.add(key)
+        except BaseException:
+            self.close()
+            raise
+
+    def add(self, record: Mapping[str, object]) -> None:
+        """Append a finished item; it is on disk when this returns. Raises DiseError if the disk is
+        full or fails, or for a record that JSON cannot hold.
+        """
+        try:
+            self._file.add(record)
+        except InputError as error:
+            raise DiseError(f"the record of {record['id']} {error}") from error
+        self.records[str(record["id"])] = record
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _read(self, key: Mapping[str, object]) -> bool:
+        has_key = False
+        for number, record in self._file.records():
+            if number == 1:
+                refuse_other(self.path, record, json.loads(encoded(key)))
+                has_key = True
+            elif not isinstance(record.get("id"), str):
+                raise self._file.foreign(number, "has no id")
+            else:
+                self.records[record["id"]] = record
+        if not has_key and not encoded(key).startswith(self._file.torn):
+            raise self._file.foreign(1, "is cut short")
+        return has_key

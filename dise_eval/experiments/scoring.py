@@ -1,0 +1,97 @@
+"""The scorers that an experiment compares on the same texts, each given by a specification."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+from dise_app.files.texts import settings
+from dise_core import Plan, Score, Scorer, Selector, TokenSequence, gather
+from dise_core.errors import InputError
+from dise_core.front.planner import Planner
+from dise_core.models.prompts import Translation
+from dise_core.plans.cost import count_nfe
+from dise_core.plugins.catalog import Catalog
+from dise_core.records import json_number
+from dise_core.scoring.sequence_scorer import SequenceScorer
+from dise_eval.experiments.records import ScoreRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """One scorer with its settings and its selector; `label` is the specification that named it."""
+
+    label: str
+    scorer: Scorer
+    selector: Selector
+
+    def score(
+        self, text: TokenSequence, translation: Translation | None = None, end_id: int | None = None
+    ) -> Plan[tuple[Score, int]]:
+        """Return a plan of the text's score and the NFE that it would cost alone.
+
+        translation: how the judge reads the text, for a scorer that asks the judge. end_id: see
+        SequenceScorer.
+        """
+        name = self.label.partition(":")[0]
+        bound = SequenceScorer(self.scorer, self.selector, None, translation, name, end_id=end_id)
+        return count_nfe(bound.score(text))
+
+
+@dataclass(frozen=True, slots=True)
+class Contenders:
+    """All scorers of an experiment."""
+
+    each: tuple[Contender, ...] = field(default_factory=tuple)
+
+    @classmethod
+    def of(cls, specifications: Sequence[str], catalog: Catalog) -> Contenders:
+        """Return the scorers of specifications SCORER[:SELECTOR[:SETTING=VALUE,...]], such as
+        "dise:last-10" or "mc:response:num_samples=32".
+
+        Without a selector the scorer's default is used. Raises InputError for unknown names, bad
+        settings and duplicates.
+        """
+        if len(set(specifications)) < len(specifications):
+            raise InputError(f"a scorer is named twice: {', '.join(specifications)}", "score")
+        return cls(tuple(_contender(text, catalog) for text in specifications))
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return tuple(contender.label for contender in self.each)
+
+    def check(self, planner: Planner) -> None:
+        for contender in self.each:
+            planner.check_scorer(contender.label, contender.scorer)
+
+    def score(
+        self, text: TokenSequence, translation: Translation | None = None, end_id: int | None = None
+    ) -> Plan[dict[str, ScoreRecord]]:
+        """Return a plan of the scores by label, as JSON. Scorers that read the same text share its
+        forward pass.
+        """
+        plans = (contender.score(text, translation, end_id) for contender in self.each)
+        results = yield from gather(*plans)
+        return {
+            contender.label: _scored(score, nfe)
+            for contender, (score, nfe) in zip(self.each, results, strict=True)
+        }
+
+
+def _contender(text: str, catalog: Catalog) -> Contender:
+    name, _, rest = text.partition(":")
+    selector_name, _, pairs = rest.partition(":")
+    try:
+        its_settings = settings(filter(None, pairs.split(",")))
+    except InputError as error:
+        raise InputError(
+            f"a scorer is written SCORER:SELECTOR:KEY=VALUE,..., not {text!r}: {error}", "score"
+        ) from error
+    scorer = catalog.scorer(name, its_settings)
+    return Contender(text, scorer, catalog.selector(selector_name or scorer.default_selector))
+
+
+def _scored(score: Score, nfe: int) -> ScoreRecord:
+    rank_value = json_number(score.rank_value)
+    return cast("ScoreRecord", score.to_dict() | {"rank_value": rank_value, "nfe": nfe})

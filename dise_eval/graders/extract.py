@@ -1,0 +1,45 @@
+"""Finds the final answer in a response: boxes, answer marks, numbers."""
+
+from __future__ import annotations
+
+import re
+
+MAX_TEXT = 100_000
+"""The number of characters at the end of a response, where answers are, that are searched."""
+
+NUMBER = re.compile(r"-?\d+\.?\d*")
+
+
+def answer_marks(text: str) -> str | None:
+    """Return the content of the first <answer>...</answer>; None without one."""
+    start = text.find("<answer>")
+    end = text.find("</answer>", start)
+    return text[start + len("<answer>") : end].strip() if start >= 0 and end >= 0 else None
+
+
+def last_box(text: str) -> str | None:
+    """Return the content of the last \\boxed{...}, else of the last \\fbox{...}, with balanced
+    braces; None if there is none or it is not closed.
+    """
+    start = max(text.rfind("\\boxed{"), -1)
+    if start < 0:
+        start = text.rfind("\\fbox{")
+    return None if start < 0 else balanced(text, text.index("{", start))
+
+
+def all_boxes(text: str) -> list[str]:
+    """Return the content of each \\boxed{...}, up to its first closing brace."""
+    return re.findall(r"\\boxed\{([^}\n]*)\}", text)
+
+
+def balanced(text: str, start: int) -> str | None:
+    """Return the text between the brace at `start` and the matching one; None without one."""
+    depth = 0
+    for index in range(start, len(text)):
+        if text[index] == "{":
+            depth += 1
+        elif text[index] == "}":
+            depth -= 1
+            if depth == 0:
+                return text[start + 1 : index]
+    return None

@@ -1,0 +1,74 @@
+"""dise-lm-eval: lm-evaluation-harness's own command, with "dise" registered as a model.
+
+Its releases up to 0.4.13 do not look for plugins; later ones find our entry point in the group
+lm_eval.models without this command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from dise_app.extras import missing
+from dise_core.records import Fields
+from dise_core.threads import choose_threads
+
+
+def main() -> None:
+    """Register the model, then run lm_eval with this command's arguments."""
+    choose_threads()
+    try:
+        # Fills the registry, which must not be empty when ours joins.
+        import lm_eval.models  # noqa: F401
+        from lm_eval.__main__ import cli_evaluate
+        from lm_eval.api.registry import MODEL_REGISTRY, register_model
+    except ImportError as error:
+        print(f"dise-lm-eval: {missing(error, 'dise-lm-eval') or error}", file=sys.stderr)
+        sys.exit(2)
+    from dise_eval.harness.model import DiseLM
+
+    if "dise" not in MODEL_REGISTRY:
+        register_model("dise")(DiseLM)
+    sys.argv[1:] = with_batch_size(sys.argv[1:])
+    cli_evaluate()
+
+
+def with_batch_size(arguments: Sequence[str]) -> list[str]:
+    """Return lm_eval's arguments, with `--batch_size auto` added if model "dise" is to run and no
+    batch size is named.
+
+    lm_eval's own default is 1, which would mean one sequence per forward pass. A batch size in the
+    arguments, or in the YAML file that they name with --config, is left as it is.
+    """
+    parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
+    parser.add_argument("--model", "-m", "-M")
+    parser.add_argument("--batch_size", "-b")
+    parser.add_argument("--config", "-C")
+    try:
+        given = {
+            name: value
+            for name, value in vars(parser.parse_known_args(arguments)[0]).items()
+            if value is not None
+        }
+    except argparse.ArgumentError:
+        return list(arguments)
+    named = {**_yaml(given.get("config")), **given}
+    if named.get("model") == "dise" and "batch_size" not in named:
+        return [*arguments, "--batch_size", "auto"]
+    return list(arguments)
+
+
+def _yaml(path: str | None) -> Fields:
+    import yaml
+
+    try:
+        found = yaml.safe_load(Path(path).read_text(encoding="utf-8")) if path is not None else {}
+    except (OSError, ValueError, yaml.YAMLError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+if __name__ == "__main__":
+    main()

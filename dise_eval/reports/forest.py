@@ -1,0 +1,54 @@
+"""One plot for the figures of all experiments: estimates with their intervals, a line for each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+from dise_app.files.texts import replacing
+from dise_eval.reports.paper import PAPER
+from dise_eval.reports.table import FigureTable
+from dise_eval.statistics.references import is_baseline
+from dise_eval.statistics.resampling import Estimate
+
+mpl.use("agg")
+
+OURS, BASELINE, GUIDE = "#0072b2", "#d55e00", "#8c8c8c"
+"""Colours that colour-blind readers can tell apart (Okabe and Ito), and that of guides."""
+
+
+def forest(
+    table: FigureTable, column: str, title: str, path: Path, guide: float | None = None
+) -> None:
+    """Draw a dot with its 95 % interval for each row's estimate, and a hollow diamond for the
+    paper's figure. guide: where to draw a line to compare with, such as chance.
+    """
+    figure = Figure(figsize=(7.5, 0.42 * len(table.rows) + 1.5), layout="constrained")
+    axes = figure.subplots()
+    for place, row in enumerate(table.rows):
+        cell, paper = row[column], row.get(PAPER)
+        if isinstance(cell, Estimate) and cell.value == cell.value:
+            colour = BASELINE if is_baseline(str(row[table.index[-1]])) else OURS
+            axes.plot([cell.low, cell.high], [place, place], color=colour, linewidth=2, alpha=0.6)
+            axes.plot(cell.value, place, "o", color=colour)
+            at = (cell.value, place)
+            axes.annotate(
+                f"{cell.value:.3f}", at, (0, 6), textcoords="offset points", ha="center", fontsize=8
+            )
+        if isinstance(paper, float):
+            axes.plot(paper, place, "D", markerfacecolor="none", color="black")
+    if guide is not None:
+        axes.axvline(guide, color=GUIDE, linestyle=":", linewidth=1, zorder=0)
+    axes.set_yticks(range(len(table.rows)), [table.name_of(row) for row in table.rows])
+    axes.set_ylim(len(table.rows) - 0.4, -0.7)
+    axes.set_xlabel(f"{title}, with its 95 % interval")
+    axes.grid(axis="x", alpha=0.3)
+    save(figure, path)
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a plot as PNG. Raises DiseError if the file cannot be written."""
+    with replacing(path) as part:
+        figure.savefig(part, dpi=150, format="png")

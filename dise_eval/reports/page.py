@@ -1,0 +1,72 @@
+"""Writes an experiment's report: results.json, report.md with its tables, and the plots."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dise_app.files.texts import write_json, write_text
+from dise_eval.datasets.countdown import PUBLIC_PROBLEMS
+from dise_eval.experiments.experiments import Experiment
+from dise_eval.experiments.records import RecordT
+from dise_eval.experiments.run import command_line, key_of
+from dise_eval.reports.forest import forest
+from dise_eval.reports.table import FigureTable
+
+PUBLIC = {"countdown_cd3_test.jsonl sha256 9916f614621e26fb": PUBLIC_PROBLEMS}
+
+
+@dataclass(frozen=True, slots=True)
+class Forest:
+    """A plot of one column of a table. name: of its file; title: of the column in words."""
+
+    name: str
+    table: FigureTable
+    column: str
+    title: str
+    guide: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What an experiment found: its figures, further tables by the names that results.json has for
+    them, and which figures are drawn. shown: the columns of each table of the figures in Markdown;
+    without any, one table with all.
+    """
+
+    title: str
+    figures: FigureTable
+    forests: Sequence[Forest]
+    more: Mapping[str, FigureTable] = field(default_factory=dict)
+    shown: Sequence[Sequence[str]] = ((),)
+
+
+def write(output: Path, experiment: Experiment[RecordT], report: Report) -> None:
+    """Write results.json, the figures with what they depend on; report.md: the title, a line on
+    model and data, the command, the tables; and the plots. Raises DiseError if a file cannot be
+    written.
+    """
+    key, count, command = key_of(experiment), len(experiment.questions.items), command_line()
+    record = {**key, "command": command, "num_questions": count}
+    record |= {"figures": report.figures.to_dict()}
+    record |= {name: table.to_dict() for name, table in report.more.items()}
+    write_json(output / "results.json", record)
+    public = PUBLIC.get(experiment.questions.source)
+    link = f"; [its file]({public})" if public else ""
+    facts = (
+        f"Model `{key['model']}`, data set `{key['dataset']}` ({key['source']}{link}), prompts "
+        f"`{key['prompts']}`, n = {count} questions. In brackets 95 % intervals over questions."
+    )
+    forests = [each for each in report.forests if each.table.rows]
+    for each in forests:
+        forest(each.table, each.column, each.title, output / f"{each.name}.png", each.guide)
+    paragraphs = [
+        f"# {report.title}",
+        facts,
+        *([f"```\n{command}\n```"] if command else []),
+        *(report.figures.markdown(columns) for columns in report.shown),
+        *(table.markdown() for table in report.more.values() if table.rows),
+        *(f"![{each.title}]({each.name}.png)" for each in forests),
+    ]
+    write_text(output / "report.md", "\n\n".join(paragraphs) + "\n")

@@ -1,0 +1,91 @@
+"""What the analyses show of why regenerating a text tells something about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from dise_eval.analysis.probes import PAIRS, Coherence, Distances, Ranks
+from dise_eval.experiments.records import CoherenceRecord, DistancesRecord, RanksRecord
+from dise_eval.reports.page import Forest, Report
+from dise_eval.reports.paper import PAPER, paper_figure
+from dise_eval.reports.table import Cell, FigureTable
+from dise_eval.statistics import resampling
+from dise_eval.statistics.metrics import Scores
+
+FIRST = {"first": 1, "top_5": 5, "top_10": 10}
+
+NAMES = tuple("-".join(pair) for pair in PAIRS)
+"""The pairs of inputs whose predictions are compared; the first is what the others are beside."""
+
+
+def ranks(_: Ranks, records: Sequence[RanksRecord]) -> Report:
+    """Return the report of how high the true token ranks where the input is a random one."""
+    each = [np.array(record["ranks"]) for record in records if record["ranks"]]
+    rows: list[dict[str, Cell]] = [
+        {
+            "rank": name,
+            "share": resampling.mean(np.array([(found < first).mean() for found in each])),
+            PAPER: paper_figure("ranks", "", name),
+            "num_trials": sum(map(len, each)),
+        }
+        for name, first in FIRST.items()
+    ]
+    figures = FigureTable(("rank",), rows)
+    title = "Rank of the true token where the input holds a random one"
+    return Report(title, figures, [Forest("ranks", figures, "share", "share of a text's trials")])
+
+
+def distances(_: Distances, records: Sequence[DistancesRecord]) -> Report:
+    """Return the report of how far apart the predictions for a true, a masked and a random token
+    are. Wasserstein distance over token ids, as a share of the vocabulary.
+    """
+    texts = [record["distances"] for record in records if record["distances"]]
+    rows: list[dict[str, Cell]] = []
+    for pair in NAMES:
+        row: dict[str, Cell] = {"inputs": pair}
+        for measure in ("js", "wasserstein"):
+            values = _values(texts, measure, pair)
+            first = _values(texts, measure, NAMES[0])
+            row |= {
+                measure: resampling.mean(values.mean(axis=1)),
+                f"{measure}_median": float(np.median(values)),
+                f"{measure}_minus_{NAMES[0]}": None
+                if pair == NAMES[0]
+                else resampling.mean((values - first).mean(axis=1), True),
+            }
+        rows.append(row)
+    figures = FigureTable(("inputs",), rows)
+    return Report(
+        "Predictions at a position that holds the true token, the mask, or a random token",
+        figures,
+        [Forest("distances", figures, "js", "mean Jensen-Shannon divergence, nats", 0)],
+    )
+
+
+def coherence(_: Coherence, records: Sequence[CoherenceRecord]) -> Report:
+    """Return the report of how much DiSE falls when tokens are replaced by random ones."""
+    texts = [record["scores"] for record in records if record["scores"]]
+    rows: list[dict[str, Cell]] = []
+    for name in texts[0]:
+        pairs = [(scores[name]["natural"], scores[name]["randomized"]) for scores in texts]
+        values = np.array([natural - randomized for natural, randomized in pairs])
+        rows.append(
+            {
+                "replaced": name,
+                "mean_difference": resampling.mean(values, True),
+                "share_above_0": resampling.mean((values > 0).astype(float)),
+                "num_texts": len(values),
+            }
+        )
+    figures = FigureTable(("replaced",), rows)
+    title = "DiSE of the natural text minus DiSE of the randomized one, nats"
+    forest = Forest("coherence", figures, "mean_difference", title, 0)
+    return Report("Natural against randomized text", figures, [forest])
+
+
+def _values(
+    texts: Sequence[Sequence[Mapping[str, Mapping[str, float]]]], measure: str, pair: str
+) -> Scores:
+    return np.array([[trial[measure][pair] for trial in trials] for trials in texts])

@@ -1,0 +1,92 @@
+"""The figures of an experiment as one tidy table: in JSON, in Markdown and as a plot."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from dise_eval.statistics.resampling import Estimate
+
+Cell = str | int | float | Estimate | None
+"""A figure; None or NaN for one that is undefined."""
+
+HEADS = {
+    **{"nfe": "NFE", "auroc": "ROC-AUC", "prr": "PRR", "aurc": "AURC", "eaurc": "E-AURC"},
+    **{"augrc": "AUGRC", "ece": "ECE", "js": "JS", "brier": "Brier"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FigureTable:
+    """Rows of figures by the names of their columns. index: the columns whose texts name a row."""
+
+    index: tuple[str, ...]
+    rows: Sequence[Mapping[str, Cell]]
+
+    def name_of(self, row: Mapping[str, Cell]) -> str:
+        return ", ".join(str(row[column]) for column in self.index if row[column] != "all")
+
+    def to_dict(self) -> dict[str, JsonValue]:
+        """Return the figures by the values of the index, one level for each of its columns."""
+        tree: dict[str, JsonValue] = {}
+        for row in self.rows:
+            place = tree
+            for column in self.index:
+                inner = place.setdefault(str(row[column]), {})
+                assert isinstance(inner, dict)
+                place = inner
+            place |= {name: _json(row[name]) for name in row if name not in self.index}
+        return tree
+
+    def markdown(self, columns: Sequence[str] = ()) -> str:
+        """Return the table with these columns; without any, with those that have a figure."""
+        named = columns or list(dict.fromkeys(name for row in self.rows for name in row))
+        shown = [
+            *self.index,
+            *(
+                name
+                for name in named
+                if name not in self.index and any(_is_defined(row.get(name)) for row in self.rows)
+            ),
+        ]
+        marks = ["---"] * len(self.index) + ["---:"] * (len(shown) - len(self.index))
+        lines = [
+            [_head(name) for name in shown],
+            marks,
+            *([_text(row.get(name)) for name in shown] for row in self.rows),
+        ]
+        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _is_defined(cell: Cell) -> bool:
+    value = cell.value if isinstance(cell, Estimate) else cell
+    return value is not None and not (isinstance(value, float) and math.isnan(value))
+
+
+def _json(cell: Cell) -> JsonValue:
+    if isinstance(cell, Estimate):
+        ends = {"value": cell.value, "low": cell.low, "high": cell.high}
+        return {name: _json(end) for name, end in ends.items()} | {
+            "num_questions": cell.num_questions
+        }
+    return cell if _is_defined(cell) else None
+
+
+def _text(cell: Cell) -> str:
+    if cell is None or not _is_defined(cell):
+        return "-"
+    if isinstance(cell, Estimate):
+        sign = "+" if cell.is_difference else ""
+        value, low, high = (
+            "-" if math.isnan(end) else f"{end:{sign}.3f}"
+            for end in (cell.value, cell.low, cell.high)
+        )
+        return f"{value} [{low}, {high}]"
+    return f"{cell:.4g}" if isinstance(cell, float) else str(cell)
+
+
+def _head(name: str) -> str:
+    return " ".join(HEADS.get(word, word) for word in name.split("_"))

@@ -1,0 +1,223 @@
+"""How well scores tell right answers from wrong ones: of answers that were drawn, or given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+
+from dise_core.records import json_number
+from dise_eval.calibration.fitting import calibrated
+from dise_eval.experiments.experiments import GivenAnswers, Sampled
+from dise_eval.experiments.records import (
+    GivenRecord,
+    SampledRecord,
+    drawn_scores,
+    finite,
+    mean_nfe,
+    rights_of,
+    scores_of,
+)
+from dise_eval.reports.page import Forest, Report
+from dise_eval.reports.paper import PAPER, paper_figure
+from dise_eval.reports.table import Cell, FigureTable
+from dise_eval.statistics import metrics, resampling
+from dise_eval.statistics.metrics import Rights, Scores
+from dise_eval.statistics.references import references_of
+from dise_eval.statistics.resampling import Resampled
+
+COMPARED = ("auroc_pooled", "auroc_per_question", "prr")
+
+AREAS = {
+    "auroc_pooled": "ROC-AUC over all answers",
+    "auroc_per_question": "mean ROC-AUC within questions",
+}
+CHANCE = 0.5
+
+DEFAULT = "dise:last-10"
+
+SHOWN = (
+    ("nfe", "auroc_pooled", "auroc_per_question", PAPER, "prr", "aurc"),
+    ("prr_half", "eaurc", "augrc", "ece", "adaptive_ece", "smooth_ece", "brier", "brier_skill"),
+)
+
+
+def uncertainty(experiment: Sampled, records: Sequence[SampledRecord]) -> Report:
+    """Return the report of each score, and of differences from two baselines."""
+    labels, dataset = experiment.contenders.labels, experiment.questions.dataset.name
+    length, passes = experiment.params.max_tokens, mean_nfe(drawn_scores(records))
+    figures = FigureTable(
+        ("scorer",),
+        [
+            {
+                "scorer": label,
+                "nfe": passes[label],
+                PAPER: paper_figure("auroc", dataset, f"{label} at {length}"),
+                **{
+                    name: found.estimate
+                    for name, found in _resampled(records, label, resampling.FIGURES).items()
+                },
+                **_further(scores_of(records, label), rights_of(records)),
+            }
+            for label in labels
+        ],
+    )
+    compared = differences(records, labels, references_of(passes))
+    return Report(
+        "Uncertainty",
+        figures,
+        [
+            *(Forest(name, figures, name, title, CHANCE) for name, title in AREAS.items()),
+            Forest("differences", compared, "auroc_pooled", "difference of ROC-AUC", 0),
+        ],
+        {"answers": base_rate(records), "compared": compared},
+        SHOWN,
+    )
+
+
+def correctness(experiment: Sampled, records: Sequence[SampledRecord]) -> Report:
+    """Return the report of the mean scores of right and of wrong answers."""
+    report = uncertainty(experiment, records)
+    name, area = "auroc_pooled", AREAS["auroc_pooled"]
+    return replace(
+        report,
+        title="Scores of right and wrong answers",
+        forests=[Forest("correctness", report.figures, name, area, CHANCE)],
+        more={"answers": report.more["answers"]},
+        shown=[("mean_score_right", "mean_score_wrong", name)],
+    )
+
+
+def selectors(experiment: Sampled, records: Sequence[SampledRecord]) -> Report:
+    """Return the report of how well DiSE tells right answers from wrong ones with each selector."""
+    report, labels = uncertainty(experiment, records), experiment.contenders.labels
+    name, area = "auroc_pooled", AREAS["auroc_pooled"]
+    default = DEFAULT if DEFAULT in labels else labels[0]
+    return replace(
+        report,
+        title="Which positions to score",
+        forests=[Forest("selectors", report.figures, name, area, CHANCE)],
+        more={**report.more, "compared": differences(records, labels, [default])},
+        shown=[(*AREAS, "best_of_n")],
+    )
+
+
+def given(experiment: GivenAnswers, records: Sequence[GivenRecord]) -> Report:
+    """Return the report of each score by group, and of differences from the dearest baseline."""
+    labels = experiment.contenders.labels
+    passes = mean_nfe(record["scores"] for record in records)
+    reference, rows = references_of(passes)[0], list[dict[str, Cell]]()
+    for group in dict.fromkeys(record["group"] for record in records):
+        within = [record for record in records if record["group"] == group]
+        compared, its_passes = _apart(within, reference)[0], mean_nfe(r["scores"] for r in within)
+        num_right = sum(record["is_correct"] for record in within)
+        for label in labels:
+            auroc, of_totals = _apart(within, label)
+            values = _column(within, label, "value")
+            rows.append(
+                {
+                    "group": group,
+                    "scorer": label,
+                    "nfe": its_passes[label],
+                    "num_answers": len(within),
+                    "num_right": num_right,
+                    "auroc": auroc.estimate,
+                    PAPER: paper_figure(
+                        "auroc", experiment.questions.dataset.name, f"{label} at {group}"
+                    ),
+                    "auroc_log_likelihood": None if of_totals is None else of_totals.estimate,
+                    "difference": None if label == reference else auroc.minus(compared).estimate,
+                    "median_perplexity": float(np.median(np.exp(-values))),
+                }
+            )
+    figures = FigureTable(("group", "scorer"), rows)
+    forest = Forest("given", figures, "auroc", "ROC-AUC", CHANCE)
+    return Report("Given answers", figures, [forest])
+
+
+def base_rate(records: Sequence[SampledRecord]) -> FigureTable:
+    """Return the numbers of answers, and the share of right ones."""
+    rights = rights_of(records)
+    row: dict[str, Cell] = {
+        "answers": "all",
+        "num_answers": rights.size,
+        "right": resampling.mean(rights.mean(axis=1)),
+        "questions_with_both": int(resampling.has_both(rights).sum()),
+    }
+    return FigureTable(("answers",), [row])
+
+
+def differences(
+    records: Sequence[SampledRecord], labels: Sequence[str], references: Sequence[str]
+) -> FigureTable:
+    """Return the differences of the other contenders from each reference in COMPARED."""
+    found = {label: _resampled(records, label, COMPARED) for label in labels}
+    return FigureTable(
+        ("minus", "scorer"),
+        [
+            {
+                "minus": reference,
+                "scorer": label,
+                **{
+                    name: figure.minus(found[reference][name]).estimate
+                    for name, figure in found[label].items()
+                },
+            }
+            for reference in references
+            for label in labels
+            if label != reference
+        ],
+    )
+
+
+def _resampled(
+    records: Sequence[SampledRecord], label: str, names: Iterable[str]
+) -> dict[str, Resampled]:
+    scores, rights = scores_of(records, label), rights_of(records)
+    return {name: resampling.resampled(name, scores, rights) for name in names}
+
+
+def _further(scores: Scores, is_right: Rights) -> dict[str, Cell]:
+    """Return the figures without intervals; with a single question no probabilities are fitted."""
+    flat = scores.ravel(), is_right.ravel()
+    ranking = (metrics.prr_half, metrics.eaurc, metrics.augrc)
+    agreement = (
+        *(metrics.ece, metrics.adaptive_ece, metrics.smooth_ece),
+        *(metrics.brier, metrics.brier_skill),
+    )
+    probabilities = calibrated(scores, is_right) if len(scores) > 1 else None
+    return {
+        **{figure.__name__: float(figure(*flat)) for figure in ranking},
+        **{
+            figure.__name__: None if probabilities is None else figure(probabilities, is_right)
+            for figure in agreement
+        },
+        "num_bins": metrics.NUM_BINS,
+        "best_of_n": float(is_right[np.arange(len(scores)), scores.argmax(axis=1)].mean()),
+        "mean_score_right": _mean(scores[is_right]),
+        "mean_score_wrong": _mean(scores[~is_right]),
+    }
+
+
+def _apart(records: Sequence[GivenRecord], label: str) -> tuple[Resampled, Resampled | None]:
+    """Return the ROC-AUC of a contender's scores, and of its log-likelihoods if it has any."""
+    is_right = np.array([[record["is_correct"]] for record in records])
+    auroc = resampling.resampled("auroc_pooled", _column(records, label, "value"), is_right)
+    if any("log_likelihood" not in record["scores"][label] for record in records):
+        return auroc, None
+    totals = _column(records, label, "log_likelihood")
+    return auroc, resampling.resampled("auroc_pooled", totals, is_right)
+
+
+def _column(
+    records: Sequence[GivenRecord], label: str, name: Literal["value", "log_likelihood"]
+) -> Scores:
+    """Return one field of a contender's scores of given answers, float64 [Q, 1]."""
+    return np.array([[finite(record["scores"][label].get(name))] for record in records])
+
+
+def _mean(values: Scores) -> float | None:
+    known = values[np.isfinite(values)]
+    return json_number(float(known.mean())) if len(known) else None

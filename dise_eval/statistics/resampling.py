@@ -1,0 +1,114 @@
+"""Bootstrap over questions, each kept with all its answers: intervals of figures, and of the
+differences of two scorers on the same resamples.
+
+Arrays: scores float64 and is_right bool, [..., Q, A], for Q questions with A answers each. The
+resamples are those of scipy.stats.bootstrap with the same seed; unlike it, one question has an
+interval, and a resample in which a figure is undefined is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from dise_eval.statistics import metrics
+from dise_eval.statistics.metrics import Rights, Scores
+
+Figure = Callable[[Scores, Rights], Scores]
+
+NUM_SAMPLES = 1000
+CELLS = 2**21
+"""Numbers that one array of resampled answers may hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """An estimate with its 95 % interval and its number of questions; NaN if it is undefined."""
+
+    value: float
+    low: float
+    high: float
+    num_questions: int
+    is_difference: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Resampled:
+    """A figure of the answers, and its values over the resamples."""
+
+    value: float
+    values: Scores
+    num_questions: int
+    is_difference: bool = False
+
+    def minus(self, other: Resampled) -> Resampled:
+        """Return the difference from another figure of the same answers, resample by resample."""
+        values = self.values - other.values
+        return Resampled(self.value - other.value, values, self.num_questions, True)
+
+    @property
+    def estimate(self) -> Estimate:
+        """The figure with the 2.5 % and 97.5 % quantiles of its defined values."""
+        defined = self.values[~np.isnan(self.values)]
+        low, high = np.quantile(defined, [0.025, 0.975]) if len(defined) else (np.nan, np.nan)
+        return Estimate(self.value, float(low), float(high), self.num_questions, self.is_difference)
+
+
+def auroc_per_question(scores: Scores, is_right: Rights) -> Scores:
+    """Return the mean AUROC within questions that have both kinds of answers; NaN if none has."""
+    within = metrics.auroc(scores, is_right)
+    is_defined = ~np.isnan(within)
+    with np.errstate(invalid="ignore"):
+        mean: Scores = np.where(is_defined, within, 0).sum(axis=-1) / is_defined.sum(axis=-1)
+    return mean
+
+
+def pooled(figure: Figure) -> Figure:
+    """Return the figure of all answers, whichever question they are to."""
+
+    def of_all(scores: Scores, is_right: Rights) -> Scores:
+        shape = (*scores.shape[:-2], -1)
+        return figure(scores.reshape(shape), is_right.reshape(shape))
+
+    return of_all
+
+
+FIGURES: Mapping[str, Figure] = {
+    "auroc_pooled": pooled(metrics.auroc),
+    "auroc_per_question": auroc_per_question,
+    "prr": pooled(metrics.prr),
+    "aurc": pooled(metrics.aurc),
+}
+"""The figures that have intervals, of arrays [..., Q, A]."""
+
+
+def has_both(is_right: Rights) -> Rights:
+    """Return which questions have both right and wrong answers, bool [Q]."""
+    num_right = is_right.sum(axis=1)
+    both: Rights = (num_right > 0) & (num_right < is_right.shape[1])
+    return both
+
+
+def rows_of(num_questions: int, seed: int = 0) -> npt.NDArray[np.int64]:
+    """Return which questions each resample holds, int64 [NUM_SAMPLES, num_questions]."""
+    drawn = np.random.default_rng(seed).integers(0, num_questions, (NUM_SAMPLES, num_questions))
+    return drawn
+
+
+def resampled(name: str, scores: Scores, is_right: Rights) -> Resampled:
+    """Return one of FIGURES on all resamples, computed in parts of bounded size."""
+    figure, rows = FIGURES[name], rows_of(len(scores))
+    parts = np.array_split(rows, min(NUM_SAMPLES, -(-rows.size * scores.shape[1] // CELLS)))
+    values = np.concatenate([figure(scores[part], is_right[part]) for part in parts])
+    is_within = figure is auroc_per_question
+    num_questions = int(has_both(is_right).sum()) if is_within else len(scores)
+    return Resampled(float(figure(scores, is_right)), values, num_questions)
+
+
+def mean(values: Scores, is_difference: bool = False) -> Estimate:
+    """Return the mean over questions, [Q], with its 95 % interval."""
+    means = values[rows_of(len(values))].mean(axis=1)
+    return Resampled(float(values.mean()), means, len(values), is_difference).estimate

@@ -1,0 +1,22 @@
+"""Checkpoints that several modules read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests import reference_a2d, reference_dream
+from tests.block_checkpoints import END
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A Qwen3 and a Qwen2 to be loaded with attention in blocks."""
+    folder = tmp_path_factory.mktemp("blocks")
+    config = reference_a2d.default_config(eos_token_id=END)
+    dream = reference_dream.default_config()
+    return {
+        "qwen3": reference_a2d.write_checkpoint(folder / "a2d", config),
+        "qwen2": reference_dream.write_checkpoint(folder / "dream", dream, gain=1.0),
+    }

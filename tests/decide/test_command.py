@@ -1,0 +1,323 @@
+"""dise decide, and decisions over HTTP: with the official openai client, and as plain JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from io import BytesIO, TextIOWrapper
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from dise import LLM, AsyncLLM
+from dise_app.server.limits import Limits
+from dise_decide import (
+    Choice,
+    ChoiceQuestion,
+    DecisionOutput,
+    DecisionParams,
+    Option,
+    PredicateQuestion,
+    ScoreQuestion,
+)
+from tests.app.serving import serving
+from tests.ascii_model import AsciiPredictor
+from tests.commands import Dise
+
+PROBLEM = "83,18,75 -> 10"
+CLOZE = ("--layout", "cloze")
+
+has_decisions = pytest.mark.skipif(
+    not hasattr(openai.OpenAI, "decisions"), reason="this openai client has no decisions yet"
+)
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    limits = Limits(max_passes=20, grace=5)
+    llm = AsyncLLM(AsciiPredictor(has_chat_template=True), budget=limits.budget)
+    with serving(llm, limits) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def client(url: str) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
+        yield client
+
+
+def decided(given: Any, questions: Any, **params: Any) -> DecisionOutput:
+    llm = LLM(AsciiPredictor(has_chat_template=True))
+    output = llm.decide(given, questions, DecisionParams(**params))
+    assert isinstance(output, DecisionOutput)
+    return output
+
+
+def test_the_command_prints_json_with_the_librarys_answer(dise: Dise) -> None:
+    asked = ("--choice", "5+8=+,-,*", "--scale", "7=1,2,3", *CLOZE)
+    run = dise("decide", "--input", PROBLEM, "--input", "1,2 -> 3", *asked, "--json")
+    assert (run.code, run.err) == (0, "")
+    first, second = map(json.loads, run.out.splitlines())
+    questions = [
+        ChoiceQuestion(instructions="5+8", choices=["+", "-", "*"]),
+        ScoreQuestion(instructions="7", levels=["1", "2", "3"]),
+    ]
+    expected = LLM("countdown").decide(PROBLEM, questions, DecisionParams(layout="cloze"))
+    assert first["usage"] | {"seconds": 0} == expected.to_dict()["usage"] | {"seconds": 0}
+    for found, answer in zip(first["answers"], expected.answers, strict=True):
+        assert [each["probability"] for each in found["probabilities"]] == pytest.approx(
+            [each.probability for each in answer.probabilities], abs=1e-5
+        )
+    assert first["usage"]["nfe"] == 2
+    assert [answer["type"] for answer in second["answers"]] == ["choice", "score"]
+
+
+def test_the_command_shows_a_table(dise: Dise, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(PROBLEM.encode())))
+    run = dise("decide", "--input", "-", "--choice", "5=+,-", "--scale", "7=1,2,3", *CLOZE)
+    assert run.code == 0
+    for part in (PROBLEM, "label mass", "of 2", "2 forward passes", "+ 0.", "- 0."):
+        assert part in run.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--yes-no", "Q"), "give --input TEXT"),
+        (("--input", "1"), "give at least one question"),
+        (("--input", "1", "--choice", "A,B"), "--choice is written QUESTION=A,B"),
+        (("--input", "1", "--scale", "2=3", *CLOZE), "at least 2 items"),
+        (("--input", "1", "--choice", "2=3,3", *CLOZE), "the labels '3' and '3'"),
+        (("--input", "1", "--choice", "2=3,x", *CLOZE), "the model's vocabulary has no 'x'"),
+        (("--input", "", "--choice", "2=3,4", *CLOZE), "the input is empty"),
+    ],
+)
+def test_the_command_refuses_what_cannot_be_asked(
+    dise: Dise, arguments: tuple[str, ...], message: str
+) -> None:
+    run = dise("decide", *arguments)
+    assert run.code == 2
+    assert message in run.err
+    assert run.out == ""
+
+
+QUESTIONS = [
+    {"type": "predicate", "name": "spam", "instructions": "Is it spam?"},
+    {
+        "type": "choice",
+        "instructions": [{"type": "input_text", "text": "Which tone?"}],
+        "choices": [{"value": "calm"}, {"value": True, "description": "it is so"}],
+    },
+    {
+        "type": "score",
+        "name": "u",
+        "instructions": "How urgent?",
+        "levels": [{"label": "low"}, {"label": "high"}],
+    },
+]
+OURS = [
+    PredicateQuestion(name="spam", instructions="Is it spam?"),
+    ChoiceQuestion(
+        instructions="Which tone?", choices=("calm", Choice(value=True, description="it is so"))
+    ),
+    ScoreQuestion(name="u", instructions="How urgent?", levels=["low", "high"]),
+]
+
+
+def assert_same(answers: Any, expected: DecisionOutput) -> None:
+    """Assert that answers on OpenAI's wire are the library's."""
+    for found, answer in zip(answers, expected.answers, strict=True):
+        wanted = answer.model_dump(exclude={"diagnostics"})
+        for name, value in wanted.items():
+            if name == "probabilities":
+                assert [dict(each) for each in found[name]] == [
+                    each | {"probability": pytest.approx(each["probability"], abs=1e-6)}
+                    for each in value
+                ]
+            elif isinstance(value, float):
+                assert found[name] == pytest.approx(value, abs=1e-6)
+            else:
+                assert found[name] is value or found[name] == value
+
+
+@has_decisions
+def test_the_openai_client_gets_the_librarys_answers(client: openai.OpenAI) -> None:
+    decision = client.decisions.create(
+        model="ascii", input="You won!", questions=QUESTIONS, safety_identifier="me"
+    )
+    expected = decided("You won!", OURS)
+    assert [answer.type for answer in decision.answers] == ["predicate", "choice", "score"]
+    assert_same([answer.model_dump() for answer in decision.answers], expected)
+    assert decision.usage.input_tokens == expected.usage.prompt_tokens
+    assert decision.usage.output_tokens == expected.usage.completion_tokens
+    assert decision.usage.total_tokens == sum(
+        (expected.usage.prompt_tokens, expected.usage.completion_tokens)
+    )
+    assert decision.dise["nfe"] == 3
+    assert decision.dise["warnings"] == list(expected.warnings) != []
+    told = decision.dise["diagnostics"][1]
+    assert told["label_mass"] == pytest.approx(expected.answers[1].diagnostics.label_mass)
+
+
+@has_decisions
+def test_the_openai_client_sends_conversations(client: openai.OpenAI) -> None:
+    parts = [{"type": "input_text", "text": "hi"}, {"type": "input_json", "data": {"a": [1, None]}}]
+    decision = client.decisions.create(
+        model="ascii",
+        input=[{"role": "developer", "content": "Be brief."}, {"role": "user", "content": parts}],
+        questions=QUESTIONS[:1],
+        extra_body={"dise": {"joint": True}},
+    )
+    turns = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": 'hi\n{"a": [1, null]}'},
+    ]
+    assert_same([a.model_dump() for a in decision.answers], decided(turns, OURS[:1]))
+    assert decision.dise["is_joint"] is True
+
+
+SYSTEM_ONE = {
+    "state": {"text": "You won!", "n": [1, 2]},
+    "instructions": "Judge the mail.",
+    "questions": {
+        "spam": {"type": "noul", "instructions": "Is it?", "criteria": {"true": "it sells"}},
+        "tone": {"type": "choice", "criteria": {"calm": None, "angry": {"it": "shouts"}}},
+        "urgency": {
+            "type": "score",
+            "instructions": ["How", "urgent"],
+            "criteria": ["can wait", "now"],
+        },
+    },
+}
+
+
+@pytest.mark.parametrize("asked", [{}, {"joint": True}, {"joint": False}])
+def test_system_one_answers_by_name(url: str, asked: dict[str, bool]) -> None:
+    reply = httpx.post(f"{url}/v1/systemone", json=SYSTEM_ONE | asked, timeout=30)
+    assert reply.status_code == 200, reply.text
+    found = reply.json()
+    questions = [
+        PredicateQuestion(
+            name="spam",
+            instructions="Is it?",
+            yes=Option(label="yes", description="it sells"),
+        ),
+        ChoiceQuestion(
+            name="tone",
+            instructions="Which choice best fits the input?",
+            choices=("calm", Choice(value="angry", description='{"it": "shouts"}')),
+        ),
+        ScoreQuestion(
+            name="urgency",
+            instructions='["How", "urgent"]',
+            levels=(
+                Option(label="0", description="can wait"), Option(label="1", description="now"),
+            ),
+        ),
+    ]  # fmt: skip
+    state = 'Judge the mail.\n\n{"text": "You won!", "n": [1, 2]}'
+    expected = decided(state, questions, **asked)
+    spam, tone, urgency = expected.answers
+    near = {name: pytest.approx(getattr(tone, name)) for name in ("confidence",)}
+    assert found["model"] == "ascii"
+    assert found["answers"] == {
+        "spam": {"type": "noul", "noul": pytest.approx(spam.probability)},
+        "tone": {
+            "type": "choice",
+            "choice": tone.choice,
+            "probabilities": {e.value: pytest.approx(e.probability) for e in tone.probabilities},
+            **near,
+        },
+        "urgency": {
+            "type": "score",
+            "score": pytest.approx(urgency.score),
+            "confidence": pytest.approx(urgency.confidence),
+            "legend": {"0": "can wait", "1": "now"},
+            "probabilities": {
+                str(e.value): pytest.approx(e.probability) for e in urgency.probabilities
+            },
+        },
+    }
+    assert found["usage"] == {
+        "input_tokens": expected.usage.prompt_tokens,
+        "output_tokens": expected.usage.completion_tokens,
+    }
+    assert set(found["diagnostics"]) == {"spam", "tone", "urgency"}
+    assert set(found["diagnostics"]["tone"]) == {"label_mass", "argmax_is_label"}
+    assert found["dise"]["nfe"] == (1 if asked.get("joint") else 3)
+    assert found["dise"]["warnings"] == list(expected.warnings)
+
+
+def asked(**changes: object) -> dict[str, object]:
+    return {"input": "a", "questions": QUESTIONS[:1], **changes}
+
+
+def choice(*values: object) -> dict[str, object]:
+    options = [{"value": value} for value in values]
+    return {"questions": [{"type": "choice", "instructions": "Q", "choices": options}]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "param", "message"),
+    [
+        ({"model": "other"}, 404, "model", "no model 'other' here"),
+        ({"more": 1}, 400, "more", "there is no setting"),
+        ({"dise": {"joined": True}}, 400, "dise.joined", "Did you mean 'joint'"),
+        ({"questions": []}, 400, "questions", "at least 1 item"),
+        ({"questions": [{"type": "box", "instructions": "Q"}]}, 400, "questions.0", "'box'"),
+        (choice("a"), 400, "questions.0.choice.choices", "at least 2 items"),
+        (choice(*map(str, range(300))), 400, "questions.0.choice.choices", "at most 255 items"),
+        (choice("true", True), 400, "questions", "the same tokens"),
+        (choice("a", "\u00e9"), 400, None, "vocabulary has not all"),
+        ({"questions": QUESTIONS[:1] * 2}, 400, "questions", "the name 'spam'"),
+        ({"input": " "}, 400, "input", "the input is empty"),
+        ({"input": "a" * 2000}, 400, "questions", "limit of 1000"),
+        ({"input": [{"role": "robot", "content": "a"}]}, 400, None, "'user'"),
+        (
+            {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]},
+            400, None, "input_image",
+        ),
+        (
+            {"questions": [QUESTIONS[0] | {"instructions": [{"type": "input_image"}]}]},
+            400, "questions.0", "instructions are a text, or parts",
+        ),
+        (
+            {
+                "questions": [
+                    {"type": "predicate", "instructions": f"{n}"} for n in range(30)
+                ],
+            },
+            400, None, "more than the 20 forward passes",
+        ),
+    ],
+)  # fmt: skip
+def test_openais_bodies_are_strict(
+    url: str, changes: dict[str, object], status: int, param: str | None, message: str
+) -> None:
+    reply = httpx.post(f"{url}/v1/decisions", json=asked(**changes), timeout=30)
+    error = reply.json()["error"]
+    assert reply.status_code == status, error
+    assert message in error["message"]
+    if param is not None:
+        assert error["param"] == param
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "message"),
+    [
+        ({"questions": {}}, 400, "at least 1 item"),
+        ({"questions": {"a": {"type": "choice", "criteria": {"x": 1}}}}, 400, "at least 2 items"),
+        ({"questions": {"a": {"type": "score", "criteria": ["x"] * 11}}}, 400, "at most 10 items"),
+        ({"images": ["x"]}, 400, "there is no setting"),
+        ({"state": "", "instructions": None}, 400, "the input is empty"),
+        ({"model": "other"}, 404, "no model 'other'"),
+    ],
+)
+def test_system_ones_bodies_are_strict(
+    url: str, changes: dict[str, object], status: int, message: str
+) -> None:
+    reply = httpx.post(f"{url}/v1/systemone", json=SYSTEM_ONE | changes, timeout=30)
+    assert reply.status_code == status, reply.text
+    assert message in reply.json()["error"]["message"]

@@ -1,0 +1,462 @@
+"""Typed questions: their probabilities beside a naive softmax, what shares a pass, and what is
+refused before any.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+import pytest
+
+from dise import LLM, AsyncLLM
+from dise_core import BlockCausal, InputError, Read, Reading, TooLongError
+from dise_core.testing import ToyPredictor
+from dise_core.testing.toy_model import END as TOY_END
+from dise_core.testing.toy_model import MASK as TOY_MASK
+from dise_core.testing.toy_model import SPECIAL, LetterTokenizer
+from dise_decide import (
+    Choice,
+    ChoiceAnswer,
+    ChoiceQuestion,
+    DecisionParams,
+    Option,
+    PredicateAnswer,
+    PredicateQuestion,
+    Question,
+    ScoreAnswer,
+    ScoreQuestion,
+)
+from dise_decide.questions import MAX_QUESTIONS
+from dise_decide.slots import LONGEST_REMEMBERED, MOST_REMEMBERED, Memo
+from tests.ascii_model import MASK, AsciiPredictor
+
+CLOZE = DecisionParams(layout="cloze")
+JOINT = DecisionParams(joint=True)
+JOINT_CLOZE = DecisionParams(layout="cloze", joint=True)
+SPAM = PredicateQuestion(instructions="Is it spam?", name="spam")
+TONE = ChoiceQuestion(
+    instructions="Which tone?",
+    name="tone",
+    choices=("calm", Choice(value="angry", description="it shouts"), Choice(value=True)),
+)
+URGENCY = ScoreQuestion(instructions="How urgent?", levels=["low", "mid", "high"])
+FIVE = [SPAM, TONE, URGENCY, *(PredicateQuestion(instructions=text) for text in ("Ok?", "New?"))]
+
+
+def softmax(values: Sequence[float]) -> list[float]:
+    weights = [math.exp(value) for value in values]
+    return [weight / sum(weights) for weight in weights]
+
+
+def logprobs_of(predictor: ToyPredictor, text: list[int]) -> np.ndarray:
+    rows = predictor.logits(np.array(text)).tolist()
+    totals = [math.log(sum(math.exp(y) for y in row)) for row in rows]
+    return np.array(rows) - np.array(totals)[:, None]
+
+
+def naive(
+    predictor: AsciiPredictor, text: str, slot: int, labels: Sequence[str]
+) -> tuple[list[float], float, bool]:
+    """Return the labels' probabilities, their mass, and whether the likeliest token is one of them.
+
+    text: with a "#" for each mask, slot: which run of them. One pass, one label at a time.
+    """
+    ids = [MASK if letter == "#" else ord(letter) for letter in text]
+    starts = [i for i, c in enumerate(text) if c == "#" and text[i - 1] != "#"]
+    at = logprobs_of(predictor, ids)[starts[slot] :]
+    means = [
+        sum(at[i][ord(letter)] for i, letter in enumerate(label)) / len(label) for label in labels
+    ]
+    firsts = {ord(label[0]) for label in labels}
+    mass = sum(math.exp(at[0][first]) for first in firsts)
+    return softmax(means), mass, int(np.argmax(at[0])) in firsts
+
+
+JOINT_TEXT = """You won!
+
+Answer each question with one of its answers, one line for each.
+1. Is it spam?
+   Answers: yes, no
+2. Which tone?
+   Answers: calm, angry, true
+   - angry: it shouts
+3. How urgent?
+   Answers: low, mid, high1. ###
+2. #####
+3. ####"""
+
+LABELS = [("yes", "no"), ("calm", "angry", "true"), ("low", "mid", "high")]
+
+
+def probabilities(answer: PredicateAnswer | ChoiceAnswer | ScoreAnswer) -> list[float]:
+    if isinstance(answer, PredicateAnswer):
+        return [answer.probability, 1 - answer.probability]
+    return [each.probability for each in answer.probabilities]
+
+
+def test_questions_in_one_text_have_the_probabilities_of_a_naive_softmax() -> None:
+    predictor = AsciiPredictor()
+    decided = LLM(predictor).decide("You won!", [SPAM, TONE, URGENCY], JOINT)
+    assert decided.is_joint
+    for slot, (answer, labels) in enumerate(zip(decided.answers, LABELS, strict=True)):
+        expected, mass, is_label = naive(predictor, JOINT_TEXT, slot, labels)
+        assert probabilities(answer) == pytest.approx(expected, abs=1e-5)
+        assert answer.diagnostics.label_mass == pytest.approx(mass, abs=1e-6)
+        assert answer.diagnostics.argmax_is_label == is_label
+    assert decided.usage.prompt_tokens == len(JOINT_TEXT.replace("#", ""))
+    assert decided.usage.completion_tokens == JOINT_TEXT.count("#")
+
+
+def test_questions_in_texts_of_their_own_do_too() -> None:
+    predictor = AsciiPredictor()
+    decided = LLM(predictor).decide("You won!", [SPAM, TONE])
+    texts = [
+        "You won!\n\nQuestion: Is it spam?\nAnswer with one of these: yes, noAnswer: ###",
+        "You won!\n\nQuestion: Which tone?\nAnswer with one of these: calm, angry, true"
+        "\n   - angry: it shoutsAnswer: #####",
+    ]
+    for text, answer, labels in zip(texts, decided.answers, LABELS, strict=False):
+        expected, _, _ = naive(predictor, text, 0, labels)
+        assert probabilities(answer) == pytest.approx(expected, abs=1e-5)
+    assert not decided.is_joint
+    assert decided.usage.nfe == 2
+
+
+def test_an_answer_is_the_likeliest_choice_and_the_mean_level() -> None:
+    predictor = AsciiPredictor()
+    spam, tone, urgency = LLM(predictor).decide("You won!", [SPAM, TONE, URGENCY]).answers
+    assert isinstance(spam, PredicateAnswer)
+    assert isinstance(tone, ChoiceAnswer)
+    assert isinstance(urgency, ScoreAnswer)
+    shares = probabilities(tone)
+    assert tone.choice == ["calm", "angry", True][int(np.argmax(shares))]
+    assert [each.value for each in tone.probabilities] == ["calm", "angry", True]
+    assert tone.confidence == pytest.approx(max(shares) * tone.diagnostics.label_mass)
+    levels = probabilities(urgency)
+    assert urgency.score == pytest.approx(levels[1] + 2 * levels[2])
+    assert [(each.value, each.label) for each in urgency.probabilities] == [
+        (0, "low"), (1, "mid"), (2, "high"),
+    ]  # fmt: skip
+    assert [spam.name, tone.name, urgency.name] == ["spam", "tone", None]
+
+
+def test_a_conversation_ends_with_the_questions() -> None:
+    predictor = AsciiPredictor(has_chat_template=True)
+    llm, ask = LLM(predictor), "Question: Is it spam?\nAnswer with one of these: yes, no"
+    user, assistant = {"role": "user", "content": "hi"}, {"role": "assistant", "content": "yo"}
+    cases = {
+        f"<user>hi\n\n{ask}<assistant>Answer: ###": [user],
+        f"<user>hi<assistant>yo<user>{ask}<assistant>Answer: ###": [user, assistant],
+    }
+    for text, messages in cases.items():
+        decided = llm.decide(messages, [SPAM])
+        expected, _, _ = naive(predictor, text, 0, LABELS[0])
+        assert probabilities(decided.answers[0]) == pytest.approx(expected, abs=1e-5)
+    decided = llm.decide("hi", [SPAM], chat=True)
+    assert probabilities(decided.answers[0]) == probabilities(llm.decide([user], [SPAM]).answers[0])
+
+
+def test_a_cloze_adds_nothing_to_the_text() -> None:
+    predictor = AsciiPredictor()
+    sky = ChoiceQuestion(instructions=" The sky is ", choices=["blue", "red"])
+    sea = PredicateQuestion(instructions=". Wet: ", yes=Option(label="ja"), no="nein")
+    decided = LLM(predictor).decide("Hm.", [sky, sea], JOINT_CLOZE)
+    text = "Hm. The sky is ####. Wet: ####"
+    for slot, labels in enumerate([("blue", "red"), ("ja", "nein")]):
+        expected, _, _ = naive(predictor, text, slot, labels)
+        assert probabilities(decided.answers[slot]) == pytest.approx(expected, abs=1e-5)
+
+
+def test_several_inputs_and_callers_share_batches() -> None:
+    predictor = AsciiPredictor()
+    texts = [f"text {number}" for number in range(8)]
+    decided = LLM(predictor).decide(texts, [SPAM, TONE])
+    assert len(predictor.batches) == 1
+    alone = [LLM(AsciiPredictor()).decide(text, [SPAM, TONE]) for text in texts]
+    assert [[probabilities(answer) for answer in each.answers] for each in decided] == [
+        [probabilities(answer) for answer in each.answers] for each in alone
+    ]
+
+    async def ask() -> list[object]:
+        async with AsyncLLM(AsciiPredictor()) as llm:
+            each = await asyncio.gather(*(llm.decide(text, [SPAM, TONE]) for text in texts))
+            return [probabilities(answer) for one in each for answer in one.answers]
+
+    assert asyncio.run(ask()) == [probabilities(a) for each in alone for a in each.answers]
+
+
+def naive_in_blocks(
+    predictor: ToyPredictor, before: str, length: int, labels: Sequence[str], block: int
+) -> list[float]:
+    """Return the probabilities of labels at the end of a text in blocks: each token from the text
+    with the label's earlier blocks written, its own block masked, and ends up to the border.
+    """
+    letters, means = LetterTokenizer(), []
+    ids = letters.encode(before).tolist()
+    for label in labels:
+        found = []
+        for index, token in enumerate(letters.encode(label).tolist()):
+            position = len(ids) + index
+            start = position - position % block
+            written = [
+                t if len(ids) + i < start else TOY_MASK
+                for i, t in enumerate(letters.encode(label).tolist())
+            ]
+            text = ids + written + [TOY_MASK] * (length - len(written))
+            text += [TOY_END] * (-len(text) % block)
+            found.append(logprobs_of(predictor, text)[position][token])
+        means.append(sum(found) / len(found))
+    return softmax(means)
+
+
+@pytest.mark.parametrize("before", ["ab", "abc", "abcd", "abcde", "abcdef"])
+def test_blocks_read_a_labels_earlier_tokens_never_their_masks(before: str) -> None:
+    predictor = ToyPredictor(attention=BlockCausal(4))
+    labels = ["a", "bc", "def", "bd"]
+    question = ChoiceQuestion(instructions=before[1:], choices=labels)
+    decided = LLM(predictor).decide(before[0], [question], CLOZE)
+    expected = naive_in_blocks(predictor, before, 3, labels, 4)
+    assert probabilities(decided.answers[0]) == pytest.approx(expected, abs=1e-5)
+    across = sum(len(before) // 4 != (len(before) + len(label) - 1) // 4 for label in labels)
+    assert decided.usage.nfe == across + (across < len(labels))
+    assert len(predictor.batches) == 1
+
+
+def test_questions_share_a_text_where_one_block_holds_all_slots() -> None:
+    llm = LLM(ToyPredictor(attention=BlockCausal(4)))
+    inside = ChoiceQuestion(instructions="", choices=["a", "b"])
+    decided = llm.decide("a", [inside, inside], JOINT_CLOZE)
+    assert (decided.is_joint, decided.usage.nfe) == (True, 1)
+
+
+def in_blocks() -> ToyPredictor:
+    return ToyPredictor(attention=BlockCausal(4))
+
+
+def short() -> AsciiPredictor:
+    """Its longest text holds the longer of two questions, and not both."""
+    return AsciiPredictor(128)
+
+
+ONE, OTHER = (ChoiceQuestion(instructions=text, choices=["a", "b"]) for text in "cd")
+NO_JOINT = {
+    "blocks": (in_blocks, [ONE, OTHER], "cloze", "their slots lie in several blocks of 4 tokens"),
+    "length": (short, [SPAM, TONE], "questions", "more than the model's limit of 128"),
+    "characters": (
+        short,
+        [PredicateQuestion(instructions=f"{'Is it so? ' * 4}{n}") for n in range(400)],
+        "questions",
+        "longer than this model's limit of 128 tokens",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NO_JOINT)
+def test_questions_that_cannot_share_a_text_are_asked_apart_with_a_warning(case: str) -> None:
+    build, questions, layout, why = NO_JOINT[case]
+    apart, joint = (
+        LLM(build()).decide("a", questions, DecisionParams(layout=layout, joint=joint))  # type: ignore[arg-type]
+        for joint in (False, True)
+    )
+    assert joint.answers == apart.answers
+    assert (joint.is_joint, joint.usage.nfe) == (False, len(questions))
+    [warning] = set(joint.warnings) - set(apart.warnings)
+    assert warning.startswith("joint: each question was asked in a text of its own, because ")
+    assert why in warning
+
+
+def test_an_answer_does_not_depend_on_the_other_questions() -> None:
+    llm = LLM(AsciiPredictor())
+    together = llm.decide("You won!", FIVE).answers
+    assert together == tuple(llm.decide("You won!", [each]).answers[0] for each in FIVE)
+
+
+class Shy(AsciiPredictor):
+    """A model that gives every label the first token of `mass` in all, and no other token more."""
+
+    def __init__(self, mass: float) -> None:
+        super().__init__()
+        self.mass = mass
+
+    def read(self, reads: Sequence[Read]) -> list[Reading]:
+        found = super().read(reads)
+        return [
+            Reading(r.token_ids, np.full_like(r.logprobs, math.log(self.mass / 2))) for r in found
+        ]
+
+
+@pytest.mark.parametrize(("mass", "number"), [(0.099, 1), (0.101, 0)])
+def test_a_label_mass_below_a_tenth_is_a_warning(mass: float, number: int) -> None:
+    unnamed = PredicateQuestion(instructions="Ok?")
+    decided = LLM(Shy(mass)).decide("You won!", [SPAM, unnamed])
+    assert [answer.diagnostics.label_mass for answer in decided.answers] == [
+        pytest.approx(mass)
+    ] * 2
+    expected = [
+        f"question {name}: the model gives its answers a probability of only {mass:.2g} in all, so "
+        "how they compare tells little"
+        for name in ("spam", 2)
+    ]
+    assert list(decided.warnings) == expected * number
+    assert decided.to_dict()["warnings"] == expected * number
+
+
+class Impossible(ToyPredictor):
+    """A model that gives no token of a label any probability."""
+
+    def read(self, reads: Sequence[Read]) -> list[Reading]:
+        found = super().read(reads)
+        return [Reading(r.token_ids, np.full_like(r.logprobs, -np.inf)) for r in found]
+
+
+def test_labels_without_any_probability_are_alike_and_say_so() -> None:
+    question = ChoiceQuestion(instructions="c", choices=["a", "b"])
+    [answer] = LLM(Impossible()).decide("a", [question], CLOZE).answers
+    assert isinstance(answer, ChoiceAnswer)
+    assert probabilities(answer) == [0.5, 0.5]
+    assert (answer.confidence, answer.diagnostics.label_mass) == (0, 0)
+    assert answer.diagnostics.logprobs == (None, None)
+
+
+def choices(*labels: object) -> Callable[[], list[Question]]:
+    return lambda: [ChoiceQuestion(instructions="Q", choices=labels)]  # type: ignore[arg-type]
+
+
+class Folding(LetterTokenizer):
+    """Writes some letters as others, or not at all, as tokenizers do."""
+
+    def encode(self, text: str) -> np.ndarray:
+        return super().encode(text.lower().replace("j", ""))
+
+    def decode(self, ids: np.ndarray) -> str:
+        return "" if 8 in ids else super().decode(ids)
+
+
+REFUSED = {
+    "one choice": (choices("a"), "at least 2 items"),
+    "300 choices": (choices(*(f"a{i}" for i in range(300))), "at most 255 items"),
+    "an empty label": (choices("a", " "), "should match pattern"),
+    "the same tokens": (choices("a", "A"), "'a' and 'A' of the question 'Q' are the same tokens"),
+    "another letter": (choices("a", "z"), "the model's vocabulary has no 'z'"),
+    "what is not read back": (choices("a", "i"), "cannot write the label 'i'"),
+    "no tokens": (choices("a", "j"), "cannot write the label 'j'"),
+    "no question": (list, "1 to 400 questions, not 0"),
+    "too many": (lambda: choices("a", "b")() * (MAX_QUESTIONS + 1), "400 questions, not 401"),
+    "labels of too many tokens": (
+        lambda: choices("a" * 1000, *(f"{a}{b}" for a in "abc" for b in "abcdefgh"))() * 40,
+        "more than 32768 tokens",
+    ),
+    "no list": (lambda: "Is it?", "questions must be a list of questions"),
+    "no questions": (lambda: ["Is it?"], "a question is a PredicateQuestion"),
+    "twice the name": (lambda: [SPAM, SPAM], "two questions have the name 'spam'"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_asked_is_refused_before_any_pass(case: str) -> None:
+    build, message = REFUSED[case]
+    predictor = ToyPredictor()
+    predictor.tokenizer = Folding()
+    with pytest.raises(InputError, match=message):
+        LLM(predictor).decide("a", build(), CLOZE)
+    assert predictor.batches == []
+
+
+@pytest.mark.parametrize(
+    ("given", "params", "message"),
+    [
+        ("", None, "the input is empty"),
+        ([], None, "no input given"),
+        (7, None, "input must be a text, a conversation or a list of either"),
+        ("a" * 600_000, None, "longer than this model's limit"),
+        ("a", "joint", "params must be DecisionParams"),
+        ("a" * 1000, None, "1 question with .* a slot of 3 tokens .* limit of 1000"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_refused_before_any_pass(
+    given: object, params: object, message: str
+) -> None:
+    predictor = AsciiPredictor()
+    with pytest.raises(InputError, match=message):
+        LLM(predictor).decide(given, [SPAM, TONE], params)  # type: ignore[call-overload]
+    assert predictor.batches == []
+
+
+def test_a_slot_that_just_fits_is_answered() -> None:
+    num_tokens = len(
+        "You won!\n\nQuestion: Is it spam?\nAnswer with one of these: yes, noAnswer: ###"
+    )
+    assert LLM(AsciiPredictor(num_tokens)).decide("You won!", [SPAM]).usage.nfe == 1
+    with pytest.raises(TooLongError, match=f"limit of {num_tokens - 1}"):
+        LLM(AsciiPredictor(num_tokens - 1)).decide("You won!", [SPAM])
+    for longest, nfe in ((len(JOINT_TEXT), 1), (len(JOINT_TEXT) - 1, 3)):
+        decided = LLM(AsciiPredictor(longest)).decide("You won!", [SPAM, TONE, URGENCY], JOINT)
+        assert decided.usage.nfe == nfe
+
+
+class Masked(LetterTokenizer):
+    """Reads "i" as the mask token."""
+
+    def encode(self, text: str) -> np.ndarray:
+        ids = super().encode(text)
+        return np.where(ids == 8, TOY_MASK, ids)
+
+    def decode(self, ids: np.ndarray) -> str:
+        return super().decode(np.where(ids == TOY_MASK, 8, ids))
+
+
+def test_masks_stand_in_slots_only() -> None:
+    predictor = ToyPredictor()
+    predictor.tokenizer = Masked()
+    with pytest.raises(InputError, match="the input holds the mask token"):
+        LLM(predictor).decide("ai", [ChoiceQuestion(instructions="c", choices=["a", "b"])], CLOZE)
+    with pytest.raises(InputError, match="the label 'i' holds the mask token"):
+        LLM(predictor).decide("a", [ChoiceQuestion(instructions="c", choices=["a", "i"])], CLOZE)
+    assert predictor.batches == []
+    assert SPECIAL.mask_id == TOY_MASK
+
+
+def test_a_question_without_instructions_is_refused_where_questions_are_listed() -> None:
+    with pytest.raises(InputError, match="a question without instructions"):
+        LLM(AsciiPredictor()).decide("a", [PredicateQuestion(instructions=" ")])
+
+
+def test_the_same_questions_about_other_inputs_are_not_tokenized_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    predictor = AsciiPredictor()
+    llm, seen = LLM(predictor), list[str]()
+    encode = predictor.tokenizer.encode
+    monkeypatch.setattr(
+        predictor.tokenizer, "encode", lambda text: seen.append(text) or encode(text)
+    )
+    sky = ChoiceQuestion(instructions=" Sky: ", choices=["blue", "red"])
+    first = llm.decide("It rains.", [sky, SPAM], CLOZE)
+    assert {"blue", "red", "yes", "no", " Sky: ", "It rains."} <= set(seen)
+    seen.clear()
+    again = llm.decide("It rains.", [sky.model_copy(), SPAM], CLOZE)
+    assert seen == ["It rains."] * 2
+    assert [probabilities(a) for a in again.answers] == [probabilities(a) for a in first.answers]
+    other = sky.model_copy(update={"choices": (Choice(value="grey"), Choice(value="red"))})
+    [answer] = llm.decide("It rains.", [other], CLOZE).answers
+    expected, _, _ = naive(predictor, "It rains. Sky: ####", 0, ["grey", "red"])
+    assert probabilities(answer) == pytest.approx(expected, abs=1e-5)
+
+
+def test_few_and_short_questions_are_remembered() -> None:
+    memo, made = Memo(), list[str]()
+
+    def make(text: str) -> int:
+        made.append(text)
+        return len(text)
+
+    names = [f"{number}" for number in range(MOST_REMEMBERED + 1)]
+    for text in [*names, *names[-1:], *names[:1], "a" * (LONGEST_REMEMBERED + 1)] * 2:
+        assert memo.get((text,), partial(make, text)) == len(text)
+        assert len(memo._known) <= MOST_REMEMBERED
+    assert made.count(names[-1]) == 2, "remembered, until there were too many"
+    assert made.count("a" * (LONGEST_REMEMBERED + 1)) == 2

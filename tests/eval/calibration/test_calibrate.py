@@ -1,0 +1,181 @@
+"""dise calibrate, as a person types it, and what its file does at every door."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from dise_core import AsyncLLM, Calibration, InputError
+from dise_core.plugins.discovery import installed_catalog
+from dise_eval.calibration import rows
+from dise_eval.calibration.rows import LabelOptions
+from tests.app.serving import serving
+from tests.commands import Dise, Run
+from tests.jsonlines import records_of, written
+
+SAID = ("--score", "dise:last-10", "--model-name", "countdown")
+
+
+def labelled(path: Path, size: int = 400) -> Path:
+    """Scores of which the higher are mostly right."""
+    random = np.random.default_rng(0)
+    scores = random.normal(size=size) - 3
+    right = random.random(size) < 1 / (1 + np.exp(-3 * (scores + 3.5)))
+    pairs = zip(scores.tolist(), right.tolist(), strict=True)
+    return written(path, *({"score": s, "label": r} for s, r in pairs))
+
+
+def calibrated(dise: Dise, folder: Path, *more: object) -> tuple[Run, Path]:
+    output = folder / "calibration.json"
+    scored = labelled(folder / "labels.jsonl")
+    return dise("calibrate", scored, "--output", output, *SAID, *more), output
+
+
+def test_it_writes_a_file_a_picture_and_what_they_say(dise: Dise, tmp_path: Path) -> None:
+    run, output = calibrated(dise, tmp_path, "--max-risk", 0.1, "--held-out", 0.25)
+    assert run.code == 0, run.err
+    calibration = Calibration.load(output)
+    assert calibration.threshold is not None
+    assert (calibration.num_labels, calibration.map.method) == (300, "platt")
+    assert output.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
+    told = ("300 labels", "% right", "ECE 0.", "(10 bins)", "Brier 0.", "at most 10.0% wrong with")
+    assert all(part in run.out for part in (*told, "held out, 100 labels of 100 questions"))
+    again = ("--max-risk", 0.1, "--json", "--overwrite")
+    found = json.loads(calibrated(dise, tmp_path, *again)[0].out)
+    made = found["calibration"]
+    assert (made["num_labels"], found["held_out"]) == (400, None)
+    scored = records_of(tmp_path / "labels.jsonl")
+    kept = [each["label"] for each in scored if each["score"] >= made["threshold"]["score"]]
+    assert made["threshold"]["coverage"] == len(kept) / 400
+    assert made["threshold"]["risk"] == pytest.approx(1 - np.mean(kept))
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (("--max-risk", 0.001), "points above"),
+        (("--max-risk", 1.5), "--max-risk 1.5: it must be between 0 and 1"),
+        (("--held-out", 0.0001), "the 0 answers held out are not of both kinds"),
+        (("--risk-confidence", 0), "--risk-confidence 0.0"),
+        (("--held-out", 0.9), "40 labels are too few"),
+        (("--score", "nothing"), "unknown scorer 'nothing'"),
+        (("--label-field", "right"), "line 1 has no 'right'"),
+        (("--label-field", "score"), "line 1: its label must be true or false"),
+        (("--score-field", "label"), "line 1: its score must be a number, not"),
+    ],
+)
+def test_what_cannot_be_done_is_told_and_nothing_written(
+    dise: Dise, tmp_path: Path, more: tuple[object, ...], told: str
+) -> None:
+    run, output = calibrated(dise, tmp_path, *more)
+    assert run.code == 2
+    assert told in run.err
+    assert run.err.count("\n") == 1
+    assert not output.exists()
+
+
+def read(path: Path, **asked: Any) -> tuple[list[float], list[bool], rows.ScoreOrigin]:
+    labels, by = rows.read(path, LabelOptions(**asked), installed_catalog())
+    return labels.scores.tolist(), labels.is_right.tolist(), by
+
+
+def test_a_journals_scores_are_those_of_the_contender_that_is_named(tmp_path: Path) -> None:
+    key = {"experiment": "sampled", "model": "m", "tokenizer": "abc", "settings": {}}
+    key["settings"] = {"scorers": ["dise:last-10", "mc:response:num_samples=2"]}
+
+    def answer(value: float | None, right: bool) -> dict[str, Any]:
+        scores = {"dise:last-10": {"value": -1.0}, "mc:response:num_samples=2": {"value": value}}
+        return {"is_correct": right, "scores": scores}
+
+    records = [{"id": i, "answers": [answer(-2.0, True), answer(None, False)]} for i in "ab"]
+    path = written(tmp_path / "journal.jsonl", key, *records)
+    label = "mc:response:num_samples=2"
+    with pytest.raises(InputError, match="name one of the journal's scores with --score: dise"):
+        read(path)
+    with pytest.raises(InputError, match="line 2: its score is null"):
+        read(path, score=label)
+    scores, rights, by = read(tmp_path, score=label, skip_unscored=True)
+    assert (scores, rights) == ([-2.0, -2.0], [True, True])
+    assert (by.model, by.fingerprint, by.scorer, by.selector) == ("m", "abc", "mc", "response")
+    assert by.scorer_settings["num_samples"] == 2
+    assert (by.reviser, by.reviser_settings) == (None, {})
+    assert read(path, score="dise:last-10")[1] == [True, False, True, False]
+
+
+def test_a_file_says_by_what_its_answers_were_revised(dise: Dise, tmp_path: Path) -> None:
+    params = {"reviser": "remask", "reviser_settings": {"rounds": 2}}
+    key = {"experiment": "sampled", "model": "m", "settings": {"scorers": ["dise"]}}
+    key["settings"] |= {"params": params}  # type: ignore[operator]
+    scored = {"is_correct": True, "scores": {"dise": {"value": -1.0}}}
+    [*_, by] = read(written(tmp_path / "journal.jsonl", key, {"id": "a", "answers": [scored]}))
+    assert by.reviser == "remask"
+    assert (by.reviser_settings["rounds"], by.reviser_settings["threshold"]) == (2, 0.9)
+    given = written(tmp_path / "in.jsonl", {"prompt": "83,18,75 -> 10", "label": True})
+    answers, short = tmp_path / "answers.jsonl", ("--max-tokens", 8, "--block-length", 8)
+    more = ("--reviser", "remask", "--reviser-setting", "rounds=3")
+    assert dise("generate", "--input", given, "--output", answers, *short, *more).code == 0
+    [*_, by] = read(answers)
+    assert (by.reviser, by.reviser_settings["rounds"]) == ("remask", 3)
+    key["settings"] |= {"params": {"reviser": "none"}}  # type: ignore[operator]
+    with pytest.raises(InputError, match="unknown reviser 'none'"):
+        read(written(tmp_path / "other.jsonl", key, {"id": "a", "answers": [scored]}))
+
+
+def test_answers_of_dise_score_say_what_they_are_scored_by(dise: Dise, tmp_path: Path) -> None:
+    asked = {"prompt": "83,18,75 -> 10", "response": "18+75=93,93-83=10", "label": True}
+    given = written(tmp_path / "in.jsonl", asked, {**asked, "response": "18+75", "label": 0})
+    more = ("--scorer", "interleaved", "--scorer-setting", "k=3", "--selector", "response")
+    answers = tmp_path / "answers.jsonl"
+    assert dise("score", "--input", given, "--output", answers, *more).code == 0
+    scores, rights, by = read(answers)
+    assert rights == [True, False]
+    assert scores == [each["outputs"][0]["score"]["value"] for each in records_of(answers)]
+    assert (by.model, by.scorer, by.selector) == ("countdown", "interleaved", "response")
+    assert by.scorer_settings["k"] == 3
+    with pytest.raises(InputError, match="does not say how its scores were computed"):
+        read(written(tmp_path / "bare.jsonl", {"score": 1, "label": 1}))
+    with pytest.raises(InputError, match="does not name its model"):
+        read(tmp_path / "bare.jsonl", score="dise")
+    with pytest.raises(InputError, match="asks a judge"):
+        read(tmp_path / "bare.jsonl", score="ar-perplexity", model="m")
+
+
+@pytest.mark.parametrize("text", ["", "[]\n", "{\n", '{"score": 1e999, "label": 1}\n'])
+def test_files_that_hold_no_labels_are_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "labels.jsonl"
+    path.write_text(text)
+    with pytest.raises(InputError):
+        read(path, score="dise", model="m")
+    with pytest.raises(InputError, match="cannot read"):
+        read(tmp_path / "none.jsonl")
+
+
+def test_every_door_tells_the_probability(dise: Dise, tmp_path: Path) -> None:
+    _, output = calibrated(dise, tmp_path, "--max-risk", 0.1)
+    asked = ("--prompt", "83,18,75 -> 10", "--response", "18+75=93")
+    run = dise("score", *asked, "--calibration", output, "--json")
+    [found] = json.loads(run.out)["outputs"]
+    expected = Calibration.load(output).probability(found["score"]["value"])
+    assert found["probability"] == pytest.approx(expected)
+    assert found["abstained"] in {True, False}
+    assert "likely to be right" in dise("score", *asked, "--calibration", output).out
+    refused = dise("score", *asked, "--calibration", output, "--selector", "full")
+    assert refused.code == 2
+    assert "the calibration is for selector last-10, not full" in refused.err
+    llm = AsyncLLM("countdown", calibration=output)
+    with serving(llm) as url:
+        body = {"prompt": "83,18,75 -> 10", "max_tokens": 8, "temperature": 0}
+        choice = httpx.post(f"{url}/v1/completions", json=body).json()["choices"][0]
+        scored = {"prompt": "83,18,75 -> 10", "response": "18+75=93"}
+        [data] = httpx.post(f"{url}/v1/score", json=scored).json()["data"]
+        other = httpx.post(f"{url}/v1/score", json=scored | {"selector": "full"})
+        assert httpx.get(f"{url}/health").json()["calibrated_selector"] == "last-10"
+    assert choice["dise"]["probability"] > 0
+    assert choice["dise"]["abstained"] in {True, False}
+    assert data["probability"] == pytest.approx(expected)
+    assert (other.status_code, "not full" in other.text) == (400, True)

@@ -1,0 +1,95 @@
+"""Anyone's data set is a file of prompts and answers with the name of a grader, or one record."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dise_core import InputError
+from dise_eval.datasets import questions
+from dise_eval.datasets.dataset import Dataset
+from dise_eval.datasets.own import dataset_of
+from tests.commands import Dise
+from tests.jsonlines import written
+
+ROWS = [{"prompt": "83,18,75 -> 10", "answer": 10}, {"question": "5,3,2 -> 10", "truth": "10"}]
+
+
+def test_a_file_and_a_grader_are_a_data_set(dise: Dise, tmp_path: Path) -> None:
+    data = written(tmp_path / "mine.jsonl", *ROWS)
+    few = ("--max-tokens", 24, "--block-length", 12, "--n", 2, "--score", "dise")
+    args = ("eval", "uncertainty", "--dataset", data, "--grader", "number", *few, "--json")
+    run = dise(*args, "--output", tmp_path / "run")
+    assert run.code == 0, run.err
+    facts = {"dataset": "mine", "grader": "number-robust-1", "num_questions": 2}
+    assert facts.items() <= json.loads(run.out).items()
+
+
+def test_choices_are_ranked_and_given_answers_are_graded(dise: Dise, tmp_path: Path) -> None:
+    choices = {"prompt": "83,18,75 -> 10", "choices": ["83-75=8", "18+75=93"], "answer": "B"}
+    data = written(tmp_path / "choices.jsonl", choices, {**choices, "answer": "83-75=8"})
+    loaded = questions.load(str(data))
+    assert [item.right for item in loaded.items] == [1, 0]
+    assert loaded.items[0].candidates == (" 83-75=8", " 18+75=93")
+    args = ("eval", "likelihood", "--dataset", data, "--score", "dise:response", "--json")
+    run = dise(*args, "--output", tmp_path / "ranked")
+    assert json.loads(run.out)["figures"]["dise:response"]["accuracy"]["num_questions"] == 2
+    data = written(tmp_path / "given.jsonl", {**ROWS[0], "response": "75+18-83=10"})
+    args = ("eval", "given", "--dataset", data, "--grader", "number", "--score", "dise", "--json")
+    run = dise(*args, "--output", tmp_path / "given")
+    assert json.loads(run.out)["figures"]["all"]["dise"]["num_right"] == 1
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        ({"prompt": "x", "answer": "many"}, "field 'answer' must be a number, not 'many'"),
+        ({"prompt": "x", "truth": None}, "field 'truth' must be a number, not None"),
+        ({"prompt": "x"}, "it has no field 'answer' or 'truth'"),
+        ({"answer": 1}, "it has no field 'prompt' or 'question' or 'problem'"),
+        ({"prompt": ["x"], "answer": 1}, "its prompt must be a text, not ['x']"),
+        ({"prompt": "x", "answer": 1, "choices": "ab"}, "field 'choices' must be a list of texts"),
+        (
+            {"prompt": "x", "answer": "C", "choices": ["a", "b"]},
+            "the answer 'C' is neither a choice nor the letter of one",
+        ),
+        (["x"], "'list' object is not a mapping"),
+    ],
+)
+def test_a_wrong_line_is_named_with_its_field(tmp_path: Path, row: object, told: str) -> None:
+    data = written(tmp_path / "mine.jsonl", ROWS[0], row)
+    with pytest.raises(InputError) as refusal:
+        questions.load(str(data), grader="number")
+    assert str(refusal.value).startswith("line 2 of mine.jsonl is none of 'mine': ")
+    assert told in str(refusal.value)
+    assert 'a row is {"prompt": "...", "answer": ...}' in str(refusal.value)
+
+
+def test_what_cannot_be_graded_says_which_graders_there_are(dise: Dise, tmp_path: Path) -> None:
+    data = written(tmp_path / "mine.jsonl", *ROWS)
+    run = dise("eval", "uncertainty", "--dataset", data, "--output", tmp_path / "run")
+    assert (run.code, run.out) == (2, "")
+    assert "--grader names how they are, one of number, math, countdown, choice, text" in run.err
+    run = dise("eval", "length", "--dataset", data, "--grader", "numbr", "--output", tmp_path / "r")
+    assert "unknown grader 'numbr'. Did you mean 'number'? Known: choice, countdown, d1" in run.err
+
+
+def test_a_strangers_data_set_is_one_record(tmp_path: Path) -> None:
+    data = written(tmp_path / "capitals.jsonl", {"land": "Peru", "capital": "Lima", "code": "PE"})
+    capitals = Dataset(
+        name="capitals",
+        path=data,
+        prompt=lambda row: f"The capital of {row['land']} is",
+        answer="capital",
+        grader="text",
+        id_field="code",
+        shot=lambda row: f"{row['land']}: {row['capital']}",
+    )
+    problem = capitals.problem({"land": "Peru", "capital": "Lima", "code": "PE"}, 0)
+    assert (problem.id, problem.prompt) == ("PE", "The capital of Peru is")
+    assert capitals.grading(problem, "robust").grade("lima.").is_correct
+    assert dataset_of("gsm8k", "choice").grader == "choice"
+    with pytest.raises(InputError, match=r"unknown data set 'gsm9k'. Did you mean 'gsm8k'\?"):
+        dataset_of("gsm9k")

@@ -1,0 +1,458 @@
+"""Experiments end to end on the embedded model: killed and resumed, reported, refused."""
+
+from __future__ import annotations
+
+import json
+import math
+import multiprocessing
+import random
+import shlex
+import signal
+import statistics
+import time
+from collections.abc import Sequence
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dise_core import LLM, InputError, Read, Reading, SamplingParams, ScoringParams
+from dise_core.errors import ModelError
+from dise_core.plugins.discovery import installed_catalog
+from dise_core.testing import ToyPredictor
+from dise_eval.datasets import dataset, questions
+from dise_eval.datasets.own import dataset_of
+from dise_eval.experiments.experiments import Sampled
+from dise_eval.experiments.journal import Journal
+from dise_eval.experiments.run import run
+from dise_eval.experiments.scoring import Contenders
+from dise_eval.graders import GRADERS, CountdownGrader, Mode
+from dise_eval.reports.page import write
+from dise_eval.reports.uncertainty import uncertainty
+from tests.commands import Dise
+from tests.jsonlines import records_of, written
+
+SHORT = shlex.split(
+    "--dataset countdown-short --max-tokens 24 --block-length 12 --tokens-per-step 6"
+)
+SCORES = shlex.split("--score dise:full --score mc:response:num_samples=2")
+DRAWN = "uncertainty --dataset countdown-short --limit 1"
+CHOICES = shlex.split("eval likelihood --dataset countdown-choice")
+
+
+def test_uncertainty_writes_a_journal_results_a_report_and_pictures(
+    dise: Dise, tmp_path: Path
+) -> None:
+    args = ("--limit", 8, "--output", tmp_path, "--temperature", 1.0)
+    run = dise("eval", "uncertainty", *SHORT, *SCORES, *args)
+    assert run.code == 0, run.err
+    assert run.out == (tmp_path / "report.md").read_text()
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert set(results["figures"]) == {"dise:full", "mc:response:num_samples=2"}
+    assert results["figures"]["dise:full"]["nfe"] == 1
+    assert list(results["compared"]["mc:response:num_samples=2"]) == ["dise:full"]
+    _, *records = records_of(tmp_path / "journal.jsonl")
+    assert [len(record["answers"]) for record in records] == [5] * 8
+    for name in ("auroc_pooled", "auroc_per_question", "differences"):
+        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert f"]({name}.png)" in run.out
+    rights = [answer["is_correct"] for record in records for answer in record["answers"]]
+    assert f"| all | 40 | {sum(rights) / 40:.3f} [" in run.out
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    assert manifest["num_questions"] == 8
+    assert manifest["versions"]["torch"]
+
+
+def test_the_command_in_a_report_writes_the_same_report(dise: Dise, tmp_path: Path) -> None:
+    data = tmp_path / "two words.jsonl"
+    data.write_text('{"input": "83,18,75", "output": "10"}\n' * 2)
+    args = ("eval", "best-of-n", *SHORT, *SCORES, "--n", 2, "--data", data, "--seed=3", "--json")
+    first = dise(*args, "--output", tmp_path / "first")
+    assert first.code == 0, first.err
+    report = (tmp_path / "first" / "report.md").read_text()
+    command = report.split("```")[1].replace("\\\n", " ")
+    name, *words = shlex.split(command)
+    assert (name, words[-2:]) == ("dise", ["--output", "FOLDER"])
+    assert "--json" not in words
+    again = dise(*words[:-1], tmp_path / "again")
+    assert again.out == report
+    assert (tmp_path / "again" / "results.json").read_text() == first.out
+
+
+def test_one_question_whose_answers_are_all_the_same_has_a_report(
+    dise: Dise, tmp_path: Path
+) -> None:
+    args = ("--limit", 1, "--temperature", 0.01, "--output", tmp_path, "--json")
+    run = dise("eval", "uncertainty", *SHORT, "--score", "dise:full", *args)
+    assert run.code == 0, run.err
+    figures = json.loads(run.out)["figures"]["dise:full"]
+    assert figures["ece"] is figures["brier"] is None
+    assert figures["aurc"]["value"] in {0, 1}
+    assert "| scorer | NFE | AURC |" in (tmp_path / "report.md").read_text()
+
+
+def test_a_second_run_computes_nothing(dise: Dise, tmp_path: Path) -> None:
+    few = ("--limit", 3, "--n", 2, "--output", tmp_path, "--json")
+    args = ("eval", "best-of-n", *SHORT, *SCORES, *few)
+    first = dise(*args)
+    journal = (tmp_path / "journal.jsonl").read_bytes()
+    again = dise(*args)
+    assert (again.code, again.out) == (0, first.out)
+    assert (tmp_path / "journal.jsonl").read_bytes() == journal
+    assert {"greedy", "mean of N", "majority vote", "oracle", "dise:full"} <= set(
+        json.loads(first.out)["figures"]
+    )
+
+
+def test_likelihood_agrees_with_rank_and_finds_the_right_one_of_four_choices(
+    dise: Dise, tmp_path: Path
+) -> None:
+    scores = shlex.split("--score dise:response --score mc:response:num_samples=4")
+    run = dise(*CHOICES, "--limit", 12, *scores, "--output", tmp_path, "--json")
+    figures = json.loads(run.out)["figures"]
+    assert figures["dise:response"]["nfe"] == 1
+    assert figures["mc:response:num_samples=4"]["accuracy"]["value"] > 0.4
+    records = {record["id"]: record for record in records_of(tmp_path / "journal.jsonl")[1:]}
+    llm, params = LLM("countdown"), ScoringParams(selector="response")
+    for question in questions.load("countdown-choice", limit=2).items:
+        ranked = llm.rank(question.prompt, question.candidates, params)
+        expected = {output.index: output.score.value for output in ranked.outputs}
+        for index, candidate in enumerate(records[question.id]["candidates"]):
+            assert candidate["dise:response"]["value"] == pytest.approx(expected[index], abs=1e-5)
+
+
+def test_length_compares_controllers(dise: Dise, tmp_path: Path) -> None:
+    sizes = "--base-length 12 --patience 1 --max-iterations 3 --block-length 12 --limit 4"
+    line = f"eval length --dataset countdown-short {sizes} --output {tmp_path} --json"
+    run = dise(*line.split())
+    assert run.code == 0, run.err
+    figures = json.loads(run.out)["figures"]
+    flexible = "dise-flexible from 12, K = 1, D = 20"
+    assert list(figures) == ["fixed, 12", "fixed, 15", flexible, "daedal from 12"]
+    assert figures["fixed, 15"]["num_tokens"] == 15
+    assert all(row["seconds"] > 0 for row in figures.values())
+    assert (tmp_path / "length.png").exists()
+
+
+GIVEN = (
+    ("18+75=93,93-83=10<answer>18+75-83</answer><|end|><|end|>", 16, True),
+    ("83-75=8,8+18=26<answer>83-75+18</answer>", 16, False),
+    ("<answer>75-83+18</answer>", 32, True),
+    ("<answer>75-83+18+1</answer><|end|>", 32, False),
+    ("1+1=2", 32, False),
+)
+"""Answers to 83,18,75 -> 10, the length that each was written with, and whether it is right."""
+
+
+def test_given_answers_are_graded_and_scored_in_groups(dise: Dise, tmp_path: Path) -> None:
+    asked = {"question": "83,18,75 -> 10", "ground_truth": [[83, 18, 75], 10]}
+    rows = [asked | {"response": text, "tokens": length} for text, length, _ in GIVEN]
+    data = written(tmp_path / "answers.jsonl", *rows)
+    args = ("eval", "given", "--dataset", "countdown-answers", "--data", data, "--json")
+    scores = ("--score", "dise:full", "--score", "mc:response:num_samples=2")
+    run = dise(*args, *scores, "--by", "tokens", "--output", tmp_path / "run")
+    assert run.code == 0, run.err
+    figures = json.loads(run.out)["figures"]
+    llm, params = LLM("countdown"), ScoringParams(selector="full")
+    for length in (16, 32):
+        of_kind: dict[bool, list[float]] = {True: [], False: []}
+        for text, its_length, is_right in GIVEN:
+            if its_length == length:
+                plain = text.replace("<|end|>", "")
+                [answer] = llm.score(asked["question"], plain, params)
+                of_kind[is_right].append(answer.outputs[0].score.value)
+        pairs = [r > w for r in of_kind[True] for w in of_kind[False]]
+        found = figures[str(length)]["dise:full"]
+        assert found["auroc"]["value"] == pytest.approx(sum(pairs) / len(pairs))
+        assert (found["num_answers"], found["num_right"]) == (len(of_kind[False]) + 1, 1)
+        values = of_kind[True] + of_kind[False]
+        expected = statistics.median(math.exp(-value) for value in values)
+        assert found["median_perplexity"] == pytest.approx(expected, rel=1e-4)
+        assert found["auroc_log_likelihood"] is None
+        likelihoods = figures[str(length)]["mc:response:num_samples=2"]["auroc_log_likelihood"]
+        assert 0 <= likelihoods["value"] <= 1
+    whole = dise(*args, "--score", "dise:full", "--output", tmp_path / "all")
+    assert json.loads(whole.out)["figures"]["all"]["dise:full"]["num_right"] == 2
+    wrong = dise(*args, "--by", "length", "--output", tmp_path / "none")
+    assert (wrong.code, "countdown-0 of --data has no 'length'" in wrong.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "row", "told"),
+    [
+        ("countdown-short", {"numbers": [1]}, 'a row is {"input": "44,19,7", "output": "56"}'),
+        ("countdown-short", {"input": "1,2", "output": "three"}, "is none of 'countdown-short'"),
+        ("gsm8k", {"question": "?", "answer": "many"}, 'a row is {"question": "...", "answer":'),
+        ("math500", ["x"], 'a row is {"problem": "...", "answer": "..."}'),
+    ],
+)
+def test_a_wrong_row_is_named_with_its_file_and_the_right_format(
+    dise: Dise, tmp_path: Path, dataset: str, row: object, told: str
+) -> None:
+    good = {"input": "1,2", "output": "3", "question": "", "problem": "", "answer": "1 #### 3"}
+    path = written(tmp_path / "mine.jsonl", good, row)
+    run = dise("eval", "uncertainty", "--dataset", dataset, "--data", path, "--output", tmp_path)
+    assert run.code == 2
+    assert "line 2 of mine.jsonl" in run.err
+    assert told in run.err
+    path.write_text(f"{json.dumps(good)}\n\n{{broken\n")
+    run = dise("eval", "uncertainty", "--dataset", dataset, "--data", path, "--output", tmp_path)
+    assert f"--data {path} is not JSON: line 3: " in run.err
+
+
+@pytest.mark.parametrize("name", installed_catalog().datasets)
+def test_every_data_set_shows_a_row_that_it_reads(name: str) -> None:
+    row = json.loads(dataset_of(name).row_format.replace("... ####", "1 ####"))
+    assert dataset_of(name).problem(row, 0).id
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("uncertainty --dataset countdwn", "unknown data set 'countdwn'. Did you mean 'countdown'"),
+        (
+            "uncertainty --dataset countdown-short --data /no/file.jsonl",
+            "cannot read --data /no/file.jsonl: No such file or directory; the public ones are at "
+            "https://github.com/dllm-reasoning/d1/",
+        ),
+        (f"{DRAWN} --score dize", "unknown scorer 'dize'"),
+        (f"{DRAWN} --score dise:full:k", "a scorer is written SCORER:SELECTOR:KEY=VALUE"),
+        (f"{DRAWN} --score dise --score dise", "a scorer is named twice"),
+        (f"{DRAWN} --seed 1", "holds another run"),
+        ("likelihood --dataset countdown-short", "has no candidates"),
+    ],
+)
+def test_bad_input_is_one_line(dise: Dise, tmp_path: Path, line: str, message: str) -> None:
+    written(tmp_path / "journal.jsonl", {"experiment": "sampled"})
+    run = dise("eval", *line.split(), "--output", tmp_path)
+    assert (run.code, run.out) == (2, "")
+    assert message in run.err
+
+
+def test_a_hub_that_cannot_be_read_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub import HfApi
+
+    def refused(*_: object, **__: object) -> None:
+        raise ConnectionError("no route")
+
+    monkeypatch.setattr(HfApi, "dataset_info", refused)
+    with pytest.raises(
+        ModelError, match=r"cannot read openai/gsm8k from the hub: no route. Or give --data FILE"
+    ):
+        questions.load("gsm8k")
+    with pytest.raises(ModelError, match="It is gated: accept its terms"):
+        questions.load("gpqa")
+
+
+COUNTDOWN_ROW = {"input": "83,18,75", "output": "10"}
+ARC_CHOICES = {"text": ["a", "b"], "label": ["1", "2"]}
+ARC_ROW = {"id": "x", "question": "Q?", "choices": ARC_CHOICES, "answerKey": "2"}
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "prompt", "truth", "right"),
+    [
+        ("gsm8k", {"question": "Q?", "answer": "work #### 1,234"}, "Q?", 1234, -1),
+        ("svamp", {"Body": "B.", "Question": "Q?", "Answer": 51.0}, "B. Q?", 51, -1),
+        ("svamp-short", {"Body": "B", "Question": "Q?", "Answer": 51.0}, "B. Q?", 51, -1),
+        ("svamp-short", {"Body": "", "Question": "Q?", "Answer": 51.0}, "Q?", 51, -1),
+        ("math500", {"problem": "P", "answer": "\\frac{1}{2}"}, "P", "\\frac{1}{2}", -1),
+        ("countdown", COUNTDOWN_ROW, "[83, 18, 75]", [[83, 18, 75], 10], -1),
+        ("arc-challenge", ARC_ROW, "Question: Q?\nAnswer:", "2", 1),
+    ],
+)
+def test_rows_become_questions(
+    name: str, row: dict[str, Any], prompt: str, truth: object, right: int
+) -> None:
+    question = dataset_of(name).problem(row, 0)
+    assert prompt in question.prompt
+    assert (question.truth, question.right) == (truth, right)
+
+
+def test_rows_of_the_hub_are_those_of_a_commit_that_the_source_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import datasets
+    from huggingface_hub import HfApi
+
+    asked = []
+
+    def rows(*args: object, **options: object) -> list[dict[str, str]]:
+        asked.append((*args, options["split"], options["revision"]))
+        return [{"question": "Q?", "answer": "2 + 3 = <<2+3=5>>5\n#### 5"}]
+
+    monkeypatch.setattr(
+        HfApi, "dataset_info", lambda *_, revision: SimpleNamespace(sha=f"commit-of-{revision}")
+    )
+    monkeypatch.setattr(datasets, "load_dataset", rows)
+    loaded = questions.load("gsm8k", revision="v1", shots=questions.Shots(1))
+    assert asked == [("openai/gsm8k", "main", split, "commit-of-v1") for split in ("test", "train")]
+    both = [f"openai/gsm8k main {split} commit-of-v1" for split in ("test", "train")]
+    assert loaded.source == "; 1 shots of ".join(both)
+    [question] = loaded.items
+    assert question.prompt.count("Q?") == 2
+    assert "2 + 3 = 5\n\\boxed{5}\n\n" in question.prompt
+
+
+def test_worked_examples_come_from_a_file(tmp_path: Path) -> None:
+    svamp = {"Body": "B.", "Question": "Q?", "Answer": 51.0, "Equation": "( 50.0 + 1.0 )"}
+    for name, row, example in (
+        ("arc-challenge", ARC_ROW, "Answer: b\n\n"),
+        ("svamp", svamp, "( 50.0 + 1.0 ) = \\boxed{51}\n\n"),
+        ("svamp-short", svamp, "B. Q?\n\n( 50.0 + 1.0 ) = 51\n\n"),
+    ):
+        file = written(tmp_path / f"{name}.jsonl", row)
+        [question] = questions.load(name, file, shots=questions.Shots(1, file)).items
+        assert example in question.prompt
+        with pytest.raises(InputError, match="holds 1 examples, fewer than --shots 2"):
+            questions.load(name, file, shots=questions.Shots(2, file))
+    with pytest.raises(InputError, match="has no worked examples"):
+        questions.load("countdown", limit=1, shots=questions.Shots(1))
+
+
+def test_scorers_of_an_experiment_share_forward_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    llm = LLM("countdown")
+    contenders = Contenders.of(["dise:full", "dise:last-10", "dise:response"], llm.catalog)
+    calls: list[int] = []
+    read = llm.predictor.read
+
+    def counted(reads: Sequence[Read]) -> Sequence[Reading]:
+        calls.append(len({each.token_ids.tobytes() for each in reads}))
+        return read(reads)
+
+    monkeypatch.setattr(llm.predictor, "read", counted)
+    [text] = llm.planner.texts("1,2 -> 3", ["1+2=3"], ScoringParams())
+    [outcome] = llm.engine.run([contenders.score(text)])
+    assert calls == [1]
+    assert {scores["nfe"] for scores in outcome.unwrap().values()} == {1}
+
+
+def test_a_text_with_line_separators_of_unicode_is_one_line_of_a_journal_and_of_a_data_set(
+    tmp_path: Path,
+) -> None:
+    text = "one\u2028two\u2029three\x85four"
+    journal = Journal(tmp_path / "journal.jsonl", {"model": "m"})
+    journal.add({"id": "a", "text": text})
+    journal.close()
+    again = Journal(tmp_path / "journal.jsonl", {"model": "m"})
+    assert again.records == {"a": {"id": "a", "text": text}}
+    again.close()
+    row = {"question": text, "answer": "#### 7"}
+    data = tmp_path / "gsm8k.jsonl"
+    data.write_text(json.dumps(row, ensure_ascii=False) + "\n", encoding="utf-8")
+    [question] = questions.load("gsm8k", data).items
+    assert text in question.prompt
+
+
+def test_results_and_journal_name_the_grader_and_another_version_of_it_is_refused(
+    dise: Dise, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    args = ("eval", "best-of-n", *SHORT, *SCORES, "--limit", 1, "--n", 2, "--output", tmp_path)
+    assert dise(*args).code == 0
+    assert json.loads((tmp_path / "results.json").read_text())["grader"] == "countdown-robust-1"
+    first = (tmp_path / "journal.jsonl").read_text().splitlines()[0]
+    assert json.loads(first)["grader"] == "countdown-robust-1"
+    assert (
+        "its grader is 'countdown-robust-1', not 'countdown-d1-1'"
+        in dise(*args, "--grader", "d1").err
+    )
+
+    def stricter(truth: object, mode: Mode) -> CountdownGrader:
+        grader = CountdownGrader.of(truth, mode)
+        grader.version = "countdown-robust-2"
+        return grader
+
+    monkeypatch.setattr(dataset, "GRADERS", {**GRADERS, "countdown": stricter})
+    refused = dise(*args)
+    assert refused.code == 2
+    assert "its grader is 'countdown-robust-1', not 'countdown-robust-2'" in refused.err
+
+
+class Slow(ToyPredictor):
+    """A model that can be killed between two passes."""
+
+    def __init__(self) -> None:
+        super().__init__(max_length=200)
+        self.tokenizer.encode = lambda text: np.array([ord(c) % 10 for c in text[:20]])  # type: ignore[method-assign]
+
+    def read(self, reads: Sequence[Read]) -> list[Reading]:
+        time.sleep(0.002)
+        return list(super().read(reads))
+
+
+def slow_run(folder: Path) -> None:
+    llm = LLM(Slow(), max_num_seqs=4)
+    params = SamplingParams(max_tokens=6, temperature=1.0, n=3, block_length=6, seed=0)
+    contenders = Contenders.of(["dise:full", "mc:response:num_samples=2"], llm.catalog)
+    loaded = questions.load("countdown-short", limit=30)
+    sampled = Sampled(llm, loaded, contenders, params, "robust")
+    records = run(sampled, folder, lambda count: None)
+    write(folder, sampled, uncertainty(sampled, records))
+
+
+def begun(folder: Path) -> BaseProcess:
+    """A run into the folder, in a process of its own that begins with all imports done."""
+    server = multiprocessing.get_context("forkserver")
+    server.set_forkserver_preload([__name__])
+    process = server.Process(target=slow_run, args=(folder,))
+    process.start()
+    return process
+
+
+def test_killed_at_twenty_random_points_a_run_ends_with_the_same_bytes_and_computes_nothing_twice(
+    tmp_path: Path,
+) -> None:
+    straight, killed = tmp_path / "straight", tmp_path / "killed"
+    journal = killed / "journal.jsonl"
+    begun(straight).join()
+    chance = random.Random(0)
+    seen: dict[str, str] = {}
+    num_killed = 0
+    for _ in range(20):
+        wanted = min(_num_lines(journal) + chance.randint(0, 2), 31)
+        process, end = begun(killed), time.monotonic() + 60
+        while _num_lines(journal) < wanted and time.monotonic() < end:
+            time.sleep(0.001)
+        time.sleep(chance.random() * 0.02)
+        process.kill()
+        process.join()
+        num_killed += process.exitcode == -signal.SIGKILL
+        for line in journal.read_bytes().split(b"\n")[:-1] if journal.exists() else []:
+            name = json.loads(line).get("id", "key")
+            assert seen.setdefault(name, line.decode()) == line.decode()
+    assert num_killed >= 15
+    begun(killed).join()
+    for name in ("results.json", "report.md"):
+        assert (killed / name).read_bytes() == (straight / name).read_bytes()
+    lines = records_of(journal)
+    assert len(lines) == len({line.get("id") for line in lines}) == 31
+
+
+def _num_lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def test_the_catalog_names_every_default_contender() -> None:
+    from dise_eval.cli.evaluate import CHOICE_SCORES, SCORES
+
+    for specification in {*SCORES, *CHOICE_SCORES}:
+        [contender] = Contenders.of([specification], installed_catalog()).each
+        assert contender.label == specification
+
+
+def test_an_experiment_runs_dreams_sampler(dise: Dise, tmp_path: Path) -> None:
+    sampler = shlex.split(
+        "--unmasking entropy --unmasking-setting alg_temp=0.1 --steps 6 --eps 0.001"
+    )
+    drawing = shlex.split("--temperature 0.2 --top-p 0.95 --tempered-confidence --no-chat")
+    few = shlex.split("--dataset countdown-short --max-tokens 24 --block-length 24 --limit 4")
+    run = dise("eval", "uncertainty", *few, *sampler, *drawing, *SCORES, "--output", tmp_path)
+    assert run.code == 0, run.err
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    wanted = {"unmasking": "entropy", "unmasking_settings": {"alg_temp": 0.1}, "steps": 6}
+    wanted |= {"eps": 0.001, "top_p": 0.95, "tempered_confidence": True}
+    assert wanted.items() <= manifest["settings"]["params"].items()
+    assert manifest["chat"] is False

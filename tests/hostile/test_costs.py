@@ -1,0 +1,106 @@
+"""What one request may cost: every number that it sets has a bound, and it ends at its budget."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+from pydantic import BaseModel
+
+from dise_app.server.limits import Limits
+from dise_core import LLM, AsyncLLM, InputError, SamplingParams, ScoringParams
+from dise_core.plugins.discovery import installed_catalog
+from dise_core.testing import ToyPredictor
+from tests.app.serving import serving
+from tests.hostile.bounds import bounded
+
+MODEL = ToyPredictor()
+SMALL = SamplingParams(max_tokens=3, logprobs=None)
+
+CATALOG = installed_catalog()
+KINDS = ("scorers", "unmasking_policies", "length_controllers", "revisers")
+COSTS_NOTHING = {"batch_size"}
+"""How many of the samples are read at a time."""
+
+
+def unbounded(params: type[BaseModel]) -> set[str]:
+    """Return the fields that may be any whole number or any list."""
+    limits = {"integer": {"maximum", "exclusiveMaximum"}, "array": {"maxItems"}}
+    found = set()
+    for name, field in params.model_json_schema().get("properties", {}).items():
+        for part in field.get("anyOf", [field]):
+            needed = limits.get(part.get("type"))
+            if needed is not None and not needed & set(part):
+                found.add(name)
+    return found
+
+
+def test_every_whole_number_and_every_list_of_a_request_has_a_bound() -> None:
+    strategies = [entry.load() for kind in KINDS for entry in getattr(CATALOG, kind).values()]
+    for params in (SamplingParams, ScoringParams, *strategies):
+        assert unbounded(params) <= COSTS_NOTHING, params
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"n": 10**18}, "n=1000000000000000000: Input should be less than or equal to 1024"),
+        ({"steps": 10**9}, "steps=1000000000"),
+        ({"stop": ["x" * 1_900_000]}, "at most 1000 characters"),
+        ({"selector": "full+" * 300_000}, "at most 1000 characters"),
+    ],
+)
+def test_a_setting_beyond_what_the_algorithm_needs_is_refused(
+    settings: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(InputError, match=text):
+        SamplingParams(**settings)
+
+
+@pytest.mark.parametrize(
+    ("length", "settings"),
+    [("daedal", {"expansion_factor": 4e8}), ("dise-flexible", {"max_iterations": 10**12})],
+)
+def test_a_length_beyond_any_model_is_refused(length: str, settings: dict[str, Any]) -> None:
+    params = SamplingParams(max_tokens=4, length=length, length_settings=settings)
+    [name] = settings
+    with (
+        bounded(1.0, 0.1),
+        pytest.raises(InputError, match=f"length controller '{length}': {name}"),
+    ):
+        LLM(MODEL).generate([1, 2], params)
+
+
+def test_interleaved_asks_at_most_once_for_each_token() -> None:
+    params = ScoringParams(scorer="interleaved", scorer_settings={"k": 2**20}, selector="response")
+    with bounded(1.0, 0.1):
+        [answer] = LLM(MODEL).score([1], [2, 3, 4], params)
+    assert answer.usage.nfe == 3 + 1
+    with pytest.raises(InputError, match="'interleaved': k=1000000000"):
+        LLM(MODEL).score(
+            [1], [2], ScoringParams(scorer="interleaved", scorer_settings={"k": 10**9})
+        )
+
+
+def test_a_long_prompt_is_refused_before_it_is_tokenized() -> None:
+    with bounded(1.0, 0.1), pytest.raises(InputError, match="1900000 characters is longer than"):
+        LLM(MODEL).generate("a" * 1_900_000, SMALL)
+
+
+def test_a_request_beyond_its_budget_is_told_so_and_its_neighbours_are_answered() -> None:
+    limits = Limits(max_passes=20)
+    with serving(AsyncLLM(ToyPredictor(), budget=limits.budget), limits) as url:
+        many = {"prompt": ["a"] * 30, "max_tokens": 8}
+        refused = httpx.post(f"{url}/v1/completions", json=many, timeout=30)
+        assert refused.status_code == 400
+        message = refused.json()["error"]["message"]
+        assert "more than the 20 forward passes that one may take here" in message
+        streamed = {"prompt": "a", "max_tokens": 30, "stream": True, "dise": {"tokens_per_step": 1}}
+        lines = httpx.post(f"{url}/v1/completions", json=streamed, timeout=30).text.splitlines()
+        assert any("more than the 20 forward passes" in line for line in lines)
+        sampled = {"scorer": "mc", "scorer_settings": {"num_samples": 10**6}}
+        long = {"prompt": "a", "response": "bc", **sampled}
+        assert httpx.post(f"{url}/v1/score", json=long).status_code == 400
+        small = {"prompt": "a", "response": "b"}
+        assert httpx.post(f"{url}/v1/score", json=small).status_code == 200
