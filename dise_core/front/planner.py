@@ -10,7 +10,7 @@ from dise_core.arrays import Ids
 from dise_core.errors import InputError
 from dise_core.front.answers import AnswerMaker
 from dise_core.front.calibrated import check_calibration
-from dise_core.front.constraints import check_tokens, fitted
+from dise_core.front.model_limits import check_tokens, fitted
 from dise_core.front.outputs import RequestOutput
 from dise_core.models.inputs import PromptInput, check_choice, check_list, params_of, several
 from dise_core.models.predictor import MaskPredictor

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Generic
 
 from dise_core import LLM, Plan, SamplingParams, ScoringParams, gather
 from dise_core.errors import InputError, TooLongError
-from dise_core.front.constraints import fitted
+from dise_core.front.model_limits import fitted
 from dise_core.front.outputs import CompletionOutput
 from dise_eval.datasets.dataset import Problem
 from dise_eval.datasets.questions import ProblemSet

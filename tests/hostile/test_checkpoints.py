@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -123,6 +124,7 @@ def index_of(weight_map: object) -> bytes:
         (INDEX, b"{}", "weight_map must give the file of each weight"),
         (INDEX, index_of({"\x1b\x1e\n": 1}), "weight_map must give the file of each weight"),
         (INDEX, index_of({"a": "none.safetensors"}), "cannot load .*none.safetensors"),
+        (INDEX, index_of({"a": "../x.safetensors"}), "weight_map must give .* in this folder"),
         (WHOLE, struct.pack("<Q", 3) + b"[1]" + bytes(8), f"cannot load .*{WHOLE}: ."),
         (WHOLE, bytes(8), f"cannot load .*{WHOLE}: ."),
     ],
@@ -132,6 +134,14 @@ def test_a_file_that_cannot_be_right_is_one_line(
 ) -> None:
     (sharded(folder) if name == INDEX else folder).joinpath(name).write_bytes(content)
     with one_line(named):
+        load(folder)
+
+
+def test_a_weight_in_two_files_is_refused(folder: Path) -> None:
+    index = json.loads((sharded(folder) / INDEX).read_text())
+    one, other = sorted(set(index["weight_map"].values()))
+    shutil.copy(folder / one, folder / other)
+    with one_line(f"{one} and {other} hold "):
         load(folder)
 
 

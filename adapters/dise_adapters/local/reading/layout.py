@@ -2,9 +2,10 @@
 
 A text runs whole; or as a window against the cached keys and values of the rest; or with overlays,
 extra tokens appended to the sequence, each at the position of one of the text's. An overlay sees
-the text as its positions may, with itself in place of the tokens there; the text sees none. In a Read with a context the text is the finished one, and each masked block an overlay;
-a shadow is an overlay of one mask. So the tokens of [x_t ; x_0], as block-causal models are
-trained, follow from one rule, and only those that an answer depends on run.
+the text as its positions may, with itself in place of the tokens there; the text sees none. In a
+Read with a context the text is the finished one, and each masked block an overlay; a shadow is an
+overlay of one mask. So the tokens of [x_t ; x_0], as block-causal models are trained, follow from
+one rule, and only those that an answer depends on run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Applies a model's constraints to request options: its blocks, its length controller, its cache."""
+"""Applies a model's limits to a request's options: its blocks, its length controller, its cache."""
 
 from __future__ import annotations
 
