@@ -11,6 +11,7 @@ import numpy as np
 from dise_core.arrays import Ids, Mask
 from dise_core.blocks import BlockGrid
 from dise_core.errors import InputError, shown
+from dise_core.history import Writing
 
 BlockOrigin = Literal["response", "text"]
 """Where blocks count from: the start of the response, or of the whole text, prompt included."""
@@ -49,7 +50,8 @@ class TokenSequence:
 
     ids: int64 [N]; the first `prompt_length` are the prompt, the rest the response. `block_length`:
     tokens per block of the response; `origin`: where the blocks count from. `max_length`: the
-    longest text that the model accepts, if known. Raises InputError for a bad prompt_length.
+    longest text that the model accepts, if known. `writing`: how a response was written, for
+    `own_writing`. Raises InputError for a bad prompt_length.
     """
 
     ids: Ids
@@ -58,6 +60,7 @@ class TokenSequence:
     block_length: int = 32
     max_length: int | None = None
     origin: BlockOrigin = "response"
+    writing: Writing | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.prompt_length <= len(self.ids):
@@ -114,6 +117,20 @@ class TokenSequence:
         if end_id is None or has_end or is_full:
             return self
         return replace(self, ids=np.append(self.ids, end_id))
+
+    def own_writing(self) -> Writing | None:
+        """Return how this very text was written; None for one that is given, or has changed."""
+        is_own = self.writing is not None and np.array_equal(self.writing.ids, self.ids)
+        return self.writing if is_own else None
+
+    def at(self, positions: Ids) -> TokenSequence:
+        """Return the text of the tokens at positions alone, int64 [K], the prompt's among them."""
+        writing = self.own_writing()
+        return replace(
+            self,
+            ids=self.ids[positions],
+            writing=None if writing is None else writing.at(positions),
+        )
 
     def with_masks(self, positions: Ids) -> Ids:
         """Return a copy, int64 [N], with masks. Raises InputError for a model without them."""

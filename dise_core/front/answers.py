@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
@@ -79,12 +80,13 @@ class AnswerMaker:
             score=generation.evaluation.score,
             scorer=params.scorer,
             selector=params.selector or "",
-            tokens=self._tokens(generation),
+            tokens=self._tokens(generation, params),
             index=index,
             trace=generation.trace,
             stopped_by=generation.stopped_by,
             probability=None if calibration is None else calibration.probability(value),
             abstained=None if calibration is None else calibration.abstains(value),
+            writing=sequence.own_writing(),
         )
 
     def _revision(self, revision: Revision) -> Revision:
@@ -98,7 +100,7 @@ class AnswerMaker:
         )
         return replace(revision, tokens=tokens)
 
-    def _tokens(self, generation: Generation) -> tuple[Token, ...]:
+    def _tokens(self, generation: Generation, params: ScoringParams) -> tuple[Token, ...]:
         sequence, report = generation.sequence, generation.evaluation.tokens
         selected = sequence.mask_of(generation.evaluation.score.positions)[sequence.prompt_length :]
         is_end = sequence.special.is_end(sequence.response)
@@ -106,9 +108,14 @@ class AnswerMaker:
         spelt = iter(pieces(self.predictor.tokenizer, sequence.response[~is_end]))
         rows: Iterable[tuple[float | None, list[int], list[float]]] = repeat((None, [], []))
         if report is not None:
-            columns = (report.logprobs, report.top_ids, report.top_logprobs)
-            rows = zip(*(column.tolist() for column in columns), strict=True)
-        written = (column.tolist() for column in (sequence.response, selected, is_end))
+            reported = (report.logprobs, report.top_ids, report.top_logprobs)
+            rows = zip(*(column.tolist() for column in reported), strict=True)
+        writing = None if params.logprobs is None else sequence.own_writing()
+        written: Iterable[float | None] = repeat(None)
+        if writing is not None:
+            values = writing.logprobs[sequence.prompt_length :].tolist()
+            written = (None if math.isnan(value) else value for value in values)
+        columns = (column.tolist() for column in (sequence.response, selected, is_end))
         return tuple(
             Token(
                 token_id,
@@ -118,8 +125,11 @@ class AnswerMaker:
                 end,
                 tuple(zip(ids, logprobs, strict=True)),
                 tuple(map(text_of, ids)),
+                value,
             )
-            for token_id, chosen, end, (logprob, ids, logprobs) in zip(*written, rows, strict=False)
+            for token_id, chosen, end, (logprob, ids, logprobs), value in zip(
+                *columns, rows, written, strict=False
+            )
         )
 
 

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import NamedTuple, Self
 
 from dise_core.errors import DiseError, InputError
+from dise_core.history import Writing
 from dise_core.records import Record, json_number
 from dise_core.scoring.score import Score
 from dise_core.writing.generation import LengthStep
@@ -16,7 +17,8 @@ class Token(NamedTuple):
     """One token of a response. `text`: its piece of the response's text: the pieces of all tokens
     that are no end tokens, joined, are that text before it is cut at a stop text, and a character
     of several tokens is the last one's. `logprob`: of regenerating it, in nats, or None if not
-    asked for; `selected`: whether it counts towards the score.
+    asked for; `selected`: whether it counts towards the score; `written`: the log-probability that
+    it had when it was written, None for a token that is given.
     """
 
     id: int
@@ -26,6 +28,7 @@ class Token(NamedTuple):
     is_end: bool
     top_logprobs: tuple[tuple[int, float], ...] = ()
     top_texts: tuple[str, ...] = ()
+    written: float | None = None
 
     def to_dict(self) -> dict[str, object]:
         """Return the JSON form; -inf becomes null."""
@@ -36,6 +39,8 @@ class Token(NamedTuple):
             "selected": self.selected,
             "is_end": self.is_end,
         }
+        if self.written is not None:
+            record["written"] = json_number(self.written)
         if self.top_logprobs:
             record["top_logprobs"] = [
                 {"id": token_id, "text": text, "logprob": json_number(logprob)}
@@ -53,6 +58,7 @@ class CompletionOutput:
     "length" if it filled the canvas, None for a given response. `probability`: of being right, None
     without a calibration or a score; `abstained`: whether the score is below the calibration's
     threshold, None without one. `revisions`: the rounds of the `reviser`, if it doubted anything.
+    `writing`: how prompt and response were written, None for a given response.
     """
 
     text: str
@@ -70,6 +76,7 @@ class CompletionOutput:
     revisions: tuple[Revision, ...] = ()
     probability: float | None = None
     abstained: bool | None = None
+    writing: Writing | None = None
 
     def to_dict(self) -> dict[str, object]:
         """Return the JSON form; `tokens` has one end token, and none without log-probabilities."""
@@ -96,7 +103,7 @@ class CompletionOutput:
         return record
 
     def _listed(self) -> list[Token]:
-        if all(token.logprob is None for token in self.tokens):
+        if all(token.logprob is None and token.written is None for token in self.tokens):
             return []
         first = next((token for token in self.tokens if token.is_end), None)
         return [token for token in self.tokens if not token.is_end or token is first]

@@ -19,6 +19,7 @@ from dise_core.noise import Noise, drawn_seed
 from dise_core.params.requests import SamplingParams, ScoringParams
 from dise_core.plans.cost import count_cost
 from dise_core.plans.plan import Plan, gather, numbered
+from dise_core.plans.readouts import Confidence
 from dise_core.plugins.catalog import Catalog
 from dise_core.plugins.kinds import REVISER
 from dise_core.scoring.calibration import Calibration
@@ -59,13 +60,18 @@ class Planner:
         return Prompts(self.predictors)
 
     def generate(
-        self, prompt: Prompt, params: SamplingParams, chat: bool | None = None
+        self,
+        prompt: Prompt,
+        params: SamplingParams,
+        chat: bool | None = None,
+        recorded: tuple[Confidence, ...] = (),
     ) -> Plan[RequestOutput]:
         """Return a plan of the responses to one prompt, best score first.
 
-        chat: whether to apply the model's chat template to a text; None: if it has one.
+        chat: whether to apply the model's chat template to a text; None: if it has one. recorded:
+        kinds of confidence that the responses' Writing tells, besides those that the scorer reads.
         """
-        return (yield from self._generate(self._prompts.read(prompt, chat), params))
+        return (yield from self._generate(self._prompts.read(prompt, chat), params, recorded))
 
     def chat(self, messages: Sequence[Message], params: SamplingParams) -> Plan[RequestOutput]:
         return (yield from self._generate(self._prompts.conversation(messages), params))
@@ -229,7 +235,9 @@ class Planner:
         generations = [Generation(*pair) for pair in zip(sequences, evaluations, strict=True)]
         return AnswerMaker(self.predictor, calibration).given(prompt, generations, params, cost)
 
-    def _generate(self, prompt: GivenPrompt, params: SamplingParams) -> Plan[RequestOutput]:
+    def _generate(
+        self, prompt: GivenPrompt, params: SamplingParams, recorded: tuple[Confidence, ...] = ()
+    ) -> Plan[RequestOutput]:
         self._prompts.check_room(prompt, params.max_tokens)
         params = self._fitted(params)
         check_tokens(params, self.predictor.info)
@@ -240,9 +248,11 @@ class Planner:
         policy = self._policy(params)
         scorer, params = self._scorer(prompt, params)
 
+        info, kinds = self.predictor.info, tuple({*recorded, *scorer.scorer.recorded})
+
         def sample(number: int) -> Plan[Generation]:
             noise = Noise.for_request(params.seed or 0, prompt.ids, number)
-            denoiser = Denoiser(self.predictor.info, policy, noise, params, number)
+            denoiser = Denoiser(info, policy, noise, params, number, recorded=kinds)
             return writer.write(prompt.ids, denoiser, scorer)
 
         calibration = self._calibration(scorer, params)
@@ -271,7 +281,10 @@ class Planner:
         params = params.model_copy(update={"selector": name})
         selector = self.catalog.selector(name)
         translation = self._prompts.translation(prompt)
-        bound = SequenceScorer(scorer, selector, params.logprobs, translation, params.scorer)
+        # The report costs a pass that what is known from the writing does not.
+        is_reported = not scorer.needs_writing or "logprobs" in params.model_fields_set
+        reported = params.logprobs if is_reported else None
+        bound = SequenceScorer(scorer, selector, reported, translation, params.scorer)
         return bound, params
 
     def _calibration(self, scorer: SequenceScorer, params: ScoringParams) -> Calibration | None:

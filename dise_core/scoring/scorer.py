@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 
 from dise_core.arrays import Mask
 from dise_core.plans.plan import Plan
+from dise_core.plans.readouts import Confidence
 from dise_core.scoring.score import Score
 from dise_core.scoring.strategy import Strategy
 from dise_core.sequence import TokenSequence
@@ -34,6 +35,17 @@ class Scorer(Strategy):
     reads_end: ClassVar[bool] = True
     """Whether a response given as text is scored with the end token that follows it, as one that
     the model wrote; False for a likelihood of the response alone."""
+
+    needs_writing: ClassVar[bool] = False
+    """Whether it reads how the text was written, `sequence.own_writing()`: a given text has no such
+    record and is refused before a pass."""
+
+    @property
+    def recorded(self) -> tuple[Confidence, ...]:
+        """The kinds of confidence that it reads of the writing besides the log-probabilities. Each
+        costs a readout a step, and no pass.
+        """
+        return ()
 
     @abstractmethod
     def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:

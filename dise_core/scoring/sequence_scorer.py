@@ -48,7 +48,8 @@ class SequenceScorer:
         A scorer that asks the judge gets the text in the judge's tokens and scores the whole
         response; the Score's positions are those of the original response, end tokens left out.
         Raises InputError if the selector does not select all of these or selects prompt tokens, if
-        no judge is loaded, and if the judge cannot read the text.
+        no judge is loaded, if the judge cannot read the text, and for a text that was given if the
+        scorer reads how it was written.
         """
         return (yield from self._spared(self._score(sequence)))
 
@@ -56,6 +57,13 @@ class SequenceScorer:
         return plan if self.memory is None else remembering(plan, self.memory)
 
     def _score(self, sequence: TokenSequence) -> Plan[Score]:
+        if self.scorer.needs_writing and sequence.own_writing() is None:
+            raise InputError(
+                f"{self.name} reads how a text was written, and a given text has no record of it; "
+                "use it where answers are generated, and for given ones 'duel', which replays the "
+                "writing, or 'interleaved'",
+                "scorer",
+            )
         if self.scorer.asks == "target":
             end_id = self.end_id if self.scorer.reads_end else None
             selector = self.selector

@@ -10,6 +10,7 @@ import numpy as np
 
 from dise_core.arrays import Mask
 from dise_core.errors import PluginError
+from dise_core.history import Writing
 from dise_core.models.attention import BlockCausal
 from dise_core.models.predictor import MaskPredictor
 from dise_core.noise import Noise
@@ -17,6 +18,7 @@ from dise_core.params.requests import SamplingParams
 from dise_core.plans.cost import count_nfe
 from dise_core.plans.plan import drive, gather
 from dise_core.plans.reading import Read, Reading
+from dise_core.plans.readouts import Confidence
 from dise_core.scoring.score import Score
 from dise_core.scoring.scorer import Scorer, Selector
 from dise_core.scoring.sequence_scorer import WholeResponse
@@ -66,6 +68,8 @@ def check_scorer(
     )
     everything = WholeResponse()
     several = list(texts((predictor or ToyPredictor()).info))
+    if scorer.needs_writing:
+        several = [_written(text, scorer.recorded) for text in several]
     for text in several:
         score, nfe = drive(count_nfe(scorer.score(text, everything)), read)
         _check_score(score, text)
@@ -75,7 +79,8 @@ def check_scorer(
         crowd = drive(gather(*(scorer.score(one, everything) for one in (*several, text))), read)
         alone = "a text must get the same score alone and beside others"
         expect_close(crowd[-1].value, score.value, tolerance, alone)
-        expect(score.num_positions == 0 or nfe > 0, "a score over some position must ask the model")
+        is_told = score.num_positions == 0 or scorer.needs_writing
+        expect(is_told or nfe > 0, "a score over some position must ask the model")
     nothing = drive(scorer.score(several[0], _Nothing()), read)
     expect(nothing.value == -math.inf, f"no selected position must give -inf, not {nothing!r}")
 
@@ -169,6 +174,17 @@ def check_unmasking_policy(policy: UnmaskingPolicy) -> None:
         denoiser = Denoiser(toy.info, policy, Noise(0), params)
         text = drive(denoiser.write(np.array([1, 2]), 9), toy.read)
         expect(not (text.ids == denoiser.mask_id).any(), "denoising must fill every mask")
+
+
+def _written(text: TokenSequence, recorded: Sequence[Confidence]) -> TokenSequence:
+    """Return the text as one whose response was written from left to right."""
+    writing = Writing.of(text.ids)
+    for step, position in enumerate(text.response_positions[:, None]):
+        for confidence in recorded:
+            writing.record(confidence, position, np.array([-0.1 * step]))
+        writing.look(step, position, text.ids[position])
+        writing.commit(step, position, text.ids[position], np.array([-0.1 * step], np.float32))
+    return replace(text, writing=writing)
 
 
 def _check_score(score: Score, text: TokenSequence) -> None:

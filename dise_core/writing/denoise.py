@@ -10,6 +10,7 @@ import numpy as np
 
 from dise_core.arrays import Ids
 from dise_core.blocks import BlockGrid
+from dise_core.history import Writing
 from dise_core.models.completion import border_of
 from dise_core.plans.plan import Plan
 from dise_core.sequence import TokenSequence
@@ -65,11 +66,12 @@ class Denoiser(Sampler):
         self, prompt: Ids, num_tokens: int, *, until_end: bool = False
     ) -> Plan[TokenSequence]:
         """Return a plan of the text with num_tokens tokens denoised; until_end: see `denoise`."""
-        canvas, start = np.concatenate([prompt, self.masks(num_tokens)]), len(prompt)
-        ids = yield from self.denoise(
-            canvas, start, start, steps=self.params.steps, until_end=until_end
+        canvas = self.text(np.concatenate([prompt, self.masks(num_tokens)]), len(prompt))
+        return (
+            yield from self.denoise(
+                canvas, len(prompt), steps=self.params.steps, until_end=until_end
+            )
         )
-        return self.text(ids, start)
 
     def rewrite(
         self, text: TokenSequence, positions: Ids, first_step: int = 0
@@ -88,22 +90,20 @@ class Denoiser(Sampler):
         writer = replace(self, params=params, info=replace(self.info, last_block="ends"))
         start, end = text.prompt_length, self.end_of(text.ids, text.prompt_length)
         is_cut = self.info.block_length is not None and (end is None or end == len(text))
-        ids = yield from writer.denoise(
-            text.with_masks(positions), start, start, first_step=first_step, until_end=is_cut
-        )
-        return replace(text, ids=ids)
+        canvas = replace(text, ids=text.with_masks(positions))
+        return (yield from writer.denoise(canvas, start, first_step=first_step, until_end=is_cut))
 
     def denoise(
         self,
-        canvas: Ids,
+        canvas: TokenSequence,
         start: int,
-        prompt_length: int,
         *,
         first_step: int = 0,
         steps: int | None = None,
         until_end: bool = False,
-    ) -> Plan[Ids]:
-        """Return a plan of a copy of canvas, int64 [N], with every mask from `start` on filled.
+    ) -> Plan[TokenSequence]:
+        """Return a plan of a text [N] with every mask from `start` on filled. Of a token that it
+        keeps, the canvas's own Writing goes on to tell.
 
         until_end: stop at the first block that holds an end token, and cut the text behind its
         first one. Under block-causal attention each block is written as if the text ended with it,
@@ -116,8 +116,9 @@ class Denoiser(Sampler):
         Raises PlanError for a policy that commits nothing for too long, InputError for a model
         without a mask token.
         """
-        stop, ids, step = len(canvas), self._to_border(canvas), first_step
-        text = PartialText(ids, np.full(len(ids), np.nan, np.float32), prompt_length, stop)
+        prompt_length, stop, step = canvas.prompt_length, len(canvas), first_step
+        text = PartialText(self._to_border(canvas), prompt_length, stop)
+        ids = text.ids
         # Only a tail has a context to reuse; a response written from its start has none.
         context = ids[: start if start > prompt_length else 0]
         self.memory.begin(context, max(min(self.most, self.max_length), len(ids)))
@@ -128,15 +129,17 @@ class Denoiser(Sampler):
             step = yield from Filling(self, text, span, masks, schedule, until_end).plan(step)
             response = ids[: min(span[1], stop)]
             if until_end and (end := self.end_of(response, prompt_length)) is not None:
-                return ids[:end]
-        return ids[:stop]
+                stop = end
+                break
+        return replace(canvas, ids=ids, writing=text.writing).at(np.arange(stop))
 
-    def _to_border(self, canvas: Ids) -> Ids:
-        """Return a copy, with masks up to the border where the last block is written so."""
-        num_more = 0
+    def _to_border(self, canvas: TokenSequence) -> Writing:
+        """Return the canvas, with masks up to the border where the last block is written so."""
+        ids, num_more = canvas.ids, 0
         if self.info.block_length is not None and self.info.last_block == "masks":
-            num_more = border_of(len(canvas), self.info) - len(canvas)
-        return np.concatenate([canvas, self.masks(num_more)]) if num_more else canvas.copy()
+            num_more = border_of(len(ids), self.info) - len(ids)
+        ids = np.concatenate([ids, self.masks(num_more)]) if num_more else ids
+        return Writing.of(ids) if canvas.writing is None else canvas.writing.onto(ids)
 
     def _blocks(self, canvas: Ids, start: int, stop: int) -> Iterator[tuple[tuple[int, int], Ids]]:
         """Yield each block with a mask in [start, stop): its span, and its masks from `start`."""

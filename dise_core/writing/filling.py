@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dise_core.arrays import Ids, LogProbs
+from dise_core.arrays import Ids
 from dise_core.errors import PlanError
-from dise_core.noise import Noise
+from dise_core.history import Writing
 from dise_core.plans.plan import Plan
 from dise_core.plans.reading import Canvas, Read, Reading
 from dise_core.plans.readouts import TokenLogProbs
@@ -18,28 +18,25 @@ from dise_core.writing.sampler import Sampler
 from dise_core.writing.schedule import Commit, Schedule
 
 NONE: Ids = np.zeros(0, np.int64)
+NOTHING = Reading.of_nothing()
 
 MAX_IDLE_STEPS = 100
 """Steps in a row without a commit after which a policy without a quota fails."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class PartialText:
-    """A text whose response is being written.
-
-    ids: int64 [N]. written: the log-probability that each token had when it was committed, float32
-    [N], NaN where not known. stop: where the response ends; what is behind it will be cut.
+    """A text whose response is being written. stop: where the response ends; what is behind it will
+    be cut.
     """
 
-    ids: Ids
-    written: LogProbs
+    writing: Writing
     prompt_length: int
     stop: int
 
-    def commit(self, positions: Ids, token_ids: Ids, logprobs: LogProbs | float) -> None:
-        """Write tokens at positions, both int64 [M]. logprobs: float32 [M], or one for all."""
-        self.ids[positions] = token_ids
-        self.written[positions] = logprobs
+    @property
+    def ids(self) -> Ids:
+        return self.writing.ids
 
 
 @dataclass(slots=True, eq=False)
@@ -90,11 +87,11 @@ class Filling:
             read_positions = self.masks
         elif looks_ahead:
             read_positions = self._masked(to_the_end=True)
-        reading = yield from self._read(read_positions, noise, is_first, is_whole=not len(masked))
+        reading = yield from self._read(step, read_positions, is_first, is_whole=not len(masked))
         if looks_ahead and self._is_over(reading):
-            self.text.commit(read_positions, reading.token_ids, reading.logprobs)
+            self.text.writing.commit(step, read_positions, reading.token_ids, reading.logprobs)
             return True
-        candidates, drafts = reading, None
+        candidates, others, drafts = reading, NOTHING, None
         if read_positions is not masked:
             is_masked = np.isin(read_positions, masked, assume_unique=True)
             candidates, others = reading.at(is_masked), reading.at(~is_masked)
@@ -104,25 +101,27 @@ class Filling:
         state = UnmaskingStep(
             masked, candidates.confidences, commit.quota, commit.share, noise, self.span[0], drafts
         )
-        return self._commit(state, candidates)
+        return self._commit(step, state, candidates, others)
 
-    def _commit(self, state: UnmaskingStep, candidates: Reading) -> bool:
-        policy, chosen = self.sampler.policy, NONE
+    def _commit(
+        self, step: int, state: UnmaskingStep, candidates: Reading, others: Reading
+    ) -> bool:
+        """Write what the policy chooses of the candidates for masks, and of others for drafts."""
+        policy, writing, chosen = self.sampler.policy, self.text.writing, NONE
         if len(state.positions):
             chosen = checked_indices(policy, policy.choose(state), len(state.positions))
             tokens, logprobs = candidates.token_ids[chosen], candidates.logprobs[chosen]
-            self.text.commit(state.positions[chosen], tokens, logprobs)
+            writing.commit(step, state.positions[chosen], tokens, logprobs)
         if (drafts := state.drafts) is None:
             return len(chosen) > 0
         edited = checked_indices(policy, policy.edit(state), len(drafts.positions))
-        self.text.commit(drafts.positions[edited], drafts.candidates[edited], np.nan)
-        is_other = drafts.candidates[edited] != drafts.token_ids[edited]
-        return len(chosen) > 0 or bool(is_other.any())
+        is_other = edited[drafts.candidates[edited] != drafts.token_ids[edited]]
+        places, tokens = drafts.positions[is_other], drafts.candidates[is_other]
+        writing.commit(step, places, tokens, others.logprobs[is_other])
+        return len(chosen) > 0 or len(is_other) > 0
 
-    def _read(
-        self, positions: Ids, noise: Noise, is_first: bool, *, is_whole: bool
-    ) -> Plan[Reading]:
-        """Return a plan of the candidates at the positions.
+    def _read(self, step: int, positions: Ids, is_first: bool, *, is_whole: bool) -> Plan[Reading]:
+        """Return a plan of a step's candidates at the positions.
 
         Under block-causal attention the pass also tells the unknown log-probabilities of tokens
         that are final: of the blocks before, and of this one if it is whole.
@@ -133,7 +132,7 @@ class Filling:
         read = sampler.ask(
             text,
             positions,
-            sampler.candidates(noise, sampler.policy.confidence),
+            sampler.candidates(sampler.noise.at_step(step), sampler.policy.confidence),
             self.text.prompt_length,
             shown=self._shown(text),
             cache=hint,
@@ -142,14 +141,17 @@ class Filling:
         final = NONE
         if sampler.is_block_causal:
             final = self._final(read, span[1] if is_whole else span[0])
+        reads = [read, *sampler.recording(read)] if sampler.recorded else [read]
         if len(final) == 0:
-            [reading] = yield [read]
+            readings = yield reads
         else:
             own = replace(read, positions=final, readout=TokenLogProbs(text[final]), canvas=None)
-            reading, logprobs = yield [read, own]
-            memory.note(own, logprobs)
-        memory.note(read, reading)
-        return reading
+            readings = yield [*reads, own]
+            memory.note(own, readings[-1])
+            readings = readings[:-1]
+        memory.note(read, readings[0])
+        sampler.note(self.text.writing, step, read, readings)
+        return readings[0]
 
     def _shown(self, text: Ids) -> Canvas:
         start, stop = self.text.prompt_length, min(len(text), self.text.stop)
@@ -160,7 +162,7 @@ class Filling:
             self.sampler.is_settled,
             settled=self.span[0] if self.sampler.policy.edits else None,
             logprobs=None if known is None else known[start:],
-            written=self.text.written[start:stop].copy(),
+            written=self.text.writing.logprobs[start:stop].copy(),
             stop=stop,
         )
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 import numpy as np
 
 from dise_core.arrays import Ids
+from dise_core.history import Writing
 from dise_core.models.info import ModelInfo
 from dise_core.noise import Noise
 from dise_core.params.biases import as_pairs
 from dise_core.params.requests import SamplingParams
-from dise_core.plans.reading import CacheHint, Canvas, Guidance, Read
+from dise_core.plans.reading import CacheHint, Canvas, Guidance, Read, Reading
 from dise_core.plans.readouts import Candidates, Confidence, Readout
 from dise_core.scoring.memory import Memory
 from dise_core.sequence import SpecialTokens
@@ -29,7 +30,8 @@ class Sampler:
     here. The mask id is never written. `sample`: which of the request's responses this is.
     `is_settled`: see Canvas. is_revised: whether a reviser may change the response, so that nothing
     of it is settled. most: the tokens that the text may grow to, if it is written more than once.
-    memory: made here unless given; shared with the response's scorer, it spares passes.
+    recorded: kinds of confidence that the text's Writing tells besides. memory: made here unless
+    given; shared with the response's scorer, it spares passes.
     """
 
     info: ModelInfo
@@ -40,6 +42,7 @@ class Sampler:
     is_settled: bool = False
     is_revised: bool = False
     most: int = 0
+    recorded: tuple[Confidence, ...] = ()
     memory: Memory = field(default_factory=Memory)
 
     def __post_init__(self) -> None:
@@ -127,3 +130,17 @@ class Sampler:
             cache=cache,
             is_complete=is_complete,
         )
+
+    def recording(self, read: Read) -> list[Read]:
+        """Return the Reads, of the same row, that ask what is recorded besides a step's Read."""
+        readouts = (
+            Candidates(confidence=kind, forbidden=(self.mask_id,)) for kind in self.recorded
+        )
+        return [replace(read, readout=readout, canvas=None) for readout in readouts]
+
+    def note(self, writing: Writing, step: int, read: Read, readings: Sequence[Reading]) -> None:
+        """Keep what a step's Read and its `recording` were answered."""
+        candidates, *recorded = readings
+        writing.look(step, read.positions, candidates.token_ids)
+        for kind, reading in zip(self.recorded, recorded, strict=True):
+            writing.record(kind, read.positions, reading.confidences)

@@ -52,9 +52,12 @@ class Writer:
         most = max(len(text.response), denoiser.max_tokens)
         most = min(most, denoiser.max_length - text.prompt_length)
         revised = checked_revision(reviser, revised, text, denoiser.info, most)
+        after = revised.sequence
+        if (writing := after.own_writing()) is None and text.writing is not None:
+            writing = text.writing.onto(after.ids)
         return replace(
             first,
-            sequence=replace(text, ids=revised.sequence.ids),
+            sequence=replace(text, ids=after.ids, writing=writing),
             evaluation=revised.evaluation,
             revisions=revised.revisions,
         )

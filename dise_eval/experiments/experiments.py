@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Generic
 
@@ -150,7 +150,7 @@ class Sampled(Experiment[SampledRecord]):
         greedy = self.params.model_copy(update={"temperature": 0.0, "n": 1, "best_of": None})
         planner, chat = self.llm.planner, self.questions.chat
         sampled, single = yield from gather(
-            planner.generate(item.prompt, self.params, chat),
+            planner.generate(item.prompt, self.params, chat, self.contenders.recorded),
             planner.generate(item.prompt, greedy, chat),
         )
         outputs = sorted(sampled.outputs, key=lambda output: output.index)
@@ -158,7 +158,12 @@ class Sampled(Experiment[SampledRecord]):
             item.prompt, [output.token_ids for output in outputs], self.params, chat
         )
         judge = planner.translation(item.prompt, chat)
-        scores = yield from gather(*(self.contenders.score(text, judge) for text in texts))
+        scores = yield from gather(
+            *(
+                self.contenders.score(replace(text, writing=output.writing), judge)
+                for text, output in zip(texts, outputs, strict=True)
+            )
+        )
         return {
             "id": item.id,
             "nfe": {"all": sampled.usage.nfe, "one": single.usage.nfe},

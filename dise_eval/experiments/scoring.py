@@ -12,6 +12,7 @@ from dise_core.errors import InputError
 from dise_core.front.planner import Planner
 from dise_core.models.prompts import Translation
 from dise_core.plans.cost import count_nfe
+from dise_core.plans.readouts import Confidence
 from dise_core.plugins.catalog import Catalog
 from dise_core.records import json_number
 from dise_core.scoring.sequence_scorer import SequenceScorer
@@ -60,6 +61,11 @@ class Contenders:
     @property
     def labels(self) -> tuple[str, ...]:
         return tuple(contender.label for contender in self.each)
+
+    @property
+    def recorded(self) -> tuple[Confidence, ...]:
+        """The kinds of confidence that some scorer reads of how a text was written."""
+        return tuple({kind for contender in self.each for kind in contender.scorer.recorded})
 
     def check(self, planner: Planner) -> None:
         for contender in self.each:

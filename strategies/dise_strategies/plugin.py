@@ -14,6 +14,7 @@ from dise_strategies.scorers.greedy_path import GreedyPath
 from dise_strategies.scorers.interleaved import InterleavedRegeneration
 from dise_strategies.scorers.monte_carlo import DreamMonteCarlo, MonteCarlo, StratifiedMonteCarlo
 from dise_strategies.scorers.shadow import Shadow
+from dise_strategies.scorers.written import Written
 from dise_strategies.selectors.blocks import FinalBlock, FirstBlock, FirstBlocksK
 from dise_strategies.selectors.counted import FirstK, LastK, MidK, PromptLastK, ResponseFirstK
 from dise_strategies.selectors.whole import Full, PromptOnly, Response, ResponseText
@@ -60,6 +61,7 @@ def dise_scorers() -> dict[str, type[Scorer]]:
         "mc-dream": DreamMonteCarlo,
         "shadow": Shadow,
         "greedy-path": GreedyPath,
+        "written": Written,
         "ar-perplexity": ARPerplexity,
     }
 

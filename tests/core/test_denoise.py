@@ -87,9 +87,8 @@ def test_blocks_are_filled_from_left_to_right() -> None:
 def test_only_masks_from_the_start_on_are_filled_and_the_canvas_stays() -> None:
     canvas = np.array([1, MASK, 2, MASK, 5, MASK, MASK])
     before = canvas.copy()
-    filled = drive(
-        denoiser(block_length=2).denoise(canvas, start=3, prompt_length=1), ToyPredictor().read
-    )
+    writer = denoiser(block_length=2)
+    filled = drive(writer.denoise(writer.text(canvas, 1), start=3), ToyPredictor().read).ids
     assert canvas.tolist() == before.tolist()
     assert filled[[0, 1, 2, 4]].tolist() == [1, MASK, 2, 5]
     assert MASK not in filled[3:]
@@ -193,7 +192,8 @@ def test_an_editor_gets_at_most_its_steps_after_the_last_mask(post_steps: int) -
 def test_the_tail_of_a_text_is_written_at_the_rate_of_the_whole() -> None:
     """10 tokens in 4 steps are 3 a step, whatever is denoised."""
     canvas = np.concatenate([PROMPT, np.full(7, MASK)])
-    assert masks_per_step(denoiser(steps=4, block_length=10).denoise(canvas, 3, 3)) == [7, 4, 1]
+    writer = denoiser(steps=4, block_length=10)
+    assert masks_per_step(writer.denoise(writer.text(canvas, 3), 3)) == [7, 4, 1]
 
 
 def test_a_model_without_a_mask_token_cannot_denoise() -> None:

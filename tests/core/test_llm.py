@@ -137,7 +137,7 @@ def test_a_generation_has_the_documented_json(llm: LLM) -> None:
         "prompt_tokens completion_tokens nfe seconds": record["usage"],
         "index text token_ids finish_reason score probability abstained tokens": output,
         "scorer selector value num_positions standard_error": output["score"],
-        "id text logprob selected is_end top_logprobs": output["tokens"][0],
+        "id text logprob selected is_end written top_logprobs": output["tokens"][0],
     }
     for names, part in fields.items():
         assert set(part) == set(names.split())

@@ -43,7 +43,7 @@ def writer_of(cache: CacheKind) -> Denoiser:
 def windows(writer: Denoiser, canvas: np.ndarray, start: int) -> list[tuple[int, int] | None]:
     """Return the window of each read that fills the canvas from `start` on."""
     model = Watched()
-    drive(writer.denoise(canvas, start, 3), model.read)
+    drive(writer.denoise(writer.text(canvas, 3), start), model.read)
     return [read.cache.window for read in model.asked if read.cache]
 
 
@@ -93,7 +93,7 @@ def test_another_context_and_a_text_without_room_run_whole(other: np.ndarray) ->
 
 def test_a_context_counts_as_cached_only_once_it_was_read() -> None:
     writer = writer_of("prefix")
-    plan = writer.denoise(CANVAS, 5, 3)
+    plan = writer.denoise(writer.text(CANVAS, 3), 5)
     next(plan)
     plan.close()
     assert windows(writer, CANVAS, 5)[0] is None

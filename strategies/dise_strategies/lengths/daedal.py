@@ -4,13 +4,14 @@ et al., 2025.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from pydantic import Field
 
 from dise_core import Candidates, InputError, LengthController, Plan, Read, Reading
 from dise_core.arrays import Ids, Mask
+from dise_core.history import Writing
 from dise_core.params.base import Length
 from dise_core.scoring.sequence_scorer import SequenceScorer
 from dise_core.writing.denoise import Denoiser
@@ -21,10 +22,14 @@ from dise_core.writing.generation import Generation, LengthStep
 class _Canvas:
     """The text being written. trace: its lengths, and the confidence in the end tokens at each."""
 
-    ids: Ids
+    writing: Writing
     prompt_length: int
     max_length: int
     trace: list[LengthStep] = field(default_factory=list)
+
+    @property
+    def ids(self) -> Ids:
+        return self.writing.ids
 
     @property
     def room(self) -> int:
@@ -32,7 +37,8 @@ class _Canvas:
 
     def insert(self, position: int, ids: Ids) -> None:
         """Insert ids before the token at `position`; the text is then cut off at max_length."""
-        self.ids = np.insert(self.ids, position, ids)[: self.max_length]
+        longer = self.writing.inserted(position, ids)
+        self.writing = longer.at(np.arange(min(len(longer.ids), self.max_length)))
 
     def note(self, confidence: float, nfe: int) -> None:
         self.trace.append(
@@ -88,11 +94,11 @@ class DAEDAL(LengthController):
         denoiser = denoiser.once()
         ids = np.concatenate([prompt, denoiser.masks(denoiser.max_tokens)])
         limit = min(denoiser.max_length, len(prompt) + self.max_gen_length)
-        canvas = _Canvas(ids, len(prompt), limit)
+        canvas = _Canvas(Writing.of(ids), len(prompt), limit)
         yield from self._find_length(canvas, denoiser)
         canvas.insert(len(canvas.ids), np.full(self.eos_check_tokens // 2, denoiser.special.eos_id))
         yield from self._fill(canvas, denoiser)
-        text = denoiser.text(canvas.ids, len(prompt))
+        text = replace(denoiser.text(canvas.ids, len(prompt)), writing=canvas.writing)
         evaluation = yield from scorer.evaluate(text)
         limit_name = "context" if limit == denoiser.max_length else "max_gen_length"
         stopped_by = "eos_confidence" if canvas.room else limit_name
@@ -119,11 +125,15 @@ class DAEDAL(LengthController):
                 continue
             readout = denoiser.candidates(denoiser.noise.at_step(step))
             read = denoiser.ask(canvas.ids, masked, readout, canvas.prompt_length)
-            candidates, likeliest = yield [read, _likeliest(canvas, denoiser)]
-            step, nfe = step + 1, nfe + 1
+            reads = [read, *denoiser.recording(read)]
+            *answers, likeliest = yield [*reads, _likeliest(canvas, denoiser)]
+            denoiser.note(canvas.writing, step, read, answers)
+            candidates = answers[0]
             confidence = self._end_confidence(likeliest, denoiser)
             is_filled = self._is_filled(candidates)
-            canvas.ids[masked[is_filled]] = candidates.token_ids[is_filled]
+            tokens, logprobs = candidates.token_ids[is_filled], candidates.logprobs[is_filled]
+            canvas.writing.commit(step, masked[is_filled], tokens, logprobs)
+            step, nfe = step + 1, nfe + 1
             unsure = np.flatnonzero(~is_filled & (candidates.confidences < self.low_conf_threshold))
             if len(unsure) and confidence < self.expand_eos_confidence_threshold and canvas.room:
                 least = unsure[np.argmin(candidates.confidences[unsure])]

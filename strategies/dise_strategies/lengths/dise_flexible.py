@@ -68,8 +68,8 @@ class DiSEFlexible(LengthController):
 
 def _first(prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer) -> Plan[Generation]:
     text = yield from denoiser.write(prompt, denoiser.max_tokens)
-    ids = np.concatenate([prompt, text.ids[text.text_positions]])
-    return (yield from _scored(denoiser.text(ids, len(prompt)), scorer))
+    kept = np.concatenate([np.arange(len(prompt)), text.text_positions])
+    return (yield from _scored(text.at(kept), scorer))
 
 
 def _extended(
@@ -77,9 +77,10 @@ def _extended(
 ) -> Plan[Generation]:
     """Return a plan of text t: its last num_masked tokens, and one more, denoised."""
     start = len(text) - num_masked
-    canvas = np.concatenate([text.ids[:start], denoiser.masks(num_masked + 1)])
-    ids = yield from denoiser.denoise(canvas, start, text.prompt_length, first_step=t * STEPS_APART)
-    return (yield from _scored(replace(text, ids=ids), scorer))
+    ids = np.concatenate([text.ids[:start], denoiser.masks(num_masked + 1)])
+    canvas = replace(text, ids=ids)
+    longer = yield from denoiser.denoise(canvas, start, first_step=t * STEPS_APART)
+    return (yield from _scored(longer, scorer))
 
 
 def _scored(text: TokenSequence, scorer: SequenceScorer) -> Plan[Generation]:

@@ -1,0 +1,116 @@
+"""How a response was written: what was known of each token when it was committed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from dise_core.arrays import Floats, Ids, LogProbs
+
+UNKNOWN = -1
+"""The step of a token that no denoising step committed."""
+
+
+class Look(NamedTuple):
+    """The candidates of one denoising step: int64 [M] each."""
+
+    step: int
+    positions: Ids
+    candidates: Ids
+
+
+@dataclass(slots=True, eq=False)
+class Writing:
+    """How a text was written; a denoiser fills it in.
+
+    ids: int64 [N], the text. logprobs: float32 [N], the log-probability in nats that each token
+    had, untempered, in the pass that committed it; NaN for a token that was not chosen: the
+    prompt's, or one that a length controller puts there. steps: int64 [N], the denoising step of
+    the commit, else -1. looks: the candidates of all steps, in their order. confidences: float64
+    [N] each, by kind: of the model's distribution there and then, where they were asked for.
+    """
+
+    ids: Ids
+    logprobs: LogProbs
+    steps: Ids
+    looks: list[Look] = field(default_factory=list)
+    confidences: dict[str, Floats] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, ids: Ids) -> Self:
+        """Return the writing of a text that is given, int64 [N], with a copy of it."""
+        unknown = np.full(len(ids), np.nan, np.float32)
+        return cls(ids.copy(), unknown, np.full(len(ids), UNKNOWN))
+
+    def look(self, step: int, positions: Ids, candidates: Ids) -> None:
+        """Note the candidates of a step at positions, both int64 [M]."""
+        self.looks.append(Look(step, positions, candidates))
+
+    def commit(self, step: int, positions: Ids, token_ids: Ids, logprobs: LogProbs) -> None:
+        """Write the candidates of a step at positions, [M] each."""
+        self.ids[positions] = token_ids
+        self.logprobs[positions] = logprobs
+        self.steps[positions] = step
+
+    def record(self, kind: str, positions: Ids, confidences: Floats) -> None:
+        """Note confidences at positions, [M] each, where no token has been committed yet."""
+        values = self.confidences.setdefault(kind, np.full(len(self.ids), np.nan))
+        is_open = self.steps[positions] == UNKNOWN
+        values[positions[is_open]] = confidences[is_open]
+
+    def moved(self, ids: Ids, old: Ids, new: Ids) -> Writing:
+        """Return the writing of another text, int64 [M], whose tokens at the positions `new` are
+        those that stand at `old` here, int64 [K] each; the others are given.
+        """
+        other = Writing.of(ids)
+        other.logprobs[new], other.steps[new] = self.logprobs[old], self.steps[old]
+        for kind, values in self.confidences.items():
+            other.confidences[kind] = np.full(len(ids), np.nan)
+            other.confidences[kind][new] = values[old]
+        place = np.full(len(self.ids), UNKNOWN)
+        place[old] = new
+        for step, positions, candidates in self.looks:
+            is_kept = place[positions] != UNKNOWN
+            other.look(step, place[positions[is_kept]], candidates[is_kept])
+        return other
+
+    def onto(self, ids: Ids) -> Writing:
+        """Return the writing of another text, of which it tells where the same token stands."""
+        length = min(len(ids), len(self.ids))
+        same = np.flatnonzero(self.ids[:length] == ids[:length])
+        return self.moved(ids, same, same)
+
+    def at(self, positions: Ids) -> Writing:
+        """Return the writing of the tokens at positions alone, int64 [K]."""
+        return self.moved(self.ids[positions], positions, np.arange(len(positions)))
+
+    def inserted(self, position: int, ids: Ids) -> Writing:
+        """Return the writing with given tokens, int64 [K], before the one at a position."""
+        old = np.arange(len(self.ids))
+        new = old + len(ids) * (old >= position)
+        return self.moved(np.insert(self.ids, position, ids), old, new)
+
+    def flips(self) -> Floats:
+        """Return how often each token's candidate changed before the commit, float64 [N]."""
+        return self._changes()[0]
+
+    def disagreement(self) -> Floats:
+        """Return the share of the steps before each token's commit that looked at its position and
+        had another candidate, float64 [N]; 0 for one that was committed at first sight.
+        """
+        _, num_others, num_looks = self._changes()
+        return num_others / np.maximum(num_looks, 1)
+
+    def _changes(self) -> tuple[Floats, Floats, Floats]:
+        last = np.full(len(self.ids), UNKNOWN)
+        flips, num_others, num_looks = np.zeros((3, len(self.ids)))
+        for step, positions, candidates in self.looks:
+            is_before = step < self.steps[positions]
+            here, now = positions[is_before], candidates[is_before]
+            flips[here] += (last[here] != UNKNOWN) & (last[here] != now)
+            num_others[here] += now != self.ids[here]
+            num_looks[here] += 1
+            last[here] = now
+        return flips, num_others, num_looks

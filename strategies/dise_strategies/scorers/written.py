@@ -1,0 +1,60 @@
+"""Written: what the model knew of each token when it wrote it, for no pass at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from dise_core import Plan, Score, Scorer, Selector, TokenSequence
+from dise_core.arrays import Floats
+from dise_core.history import Writing
+from dise_core.plans.readouts import Confidence
+
+AGGREGATES: Mapping[str, Callable[[Floats], float]] = {"mean": np.mean, "least": np.min, "sum": sum}
+
+
+class Written(Scorer):
+    """How sure the model was of the selected tokens at the steps that wrote them: log p(x_i | the
+    text as it stood), untempered, in nats.
+
+    Costs no forward pass, and needs answers that are generated with it: a given text has no record
+    of its writing. A token that was edited or revised has its newest value; one that nobody chose,
+    such as an end token that a length controller appends, is left out. Late tokens are seen with
+    nearly all others, so calibrate the score before you read it as a probability. Training: on
+    masks alone is enough.
+    """
+
+    needs_writing: ClassVar[bool] = True
+
+    signal: Literal["logprob", "entropy", "margin", "flips", "disagreement"] = "logprob"
+    """What is told of each token: its log-probability, the negative entropy or the margin of the
+    distribution that it came from, minus the number of times that its candidate changed before, or
+    minus the share of the steps before that had another candidate."""
+    aggregate: Literal["mean", "least", "sum"] = "mean"
+    """The mean, the least or the sum over the tokens."""
+
+    @property
+    def recorded(self) -> tuple[Confidence, ...]:
+        return (self.signal,) if self.signal in ("entropy", "margin") else ()
+
+    def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
+        yield from ()
+        writing = sequence.own_writing()
+        assert writing is not None, "a scorer that needs the writing gets texts with it"
+        selected = np.flatnonzero(selector.select(sequence) & (writing.steps >= 0))
+        if len(selected) == 0:
+            return Score.of_nothing()
+        values = self._values(writing)[selected]
+        is_mean = (self.signal, self.aggregate) == ("logprob", "mean")
+        return Score(float(AGGREGATES[self.aggregate](values)), selected, is_mean=is_mean)
+
+    def _values(self, writing: Writing) -> Floats:
+        if self.signal == "flips":
+            return -writing.flips()
+        if self.signal == "disagreement":
+            return -writing.disagreement()
+        if self.signal == "logprob":
+            return writing.logprobs.astype(np.float64)
+        return writing.confidences[self.signal]
