@@ -33,7 +33,7 @@ def _extra_of(distribution: str) -> str | None:
     except PackageNotFoundError:
         return None
     for requirement in listed:
-        found = re.match(r"([\w.-]+).*;\s*extra\s*==\s*['\"]([\w-]+)['\"]", requirement)
-        if found and found[1].lower() == distribution.lower() and found[2] != "dev":
-            return found[2]
+        match = re.match(r"([\w.-]+).*;\s*extra\s*==\s*['\"]([\w-]+)['\"]", requirement)
+        if match and match[1].lower() == distribution.lower() and match[2] != "dev":
+            return match[2]
     return None

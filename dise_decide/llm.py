@@ -114,10 +114,10 @@ class AsyncDecidingLLM(AsyncLLM):
     decide = awaited(Deciding.decide)
 
 
-def _is_one(given: object) -> bool:
+def _is_one(subject: object) -> bool:
     """Return whether it is one text or one conversation rather than a list of them."""
-    if isinstance(given, str):
+    if isinstance(subject, str):
         return True
-    check_list(given, "input", "a text, a conversation or a list of either")
-    items = list(cast("Sequence[object]", given))
+    check_list(subject, "input", "a text, a conversation or a list of either")
+    items = list(cast("Sequence[object]", subject))
     return len(items) > 0 and all(isinstance(item, Mapping) for item in items)

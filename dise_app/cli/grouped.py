@@ -36,9 +36,9 @@ class GroupedCommand(TyperCommand):
                 formatter.write_dl(rows)
 
 
-def metavar(kind: Any) -> str | None:
+def metavar(annotation: Any) -> str | None:
     """Return what the help calls an option's values; None for a switch."""
-    plain = without_none(kind)
+    plain = without_none(annotation)
     if get_origin(plain) is list:
         plain = get_args(plain)[0]
     if get_origin(plain) is Literal:
@@ -48,11 +48,11 @@ def metavar(kind: Any) -> str | None:
     return METAVARS.get(plain)
 
 
-def without_none(kind: Any) -> Any:
+def without_none(annotation: Any) -> Any:
     """Return T for T | None, Annotated or not, and any other type as it is."""
-    parts = [part for part in get_args(kind) if part is not NoneType]
-    if get_origin(kind) is Annotated or (
-        get_origin(kind) in (UnionType, Union) and len(parts) == 1
+    parts = [part for part in get_args(annotation) if part is not NoneType]
+    if get_origin(annotation) is Annotated or (
+        get_origin(annotation) in (UnionType, Union) and len(parts) == 1
     ):
         return without_none(parts[0])
-    return kind
+    return annotation

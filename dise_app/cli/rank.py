@@ -42,17 +42,17 @@ def rank(
     llm = load(parts.models, parts.engine)
 
     def plan_of(record: Record) -> Plan[RequestOutput]:
-        given = record.get("candidates")
-        if not isinstance(given, list) or not given:
+        texts = record.get("candidates")
+        if not isinstance(texts, list) or not texts:
             raise InputError('needs "candidates", a list of texts or of token ids', "candidates")
-        each = [
+        checked = [
             jsonl.text_or_ids(
                 {"candidate" if isinstance(c, str) else "candidate_ids": c}, "candidate"
             )
-            for c in given
+            for c in texts
         ]
         return llm.planner.rank(
-            jsonl.optional_text_or_ids(record, "prompt"), each, params, parts.shared["chat"]
+            jsonl.optional_text_or_ids(record, "prompt"), checked, params, parts.shared["chat"]
         )
 
     answer(llm, [{"prompt": prompt, "candidates": candidates}], parts, params, plan_of)

@@ -39,11 +39,13 @@ class Parts(SimpleNamespace):
     """The verb's name as `command`, and what each of its tables has read, by the table's name."""
 
 
-def option(kind: Any, about: str, default: object = None, *flags: str, **more: Any) -> OptionType:
+def option(
+    annotation: Any, about: str, default: object = None, *flags: str, **more: Any
+) -> OptionType:
     """Return an option of this type; about: its help. For a list or None the help tells what holds
     without it. flags: where they are not those of its name.
     """
-    return Annotated[kind, typer.Option(*flags, help=about, **more)], default
+    return Annotated[annotation, typer.Option(*flags, help=about, **more)], default
 
 
 DEBUG = option(bool, "Show tracebacks.", False, "--debug")
@@ -113,22 +115,24 @@ def _flag(name: str) -> str:
 
 
 def _option(name: str, field: FieldInfo, default: object) -> OptionType:
-    kind, about = without_none(field.annotation), " ".join((field.description or "").split())
+    annotation, about = without_none(field.annotation), " ".join((field.description or "").split())
     more: dict[str, Any] = {"autocompletion": _completion_of(name)}
     flags = []
-    if not _is_plain(kind):
+    if not _is_plain(annotation):
         about = f"{about} [default: {default}]"
-        kind, default, more = str, None, {"parser": json_or_text, "metavar": "JSON"}
-    elif kind == Settings or get_origin(kind) is tuple:
+        annotation, default, more = str, None, {"parser": json_or_text, "metavar": "JSON"}
+    elif annotation == Settings or get_origin(annotation) is tuple:
         about, default = f"{about.rstrip('.')}; may be repeated.", None
-        more |= {"metavar": "KEY=VALUE"} if kind == Settings else {}
-        item = str if kind == Settings else without_none(get_args(kind)[0])
-        kind = list[item]  # type: ignore[valid-type]
-    elif field.default is not None and kind is not field.annotation:
+        more |= {"metavar": "KEY=VALUE"} if annotation == Settings else {}
+        item = str if annotation == Settings else without_none(get_args(annotation)[0])
+        annotation = list[item]  # type: ignore[valid-type]
+    elif field.default is not None and annotation is not field.annotation:
         more |= {"parser": _number_or_none, "metavar": "INTEGER|none"}
-    elif kind is bool and default is False:
+    elif annotation is bool and default is False:
         flags = ["--" + name.replace("_", "-")]
-    return option(kind | None if default is None else kind, about, default, *flags, **more)
+    return option(
+        annotation | None if default is None else annotation, about, default, *flags, **more
+    )
 
 
 def _completion_of(field: str) -> Callable[[str], list[str]] | None:
@@ -142,13 +146,13 @@ def _completion_of(field: str) -> Callable[[str], list[str]] | None:
     return None if plural is None else complete
 
 
-def _is_plain(kind: Any) -> bool:
+def _is_plain(annotation: Any) -> bool:
     """Return whether typer reads the type; a plugin's option may have any."""
-    if get_origin(kind) is Literal:
-        return all(isinstance(choice, str) for choice in get_args(kind))
-    if get_origin(kind) is tuple:
-        return without_none(get_args(kind)[0]) in METAVARS
-    return kind in (*METAVARS, bool, Settings)
+    if get_origin(annotation) is Literal:
+        return all(isinstance(choice, str) for choice in get_args(annotation))
+    if get_origin(annotation) is tuple:
+        return without_none(get_args(annotation)[0]) in METAVARS
+    return annotation in (*METAVARS, bool, Settings)
 
 
 def _number_or_none(text: str | int) -> int | None:

@@ -69,11 +69,15 @@ def _broken_rules(pairs: Sequence[tuple[Read, Reading]], vocab_size: int) -> Ite
 
 
 def _broken_draws(pairs: Sequence[tuple[Read, Reading]]) -> Iterator[str]:
-    drawn = [(read.readout, its) for read, its in pairs if isinstance(read.readout, Candidates)]
+    drawn = [
+        (read.readout, reading) for read, reading in pairs if isinstance(read.readout, Candidates)
+    ]
     if np.isnan(_joined([reading.confidences for _, reading in drawn])).any():
         yield "confidences must be numbers"
     for forbidden in {readout.forbidden for readout, _ in drawn}:
-        ids = _joined([its.token_ids for readout, its in drawn if readout.forbidden == forbidden])
+        ids = _joined(
+            [reading.token_ids for readout, reading in drawn if readout.forbidden == forbidden]
+        )
         if len(refused := ids[np.isin(ids, forbidden)]):
             yield f"the candidate {refused[0]} is forbidden, as the mask always is"
 

@@ -47,7 +47,7 @@ class Backend(ABC, Generic[C]):
     def options_of(cls, config: EngineConfig) -> Params:
         """Return the checked options that only this backend has."""
         fields = cls.options.model_fields
-        return cls.options(**{name: its for name, its in config.own.items() if name in fields})
+        return cls.options(**{name: value for name, value in config.own.items() if name in fields})
 
     @classmethod
     @abstractmethod

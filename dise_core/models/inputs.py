@@ -16,12 +16,12 @@ PromptInput = str | Sequence[int] | Sequence[str | Sequence[int]]
 """A text or token ids, or several of either; one prompt, or several."""
 
 
-def check_list(given: object, parameter: str, what: str) -> Sequence[object]:
+def check_list(value: object, parameter: str, what: str) -> Sequence[object]:
     """Return it. Raises InputError unless it is an array or a sequence that is no text or bytes."""
-    is_list = isinstance(given, Sequence | np.ndarray) and not isinstance(given, str | bytes)
-    if not is_list or (isinstance(given, np.ndarray) and given.ndim == 0):
-        raise InputError(f"{parameter} must be {what}, not {_described(given)}", parameter)
-    return cast("Sequence[object]", given)
+    is_list = isinstance(value, Sequence | np.ndarray) and not isinstance(value, str | bytes)
+    if not is_list or (isinstance(value, np.ndarray) and value.ndim == 0):
+        raise InputError(f"{parameter} must be {what}, not {_described(value)}", parameter)
+    return cast("Sequence[object]", value)
 
 
 def is_one(prompts: Sequence[object], parameter: str = "prompts") -> bool:
@@ -40,13 +40,13 @@ def several(prompts: PromptInput, parameter: str) -> list[str | Sequence[int]]:
     return list(cast("Sequence[str | Sequence[int]]", [prompts] if is_single else prompts))
 
 
-def params_of(given: object, cls: type[P]) -> P:
+def params_of(params: object, cls: type[P]) -> P:
     """Return the params, the defaults for None. Raises InputError for anything else."""
-    if given is None:
+    if params is None:
         return cls()
-    if not isinstance(given, cls):
-        raise InputError(f"params must be {cls.__name__}, not {_described(given)}", "params")
-    return given
+    if not isinstance(params, cls):
+        raise InputError(f"params must be {cls.__name__}, not {_described(params)}", "params")
+    return params
 
 
 def check_messages(conversation: object) -> None:
@@ -63,13 +63,13 @@ def check_messages(conversation: object) -> None:
             )
 
 
-def check_choice(given: object, parameter: str) -> None:
+def check_choice(value: object, parameter: str) -> None:
     """Raise InputError unless it is True, False or None."""
-    if not isinstance(given, bool | None):
+    if not isinstance(value, bool | None):
         raise InputError(
-            f"{parameter} must be True, False or None, not {_described(given)}", parameter
+            f"{parameter} must be True, False or None, not {_described(value)}", parameter
         )
 
 
-def _described(given: object) -> str:
-    return f"{type(given).__name__}: {shown(given, 40)}"
+def _described(value: object) -> str:
+    return f"{type(value).__name__}: {shown(value, 40)}"

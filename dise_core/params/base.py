@@ -62,12 +62,12 @@ class Suggesting(BaseModel):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _suggest(cls, given: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+    def _suggest(cls, fields: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         try:
-            return handler(given)
+            return handler(fields)
         except ValidationError as error:
             problems = error.errors(include_url=False)
-            problem = next((each for each in problems if each["type"] != "missing"), problems[0])
+            problem = next((entry for entry in problems if entry["type"] != "missing"), problems[0])
             if problem["type"] != "extra_forbidden" or len(problem["loc"]) > 1:
                 raise
             name = str(problem["loc"][0])
@@ -82,7 +82,7 @@ def _names(cls: type[BaseModel]) -> list[str]:
     """Return the names that a model's fields go by."""
     aliases = (field.validation_alias for field in cls.model_fields.values())
     choices = (alias.choices for alias in aliases if isinstance(alias, AliasChoices))
-    return sorted({*cls.model_fields, *(str(name) for its in choices for name in its)})
+    return sorted({*cls.model_fields, *(str(name) for group in choices for name in group)})
 
 
 class Params(Suggesting):

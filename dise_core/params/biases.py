@@ -18,16 +18,16 @@ MAX_BIAS = 100.0
 LAST_ID = 2**31 - 1
 
 
-def _with_text_keys(given: object) -> object:
+def _with_text_keys(biases: object) -> object:
     """Return a mapping with its integer keys as text, as JSON has them, and all else as it is."""
-    if not isinstance(given, dict):
-        return given
-    return {str(key) if type(key) is int else key: bias for key, bias in given.items()}
+    if not isinstance(biases, dict):
+        return biases
+    return {str(key) if type(key) is int else key: bias for key, bias in biases.items()}
 
 
-def _checked(given: Record) -> Record:
+def _checked(biases: Record) -> Record:
     """Return the biases as floats. Raises ValueError for the first that is none."""
-    for key, bias in given.items():
+    for key, bias in biases.items():
         if not _is_id(key):
             raise ValueError(f"a token id is a whole number from 0 to {LAST_ID}, not {key!r:.20}")
         is_number = isinstance(bias, int | float) and not isinstance(bias, bool)
@@ -36,7 +36,7 @@ def _checked(given: Record) -> Record:
                 f"the bias of token {key} is a number from {-MAX_BIAS:g} to {MAX_BIAS:g}, not "
                 f"{bias!r:.20}"
             )
-    return {key: float(bias) for key, bias in given.items()}
+    return {key: float(bias) for key, bias in biases.items()}
 
 
 def _is_id(key: str) -> bool:

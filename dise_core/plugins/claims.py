@@ -55,8 +55,8 @@ def choose(
                 f"model {model!r} is claimed by {rivals}; choose one with {ADVICE}", "model"
             )
         if claiming:
-            found = next(iter(claiming.values()))
-            return found.of_its_name() if group is named else found
+            claimant = next(iter(claiming.values()))
+            return claimant.of_its_name() if group is named else claimant
     raise _unclaimed(model, revision, adapters, failures)
 
 
@@ -94,8 +94,8 @@ def _unclaimed(
         except DiseError as problem:
             if not failures:
                 return problem
-            kind = InputError if isinstance(problem, InputError) else ModelError
-            return kind("; ".join([str(problem), *failures.values()]))
+            error_class = InputError if isinstance(problem, InputError) else ModelError
+            return error_class("; ".join([str(problem), *failures.values()]))
         except Exception as error:
             failures.setdefault(name, _failure(name, entry, "explain", error))
     facts = [*filter(None, dict.fromkeys(told)), *failures.values()]

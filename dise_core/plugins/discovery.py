@@ -117,28 +117,28 @@ def _registered(plugin: object, name: str, origin: str) -> pluggy.PluginManager:
 def _collect(
     manager: pluggy.PluginManager, hook: str, plugin: str, distribution: str | None
 ) -> dict[str, Entry[Any]]:
-    found: dict[str, Entry[Any]] = {}
+    entries: dict[str, Entry[Any]] = {}
     for implementation in getattr(manager.hook, hook).get_hookimpls():
         for name, value in _call(implementation, hook).items():
             _check(name, value, HOOKS[hook], f"plugin {plugin!r}, {hook}()")
-            found[name] = Entry(value, plugin, distribution)
-    return found
+            entries[name] = Entry(value, plugin, distribution)
+    return entries
 
 
-def _add(additions: Additions, found: Additions) -> None:
+def _add(additions: Additions, known: Additions) -> None:
     """Add all of a plugin's entries, or none and raise PluginError if a name is taken."""
     clashes = [
-        (hook, name) for hook, entries in additions.items() for name in entries.keys() & found[hook]
+        (hook, name) for hook, entries in additions.items() for name in entries.keys() & known[hook]
     ]
     for hook, name in clashes:
-        first, second = found[hook][name], additions[hook][name]
+        first, second = known[hook][name], additions[hook][name]
         clash = f"plugins {first.plugin!r} and {second.plugin!r} both claim {name!r} in {hook}()"
-        found[hook][name] = replace(first, clash=clash)
+        known[hook][name] = replace(first, clash=clash)
     if clashes:
         hook, name = min(clashes)
-        raise PluginError(found[hook][name].clash or "")
+        raise PluginError(known[hook][name].clash or "")
     for hook, entries in additions.items():
-        found[hook] |= entries
+        known[hook] |= entries
 
 
 def _call(implementation: pluggy.HookImpl, hook: str) -> Fields:

@@ -119,8 +119,8 @@ class Distances(Probe[DistancesRecord]):
         positions = random.choice(text.text_positions, self.num_trials)
         tokens = self.random_tokens(random, self.num_trials)
         trials = zip(positions.tolist(), tokens.tolist(), strict=True)
-        found = yield from gather(*(self._at(text, *trial) for trial in trials))
-        return {"id": item_id, "distances": found}
+        distances = yield from gather(*(self._at(text, *trial) for trial in trials))
+        return {"id": item_id, "distances": distances}
 
     def _at(
         self, text: TokenSequence, position: int, token: int
@@ -130,12 +130,12 @@ class Distances(Probe[DistancesRecord]):
         inputs = {"true": text.ids, "mask": masked, "random": masked.copy()}
         inputs["random"][position] = token
         readings = yield [Read(ids, at, Distribution()) for ids in inputs.values()]
-        found = {
+        predicted = {
             name: np.exp(reading.logprobs[0].astype(np.float64))
             for name, reading in zip(inputs, readings, strict=True)
         }
         return {
-            name: {f"{a}-{b}": distance(found[a], found[b]) for a, b in PAIRS}
+            name: {f"{a}-{b}": distance(predicted[a], predicted[b]) for a, b in PAIRS}
             for name, distance in (("js", jensen_shannon), ("wasserstein", wasserstein))
         }
 
@@ -167,7 +167,7 @@ class Coherence(Probe[CoherenceRecord]):
             ids = text.ids.copy()
             ids[chosen] = self.random_tokens(random, len(chosen))
             these = _These(positions=tuple(chosen.tolist()))
-            plans += [DiSE().score(each, these) for each in (text, replace(text, ids=ids))]
+            plans += [DiSE().score(read, these) for read in (text, replace(text, ids=ids))]
         values = [score.value for score in (yield from gather(*plans))]
         pairs = zip(parts, values[::2], values[1::2], strict=True)
         scores = {name: {"natural": n, "randomized": r} for name, n, r in pairs}

@@ -71,9 +71,9 @@ class Labels:
                 f"least {NUM_FOLDS}"
             )
         if self.is_right.all() or not self.is_right.any():
-            found = "right" if self.is_right.all() else "wrong"
+            label = "right" if self.is_right.all() else "wrong"
             raise InputError(
-                f"all {len(self)} labels are {found}: a calibration needs answers of both kinds"
+                f"all {len(self)} labels are {label}: a calibration needs answers of both kinds"
             )
 
 

@@ -139,10 +139,10 @@ def ltt(ranks: RankedLabels, promise: Promise) -> Threshold | Unmet:
     best, least = 0, 1.0
     for rank in range(_first_rank(promise, total), total, max(1, total // NUM_STEPS)):
         kept, wrong = int(ranks.num_kept[rank - 1]), int(ranks.num_wrong[rank - 1])
-        found = p_value(kept, wrong, promise.max_risk)
-        if found > delta:
+        p = p_value(kept, wrong, promise.max_risk)
+        if p > delta:
             break
-        best, least = rank, found
+        best, least = rank, p
     return ranks.threshold(best, "ltt", promise, least) if best else ranks.nearest(delta)
 
 

@@ -68,17 +68,17 @@ def make(
 
 def promised(labels: Labels, promise: Promise, rule: Rule) -> Threshold:
     """Return the threshold. Raises InputError, with by how much, if none keeps the promise."""
-    found = guarantee.threshold_of(rule, labels, promise)
-    if isinstance(found, Unmet):
+    threshold = guarantee.threshold_of(rule, labels, promise)
+    if isinstance(threshold, Unmet):
         raise InputError(
             f"no threshold keeps the risk at {promise.max_risk:.1%} with "
             f"{promise.confidence:.0%} confidence by {rule}: the smallest bound on "
-            f"{labels.num_questions} questions is {found.least_bound:.1%}, "
-            f"{100 * (found.least_bound - promise.max_risk):.1f} points above, where "
-            f"{found.coverage:.1%} are answered; label more questions, or allow more risk",
+            f"{labels.num_questions} questions is {threshold.least_bound:.1%}, "
+            f"{100 * (threshold.least_bound - promise.max_risk):.1f} points above, where "
+            f"{threshold.coverage:.1%} are answered; label more questions, or allow more risk",
             "max_risk",
         )
-    return found
+    return threshold
 
 
 def tried(calibration: Calibration, labels: Labels) -> HeldOut:

@@ -88,8 +88,8 @@ def calibrate(
     from dise_eval.calibration.guarantee import Promise
     from dise_eval.reports import reliability
 
-    given = dict(parts.labelled)
-    asked = rows.LabelOptions(model=given.pop("model_name"), judge=given.pop("judge_name"), **given)
+    named = dict(parts.labelled)
+    asked = rows.LabelOptions(model=named.pop("model_name"), judge=named.pop("judge_name"), **named)
     labels, scored_by = rows.read(scored, asked, installed_catalog())
     fitted_on, others = labels.split(how["held_out"])
     fitted_on = fitted_on.first(how["answers_each"] or len(labels))
@@ -109,22 +109,24 @@ def _check_share(name: str, share: float | None) -> None:
 
 
 def _show(made: Made, tried: HeldOut | None, output: Path, as_json: bool) -> None:
-    its = made.calibration
+    calibration = made.calibration
     if as_json:
         record = {
-            "calibration": its.to_dict(),
+            "calibration": calibration.to_dict(),
             "held_out": None if tried is None else tried.to_dict(),
         }
         print(json.dumps(record, ensure_ascii=False, allow_nan=False))
         return
     print(
-        f"{its.num_labels} labels of {its.num_questions} questions, "
-        f"{its.num_right / its.num_labels:.1%} right; {its.scorer} over {its.selector} of "
-        f"{its.model}"
+        f"{calibration.num_labels} labels of {calibration.num_questions} questions, "
+        f"{calibration.num_right / calibration.num_labels:.1%} right; {calibration.scorer} over "
+        f"{calibration.selector} of {calibration.model}"
     )
-    print(f"{its.map.method}, on questions left out of the fit: {_told(its.figures)}")
-    if its.threshold is not None:
-        print(_promise(its.threshold))
+    print(
+        f"{calibration.map.method}, on questions left out of the fit: {_told(calibration.figures)}"
+    )
+    if calibration.threshold is not None:
+        print(_promise(calibration.threshold))
     if tried is not None:
         kept = (
             "" if tried.risk is None else f"; answers {tried.coverage:.1%}, {tried.risk:.1%} wrong"
@@ -136,17 +138,18 @@ def _show(made: Made, tried: HeldOut | None, output: Path, as_json: bool) -> Non
     print(f"written: {output}, {output.with_suffix('.png')}")
 
 
-def _told(its: Figures) -> str:
+def _told(figures: Figures) -> str:
     return (
-        f"ECE {its.ece:.4f} ({its.num_bins} bins), adaptive {its.adaptive_ece:.4f}, smooth "
-        f"{its.smooth_ece:.4f}; Brier {its.brier:.4f}, skill {its.brier_skill:.3f}; ROC-AUC "
-        f"{its.auroc:.3f}"
+        f"ECE {figures.ece:.4f} ({figures.num_bins} bins), adaptive {figures.adaptive_ece:.4f}, "
+        f"smooth {figures.smooth_ece:.4f}; Brier {figures.brier:.4f}, "
+        f"skill {figures.brier_skill:.3f}; ROC-AUC {figures.auroc:.3f}"
     )
 
 
-def _promise(its: Threshold) -> str:
+def _promise(threshold: Threshold) -> str:
     return (
-        f"threshold {its.score:.6g} ({its.rule}): at most {its.max_risk:.1%} wrong with "
-        f"{its.confidence:.0%} confidence; of {its.num_labels} questions with one answer each "
-        f"{its.coverage:.1%} are answered, {its.risk:.1%} of these wrong"
+        f"threshold {threshold.score:.6g} ({threshold.rule}): at most {threshold.max_risk:.1%} "
+        f"wrong with {threshold.confidence:.0%} confidence; of {threshold.num_labels} questions "
+        f"with one answer each {threshold.coverage:.1%} are answered, {threshold.risk:.1%} of "
+        "these wrong"
     )

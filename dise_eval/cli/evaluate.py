@@ -15,6 +15,7 @@ from dise_app.cli import options
 from dise_app.cli.grouped import GroupedCommand
 from dise_app.cli.options import option
 from dise_core.params.requests import SamplingParams, Scoring, ScoringParams
+from dise_core.plugins.discovery import installed_plugins
 from dise_core.records import Fields
 from dise_eval.cli import doors
 
@@ -56,9 +57,7 @@ BASES = (128, 256, 512)
 DATA = options.Own(
     dataset=option(
         str,
-        "countdown, countdown-short, gsm8k, svamp, svamp-short, math500; for likelihood "
-        "arc-challenge, gpqa, countdown-choice; for given countdown-answers; or a file of your "
-        "own, ./NAME.jsonl.",
+        f"{', '.join(installed_plugins().datasets)}; or a file of your own, ./NAME.jsonl.",
         options.REQUIRED,
     ),
     data=option(Path | None, "A local file of the data set, .json or .jsonl."),

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from dise_app.files.lines import parse
 from dise_core.errors import InputError, ModelError
 from dise_eval.datasets.dataset import DataRow, Dataset, Hub, Problem, UnsuitableRowError
 from dise_eval.datasets.own import dataset_of
@@ -89,8 +90,8 @@ def load(
 def _rows(
     dataset: Dataset, path: Path | None, limit: int | None, seed: int, revision: str | None
 ) -> DataRows:
-    if found := path or dataset.path:
-        return _file_rows(found, dataset, "--dataset" if path is None else "--data")
+    if file := path or dataset.path:
+        return _file_rows(file, dataset, "--dataset" if path is None else "--data")
     if dataset.hub is not None:
         return _hub_rows(dataset.hub, dataset.hub.split, revision)
     if dataset.draw is None:
@@ -126,25 +127,25 @@ def _examples(dataset: Dataset, shots: Shots, revision: str | None) -> tuple[str
             f"data set {dataset.name!r} has no worked examples; leave out --shots", "shots"
         )
     if shots.path is not None:
-        found = _file_rows(shots.path, dataset, "--shots-file")
+        shown = _file_rows(shots.path, dataset, "--shots-file")
     elif dataset.hub is not None:
-        found = _hub_rows(dataset.hub, "train", revision)
+        shown = _hub_rows(dataset.hub, "train", revision)
     else:
         raise InputError(f"data set {dataset.name!r} is no hub's: give --shots-file", "shots")
-    if len(found.rows) < shots.count:
+    if len(shown.rows) < shots.count:
         raise InputError(
-            f"{found.source} holds {len(found.rows)} examples, fewer than --shots {shots.count}",
+            f"{shown.source} holds {len(shown.rows)} examples, fewer than --shots {shots.count}",
             "shots",
         )
     try:
-        texts = [shot(row) for _, row in found.rows[: shots.count]]
+        texts = [shot(row) for _, row in shown.rows[: shots.count]]
     except WRONG_ROW as error:
         raise InputError(
-            f"{found.source} holds no worked example of {dataset.name!r}: {_told(error)}; a row "
+            f"{shown.source} holds no worked example of {dataset.name!r}: {_told(error)}; a row "
             f"is {dataset.row_format}",
             "shots",
         ) from error
-    return "\n\n".join(texts), found.source
+    return "\n\n".join(texts), shown.source
 
 
 def _told(error: Exception) -> str:
@@ -157,35 +158,34 @@ def _file_rows(path: Path, dataset: Dataset, option: str) -> DataRows:
     """
     try:
         content = path.read_bytes()
-        text = content.decode("utf-8-sig")
-        rows = json.loads(text) if path.suffix == ".json" else None
-        lines = _lines(path, text) if rows is None else ()
+        rows = _parsed(content.decode("utf-8-sig"), path)
     except OSError as error:
-        found = f"; the public ones are at {dataset.file_at}" if dataset.file_at else ""
-        raise InputError(f"cannot read {option} {path}: {error.strerror}{found}", "data") from error
+        advice = f"; the public ones are at {dataset.file_at}" if dataset.file_at else ""
+        raise InputError(
+            f"cannot read {option} {path}: {error.strerror}{advice}", "data"
+        ) from error
     except (ValueError, RecursionError) as error:
         raise InputError(
-            f"{option} {path} is not JSON: {error}; a row is {dataset.row_format}", "data"
+            f"cannot read {option} {path}: {error}; a row is {dataset.row_format}", "data"
         ) from error
-    source = f"{path.name} sha256 {hashlib.sha256(content).hexdigest()[:16]}"
-    if rows is None:
-        return DataRows(source, lines)
-    if not isinstance(rows, list):
-        raise InputError(
-            f"{option} {path} holds no list of questions; a row is {dataset.row_format}", "data"
-        )
-    return DataRows(source, _placed(path.name, rows).rows)
+    return DataRows(f"{path.name} sha256 {hashlib.sha256(content).hexdigest()[:16]}", rows)
 
 
-def _lines(path: Path, text: str) -> list[tuple[str, DataRow]]:
-    """Return the rows of JSON lines with their places. Raises ValueError, which names the line."""
-    rows = []
-    for number, line in enumerate(text.split("\n"), start=1):
+def _parsed(text: str, path: Path) -> list[tuple[str, DataRow]]:
+    """Return the rows of a list or of JSON lines, with their places. Raises ValueError."""
+    unit, lines = "line", text.split("\n")
+    if path.suffix == ".json":
+        listed = json.loads(text)
+        if not isinstance(listed, list):
+            raise ValueError("it holds no list of questions")
+        unit, lines = "row", [json.dumps(row) for row in listed]
+    rows = list[tuple[str, DataRow]]()
+    for number, line in enumerate(lines, start=1):
         if line.strip():
             try:
-                rows.append((f"line {number} of {path.name}", json.loads(line)))
-            except ValueError as error:
-                raise ValueError(f"line {number}: {error}") from error
+                rows.append((f"{unit} {number} of {path.name}", parse(line.encode())))
+            except InputError as error:
+                raise ValueError(f"{unit} {number} {error}") from error
     return rows
 
 

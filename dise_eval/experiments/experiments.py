@@ -262,7 +262,12 @@ class GivenAnswers(Scored[GivenRecord]):
         for item in self.questions.items:
             for name in ("response", *filter(None, [self.by])):
                 if name not in item.row:
-                    raise InputError(f"{item.id} of --data has no {name!r}", "data")
+                    advice = "give --data FILE, each line of which has one"
+                    raise InputError(f"{item.id} of --data has no {name!r}: {advice}", "data")
+            if not isinstance(text := item.row["response"], str):
+                raise InputError(
+                    f"{item.id} of --data: its 'response' must be a text, not {text!r:.80}", "data"
+                )
         super().check()
 
     def plan(self, item: Problem) -> Plan[GivenRecord]:

@@ -62,20 +62,22 @@ class Variants(Experiment[VariantRecord]):
 
     @property
     def settings(self) -> dict[str, object]:
-        return {str(each): each.params.model_dump(mode="json") for each in self.variants}
+        return {str(variant): variant.params.model_dump(mode="json") for variant in self.variants}
 
     @property
     def items(self) -> Sequence[Trial]:
         return [
-            Trial(each, question) for each in self.variants for question in self.questions.items
+            Trial(variant, question)
+            for variant in self.variants
+            for question in self.questions.items
         ]
 
     def hardest(self) -> Sequence[Trial]:
         """Return the longest prompt by all variants, the others by that of the longest answer."""
         longest, *others = super().hardest()
-        variants = sorted(self.variants, key=lambda each: -each.params.max_tokens)
+        variants = sorted(self.variants, key=lambda variant: -variant.params.max_tokens)
         return [
-            *(Trial(each, longest) for each in variants),
+            *(Trial(variant, longest) for variant in variants),
             *(Trial(variants[0], question) for question in others),
         ]
 

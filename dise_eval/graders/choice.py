@@ -32,8 +32,8 @@ class TextGrader(Grader):
     def grade(self, response: str) -> Verdict:
         text = response[-MAX_TEXT:]
         marked = last_box(text) or answer_marks(text) or text
-        found = self.read(marked)
-        return Verdict(found == self._truth, found[:200] or None, f"the truth is {self._truth!r}")
+        answer = self.read(marked)
+        return Verdict(answer == self._truth, answer[:200] or None, f"the truth is {self._truth!r}")
 
     def read(self, text: str) -> str:
         """Return what is compared; "" if there is nothing."""

@@ -54,9 +54,11 @@ class CountdownGrader(Grader):
         if extracted is None and self._mode == "robust":
             return Verdict(False, None, "no box and no answer marks")
         expression = self._expression(text if extracted is None else extracted)
-        found = sorted(int(number) for number in re.findall(r"\d{1,18}", expression))
-        if found != self._numbers:
-            return Verdict(False, expression[:200], f"uses {found[:20]} instead of {self._numbers}")
+        numbers = sorted(int(number) for number in re.findall(r"\d{1,18}", expression))
+        if numbers != self._numbers:
+            return Verdict(
+                False, expression[:200], f"uses {numbers[:20]} instead of {self._numbers}"
+            )
         return self._judge(expression)
 
     def _judge(self, expression: str) -> Verdict:

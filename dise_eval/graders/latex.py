@@ -64,9 +64,9 @@ def _fixed_fractions(text: str) -> str:
 
 def _fixed_slash(text: str) -> str:
     """Return \\frac{3}{4} for 3/4, and any other text unchanged."""
-    found = re.fullmatch(r"(-?\d+)/(-?\d+)", text)
+    match = re.fullmatch(r"(-?\d+)/(-?\d+)", text)
     return (
-        f"\\frac{{{int(found[1])}}}{{{int(found[2])}}}"
-        if found and text == f"{int(found[1])}/{int(found[2])}"
+        f"\\frac{{{int(match[1])}}}{{{int(match[2])}}}"
+        if match and text == f"{int(match[1])}/{int(match[2])}"
         else text
     )

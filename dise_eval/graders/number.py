@@ -33,11 +33,11 @@ class NumberGrader(Grader):
 
     def grade(self, response: str) -> Verdict:
         text = response[-MAX_TEXT:]
-        found = _d1_number(text) if self._mode == "d1" else _robust_number(text)
-        if found is None:
+        number = _d1_number(text) if self._mode == "d1" else _robust_number(text)
+        if number is None:
             return Verdict(False, None, "no number found")
-        is_correct = self._truth is not None and float(found) == self._truth
-        return Verdict(is_correct, f"{float(found):g}", f"the truth is {self._truth}")
+        is_correct = self._truth is not None and float(number) == self._truth
+        return Verdict(is_correct, f"{float(number):g}", f"the truth is {self._truth}")
 
 
 def _d1_number(text: str) -> float | None:

@@ -47,14 +47,14 @@ def with_batch_size(arguments: Sequence[str]) -> list[str]:
     parser.add_argument("--batch_size", "-b")
     parser.add_argument("--config", "-C")
     try:
-        given = {
+        options = {
             name: value
             for name, value in vars(parser.parse_known_args(arguments)[0]).items()
             if value is not None
         }
     except argparse.ArgumentError:
         return list(arguments)
-    named = {**_yaml(given.get("config")), **given}
+    named = {**_yaml(options.get("config")), **options}
     if named.get("model") == "dise" and "batch_size" not in named:
         return [*arguments, "--batch_size", "auto"]
     return list(arguments)
@@ -64,10 +64,10 @@ def _yaml(path: str | None) -> Fields:
     import yaml
 
     try:
-        found = yaml.safe_load(Path(path).read_text(encoding="utf-8")) if path is not None else {}
+        content = yaml.safe_load(Path(path).read_text(encoding="utf-8")) if path is not None else {}
     except (OSError, ValueError, yaml.YAMLError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 if __name__ == "__main__":

@@ -211,7 +211,7 @@ class DiseLM(LM):  # type: ignore[misc]
 
     def _run(
         self,
-        kind: str,
+        request_type: str,
         requests: Sequence[Instance],
         plan_of: Callable[..., Plan[T]],
         is_silent: bool,
@@ -219,10 +219,12 @@ class DiseLM(LM):  # type: ignore[misc]
         """Return the results in order; each goes into the harness's cache once it is ready."""
         values: dict[int, T] = {}
         plans = (plan_of(*request.args) for request in requests)
-        with tqdm(total=len(requests), desc=f"Running {kind} requests", disable=is_silent) as bar:
+        with tqdm(
+            total=len(requests), desc=f"Running {request_type} requests", disable=is_silent
+        ) as bar:
             for outcome in self._llm.engine.run(plans):
                 value = values[outcome.index] = outcome.unwrap()
-                self.cache_hook.add_partial(kind, requests[outcome.index].args, value)
+                self.cache_hook.add_partial(request_type, requests[outcome.index].args, value)
                 bar.update()
         return [values[index] for index in range(len(requests))]
 

@@ -94,12 +94,12 @@ class SampleStats(Ours):
     def of(self, batch: StatBatch) -> Stats:
         answers = batch.model.samples(batch.texts, self.count, batch.max_new_tokens)
         tokens = [[_tokens(output) for output in answer.outputs] for answer in answers]
-        logprobs = [[one for _, one in its] for its in tokens]
+        logprobs = [[one for _, one in samples] for samples in tokens]
         return {
             "sample_texts": [[output.text for output in answer.outputs] for answer in answers],
-            "sample_tokens": [[ids for ids, _ in its] for its in tokens],
+            "sample_tokens": [[ids for ids, _ in samples] for samples in tokens],
             "sample_log_likelihoods": logprobs,
-            "sample_log_probs": [[sum(one) for one in its] for its in logprobs],
+            "sample_log_probs": [[sum(one) for one in samples] for samples in logprobs],
         }
 
 
@@ -116,8 +116,8 @@ def calculators(num_samples: int = 10) -> list[StatCalculatorContainer]:
     """
     theirs = register_default_stat_calculators("Blackbox")
     return [
-        *(each for each in theirs if each.name not in REPLACED),
-        *(_container(each) for each in BUILT_ALIKE),
+        *(calculator for calculator in theirs if calculator.name not in REPLACED),
+        *(_container(calculator) for calculator in BUILT_ALIKE),
         _container(SampleStats, count=num_samples),
     ]
 
@@ -129,7 +129,7 @@ def load_stat_calculator(
     """Return the calculator that a container describes, as lm-polygraph's factory asks for it."""
     if config["obj"] == SampleStats.__name__:
         return SampleStats(config["count"])
-    return next(each for each in BUILT_ALIKE if each.__name__ == config["obj"])()
+    return next(calculator for calculator in BUILT_ALIKE if calculator.__name__ == config["obj"])()
 
 
 def counted(output: CompletionOutput) -> list[int]:
@@ -152,7 +152,9 @@ def _tokens(output: CompletionOutput) -> tuple[list[int], list[float]]:
     return [token.id for token in tokens], [float(token.logprob or 0) for token in tokens]
 
 
-def _container(kind: type[StatCalculator], **more: object) -> StatCalculatorContainer:
-    stats, dependencies = kind.meta_info()
-    config = {"obj": kind.__name__, **more}
-    return StatCalculatorContainer(kind.__name__, stats, dependencies, kind, __name__, config)
+def _container(calculator: type[StatCalculator], **more: object) -> StatCalculatorContainer:
+    stats, dependencies = calculator.meta_info()
+    config = {"obj": calculator.__name__, **more}
+    return StatCalculatorContainer(
+        calculator.__name__, stats, dependencies, calculator, __name__, config
+    )

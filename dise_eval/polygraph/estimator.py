@@ -39,8 +39,10 @@ class DiseEstimator(Estimator):  # type: ignore[misc]
 
     def __call__(self, stats: Fields) -> Floats:
         """Return the uncertainty of each answer of a batch, float64 [answers], in nats."""
-        given = zip(stats["input_texts"], stats["dise_answers"], strict=True)
-        prompts = [text if isinstance(text, str) else its.prompt_token_ids for text, its in given]
+        asked = zip(stats["input_texts"], stats["dise_answers"], strict=True)
+        prompts = [
+            text if isinstance(text, str) else output.prompt_token_ids for text, output in asked
+        ]
         answers = [answer.outputs[0].token_ids for answer in stats["dise_answers"]]
         scored = self._model.llm.score(prompts, answers, self._params, chat=self._model.chat)
-        return -np.array([each.outputs[0].score.value for each in scored])
+        return -np.array([output.outputs[0].score.value for output in scored])

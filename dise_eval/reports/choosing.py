@@ -140,7 +140,7 @@ def _passes(records: Sequence[SampledRecord]) -> FigureTable:
     """Return the mean NFE of one answer and of all; nothing for old records, which hold none."""
     counts = [record["nfe"] for record in records if "nfe" in record]
     rows: list[dict[str, Cell]] = [
-        {"answers": name, "nfe": float(np.mean([each[name] for each in counts]))}
+        {"answers": name, "nfe": float(np.mean([count[name] for count in counts]))}
         for name in (("one", "all") if counts else ())
     ]
     return FigureTable(("answers",), rows)

@@ -58,15 +58,15 @@ def write(output: Path, experiment: Experiment[RecordT], report: Report) -> None
         f"Model `{key['model']}`, data set `{key['dataset']}` ({key['source']}{link}), prompts "
         f"`{key['prompts']}`, n = {count} questions. In brackets 95 % intervals over questions."
     )
-    forests = [each for each in report.forests if each.table.rows]
-    for each in forests:
-        forest(each.table, each.column, each.title, output / f"{each.name}.png", each.guide)
+    forests = [plot for plot in report.forests if plot.table.rows]
+    for plot in forests:
+        forest(plot.table, plot.column, plot.title, output / f"{plot.name}.png", plot.guide)
     paragraphs = [
         f"# {report.title}",
         facts,
         *([f"```\n{command}\n```"] if command else []),
         *(report.figures.markdown(columns) for columns in report.shown),
         *(table.markdown() for table in report.more.values() if table.rows),
-        *(f"![{each.title}]({each.name}.png)" for each in forests),
+        *(f"![{plot.title}]({plot.name}.png)" for plot in forests),
     ]
     write_text(output / "report.md", "\n\n".join(paragraphs) + "\n")

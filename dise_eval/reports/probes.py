@@ -22,13 +22,13 @@ NAMES = tuple("-".join(pair) for pair in PAIRS)
 
 def ranks(_: Ranks, records: Sequence[RanksRecord]) -> Report:
     """Return the report of how high the true token ranks where the input is a random one."""
-    each = [np.array(record["ranks"]) for record in records if record["ranks"]]
+    trials = [np.array(record["ranks"]) for record in records if record["ranks"]]
     rows: list[dict[str, Cell]] = [
         {
             "rank": name,
-            "share": resampling.mean(np.array([(found < first).mean() for found in each])),
+            "share": resampling.mean(np.array([(of_text < first).mean() for of_text in trials])),
             PAPER: paper_figure("ranks", "", name),
-            "num_trials": sum(map(len, each)),
+            "num_trials": sum(map(len, trials)),
         }
         for name, first in FIRST.items()
     ]

@@ -56,8 +56,8 @@ def uncertainty(experiment: Sampled, records: Sequence[SampledRecord]) -> Report
                 "nfe": passes[label],
                 PAPER: paper_figure("auroc", dataset, f"{label} at {length}"),
                 **{
-                    name: found.estimate
-                    for name, found in _resampled(records, label, resampling.FIGURES).items()
+                    name: figure.estimate
+                    for name, figure in _resampled(records, label, resampling.FIGURES).items()
                 },
                 **_further(scores_of(records, label), rights_of(records)),
             }
@@ -153,7 +153,7 @@ def differences(
     records: Sequence[SampledRecord], labels: Sequence[str], references: Sequence[str]
 ) -> FigureTable:
     """Return the differences of the other contenders from each reference in COMPARED."""
-    found = {label: _resampled(records, label, COMPARED) for label in labels}
+    resampled = {label: _resampled(records, label, COMPARED) for label in labels}
     return FigureTable(
         ("minus", "scorer"),
         [
@@ -161,8 +161,8 @@ def differences(
                 "minus": reference,
                 "scorer": label,
                 **{
-                    name: figure.minus(found[reference][name]).estimate
-                    for name, figure in found[label].items()
+                    name: figure.minus(resampled[reference][name]).estimate
+                    for name, figure in resampled[label].items()
                 },
             }
             for reference in references

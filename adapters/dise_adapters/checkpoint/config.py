@@ -121,6 +121,6 @@ def _is_unscaled(rope: object) -> bool:
     """Return whether the settings of rotary embeddings scale nothing."""
     if not isinstance(rope, Mapping):
         return False
-    kinds = [rope.get("rope_type"), rope.get("type")]
-    is_default = all(kind in (None, "default") for kind in kinds)
-    return is_default and ("default" in kinds or rope.get("factor") is None)
+    rope_types = [rope.get("rope_type"), rope.get("type")]
+    is_default = all(rope_type in (None, "default") for rope_type in rope_types)
+    return is_default and ("default" in rope_types or rope.get("factor") is None)

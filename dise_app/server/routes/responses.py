@@ -89,8 +89,8 @@ class ResponseReply(Reply):
     def line(self, event: JsonObject) -> str:
         return f"event: {event['type']}\n{super().line(event)}"
 
-    def _event(self, kind: str, **fields: object) -> JsonObject:
-        return {"type": kind, "sequence_number": next(self._numbers), **fields}
+    def _event(self, name: str, **fields: object) -> JsonObject:
+        return {"type": name, "sequence_number": next(self._numbers), **fields}
 
     def _response(self, status: str, answer: RequestOutput | None = None) -> JsonObject:
         """Return the response; without an answer the one that has just begun."""

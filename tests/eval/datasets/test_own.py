@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -55,7 +56,6 @@ def test_choices_are_ranked_and_given_answers_are_graded(dise: Dise, tmp_path: P
             {"prompt": "x", "answer": "C", "choices": ["a", "b"]},
             "the answer 'C' is neither a choice nor the letter of one",
         ),
-        (["x"], "'list' object is not a mapping"),
     ],
 )
 def test_a_wrong_line_is_named_with_its_field(tmp_path: Path, row: object, told: str) -> None:
@@ -65,6 +65,22 @@ def test_a_wrong_line_is_named_with_its_field(tmp_path: Path, row: object, told:
     assert str(refusal.value).startswith("line 2 of mine.jsonl is none of 'mine': ")
     assert told in str(refusal.value)
     assert 'a row is {"prompt": "...", "answer": ...}' in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        ('["x"]', '2 is not a JSON object: ["x"]; a row is {"prompt": '),
+        ('{"prompt": "x", "answer": NaN}', "2 is not JSON: NaN is no number in JSON; a row is"),
+    ],
+)
+def test_a_row_that_is_no_json_object_is_named(tmp_path: Path, row: str, told: str) -> None:
+    good = json.dumps(ROWS[0])
+    for name, text in (("line", f"{good}\n{row}\n"), ("row", f"[{good}, {row}]")):
+        path = tmp_path / ("mine.jsonl" if name == "line" else "mine.json")
+        path.write_text(text)
+        with pytest.raises(InputError, match=re.escape(f"{path}: {name} {told}")):
+            questions.load(str(path), grader="number")
 
 
 def test_what_cannot_be_graded_says_which_graders_there_are(dise: Dise, tmp_path: Path) -> None:

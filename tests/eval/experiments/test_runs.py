@@ -178,6 +178,9 @@ def test_given_answers_are_graded_and_scored_in_groups(dise: Dise, tmp_path: Pat
     assert json.loads(whole.out)["figures"]["all"]["dise:full"]["num_right"] == 2
     wrong = dise(*args, "--by", "length", "--output", tmp_path / "none")
     assert (wrong.code, "countdown-0 of --data has no 'length'" in wrong.err) == (2, True)
+    data = written(tmp_path / "numbers.jsonl", {"prompt": "1,2 -> 3", "answer": 3, "response": 3})
+    wrong = dise("eval", "given", "--dataset", data, "--grader", "number", "--output", tmp_path)
+    assert (wrong.code, "'response' must be a text, not 3" in wrong.err) == (2, True)
 
 
 @pytest.mark.parametrize(
@@ -186,7 +189,7 @@ def test_given_answers_are_graded_and_scored_in_groups(dise: Dise, tmp_path: Pat
         ("countdown-short", {"numbers": [1]}, 'a row is {"input": "44,19,7", "output": "56"}'),
         ("countdown-short", {"input": "1,2", "output": "three"}, "is none of 'countdown-short'"),
         ("gsm8k", {"question": "?", "answer": "many"}, 'a row is {"question": "...", "answer":'),
-        ("math500", ["x"], 'a row is {"problem": "...", "answer": "..."}'),
+        ("math500", {"x": 1}, 'a row is {"problem": "...", "answer": "..."}'),
     ],
 )
 def test_a_wrong_row_is_named_with_its_file_and_the_right_format(
@@ -200,7 +203,7 @@ def test_a_wrong_row_is_named_with_its_file_and_the_right_format(
     assert told in run.err
     path.write_text(f"{json.dumps(good)}\n\n{{broken\n")
     run = dise("eval", "uncertainty", "--dataset", dataset, "--data", path, "--output", tmp_path)
-    assert f"--data {path} is not JSON: line 3: " in run.err
+    assert f"cannot read --data {path}: line 3 is not JSON: " in run.err
 
 
 @pytest.mark.parametrize("name", installed_catalog().datasets)

@@ -7,6 +7,7 @@ from dise_eval.graders import GRADERS, CountdownGrader, MathGrader, NumberGrader
 from dise_eval.graders.arithmetic import ExpressionError, value_of
 from dise_eval.graders.extract import last_box
 from dise_eval.graders.symbolic import are_equal
+from tests.commands import Dise
 
 
 @pytest.mark.parametrize(
@@ -184,3 +185,8 @@ def test_boxes_may_nest_and_may_stay_open() -> None:
     assert last_box("\\boxed{1} \\boxed{\\frac{1}{2}} x") == "\\frac{1}{2}"
     assert last_box("\\fbox{3}") == "3"
     assert last_box("\\boxed{\\frac{1}{2}") is None
+
+
+def test_the_help_of_grader_names_every_grader(dise: Dise) -> None:
+    about = dise("eval", "uncertainty", "--help").out.partition("--grader")[2]
+    assert f"{', '.join(GRADERS)}." in " ".join(about.split())
