@@ -1,0 +1,80 @@
+"""One score of several: the log-odds of being right, as `dise calibrate` fits them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+from pydantic import Field, FiniteFloat, JsonValue, field_validator
+
+from dise_core import Plan, Score, Scorer, Selector, SequenceScorer, TokenSequence, gather
+from dise_core.errors import InputError
+from dise_core.params.base import Name
+from dise_core.plugins.discovery import installed_catalog
+from dise_core.scoring.sequence_scorer import Before
+from dise_core.scoring.strategy import Strategy
+
+MAX_PARTS = 16
+
+
+class ScorePart(Strategy):
+    """A scorer with its selector, by default its own, its settings, and the weight of its value."""
+
+    scorer: Name
+    scorer_settings: Mapping[str, JsonValue] = Field(default_factory=dict)
+    selector: Name | None = None
+    weight: FiniteFloat = 1.0
+
+    def bound(self, end_id: int | None = None) -> SequenceScorer:
+        """Return the scorer of texts. Raises InputError for what cannot be a part."""
+        if self.scorer == "combined":
+            raise InputError("scorer 'combined' cannot be a part of itself")
+        catalog = installed_catalog()
+        scorer = catalog.scorer(self.scorer, self.scorer_settings)
+        if scorer.asks == "judge":
+            raise InputError(f"scorer {self.scorer!r} asks the judge, and no part may")
+        selector = catalog.selector(self.selector or scorer.default_selector)
+        return SequenceScorer(scorer, selector, None, name=self.scorer, end_id=end_id)
+
+
+class Combined(Scorer):
+    """The intercept and the weighted sum of other scores: the log-odds of being right, where
+    `dise calibrate` fitted them.
+
+    Its own selector labels positions alone: each part has its own. -inf where a part is. Parts that
+    read the same text share a pass. Training: what its parts need.
+    """
+
+    parts: tuple[ScorePart, ...] = Field(
+        default=(), validate_default=True, min_length=1, max_length=MAX_PARTS
+    )
+    """The scores, each {scorer, selector, scorer_settings, weight}."""
+    intercept: FiniteFloat = 0.0
+    """What is added to their weighted sum."""
+
+    @field_validator("parts")
+    @classmethod
+    def _are_known(cls, parts: tuple[ScorePart, ...]) -> tuple[ScorePart, ...]:
+        for part in parts:
+            part.bound()
+        return parts
+
+    @property
+    def needs_writing(self) -> bool:
+        """Whether a part reads how the text was written."""
+        return any(getattr(part.bound().scorer, "needs_writing", False) for part in self.parts)
+
+    def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
+        positions = np.flatnonzero(selector.select(sequence))
+        end_id = None
+        if isinstance(selector, Before) and selector.length < len(sequence):
+            end_id = int(sequence.ids[-1])
+            sequence = replace(sequence, ids=sequence.ids[: selector.length])
+        scores = yield from gather(*(part.bound(end_id).score(sequence) for part in self.parts))
+        values = [score.value for score in scores]
+        if len(positions) == 0 or not all(map(math.isfinite, values)):
+            return Score(-math.inf, positions)
+        weights = [part.weight for part in self.parts]
+        return Score(self.intercept + float(np.dot(weights, values)), positions)
