@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -24,11 +23,23 @@ ENOUGH_FOR_ISOTONIC = 1000
 
 Method = Literal["isotonic", "platt"]
 Map = Isotonic | Platt
+Fitted = Callable[[Scores], Scores]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Combination:
+    """The log-odds of being right of scores [n, K], by the weights float64 [K]."""
+
+    weights: Scores
+    intercept: float
+
+    def of(self, scores: Scores) -> Scores:
+        return scores @ self.weights + self.intercept
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Labels:
-    """Scores float64 [n], is_right bool [n], questions int64 [n] counted from 0."""
+    """Scores float64 [n], or [n, K] of K scorers; is_right bool [n], questions int64 [n] from 0."""
 
     scores: Scores
     is_right: Rights
@@ -41,8 +52,11 @@ class Labels:
     def num_questions(self) -> int:
         return len(np.unique(self.questions))
 
-    def of(self, chosen: Rights) -> Labels:
+    def of(self, chosen: Rights | npt.NDArray[np.int64]) -> Labels:
         return Labels(self.scores[chosen], self.is_right[chosen], self.questions[chosen])
+
+    def weighed(self, by: Combination | None) -> Labels:
+        return self if by is None else replace(self, scores=by.of(self.scores))
 
     def first(self, number: int) -> Labels:
         """Return the first so many answers to each question. Answers to one question depend on each
@@ -106,58 +120,79 @@ def platt(labels: Labels) -> Platt:
 
     Raises InputError if right answers do not score higher than wrong ones.
     """
-    from sklearn.linear_model import LogisticRegression
-
-    centre, width = labels.scores.mean(), labels.scores.std() or 1.0
-    scaled = ((labels.scores - centre) / width)[:, None]
-    num_right = int(labels.is_right.sum())
-    right = np.where(
-        labels.is_right, (num_right + 1) / (num_right + 2), 1 / (len(labels) - num_right + 2)
-    )
-    outcomes = np.repeat([1, 0], len(labels))
-    model = LogisticRegression(C=np.inf, max_iter=1000)
-    model.fit(np.tile(scaled, (2, 1)), outcomes, sample_weight=np.concatenate([right, 1 - right]))
-    slope, intercept = float(model.coef_[0, 0]), float(model.intercept_[0])
+    fit = logistic(labels, np.inf)
+    slope = float(fit.weights[0])
     if slope <= 0:
         raise InputError(
             "right answers do not score higher than wrong ones, so that no score tells them apart: "
             "label more answers, or take another scorer"
         )
     return Platt(
-        slope=slope / width,
-        intercept=intercept - slope * centre / width,
+        slope=slope,
+        intercept=fit.intercept,
         lowest_score=float(labels.scores.min()),
         highest_score=float(labels.scores.max()),
     )
+
+
+def logistic(labels: Labels, strength: float = 1.0) -> Combination:
+    """Return the logistic regression on the standardised scores, with Platt's smoothed labels and
+    an L2 penalty of 1 / strength on the weights.
+    """
+    from sklearn.linear_model import LogisticRegression
+
+    columns = labels.scores.reshape(len(labels), -1)
+    centre, width = columns.mean(axis=0), columns.std(axis=0)
+    width[width == 0] = 1.0
+    num_right = int(labels.is_right.sum())
+    right = np.where(
+        labels.is_right, (num_right + 1) / (num_right + 2), 1 / (len(labels) - num_right + 2)
+    )
+    scaled, outcomes = np.tile((columns - centre) / width, (2, 1)), np.repeat([1, 0], len(labels))
+    model = LogisticRegression(C=strength, max_iter=1000)
+    model.fit(scaled, outcomes, sample_weight=np.concatenate([right, 1 - right]))
+    weights = model.coef_[0] / width
+    return Combination(weights, float(model.intercept_[0] - weights @ centre))
 
 
 FITS: Mapping[Method, Callable[[Labels], Map]] = {"isotonic": isotonic, "platt": platt}
 
 
 def held_out(method: Method, labels: Labels) -> Scores:
-    """Return each answer's probability by a map fitted on other questions, float64 [n]. Raises
-    InputError if without one fold of questions all answers are of one kind.
+    """Return each answer's probability by a map, and weights of several scores, fitted on other
+    questions, float64 [n]. Raises InputError if without one fold all answers are of one kind.
     """
 
-    def fit(rest: Labels) -> Map:
+    def fit(rest: Labels) -> Fitted:
         if rest.is_right.all() or not rest.is_right.any():
             raise InputError("too few answers of one kind: without one fold of questions all agree")
-        return FITS[method](rest)
+        if rest.scores.ndim == 1:
+            return FITS[method](rest).of
+        weights = logistic(rest)
+        map_ = FITS[method](rest.weighed(weights))
+        return lambda scores: map_.of(weights.of(scores))
 
     return by_folds(fit, labels)
 
 
-def by_folds(fit: Callable[[Labels], Map], labels: Labels) -> Scores:
-    """Return each answer's probability by a map fitted on the other folds' questions, float64 [n].
-    Questions are dealt to folds with the seed 0.
+def combined(labels: Labels) -> Labels:
+    """Return labels with one score: their own, or by weights fitted on other questions."""
+    if labels.scores.ndim == 1:
+        return labels
+    return replace(labels, scores=by_folds(lambda rest: logistic(rest).of, labels))
+
+
+def by_folds(fit: Callable[[Labels], Fitted], labels: Labels) -> Scores:
+    """Return what becomes of each answer's scores by a fit on the other folds' questions, float64
+    [n]. Questions are dealt to folds with the seed 0.
     """
-    probabilities = np.empty(len(labels))
+    results = np.empty(len(labels))
     names, place = np.unique(labels.questions, return_inverse=True)
     dealt = np.random.default_rng(0).permutation(len(names)) % min(NUM_FOLDS, len(names))
     fold = dealt[place]
     for here in (fold == number for number in np.unique(fold)):
-        probabilities[here] = fit(labels.of(~here)).of(labels.scores[here])
-    return probabilities
+        results[here] = fit(labels.of(~here))(labels.scores[here])
+    return results
 
 
 def calibrated(scores: Scores, is_right: Rights) -> Scores:
@@ -167,7 +202,7 @@ def calibrated(scores: Scores, is_right: Rights) -> Scores:
     known = np.where(np.isfinite(scores), scores, scores[np.isfinite(scores)].min() - 1)
     questions = np.repeat(np.arange(len(scores)), scores.shape[1])
     labels = Labels(known.ravel(), is_right.ravel(), questions)
-    return by_folds(partial(isotonic, least=0.0), labels).reshape(scores.shape)
+    return by_folds(lambda rest: isotonic(rest, 0.0).of, labels).reshape(scores.shape)
 
 
 def figures(probabilities: Scores, labels: Labels) -> Figures:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -9,8 +10,8 @@ import numpy as np
 from dise_core.errors import InputError
 from dise_core.records import Record
 from dise_core.scoring.calibration import Calibration, Figures, Threshold
-from dise_eval.calibration import fitting, guarantee
-from dise_eval.calibration.fitting import Labels, Method
+from dise_eval.calibration import combining, fitting, guarantee
+from dise_eval.calibration.fitting import Combination, Labels, Method
 from dise_eval.calibration.guarantee import Promise, Rule, Unmet
 from dise_eval.calibration.rows import ScoreOrigin
 from dise_eval.statistics.metrics import Scores
@@ -18,11 +19,15 @@ from dise_eval.statistics.metrics import Scores
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Made:
-    """A calibration with the probability of each label by a map fitted on other questions."""
+    """A calibration, with each label's score and probability by a fit on other questions; of
+    several scores, their combination and what each carries.
+    """
 
     calibration: Calibration
     labels: Labels
     probabilities: Scores
+    combination: Combination | None = None
+    contributions: Sequence[combining.Contribution] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,21 +54,33 @@ def make(
     rule: Rule,
     source: str,
 ) -> Made:
-    """Return the calibration. Raises InputError without a map or a threshold that does as asked."""
+    """Return the calibration. Raises InputError without a map or a threshold that does as asked.
+
+    For a promise, half of the questions weigh several scores and the others do all else: a
+    threshold keeps it only for scores that owe nothing to its own labels.
+    """
     labels.check()
+    combination, values, contributions = None, labels, []
+    if labels.scores.ndim > 1:
+        weighed, labels = labels.split(0.5) if promise else (labels, labels)
+        weighed.check()
+        combination, contributions = fitting.logistic(weighed), combining.contributions(weighed)
+        scored_by, values = scored_by.weighed(combination), labels.weighed(combination)
+        labels = values if promise else labels
     chosen = method or fitting.default_method(labels)
-    probabilities = fitting.held_out(chosen, labels)
+    map_, probabilities = fitting.fitted(chosen, values), fitting.held_out(chosen, labels)
+    labels = fitting.combined(labels)
     calibration = Calibration(
         **asdict(scored_by),
-        map=fitting.fitted(chosen, labels),
+        map=map_,
         num_labels=len(labels),
         num_right=int(labels.is_right.sum()),
         num_questions=labels.num_questions,
         figures=fitting.figures(probabilities, labels),
-        threshold=None if promise is None else promised(labels, promise, rule),
+        threshold=None if promise is None else promised(values, promise, rule),
         source=source,
     )
-    return Made(calibration, labels, probabilities)
+    return Made(calibration, labels, probabilities, combination, contributions)
 
 
 def promised(labels: Labels, promise: Promise, rule: Rule) -> Threshold:
@@ -81,7 +98,7 @@ def promised(labels: Labels, promise: Promise, rule: Rule) -> Threshold:
     return found
 
 
-def tried(calibration: Calibration, labels: Labels) -> HeldOut:
+def tried(made: Made, labels: Labels) -> HeldOut:
     """Return what it does on other labels. Raises InputError unless both kinds are there."""
     if labels.is_right.all() or not labels.is_right.any():
         raise InputError(
@@ -89,10 +106,11 @@ def tried(calibration: Calibration, labels: Labels) -> HeldOut:
             "more questions",
             "held_out",
         )
-    probabilities = calibration.map.of(labels.scores)
+    labels, threshold = labels.weighed(made.combination), made.calibration.threshold
+    probabilities = made.calibration.map.of(labels.scores)
     coverage = risk = None
-    if calibration.threshold is not None:
-        kept = labels.scores >= calibration.threshold.score
+    if threshold is not None:
+        kept = labels.scores >= threshold.score
         coverage = float(kept.mean())
         risk = float(np.mean(~labels.is_right[kept])) if kept.any() else 0.0
     figures = fitting.figures(probabilities, labels)

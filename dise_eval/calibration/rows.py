@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,8 +19,8 @@ from dise_app.files.texts import made_with
 from dise_core.errors import InputError, shown
 from dise_core.plugins.catalog import Catalog
 from dise_core.records import Record
-from dise_eval.calibration.fitting import Labels
-from dise_eval.experiments.scoring import Contenders
+from dise_eval.calibration.fitting import Combination, Labels
+from dise_eval.experiments.scoring import Contender, Contenders
 
 JOURNAL = "journal.jsonl"
 
@@ -29,14 +29,14 @@ JOURNAL = "journal.jsonl"
 class LabelOptions:
     """What the user says about a file of scored answers; None: what the file says.
 
-    score: SCORER:SELECTOR:KEY=VALUE,..., which of a journal's scores, or how the scores of other
-    lines were computed. Fields are paths such as outputs.0.score.value.
+    score: SCORER:SELECTOR:KEY=VALUE,..., which of a journal's scores, or how those of other lines
+    were computed, at each score_field. Fields are paths such as outputs.0.score.value.
     """
 
-    score: str | None = None
+    score: Sequence[str] | None = None
     model: str | None = None
     judge: str | None = None
-    score_field: str | None = None
+    score_field: Sequence[str] | None = None
     label_field: str = "label"
     question_field: str | None = None
     skip_unscored: bool = False
@@ -55,6 +55,12 @@ class ScoreOrigin:
     reviser: str | None
     reviser_settings: Record
 
+    def weighed(self, by: Combination) -> ScoreOrigin:
+        """Return the origin of the combination of its scores."""
+        parts = zip(self.scorer_settings["parts"], by.weights.tolist(), strict=True)
+        weighed = [part | {"weight": weight} for part, weight in parts]
+        return replace(self, scorer_settings={"parts": weighed, "intercept": by.intercept})
+
 
 class JsonLine(NamedTuple):
     """A line of a file with its number, from 1."""
@@ -65,10 +71,12 @@ class JsonLine(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LabelledAnswer:
-    """One answer: where it stands in the file, its score (None for -inf), label and question."""
+    """One answer: where it stands in the file, its scores by name (None for -inf), its label and
+    question.
+    """
 
     place: str
-    score: object
+    scores: Mapping[str, object]
     label: object
     question: str
 
@@ -83,10 +91,10 @@ def read(path: Path, options: LabelOptions, catalog: Catalog) -> tuple[Labels, S
         raise InputError(f"{path} holds no line", "scored")
     first = records[0].record
     if {"experiment", "settings"} <= first.keys():
-        label = _contender(first["settings"], options)
-        rows = _of_journal(records[1:], label)
+        labels = _contenders(first["settings"], options)
+        rows = _of_journal(records[1:], labels)
         facts = {**(first["settings"].get("params") or {}), **first}
-        scored_by = _scored_by(label, facts, options, catalog)
+        scored_by = _scored_by(labels, facts, options, catalog)
     else:
         rows = _of_lines(records, options)
         scored_by = _origin(first, made_with(path) or {}, options, catalog)
@@ -110,25 +118,26 @@ def _parsed(number: int, line: bytes) -> JsonLine:
         raise InputError(f"line {number} {error}", "scored") from error
 
 
-def _contender(settings: object, options: LabelOptions) -> str:
+def _contenders(settings: object, options: LabelOptions) -> Sequence[str]:
     """Return the chosen scores of a journal; those of its only contender if none are named."""
     known = settings.get("scorers") if isinstance(settings, dict) else None
     if not isinstance(known, list) or not known:
         raise InputError("this journal holds no scores of answers; see dise eval uncertainty")
-    chosen = str(known[0]) if options.score is None and len(known) == 1 else options.score
-    if chosen not in known:
+    chosen = options.score or known
+    if (len(known) > 1 and not options.score) or not set(chosen) <= set(known):
         names = ", ".join(map(str, known))
         raise InputError(f"name one of the journal's scores with --score: {names}", "score")
-    return str(chosen)
+    return [str(name) for name in chosen]
 
 
-def _of_journal(lines: Iterable[JsonLine], label: str) -> Iterator[LabelledAnswer]:
+def _of_journal(lines: Iterable[JsonLine], labels: Sequence[str]) -> Iterator[LabelledAnswer]:
     for number, record in lines:
         answers = record.get("answers", [record])
         try:
             for answer in answers:
-                score, right = answer["scores"][label]["value"], answer["is_correct"]
-                yield LabelledAnswer(f"line {number}", score, right, str(record["id"]))
+                scores = {label: answer["scores"][label]["value"] for label in labels}
+                right, question = answer["is_correct"], str(record["id"])
+                yield LabelledAnswer(f"line {number}", scores, right, question)
         except (KeyError, TypeError) as error:
             raise InputError(f"line {number} is no record of dise eval: it lacks {error}") from None
 
@@ -136,12 +145,13 @@ def _of_journal(lines: Iterable[JsonLine], label: str) -> Iterator[LabelledAnswe
 def _of_lines(lines: Iterable[JsonLine], options: LabelOptions) -> Iterator[LabelledAnswer]:
     for number, record in lines:
         place = f"line {number}"
-        path = options.score_field or ("outputs.0.score.value" if "outputs" in record else "score")
+        own = "outputs.0.score.value" if "outputs" in record else "score"
+        scores = {path: _at(record, path, place) for path in options.score_field or [own]}
         question = (
             place if options.question_field is None else _at(record, options.question_field, place)
         )
-        score, label = _at(record, path, place), _at(record, options.label_field, place)
-        yield LabelledAnswer(place, score, label, json.dumps(question))
+        label = _at(record, options.label_field, place)
+        yield LabelledAnswer(place, scores, label, json.dumps(question))
 
 
 def _at(value: object, path: str, place: str) -> object:
@@ -158,25 +168,27 @@ def _at(value: object, path: str, place: str) -> object:
 def _labels(rows: Iterable[LabelledAnswer], skip_unscored: bool) -> Labels:
     scores, rights, names = [], [], []
     for row in rows:
-        if row.score is None and skip_unscored:
+        if None in row.scores.values() and skip_unscored:
             continue
-        scores.append(_score(row))
+        scores.append([_score(row.place, *named) for named in row.scores.items()])
         rights.append(_is_right(row))
         names.append(row.question)
     questions = np.unique(np.array(names, dtype=np.str_), return_inverse=True)[1]
-    return Labels(np.array(scores), np.array(rights, np.bool_), questions)
+    columns = np.array(scores)
+    one = columns.ravel() if columns.shape[-1] == 1 else columns
+    return Labels(one, np.array(rights, np.bool_), questions)
 
 
-def _score(row: LabelledAnswer) -> float:
-    value = row.score
+def _score(place: str, name: str, value: object) -> float:
     if value is None:
         raise InputError(
-            f"{row.place}: its score is null, which stands for -inf, as nothing was scored; "
+            f"{place}: its score is null, that of {name}: -inf, as nothing was scored; "
             "--skip-unscored leaves such answers out",
             "scored",
         )
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise InputError(f"{row.place}: its score must be a number, not {shown(value)}", "scored")
+        message = f"{place}: its score must be a number, not {shown(value)}, that of {name}"
+        raise InputError(message, "scored")
     return float(value)
 
 
@@ -196,34 +208,48 @@ def _origin(
     catalog: Catalog,
 ) -> ScoreOrigin:
     """Return what the lines of a file, the settings beside it and the user say."""
-    specification, outputs = options.score, first.get("outputs")
-    if specification is None and isinstance(outputs, list) and outputs:
+    specifications, outputs = options.score, first.get("outputs")
+    if not specifications and isinstance(outputs, list) and outputs:
         score = outputs[0].get("score", {}) if isinstance(outputs[0], dict) else {}
         pairs = settings.get("scorer_settings")
         pairs = pairs.items() if isinstance(pairs, dict) else ()
         text = ",".join(f"{name}={json.dumps(value)}" for name, value in pairs)
-        specification = f"{score.get('scorer')}:{score.get('selector')}:{text}"
-    if specification is None:
+        specifications = [f"{score.get('scorer')}:{score.get('selector')}:{text}"]
+    if not specifications:
         raise InputError(
             "the file does not say how its scores were computed: name it with --score "
             "SCORER:SELECTOR:KEY=VALUE,...",
             "score",
         )
-    return _scored_by(specification, {**settings, **first}, options, catalog)
+    scored_by = _scored_by(specifications, {**settings, **first}, options, catalog)
+    fields = options.score_field or [""]
+    if len(set(fields)) != len(specifications):
+        raise InputError(
+            f"{len(specifications)} scores need a --score-field each, in the same order",
+            "score_field",
+        )
+    return scored_by
 
 
 def _scored_by(
-    specification: str, facts: Mapping[str, object], options: LabelOptions, catalog: Catalog
+    specifications: Sequence[str],
+    facts: Mapping[str, object],
+    options: LabelOptions,
+    catalog: Catalog,
 ) -> ScoreOrigin:
-    [contender] = Contenders.of([specification], catalog).each
-    name, _, rest = specification.partition(":")
+    contenders = Contenders.of(specifications, catalog).each
+    parts = [_part(contender) for contender in contenders]
+    scored = parts[0]
+    if len(parts) > 1:
+        combined = catalog.scorer("combined", {"parts": parts}).model_dump(mode="json")
+        scored = {**scored, "scorer": "combined", "scorer_settings": combined}
     model, judge = options.model or facts.get("model"), options.judge or facts.get("judge")
     if not isinstance(model, str):
         raise InputError("the file does not name its model: name it with --model-name", "model")
-    asks_judge = contender.scorer.asks == "judge"
+    asks_judge = contenders[0].scorer.asks == "judge"
     if asks_judge and not isinstance(judge, str):
         raise InputError(
-            f"scorer {name!r} asks a judge that the file does not name: name it with --judge-name",
+            f"scorer {scored['scorer']!r} asks a judge that the file does not name: name it with --judge-name",
             "judge",
         )
     reviser, settings = facts.get("reviser"), facts.get("reviser_settings")
@@ -236,12 +262,19 @@ def _scored_by(
         model=model,
         fingerprint=_text(facts.get("tokenizer")) if is_its_model else None,
         judge=_text(judge) if asks_judge else None,
-        scorer=name,
-        selector=rest.partition(":")[0] or contender.scorer.default_selector,
-        scorer_settings=contender.scorer.model_dump(mode="json"),
+        **scored,
         reviser=_text(reviser),
         reviser_settings=revised_by,
     )
+
+
+def _part(contender: Contender) -> Record:
+    name, _, rest = contender.label.partition(":")
+    return {
+        "scorer": name,
+        "selector": rest.partition(":")[0] or contender.scorer.default_selector,
+        "scorer_settings": contender.scorer.model_dump(mode="json"),
+    }
 
 
 def _text(value: object) -> str | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -15,7 +17,9 @@ from dise_core.errors import InputError
 
 if TYPE_CHECKING:
     from dise_core.scoring.calibration import Figures, Threshold
+    from dise_eval.calibration.combining import Contribution
     from dise_eval.calibration.making import HeldOut, Made
+    from dise_eval.statistics.resampling import Estimate
 
 
 METHODS = Literal["isotonic", "platt"]
@@ -23,15 +27,15 @@ RULES = Literal["sgr", "ltt"]
 
 LABELLED = options.Own(
     score=option(
-        str | None,
+        list[str] | None,
         "SCORER:SELECTOR:KEY=VALUE,...: which of a journal's scores, or how the scores of other "
-        "lines were computed.",
+        "lines were computed; several are combined.",
     ),
     model_name=option(str | None, "The model of the scores, if the file has none."),
     judge_name=option(str | None, "The judge of the scores, if the file has none."),
     score_field=option(
-        str | None,
-        "Where lines hold the score, as outputs.0.score.value. [default: there, or score]",
+        list[str] | None,
+        "Where lines hold each score, as outputs.0.score.value. [default: there, or score]",
     ),
     label_field=option(str, "Where lines hold whether the answer is right.", "label"),
     question_field=option(
@@ -95,11 +99,13 @@ def calibrate(
     fitted_on = fitted_on.first(how["answers_each"] or len(labels))
     promise = how["max_risk"] and Promise(how["max_risk"], how["risk_confidence"])
     made = making.make(fitted_on, scored_by, how["method"], promise, how["rule"], scored.name)
-    tried = making.tried(made.calibration, others) if how["held_out"] else None
+    tried = making.tried(made, others) if how["held_out"] else None
     threshold, path = made.calibration.threshold, output.with_suffix(".png")
-    reliability.picture(made.probabilities, fitted_on, threshold, path)
+    reliability.picture(made.probabilities, made.labels, threshold, path)
     write_json(output, made.calibration.to_dict())
-    _show(made, tried, output, as_json)
+    _show(
+        made, dict(zip(asked.score or (), made.contributions, strict=False)), tried, output, as_json
+    )
 
 
 def _check_share(name: str, share: float | None) -> None:
@@ -108,13 +114,21 @@ def _check_share(name: str, share: float | None) -> None:
         raise InputError(f"--{flag} {share}: it must be between 0 and 1", name)
 
 
-def _show(made: Made, tried: HeldOut | None, output: Path, as_json: bool) -> None:
+def _show(
+    made: Made,
+    parts: Mapping[str, Contribution],
+    tried: HeldOut | None,
+    output: Path,
+    as_json: bool,
+) -> None:
     its = made.calibration
     if as_json:
         record = {
             "calibration": its.to_dict(),
             "held_out": None if tried is None else tried.to_dict(),
         }
+        if parts:
+            record["parts"] = [{"score": name, **asdict(part)} for name, part in parts.items()]
         print(json.dumps(record, ensure_ascii=False, allow_nan=False))
         return
     print(
@@ -123,6 +137,11 @@ def _show(made: Made, tried: HeldOut | None, output: Path, as_json: bool) -> Non
         f"{its.model}"
     )
     print(f"{its.map.method}, on questions left out of the fit: {_told(its.figures)}")
+    for name, part in parts.items():
+        print(
+            f"{name}: weight {_estimated(part.weight)}; ROC-AUC {part.auroc:.3f}, with the others "
+            f"{part.auroc_with:.3f}, these alone {part.auroc_without:.3f}: {_estimated(part.gain)}"
+        )
     if its.threshold is not None:
         print(_promise(its.threshold))
     if tried is not None:
@@ -134,6 +153,10 @@ def _show(made: Made, tried: HeldOut | None, output: Path, as_json: bool) -> Non
             f"{_told(tried.figures)}{kept}"
         )
     print(f"written: {output}, {output.with_suffix('.png')}")
+
+
+def _estimated(its: Estimate) -> str:
+    return f"{its.value:+.3f} [{its.low:+.3f}, {its.high:+.3f}]"
 
 
 def _told(its: Figures) -> str:

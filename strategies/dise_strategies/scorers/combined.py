@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -11,20 +10,17 @@ from pydantic import Field, FiniteFloat, JsonValue, field_validator
 
 from dise_core import Plan, Score, Scorer, Selector, SequenceScorer, TokenSequence, gather
 from dise_core.errors import InputError
-from dise_core.params.base import Name
 from dise_core.plugins.discovery import installed_catalog
 from dise_core.scoring.sequence_scorer import Before
 from dise_core.scoring.strategy import Strategy
 
-MAX_PARTS = 16
-
 
 class ScorePart(Strategy):
-    """A scorer with its selector, by default its own, its settings, and the weight of its value."""
+    """A scorer with its settings and selector, by default its own, and the weight of its value."""
 
-    scorer: Name
+    scorer: str
+    selector: str | None = None
     scorer_settings: Mapping[str, JsonValue] = Field(default_factory=dict)
-    selector: Name | None = None
     weight: FiniteFloat = 1.0
 
     def bound(self, end_id: int | None = None) -> SequenceScorer:
@@ -40,16 +36,14 @@ class ScorePart(Strategy):
 
 
 class Combined(Scorer):
-    """The intercept and the weighted sum of other scores: the log-odds of being right, where
-    `dise calibrate` fitted them.
+    """The intercept plus the weighted sum of other scores; -inf where one of them is.
 
-    Its own selector labels positions alone: each part has its own. -inf where a part is. Parts that
-    read the same text share a pass. Training: what its parts need.
+    With the weights of `dise calibrate` that is the log-odds of being right. Parts that read the
+    same text share a pass. Each has its own selector; that of the whole only labels positions.
+    Training: what its parts need.
     """
 
-    parts: tuple[ScorePart, ...] = Field(
-        default=(), validate_default=True, min_length=1, max_length=MAX_PARTS
-    )
+    parts: tuple[ScorePart, ...] = Field((ScorePart(scorer="dise"),), min_length=1, max_length=16)
     """The scores, each {scorer, selector, scorer_settings, weight}."""
     intercept: FiniteFloat = 0.0
     """What is added to their weighted sum."""
@@ -67,14 +61,12 @@ class Combined(Scorer):
         return any(getattr(part.bound().scorer, "needs_writing", False) for part in self.parts)
 
     def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
-        positions = np.flatnonzero(selector.select(sequence))
-        end_id = None
+        positions, end_id = np.flatnonzero(selector.select(sequence)), None
         if isinstance(selector, Before) and selector.length < len(sequence):
             end_id = int(sequence.ids[-1])
             sequence = replace(sequence, ids=sequence.ids[: selector.length])
         scores = yield from gather(*(part.bound(end_id).score(sequence) for part in self.parts))
-        values = [score.value for score in scores]
-        if len(positions) == 0 or not all(map(math.isfinite, values)):
-            return Score(-math.inf, positions)
-        weights = [part.weight for part in self.parts]
-        return Score(self.intercept + float(np.dot(weights, values)), positions)
+        values = np.array([score.value for score in scores])
+        if len(positions) == 0 or not np.isfinite(values).all():
+            return Score.of_nothing()
+        return Score(self.intercept + float(values @ [p.weight for p in self.parts]), positions)

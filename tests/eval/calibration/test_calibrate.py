@@ -79,8 +79,8 @@ def test_what_cannot_be_done_is_told_and_nothing_written(
     assert not output.exists()
 
 
-def read(path: Path, **asked: Any) -> tuple[list[float], list[bool], rows.ScoreOrigin]:
-    labels, by = rows.read(path, LabelOptions(**asked), installed_catalog())
+def read(path: Path, *score: str, **asked: Any) -> tuple[list[float], list[bool], rows.ScoreOrigin]:
+    labels, by = rows.read(path, LabelOptions(score=score, **asked), installed_catalog())
     return labels.scores.tolist(), labels.is_right.tolist(), by
 
 
@@ -98,13 +98,13 @@ def test_a_journals_scores_are_those_of_the_contender_that_is_named(tmp_path: Pa
     with pytest.raises(InputError, match="name one of the journal's scores with --score: dise"):
         read(path)
     with pytest.raises(InputError, match="line 2: its score is null"):
-        read(path, score=label)
-    scores, rights, by = read(tmp_path, score=label, skip_unscored=True)
+        read(path, label)
+    scores, rights, by = read(tmp_path, label, skip_unscored=True)
     assert (scores, rights) == ([-2.0, -2.0], [True, True])
     assert (by.model, by.fingerprint, by.scorer, by.selector) == ("m", "abc", "mc", "response")
     assert by.scorer_settings["num_samples"] == 2
     assert (by.reviser, by.reviser_settings) == (None, {})
-    assert read(path, score="dise:last-10")[1] == [True, False, True, False]
+    assert read(path, "dise:last-10")[1] == [True, False, True, False]
 
 
 def test_a_file_says_by_what_its_answers_were_revised(dise: Dise, tmp_path: Path) -> None:
@@ -140,9 +140,9 @@ def test_answers_of_dise_score_say_what_they_are_scored_by(dise: Dise, tmp_path:
     with pytest.raises(InputError, match="does not say how its scores were computed"):
         read(written(tmp_path / "bare.jsonl", {"score": 1, "label": 1}))
     with pytest.raises(InputError, match="does not name its model"):
-        read(tmp_path / "bare.jsonl", score="dise")
+        read(tmp_path / "bare.jsonl", "dise")
     with pytest.raises(InputError, match="asks a judge"):
-        read(tmp_path / "bare.jsonl", score="ar-perplexity", model="m")
+        read(tmp_path / "bare.jsonl", "ar-perplexity", model="m")
 
 
 @pytest.mark.parametrize("text", ["", "[]\n", "{\n", '{"score": 1e999, "label": 1}\n'])
@@ -150,7 +150,7 @@ def test_files_that_hold_no_labels_are_refused(tmp_path: Path, text: str) -> Non
     path = tmp_path / "labels.jsonl"
     path.write_text(text)
     with pytest.raises(InputError):
-        read(path, score="dise", model="m")
+        read(path, "dise", model="m")
     with pytest.raises(InputError, match="cannot read"):
         read(tmp_path / "none.jsonl")
 
