@@ -2,56 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 
 import numpy as np
-import numpy.typing as npt
 
-from dise_eval.calibration.fitting import Labels, combined, logistic
-from dise_eval.statistics.metrics import Scores, auroc
-from dise_eval.statistics.resampling import Estimate, Resampled, rows_of
+from dise_core.records import Record
+from dise_eval.calibration.fitting import Labels, combination, combined
+from dise_eval.statistics.metrics import auroc
+from dise_eval.statistics.resampling import Resampled, rows_of
 
 
-@dataclass(frozen=True, slots=True)
-class Contribution:
-    """What a score carries in a combination. weight: of one standard deviation of it. auroc: its
-    own; auroc_with, auroc_without, gain: the combination's on questions left out of the fit, with
-    and without it, and their difference. Intervals are by bootstrap over questions.
+def settings(labels: Labels, parts: Sequence[Record]) -> Record:
+    """Return the settings of scorer combined: the parts with the weights that the labels give."""
+    scaler, model = combination(labels)
+    weights = model.coef_[0] / scaler.scale_
+    weighed = zip(parts, weights.tolist(), strict=True)
+    return {
+        "parts": [part | {"weight": weight} for part, weight in weighed],
+        "intercept": float(model.intercept_[0] - weights @ scaler.mean_),
+    }
+
+
+def contributions(labels: Labels, names: Sequence[str]) -> list[Record]:
+    """Return what each score carries: its weight for one standard deviation, its own ROC-AUC, and
+    that of the combination with and without it on questions left out of the fit, with the gain.
+    Estimates have 95 % intervals by bootstrap over questions.
     """
-
-    weight: Estimate
-    auroc: float
-    auroc_with: float
-    auroc_without: float
-    gain: Estimate
-
-
-def contributions(labels: Labels) -> list[Contribution]:
-    """Return what each score of labels with scores [n, K] carries."""
-    count = labels.scores.shape[1]
-    columns = [labels.scores, *(np.delete(labels.scores, k, 1) for k in range(count))]
+    count, right = len(names), labels.is_right
+    columns = [labels.scores, *(np.delete(labels.scores, k, axis=1) for k in range(count))]
     values = np.array([combined(replace(labels, scores=some)).scores for some in columns])
-
-    def figures(rows: npt.NDArray[np.int64]) -> Scores:
-        sample = labels.of(rows)
-        weights = logistic(sample).weights * sample.scores.std(axis=0)
-        return np.concatenate([weights, auroc(values[:, rows], sample.is_right)])
-
-    drawn = np.array([figures(rows) for rows in _resamples(labels)])
-    whole = figures(np.arange(len(labels))).tolist()
-    told = [Resampled(*pair, labels.num_questions) for pair in zip(whole, drawn.T, strict=True)]
-    weights, every, without = told[:count], told[count], told[count + 1 :]
-    alone = auroc(labels.scores.T, labels.is_right).tolist()
-    return [
-        Contribution(weight.estimate, own, every.value, rest.value, every.minus(rest).estimate)
-        for weight, own, rest in zip(weights, alone, without, strict=True)
+    members = [np.flatnonzero(labels.questions == one) for one in np.unique(labels.questions)]
+    drawn = [np.arange(len(labels))]
+    drawn += [np.concatenate([members[one] for one in rows]) for rows in rows_of(len(members))]
+    first, *others = [
+        [*combination(labels.of(rows))[1].coef_[0], *auroc(values[:, rows], right[rows])]
+        for rows in drawn
+        if 0 < right[rows].sum() < len(rows)
     ]
-
-
-def _resamples(labels: Labels) -> Iterator[npt.NDArray[np.int64]]:
-    """Yield the rows of each resample of questions, with all their answers."""
-    counts = np.unique(labels.questions, return_counts=True)[1]
-    members = np.split(np.argsort(labels.questions, kind="stable"), np.cumsum(counts)[:-1])
-    for questions in rows_of(len(members)):
-        yield np.concatenate([members[question] for question in questions])
+    told = [
+        Resampled(float(value), np.array(again), len(members))
+        for value, *again in zip(first, *others, strict=True)
+    ]
+    every, alone = told[count], auroc(labels.scores.T, right)
+    return [
+        {
+            "score": name,
+            "weight": asdict(told[k].estimate),
+            "auroc": float(alone[k]),
+            "auroc_with": every.value,
+            "auroc_without": told[count + 1 + k].value,
+            "gain": asdict(every.minus(told[count + 1 + k]).estimate),
+        }
+        for k, name in enumerate(names)
+    ]

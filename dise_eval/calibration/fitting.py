@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -27,17 +27,6 @@ Fitted = Callable[[Scores], Scores]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Combination:
-    """The log-odds of being right of scores [n, K], by the weights float64 [K]."""
-
-    weights: Scores
-    intercept: float
-
-    def of(self, scores: Scores) -> Scores:
-        return scores @ self.weights + self.intercept
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Labels:
     """Scores float64 [n], or [n, K] of K scorers; is_right bool [n], questions int64 [n] from 0."""
 
@@ -54,9 +43,6 @@ class Labels:
 
     def of(self, chosen: Rights | npt.NDArray[np.int64]) -> Labels:
         return Labels(self.scores[chosen], self.is_right[chosen], self.questions[chosen])
-
-    def weighed(self, by: Combination | None) -> Labels:
-        return self if by is None else replace(self, scores=by.of(self.scores))
 
     def first(self, number: int) -> Labels:
         """Return the first so many answers to each question. Answers to one question depend on each
@@ -120,71 +106,72 @@ def platt(labels: Labels) -> Platt:
 
     Raises InputError if right answers do not score higher than wrong ones.
     """
-    fit = logistic(labels, np.inf)
-    slope = float(fit.weights[0])
+    from sklearn.linear_model import LogisticRegression
+
+    centre, width = labels.scores.mean(), labels.scores.std() or 1.0
+    scaled = ((labels.scores - centre) / width)[:, None]
+    num_right = int(labels.is_right.sum())
+    right = np.where(
+        labels.is_right, (num_right + 1) / (num_right + 2), 1 / (len(labels) - num_right + 2)
+    )
+    outcomes = np.repeat([1, 0], len(labels))
+    model = LogisticRegression(C=np.inf, max_iter=1000)
+    model.fit(np.tile(scaled, (2, 1)), outcomes, sample_weight=np.concatenate([right, 1 - right]))
+    slope, intercept = float(model.coef_[0, 0]), float(model.intercept_[0])
     if slope <= 0:
         raise InputError(
             "right answers do not score higher than wrong ones, so that no score tells them apart: "
             "label more answers, or take another scorer"
         )
     return Platt(
-        slope=slope,
-        intercept=fit.intercept,
+        slope=slope / width,
+        intercept=intercept - slope * centre / width,
         lowest_score=float(labels.scores.min()),
         highest_score=float(labels.scores.max()),
     )
 
 
-def logistic(labels: Labels, strength: float = 1.0) -> Combination:
-    """Return the logistic regression on the standardised scores, with Platt's smoothed labels and
-    an L2 penalty of 1 / strength on the weights.
-    """
-    from sklearn.linear_model import LogisticRegression
-
-    columns = labels.scores.reshape(len(labels), -1)
-    centre, width = columns.mean(axis=0), columns.std(axis=0)
-    width[width == 0] = 1.0
-    num_right = int(labels.is_right.sum())
-    right = np.where(
-        labels.is_right, (num_right + 1) / (num_right + 2), 1 / (len(labels) - num_right + 2)
-    )
-    scaled, outcomes = np.tile((columns - centre) / width, (2, 1)), np.repeat([1, 0], len(labels))
-    model = LogisticRegression(C=strength, max_iter=1000)
-    model.fit(scaled, outcomes, sample_weight=np.concatenate([right, 1 - right]))
-    weights = model.coef_[0] / width
-    return Combination(weights, float(model.intercept_[0] - weights @ centre))
-
-
 FITS: Mapping[Method, Callable[[Labels], Map]] = {"isotonic": isotonic, "platt": platt}
 
 
+def combination(labels: Labels) -> Any:
+    """Return scikit-learn's scaler and logistic regression, as a pipeline, of scores [n, K]."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    return make_pipeline(StandardScaler(), LogisticRegression()).fit(labels.scores, labels.is_right)
+
+
+def weigher(labels: Labels) -> Fitted:
+    """Return what makes one score, [n], of an answer's: of several, the log-odds of being right."""
+    several = labels.scores.ndim > 1
+    return combination(labels).decision_function if several else np.asarray
+
+
+def combined(labels: Labels) -> Labels:
+    """Return the labels with one score, weighed by other questions."""
+    return replace(labels, scores=by_folds(weigher, labels))
+
+
 def held_out(method: Method, labels: Labels) -> Scores:
-    """Return each answer's probability by a map, and weights of several scores, fitted on other
-    questions, float64 [n]. Raises InputError if without one fold all answers are of one kind.
+    """Return each answer's probability by weights and a map fitted on other questions, float64 [n].
+    Raises InputError if without one fold of questions all answers are of one kind.
     """
 
     def fit(rest: Labels) -> Fitted:
         if rest.is_right.all() or not rest.is_right.any():
             raise InputError("too few answers of one kind: without one fold of questions all agree")
-        if rest.scores.ndim == 1:
-            return FITS[method](rest).of
-        weights = logistic(rest)
-        map_ = FITS[method](rest.weighed(weights))
-        return lambda scores: map_.of(weights.of(scores))
+        weigh = weigher(rest)
+        map_ = FITS[method](replace(rest, scores=weigh(rest.scores)))
+        return lambda scores: map_.of(weigh(scores))
 
     return by_folds(fit, labels)
 
 
-def combined(labels: Labels) -> Labels:
-    """Return labels with one score: their own, or by weights fitted on other questions."""
-    if labels.scores.ndim == 1:
-        return labels
-    return replace(labels, scores=by_folds(lambda rest: logistic(rest).of, labels))
-
-
 def by_folds(fit: Callable[[Labels], Fitted], labels: Labels) -> Scores:
-    """Return what becomes of each answer's scores by a fit on the other folds' questions, float64
-    [n]. Questions are dealt to folds with the seed 0.
+    """Return what a fit on the other folds' questions makes of each answer's scores, float64 [n].
+    Questions are dealt to folds with the seed 0.
     """
     results = np.empty(len(labels))
     names, place = np.unique(labels.questions, return_inverse=True)

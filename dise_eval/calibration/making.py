@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
@@ -11,7 +10,7 @@ from dise_core.errors import InputError
 from dise_core.records import Record
 from dise_core.scoring.calibration import Calibration, Figures, Threshold
 from dise_eval.calibration import combining, fitting, guarantee
-from dise_eval.calibration.fitting import Combination, Labels, Method
+from dise_eval.calibration.fitting import Fitted, Labels, Method
 from dise_eval.calibration.guarantee import Promise, Rule, Unmet
 from dise_eval.calibration.rows import ScoreOrigin
 from dise_eval.statistics.metrics import Scores
@@ -19,15 +18,15 @@ from dise_eval.statistics.metrics import Scores
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Made:
-    """A calibration, with each label's score and probability by a fit on other questions; of
-    several scores, their combination and what each carries.
+    """A calibration, with each label's score and probability by a fit on other questions. weigh:
+    what makes one score of several; weighed: the labels that it was fitted on.
     """
 
     calibration: Calibration
     labels: Labels
     probabilities: Scores
-    combination: Combination | None = None
-    contributions: Sequence[combining.Contribution] = ()
+    weigh: Fitted
+    weighed: Labels
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,20 +55,21 @@ def make(
 ) -> Made:
     """Return the calibration. Raises InputError without a map or a threshold that does as asked.
 
-    For a promise, half of the questions weigh several scores and the others do all else: a
-    threshold keeps it only for scores that owe nothing to its own labels.
+    Several scores are weighed; for a promise, which needs labels that the scores owe nothing to, on
+    half of the questions, and all else is fitted on the others.
     """
-    labels.check()
-    combination, values, contributions = None, labels, []
-    if labels.scores.ndim > 1:
-        weighed, labels = labels.split(0.5) if promise else (labels, labels)
-        weighed.check()
-        combination, contributions = fitting.logistic(weighed), combining.contributions(weighed)
-        scored_by, values = scored_by.weighed(combination), labels.weighed(combination)
-        labels = values if promise else labels
+    weighed, several = labels, labels.scores.ndim > 1
+    if several and promise:
+        weighed, labels = labels.split(0.5)
+    weighed.check()
+    weigh = fitting.weigher(weighed)
+    values = replace(labels, scores=weigh(labels.scores))
+    labels = values if promise else labels
     chosen = method or fitting.default_method(labels)
     map_, probabilities = fitting.fitted(chosen, values), fitting.held_out(chosen, labels)
-    labels = fitting.combined(labels)
+    if several:
+        parts = combining.settings(weighed, scored_by.scorer_settings["parts"])
+        scored_by, labels = replace(scored_by, scorer_settings=parts), fitting.combined(labels)
     calibration = Calibration(
         **asdict(scored_by),
         map=map_,
@@ -80,7 +80,7 @@ def make(
         threshold=None if promise is None else promised(values, promise, rule),
         source=source,
     )
-    return Made(calibration, labels, probabilities, combination, contributions)
+    return Made(calibration, labels, probabilities, weigh, weighed)
 
 
 def promised(labels: Labels, promise: Promise, rule: Rule) -> Threshold:
@@ -106,11 +106,11 @@ def tried(made: Made, labels: Labels) -> HeldOut:
             "more questions",
             "held_out",
         )
-    labels, threshold = labels.weighed(made.combination), made.calibration.threshold
-    probabilities = made.calibration.map.of(labels.scores)
+    calibration, labels = made.calibration, replace(labels, scores=made.weigh(labels.scores))
+    probabilities = calibration.map.of(labels.scores)
     coverage = risk = None
-    if threshold is not None:
-        kept = labels.scores >= threshold.score
+    if calibration.threshold is not None:
+        kept = labels.scores >= calibration.threshold.score
         coverage = float(kept.mean())
         risk = float(np.mean(~labels.is_right[kept])) if kept.any() else 0.0
     figures = fitting.figures(probabilities, labels)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ from dise_app.files.texts import made_with
 from dise_core.errors import InputError, shown
 from dise_core.plugins.catalog import Catalog
 from dise_core.records import Record
-from dise_eval.calibration.fitting import Combination, Labels
+from dise_eval.calibration.fitting import Labels
 from dise_eval.experiments.scoring import Contender, Contenders
 
 JOURNAL = "journal.jsonl"
@@ -55,12 +55,6 @@ class ScoreOrigin:
     reviser: str | None
     reviser_settings: Record
 
-    def weighed(self, by: Combination) -> ScoreOrigin:
-        """Return the origin of the combination of its scores."""
-        parts = zip(self.scorer_settings["parts"], by.weights.tolist(), strict=True)
-        weighed = [part | {"weight": weight} for part, weight in parts]
-        return replace(self, scorer_settings={"parts": weighed, "intercept": by.intercept})
-
 
 class JsonLine(NamedTuple):
     """A line of a file with its number, from 1."""
@@ -69,11 +63,8 @@ class JsonLine(NamedTuple):
     record: Record
 
 
-@dataclass(frozen=True, slots=True)
-class LabelledAnswer:
-    """One answer: where it stands in the file, its scores by name (None for -inf), its label and
-    question.
-    """
+class LabelledAnswer(NamedTuple):
+    """One answer: its place in the file, its scores by name (None for -inf), label and question."""
 
     place: str
     scores: Mapping[str, object]
@@ -91,7 +82,7 @@ def read(path: Path, options: LabelOptions, catalog: Catalog) -> tuple[Labels, S
         raise InputError(f"{path} holds no line", "scored")
     first = records[0].record
     if {"experiment", "settings"} <= first.keys():
-        labels = _contenders(first["settings"], options)
+        labels = _contenders(first["settings"], options.score)
         rows = _of_journal(records[1:], labels)
         facts = {**(first["settings"].get("params") or {}), **first}
         scored_by = _scored_by(labels, facts, options, catalog)
@@ -118,16 +109,16 @@ def _parsed(number: int, line: bytes) -> JsonLine:
         raise InputError(f"line {number} {error}", "scored") from error
 
 
-def _contenders(settings: object, options: LabelOptions) -> Sequence[str]:
+def _contenders(settings: object, named: Sequence[str] | None) -> Sequence[str]:
     """Return the chosen scores of a journal; those of its only contender if none are named."""
     known = settings.get("scorers") if isinstance(settings, dict) else None
     if not isinstance(known, list) or not known:
         raise InputError("this journal holds no scores of answers; see dise eval uncertainty")
-    chosen = options.score or known
-    if (len(known) > 1 and not options.score) or not set(chosen) <= set(known):
+    chosen = named or known
+    if (not named and len(known) > 1) or not set(chosen) <= set(known):
         names = ", ".join(map(str, known))
         raise InputError(f"name one of the journal's scores with --score: {names}", "score")
-    return [str(name) for name in chosen]
+    return chosen
 
 
 def _of_journal(lines: Iterable[JsonLine], labels: Sequence[str]) -> Iterator[LabelledAnswer]:
@@ -222,12 +213,8 @@ def _origin(
             "score",
         )
     scored_by = _scored_by(specifications, {**settings, **first}, options, catalog)
-    fields = options.score_field or [""]
-    if len(set(fields)) != len(specifications):
-        raise InputError(
-            f"{len(specifications)} scores need a --score-field each, in the same order",
-            "score_field",
-        )
+    if len(set(options.score_field or [""])) != len(specifications):
+        raise InputError("name a --score-field for each --score, in its order", "score_field")
     return scored_by
 
 
@@ -249,7 +236,8 @@ def _scored_by(
     asks_judge = contenders[0].scorer.asks == "judge"
     if asks_judge and not isinstance(judge, str):
         raise InputError(
-            f"scorer {scored['scorer']!r} asks a judge that the file does not name: name it with --judge-name",
+            f"scorer {scored['scorer']!r} asks a judge that the file does not name: name it with "
+            "--judge-name",
             "judge",
         )
     reviser, settings = facts.get("reviser"), facts.get("reviser_settings")

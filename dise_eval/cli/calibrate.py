@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -14,12 +12,11 @@ from dise_app.cli import options
 from dise_app.cli.options import option
 from dise_app.files.texts import refuse_existing, write_json
 from dise_core.errors import InputError
+from dise_core.records import Record
 
 if TYPE_CHECKING:
     from dise_core.scoring.calibration import Figures, Threshold
-    from dise_eval.calibration.combining import Contribution
     from dise_eval.calibration.making import HeldOut, Made
-    from dise_eval.statistics.resampling import Estimate
 
 
 METHODS = Literal["isotonic", "platt"]
@@ -88,7 +85,7 @@ def calibrate(
         _check_share(name, how[name])
     if not overwrite:
         refuse_existing(output, "--overwrite replaces it")
-    from dise_eval.calibration import making, rows
+    from dise_eval.calibration import combining, making, rows
     from dise_eval.calibration.guarantee import Promise
     from dise_eval.reports import reliability
 
@@ -103,9 +100,9 @@ def calibrate(
     threshold, path = made.calibration.threshold, output.with_suffix(".png")
     reliability.picture(made.probabilities, made.labels, threshold, path)
     write_json(output, made.calibration.to_dict())
-    _show(
-        made, dict(zip(asked.score or (), made.contributions, strict=False)), tried, output, as_json
-    )
+    several = made.weighed.scores.ndim > 1
+    weights = combining.contributions(made.weighed, given["score"]) if several else []
+    _show(made, weights, tried, output, as_json)
 
 
 def _check_share(name: str, share: float | None) -> None:
@@ -115,20 +112,16 @@ def _check_share(name: str, share: float | None) -> None:
 
 
 def _show(
-    made: Made,
-    parts: Mapping[str, Contribution],
-    tried: HeldOut | None,
-    output: Path,
-    as_json: bool,
+    made: Made, weights: list[Record], tried: HeldOut | None, output: Path, as_json: bool
 ) -> None:
     its = made.calibration
     if as_json:
-        record = {
+        record: Record = {
             "calibration": its.to_dict(),
             "held_out": None if tried is None else tried.to_dict(),
         }
-        if parts:
-            record["parts"] = [{"score": name, **asdict(part)} for name, part in parts.items()]
+        if weights:
+            record["parts"] = weights
         print(json.dumps(record, ensure_ascii=False, allow_nan=False))
         return
     print(
@@ -137,10 +130,11 @@ def _show(
         f"{its.model}"
     )
     print(f"{its.map.method}, on questions left out of the fit: {_told(its.figures)}")
-    for name, part in parts.items():
+    for part in weights:
         print(
-            f"{name}: weight {_estimated(part.weight)}; ROC-AUC {part.auroc:.3f}, with the others "
-            f"{part.auroc_with:.3f}, these alone {part.auroc_without:.3f}: {_estimated(part.gain)}"
+            "{score}: weight {weight[value]:.3f} [{weight[low]:.3f}, {weight[high]:.3f}], ROC-AUC "
+            "{auroc:.3f}; the combination's {auroc_with:.3f}, without it {auroc_without:.3f}, "
+            "difference {gain[value]:.3f} [{gain[low]:.3f}, {gain[high]:.3f}]".format(**part)
         )
     if its.threshold is not None:
         print(_promise(its.threshold))
@@ -153,10 +147,6 @@ def _show(
             f"{_told(tried.figures)}{kept}"
         )
     print(f"written: {output}, {output.with_suffix('.png')}")
-
-
-def _estimated(its: Estimate) -> str:
-    return f"{its.value:+.3f} [{its.low:+.3f}, {its.high:+.3f}]"
 
 
 def _told(its: Figures) -> str:
