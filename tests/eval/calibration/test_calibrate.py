@@ -179,3 +179,68 @@ def test_every_door_tells_the_probability(dise: Dise, tmp_path: Path) -> None:
     assert choice["dise"]["abstained"] in {True, False}
     assert data["probability"] == pytest.approx(expected)
     assert (other.status_code, "not full" in other.text) == (400, True)
+
+
+TWO = ("--score", "dise:last-10", "--score", "interleaved:response:k=2")
+FIELDS = ("--score-field", "a", "--score-field", "b.0", "--model-name", "countdown")
+
+
+def two_scores(path: Path, size: int = 400) -> Path:
+    """Scores that only together tell what is right."""
+    random = np.random.default_rng(0)
+    first, second = random.normal(size=(2, size)) - 3
+    right = random.random(size) < 1 / (1 + np.exp(-2 * (first + second + 6)))
+    rows = zip(first.tolist(), second.tolist(), right.tolist(), strict=True)
+    return written(path, *({"a": a, "b": [b], "label": r} for a, b, r in rows))
+
+
+def test_several_scores_are_one_calibration_at_every_door(dise: Dise, tmp_path: Path) -> None:
+    scored, output = two_scores(tmp_path / "labels.jsonl"), tmp_path / "c.json"
+    run = dise("calibrate", scored, "--output", output, *TWO, *FIELDS, "--held-out", 0.2)
+    assert run.code == 0, run.err
+    assert "combined over last-10 of countdown" in run.out
+    assert "interleaved:response:k=2: weight" in run.out
+    again = ("--overwrite", "--json", "--max-risk", 0.3)
+    found = json.loads(dise("calibrate", scored, "--output", output, *TWO, *FIELDS, *again).out)
+    made, [first, second] = found["calibration"], found["parts"]
+    assert (made["num_labels"], made["threshold"]["num_labels"]) == (200, 200)
+    assert (first["score"], second["score"]) == ("dise:last-10", "interleaved:response:k=2")
+    assert first["gain"]["low"] > 0 < second["gain"]["low"]
+    calibration = Calibration.load(output)
+    asked = ("--prompt", "83,18,75 -> 10", "--response", "18+75=93")
+    [one] = json.loads(dise("score", *asked, "--calibration", output, "--json").out)["outputs"]
+    assert one["probability"] == pytest.approx(calibration.probability(one["score"]["value"]))
+    llm = AsyncLLM("countdown", calibration=output)
+    with serving(llm) as url:
+        body = {"prompt": "83,18,75 -> 10", "response": "18+75=93"}
+        [data] = httpx.post(f"{url}/v1/score", json=body).json()["data"]
+        other = httpx.post(f"{url}/v1/score", json=body | {"scorer_settings": {"intercept": 9}})
+        drawn = {"prompt": "83,18,75 -> 10", "max_tokens": 8, "temperature": 1, "best_of": 4}
+        drawn |= {"stop_at": 1e-9, "seed": 0}
+        best = httpx.post(f"{url}/v1/completions", json=drawn).json()
+    assert data["probability"] == pytest.approx(one["probability"])
+    assert "the calibration is for combined with" in other.text
+    assert best["choices"][0]["dise"]["probability"] > 0
+
+
+def test_a_line_that_lacks_one_of_the_scores_is_named(dise: Dise, tmp_path: Path) -> None:
+    rows = records_of(two_scores(tmp_path / "labels.jsonl"))
+    rows[6]["b"] = [None]
+    path, output = written(tmp_path / "null.jsonl", *rows), ("--output", tmp_path / "c.json")
+    run = dise("calibrate", path, *output, *TWO, *FIELDS)
+    assert "line 7: its score is null, that of b.0" in run.err
+    run = dise("calibrate", path, *output, *TWO, *FIELDS, "--skip-unscored")
+    assert "399 labels" in run.out
+    del rows[6]["b"]
+    path = written(tmp_path / "none.jsonl", *rows)
+    assert "line 7 has no 'b.0'" in dise("calibrate", path, *output, *TWO, *FIELDS).err
+    run = dise("calibrate", path, *output, *TWO, *FIELDS[2:])
+    assert "name a --score-field for each --score, in its order" in run.err
+    judged = ("--score", "dise:last-10", "--score", "ar-perplexity")
+    run = dise("calibrate", path, *output, *judged, *FIELDS)
+    assert "scorer 'ar-perplexity' asks the judge, and no part may" in run.err
+    key = {"experiment": "sampled", "model": "m", "settings": {"scorers": ["dise", "shadow"]}}
+    answer = {"is_correct": True, "scores": {"dise": {"value": -1.0}}}
+    journal = written(tmp_path / "journal.jsonl", key, {"id": "a", "answers": [answer]})
+    with pytest.raises(InputError, match="line 2 is no record of dise eval: it lacks 'shadow'"):
+        read(journal, "dise", "shadow")
