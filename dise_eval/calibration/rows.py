@@ -18,11 +18,14 @@ from dise_app.files.lines import lines_of, parse, without_bom
 from dise_app.files.texts import made_with
 from dise_core.errors import InputError, shown
 from dise_core.plugins.catalog import Catalog
-from dise_core.records import Record
+from dise_core.records import Fields, Record
 from dise_eval.calibration.fitting import Labels
 from dise_eval.experiments.scoring import Contender, Contenders
 
 JOURNAL = "journal.jsonl"
+
+JsonLine = tuple[int, Record]
+"""A line of a file with its number, from 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +59,6 @@ class ScoreOrigin:
     reviser_settings: Record
 
 
-class JsonLine(NamedTuple):
-    """A line of a file with its number, from 1."""
-
-    number: int
-    record: Record
-
-
 class LabelledAnswer(NamedTuple):
     """One answer: its place in the file, its scores by name (None for -inf), label and question."""
 
@@ -80,7 +76,7 @@ def read(path: Path, options: LabelOptions, catalog: Catalog) -> tuple[Labels, S
     records = list(_records(path))
     if not records:
         raise InputError(f"{path} holds no line", "scored")
-    first = records[0].record
+    first = records[0][1]
     if {"experiment", "settings"} <= first.keys():
         labels = _contenders(first["settings"], options.score)
         rows = _of_journal(records[1:], labels)
@@ -104,7 +100,7 @@ def _records(path: Path) -> Iterator[JsonLine]:
 
 def _parsed(number: int, line: bytes) -> JsonLine:
     try:
-        return JsonLine(number, parse(line, MAX_OWN_LINE))
+        return number, parse(line, MAX_OWN_LINE)
     except InputError as error:
         raise InputError(f"line {number} {error}", "scored") from error
 
@@ -114,11 +110,11 @@ def _contenders(settings: object, named: Sequence[str] | None) -> Sequence[str]:
     known = settings.get("scorers") if isinstance(settings, dict) else None
     if not isinstance(known, list) or not known:
         raise InputError("this journal holds no scores of answers; see dise eval uncertainty")
-    chosen = named or known
-    if (not named and len(known) > 1) or not set(chosen) <= set(known):
-        names = ", ".join(map(str, known))
-        raise InputError(f"name one of the journal's scores with --score: {names}", "score")
-    return chosen
+    names = [str(name) for name in known]
+    if (not named and len(names) > 1) or not set(named or ()).issubset(names):
+        told = ", ".join(names)
+        raise InputError(f"name one of the journal's scores with --score: {told}", "score")
+    return named or names
 
 
 def _of_journal(lines: Iterable[JsonLine], labels: Sequence[str]) -> Iterator[LabelledAnswer]:
@@ -166,17 +162,14 @@ def _labels(rows: Iterable[LabelledAnswer], skip_unscored: bool) -> Labels:
         names.append(row.question)
     questions = np.unique(np.array(names, dtype=np.str_), return_inverse=True)[1]
     columns = np.array(scores)
-    one = columns.ravel() if columns.shape[-1] == 1 else columns
-    return Labels(one, np.array(rights, np.bool_), questions)
+    columns = columns.ravel() if columns.shape[-1] == 1 else columns
+    return Labels(columns, np.array(rights, np.bool_), questions)
 
 
 def _score(place: str, name: str, value: object) -> float:
     if value is None:
-        raise InputError(
-            f"{place}: its score is null, that of {name}: -inf, as nothing was scored; "
-            "--skip-unscored leaves such answers out",
-            "scored",
-        )
+        message = f"{place}: its score is null, that of {name}; --skip-unscored leaves it out"
+        raise InputError(message, "scored")
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         message = f"{place}: its score must be a number, not {shown(value)}, that of {name}"
         raise InputError(message, "scored")
@@ -185,18 +178,13 @@ def _score(place: str, name: str, value: object) -> float:
 
 def _is_right(row: LabelledAnswer) -> bool:
     if not isinstance(row.label, bool | int | float) or row.label not in (0, 1):
-        raise InputError(
-            f"{row.place}: its label must be true or false, 1 or 0, not {shown(row.label)}",
-            "scored",
-        )
+        message = f"{row.place}: its label must be true or false, 1 or 0, not {shown(row.label)}"
+        raise InputError(message, "scored")
     return bool(row.label)
 
 
 def _origin(
-    first: Mapping[str, object],
-    settings: Mapping[str, object],
-    options: LabelOptions,
-    catalog: Catalog,
+    first: Fields, settings: Fields, options: LabelOptions, catalog: Catalog
 ) -> ScoreOrigin:
     """Return what the lines of a file, the settings beside it and the user say."""
     specifications, outputs = options.score, first.get("outputs")
@@ -219,10 +207,7 @@ def _origin(
 
 
 def _scored_by(
-    specifications: Sequence[str],
-    facts: Mapping[str, object],
-    options: LabelOptions,
-    catalog: Catalog,
+    specifications: Sequence[str], facts: Fields, options: LabelOptions, catalog: Catalog
 ) -> ScoreOrigin:
     contenders = Contenders.of(specifications, catalog).each
     parts = [_part(contender) for contender in contenders]
@@ -236,8 +221,7 @@ def _scored_by(
     asks_judge = contenders[0].scorer.asks == "judge"
     if asks_judge and not isinstance(judge, str):
         raise InputError(
-            f"scorer {scored['scorer']!r} asks a judge that the file does not name: name it with "
-            "--judge-name",
+            f"scorer {scored['scorer']!r} asks a judge that the file does not name: --judge-name",
             "judge",
         )
     reviser, settings = facts.get("reviser"), facts.get("reviser_settings")

@@ -216,11 +216,14 @@ def test_several_scores_are_one_calibration_at_every_door(dise: Dise, tmp_path: 
         [data] = httpx.post(f"{url}/v1/score", json=body).json()["data"]
         other = httpx.post(f"{url}/v1/score", json=body | {"scorer_settings": {"intercept": 9}})
         drawn = {"prompt": "83,18,75 -> 10", "max_tokens": 8, "temperature": 1, "best_of": 4}
-        drawn |= {"stop_at": 1e-9, "seed": 0}
-        best = httpx.post(f"{url}/v1/completions", json=drawn).json()
+        drawn |= {"seed": 0, "dise": {"stop_at": 1e-9}}
+        best = httpx.post(f"{url}/v1/completions", json=drawn).raise_for_status().json()
     assert data["probability"] == pytest.approx(one["probability"])
     assert "the calibration is for combined with" in other.text
     assert best["choices"][0]["dise"]["probability"] > 0
+    short = ("83,18,75 -> 10", "--max-tokens", 8, "--calibration", output, "--json")
+    [one] = json.loads(dise("generate", *short).out)["outputs"]
+    assert one["probability"] == pytest.approx(calibration.probability(one["score"]["value"]))
 
 
 def test_a_line_that_lacks_one_of_the_scores_is_named(dise: Dise, tmp_path: Path) -> None:
