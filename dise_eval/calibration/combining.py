@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 import numpy as np
 
 from dise_core.records import Record
-from dise_eval.calibration.fitting import Labels, combination, combined
+from dise_eval.calibration.fitting import Labels, by_folds, combination, weigher
 from dise_eval.statistics.metrics import auroc
 from dise_eval.statistics.resampling import Resampled, rows_of
 
@@ -31,10 +31,10 @@ def contributions(labels: Labels, names: Sequence[str]) -> list[Record]:
     """
     count, right = len(names), labels.is_right
     columns = [labels.scores, *(np.delete(labels.scores, k, axis=1) for k in range(count))]
-    values = np.array([combined(replace(labels, scores=some)).scores for some in columns])
+    values = np.array([by_folds(weigher, replace(labels, scores=some)) for some in columns])
     members = [np.flatnonzero(labels.questions == one) for one in np.unique(labels.questions)]
-    drawn = [np.arange(len(labels))]
-    drawn += [np.concatenate([members[one] for one in rows]) for rows in rows_of(len(members))]
+    draws = [np.arange(len(members)), *rows_of(len(members))]
+    drawn = (np.concatenate([members[one] for one in draw]) for draw in draws)
     first, *others = [
         [*combination(labels.of(rows))[1].coef_[0], *auroc(values[:, rows], right[rows])]
         for rows in drawn

@@ -149,11 +149,6 @@ def weigher(labels: Labels) -> Fitted:
     return combination(labels).decision_function if several else np.asarray
 
 
-def combined(labels: Labels) -> Labels:
-    """Return the labels with one score, weighed by other questions."""
-    return replace(labels, scores=by_folds(weigher, labels))
-
-
 def held_out(method: Method, labels: Labels) -> Scores:
     """Return each answer's probability by weights and a map fitted on other questions, float64 [n].
     Raises InputError if without one fold of questions all answers are of one kind.

@@ -67,9 +67,10 @@ def make(
     labels = values if promise else labels
     chosen = method or fitting.default_method(labels)
     map_, probabilities = fitting.fitted(chosen, values), fitting.held_out(chosen, labels)
+    labels = replace(labels, scores=fitting.by_folds(fitting.weigher, labels))
     if several:
         parts = combining.settings(weighed, scored_by.scorer_settings["parts"])
-        scored_by, labels = replace(scored_by, scorer_settings=parts), fitting.combined(labels)
+        scored_by = replace(scored_by, scorer_settings=parts)
     calibration = Calibration(
         **asdict(scored_by),
         map=map_,

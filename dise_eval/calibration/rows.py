@@ -37,8 +37,8 @@ class LabelOptions:
     """
 
     score: Sequence[str] | None = None
-    model: str | None = None
-    judge: str | None = None
+    model_name: str | None = None
+    judge_name: str | None = None
     score_field: Sequence[str] | None = None
     label_field: str = "label"
     question_field: str | None = None
@@ -215,7 +215,10 @@ def _scored_by(
     if len(parts) > 1:
         combined = catalog.scorer("combined", {"parts": parts}).model_dump(mode="json")
         scored = {**scored, "scorer": "combined", "scorer_settings": combined}
-    model, judge = options.model or facts.get("model"), options.judge or facts.get("judge")
+    model, judge = (
+        options.model_name or facts.get("model"),
+        options.judge_name or facts.get("judge"),
+    )
     if not isinstance(model, str):
         raise InputError("the file does not name its model: name it with --model-name", "model")
     asks_judge = contenders[0].scorer.asks == "judge"
@@ -229,7 +232,7 @@ def _scored_by(
     if isinstance(reviser, str):
         settings = settings if isinstance(settings, dict) else {}
         revised_by = catalog.reviser(reviser, settings).model_dump(mode="json")
-    is_its_model = options.model in (None, facts.get("model"))
+    is_its_model = options.model_name in (None, facts.get("model"))
     return ScoreOrigin(
         model=model,
         fingerprint=_text(facts.get("tokenizer")) if is_its_model else None,

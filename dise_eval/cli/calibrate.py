@@ -89,8 +89,7 @@ def calibrate(
     from dise_eval.calibration.guarantee import Promise
     from dise_eval.reports import reliability
 
-    given = dict(parts.labelled)
-    asked = rows.LabelOptions(model=given.pop("model_name"), judge=given.pop("judge_name"), **given)
+    asked = rows.LabelOptions(**parts.labelled)
     labels, scored_by = rows.read(scored, asked, installed_catalog())
     fitted_on, others = labels.split(how["held_out"])
     fitted_on = fitted_on.first(how["answers_each"] or len(labels))
@@ -101,7 +100,7 @@ def calibrate(
     reliability.picture(made.probabilities, made.labels, threshold, path)
     write_json(output, made.calibration.to_dict())
     several = made.weighed.scores.ndim > 1
-    weights = combining.contributions(made.weighed, given["score"]) if several else []
+    weights = combining.contributions(made.weighed, asked.score or ()) if several else []
     _show(made, weights, tried, output, as_json)
 
 

@@ -142,7 +142,7 @@ def test_answers_of_dise_score_say_what_they_are_scored_by(dise: Dise, tmp_path:
     with pytest.raises(InputError, match="does not name its model"):
         read(tmp_path / "bare.jsonl", "dise")
     with pytest.raises(InputError, match="asks a judge"):
-        read(tmp_path / "bare.jsonl", "ar-perplexity", model="m")
+        read(tmp_path / "bare.jsonl", "ar-perplexity", model_name="m")
 
 
 @pytest.mark.parametrize("text", ["", "[]\n", "{\n", '{"score": 1e999, "label": 1}\n'])
@@ -150,7 +150,7 @@ def test_files_that_hold_no_labels_are_refused(tmp_path: Path, text: str) -> Non
     path = tmp_path / "labels.jsonl"
     path.write_text(text)
     with pytest.raises(InputError):
-        read(path, "dise", model="m")
+        read(path, "dise", model_name="m")
     with pytest.raises(InputError, match="cannot read"):
         read(tmp_path / "none.jsonl")
 
@@ -229,7 +229,10 @@ def test_several_scores_are_one_calibration_at_every_door(dise: Dise, tmp_path: 
 def test_a_line_that_lacks_one_of_the_scores_is_named(dise: Dise, tmp_path: Path) -> None:
     rows = records_of(two_scores(tmp_path / "labels.jsonl"))
     rows[6]["b"] = [None]
-    path, output = written(tmp_path / "null.jsonl", *rows), ("--output", tmp_path / "c.json")
+    path, output = (
+        written(tmp_path / "null.jsonl", *rows),
+        ("--overwrite", "--output", tmp_path / "c.json"),
+    )
     run = dise("calibrate", path, *output, *TWO, *FIELDS)
     assert "line 7: its score is null, that of b.0" in run.err
     run = dise("calibrate", path, *output, *TWO, *FIELDS, "--skip-unscored")

@@ -49,7 +49,7 @@ def test_held_out_figures_never_use_a_questions_own_labels_for_its_weights() -> 
     mine = labels.questions == 17
     flipped = Labels(labels.scores, labels.is_right ^ mine, labels.questions)
     for made in (
-        lambda some: fitting.combined(some).scores,
+        lambda some: fitting.by_folds(fitting.weigher, some),
         lambda some: fitting.held_out("platt", some),
     ):
         before, after = made(labels), made(flipped)
@@ -63,6 +63,6 @@ def test_the_held_out_auc_of_scores_that_tell_nothing_is_that_of_chance() -> Non
     for seed in range(20):
         random = np.random.default_rng(seed)
         labels = Labels(random.normal(size=(150, 8)), random.random(150) < 0.5, np.arange(150))
-        one = fitting.combined(labels)
+        one = Labels(fitting.by_folds(fitting.weigher, labels), labels.is_right, labels.questions)
         aurocs.append(fitting.figures(fitting.held_out("isotonic", labels), one).auroc)
     assert np.mean(aurocs) < 0.55
