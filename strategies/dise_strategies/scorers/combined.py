@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -20,7 +19,7 @@ class ScorePart(Strategy):
 
     scorer: str
     selector: str | None = None
-    scorer_settings: Mapping[str, JsonValue] = Field(default_factory=dict)
+    scorer_settings: dict[str, JsonValue] = Field(default_factory=dict)
     weight: FiniteFloat = 1.0
 
     def bound(self, end_id: int | None = None) -> SequenceScorer:
