@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import cast
@@ -89,7 +90,7 @@ def _contender(text: str, catalog: Catalog) -> Contender:
     name, _, rest = text.partition(":")
     selector_name, _, pairs = rest.partition(":")
     try:
-        its_settings = settings(filter(None, pairs.split(",")))
+        its_settings = settings(filter(None, re.split(r",(?=\w+=)", pairs)))
     except InputError as error:
         raise InputError(
             f"a scorer is written SCORER:SELECTOR:KEY=VALUE,..., not {text!r}: {error}", "score"

@@ -9,6 +9,7 @@ from dise_strategies.lengths.fixed import FixedLength
 from dise_strategies.lengths.until_end import UntilEnd
 from dise_strategies.revisers.remask import Remask
 from dise_strategies.scorers.ar_perplexity import ARPerplexity
+from dise_strategies.scorers.combined import Combined
 from dise_strategies.scorers.dise import DiSE
 from dise_strategies.scorers.greedy_path import GreedyPath
 from dise_strategies.scorers.interleaved import InterleavedRegeneration
@@ -63,6 +64,7 @@ def dise_scorers() -> dict[str, type[Scorer]]:
         "greedy-path": GreedyPath,
         "written": Written,
         "ar-perplexity": ARPerplexity,
+        "combined": Combined,
     }
 
 

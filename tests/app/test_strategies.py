@@ -13,6 +13,7 @@ import httpx
 import numpy as np
 import pytest
 from pydantic import Field
+from pydantic_core import to_jsonable_python
 
 from dise_app.server.limits import Limits
 from dise_app.settings import settings_of
@@ -104,7 +105,7 @@ def test_every_built_in_setting_is_told_with_its_default_and_description(listed:
             required = {key for key, field in fields.items() if field.is_required()}
             assert {key for key, setting in told.items() if setting["required"]} == required
             for key in defaults.keys() - required:
-                assert told[key]["default"] == defaults[key], (name, key)
+                assert told[key]["default"] == to_jsonable_python(defaults[key]), (name, key)
             assert all(setting["description"] for setting in told.values()), name
     assert len(listed["data"]) == sum(len(getattr(own, each)) for each in FIELDS.values()) + 2
     threshold = settings(listed, "reviser", "remask")["threshold"]
