@@ -46,8 +46,9 @@ class Score:
     @property
     def token_probability(self) -> float | None:
         """The geometric mean of the tokens' probabilities; None unless it is known to be one."""
-        is_known = self.is_mean or self.perplexity is not None
-        return math.exp(self.value) if is_known else None
+        if self.perplexity is None:
+            return math.exp(self.value) if self.is_mean else None
+        return 1 / self.perplexity
 
     @property
     def rank_value(self) -> float:

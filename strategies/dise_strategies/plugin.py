@@ -10,6 +10,7 @@ from dise_strategies.lengths.until_end import UntilEnd
 from dise_strategies.revisers.remask import Remask
 from dise_strategies.scorers.ar_perplexity import ARPerplexity
 from dise_strategies.scorers.dise import DiSE
+from dise_strategies.scorers.duel import Duel
 from dise_strategies.scorers.greedy_path import GreedyPath
 from dise_strategies.scorers.interleaved import InterleavedRegeneration
 from dise_strategies.scorers.monte_carlo import DreamMonteCarlo, MonteCarlo, StratifiedMonteCarlo
@@ -60,6 +61,7 @@ def dise_scorers() -> dict[str, type[Scorer]]:
         "mc-dream": DreamMonteCarlo,
         "shadow": Shadow,
         "greedy-path": GreedyPath,
+        "duel": Duel,
         "ar-perplexity": ARPerplexity,
     }
 
