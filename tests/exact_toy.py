@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -18,6 +19,11 @@ from dise_strategies.selectors.whole import Response
 SPECIAL = SpecialTokens(3, frozenset({2}))
 
 
+@cache
+def _logits(canvas: tuple[int, ...]) -> Floats:
+    return np.random.default_rng([7, *canvas]).normal(size=(len(canvas), 4))
+
+
 @dataclass(frozen=True)
 class ExactToy:
     """Answers Reads; block_length: of a block-causal model, None for full attention."""
@@ -26,7 +32,7 @@ class ExactToy:
 
     def logits(self, canvas: Ids) -> Floats:
         """Return logits [N, 4], of no likeness to those of any other canvas."""
-        return np.random.default_rng([7, *canvas]).normal(size=(len(canvas), 4))
+        return _logits(tuple(canvas))
 
     def logprobs(self, canvas: Sequence[int]) -> Floats:
         """Return the log-probabilities of the tokens, [N, 3], the mask left out."""
@@ -38,12 +44,11 @@ class ExactToy:
 
     def _answer(self, read: Read) -> Reading:
         logits = np.array([self.logits(self._canvas(read, at))[at] for at in read.positions])
-        reading = naive_readout(logits, read)
         if not isinstance(read.readout, TokenLogProbs):
-            return reading
-        rows = np.arange(len(logits)), read.readout.targets
-        exact = logits[rows] - np.logaddexp.reduce(logits, axis=1)
-        return replace(reading, logprobs=exact)  # type: ignore[arg-type]  # float64
+            return naive_readout(logits, read)
+        exact = logits[np.arange(len(logits)), read.readout.targets]
+        exact -= np.logaddexp.reduce(logits, axis=1)
+        return Reading(read.readout.targets, exact)  # type: ignore[arg-type]  # float64
 
     def _canvas(self, read: Read, position: int) -> Ids:
         if self.block_length is None:

@@ -8,6 +8,7 @@ from dise_strategies.lengths.dise_flexible import DiSEFlexible
 from dise_strategies.lengths.fixed import FixedLength
 from dise_strategies.lengths.until_end import UntilEnd
 from dise_strategies.revisers.remask import Remask
+from dise_strategies.scorers.any_order import AnyOrder
 from dise_strategies.scorers.ar_perplexity import ARPerplexity
 from dise_strategies.scorers.dise import DiSE
 from dise_strategies.scorers.duel import Duel
@@ -62,6 +63,7 @@ def dise_scorers() -> dict[str, type[Scorer]]:
         "shadow": Shadow,
         "greedy-path": GreedyPath,
         "duel": Duel,
+        "any-order": AnyOrder,
         "ar-perplexity": ARPerplexity,
     }
 
