@@ -8,9 +8,11 @@ from dise_strategies.lengths.dise_flexible import DiSEFlexible
 from dise_strategies.lengths.fixed import FixedLength
 from dise_strategies.lengths.until_end import UntilEnd
 from dise_strategies.revisers.remask import Remask
+from dise_strategies.scorers.any_order import AnyOrder
 from dise_strategies.scorers.ar_perplexity import ARPerplexity
 from dise_strategies.scorers.combined import Combined
 from dise_strategies.scorers.dise import DiSE
+from dise_strategies.scorers.duel import Duel
 from dise_strategies.scorers.greedy_path import GreedyPath
 from dise_strategies.scorers.interleaved import InterleavedRegeneration
 from dise_strategies.scorers.monte_carlo import DreamMonteCarlo, MonteCarlo, StratifiedMonteCarlo
@@ -63,6 +65,8 @@ def dise_scorers() -> dict[str, type[Scorer]]:
         "shadow": Shadow,
         "greedy-path": GreedyPath,
         "written": Written,
+        "duel": Duel,
+        "any-order": AnyOrder,
         "ar-perplexity": ARPerplexity,
         "combined": Combined,
     }
