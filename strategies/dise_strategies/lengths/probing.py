@@ -1,0 +1,62 @@
+"""What length controllers share that look at masks alone before they write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from dise_core import InputError, Plan, Reading, Readout
+from dise_core.arrays import Ids
+from dise_core.scoring.sequence_scorer import SequenceScorer
+from dise_core.writing.denoise import Denoiser
+from dise_core.writing.generation import Generation, LengthStep
+
+
+def refuse_blocks(name: str, denoiser: Denoiser) -> None:
+    """Raise InputError for a block-causal model, which does not see what follows a block."""
+    if denoiser.info.block_length is not None:
+        raise InputError(
+            f"{name} looks ahead, and {denoiser.info.name!r} sees nothing behind a block: its "
+            "attention is block-causal; use 'until-end', which finds the length by writing",
+            "length",
+        )
+
+
+def end_of(denoiser: Denoiser) -> int:
+    """Return the id of the end token. Raises InputError for a model that has none."""
+    if denoiser.special.eos_id is None:
+        raise InputError(
+            "this model has no end token, so its length cannot be found this way; use 'fixed'",
+            "length",
+        )
+    return denoiser.special.eos_id
+
+
+def probe(
+    prompt: Ids, lengths: Iterable[int], denoiser: Denoiser, readout: Readout
+) -> Plan[list[Reading]]:
+    """Return a plan of what is read at the masks of each length, which are asked at one time."""
+    canvases = [np.concatenate([prompt, denoiser.masks(length)]) for length in lengths]
+    readings = yield [
+        denoiser.ask(ids, np.arange(len(prompt), len(ids)), readout, len(prompt))
+        for ids in canvases
+    ]
+    return list(readings)
+
+
+def written(
+    prompt: Ids,
+    length: int,
+    denoiser: Denoiser,
+    scorer: SequenceScorer,
+    judged: Mapping[int, float],
+    stopped_by: str,
+) -> Plan[Generation]:
+    """Return a plan of the response of a length. judged: the value of each length that was probed,
+    in their order.
+    """
+    text = yield from denoiser.once().write(prompt, length)
+    nfe = 2 if denoiser.params.cfg_scale else 1
+    steps = (LengthStep(i, *pair, nfe) for i, pair in enumerate(judged.items(), start=1))
+    return Generation(text, (yield from scorer.evaluate(text)), tuple(steps), stopped_by)
