@@ -8,6 +8,7 @@ from dise_strategies.lengths.daedal import DAEDAL
 from dise_strategies.lengths.dise_flexible import DiSEFlexible
 from dise_strategies.lengths.fixed import FixedLength
 from dise_strategies.lengths.lr_length import LRLength
+from dise_strategies.lengths.rho_eos import RhoEOS
 from dise_strategies.lengths.smart_crop import SmartCrop
 from dise_strategies.lengths.until_end import UntilEnd
 from dise_strategies.revisers.remask import Remask
@@ -79,6 +80,7 @@ def dise_length_controllers() -> dict[str, type[LengthController]]:
         "daedal": DAEDAL,
         "cal": CAL,
         "lr-length": LRLength,
+        "rho-eos": RhoEOS,
         "smart-crop": SmartCrop,
     }
 
