@@ -7,17 +7,16 @@ from __future__ import annotations
 import math
 from typing import Annotated
 
-import numpy as np
 from pydantic import Field
 
-from dise_core import Candidates, LengthController, Plan
+from dise_core import LengthController, Plan
 from dise_core.arrays import Ids
 from dise_core.params.base import Length
 from dise_core.plans.plan import READS_AT_ONCE
 from dise_core.scoring.sequence_scorer import SequenceScorer
 from dise_core.writing.denoise import Denoiser
 from dise_core.writing.generation import Generation
-from dise_strategies.lengths.probing import probe, refuse_blocks, written
+from dise_strategies.lengths.probing import refuse_blocks, sureness, written
 
 Constant = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Floor = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -64,9 +63,8 @@ class CAL(LengthController):
             # So many are probed whatever they are worth.
             count = min(self.patience - num_failures, READS_AT_ONCE)
             batch, lengths = lengths[:count], lengths[count:]
-            readings = yield from probe(prompt, batch, denoiser, Candidates())
-            for length, reading in zip(batch, readings, strict=True):
-                phi = float(np.exp(reading.logprobs, dtype=np.float64).mean())
+            phis = yield from sureness(prompt, batch, denoiser, "probability")
+            for length, phi in zip(batch, phis.tolist(), strict=True):
                 values[length] = phi / self._background_at(length)
                 num_failures = 0 if values[length] > best else num_failures + 1
                 best = max(best, values[length])

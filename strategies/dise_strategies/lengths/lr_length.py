@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from dise_core import Candidates, LengthController, Plan
+from dise_core import LengthController, Plan
 from dise_core.arrays import Floats, Ids
 from dise_core.params.base import Length
 from dise_core.scoring.sequence_scorer import SequenceScorer
 from dise_core.writing.denoise import Denoiser
 from dise_core.writing.generation import Generation
-from dise_strategies.lengths.probing import probe, refuse_blocks, written
+from dise_strategies.lengths.probing import refuse_blocks, sureness, written
 
 LEAST_GAIN = 1e-12
 """What a length must be worth more than another to take its place."""
@@ -38,29 +38,28 @@ class LRLength(LengthController):
         refuse_blocks("lr-length", denoiser)
         limit = min(self.longest_probe, denoiser.max_tokens)
         lengths = [2**i for i in range(limit.bit_length())]
-        sureness = yield from _sureness(prompt, lengths, denoiser)
-        slope = _slope(np.log(lengths), sureness)
-        values = dict(zip(lengths, (sureness - slope * np.log(lengths)).tolist(), strict=True))
+        entropies = yield from sureness(prompt, lengths, denoiser, "entropy")
+        slope = _slope(np.log(lengths), entropies)
+        values = _calibrated(lengths, entropies, slope)
         last, best = 0, _surest(1, lengths, values)
         while best != last:
             neighbours = [n for n in (best - 1, best + 1) if 0 < n <= denoiser.max_tokens]
             if new := [n for n in neighbours if n not in values]:
-                sureness = yield from _sureness(prompt, new, denoiser)
-                values |= zip(new, (sureness - slope * np.log(new)).tolist(), strict=True)
+                entropies = yield from sureness(prompt, new, denoiser, "entropy")
+                values |= _calibrated(new, entropies, slope)
             last, best = best, _surest(best, neighbours, values)
         stopped_by = "max_tokens" if best == denoiser.max_tokens else "calibrated_length"
         return (yield from written(prompt, best, denoiser, scorer, values, stopped_by))
 
 
-def _sureness(prompt: Ids, lengths: Sequence[int], denoiser: Denoiser) -> Plan[Floats]:
-    readings = yield from probe(prompt, lengths, denoiser, Candidates(confidence="entropy"))
-    return np.array([np.mean(reading.confidences, dtype=np.float64) for reading in readings])
-
-
-def _slope(logs: Floats, sureness: Floats) -> float:
+def _slope(logs: Floats, entropies: Floats) -> float:
     """Return k of the line A = a + k ln L; 0 for one point."""
     spread = logs - logs.mean()
-    return float(spread @ sureness / (spread @ spread or 1.0))
+    return float(spread @ entropies / (spread @ spread or 1.0))
+
+
+def _calibrated(lengths: Sequence[int], entropies: Floats, slope: float) -> dict[int, float]:
+    return dict(zip(lengths, (entropies - slope * np.log(lengths)).tolist(), strict=True))
 
 
 def _surest(best: int, lengths: Sequence[int], values: Mapping[int, float]) -> int:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from dise_core import InputError, Plan, Reading, Readout
-from dise_core.arrays import Ids
+from dise_core import Candidates, InputError, Plan, Reading, Readout
+from dise_core.arrays import Floats, Ids
+from dise_core.plans.readouts import Confidence
 from dise_core.scoring.sequence_scorer import SequenceScorer
 from dise_core.writing.denoise import Denoiser
 from dise_core.writing.generation import Generation, LengthStep
@@ -34,7 +35,7 @@ def end_of(denoiser: Denoiser) -> int:
 
 
 def probe(
-    prompt: Ids, lengths: Iterable[int], denoiser: Denoiser, readout: Readout
+    prompt: Ids, lengths: Sequence[int], denoiser: Denoiser, readout: Readout
 ) -> Plan[list[Reading]]:
     """Return a plan of what is read at the masks of each length, which are asked at one time."""
     canvases = [np.concatenate([prompt, denoiser.masks(length)]) for length in lengths]
@@ -43,6 +44,14 @@ def probe(
         for ids in canvases
     ]
     return list(readings)
+
+
+def sureness(
+    prompt: Ids, lengths: Sequence[int], denoiser: Denoiser, confidence: Confidence
+) -> Plan[Floats]:
+    """Return a plan of the mean confidence over the masks of each length, float64 [L]."""
+    readings = yield from probe(prompt, lengths, denoiser, Candidates(confidence=confidence))
+    return np.array([np.mean(reading.confidences, dtype=np.float64) for reading in readings])
 
 
 def written(
