@@ -9,6 +9,10 @@ is without end tokens. A problem's right length L* is that of the shortest right
 written for it; texts within --margin tokens of it are left out, as are problems without one. Bias:
 |k| ln(Lmax / Lmin), the mean over runs of what k makes of the lengths that one run compares; s.d.:
 of s within a run. In brackets 95 % intervals, by bootstrap over problems.
+
+The second table replays the comparisons with patience 4, as each text is written from the one
+before whatever the comparisons say: by s, by s - k ln L with the first row's k, and by s where a
+text must be better by a margin. It shows the lengths that are chosen.
 """
 
 from __future__ import annotations
@@ -85,9 +89,22 @@ def fitted(texts: Texts) -> Floats:
     return np.array([np.linalg.lstsq(total[:2, :2], total[:2, 2])[0] for total in totals]).T
 
 
-def show(name: str, texts: Texts, chosen: Mask) -> None:
-    """Print the row of the chosen texts."""
-    texts = Texts(*(column[chosen] for column in texts))
+def chosen(texts: Texts, values: Floats, margin: float = 0.0) -> list[int]:
+    """Return the number of the text that each run chooses by these values [I], with patience 4."""
+    numbers = []
+    for run in np.unique(texts.run):
+        first, *later = np.flatnonzero(texts.run == run).tolist()
+        best, num_failures = first, 0
+        for number in later:
+            is_better = num_failures < 4 and values[number] > values[best] + margin
+            best, num_failures = (number, 0) if is_better else (best, num_failures + 1)
+        numbers.append(best)
+    return numbers
+
+
+def show(name: str, texts: Texts, is_row: Mask) -> None:
+    """Print the row of some of the texts."""
+    texts = Texts(*(column[is_row] for column in texts))
     estimates = fitted(texts)
     k, step = (
         f"{values[0]:+.4f} [{np.quantile(values[1:], 0.025):+.4f}, "
@@ -130,14 +147,24 @@ def main() -> None:
     texts = compared(runs, right_lengths(llm, problems, runs))
     head("texts", "problems", "number", "k", "bias", "s.d. of s", "c")
     is_far = np.abs(texts.excess) > args.margin
-    for name, chosen in (
+    for name, is_row in (
         (f"all with abs(L - L*) > {args.margin}", is_far),
         ("too short of them", is_far & (texts.excess < 0)),
         ("too long of them", is_far & (texts.excess > 0)),
         ("all", texts.length > 0),
     ):
-        if chosen.any():
-            show(name, texts, chosen)
+        if is_row.any():
+            show(name, texts, is_row)
+    print()
+    head("compared by", "abs(L - L*)", "L < L*", "L > 2 L*")
+    k = fitted(Texts(*(column[is_far] for column in texts)))[0, 0]
+    ways = {"s": (texts.score, 0.0), "s - k ln L": (texts.score - k * np.log(texts.length), 0.0)}
+    ways |= {f"s, margin {margin}": (texts.score, margin) for margin in (0.001, 0.01, 0.1)}
+    for name, (values, margin) in ways.items():
+        numbers = chosen(texts, values, margin)
+        excess, length = texts.excess[numbers], texts.length[numbers]
+        is_long = np.mean(length > 2 * (length - excess))
+        row(name, f"{np.abs(excess).mean():.2f}", f"{np.mean(excess < 0):.1%}", f"{is_long:.1%}")
 
 
 if __name__ == "__main__":

@@ -45,31 +45,20 @@ class CAL(LengthController):
         refuse_blocks("cal", denoiser)
         start, values = min(self.start, denoiser.max_tokens), dict[int, float]()
         upwards = range(start, denoiser.max_tokens + 1, self.step)
-        downwards = range(start - self.step, 0, -self.step)
-        is_over = yield from self._climb(upwards, values, prompt, denoiser)
-        yield from self._climb(downwards, values, prompt, denoiser)
-        best = max(values, key=values.__getitem__)
-        stopped_by = "patience" if is_over else "max_tokens"
-        return (yield from written(prompt, best, denoiser, scorer, values, stopped_by))
+        for direction in (upwards, range(start - self.step, 0, -self.step)):
+            best, num_failures = max(values.values(), default=-math.inf), 0
+            lengths = direction
+            while lengths and num_failures < self.patience:
+                # So many are probed whatever they are worth.
+                count = min(self.patience - num_failures, READS_AT_ONCE)
+                batch, lengths = lengths[:count], lengths[count:]
+                phis = yield from sureness(prompt, batch, denoiser, "probability")
+                for length, phi in zip(batch, phis.tolist(), strict=True):
+                    values[length] = phi / self._background(length)
+                    num_failures = 0 if values[length] > best else num_failures + 1
+                    best = max(best, values[length])
+        return (yield from written(prompt, values, denoiser, scorer, "patience"))
 
-    def _climb(
-        self, lengths: range, values: dict[int, float], prompt: Ids, denoiser: Denoiser
-    ) -> Plan[bool]:
-        """Return a plan that adds the values of lengths in one direction; whether patience ended
-        it.
-        """
-        best, num_failures = max(values.values(), default=-math.inf), 0
-        while lengths and num_failures < self.patience:
-            # So many are probed whatever they are worth.
-            count = min(self.patience - num_failures, READS_AT_ONCE)
-            batch, lengths = lengths[:count], lengths[count:]
-            phis = yield from sureness(prompt, batch, denoiser, "probability")
-            for length, phi in zip(batch, phis.tolist(), strict=True):
-                values[length] = phi / self._background_at(length)
-                num_failures = 0 if values[length] > best else num_failures + 1
-                best = max(best, values[length])
-        return num_failures == self.patience
-
-    def _background_at(self, length: int) -> float:
+    def _background(self, length: int) -> float:
         a, b, c, d, e = self.background
         return a * math.exp(-b * length) + c * math.exp(-d * length) + e

@@ -54,9 +54,7 @@ class DAEDAL(LengthController):
         yield from self._find_length(canvas)
         canvas.insert(len(canvas.ids), np.full(self.eos_check_tokens // 2, denoiser.special.eos_id))
         yield from self._fill(canvas)
-        evaluation = yield from scorer.evaluate(canvas.text)
-        stopped_by = "eos_confidence" if canvas.room else canvas.limit
-        return Generation(canvas.text, evaluation, tuple(canvas.trace), stopped_by)
+        return (yield from canvas.finished(scorer, "eos_confidence"))
 
     def _find_length(self, canvas: GrowingCanvas) -> Plan[None]:
         while True:
@@ -69,7 +67,7 @@ class DAEDAL(LengthController):
 
     def _fill(self, canvas: GrowingCanvas) -> Plan[None]:
         denoiser, start, step, nfe = canvas.denoiser, canvas.prompt_length, 0, 0
-        grid = canvas.text.blocks
+        grid = denoiser.text(canvas.ids, start).blocks
         while start < len(canvas.ids):
             # Inserted masks push the tail on, so the block is cut from the grid anew at each step.
             block = np.arange(*next(grid.spans(start, len(canvas.ids))))

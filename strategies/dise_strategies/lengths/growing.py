@@ -6,11 +6,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from dise_core import Candidates, InputError, Plan, Read, Reading, TokenSequence
+from dise_core import Candidates, InputError, Plan, Read, Reading
 from dise_core.arrays import Ids, Mask
 from dise_core.history import Writing
+from dise_core.scoring.sequence_scorer import SequenceScorer
 from dise_core.writing.denoise import Denoiser
-from dise_core.writing.generation import LengthStep
+from dise_core.writing.generation import Generation, LengthStep
 from dise_strategies.lengths.probing import end_of
 
 
@@ -47,18 +48,8 @@ class GrowingCanvas:
         return self.writing.ids
 
     @property
-    def text(self) -> TokenSequence:
-        text = self.denoiser.text(self.ids, self.prompt_length)
-        return replace(text, writing=self.writing)
-
-    @property
     def room(self) -> int:
         return self.max_length - len(self.ids)
-
-    @property
-    def limit(self) -> str:
-        """Which limit it is that max_length sets."""
-        return "context" if self.max_length == self.denoiser.max_length else "max_gen_length"
 
     def insert(self, position: int, ids: Ids) -> None:
         """Insert ids before the token at `position`; the text is then cut off at max_length."""
@@ -109,3 +100,12 @@ class GrowingCanvas:
         is_end = likeliest.token_ids == self.denoiser.special.eos_id
         last = likeliest.logprobs[is_end][-count:]
         return float(np.exp(last, dtype=np.float64).sum() / count)
+
+    def finished(self, scorer: SequenceScorer, stopped_by: str) -> Plan[Generation]:
+        """Return a plan of the response as it stands. stopped_by: unless at max_length."""
+        text = self.denoiser.text(self.ids, self.prompt_length)
+        text = replace(text, writing=self.writing)
+        if not self.room:
+            is_full = self.max_length == self.denoiser.max_length
+            stopped_by = "context" if is_full else "max_gen_length"
+        return Generation(text, (yield from scorer.evaluate(text)), tuple(self.trace), stopped_by)

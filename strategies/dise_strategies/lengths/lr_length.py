@@ -4,20 +4,18 @@ LR-DLLM, 2026.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 import numpy as np
 
 from dise_core import LengthController, Plan
-from dise_core.arrays import Floats, Ids
+from dise_core.arrays import Ids
 from dise_core.params.base import Length
 from dise_core.scoring.sequence_scorer import SequenceScorer
 from dise_core.writing.denoise import Denoiser
 from dise_core.writing.generation import Generation
 from dise_strategies.lengths.probing import refuse_blocks, sureness, written
 
-LEAST_GAIN = 1e-12
-"""What a length must be worth more than another to take its place."""
+DIGITS = 12
+"""Decimals to which values are compared: those that differ less are equal."""
 
 
 class LRLength(LengthController):
@@ -37,34 +35,15 @@ class LRLength(LengthController):
     def generate(self, prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer) -> Plan[Generation]:
         refuse_blocks("lr-length", denoiser)
         limit = min(self.longest_probe, denoiser.max_tokens)
-        lengths = [2**i for i in range(limit.bit_length())]
+        lengths, values = [2**i for i in range(limit.bit_length())], dict[int, float]()
         entropies = yield from sureness(prompt, lengths, denoiser, "entropy")
-        slope = _slope(np.log(lengths), entropies)
-        values = _calibrated(lengths, entropies, slope)
-        last, best = 0, _surest(1, lengths, values)
-        while best != last:
-            neighbours = [n for n in (best - 1, best + 1) if 0 < n <= denoiser.max_tokens]
-            if new := [n for n in neighbours if n not in values]:
-                entropies = yield from sureness(prompt, new, denoiser, "entropy")
-                values |= _calibrated(new, entropies, slope)
-            last, best = best, _surest(best, neighbours, values)
-        stopped_by = "max_tokens" if best == denoiser.max_tokens else "calibrated_length"
-        return (yield from written(prompt, best, denoiser, scorer, values, stopped_by))
-
-
-def _slope(logs: Floats, entropies: Floats) -> float:
-    """Return k of the line A = a + k ln L; 0 for one point."""
-    spread = logs - logs.mean()
-    return float(spread @ entropies / (spread @ spread or 1.0))
-
-
-def _calibrated(lengths: Sequence[int], entropies: Floats, slope: float) -> dict[int, float]:
-    return dict(zip(lengths, (entropies - slope * np.log(lengths)).tolist(), strict=True))
-
-
-def _surest(best: int, lengths: Sequence[int], values: Mapping[int, float]) -> int:
-    """Return the length with the largest value, the first of equals; `best` if none is larger."""
-    for length in lengths:
-        if values[length] > values[best] + LEAST_GAIN:
-            best = length
-    return best
+        spread = np.log(lengths) - np.log(lengths).mean()
+        slope = spread @ entropies / (spread @ spread or 1.0)
+        while True:
+            calibrated = (entropies - slope * np.log(lengths)).round(DIGITS)
+            values |= zip(lengths, calibrated.tolist(), strict=True)
+            best = max(values, key=values.__getitem__)
+            near = (n for n in (best - 1, best + 1) if 0 < n <= denoiser.max_tokens)
+            if not (lengths := [n for n in near if n not in values]):
+                return (yield from written(prompt, values, denoiser, scorer, "entropy"))
+            entropies = yield from sureness(prompt, lengths, denoiser, "entropy")

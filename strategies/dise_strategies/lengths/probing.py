@@ -1,4 +1,4 @@
-"""What length controllers share that look at masks alone before they write."""
+"""What length controllers share that look at masks before they write."""
 
 from __future__ import annotations
 
@@ -27,23 +27,18 @@ def refuse_blocks(name: str, denoiser: Denoiser) -> None:
 def end_of(denoiser: Denoiser) -> int:
     """Return the id of the end token. Raises InputError for a model that has none."""
     if denoiser.special.eos_id is None:
-        raise InputError(
-            "this model has no end token, so its length cannot be found this way; use 'fixed'",
-            "length",
-        )
+        problem = "this model has no end token, so its length cannot be found this way; use 'fixed'"
+        raise InputError(problem, "length")
     return denoiser.special.eos_id
 
 
 def probe(
     prompt: Ids, lengths: Sequence[int], denoiser: Denoiser, readout: Readout
-) -> Plan[list[Reading]]:
+) -> Plan[Sequence[Reading]]:
     """Return a plan of what is read at the masks of each length, which are asked at one time."""
-    canvases = [np.concatenate([prompt, denoiser.masks(length)]) for length in lengths]
-    readings = yield [
-        denoiser.ask(ids, np.arange(len(prompt), len(ids)), readout, len(prompt))
-        for ids in canvases
-    ]
-    return list(readings)
+    texts = [np.concatenate([prompt, denoiser.masks(length)]) for length in lengths]
+    start = len(prompt)
+    return (yield [denoiser.ask(ids, np.arange(start, len(ids)), readout, start) for ids in texts])
 
 
 def sureness(
@@ -55,17 +50,14 @@ def sureness(
 
 
 def written(
-    prompt: Ids,
-    length: int,
-    denoiser: Denoiser,
-    scorer: SequenceScorer,
-    judged: Mapping[int, float],
-    stopped_by: str,
+    prompt: Ids, values: Mapping[int, float], denoiser: Denoiser, scorer: SequenceScorer, found: str
 ) -> Plan[Generation]:
-    """Return a plan of the response of a length. judged: the value of each length that was probed,
-    in their order.
+    """Return a plan of the response of the length with the largest of the values, which are in the
+    order of the probes; the first of equals wins. found: why it stopped, unless at max_tokens.
     """
+    length = max(values, key=values.__getitem__)
     text = yield from denoiser.once().write(prompt, length)
     nfe = 2 if denoiser.params.cfg_scale else 1
-    steps = (LengthStep(i, *pair, nfe) for i, pair in enumerate(judged.items(), start=1))
+    steps = (LengthStep(i, *pair, nfe) for i, pair in enumerate(values.items(), start=1))
+    stopped_by = "max_tokens" if length == denoiser.max_tokens else found
     return Generation(text, (yield from scorer.evaluate(text)), tuple(steps), stopped_by)

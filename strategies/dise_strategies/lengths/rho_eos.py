@@ -63,9 +63,8 @@ class RhoEOS(LengthController):
         refuse_blocks("rho-eos", denoiser)
         canvas = GrowingCanvas.of(prompt, denoiser, self.max_gen_length)
         step = nfe = 0
-        while len(masks := np.flatnonzero(canvas.ids == denoiser.mask_id)):
-            windows = (masks - len(prompt)) // self.window
-            first = masks[windows == windows[0]]
+        while len(masks := np.flatnonzero(canvas.ids[len(prompt) :] == denoiser.mask_id)):
+            first = masks[masks // self.window == masks[0] // self.window] + len(prompt)
             _, _, likeliest = yield from canvas.fill(step, first, self.high_conf_threshold)
             rho = self._density(canvas, likeliest, masks)
             step, nfe, length = step + 1, nfe + 1, len(canvas.ids)
@@ -74,15 +73,12 @@ class RhoEOS(LengthController):
             if len(canvas.ids) != length:
                 canvas.note(rho, nfe)
                 nfe = 0
-        evaluation = yield from scorer.evaluate(canvas.text)
-        stopped_by = "density" if canvas.room else canvas.limit
-        return Generation(canvas.text, evaluation, tuple(canvas.trace), stopped_by)
+        return (yield from canvas.finished(scorer, "density"))
 
     def _density(self, canvas: GrowingCanvas, likeliest: Reading, masks: Ids) -> float:
         if self.density == "tail":
             return canvas.end_confidence(likeliest, 32)
-        expected = likeliest.token_ids[masks - canvas.prompt_length]
-        return float(np.mean(expected == canvas.denoiser.special.eos_id))
+        return float(np.mean(likeliest.token_ids[masks] == canvas.denoiser.special.eos_id))
 
     def _resize(self, canvas: GrowingCanvas, rho: float) -> None:
         distance = max(self.low - rho, rho - self.high)
@@ -92,6 +88,7 @@ class RhoEOS(LengthController):
         factors = {"const": 1, "linear": segment, "exp": 2 ** (segment - 1)}
         count = self.step * min(factors[self.growth], MOST)
         if rho < self.low:
-            canvas.insert(len(canvas.ids), canvas.denoiser.masks(count))
+            masks = canvas.denoiser.masks(min(count, canvas.room))
+            canvas.insert(len(canvas.ids), masks)
         else:
             canvas.cut(count)

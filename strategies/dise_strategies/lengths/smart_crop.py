@@ -27,13 +27,9 @@ class SmartCrop(LengthController):
 
     def generate(self, prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer) -> Plan[Generation]:
         refuse_blocks("smart-crop", denoiser)
-        length = denoiser.max_tokens
-        ends = TokenLogProbs(np.full(length, end_of(denoiser)))
-        [reading] = yield from probe(prompt, [length], denoiser, ends)
+        ends = TokenLogProbs(np.full(denoiser.max_tokens, end_of(denoiser)))
+        [reading] = yield from probe(prompt, [denoiser.max_tokens], denoiser, ends)
         survival = np.cumprod(1 - np.exp(reading.logprobs, dtype=np.float64))
-        crossings = np.flatnonzero(survival < self.tau)
-        if len(crossings):
-            length = int(crossings[0]) + 1
-        judged = {length: float(survival[length - 1])}
-        stopped_by = "survival" if len(crossings) else "max_tokens"
-        return (yield from written(prompt, length, denoiser, scorer, judged, stopped_by))
+        length = min(int((survival >= self.tau).sum()) + 1, denoiser.max_tokens)
+        values = {length: float(survival[length - 1])}
+        return (yield from written(prompt, values, denoiser, scorer, "survival"))
