@@ -146,12 +146,12 @@ def main() -> None:
     ]
     texts = compared(runs, right_lengths(llm, problems, runs))
     head("texts", "problems", "number", "k", "bias", "s.d. of s", "c")
-    is_far = np.abs(texts.excess) > args.margin
+    is_far, is_fit = np.abs(texts.excess) > args.margin, (texts.is_first > 0) & (texts.excess >= 0)
     for name, is_row in (
         (f"all with abs(L - L*) > {args.margin}", is_far),
         ("too short of them", is_far & (texts.excess < 0)),
         ("too long of them", is_far & (texts.excess > 0)),
-        ("all", texts.length > 0),
+        ("all of runs whose first text is long enough", np.isin(texts.run, texts.run[is_fit])),
     ):
         if is_row.any():
             show(name, texts, is_row)
