@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dise_core import LengthController, Reviser, Scorer, Selector, UnmaskingPolicy, hookimpl
+from dise_strategies.lengths.cal import CAL
 from dise_strategies.lengths.daedal import DAEDAL
 from dise_strategies.lengths.dise_flexible import DiSEFlexible
 from dise_strategies.lengths.fixed import FixedLength
+from dise_strategies.lengths.lr_length import LRLength
+from dise_strategies.lengths.rho_eos import RhoEOS
+from dise_strategies.lengths.smart_crop import SmartCrop
 from dise_strategies.lengths.until_end import UntilEnd
 from dise_strategies.revisers.remask import Remask
 from dise_strategies.scorers.any_order import AnyOrder
@@ -80,6 +84,10 @@ def dise_length_controllers() -> dict[str, type[LengthController]]:
         "until-end": UntilEnd,
         "dise-flexible": DiSEFlexible,
         "daedal": DAEDAL,
+        "cal": CAL,
+        "lr-length": LRLength,
+        "rho-eos": RhoEOS,
+        "smart-crop": SmartCrop,
     }
 
 
