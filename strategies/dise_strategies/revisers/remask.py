@@ -44,8 +44,8 @@ class Remask(Reviser):
     `rounds` rounds, when nothing is masked, when a round writes a text that there was, or when a
     text is not accepted. A round costs a pass for each masked token, and the passes of the score
     unless the text is one that there was; read interleaved, two more, and two in the end. In the
-    trace scores are what `accept` compares, by default DiSE over the whole response. Training:
-    `read` interleaved and `accept` score need masks alone. Source of the detectors: T2M.
+    trace scores are what `accept` compares. Training: on masks alone is enough with `read`
+    interleaved, and with `accept` always, or score with a scorer for which it is. Source: T2M.
     """
 
     detector: Literal["low-prob", "other-token", "drop"] = "low-prob"
