@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
@@ -95,6 +95,10 @@ class TokenReport:
     logprobs: LogProbs
     top_ids: Ids
     top_logprobs: LogProbs
+
+    def top(self, k: int) -> TokenReport:
+        """Return the report with at most k of the likeliest tokens."""
+        return replace(self, top_ids=self.top_ids[:, :k], top_logprobs=self.top_logprobs[:, :k])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

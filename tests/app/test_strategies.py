@@ -101,7 +101,10 @@ def test_every_built_in_setting_is_told_with_its_default_and_description(listed:
         for name, entry in getattr(own, plural).items():
             told = settings(listed, option, name)
             fields = entry.value.model_fields
-            defaults = {key: field.get_default() for key, field in fields.items()}
+            defaults = {
+                key: field.get_default(call_default_factory=True, validated_data={})
+                for key, field in fields.items()
+            }
             required = {key for key, field in fields.items() if field.is_required()}
             assert {key for key, setting in told.items() if setting["required"]} == required
             for key in defaults.keys() - required:
