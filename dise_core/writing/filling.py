@@ -141,7 +141,7 @@ class Filling:
         final = NONE
         if sampler.is_block_causal:
             final = self._final(read, span[1] if is_whole else span[0])
-        reads = [read, *sampler.recording(read)] if sampler.recorded else [read]
+        reads = [read, *sampler.recording(read)]
         if len(final) == 0:
             readings = yield reads
         else:
