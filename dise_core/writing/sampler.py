@@ -8,7 +8,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from dise_core.arrays import Ids
+from dise_core.arrays import Floats, Ids
 from dise_core.history import Look, Writing
 from dise_core.models.info import ModelInfo
 from dise_core.noise import Noise
@@ -133,18 +133,19 @@ class Sampler:
         )
 
     @cached_property
-    def _kinds(self) -> tuple[Confidence, ...]:
-        return tuple(kind for kind in self.recorded if kind != "candidates")
+    def _recorded(self) -> tuple[Candidates, ...]:
+        kinds = (kind for kind in self.recorded if kind != "candidates")
+        return tuple(Candidates(confidence=kind, forbidden=(self.mask_id,)) for kind in kinds)
 
     def recording(self, read: Read) -> list[Read]:
         """Return the Reads, of the same row, that ask what is recorded besides a step's Read."""
-        readouts = (Candidates(confidence=kind, forbidden=(self.mask_id,)) for kind in self._kinds)
-        return [replace(read, readout=readout, canvas=None) for readout in readouts]
+        return [replace(read, readout=readout, canvas=None) for readout in self._recorded]
 
     def note(self, writing: Writing, step: int, read: Read, readings: Sequence[Reading]) -> None:
         """Keep what a step's Read and its `recording` were answered."""
         if self.recorded:
-            candidates, *others = readings
-            values = (reading.confidences for reading in others)
-            confidences = dict(zip(map(str, self._kinds), values, strict=True))
-            writing.looks.append(Look(step, read.positions, candidates.token_ids, confidences))
+            confidences: dict[str, Floats] = {
+                readout.confidence: reading.confidences
+                for readout, reading in zip(self._recorded, readings[1:], strict=True)
+            }
+            writing.looks.append(Look(step, read.positions, readings[0].token_ids, confidences))
