@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
-
-import numpy as np
 
 from dise_core.front.outputs import CompletionOutput, RequestOutput, Token, Usage
 from dise_core.history import Writing
@@ -115,8 +114,8 @@ class AnswerMaker:
             rows = zip(*(column.tolist() for column in reported), strict=True)
         written: Iterable[float | None] = repeat(None)
         if writing is not None:
-            values = writing.logprobs[sequence.prompt_length :]
-            written = np.where(np.isnan(values), None, values).tolist()
+            values = writing.logprobs[sequence.prompt_length :].tolist()
+            written = (None if math.isnan(value) else value for value in values)
         columns = (column.tolist() for column in (sequence.response, selected, is_end))
         return tuple(
             Token(

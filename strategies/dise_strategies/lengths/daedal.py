@@ -13,6 +13,7 @@ from dise_core import Candidates, InputError, LengthController, Plan, Read, Read
 from dise_core.arrays import Ids, Mask
 from dise_core.history import Writing
 from dise_core.params.base import Length
+from dise_core.plans.reading import Canvas
 from dise_core.scoring.sequence_scorer import SequenceScorer
 from dise_core.writing.denoise import Denoiser
 from dise_core.writing.generation import Generation, LengthStep
@@ -39,6 +40,11 @@ class _Canvas:
         """Insert ids before the token at `position`; the text is then cut off at max_length."""
         longer = self.writing.inserted(position, ids)
         self.writing = longer.at(np.arange(min(len(longer.ids), self.max_length)))
+
+    def shown(self, denoiser: Denoiser) -> Canvas:
+        start = self.prompt_length
+        written = self.writing.logprobs[start:].copy()
+        return Canvas(denoiser.sample, start, denoiser.is_settled, written=written)
 
     def note(self, confidence: float, nfe: int) -> None:
         self.trace.append(
@@ -124,7 +130,8 @@ class DAEDAL(LengthController):
                 start = int(block[-1]) + 1
                 continue
             readout = denoiser.candidates(denoiser.noise.at_step(step))
-            read = denoiser.ask(canvas.ids, masked, readout, canvas.prompt_length)
+            shown = canvas.shown(denoiser)
+            read = denoiser.ask(canvas.ids, masked, readout, canvas.prompt_length, shown=shown)
             reads = [read, *denoiser.recording(read)]
             *answers, likeliest = yield [*reads, _likeliest(canvas, denoiser)]
             denoiser.note(canvas.writing, step, read, answers)
