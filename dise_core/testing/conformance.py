@@ -10,7 +10,7 @@ import numpy as np
 
 from dise_core.arrays import Mask
 from dise_core.errors import PluginError
-from dise_core.history import Writing
+from dise_core.history import Look, Writing
 from dise_core.models.attention import BlockCausal
 from dise_core.models.predictor import MaskPredictor
 from dise_core.noise import Noise
@@ -18,9 +18,8 @@ from dise_core.params.requests import SamplingParams
 from dise_core.plans.cost import count_nfe
 from dise_core.plans.plan import drive, gather
 from dise_core.plans.reading import Read, Reading
-from dise_core.plans.readouts import Confidence
 from dise_core.scoring.score import Score
-from dise_core.scoring.scorer import Scorer, Selector
+from dise_core.scoring.scorer import Recorded, Scorer, Selector
 from dise_core.scoring.sequence_scorer import WholeResponse
 from dise_core.sequence import TokenSequence
 from dise_core.testing.promises import (
@@ -177,13 +176,12 @@ def check_unmasking_policy(policy: UnmaskingPolicy) -> None:
         expect(not (text.ids == denoiser.mask_id).any(), "denoising must fill every mask")
 
 
-def _written(text: TokenSequence, recorded: Sequence[Confidence]) -> TokenSequence:
+def _written(text: TokenSequence, recorded: Sequence[Recorded]) -> TokenSequence:
     """Return the text as one whose response was written from left to right."""
     writing = Writing.of(text.ids)
     for step, position in enumerate(text.response_positions[:, None]):
-        for confidence in recorded:
-            writing.record(confidence, position, np.array([-0.1 * step]))
-        writing.look(step, position, text.ids[position])
+        confidences = {str(kind): np.array([-0.1 * step]) for kind in recorded}
+        writing.looks.append(Look(step, position, text.ids[position], confidences))
         writing.commit(step, position, text.ids[position], np.array([-0.1 * step], np.float32))
     return replace(text, writing=writing)
 

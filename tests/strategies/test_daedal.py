@@ -1,5 +1,6 @@
 """DAEDAL against its published loop, written naively on the toy model's logits."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -24,11 +25,13 @@ from tests.strategies.ending_model import PROMPT, EndingModel
 
 def naive_daedal(
     model: EndingModel, length: int, block_length: int, settings: dict[str, Any]
-) -> list[int]:
-    """Return the response: one sequence, lists and loops, as the published code does it."""
+) -> tuple[list[int], list[float]]:
+    """Return the response and the log-probabilities that its tokens had when they were written: one
+    sequence, lists and loops, as the published code does it.
+    """
     limit = min(settings["max_gen_length"], model.info.max_length - len(PROMPT))
     window, grow = settings["eos_check_tokens"], settings["expansion_factor"]
-    response = [MASK] * length
+    response, told = [MASK] * length, [math.nan] * length
 
     def end_confidence(p: Floats) -> float:
         found = [float(row[END]) for row in p[::-1] if int(np.argmax(row)) == END][:window]
@@ -40,6 +43,7 @@ def naive_daedal(
     ):
         response += [MASK] * min(grow, limit - len(response))
     response += [END] * min(window // 2, limit - len(response))
+    told += [math.nan] * (len(response) - length)
     start = 0
     while start < len(response):
         inside = [
@@ -58,12 +62,14 @@ def naive_daedal(
             i for i in inside if i not in filled and best[i][0] < settings["low_conf_threshold"]
         ]
         for i in filled:
-            response[i] = best[i][1]
+            response[i], told[i] = best[i][1], math.log(best[i][0])
         if sure < settings["expand_eos_confidence_threshold"] and len(response) < limit and rest:
             worst = min(rest, key=lambda i: best[i][0])
             response[worst : worst + 1] = [MASK] * grow
+            told[worst : worst + 1] = [math.nan] * grow
+            del told[limit:]
             del response[limit:]  # what no longer fits falls off the end
-    return response
+    return response, told
 
 
 def settings(**changes: Any) -> dict[str, Any]:
@@ -98,9 +104,11 @@ def test_it_writes_what_the_published_loop_writes(
     model = EndingModel(end_bonus, seed)
     params = SamplingParams(max_tokens=8, block_length=5, length="daedal", length_settings=chosen)
     [answer] = LLM(model).generate([PROMPT], params)
-    assert list(answer.outputs[0].token_ids) == naive_daedal(
-        EndingModel(end_bonus, seed), 8, 5, chosen
-    )
+    response, told = naive_daedal(EndingModel(end_bonus, seed), 8, 5, chosen)
+    [output] = answer.outputs
+    assert list(output.token_ids) == response
+    assert output.writing is not None
+    np.testing.assert_allclose(output.writing.logprobs[len(PROMPT) :], told, atol=1e-5)
 
 
 def test_the_cases_grow_in_both_stages_and_stop_for_both_reasons() -> None:

@@ -54,9 +54,12 @@ def predicted(toy: ToyPredictor, ids: list[int]) -> list[list[float]]:
     return [log_softmax(row) for row in toy.logits(np.array(ids + [END] * more))[: len(ids)]]
 
 
-def written_again(toy: ToyPredictor, ids: list[int], start: int, masked: set[int]) -> list[int]:
+def written_again(
+    toy: ToyPredictor, ids: list[int], start: int, masked: set[int], told: dict[int, float]
+) -> list[int]:
     """One token a step, the surest first; block by block where the model has blocks, and there cut
-    behind a new end token if nothing followed the old one.
+    behind a new end token if nothing followed the old one. told: gets the log-probabilities of what
+    is written.
     """
     is_cut = toy.info.block_length is not None and END not in ids[start:-1]
     ids = [MASK if at in masked else token for at, token in enumerate(ids)]
@@ -68,7 +71,7 @@ def written_again(toy: ToyPredictor, ids: list[int], start: int, masked: set[int
             rows = predicted(toy, ids[: min(first + block, len(ids))])
             best = {at: max((p, -token) for token, p in enumerate(rows[at][:MASK])) for at in left}
             at = max(left, key=lambda place: (best[place][0], -place))
-            ids[at] = -best[at][1]
+            told[at], ids[at] = best[at][0], -best[at][1]
             left.remove(at)
         if is_cut and here and END in ids[start : first + block]:
             return ids[: ids.index(END, start) + 1]
@@ -86,9 +89,11 @@ def whole_score(toy: ToyPredictor, ids: list[int], start: int) -> float:
     return sum(rows[at][ids[at]] for at in range(start, len(ids))) / (len(ids) - start)
 
 
-def naive(toy: ToyPredictor, ids: list[int], start: int, remask: Remask) -> tuple[list[int], Any]:
-    """The ids that remask ends with, and its rounds."""
-    seen, rounds = [ids], []
+def naive(
+    toy: ToyPredictor, ids: list[int], start: int, remask: Remask
+) -> tuple[list[int], Any, Any]:
+    """The ids that remask ends with, its rounds, and the log-probabilities of what it wrote."""
+    seen, rounds, told = [ids], [], dict[int, float]()
     for _ in range(remask.rounds):
         rows = predicted(toy, ids)
         places = sorted(range(start, len(ids)), key=lambda at: (rows[at][ids[at]], at))
@@ -101,7 +106,7 @@ def naive(toy: ToyPredictor, ids: list[int], start: int, remask: Remask) -> tupl
         }
         if not masked:
             break
-        new = written_again(toy, ids, start, masked)
+        new = written_again(toy, ids, start, masked, again := dict(told))
         scores = whole_score(toy, ids, start), whole_score(toy, new, start)
         is_new, is_better = new not in seen, scores[1] > scores[0]
         is_accepted = is_new and (is_better or remask.accept == "always")
@@ -109,8 +114,8 @@ def naive(toy: ToyPredictor, ids: list[int], start: int, remask: Remask) -> tupl
         if not is_accepted:
             break
         seen.append(new)
-        ids = new
-    return ids, rounds
+        ids, told = new, again
+    return ids, rounds, told
 
 
 def cases() -> list[Any]:
@@ -131,8 +136,11 @@ def test_it_is_what_a_naive_loop_does(make: Any, settings: dict[str, Any], seed:
     if seed % 3 == 2:
         given[6] = given[-1] = END
     revised, nfe = revise(toy, given, 3, Remask(**settings))
-    ids, rounds = naive(toy, given, 3, Remask(**settings))
+    ids, rounds, told = naive(toy, given, 3, Remask(**settings))
     assert revised.sequence.ids.tolist() == ids
+    writing = revised.sequence.own_writing() or Writing.of(revised.sequence.ids)
+    expected = [told.get(at, math.nan) for at in range(len(ids))]
+    np.testing.assert_allclose(writing.logprobs, expected, atol=1e-5)
     found = [
         ([token.position for token in one.tokens], one.score_before, one.score_after)
         for one in revised.revisions

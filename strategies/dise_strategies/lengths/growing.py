@@ -9,6 +9,7 @@ import numpy as np
 from dise_core import Candidates, InputError, Plan, Read, Reading
 from dise_core.arrays import Ids, Mask
 from dise_core.history import Writing
+from dise_core.plans.reading import Canvas
 from dise_core.scoring.sequence_scorer import SequenceScorer
 from dise_core.writing.denoise import Denoiser
 from dise_core.writing.generation import Generation, LengthStep
@@ -81,7 +82,9 @@ class GrowingCanvas:
         """
         denoiser = self.denoiser
         readout = denoiser.candidates(denoiser.noise.at_step(step))
-        read = denoiser.ask(self.ids, masked, readout, self.prompt_length)
+        written = self.writing.logprobs[self.prompt_length :].copy()
+        shown = Canvas(denoiser.sample, self.prompt_length, denoiser.is_settled, written=written)
+        read = denoiser.ask(self.ids, masked, readout, self.prompt_length, shown=shown)
         reads = [read, *denoiser.recording(read)]
         *answers, likeliest = yield [*reads, self.likeliest()]
         denoiser.note(self.writing, step, read, answers)

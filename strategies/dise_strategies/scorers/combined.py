@@ -9,8 +9,8 @@ from pydantic import Field, FiniteFloat, JsonValue, field_validator
 
 from dise_core import Plan, Score, Scorer, Selector, SequenceScorer, TokenSequence, gather
 from dise_core.errors import InputError
-from dise_core.plans.readouts import Confidence
 from dise_core.plugins.discovery import installed_catalog
+from dise_core.scoring.scorer import Recorded
 from dise_core.scoring.sequence_scorer import Before
 from dise_core.scoring.strategy import Strategy
 
@@ -61,7 +61,7 @@ class Combined(Scorer):
         return any(part.bound().scorer.needs_writing for part in self.parts)
 
     @property
-    def recorded(self) -> tuple[Confidence, ...]:
+    def recorded(self) -> tuple[Recorded, ...]:
         return tuple(kind for part in self.parts for kind in part.bound().scorer.recorded)
 
     def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
