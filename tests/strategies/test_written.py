@@ -92,7 +92,7 @@ def test_algorithm_1_is_led_by_it_and_keeps_what_it_kept(temperature: float) -> 
         max_tokens=9, block_length=4, temperature=temperature, seed=6, scorer="written",
         selector="response-text", length="dise-flexible", length_settings=settings,
     )  # fmt: skip
-    loop = naive(Ending(seed=1), params)
+    loop = naive(Ending(seed=8), params)
     loop.fill(3)
     kept = [at for at in range(len(loop.text)) if at < 3 or loop.text[at] != END]
     assert 3 < len(kept) < len(loop.text)
@@ -107,7 +107,7 @@ def test_algorithm_1_is_led_by_it_and_keeps_what_it_kept(temperature: float) -> 
         told = [loop.logprobs[at] for at in range(3, len(loop.text))]
         counted = [p for p, token in zip(told, loop.text[3:], strict=True) if token != END]
         texts.append((float(np.mean(counted)), list(loop.text), told))
-    [answer] = LLM(Ending(seed=1)).generate(PROMPT, params)
+    [answer] = LLM(Ending(seed=8)).generate(PROMPT, params)
     [output] = answer.outputs
     score, ids, told = max(texts, key=lambda text: text[0])
     assert [*PROMPT, *output.token_ids] == ids
