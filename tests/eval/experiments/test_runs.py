@@ -99,7 +99,7 @@ def test_one_question_whose_answers_are_all_the_same_has_a_report(
     figures = json.loads(run.out)["figures"]["dise:full"]
     assert figures["ece"] is figures["brier"] is None
     assert figures["aurc"]["value"] in {0, 1}
-    assert "| scorer | NFE | AURC |" in (tmp_path / "report.md").read_text()
+    assert "| scorer | NFE | best of n | AURC |" in (tmp_path / "report.md").read_text()
 
 
 def test_a_second_run_computes_nothing(dise: Dise, tmp_path: Path) -> None:

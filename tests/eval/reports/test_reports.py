@@ -120,7 +120,7 @@ def test_scorers_are_compared_on_the_same_answers() -> None:
     )
     assert told.endswith(f"; beside `b` {text(found)}.")
     assert (
-        winner(records, ["b", "dise", "shadow"]).count("+0.000 [+0.000, +0.000], no difference")
+        winner(records, ["b", "shadow", "dise"]).count("+0.000 [+0.000, +0.000], no difference")
         == 2
     )
     [rate] = base_rate(records).rows
