@@ -26,7 +26,7 @@ from dise_core.plans.readouts import (
     TopLogProbs,
 )
 from dise_core.plugins.hookspecs import hookimpl
-from dise_core.scoring.score import Evaluation, TokenReport
+from dise_core.scoring.score import Bounds, Evaluation, TokenReport
 from dise_core.scoring.scorer import Scorer, Selector
 from dise_core.scoring.sequence_scorer import SequenceScorer, regenerate
 from dise_core.sequence import SpecialTokens, TokenSequence
@@ -48,6 +48,7 @@ __all__ = [
     "Backend",
     "Bidirectional",
     "BlockCausal",
+    "Bounds",
     "CacheHint",
     "CacheRoom",
     "CacheSlot",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 
@@ -14,11 +15,14 @@ UNKNOWN = -1
 
 
 class Look(NamedTuple):
-    """The candidates of one denoising step: int64 [M] each."""
+    """What one denoising step saw: its candidates at positions, int64 [M] both, and by kind the
+    confidences of the model's distribution there, float64 [M] each.
+    """
 
     step: int
     positions: Ids
     candidates: Ids
+    confidences: Mapping[str, Floats]
 
 
 @dataclass(slots=True, eq=False)
@@ -28,15 +32,14 @@ class Writing:
     ids: int64 [N], the text. logprobs: float32 [N], the log-probability in nats that each token
     had, untempered, in the pass that committed it; NaN for a token that was not chosen: the
     prompt's, or one that a length controller puts there. steps: int64 [N], the denoising step of
-    the commit, else -1. looks: the candidates of all steps, in their order. confidences: float64
-    [N] each, by kind: of the model's distribution there and then, where they were asked for.
+    the commit, else -1. looks: of all steps, in their order, where they were asked for: what is
+    read of them is NaN for a token without the look that committed it.
     """
 
     ids: Ids
     logprobs: LogProbs
     steps: Ids
     looks: list[Look] = field(default_factory=list)
-    confidences: dict[str, Floats] = field(default_factory=dict)
 
     @classmethod
     def of(cls, ids: Ids) -> Self:
@@ -44,21 +47,11 @@ class Writing:
         unknown = np.full(len(ids), np.nan, np.float32)
         return cls(ids.copy(), unknown, np.full(len(ids), UNKNOWN))
 
-    def look(self, step: int, positions: Ids, candidates: Ids) -> None:
-        """Note the candidates of a step at positions, both int64 [M]."""
-        self.looks.append(Look(step, positions, candidates))
-
     def commit(self, step: int, positions: Ids, token_ids: Ids, logprobs: LogProbs) -> None:
         """Write the candidates of a step at positions, [M] each."""
         self.ids[positions] = token_ids
         self.logprobs[positions] = logprobs
         self.steps[positions] = step
-
-    def record(self, kind: str, positions: Ids, confidences: Floats) -> None:
-        """Note confidences at positions, [M] each, where no token has been committed yet."""
-        values = self.confidences.setdefault(kind, np.full(len(self.ids), np.nan))
-        is_open = self.steps[positions] == UNKNOWN
-        values[positions[is_open]] = confidences[is_open]
 
     def moved(self, ids: Ids, old: Ids, new: Ids) -> Writing:
         """Return the writing of another text, int64 [M], whose tokens at the positions `new` are
@@ -66,14 +59,12 @@ class Writing:
         """
         other = Writing.of(ids)
         other.logprobs[new], other.steps[new] = self.logprobs[old], self.steps[old]
-        for kind, values in self.confidences.items():
-            other.confidences[kind] = np.full(len(ids), np.nan)
-            other.confidences[kind][new] = values[old]
         place = np.full(len(self.ids), UNKNOWN)
         place[old] = new
-        for step, positions, candidates in self.looks:
+        for step, positions, candidates, confidences in self.looks:
             is_kept = place[positions] != UNKNOWN
-            other.look(step, place[positions[is_kept]], candidates[is_kept])
+            there = {kind: values[is_kept] for kind, values in confidences.items()}
+            other.looks.append(Look(step, place[positions[is_kept]], candidates[is_kept], there))
         return other
 
     def onto(self, ids: Ids) -> Writing:
@@ -92,6 +83,14 @@ class Writing:
         new = old + len(ids) * (old >= position)
         return self.moved(np.insert(self.ids, position, ids), old, new)
 
+    def confidences(self, kind: str) -> Floats:
+        """Return the confidences of a kind at each token's commit, float64 [N]."""
+        values = np.full(len(self.ids), np.nan)
+        for look in self.looks:
+            is_commit = self.steps[look.positions] == look.step
+            values[look.positions[is_commit]] = look.confidences[kind][is_commit]
+        return values
+
     def flips(self) -> Floats:
         """Return how often each token's candidate changed before the commit, float64 [N]."""
         return self._changes()[0]
@@ -106,11 +105,13 @@ class Writing:
     def _changes(self) -> tuple[Floats, Floats, Floats]:
         last = np.full(len(self.ids), UNKNOWN)
         flips, num_others, num_looks = np.zeros((3, len(self.ids)))
-        for step, positions, candidates in self.looks:
+        unseen = np.full(len(self.ids), np.nan)
+        for step, positions, candidates, _ in self.looks:
+            unseen[positions[step == self.steps[positions]]] = 0
             is_before = step < self.steps[positions]
             here, now = positions[is_before], candidates[is_before]
             flips[here] += (last[here] != UNKNOWN) & (last[here] != now)
             num_others[here] += now != self.ids[here]
             num_looks[here] += 1
             last[here] = now
-        return flips, num_others, num_looks
+        return flips + unseen, num_others + unseen, num_looks

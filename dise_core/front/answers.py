@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import repeat
 
 from dise_core.front.outputs import CompletionOutput, RequestOutput, Token, Usage
+from dise_core.history import Writing
 from dise_core.models.pieces import pieces
 from dise_core.models.predictor import MaskPredictor
 from dise_core.models.prompts import GivenPrompt
@@ -72,6 +73,7 @@ class AnswerMaker:
         self, index: int, generation: Generation, params: ScoringParams
     ) -> CompletionOutput:
         sequence, calibration = generation.sequence, self.calibration
+        writing = sequence.own_writing()
         value = generation.evaluation.score.value
         return CompletionOutput(
             text=self.predictor.tokenizer.decode(sequence.ids[sequence.text_positions]),
@@ -80,13 +82,13 @@ class AnswerMaker:
             score=generation.evaluation.score,
             scorer=params.scorer,
             selector=params.selector or "",
-            tokens=self._tokens(generation, params),
+            tokens=self._tokens(generation, None if params.logprobs is None else writing),
             index=index,
             trace=generation.trace,
             stopped_by=generation.stopped_by,
             probability=None if calibration is None else calibration.probability(value),
             abstained=None if calibration is None else calibration.abstains(value),
-            writing=sequence.own_writing(),
+            writing=writing,
         )
 
     def _revision(self, revision: Revision) -> Revision:
@@ -100,7 +102,7 @@ class AnswerMaker:
         )
         return replace(revision, tokens=tokens)
 
-    def _tokens(self, generation: Generation, params: ScoringParams) -> tuple[Token, ...]:
+    def _tokens(self, generation: Generation, writing: Writing | None) -> tuple[Token, ...]:
         sequence, report = generation.sequence, generation.evaluation.tokens
         selected = sequence.mask_of(generation.evaluation.score.positions)[sequence.prompt_length :]
         is_end = sequence.special.is_end(sequence.response)
@@ -110,7 +112,6 @@ class AnswerMaker:
         if report is not None:
             reported = (report.logprobs, report.top_ids, report.top_logprobs)
             rows = zip(*(column.tolist() for column in reported), strict=True)
-        writing = None if params.logprobs is None else sequence.own_writing()
         written: Iterable[float | None] = repeat(None)
         if writing is not None:
             values = writing.logprobs[sequence.prompt_length :].tolist()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dise_core.errors import InputError, shown
+from dise_core.errors import InputError
 from dise_core.params.requests import SamplingParams, Scoring
 from dise_core.plugins.catalog import Catalog
 from dise_core.records import Fields
@@ -21,10 +21,10 @@ def check_calibration(
     """Raise InputError, with what each is, unless a request's answers and scores are made as those
     that the calibration was fitted on. judge: the name of the loaded one, "" for none.
     """
-    pairs = [("scorer", calibration.scorer, params.scorer)]
+    pairs: list[tuple[str, object, object]] = [("scorer", calibration.scorer, params.scorer)]
     if params.scorer == calibration.scorer:
         pairs += [
-            (f"{calibration.scorer} with {name}", shown(value), shown(getattr(scorer, name)))
+            (f"{calibration.scorer} with {name}", value, getattr(scorer, name))
             for name, value in catalog.scorer(calibration.scorer, calibration.scorer_settings)
         ]
     if catalog.selector(calibration.selector) != selector:
@@ -34,8 +34,8 @@ def check_calibration(
     for what, fitted, requested in pairs:
         if fitted != requested:
             raise InputError(
-                f"the calibration is for {what} {fitted}, not {requested}: leave that out, or fit "
-                "a calibration for it",
+                f"the calibration is for {what} {fitted!s:.80}, not {requested!s:.80}: leave that "
+                "out, or fit a calibration for it",
                 "calibration",
             )
     if isinstance(params, SamplingParams):

@@ -19,11 +19,10 @@ from dise_core.noise import Noise, drawn_seed
 from dise_core.params.requests import SamplingParams, ScoringParams
 from dise_core.plans.cost import count_cost
 from dise_core.plans.plan import Plan, gather, numbered
-from dise_core.plans.readouts import Confidence
 from dise_core.plugins.catalog import Catalog
 from dise_core.plugins.kinds import REVISER
 from dise_core.scoring.calibration import Calibration
-from dise_core.scoring.scorer import Scorer
+from dise_core.scoring.scorer import Recorded, Scorer
 from dise_core.scoring.sequence_scorer import SequenceScorer
 from dise_core.sequence import TokenSequence
 from dise_core.writing.denoise import Denoiser
@@ -64,12 +63,12 @@ class Planner:
         prompt: Prompt,
         params: SamplingParams,
         chat: bool | None = None,
-        recorded: tuple[Confidence, ...] = (),
+        recorded: tuple[Recorded, ...] = (),
     ) -> Plan[RequestOutput]:
         """Return a plan of the responses to one prompt, best score first.
 
         chat: whether to apply the model's chat template to a text; None: if it has one. recorded:
-        kinds of confidence that the responses' Writing tells, besides those that the scorer reads.
+        what the responses' Writing tells besides what the scorer reads.
         """
         return (yield from self._generate(self._prompts.read(prompt, chat), params, recorded))
 
@@ -236,7 +235,7 @@ class Planner:
         return AnswerMaker(self.predictor, calibration).given(prompt, generations, params, cost)
 
     def _generate(
-        self, prompt: GivenPrompt, params: SamplingParams, recorded: tuple[Confidence, ...] = ()
+        self, prompt: GivenPrompt, params: SamplingParams, recorded: tuple[Recorded, ...] = ()
     ) -> Plan[RequestOutput]:
         self._prompts.check_room(prompt, params.max_tokens)
         params = self._fitted(params)

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
 from dise_core.arrays import Ids, LogProbs
 from dise_core.records import json_number
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a log-likelihood lies between, in nats. A bound with a standard error is an estimate,
+    and holds in expectation alone.
+    """
+
+    lower: float
+    upper: float
+    lower_standard_error: float | None = None
+    upper_standard_error: float | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -19,6 +31,7 @@ class Score:
     ranks last. standard_error: None for a deterministic scorer. log_likelihood: log p(response |
     prompt) in nats, from a scorer that estimates it. perplexity: exp(-log_likelihood / n) over the
     scorer's own n tokens. is_mean: whether the value is known to be a mean of log-probabilities.
+    bounds: of the log-likelihood, from a scorer that has some.
     """
 
     value: float
@@ -27,6 +40,7 @@ class Score:
     log_likelihood: float | None = None
     perplexity: float | None = None
     is_mean: bool = False
+    bounds: Bounds | None = None
 
     @classmethod
     def mean_of(cls, logprobs: LogProbs, positions: Ids) -> Score:
@@ -46,8 +60,9 @@ class Score:
     @property
     def token_probability(self) -> float | None:
         """The geometric mean of the tokens' probabilities; None unless it is known to be one."""
-        is_known = self.is_mean or self.perplexity is not None
-        return math.exp(self.value) if is_known else None
+        if self.perplexity is None:
+            return math.exp(self.value) if self.is_mean else None
+        return 1 / self.perplexity
 
     @property
     def rank_value(self) -> float:
@@ -64,6 +79,9 @@ class Score:
         for name in ("log_likelihood", "perplexity"):
             if (number := getattr(self, name)) is not None:
                 record[name] = json_number(number)
+        if self.bounds is not None:
+            bounds = asdict(self.bounds)
+            record["bounds"] = {name: json_number(bound) for name, bound in bounds.items()}
         return record
 
 
@@ -77,6 +95,10 @@ class TokenReport:
     logprobs: LogProbs
     top_ids: Ids
     top_logprobs: LogProbs
+
+    def top(self, k: int) -> TokenReport:
+        """Return the report with at most k of the likeliest tokens."""
+        return replace(self, top_ids=self.top_ids[:, :k], top_logprobs=self.top_logprobs[:, :k])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

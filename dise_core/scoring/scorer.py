@@ -12,6 +12,10 @@ from dise_core.scoring.score import Score
 from dise_core.scoring.strategy import Strategy
 from dise_core.sequence import TokenSequence
 
+Recorded = Confidence | Literal["candidates"]
+"""What a Writing tells of each step besides what it committed: its candidates, and with them a kind
+of confidence in them."""
+
 
 class Selector(Strategy):
     """Chooses the positions that a score averages over: the paper's binary mask M."""
@@ -41,9 +45,9 @@ class Scorer(Strategy):
     record and is refused before a pass."""
 
     @property
-    def recorded(self) -> tuple[Confidence, ...]:
-        """The kinds of confidence that it reads of the writing besides the log-probabilities. Each
-        costs a readout a step, and no pass.
+    def recorded(self) -> tuple[Recorded, ...]:
+        """What it reads of the writing besides tokens, log-probabilities and steps. A kind of
+        confidence costs a readout a step, and no pass.
         """
         return ()
 

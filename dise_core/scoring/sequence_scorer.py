@@ -68,7 +68,7 @@ class SequenceScorer:
             end_id = self.end_id if self.scorer.reads_end else None
             selector = self.selector
             if end_id is not None:
-                selector = _Before(inner=selector, length=len(sequence))
+                selector = Before(inner=selector, length=len(sequence))
             score = yield from self.scorer.score(sequence.ended(end_id), selector)
             return checked_score("scorer", self.scorer, score)
         text = self._judged_positions(sequence)
@@ -114,7 +114,7 @@ class WholeResponse(Selector):
         return sequence.mask_of(sequence.response_positions)
 
 
-class _Before(Selector):
+class Before(Selector):
     """Selects what another selector does of a text's first `length` tokens, and none after them."""
 
     inner: SerializeAsAny[Selector]

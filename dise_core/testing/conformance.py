@@ -10,7 +10,7 @@ import numpy as np
 
 from dise_core.arrays import Mask
 from dise_core.errors import PluginError
-from dise_core.history import Writing
+from dise_core.history import Look, Writing
 from dise_core.models.attention import BlockCausal
 from dise_core.models.predictor import MaskPredictor
 from dise_core.noise import Noise
@@ -18,9 +18,8 @@ from dise_core.params.requests import SamplingParams
 from dise_core.plans.cost import count_nfe
 from dise_core.plans.plan import drive, gather
 from dise_core.plans.reading import Read, Reading
-from dise_core.plans.readouts import Confidence
 from dise_core.scoring.score import Score
-from dise_core.scoring.scorer import Scorer, Selector
+from dise_core.scoring.scorer import Recorded, Scorer, Selector
 from dise_core.scoring.sequence_scorer import WholeResponse
 from dise_core.sequence import TokenSequence
 from dise_core.testing.promises import (
@@ -129,16 +128,17 @@ def _check_revised(
     reviser: Reviser, predictor: MaskPredictor, text: TokenSequence, tolerance: float
 ) -> None:
     before, most = text.ids.copy(), max(len(text.response), 1)
-    written = Generation(text, drive(SCORER.evaluate(text), predictor.read))
+    scorer = replace(SCORER, top_logprobs=reviser.top_logprobs)
+    written = Generation(text, drive(scorer.evaluate(text), predictor.read))
     params = SamplingParams(max_tokens=most, block_length=4, temperature=1.0)
     denoiser = Denoiser(predictor.info, Surest(), Noise(0), params, is_revised=True)
-    result, nfe = drive(count_nfe(reviser.revise(written, denoiser, SCORER)), predictor.read)
+    result, nfe = drive(count_nfe(reviser.revise(written, denoiser, scorer)), predictor.read)
     expect(np.array_equal(before, text.ids), "revise must leave the given text unchanged")
     try:
         checked_revision(reviser, result, text, predictor.info, most)
     except PluginError as error:
         raise AssertionError(str(error)) from error
-    again = reviser.revise(written, denoiser, SCORER)
+    again = reviser.revise(written, denoiser, scorer)
     same = "the same response must be revised the same"
     expect_repeated(result, nfe, again, predictor, tolerance, same)
     positions = [token.position for revision in result.revisions for token in revision.tokens]
@@ -176,13 +176,12 @@ def check_unmasking_policy(policy: UnmaskingPolicy) -> None:
         expect(not (text.ids == denoiser.mask_id).any(), "denoising must fill every mask")
 
 
-def _written(text: TokenSequence, recorded: Sequence[Confidence]) -> TokenSequence:
+def _written(text: TokenSequence, recorded: Sequence[Recorded]) -> TokenSequence:
     """Return the text as one whose response was written from left to right."""
     writing = Writing.of(text.ids)
     for step, position in enumerate(text.response_positions[:, None]):
-        for confidence in recorded:
-            writing.record(confidence, position, np.array([-0.1 * step]))
-        writing.look(step, position, text.ids[position])
+        confidences = {str(kind): np.array([-0.1 * step]) for kind in recorded}
+        writing.looks.append(Look(step, position, text.ids[position], confidences))
         writing.commit(step, position, text.ids[position], np.array([-0.1 * step], np.float32))
     return replace(text, writing=writing)
 

@@ -131,7 +131,8 @@ class Denoiser(Sampler):
             if until_end and (end := self.end_of(response, prompt_length)) is not None:
                 stop = end
                 break
-        return replace(canvas, ids=ids, writing=text.writing).at(np.arange(stop))
+        written = replace(canvas, ids=ids.copy(), writing=text.writing)
+        return written if stop == len(ids) else written.at(np.arange(stop))
 
     def _to_border(self, canvas: TokenSequence) -> Writing:
         """Return the canvas, with masks up to the border where the last block is written so."""

@@ -9,6 +9,7 @@ import numpy as np
 from dise_core.arrays import Ids
 from dise_core.errors import PlanError
 from dise_core.history import Writing
+from dise_core.noise import Noise
 from dise_core.plans.plan import Plan
 from dise_core.plans.reading import Canvas, Read, Reading
 from dise_core.plans.readouts import TokenLogProbs
@@ -87,7 +88,7 @@ class Filling:
             read_positions = self.masks
         elif looks_ahead:
             read_positions = self._masked(to_the_end=True)
-        reading = yield from self._read(step, read_positions, is_first, is_whole=not len(masked))
+        reading = yield from self._read(step, noise, read_positions, is_first, not len(masked))
         if looks_ahead and self._is_over(reading):
             self.text.writing.commit(step, read_positions, reading.token_ids, reading.logprobs)
             return True
@@ -120,7 +121,9 @@ class Filling:
         writing.commit(step, places, tokens, others.logprobs[is_other])
         return len(chosen) > 0 or len(is_other) > 0
 
-    def _read(self, step: int, positions: Ids, is_first: bool, *, is_whole: bool) -> Plan[Reading]:
+    def _read(
+        self, step: int, noise: Noise, positions: Ids, is_first: bool, is_whole: bool
+    ) -> Plan[Reading]:
         """Return a plan of a step's candidates at the positions.
 
         Under block-causal attention the pass also tells the unknown log-probabilities of tokens
@@ -132,7 +135,7 @@ class Filling:
         read = sampler.ask(
             text,
             positions,
-            sampler.candidates(sampler.noise.at_step(step), sampler.policy.confidence),
+            sampler.candidates(noise, sampler.policy.confidence),
             self.text.prompt_length,
             shown=self._shown(text),
             cache=hint,
@@ -141,7 +144,7 @@ class Filling:
         final = NONE
         if sampler.is_block_causal:
             final = self._final(read, span[1] if is_whole else span[0])
-        reads = [read, *sampler.recording(read)] if sampler.recorded else [read]
+        reads = [read, *sampler.recording(read)]
         if len(final) == 0:
             readings = yield reads
         else:

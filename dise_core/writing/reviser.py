@@ -14,6 +14,11 @@ from dise_core.writing.generation import Generation
 class Reviser(Strategy):
     """Looks at a finished response again, and rewrites what it doubts."""
 
+    @property
+    def top_logprobs(self) -> int:
+        """How many of the likeliest tokens it reads in the report on every token."""
+        return 0
+
     @abstractmethod
     def revise(
         self, generation: Generation, denoiser: Denoiser, scorer: SequenceScorer

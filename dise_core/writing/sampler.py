@@ -8,8 +8,8 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from dise_core.arrays import Ids
-from dise_core.history import Writing
+from dise_core.arrays import Floats, Ids
+from dise_core.history import Look, Writing
 from dise_core.models.info import ModelInfo
 from dise_core.noise import Noise
 from dise_core.params.biases import as_pairs
@@ -17,6 +17,7 @@ from dise_core.params.requests import SamplingParams
 from dise_core.plans.reading import CacheHint, Canvas, Guidance, Read, Reading
 from dise_core.plans.readouts import Candidates, Confidence, Readout
 from dise_core.scoring.memory import Memory
+from dise_core.scoring.scorer import Recorded
 from dise_core.sequence import SpecialTokens
 from dise_core.writing.memory import FinishedBlocks, StepCache
 from dise_core.writing.policy import UnmaskingPolicy
@@ -30,7 +31,7 @@ class Sampler:
     here. The mask id is never written. `sample`: which of the request's responses this is.
     `is_settled`: see Canvas. is_revised: whether a reviser may change the response, so that nothing
     of it is settled. most: the tokens that the text may grow to, if it is written more than once.
-    recorded: kinds of confidence that the text's Writing tells besides. memory: made here unless
+    recorded: what the text's Writing tells besides. memory: made here unless
     given; shared with the response's scorer, it spares passes.
     """
 
@@ -42,7 +43,7 @@ class Sampler:
     is_settled: bool = False
     is_revised: bool = False
     most: int = 0
-    recorded: tuple[Confidence, ...] = ()
+    recorded: tuple[Recorded, ...] = ()
     memory: Memory = field(default_factory=Memory)
 
     def __post_init__(self) -> None:
@@ -131,16 +132,20 @@ class Sampler:
             is_complete=is_complete,
         )
 
+    @cached_property
+    def _recorded(self) -> tuple[Candidates, ...]:
+        kinds = (kind for kind in self.recorded if kind != "candidates")
+        return tuple(Candidates(confidence=kind, forbidden=(self.mask_id,)) for kind in kinds)
+
     def recording(self, read: Read) -> list[Read]:
         """Return the Reads, of the same row, that ask what is recorded besides a step's Read."""
-        readouts = (
-            Candidates(confidence=kind, forbidden=(self.mask_id,)) for kind in self.recorded
-        )
-        return [replace(read, readout=readout, canvas=None) for readout in readouts]
+        return [replace(read, readout=readout, canvas=None) for readout in self._recorded]
 
     def note(self, writing: Writing, step: int, read: Read, readings: Sequence[Reading]) -> None:
         """Keep what a step's Read and its `recording` were answered."""
-        candidates, *recorded = readings
-        writing.look(step, read.positions, candidates.token_ids)
-        for kind, reading in zip(self.recorded, recorded, strict=True):
-            writing.record(kind, read.positions, reading.confidences)
+        if self.recorded:
+            confidences: dict[str, Floats] = {
+                readout.confidence: reading.confidences
+                for readout, reading in zip(self._recorded, readings[1:], strict=True)
+            }
+            writing.looks.append(Look(step, read.positions, readings[0].token_ids, confidences))

@@ -25,12 +25,13 @@ class Writer:
         scorer = replace(scorer, memory=denoiser.memory)
         if self.reviser is None:
             return (yield from self._first(prompt, denoiser, scorer))
-        reporting = replace(scorer, top_logprobs=scorer.top_logprobs or 0)
+        asked = scorer.top_logprobs
+        reporting = replace(scorer, top_logprobs=max(asked or 0, self.reviser.top_logprobs))
         first = yield from self._first(prompt, replace(denoiser, is_revised=True), reporting)
         revised = yield from self._revised(self.reviser, first, denoiser, reporting)
-        if scorer.top_logprobs is not None:
-            return revised
-        return replace(revised, evaluation=replace(revised.evaluation, tokens=None))
+        tokens = revised.evaluation.tokens
+        tokens = None if asked is None or tokens is None else tokens.top(asked)
+        return replace(revised, evaluation=replace(revised.evaluation, tokens=tokens))
 
     def _first(self, prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer) -> Plan[Generation]:
         generation = yield from self.controller.generate(prompt, denoiser, scorer)
@@ -45,7 +46,9 @@ class Writer:
         """
         text, evaluation = first.sequence, first.evaluation
         if evaluation.tokens is None:
-            evaluation = replace(evaluation, tokens=(yield from regenerate(text)))
+            evaluation = replace(
+                evaluation, tokens=(yield from regenerate(text, scorer.top_logprobs or 0))
+            )
         copy = replace(first, sequence=replace(text, ids=text.ids.copy()), evaluation=evaluation)
         again = replace(denoiser, noise=denoiser.noise.for_revision(), is_revised=True)
         revised = yield from reviser.revise(copy, again, scorer)

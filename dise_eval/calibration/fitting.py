@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import partial
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -24,11 +23,12 @@ ENOUGH_FOR_ISOTONIC = 1000
 
 Method = Literal["isotonic", "platt"]
 Map = Isotonic | Platt
+Fitted = Callable[[Scores], Scores]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Labels:
-    """Scores float64 [n], is_right bool [n], questions int64 [n] counted from 0."""
+    """Scores float64 [n], or [n, K] of K scorers; is_right bool [n], questions int64 [n] from 0."""
 
     scores: Scores
     is_right: Rights
@@ -41,7 +41,7 @@ class Labels:
     def num_questions(self) -> int:
         return len(np.unique(self.questions))
 
-    def of(self, chosen: Rights) -> Labels:
+    def of(self, chosen: Rights | npt.NDArray[np.int64]) -> Labels:
         return Labels(self.scores[chosen], self.is_right[chosen], self.questions[chosen])
 
     def first(self, number: int) -> Labels:
@@ -134,30 +134,47 @@ def platt(labels: Labels) -> Platt:
 FITS: Mapping[Method, Callable[[Labels], Map]] = {"isotonic": isotonic, "platt": platt}
 
 
+def combination(labels: Labels) -> Any:
+    """Return scikit-learn's scaler and logistic regression, as a pipeline, of scores [n, K]."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    return make_pipeline(StandardScaler(), LogisticRegression()).fit(labels.scores, labels.is_right)
+
+
+def weigher(labels: Labels) -> Fitted:
+    """Return what makes one score, [n], of an answer's: of several, the log-odds of being right."""
+    several = labels.scores.ndim > 1
+    return combination(labels).decision_function if several else np.asarray
+
+
 def held_out(method: Method, labels: Labels) -> Scores:
-    """Return each answer's probability by a map fitted on other questions, float64 [n]. Raises
-    InputError if without one fold of questions all answers are of one kind.
+    """Return each answer's probability by weights and a map fitted on other questions, float64 [n].
+    Raises InputError if without one fold of questions all answers are of one kind.
     """
 
-    def fit(rest: Labels) -> Map:
+    def fit(rest: Labels) -> Fitted:
         if rest.is_right.all() or not rest.is_right.any():
             raise InputError("too few answers of one kind: without one fold of questions all agree")
-        return FITS[method](rest)
+        weigh = weigher(rest)
+        map_ = FITS[method](replace(rest, scores=weigh(rest.scores)))
+        return lambda scores: map_.of(weigh(scores))
 
     return by_folds(fit, labels)
 
 
-def by_folds(fit: Callable[[Labels], Map], labels: Labels) -> Scores:
-    """Return each answer's probability by a map fitted on the other folds' questions, float64 [n].
+def by_folds(fit: Callable[[Labels], Fitted], labels: Labels) -> Scores:
+    """Return what a fit on the other folds' questions makes of each answer's scores, float64 [n].
     Questions are dealt to folds with the seed 0.
     """
-    probabilities = np.empty(len(labels))
+    results = np.empty(len(labels))
     names, place = np.unique(labels.questions, return_inverse=True)
     dealt = np.random.default_rng(0).permutation(len(names)) % min(NUM_FOLDS, len(names))
     fold = dealt[place]
     for here in (fold == number for number in np.unique(fold)):
-        probabilities[here] = fit(labels.of(~here)).of(labels.scores[here])
-    return probabilities
+        results[here] = fit(labels.of(~here))(labels.scores[here])
+    return results
 
 
 def calibrated(scores: Scores, is_right: Rights) -> Scores:
@@ -167,7 +184,7 @@ def calibrated(scores: Scores, is_right: Rights) -> Scores:
     known = np.where(np.isfinite(scores), scores, scores[np.isfinite(scores)].min() - 1)
     questions = np.repeat(np.arange(len(scores)), scores.shape[1])
     labels = Labels(known.ravel(), is_right.ravel(), questions)
-    return by_folds(partial(isotonic, least=0.0), labels).reshape(scores.shape)
+    return by_folds(lambda rest: isotonic(rest, 0.0).of, labels).reshape(scores.shape)
 
 
 def figures(probabilities: Scores, labels: Labels) -> Figures:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
 from dise_core.errors import InputError
 from dise_core.records import Record
 from dise_core.scoring.calibration import Calibration, Figures, Threshold
-from dise_eval.calibration import fitting, guarantee
-from dise_eval.calibration.fitting import Labels, Method
+from dise_eval.calibration import combining, fitting, guarantee
+from dise_eval.calibration.fitting import Fitted, Labels, Method
 from dise_eval.calibration.guarantee import Promise, Rule, Unmet
 from dise_eval.calibration.rows import ScoreOrigin
 from dise_eval.statistics.metrics import Scores
@@ -18,11 +18,15 @@ from dise_eval.statistics.metrics import Scores
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Made:
-    """A calibration with the probability of each label by a map fitted on other questions."""
+    """A calibration, with each label's score and probability by a fit on other questions. weigh:
+    what makes one score of several; weighed: the labels that it was fitted on.
+    """
 
     calibration: Calibration
     labels: Labels
     probabilities: Scores
+    weigh: Fitted
+    weighed: Labels
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,21 +53,35 @@ def make(
     rule: Rule,
     source: str,
 ) -> Made:
-    """Return the calibration. Raises InputError without a map or a threshold that does as asked."""
-    labels.check()
+    """Return the calibration. Raises InputError without a map or a threshold that does as asked.
+
+    Several scores are weighed; for a promise, which needs labels that the scores owe nothing to, on
+    half of the questions, and all else is fitted on the others.
+    """
+    weighed, several = labels, labels.scores.ndim > 1
+    if several and promise:
+        weighed, labels = labels.split(0.5)
+    weighed.check()
+    weigh = fitting.weigher(weighed)
+    values = replace(labels, scores=weigh(labels.scores))
+    labels = values if promise else labels
     chosen = method or fitting.default_method(labels)
-    probabilities = fitting.held_out(chosen, labels)
+    map_, probabilities = fitting.fitted(chosen, values), fitting.held_out(chosen, labels)
+    labels = replace(labels, scores=fitting.by_folds(fitting.weigher, labels))
+    if several:
+        parts = combining.settings(weighed, scored_by.scorer_settings["parts"])
+        scored_by = replace(scored_by, scorer_settings=parts)
     calibration = Calibration(
         **asdict(scored_by),
-        map=fitting.fitted(chosen, labels),
+        map=map_,
         num_labels=len(labels),
         num_right=int(labels.is_right.sum()),
         num_questions=labels.num_questions,
         figures=fitting.figures(probabilities, labels),
-        threshold=None if promise is None else promised(labels, promise, rule),
+        threshold=None if promise is None else promised(values, promise, rule),
         source=source,
     )
-    return Made(calibration, labels, probabilities)
+    return Made(calibration, labels, probabilities, weigh, weighed)
 
 
 def promised(labels: Labels, promise: Promise, rule: Rule) -> Threshold:
@@ -81,7 +99,7 @@ def promised(labels: Labels, promise: Promise, rule: Rule) -> Threshold:
     return threshold
 
 
-def tried(calibration: Calibration, labels: Labels) -> HeldOut:
+def tried(made: Made, labels: Labels) -> HeldOut:
     """Return what it does on other labels. Raises InputError unless both kinds are there."""
     if labels.is_right.all() or not labels.is_right.any():
         raise InputError(
@@ -89,6 +107,7 @@ def tried(calibration: Calibration, labels: Labels) -> HeldOut:
             "more questions",
             "held_out",
         )
+    calibration, labels = made.calibration, replace(labels, scores=made.weigh(labels.scores))
     probabilities = calibration.map.of(labels.scores)
     coverage = risk = None
     if calibration.threshold is not None:

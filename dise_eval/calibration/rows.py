@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -18,25 +18,28 @@ from dise_app.files.lines import lines_of, parse, without_bom
 from dise_app.files.texts import made_with
 from dise_core.errors import InputError, shown
 from dise_core.plugins.catalog import Catalog
-from dise_core.records import Record
+from dise_core.records import Fields, Record
 from dise_eval.calibration.fitting import Labels
-from dise_eval.experiments.scoring import Contenders
+from dise_eval.experiments.scoring import Contender, Contenders
 
 JOURNAL = "journal.jsonl"
+
+JsonLine = tuple[int, Record]
+"""A line of a file with its number, from 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class LabelOptions:
     """What the user says about a file of scored answers; None: what the file says.
 
-    score: SCORER:SELECTOR:KEY=VALUE,..., which of a journal's scores, or how the scores of other
-    lines were computed. Fields are paths such as outputs.0.score.value.
+    score: SCORER:SELECTOR:KEY=VALUE,..., which of a journal's scores, or how those of other lines
+    were computed, at each score_field. Fields are paths such as outputs.0.score.value.
     """
 
-    score: str | None = None
-    model: str | None = None
-    judge: str | None = None
-    score_field: str | None = None
+    score: Sequence[str] | None = None
+    model_name: str | None = None
+    judge_name: str | None = None
+    score_field: Sequence[str] | None = None
     label_field: str = "label"
     question_field: str | None = None
     skip_unscored: bool = False
@@ -56,19 +59,11 @@ class ScoreOrigin:
     reviser_settings: Record
 
 
-class JsonLine(NamedTuple):
-    """A line of a file with its number, from 1."""
-
-    number: int
-    record: Record
-
-
-@dataclass(frozen=True, slots=True)
-class LabelledAnswer:
-    """One answer: where it stands in the file, its score (None for -inf), label and question."""
+class LabelledAnswer(NamedTuple):
+    """One answer: its place in the file, its scores by name (None for -inf), label and question."""
 
     place: str
-    score: object
+    scores: Mapping[str, object]
     label: object
     question: str
 
@@ -81,12 +76,12 @@ def read(path: Path, options: LabelOptions, catalog: Catalog) -> tuple[Labels, S
     records = list(_records(path))
     if not records:
         raise InputError(f"{path} holds no line", "scored")
-    first = records[0].record
+    first = records[0][1]
     if {"experiment", "settings"} <= first.keys():
-        label = _contender(first["settings"], options)
-        rows = _of_journal(records[1:], label)
+        labels = _contenders(first["settings"], options.score)
+        rows = _of_journal(records[1:], labels)
         facts = {**(first["settings"].get("params") or {}), **first}
-        scored_by = _scored_by(label, facts, options, catalog)
+        scored_by = _scored_by(labels, facts, options, catalog)
     else:
         rows = _of_lines(records, options)
         scored_by = _origin(first, made_with(path) or {}, options, catalog)
@@ -105,30 +100,31 @@ def _records(path: Path) -> Iterator[JsonLine]:
 
 def _parsed(number: int, line: bytes) -> JsonLine:
     try:
-        return JsonLine(number, parse(line, MAX_OWN_LINE))
+        return number, parse(line, MAX_OWN_LINE)
     except InputError as error:
         raise InputError(f"line {number} {error}", "scored") from error
 
 
-def _contender(settings: object, options: LabelOptions) -> str:
+def _contenders(settings: object, named: Sequence[str] | None) -> Sequence[str]:
     """Return the chosen scores of a journal; those of its only contender if none are named."""
     known = settings.get("scorers") if isinstance(settings, dict) else None
     if not isinstance(known, list) or not known:
         raise InputError("this journal holds no scores of answers; see dise eval uncertainty")
-    chosen = str(known[0]) if options.score is None and len(known) == 1 else options.score
-    if chosen not in known:
-        names = ", ".join(map(str, known))
-        raise InputError(f"name one of the journal's scores with --score: {names}", "score")
-    return str(chosen)
+    names = [str(name) for name in known]
+    if (not named and len(names) > 1) or not set(named or ()).issubset(names):
+        told = ", ".join(names)
+        raise InputError(f"name one of the journal's scores with --score: {told}", "score")
+    return named or names
 
 
-def _of_journal(lines: Iterable[JsonLine], label: str) -> Iterator[LabelledAnswer]:
+def _of_journal(lines: Iterable[JsonLine], labels: Sequence[str]) -> Iterator[LabelledAnswer]:
     for number, record in lines:
         answers = record.get("answers", [record])
         try:
             for answer in answers:
-                score, right = answer["scores"][label]["value"], answer["is_correct"]
-                yield LabelledAnswer(f"line {number}", score, right, str(record["id"]))
+                scores = {label: answer["scores"][label]["value"] for label in labels}
+                right, question = answer["is_correct"], str(record["id"])
+                yield LabelledAnswer(f"line {number}", scores, right, question)
         except (KeyError, TypeError) as error:
             raise InputError(f"line {number} is no record of dise eval: it lacks {error}") from None
 
@@ -136,12 +132,13 @@ def _of_journal(lines: Iterable[JsonLine], label: str) -> Iterator[LabelledAnswe
 def _of_lines(lines: Iterable[JsonLine], options: LabelOptions) -> Iterator[LabelledAnswer]:
     for number, record in lines:
         place = f"line {number}"
-        path = options.score_field or ("outputs.0.score.value" if "outputs" in record else "score")
+        own = "outputs.0.score.value" if "outputs" in record else "score"
+        scores = {path: _at(record, path, place) for path in options.score_field or [own]}
         question = (
             place if options.question_field is None else _at(record, options.question_field, place)
         )
-        score, label = _at(record, path, place), _at(record, options.label_field, place)
-        yield LabelledAnswer(place, score, label, json.dumps(question))
+        label = _at(record, options.label_field, place)
+        yield LabelledAnswer(place, scores, label, json.dumps(question))
 
 
 def _at(value: object, path: str, place: str) -> object:
@@ -158,72 +155,76 @@ def _at(value: object, path: str, place: str) -> object:
 def _labels(rows: Iterable[LabelledAnswer], skip_unscored: bool) -> Labels:
     scores, rights, names = [], [], []
     for row in rows:
-        if row.score is None and skip_unscored:
+        if None in row.scores.values() and skip_unscored:
             continue
-        scores.append(_score(row))
+        scores.append([_score(row.place, *named) for named in row.scores.items()])
         rights.append(_is_right(row))
         names.append(row.question)
     questions = np.unique(np.array(names, dtype=np.str_), return_inverse=True)[1]
-    return Labels(np.array(scores), np.array(rights, np.bool_), questions)
+    columns = np.array(scores)
+    columns = columns.ravel() if columns.shape[-1] == 1 else columns
+    return Labels(columns, np.array(rights, np.bool_), questions)
 
 
-def _score(row: LabelledAnswer) -> float:
-    value = row.score
+def _score(place: str, name: str, value: object) -> float:
     if value is None:
-        raise InputError(
-            f"{row.place}: its score is null, which stands for -inf, as nothing was scored; "
-            "--skip-unscored leaves such answers out",
-            "scored",
-        )
+        message = f"{place}: its score is null, that of {name}; --skip-unscored leaves it out"
+        raise InputError(message, "scored")
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise InputError(f"{row.place}: its score must be a number, not {shown(value)}", "scored")
+        message = f"{place}: its score must be a number, not {shown(value)}, that of {name}"
+        raise InputError(message, "scored")
     return float(value)
 
 
 def _is_right(row: LabelledAnswer) -> bool:
     if not isinstance(row.label, bool | int | float) or row.label not in (0, 1):
-        raise InputError(
-            f"{row.place}: its label must be true or false, 1 or 0, not {shown(row.label)}",
-            "scored",
-        )
+        message = f"{row.place}: its label must be true or false, 1 or 0, not {shown(row.label)}"
+        raise InputError(message, "scored")
     return bool(row.label)
 
 
 def _origin(
-    first: Mapping[str, object],
-    settings: Mapping[str, object],
-    options: LabelOptions,
-    catalog: Catalog,
+    first: Fields, settings: Fields, options: LabelOptions, catalog: Catalog
 ) -> ScoreOrigin:
     """Return what the lines of a file, the settings beside it and the user say."""
-    specification, outputs = options.score, first.get("outputs")
-    if specification is None and isinstance(outputs, list) and outputs:
+    specifications, outputs = options.score, first.get("outputs")
+    if not specifications and isinstance(outputs, list) and outputs:
         score = outputs[0].get("score", {}) if isinstance(outputs[0], dict) else {}
         pairs = settings.get("scorer_settings")
         pairs = pairs.items() if isinstance(pairs, dict) else ()
         text = ",".join(f"{name}={json.dumps(value)}" for name, value in pairs)
-        specification = f"{score.get('scorer')}:{score.get('selector')}:{text}"
-    if specification is None:
+        specifications = [f"{score.get('scorer')}:{score.get('selector')}:{text}"]
+    if not specifications:
         raise InputError(
             "the file does not say how its scores were computed: name it with --score "
             "SCORER:SELECTOR:KEY=VALUE,...",
             "score",
         )
-    return _scored_by(specification, {**settings, **first}, options, catalog)
+    scored_by = _scored_by(specifications, {**settings, **first}, options, catalog)
+    if len(set(options.score_field or [""])) != len(specifications):
+        raise InputError("name a --score-field for each --score, in its order", "score_field")
+    return scored_by
 
 
 def _scored_by(
-    specification: str, facts: Mapping[str, object], options: LabelOptions, catalog: Catalog
+    specifications: Sequence[str], facts: Fields, options: LabelOptions, catalog: Catalog
 ) -> ScoreOrigin:
-    [contender] = Contenders.of([specification], catalog).each
-    name, _, rest = specification.partition(":")
-    model, judge = options.model or facts.get("model"), options.judge or facts.get("judge")
+    contenders = Contenders.of(specifications, catalog).each
+    parts = [_part(contender) for contender in contenders]
+    scored = parts[0]
+    if len(parts) > 1:
+        combined = catalog.scorer("combined", {"parts": parts}).model_dump(mode="json")
+        scored = {**scored, "scorer": "combined", "scorer_settings": combined}
+    model, judge = (
+        options.model_name or facts.get("model"),
+        options.judge_name or facts.get("judge"),
+    )
     if not isinstance(model, str):
         raise InputError("the file does not name its model: name it with --model-name", "model")
-    asks_judge = contender.scorer.asks == "judge"
+    asks_judge = contenders[0].scorer.asks == "judge"
     if asks_judge and not isinstance(judge, str):
         raise InputError(
-            f"scorer {name!r} asks a judge that the file does not name: name it with --judge-name",
+            f"scorer {scored['scorer']!r} asks a judge that the file does not name: --judge-name",
             "judge",
         )
     reviser, settings = facts.get("reviser"), facts.get("reviser_settings")
@@ -231,17 +232,24 @@ def _scored_by(
     if isinstance(reviser, str):
         settings = settings if isinstance(settings, dict) else {}
         revised_by = catalog.reviser(reviser, settings).model_dump(mode="json")
-    is_its_model = options.model in (None, facts.get("model"))
+    is_its_model = options.model_name in (None, facts.get("model"))
     return ScoreOrigin(
         model=model,
         fingerprint=_text(facts.get("tokenizer")) if is_its_model else None,
         judge=_text(judge) if asks_judge else None,
-        scorer=name,
-        selector=rest.partition(":")[0] or contender.scorer.default_selector,
-        scorer_settings=contender.scorer.model_dump(mode="json"),
+        **scored,
         reviser=_text(reviser),
         reviser_settings=revised_by,
     )
+
+
+def _part(contender: Contender) -> Record:
+    name, _, rest = contender.label.partition(":")
+    return {
+        "scorer": name,
+        "selector": rest.partition(":")[0] or contender.scorer.default_selector,
+        "scorer_settings": contender.scorer.model_dump(mode="json"),
+    }
 
 
 def _text(value: object) -> str | None:

@@ -12,6 +12,7 @@ from dise_app.cli import options
 from dise_app.cli.options import option
 from dise_app.files.texts import refuse_existing, write_json
 from dise_core.errors import InputError
+from dise_core.records import Record
 
 if TYPE_CHECKING:
     from dise_core.scoring.calibration import Figures, Threshold
@@ -23,15 +24,15 @@ RULES = Literal["sgr", "ltt"]
 
 LABELLED = options.Own(
     score=option(
-        str | None,
+        list[str] | None,
         "SCORER:SELECTOR:KEY=VALUE,...: which of a journal's scores, or how the scores of other "
-        "lines were computed.",
+        "lines were computed; several are combined.",
     ),
     model_name=option(str | None, "The model of the scores, if the file has none."),
     judge_name=option(str | None, "The judge of the scores, if the file has none."),
     score_field=option(
-        str | None,
-        "Where lines hold the score, as outputs.0.score.value. [default: there, or score]",
+        list[str] | None,
+        "Where lines hold each score, as outputs.0.score.value. [default: there, or score]",
     ),
     label_field=option(str, "Where lines hold whether the answer is right.", "label"),
     question_field=option(
@@ -84,22 +85,23 @@ def calibrate(
         _check_share(name, how[name])
     if not overwrite:
         refuse_existing(output, "--overwrite replaces it")
-    from dise_eval.calibration import making, rows
+    from dise_eval.calibration import combining, making, rows
     from dise_eval.calibration.guarantee import Promise
     from dise_eval.reports import reliability
 
-    named = dict(parts.labelled)
-    asked = rows.LabelOptions(model=named.pop("model_name"), judge=named.pop("judge_name"), **named)
+    asked = rows.LabelOptions(**parts.labelled)
     labels, scored_by = rows.read(scored, asked, installed_catalog())
     fitted_on, others = labels.split(how["held_out"])
     fitted_on = fitted_on.first(how["answers_each"] or len(labels))
     promise = how["max_risk"] and Promise(how["max_risk"], how["risk_confidence"])
     made = making.make(fitted_on, scored_by, how["method"], promise, how["rule"], scored.name)
-    tried = making.tried(made.calibration, others) if how["held_out"] else None
+    tried = making.tried(made, others) if how["held_out"] else None
     threshold, path = made.calibration.threshold, output.with_suffix(".png")
-    reliability.picture(made.probabilities, fitted_on, threshold, path)
+    reliability.picture(made.probabilities, made.labels, threshold, path)
     write_json(output, made.calibration.to_dict())
-    _show(made, tried, output, as_json)
+    several = made.weighed.scores.ndim > 1
+    weights = combining.contributions(made.weighed, asked.score or ()) if several else []
+    _show(made, weights, tried, output, as_json)
 
 
 def _check_share(name: str, share: float | None) -> None:
@@ -108,13 +110,17 @@ def _check_share(name: str, share: float | None) -> None:
         raise InputError(f"--{flag} {share}: it must be between 0 and 1", name)
 
 
-def _show(made: Made, tried: HeldOut | None, output: Path, as_json: bool) -> None:
+def _show(
+    made: Made, weights: list[Record], tried: HeldOut | None, output: Path, as_json: bool
+) -> None:
     calibration = made.calibration
     if as_json:
-        record = {
+        record: Record = {
             "calibration": calibration.to_dict(),
             "held_out": None if tried is None else tried.to_dict(),
         }
+        if weights:
+            record["parts"] = weights
         print(json.dumps(record, ensure_ascii=False, allow_nan=False))
         return
     print(
@@ -125,6 +131,12 @@ def _show(made: Made, tried: HeldOut | None, output: Path, as_json: bool) -> Non
     print(
         f"{calibration.map.method}, on questions left out of the fit: {_told(calibration.figures)}"
     )
+    for part in weights:
+        print(
+            "{score}: weight {weight[value]:.3f} [{weight[low]:.3f}, {weight[high]:.3f}], ROC-AUC "
+            "{auroc:.3f}; the combination's {auroc_with:.3f}, without it {auroc_without:.3f}, "
+            "difference {gain[value]:.3f} [{gain[low]:.3f}, {gain[high]:.3f}]".format(**part)
+        )
     if calibration.threshold is not None:
         print(_promise(calibration.threshold))
     if tried is not None:
@@ -141,8 +153,8 @@ def _show(made: Made, tried: HeldOut | None, output: Path, as_json: bool) -> Non
 def _told(figures: Figures) -> str:
     return (
         f"ECE {figures.ece:.4f} ({figures.num_bins} bins), adaptive {figures.adaptive_ece:.4f}, "
-        f"smooth {figures.smooth_ece:.4f}; Brier {figures.brier:.4f}, "
-        f"skill {figures.brier_skill:.3f}; ROC-AUC {figures.auroc:.3f}"
+        f"smooth {figures.smooth_ece:.4f}; Brier {figures.brier:.4f}, skill "
+        f"{figures.brier_skill:.3f}; ROC-AUC {figures.auroc:.3f}"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import cast
@@ -12,9 +13,9 @@ from dise_core.errors import InputError
 from dise_core.front.planner import Planner
 from dise_core.models.prompts import Translation
 from dise_core.plans.cost import count_nfe
-from dise_core.plans.readouts import Confidence
 from dise_core.plugins.catalog import Catalog
 from dise_core.records import json_number
+from dise_core.scoring.scorer import Recorded
 from dise_core.scoring.sequence_scorer import SequenceScorer
 from dise_eval.experiments.records import ScoreRecord
 
@@ -63,8 +64,8 @@ class Contenders:
         return tuple(contender.label for contender in self.each)
 
     @property
-    def recorded(self) -> tuple[Confidence, ...]:
-        """The kinds of confidence that some scorer reads of how a text was written."""
+    def recorded(self) -> tuple[Recorded, ...]:
+        """What some scorer reads of how a text was written."""
         return tuple({kind for contender in self.each for kind in contender.scorer.recorded})
 
     def check(self, planner: Planner) -> None:
@@ -89,7 +90,7 @@ def _contender(text: str, catalog: Catalog) -> Contender:
     name, _, rest = text.partition(":")
     selector_name, _, pairs = rest.partition(":")
     try:
-        its_settings = settings(filter(None, pairs.split(",")))
+        its_settings = settings(filter(None, re.split(r",(?=\w+=)", pairs)))
     except InputError as error:
         raise InputError(
             f"a scorer is written SCORER:SELECTOR:KEY=VALUE,..., not {text!r}: {error}", "score"

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from dise_core import LengthController, Reviser, Scorer, Selector, UnmaskingPolicy, hookimpl
+from dise_strategies.lengths.cal import CAL
 from dise_strategies.lengths.daedal import DAEDAL
 from dise_strategies.lengths.dise_flexible import DiSEFlexible
 from dise_strategies.lengths.fixed import FixedLength
+from dise_strategies.lengths.lr_length import LRLength
+from dise_strategies.lengths.rho_eos import RhoEOS
+from dise_strategies.lengths.smart_crop import SmartCrop
 from dise_strategies.lengths.until_end import UntilEnd
 from dise_strategies.revisers.remask import Remask
+from dise_strategies.scorers.any_order import AnyOrder
 from dise_strategies.scorers.ar_perplexity import ARPerplexity
+from dise_strategies.scorers.combined import Combined
 from dise_strategies.scorers.dise import DiSE
+from dise_strategies.scorers.duel import Duel
 from dise_strategies.scorers.greedy_path import GreedyPath
 from dise_strategies.scorers.interleaved import InterleavedRegeneration
 from dise_strategies.scorers.monte_carlo import DreamMonteCarlo, MonteCarlo, StratifiedMonteCarlo
@@ -62,7 +69,10 @@ def dise_scorers() -> dict[str, type[Scorer]]:
         "shadow": Shadow,
         "greedy-path": GreedyPath,
         "written": Written,
+        "duel": Duel,
+        "any-order": AnyOrder,
         "ar-perplexity": ARPerplexity,
+        "combined": Combined,
     }
 
 
@@ -74,6 +84,10 @@ def dise_length_controllers() -> dict[str, type[LengthController]]:
         "until-end": UntilEnd,
         "dise-flexible": DiSEFlexible,
         "daedal": DAEDAL,
+        "cal": CAL,
+        "lr-length": LRLength,
+        "rho-eos": RhoEOS,
+        "smart-crop": SmartCrop,
     }
 
 

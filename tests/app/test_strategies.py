@@ -13,6 +13,7 @@ import httpx
 import numpy as np
 import pytest
 from pydantic import Field
+from pydantic_core import to_jsonable_python
 
 from dise_app.server.limits import Limits
 from dise_app.settings import settings_of
@@ -100,11 +101,14 @@ def test_every_built_in_setting_is_told_with_its_default_and_description(listed:
         for name, entry in getattr(own, plural).items():
             told = settings(listed, option, name)
             fields = entry.value.model_fields
-            defaults = {key: field.get_default() for key, field in fields.items()}
+            defaults = {
+                key: field.get_default(call_default_factory=True, validated_data={})
+                for key, field in fields.items()
+            }
             required = {key for key, field in fields.items() if field.is_required()}
             assert {key for key, setting in told.items() if setting["required"]} == required
             for key in defaults.keys() - required:
-                assert told[key]["default"] == defaults[key], (name, key)
+                assert told[key]["default"] == to_jsonable_python(defaults[key]), (name, key)
             assert all(setting["description"] for setting in told.values()), name
     assert len(listed["data"]) == sum(len(getattr(own, each)) for each in FIELDS.values()) + 2
     threshold = settings(listed, "reviser", "remask")["threshold"]

@@ -93,7 +93,7 @@ async def test_every_method_gives_what_llm_gives() -> None:
         assert shown(ranked) == shown(plain.rank("abc", ["d", "e"]))
 
 
-@pytest.mark.parametrize("length", ["fixed", "dise-flexible", "daedal"])
+@pytest.mark.parametrize("length", ["fixed", "dise-flexible", "daedal", "rho-eos", "cal"])
 def test_both_doors_stream_the_same_and_text_that_is_settled_stays(length: str) -> None:
     params = SamplingParams(
         max_tokens=8,
@@ -101,7 +101,7 @@ def test_both_doors_stream_the_same_and_text_that_is_settled_stays(length: str) 
         temperature=0.7,
         seed=3,
         length=length,
-        length_settings={"max_gen_length": 24} if length == "daedal" else {},
+        length_settings={"max_gen_length": 24} if length in ("daedal", "rho-eos") else {},
     )
 
     async def streamed() -> list[CanvasUpdate | RequestOutput]:

@@ -167,7 +167,10 @@ def test_other_scores_are_refused_by_name_before_any_pass(asked: dict[str, Any],
     assert predictor.batches == []
 
 
-REVISED = "revised by remask with threshold=0.9, max_tokens=16, widen=0, rounds=2, accept=better"
+REVISED = (
+    "revised by remask with detector=low-prob, threshold=0.9, read=visible, max_tokens=16, "
+    "share=1.0, per_position=64, widen=0, rounds=2, accept=better"
+)
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,9 @@ FULL = [
     },
 ]
 
+OTHER = {"reviser_settings": {"detector": "other-token", "threshold": 0.2}, "logprobs": 1}
+FALLEN = {"reviser_settings": {"detector": "drop", "threshold": 0.1, "accept": "score"}}
+
 REQUESTS: list[tuple[bool, dict[str, Any]]] = [
     *((False, more) for more in FULL),
     (False, {"cache": "prefix"}),
@@ -44,6 +47,8 @@ REQUESTS: list[tuple[bool, dict[str, Any]]] = [
     (True, {"length": "until-end"}),
     (True, {"length": "until-end", "cache": "none", "n": 2, "best_of": 3, "temperature": 1.0}),
     (True, {"unmasking": "llada2-editing", "length": "fixed"}),
+    *((blocks, OTHER) for blocks in (False, True)),
+    *((blocks, FALLEN) for blocks in (False, True)),
 ]
 
 
@@ -79,6 +84,7 @@ def test_a_revised_answer_is_scored_counted_and_told(is_blocks: bool, more: Any)
         again = llm.score("abc", list(output.token_ids), scoring)[0].outputs[0]
         assert again.score.value == pytest.approx(output.score.value, abs=1e-6)
         assert (output.tokens[0].logprob is None) == (params.logprobs is None)
+        assert {len(token.top_logprobs) for token in output.tokens} == {params.logprobs or 0}
         assert "revisions" in output.to_dict()
         assert "revisions" not in by_sample[output.index].to_dict()
     assert num_changed, "a test without a changed token tests nothing"
@@ -145,6 +151,7 @@ def test_a_revision_in_json() -> None:
         ({"reviser_settings": {"treshold": 1}}, "there is no setting 'treshold'"),
         ({"reviser_settings": {"threshold": 2}}, "threshold=2"),
         ({"reviser": None}, "reviser_settings need a reviser"),
+        ({"reviser_settings": {"accept": "score"}, "scorer": "written"}, "'score' with written"),
     ],
 )
 def test_bad_settings_are_refused_by_name(more: dict[str, Any], said: str) -> None:

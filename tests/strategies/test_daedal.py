@@ -1,5 +1,6 @@
 """DAEDAL against its published loop, written naively on the toy model's logits."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 
 from dise_core import LLM, InputError, SamplingParams
-from dise_core.arrays import Floats, Ids
+from dise_core.arrays import Floats
 from dise_core.noise import Noise
 from dise_core.plans.plan import drive
 from dise_core.scoring.sequence_scorer import SequenceScorer
@@ -19,47 +20,30 @@ from dise_strategies.lengths.daedal import DAEDAL
 from dise_strategies.scorers.dise import DiSE
 from dise_strategies.selectors.whole import Full
 from dise_strategies.unmasking.ranked import LowConfidence
-
-PROMPT = [1, 2, 3]
-
-
-class Model(ToyPredictor):
-    """The toy model, with end tokens made likelier or not."""
-
-    def __init__(self, end_bonus: float, seed: int) -> None:
-        super().__init__(max_length=80, seed=seed)
-        self._end_bonus = end_bonus
-
-    def logits(self, ids: Ids) -> Floats:
-        logits = super().logits(ids)
-        logits[:, END] += self._end_bonus
-        logits[:, MASK] -= 20
-        return logits
+from tests.strategies.ending_model import PROMPT, EndingModel
 
 
 def naive_daedal(
-    model: Model, length: int, block_length: int, settings: dict[str, Any]
-) -> list[int]:
-    """Return the response: one sequence, lists and loops, as the published code does it."""
+    model: EndingModel, length: int, block_length: int, settings: dict[str, Any]
+) -> tuple[list[int], list[float]]:
+    """Return the response and the log-probabilities that its tokens had when they were written: one
+    sequence, lists and loops, as the published code does it.
+    """
     limit = min(settings["max_gen_length"], model.info.max_length - len(PROMPT))
     window, grow = settings["eos_check_tokens"], settings["expansion_factor"]
-    response = [MASK] * length
-
-    def probabilities() -> Floats:
-        logits = model.logits(np.array(PROMPT + response))[len(PROMPT) :]
-        weights = np.exp(logits - logits.max(axis=1, keepdims=True))
-        return weights / weights.sum(axis=1, keepdims=True)
+    response, told = [MASK] * length, [math.nan] * length
 
     def end_confidence(p: Floats) -> float:
         found = [float(row[END]) for row in p[::-1] if int(np.argmax(row)) == END][:window]
         return sum(found) / window
 
     while (
-        end_confidence(probabilities()) < settings["eos_confidence_threshold"]
+        end_confidence(model.probabilities(response)) < settings["eos_confidence_threshold"]
         and len(response) < limit
     ):
         response += [MASK] * min(grow, limit - len(response))
     response += [END] * min(window // 2, limit - len(response))
+    told += [math.nan] * (len(response) - length)
     start = 0
     while start < len(response):
         inside = [
@@ -68,7 +52,7 @@ def naive_daedal(
         if not inside:
             start += block_length
             continue
-        p = probabilities()
+        p = model.probabilities(response)
         sure = end_confidence(p)
         p[:, MASK] = -1
         best = {i: (float(p[i].max()), int(np.argmax(p[i]))) for i in inside}
@@ -78,12 +62,14 @@ def naive_daedal(
             i for i in inside if i not in filled and best[i][0] < settings["low_conf_threshold"]
         ]
         for i in filled:
-            response[i] = best[i][1]
+            response[i], told[i] = best[i][1], math.log(best[i][0])
         if sure < settings["expand_eos_confidence_threshold"] and len(response) < limit and rest:
             worst = min(rest, key=lambda i: best[i][0])
             response[worst : worst + 1] = [MASK] * grow
+            told[worst : worst + 1] = [math.nan] * grow
+            del told[limit:]
             del response[limit:]  # what no longer fits falls off the end
-    return response
+    return response, told
 
 
 def settings(**changes: Any) -> dict[str, Any]:
@@ -115,10 +101,14 @@ def test_it_writes_what_the_published_loop_writes(
     end_bonus: float, seed: int, changes: dict[str, Any]
 ) -> None:
     chosen = settings(**changes)
-    model = Model(end_bonus, seed)
+    model = EndingModel(end_bonus, seed)
     params = SamplingParams(max_tokens=8, block_length=5, length="daedal", length_settings=chosen)
     [answer] = LLM(model).generate([PROMPT], params)
-    assert list(answer.outputs[0].token_ids) == naive_daedal(Model(end_bonus, seed), 8, 5, chosen)
+    response, told = naive_daedal(EndingModel(end_bonus, seed), 8, 5, chosen)
+    [output] = answer.outputs
+    assert list(output.token_ids) == response
+    assert output.writing is not None
+    np.testing.assert_allclose(output.writing.logprobs[len(PROMPT) :], told, atol=1e-5)
 
 
 def test_the_cases_grow_in_both_stages_and_stop_for_both_reasons() -> None:
@@ -129,7 +119,7 @@ def test_the_cases_grow_in_both_stages_and_stop_for_both_reasons() -> None:
     )
     for end_bonus in (0.0, 3.0, 6.0):
         for seed in range(4):
-            [answer] = LLM(Model(end_bonus, seed)).generate([PROMPT], params)
+            [answer] = LLM(EndingModel(end_bonus, seed)).generate([PROMPT], params)
             [output] = answer.outputs
             reasons.add(output.stopped_by)
             lengths.add(len(output.token_ids))
@@ -145,7 +135,7 @@ def test_the_model_ends_the_growth_where_its_context_is_full() -> None:
     plan = DAEDAL(eos_check_tokens=6).generate(
         np.array(PROMPT), denoiser, SequenceScorer(DiSE(), Full())
     )
-    result = drive(plan, Model(0.0, 0).read)
+    result = drive(plan, EndingModel(0.0, 0).read)
     assert (len(result.sequence), result.stopped_by) == (20, "context")
 
 

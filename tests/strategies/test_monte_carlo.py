@@ -155,9 +155,21 @@ def test_a_partial_selection_is_given_all_other_tokens() -> None:
     assert result.standard_error == pytest.approx(0, abs=1e-6)
 
 
-def test_bad_settings_are_refused_by_name() -> None:
-    with pytest.raises(InputError, match="batch_size=4 does not divide num_samples=6"):
-        installed_catalog().scorer("mc-llada", {"num_samples": 6, "batch_size": 4})
+@pytest.mark.parametrize(
+    ("name", "settings", "size"),
+    [
+        ("mc-llada", {"num_samples": 6, "batch_size": 4}, 4),
+        ("mc", {"spread": "gauss"}, 3),
+        ("mc", {"spread": "gauss", "num_samples": 4}, 3),
+        ("mc", {"spread": "antithetic", "num_samples": 2}, 3),
+    ],
+)
+def test_samples_that_make_no_whole_groups_are_refused(
+    name: str, settings: dict[str, object], size: int
+) -> None:
+    given = settings.get("num_samples", 32)
+    with pytest.raises(InputError, match=f"num_samples={given} must be a multiple of {size}, the"):
+        installed_catalog().scorer(name, settings)
 
 
 @pytest.mark.parametrize(("prompt_length", "num_passes"), [(2, 8), (0, 4)])
@@ -199,3 +211,77 @@ def test_many_samples_never_exist_all_at_once() -> None:
     text = TokenSequence(np.array(TEXT), 0, SPECIAL)
     drive(MonteCarlo(num_samples=600).score(text, Response()), read)
     assert sizes == [256, 256, 88]
+
+
+SPREADS = [
+    *(MonteCarlo(spread="gauss", num_samples=count) for count in (1, 2, 3, 6)),
+    *(MonteCarlo(spread="antithetic", num_samples=count) for count in (3, 6)),
+    *(MonteCarlo(spread="systematic", num_samples=count) for count in (1, 4)),
+    MonteCarlo(num_samples=2),
+]
+
+
+def mean_of_hidden(num_masked: int) -> float:
+    """Return the mean log-probability of a hidden token where so many are, over all sets."""
+    sets = list(itertools.combinations(range(LENGTH), num_masked))
+    seen = [{i: TEXT[i] for i in range(LENGTH) if i not in hidden} for hidden in sets]
+    return float(
+        np.mean(
+            [
+                math.log(JOINT._mass(rest | {i: TEXT[i]}) / JOINT._mass(rest))
+                for hidden, rest in zip(sets, seen, strict=True)
+                for i in hidden
+            ]
+        )
+    )
+
+
+@pytest.mark.parametrize("scorer", SPREADS, ids=repr)
+def test_each_spread_is_right_in_the_mean(scorer: MonteCarlo) -> None:
+    """Within 4 standard errors of the exact likelihood, or for gauss of its own weighted sum."""
+    exact = JOINT.log_probability(TEXT)
+    if scorer.spread == "gauss":
+        nodes = {
+            1: [(0.5, 1)],
+            2: [(0.5 - 0.5 / 3**0.5, 0.5), (0.5 + 0.5 / 3**0.5, 0.5)],
+            3: [(0.5 - 0.5 * 0.6**0.5, 5 / 18), (0.5, 8 / 18), (0.5 + 0.5 * 0.6**0.5, 5 / 18)],
+        }[scorer.group_size]
+        hidden = [(math.ceil(LENGTH * t), weight) for t, weight in nodes]
+        exact = sum(LENGTH * weight * mean_of_hidden(masked) for masked, weight in hidden)
+    seeds = (scorer.model_copy(update={"seed": seed}) for seed in range(400))
+    values = [score(seeded).value for seeded in seeds]
+    assert abs(np.mean(values) - exact) < 4 * np.std(values) / 400**0.5
+
+
+@pytest.mark.parametrize("scorer", SPREADS, ids=repr)
+@pytest.mark.parametrize("num_tokens", [1, 2, 7])
+def test_the_weights_count_every_token_once(scorer: MonteCarlo, num_tokens: int) -> None:
+    samples = list(scorer.samples(num_tokens, np.random.default_rng(0)))
+    counts = [sample.weight * sample.is_masked.sum() for sample in samples]
+    assert (len(counts), np.mean(counts)) == (scorer.num_samples, pytest.approx(num_tokens))
+
+
+@pytest.mark.parametrize("spread", ["systematic", "gauss", "antithetic"])
+def test_a_single_group_tells_no_standard_error(spread: str) -> None:
+    scorer = MonteCarlo.model_validate({"spread": spread, "num_samples": 3})
+    assert score(scorer).standard_error is None
+    if spread != "systematic":
+        assert score(scorer.model_copy(update={"num_samples": 6})).standard_error
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_texts_of_one_prompt_and_length_can_share_their_masks(shared: bool) -> None:
+    masks = []
+    for ids in ([0, 1, 0, 1, 2], [0, 1, 2, 2, 2], [0, 1, 0, 1], [1, 1, 0, 1, 2]):
+        seen: list[list[int]] = []
+
+        def read(reads: Sequence[Read], seen: list[list[int]] = seen) -> list[Reading]:
+            seen.extend(read.positions.tolist() for read in reads)
+            return JOINT.read(reads)
+
+        text = TokenSequence(np.array(ids), 2, SPECIAL)
+        drive(MonteCarlo(num_samples=20, shared_masks=shared).score(text, Response()), read)
+        masks.append(seen)
+    assert (masks[0] == masks[1]) == shared
+    assert masks[0] != masks[2]
+    assert masks[0] != masks[3]

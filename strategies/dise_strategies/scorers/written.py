@@ -10,7 +10,7 @@ import numpy as np
 from dise_core import Plan, Score, Scorer, Selector, TokenSequence
 from dise_core.arrays import Floats
 from dise_core.history import Writing
-from dise_core.plans.readouts import Confidence
+from dise_core.scoring.scorer import Recorded
 
 AGGREGATES: Mapping[str, Callable[[Floats], float]] = {"mean": np.mean, "least": np.min, "sum": sum}
 
@@ -27,6 +27,7 @@ class Written(Scorer):
     """
 
     needs_writing: ClassVar[bool] = True
+    reads_end: ClassVar[bool] = False
 
     signal: Literal["logprob", "entropy", "margin", "flips", "disagreement"] = "logprob"
     """What is told of each token: its log-probability, the negative entropy or the margin of the
@@ -36,8 +37,14 @@ class Written(Scorer):
     """The mean, the least or the sum over the tokens."""
 
     @property
-    def recorded(self) -> tuple[Confidence, ...]:
-        return (self.signal,) if self.signal in ("entropy", "margin") else ()
+    def recorded(self) -> tuple[Recorded, ...]:
+        match self.signal:
+            case "logprob":
+                return ()
+            case "flips" | "disagreement":
+                return ("candidates",)
+            case kind:
+                return (kind,)
 
     def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
         yield from ()
@@ -57,4 +64,4 @@ class Written(Scorer):
             return -writing.disagreement()
         if self.signal == "logprob":
             return writing.logprobs.astype(np.float64)
-        return writing.confidences[self.signal]
+        return writing.confidences(self.signal)

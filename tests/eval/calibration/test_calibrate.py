@@ -79,8 +79,8 @@ def test_what_cannot_be_done_is_told_and_nothing_written(
     assert not output.exists()
 
 
-def read(path: Path, **asked: Any) -> tuple[list[float], list[bool], rows.ScoreOrigin]:
-    labels, by = rows.read(path, LabelOptions(**asked), installed_catalog())
+def read(path: Path, *score: str, **asked: Any) -> tuple[list[float], list[bool], rows.ScoreOrigin]:
+    labels, by = rows.read(path, LabelOptions(score=score, **asked), installed_catalog())
     return labels.scores.tolist(), labels.is_right.tolist(), by
 
 
@@ -98,13 +98,13 @@ def test_a_journals_scores_are_those_of_the_contender_that_is_named(tmp_path: Pa
     with pytest.raises(InputError, match="name one of the journal's scores with --score: dise"):
         read(path)
     with pytest.raises(InputError, match="line 2: its score is null"):
-        read(path, score=label)
-    scores, rights, by = read(tmp_path, score=label, skip_unscored=True)
+        read(path, label)
+    scores, rights, by = read(tmp_path, label, skip_unscored=True)
     assert (scores, rights) == ([-2.0, -2.0], [True, True])
     assert (by.model, by.fingerprint, by.scorer, by.selector) == ("m", "abc", "mc", "response")
     assert by.scorer_settings["num_samples"] == 2
     assert (by.reviser, by.reviser_settings) == (None, {})
-    assert read(path, score="dise:last-10")[1] == [True, False, True, False]
+    assert read(path, "dise:last-10")[1] == [True, False, True, False]
 
 
 def test_a_file_says_by_what_its_answers_were_revised(dise: Dise, tmp_path: Path) -> None:
@@ -140,9 +140,9 @@ def test_answers_of_dise_score_say_what_they_are_scored_by(dise: Dise, tmp_path:
     with pytest.raises(InputError, match="does not say how its scores were computed"):
         read(written(tmp_path / "bare.jsonl", {"score": 1, "label": 1}))
     with pytest.raises(InputError, match="does not name its model"):
-        read(tmp_path / "bare.jsonl", score="dise")
+        read(tmp_path / "bare.jsonl", "dise")
     with pytest.raises(InputError, match="asks a judge"):
-        read(tmp_path / "bare.jsonl", score="ar-perplexity", model="m")
+        read(tmp_path / "bare.jsonl", "ar-perplexity", model_name="m")
 
 
 @pytest.mark.parametrize("text", ["", "[]\n", "{\n", '{"score": 1e999, "label": 1}\n'])
@@ -150,7 +150,7 @@ def test_files_that_hold_no_labels_are_refused(tmp_path: Path, text: str) -> Non
     path = tmp_path / "labels.jsonl"
     path.write_text(text)
     with pytest.raises(InputError):
-        read(path, score="dise", model="m")
+        read(path, "dise", model_name="m")
     with pytest.raises(InputError, match="cannot read"):
         read(tmp_path / "none.jsonl")
 
@@ -179,3 +179,74 @@ def test_every_door_tells_the_probability(dise: Dise, tmp_path: Path) -> None:
     assert choice["dise"]["abstained"] in {True, False}
     assert data["probability"] == pytest.approx(expected)
     assert (other.status_code, "not full" in other.text) == (400, True)
+
+
+TWO = ("--score", "dise:last-10", "--score", "interleaved:response:k=2")
+FIELDS = ("--score-field", "a", "--score-field", "b.0", "--model-name", "countdown")
+
+
+def two_scores(path: Path, size: int = 400) -> Path:
+    """Scores that only together tell what is right."""
+    random = np.random.default_rng(0)
+    first, second = random.normal(size=(2, size)) - 3
+    right = random.random(size) < 1 / (1 + np.exp(-2 * (first + second + 6)))
+    rows = zip(first.tolist(), second.tolist(), right.tolist(), strict=True)
+    return written(path, *({"a": a, "b": [b], "label": r} for a, b, r in rows))
+
+
+def test_several_scores_are_one_calibration_at_every_door(dise: Dise, tmp_path: Path) -> None:
+    scored, output = two_scores(tmp_path / "labels.jsonl"), tmp_path / "c.json"
+    run = dise("calibrate", scored, "--output", output, *TWO, *FIELDS, "--held-out", 0.2)
+    assert run.code == 0, run.err
+    assert "combined over last-10 of countdown" in run.out
+    assert "interleaved:response:k=2: weight" in run.out
+    again = ("--overwrite", "--json", "--max-risk", 0.3)
+    found = json.loads(dise("calibrate", scored, "--output", output, *TWO, *FIELDS, *again).out)
+    made, [first, second] = found["calibration"], found["parts"]
+    assert (made["num_labels"], made["threshold"]["num_labels"]) == (200, 200)
+    assert (first["score"], second["score"]) == ("dise:last-10", "interleaved:response:k=2")
+    assert first["gain"]["low"] > 0 < second["gain"]["low"]
+    calibration = Calibration.load(output)
+    asked = ("--prompt", "83,18,75 -> 10", "--response", "18+75=93")
+    [one] = json.loads(dise("score", *asked, "--calibration", output, "--json").out)["outputs"]
+    assert one["probability"] == pytest.approx(calibration.probability(one["score"]["value"]))
+    llm = AsyncLLM("countdown", calibration=output)
+    with serving(llm) as url:
+        body = {"prompt": "83,18,75 -> 10", "response": "18+75=93"}
+        [data] = httpx.post(f"{url}/v1/score", json=body).json()["data"]
+        other = httpx.post(f"{url}/v1/score", json=body | {"scorer_settings": {"intercept": 9}})
+        drawn = {"prompt": "83,18,75 -> 10", "max_tokens": 8, "temperature": 1, "best_of": 4}
+        drawn |= {"seed": 0, "dise": {"stop_at": 1e-9}}
+        best = httpx.post(f"{url}/v1/completions", json=drawn).raise_for_status().json()
+    assert data["probability"] == pytest.approx(one["probability"])
+    assert "the calibration is for combined with" in other.text
+    assert best["choices"][0]["dise"]["probability"] > 0
+    short = ("83,18,75 -> 10", "--max-tokens", 8, "--calibration", output, "--json")
+    [one] = json.loads(dise("generate", *short).out)["outputs"]
+    assert one["probability"] == pytest.approx(calibration.probability(one["score"]["value"]))
+
+
+def test_a_line_that_lacks_one_of_the_scores_is_named(dise: Dise, tmp_path: Path) -> None:
+    rows = records_of(two_scores(tmp_path / "labels.jsonl"))
+    rows[6]["b"] = [None]
+    path, output = (
+        written(tmp_path / "null.jsonl", *rows),
+        ("--overwrite", "--output", tmp_path / "c.json"),
+    )
+    run = dise("calibrate", path, *output, *TWO, *FIELDS)
+    assert "line 7: its score is null, that of b.0" in run.err
+    run = dise("calibrate", path, *output, *TWO, *FIELDS, "--skip-unscored")
+    assert "399 labels" in run.out
+    del rows[6]["b"]
+    path = written(tmp_path / "none.jsonl", *rows)
+    assert "line 7 has no 'b.0'" in dise("calibrate", path, *output, *TWO, *FIELDS).err
+    run = dise("calibrate", path, *output, *TWO, *FIELDS[2:])
+    assert "name a --score-field for each --score, in its order" in run.err
+    judged = ("--score", "dise:last-10", "--score", "ar-perplexity")
+    run = dise("calibrate", path, *output, *judged, *FIELDS)
+    assert "scorer 'ar-perplexity' asks the judge, and no part may" in run.err
+    key = {"experiment": "sampled", "model": "m", "settings": {"scorers": ["dise", "shadow"]}}
+    answer = {"is_correct": True, "scores": {"dise": {"value": -1.0}}}
+    journal = written(tmp_path / "journal.jsonl", key, {"id": "a", "answers": [answer]})
+    with pytest.raises(InputError, match="line 2 is no record of dise eval: it lacks 'shadow'"):
+        read(journal, "dise", "shadow")

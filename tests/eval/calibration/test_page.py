@@ -16,6 +16,7 @@ from tests.pages import ROOT, lines_of, python_of
 PAGE = ROOT / "docs" / "confidence.md"
 
 KEY = {"experiment": "sampled", "model": "countdown", "settings": {"scorers": ["dise:last-10"]}}
+BOTH = ["dise:last-10", "interleaved:response:k=2"]
 
 
 def journal(folder: Path) -> None:
@@ -24,9 +25,13 @@ def journal(folder: Path) -> None:
     lines: list[Any] = [KEY]
     for number, value in enumerate(random.normal(size=300) - 1):
         right = bool(random.random() < 1 / (1 + np.exp(-4 * (value + 2))))
-        answer = {"is_correct": right, "scores": {"dise:last-10": {"value": value}}}
+        scores = {name: {"value": value} for name in BOTH}
+        answer = {"is_correct": right, "scores": scores}
         lines.append({"id": str(number), "answers": [answer]})
-    written(folder / "journal.jsonl", *lines)
+    written(folder / "labels" / "journal.jsonl", *lines)
+    (folder / "both").mkdir()
+    both = KEY | {"settings": {"scorers": BOTH}}
+    written(folder / "both" / "journal.jsonl", both, *lines[1:])
 
 
 def labelled(path: Path) -> None:
@@ -54,9 +59,10 @@ def test_the_page_from_top_to_bottom(
         assert run.code == 0, (line, run.err)
         printed.append(run.out)
         if verb == "eval":
-            journal(tmp_path / "runs" / "labels")
+            journal(tmp_path / "runs")
     assert "at most 10.0% wrong with 95% confidence" in printed[2]
     assert "60 labels" in printed[3]
-    assert "likely to be right" in printed[4]
+    assert "combined over last-10 of countdown" in printed[4]
+    assert "likely to be right" in printed[5]
     [block] = python_of(PAGE)
     exec(compile(block, "confidence.md", "exec"), {})

@@ -1,0 +1,64 @@
+"""CAL: chooses the length at which the model's first guess is surest, for that length. Source:
+Calibrated Adaptive Length, 2026.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated
+
+from pydantic import Field
+
+from dise_core import LengthController, Plan
+from dise_core.arrays import Ids
+from dise_core.params.base import Length
+from dise_core.plans.plan import READS_AT_ONCE
+from dise_core.scoring.sequence_scorer import SequenceScorer
+from dise_core.writing.denoise import Denoiser
+from dise_core.writing.generation import Generation
+from dise_strategies.lengths.probing import refuse_blocks, sureness, written
+
+Constant = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Floor = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class CAL(LengthController):
+    """Climbs from `start` to the length whose masks the model is surest of, then writes it.
+
+    A length L is worth phi(L) / B(L). phi is the mean over L masks behind the prompt of the
+    likeliest token's probability, in one forward pass; B is what phi is at wrong lengths. Longer
+    ones are probed first, up to max_tokens, then shorter ones, each way until `patience` in a row
+    are not better than the best so far; of equals the first probed wins. In the trace `score` is
+    phi(L) / B(L). Made for infilling, where a text follows the masks. Refuses block-causal models.
+    """
+
+    start: Length = 8
+    """The length that is probed first; max_tokens if that is less."""
+    step: Length = 1
+    """Tokens between two lengths."""
+    patience: Length = 4
+    """Lengths in a row without improvement after which a direction ends."""
+    background: tuple[Constant, Constant, Constant, Constant, Floor] = (1, 1.77, 0.56, 0.06, 0.24)
+    """a, b, c, d, e of B(L) = a exp(-b L) + c exp(-d L) + e; published for LLaDA and Dream."""
+
+    def generate(self, prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer) -> Plan[Generation]:
+        refuse_blocks("cal", denoiser)
+        start, values = min(self.start, denoiser.max_tokens), dict[int, float]()
+        upwards = range(start, denoiser.max_tokens + 1, self.step)
+        for direction in (upwards, range(start - self.step, 0, -self.step)):
+            best, num_failures = max(values.values(), default=-math.inf), 0
+            lengths = direction
+            while lengths and num_failures < self.patience:
+                # So many are probed whatever they are worth.
+                count = min(self.patience - num_failures, READS_AT_ONCE)
+                batch, lengths = lengths[:count], lengths[count:]
+                phis = yield from sureness(prompt, batch, denoiser, "probability")
+                for length, phi in zip(batch, phis.tolist(), strict=True):
+                    values[length] = phi / self._background(length)
+                    num_failures = 0 if values[length] > best else num_failures + 1
+                    best = max(best, values[length])
+        return (yield from written(prompt, values, denoiser, scorer, "patience"))
+
+    def _background(self, length: int) -> float:
+        a, b, c, d, e = self.background
+        return a * math.exp(-b * length) + c * math.exp(-d * length) + e

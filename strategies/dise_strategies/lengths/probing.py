@@ -1,0 +1,63 @@
+"""What length controllers share that look at masks before they write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from dise_core import Candidates, InputError, Plan, Reading, Readout
+from dise_core.arrays import Floats, Ids
+from dise_core.plans.readouts import Confidence
+from dise_core.scoring.sequence_scorer import SequenceScorer
+from dise_core.writing.denoise import Denoiser
+from dise_core.writing.generation import Generation, LengthStep
+
+
+def refuse_blocks(name: str, denoiser: Denoiser) -> None:
+    """Raise InputError for a block-causal model, which does not see what follows a block."""
+    if denoiser.info.block_length is not None:
+        raise InputError(
+            f"{name} looks ahead, and {denoiser.info.name!r} sees nothing behind a block: "
+            "its attention is block-causal; use 'until-end', which finds the length by writing",
+            "length",
+        )
+
+
+def end_of(denoiser: Denoiser) -> int:
+    """Return the id of the end token. Raises InputError for a model that has none."""
+    if denoiser.special.eos_id is None:
+        problem = "this model has no end token, so its length cannot be found this way; use 'fixed'"
+        raise InputError(problem, "length")
+    return denoiser.special.eos_id
+
+
+def probe(
+    prompt: Ids, lengths: Sequence[int], denoiser: Denoiser, readout: Readout
+) -> Plan[Sequence[Reading]]:
+    """Return a plan of what is read at the masks of each length, which are asked at one time."""
+    texts = [np.concatenate([prompt, denoiser.masks(length)]) for length in lengths]
+    start = len(prompt)
+    return (yield [denoiser.ask(ids, np.arange(start, len(ids)), readout, start) for ids in texts])
+
+
+def sureness(
+    prompt: Ids, lengths: Sequence[int], denoiser: Denoiser, confidence: Confidence
+) -> Plan[Floats]:
+    """Return a plan of the mean confidence over the masks of each length, float64 [L]."""
+    readings = yield from probe(prompt, lengths, denoiser, Candidates(confidence=confidence))
+    return np.array([np.mean(reading.confidences, dtype=np.float64) for reading in readings])
+
+
+def written(
+    prompt: Ids, values: Mapping[int, float], denoiser: Denoiser, scorer: SequenceScorer, found: str
+) -> Plan[Generation]:
+    """Return a plan of the response of the length with the largest of the values, which are in the
+    order of the probes; the first of equals wins. found: why it stopped, unless at max_tokens.
+    """
+    length = max(values, key=values.__getitem__)
+    text = yield from denoiser.once().write(prompt, length)
+    nfe = 2 if denoiser.params.cfg_scale else 1
+    steps = (LengthStep(i, *pair, nfe) for i, pair in enumerate(values.items(), start=1))
+    stopped_by = "max_tokens" if length == denoiser.max_tokens else found
+    return Generation(text, (yield from scorer.evaluate(text)), tuple(steps), stopped_by)

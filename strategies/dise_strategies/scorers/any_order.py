@@ -1,0 +1,140 @@
+"""Any order: the likelihood of a text that is written one token at a time, in a random order."""
+
+from __future__ import annotations
+
+import math
+from itertools import chain
+from typing import ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from dise_core import Bounds, Plan, Score, Scorer, Selector, TokenSequence
+from dise_core.arrays import Floats, Ids, Mask
+from dise_core.errors import InputError
+from dise_core.noise import Noise
+from dise_core.plans.plan import READS_AT_ONCE
+from dise_strategies.scorers.revealing import factors, questions, without_mask
+
+MAX_PASSES = 2**16
+"""Forward passes that a text may cost."""
+
+
+class AnyOrder(Scorer):
+    """log p(selected tokens | all others), in nats, of revealing them one by one in an order drawn
+    uniformly, with a lower and an upper bound.
+
+    With p_o the probability under order o, the value is log mean p_o over orders. The lower bound
+    is mean log p_o, which "mc" estimates; the upper one, with any psi > 0, log psi + mean p_o / psi
+    - 1. Up to exact_up_to tokens the mean is over all orders: 2^n - 1 passes, one for each set of
+    hidden tokens; upper and value are one. Above, 2 · orders are drawn, at most n passes each; the
+    mean p_o of each half is psi for the other. Then value and bounds are estimates, and the upper
+    bound is of use only where the orders agree. A block-causal model reveals its blocks side by
+    side, each after the given ones, at the passes of one. Training: on masks alone is enough.
+    Source of the upper bound: TUBE (arXiv 2605.24292).
+    """
+
+    default_selector: ClassVar[str] = "response"
+    reads_end: ClassVar[bool] = False
+
+    orders: int = Field(default=64, ge=2, le=MAX_PASSES)
+    """Orders in each half."""
+    exact_up_to: int = Field(default=8, ge=0, le=12)
+    """Selected tokens, in a block of a block-causal model, up to which all orders are covered."""
+    seed: int = Field(default=0, ge=0, lt=2**64)
+    """Of the orders."""
+
+    def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
+        positions = np.flatnonzero(selector.select(sequence))
+        if len(positions) == 0:
+            return Score.of_nothing()
+        sizes = [len(part) for part in factors(sequence, positions)]
+        if max(sizes) <= self.exact_up_to:
+            lower, value = yield from _all_orders(sequence, positions, sizes)
+            return Score(value, positions, None, value, bounds=Bounds(lower, value))
+        logs = yield from self._drawn_orders(sequence, positions, sizes)
+        value, error, bounds = _estimated(logs.reshape(2, self.orders, len(sizes)))
+        return Score(value, positions, error, value, bounds=bounds)
+
+    def _drawn_orders(self, text: TokenSequence, positions: Ids, sizes: list[int]) -> Plan[Floats]:
+        """Return a plan of each part's log p_o, float64 [2 · orders, parts]. Raises InputError
+        where that could take more than MAX_PASSES.
+        """
+        count = 2 * self.orders
+        if (passes := max(sizes) * count) > MAX_PASSES:
+            message = f"any-order: orders={self.orders} could take {passes} forward passes, and the"
+            advice = f"limit is {MAX_PASSES}: lower orders, or select fewer tokens"
+            raise InputError(f"{message} {advice}", "scorer_settings")
+        random = Noise.for_request(self.seed, text.ids, 0).generator()
+        orders = [[random.permutation(size) for size in sizes] for _ in range(count)]
+        ranks = np.array([np.concatenate(order) for order in orders])
+        logs = np.zeros(ranks.shape)
+        # Orders that have the same tokens left after a step share a row.
+        for step in range(max(sizes)):
+            logs += yield from _terms(text, positions, ranks >= step, ranks == step)
+        return np.add.reduceat(logs, np.cumsum([0, *sizes[:-1]]), axis=1)
+
+
+def _all_orders(text: TokenSequence, positions: Ids, sizes: list[int]) -> Plan[tuple[float, float]]:
+    """Return a plan of the means over all orders of log p_o and, as a logarithm, of p_o."""
+    # Bit i of a set says whether it hides the i-th token of a part.
+    sets = np.arange(2 ** max(sizes))[:, None]
+    bits, ends = np.concatenate([np.arange(size) for size in sizes]), np.repeat(sizes, sizes)
+    hidden = (sets >> bits & 1 == 1) & (sets >> ends == 0)
+    logs = yield from _terms(text, positions, hidden, hidden)
+    parts = np.split(logs, np.cumsum(sizes[:-1]), axis=1)
+    lower, value = np.sum([_means(part[: 2 ** part.shape[1]]) for part in parts], axis=0)
+    return float(lower), float(value)
+
+
+def _means(logs: Floats) -> tuple[float, float]:
+    """Return the two means from the log-probabilities of n tokens, float64 [2^n, n], a row for each
+    set of hidden ones. Those of a set follow from the sets that lack the token revealed first.
+    """
+    lower, value = np.zeros((2, len(logs)))
+    for hidden in range(1, len(logs)):
+        first = np.flatnonzero(hidden >> np.arange(logs.shape[1]) & 1)
+        rest, now = hidden ^ (1 << first), logs[hidden, first]
+        lower[hidden] = (lower[rest] + now).mean()
+        value[hidden] = _log_mean(value[rest] + now)
+    return lower[-1], value[-1]
+
+
+def _terms(text: TokenSequence, positions: Ids, hidden: Mask, asked: Mask) -> Plan[Floats]:
+    """Return a plan of log-probabilities, float64 [K, M]: of the asked ones of M positions while
+    others are hidden, K times. What is not asked is 0.
+    """
+    logs = np.zeros(hidden.shape)
+    needed = np.flatnonzero(asked.any(axis=1))
+    for batch in np.split(needed, range(READS_AT_ONCE, len(needed), READS_AT_ONCE)):
+        pairs = [questions(text, positions[hidden[k]], positions[asked[k]]) for k in batch]
+        readings = yield list(chain.from_iterable(pairs))
+        for k, tokens, masks in zip(batch, readings[::2], readings[1::2], strict=True):
+            logs[k, asked[k]] = without_mask(tokens, masks)
+    return logs
+
+
+def _log_mean(logs: Floats) -> Floats:
+    """Return the logarithm of the mean of exp(logs) over the first axis."""
+    total: Floats = np.logaddexp.reduce(logs)
+    return total - math.log(len(logs))
+
+
+def _estimated(halves: Floats) -> tuple[float, float, Bounds]:
+    """Return the value, its standard error and the bounds from log p_o, float64 [2, orders, parts].
+
+    The upper bound is the mean of two, whose errors are taken for dependent.
+    """
+
+    def error(samples: Floats) -> Floats:
+        spread: Floats = samples.std(axis=-2, ddof=1) / math.sqrt(samples.shape[-2])
+        return spread
+
+    logs = np.concatenate(halves)
+    value, psi = _log_mean(logs), np.array([_log_mean(half) for half in halves[::-1]])
+    ratios = np.exp(halves - psi[:, None])
+    lower, upper = logs.mean(axis=0), (psi + ratios.mean(axis=1) - 1).mean(axis=0)
+    errors = error(np.exp(logs - value)), error(logs), error(ratios).mean(axis=0)
+    of_value, *of_bounds = (float(np.linalg.norm(parts)) for parts in errors)
+    bounds = Bounds(float(lower.sum()), float(upper.sum()), *of_bounds)
+    return float(value.sum()), of_value, bounds

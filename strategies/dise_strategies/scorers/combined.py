@@ -1,0 +1,76 @@
+"""One score of several: the log-odds of being right, as `dise calibrate` fits them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from pydantic import Field, FiniteFloat, JsonValue, field_validator
+
+from dise_core import Plan, Score, Scorer, Selector, SequenceScorer, TokenSequence, gather
+from dise_core.errors import InputError
+from dise_core.plugins.discovery import installed_catalog
+from dise_core.scoring.scorer import Recorded
+from dise_core.scoring.sequence_scorer import Before
+from dise_core.scoring.strategy import Strategy
+
+
+class ScorePart(Strategy):
+    """A scorer with its settings and selector, by default its own, and the weight of its value."""
+
+    scorer: str
+    selector: str | None = None
+    scorer_settings: dict[str, JsonValue] = Field(default_factory=dict)
+    weight: FiniteFloat = 1.0
+
+    def bound(self, end_id: int | None = None) -> SequenceScorer:
+        """Return the scorer of texts. Raises InputError for what cannot be a part."""
+        if self.scorer == "combined":
+            raise InputError("scorer 'combined' cannot be a part of itself")
+        catalog = installed_catalog()
+        scorer = catalog.scorer(self.scorer, self.scorer_settings)
+        if scorer.asks == "judge":
+            raise InputError(f"scorer {self.scorer!r} asks the judge, and no part may")
+        selector = catalog.selector(self.selector or scorer.default_selector)
+        return SequenceScorer(scorer, selector, None, name=self.scorer, end_id=end_id)
+
+
+class Combined(Scorer):
+    """The intercept plus the weighted sum of other scores; -inf where one of them is.
+
+    With the weights of `dise calibrate` that is the log-odds of being right. Parts that read the
+    same text share a pass. Each has its own selector; that of the whole only labels positions.
+    Training: what its parts need.
+    """
+
+    parts: tuple[ScorePart, ...] = Field((ScorePart(scorer="dise"),), min_length=1, max_length=16)
+    """The scores, each {scorer, selector, scorer_settings, weight}."""
+    intercept: FiniteFloat = 0.0
+    """What is added to their weighted sum."""
+
+    @field_validator("parts")
+    @classmethod
+    def _are_known(cls, parts: tuple[ScorePart, ...]) -> tuple[ScorePart, ...]:
+        for part in parts:
+            part.bound()
+        return parts
+
+    @property
+    def needs_writing(self) -> bool:  # type: ignore[override]
+        """Whether a part reads how the text was written."""
+        return any(part.bound().scorer.needs_writing for part in self.parts)
+
+    @property
+    def recorded(self) -> tuple[Recorded, ...]:
+        return tuple(kind for part in self.parts for kind in part.bound().scorer.recorded)
+
+    def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
+        positions, end_id = np.flatnonzero(selector.select(sequence)), None
+        if isinstance(selector, Before) and selector.length < len(sequence):
+            end_id = int(sequence.ids[-1])
+            sequence = replace(sequence, ids=sequence.ids[: selector.length])
+        scores = yield from gather(*(part.bound(end_id).score(sequence) for part in self.parts))
+        values = np.array([score.value for score in scores])
+        if len(positions) == 0 or not np.isfinite(values).all():
+            return Score.of_nothing()
+        return Score(self.intercept + float(values @ [p.weight for p in self.parts]), positions)

@@ -1,0 +1,91 @@
+"""Duel: the exact likelihood of a text under a deterministic unmasking policy."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import ClassVar, Literal, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from dise_core import Candidates, Noise, Plan, Score, Scorer, Selector, TokenSequence
+from dise_core.arrays import Floats, Ids
+from dise_core.errors import InputError, PlanError
+from dise_core.params.base import Length, Name, Settings
+from dise_core.plugins.discovery import installed_catalog
+from dise_core.writing.checks import checked_indices
+from dise_core.writing.policy import UnmaskingPolicy, UnmaskingStep
+from dise_strategies.scorers.revealing import questions, without_mask
+
+
+class Duel(Scorer):
+    """The exact log p(response | prompt), in nats, of a sampler with that policy, which picks
+    positions by the confidences of the model's own candidates; the text's tokens are put there.
+
+    The whole response is replayed, in n / tokens_per_step passes for n tokens; the selector chooses
+    the terms that are added. A block-causal model replays its blocks side by side, each after the
+    given ones, in the passes of one. Random and editing policies are refused. Training: on masks
+    alone is enough. Source: DUEL (arXiv 2603.01367).
+    """
+
+    default_selector: ClassVar[str] = "response"
+    reads_end: ClassVar[bool] = False
+
+    unmasking: Name = "low-confidence"
+    """The unmasking policy that is replayed."""
+    unmasking_settings: Settings = Field(default_factory=dict)
+    """Settings of that policy."""
+    tokens_per_step: Length = 1
+    """Tokens that the schedule commits in each step."""
+    block_length: Length | None = None
+    """Tokens in a block; None: the text's."""
+    aggregate: Literal["sum", "mean"] = "sum"
+    """What is made of the selected log-probabilities. The mean favours no length."""
+
+    @model_validator(mode="after")
+    def _replays(self) -> Self:
+        if self.policy.is_random or self.policy.edits:
+            raise ValueError(f"unmasking={self.unmasking!r} is random, or edits: it has no replay")
+        return self
+
+    @property
+    def policy(self) -> UnmaskingPolicy:
+        """The unmasking policy, with its settings."""
+        return installed_catalog().unmasking_policy(self.unmasking, self.unmasking_settings)
+
+    def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
+        response = sequence.response_positions
+        chosen = response[selector.select(sequence)[response]]
+        if not len(chosen):
+            return Score.of_nothing()
+        terms = (yield from self._replay(sequence))[chosen]
+        total, mean = float(terms.sum()), float(terms.mean())
+        if self.aggregate == "mean":
+            return Score(mean, chosen, perplexity=math.exp(-mean), is_mean=True)
+        whole = total if len(chosen) == len(response) else None
+        return Score(total, chosen, log_likelihood=whole, perplexity=math.exp(-mean))
+
+    def _replay(self, text: TokenSequence) -> Plan[Floats]:
+        """Return a plan of the log-probability of each token when it is written, float64 [N]."""
+        policy, hidden = self.policy, text.response_positions
+        grid = replace(text.blocks, length=self.block_length or text.block_length)
+        if text.origin == "text" and grid != text.blocks:
+            raise InputError(f"this model's block_length is {text.block_length}", "scorer_settings")
+        candidates = Candidates(confidence=policy.confidence, forbidden=(text.special.masking_id,))
+        terms, confidences = np.zeros(len(text)), np.zeros(len(text))
+        while len(hidden):
+            blocks = grid.split(hidden)[: 1 if text.origin == "response" else None]
+            asked, written = np.concatenate(blocks), list[Ids]()
+            tokens, masks = questions(text, hidden, asked)
+            own, mask, best = yield [tokens, masks, replace(tokens, readout=candidates)]
+            terms[asked], confidences[asked] = without_mask(own, mask), best.confidences
+            for block in blocks:
+                quota, start = min(self.tokens_per_step, len(block)), grid.start_of(int(block[0]))
+                sure, share = confidences[block], quota / len(block)
+                step = UnmaskingStep(block, sure, quota, share, Noise(0), start)
+                written.append(block[checked_indices(policy, policy.choose(step), len(block))])
+            if not any(map(len, written)):
+                raise PlanError(f"unmasking policy {policy!r} chose no token to replay")
+            hidden = np.setdiff1d(hidden, np.concatenate(written))
+        return terms

@@ -1,0 +1,212 @@
+"""The controllers that probe lengths before they write, on answers written by hand."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dise_core import (
+    LLM,
+    BlockCausal,
+    InputError,
+    LengthController,
+    Read,
+    Reading,
+    SamplingParams,
+    TokenLogProbs,
+    drive,
+)
+from dise_core.noise import Noise
+from dise_core.scoring.sequence_scorer import SequenceScorer
+from dise_core.sequence import SpecialTokens
+from dise_core.testing import ToyPredictor
+from dise_core.testing.toy_model import END, MASK
+from dise_core.writing.denoise import Denoiser
+from dise_core.writing.generation import Generation
+from dise_strategies.lengths.cal import CAL
+from dise_strategies.lengths.lr_length import LRLength
+from dise_strategies.lengths.smart_crop import SmartCrop
+from dise_strategies.scorers.dise import DiSE
+from dise_strategies.selectors.whole import Full
+from dise_strategies.unmasking.ranked import LowConfidence
+
+PROMPT = np.array([1, 2])
+
+
+class Scripted:
+    """Answers a probe of L masks with values(L), one or L of them: as probabilities, and as
+    confidences. Writes 3 and scores 0. probed: the lengths, one list for each pass.
+    """
+
+    def __init__(self, values: Callable[[int], float | Sequence[float]]) -> None:
+        self._values = values
+        self.probed: list[list[int]] = []
+
+    def read(self, reads: Sequence[Read]) -> list[Reading]:
+        is_probe = all((read.token_ids[len(PROMPT) :] == MASK).all() for read in reads)
+        if is_probe and not getattr(reads[0].readout, "forbidden", ()):
+            self.probed.append([len(read.positions) for read in reads])
+            return [self._answer(read) for read in reads]
+        return [
+            Reading(np.full(n, 3), np.zeros(n, np.float32), np.ones(n))
+            for n in (len(read.positions) for read in reads)
+        ]
+
+    def _answer(self, read: Read) -> Reading:
+        count = len(read.positions)
+        if isinstance(read.readout, TokenLogProbs):
+            assert read.readout.targets.tolist() == [END] * count
+        values = np.broadcast_to(self._values(count), count).astype(np.float64)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return Reading(np.full(count, 3), np.log(values).astype(np.float32), values)
+
+
+def run(controller: LengthController, script: Scripted, max_tokens: int) -> Generation:
+    params = SamplingParams(max_tokens=max_tokens, tokens_per_step=99, block_length=99)
+    denoiser = Denoiser(ToyPredictor(max_length=300).info, LowConfidence(), Noise(0), params)
+    result = drive(
+        controller.generate(PROMPT, denoiser, SequenceScorer(DiSE(), Full())), script.read
+    )
+    assert result.trace[-1].iteration == len(result.trace)
+    return result
+
+
+def cal(**settings: int) -> CAL:
+    """Return CAL without calibration."""
+    return CAL(background=(0, 0, 0, 0, 1), **settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("peak", "settings", "max_tokens", "probed", "length", "stopped_by"),
+    [
+        (12, {}, 64, [[8, 9, 10, 11], [12, 13, 14, 15], [16], [7, 6, 5, 4]], 12, "patience"),
+        (5, {}, 64, [[8, 9, 10, 11], [12], [7, 6, 5, 4], [3, 2, 1]], 5, "patience"),
+        (99, {}, 10, [[8, 9, 10], [7, 6, 5, 4]], 10, "max_tokens"),
+        (0, {"start": 2}, 64, [[2, 3, 4, 5], [6], [1]], 1, "patience"),
+        (9, {}, 3, [[3], [2, 1]], 3, "max_tokens"),
+        (9, {"step": 3, "patience": 2}, 64, [[8, 11], [14], [5, 2]], 8, "patience"),
+    ],
+)
+def test_cal_climbs_to_a_peak_both_ways(
+    peak: int,
+    settings: dict[str, int],
+    max_tokens: int,
+    probed: list[list[int]],
+    length: int,
+    stopped_by: str,
+) -> None:
+    script = Scripted(lambda n: 1 - abs(n - peak) / 100)
+    result = run(cal(**settings), script, max_tokens)
+    assert script.probed == probed
+    assert (len(result.sequence.response), result.stopped_by) == (length, stopped_by)
+    assert [step.num_tokens for step in result.trace] == [n for batch in probed for n in batch]
+
+
+@given(
+    st.lists(st.sampled_from([0.25, 0.5, 0.75]), min_size=1, max_size=24),
+    st.integers(1, 24),
+    st.integers(1, 5),
+)
+def test_cal_probes_and_chooses_what_one_probe_after_the_other_would(
+    phi: list[float], start: int, patience: int
+) -> None:
+    start = min(start, len(phi))
+    best, expected = start, [start]
+    for direction in (1, -1):
+        length, failures = start + direction, 0
+        while 1 <= length <= len(phi) and failures < patience:
+            expected.append(length)
+            failures = 0 if phi[length - 1] > phi[best - 1] else failures + 1
+            best = length if failures == 0 else best
+            length += direction
+    script = Scripted(lambda n: phi[n - 1])
+    result = run(cal(start=start, patience=patience), script, len(phi))
+    assert [n for batch in script.probed for n in batch] == expected
+    assert len(result.sequence.response) == best
+
+
+def test_cal_divides_by_the_published_background() -> None:
+    [first, *_] = run(CAL(start=1), Scripted(lambda n: 0.5), 1).trace
+    expected = 0.5 / (math.exp(-1.77) + 0.56 * math.exp(-0.06) + 0.24)
+    assert first.score == pytest.approx(expected, rel=1e-6)
+
+
+@given(st.integers(-16, 0), st.floats(-1, 1), st.integers(1, 200))
+def test_where_the_length_explains_all_lr_length_takes_the_shortest(
+    level: int, slope: float, max_tokens: int
+) -> None:
+    result = run(LRLength(), Scripted(lambda n: level / 8 + slope * math.log(n)), max_tokens)
+    assert len(result.sequence.response) == 1
+
+
+@pytest.mark.parametrize("peak", [1, 2, 11, 23, 40, 90, 128])
+@pytest.mark.parametrize("max_tokens", [20, 128, 140])
+def test_lr_length_finds_a_peak_as_a_naive_fit_and_climb_do(peak: int, max_tokens: int) -> None:
+    def sureness(n: int) -> float:
+        return -1.5 + 0.1 * math.log(n) + max(0.0, 1 - abs(n - peak) / 40)
+
+    probes = [n for n in (1, 2, 4, 8, 16, 32, 64, 128) if n <= max_tokens]
+    slope, _ = np.polyfit(np.log(probes), [sureness(n) for n in probes], 1)
+    values = {n: sureness(n) - slope * math.log(n) for n in range(1, max_tokens + 1)}
+    best, last = max(probes, key=values.__getitem__), 0
+    while best != last:
+        near = (n for n in (best, best - 1, best + 1) if n in values)
+        last, best = best, max(near, key=values.__getitem__)
+    script = Scripted(sureness)
+    result = run(LRLength(), script, max_tokens)
+    assert len(result.sequence.response) == best
+    assert script.probed[0] == probes
+    assert len({n for batch in script.probed for n in batch}) == sum(map(len, script.probed))
+    assert result.stopped_by == ("max_tokens" if best == max_tokens else "entropy")
+
+
+@pytest.mark.parametrize(
+    ("ends", "tau", "length", "stopped_by"),
+    [
+        ([0.1, 0.2, 0.3, 0.4, 0.9], 0.5, 4, "survival"),  # S: 0.9, 0.72, 0.504, 0.3024
+        ([0.1, 0.2, 0.3, 0.4, 0.9], 0.8, 2, "survival"),
+        ([0, 0, 1, 0, 0], 0.5, 3, "survival"),
+        ([1, 1, 1, 1, 1], 0.1, 1, "survival"),
+        ([0.1, 0.1, 0.1, 0.1, 0.1], 0.5, 5, "max_tokens"),
+        ([1, 1, 1, 1, 1], 0.0, 5, "max_tokens"),
+    ],
+)
+def test_smart_crop_cuts_where_survival_falls_below_tau(
+    ends: list[float], tau: float, length: int, stopped_by: str
+) -> None:
+    result = run(SmartCrop(tau=tau), Scripted(lambda n: ends), 5)
+    assert (len(result.sequence.response), result.stopped_by) == (length, stopped_by)
+    [step] = result.trace
+    survival = float(np.prod([1 - p for p in ends[:length]]))
+    assert (step.num_tokens, step.score) == (length, pytest.approx(survival, abs=1e-6))
+
+
+@pytest.mark.parametrize("length", ["cal", "lr-length", "rho-eos", "smart-crop"])
+def test_what_looks_ahead_refuses_a_model_that_does_not(length: str) -> None:
+    toy = ToyPredictor(attention=BlockCausal(4))
+    with pytest.raises(InputError, match=f"{length} looks ahead.*'until-end', which finds"):
+        LLM(toy).generate([[1, 2]], SamplingParams(max_tokens=9, length=length))
+    assert toy.batches == []
+
+
+@pytest.mark.parametrize("length", ["rho-eos", "smart-crop"])
+def test_what_looks_for_the_end_refuses_a_model_without(length: str) -> None:
+    toy = ToyPredictor()
+    toy.info = replace(toy.info, special=SpecialTokens(MASK, frozenset()))
+    with pytest.raises(InputError, match="has no end token"):
+        LLM(toy).generate([[1, 2]], SamplingParams(max_tokens=9, length=length))
+    assert toy.batches == []
+
+
+@pytest.mark.parametrize("length", ["cal", "lr-length", "smart-crop"])
+def test_the_passes_of_the_probes_stand_in_the_trace(length: str) -> None:
+    params = SamplingParams(
+        max_tokens=9, length=length, tokens_per_step=9, block_length=9, cfg_scale=0.5
+    )
+    [answer] = LLM(ToyPredictor()).generate([[1, 2]], params)
+    [output] = answer.outputs
+    assert sum(step.nfe for step in output.trace) + 2 + 1 == answer.usage.nfe
