@@ -52,6 +52,9 @@ def plugins(
 
 @options.verb()
 def models(
+    model: Annotated[
+        str | None, typer.Argument(help="Only what loads this one: a name, folder or hub id.")
+    ] = None,
     memory: Annotated[
         str | None,
         typer.Option(
@@ -62,9 +65,9 @@ def models(
 ) -> None:
     """List what can be typed as a model.
 
-    Names, then the adapters for folders and hub ids; or, with --memory, what one model takes. A
-    broken plugin, and an adapter that fails when it is asked for its own name, are named as `dise
-    plugins` does.
+    Names, then the adapters for folders and hub ids, with what models were trained on and the
+    scorers that suit them; or, with --memory, what one model takes. A broken plugin, and an adapter
+    that fails when it is asked for its own name, are named as `dise plugins` does.
     """
     from dise_app.cli.fitting_cards import show_memory
     from dise_app.cli.listings import show_models
@@ -76,7 +79,10 @@ def models(
         return
     catalog, rows = installed_plugins(), Rows()
     problems = list(catalog.problems)
+    chosen = None if model is None else catalog.adapter(model).value
     for name, entry in catalog.mask_predictors.items():
+        if chosen not in (None, entry.value):
+            continue
         by_name, failure = claim(name, entry, name)
         if failure is not None:
             problems.append(PluginError(failure, entry.plugin))
@@ -86,11 +92,22 @@ def models(
                 "plugin": entry.plugin,
                 "by_name": by_name,
                 "checked_on_weights": entry.value.checked_on,
-                "example": name if by_name else entry.value.example,
+                "example": model or (name if by_name else entry.value.example),
+                "trained_on": entry.value.trained_on,
+                "scorers": _scorers(entry.value.trained_on),
                 "about": _about(entry.value).partition("\n")[0],
             }
         )
     _finish("models", rows, problems, None if as_json else show_models)
+
+
+def _scorers(trained_on: str) -> dict[str, str]:
+    """Return the scorers to take of the answers that a model generates, and of given ones."""
+    if trained_on == "next tokens":
+        return {"given": "ar-perplexity"}
+    if not trained_on or trained_on.startswith("masks alone"):
+        return {"generated": "written", "given": "interleaved"}
+    return dict.fromkeys(("generated", "given"), "dise")
 
 
 def _kind_of(title: str) -> Kind[Any]:

@@ -60,7 +60,7 @@ def _range(setting: Fields) -> Iterator[str]:
 
 
 def show_models(rows: Sequence[Fields]) -> None:
-    """Print names first, then the adapters with an example of what they load."""
+    """Print names first, then the adapters with an example of what they load, then the scorers."""
     console = Console(highlight=False)
     for heading, by_name in HEADINGS:
         console.print(f"[italic]{heading}[/italic]")
@@ -70,3 +70,8 @@ def show_models(rows: Sequence[Fields]) -> None:
             name = f"[bold]{escape(row['name'])}[/bold]"
             console.print("  ".join([name, *filter(None, facts)]), soft_wrap=True)
             console.print(Padding(escape(row["about"]), (0, 0, 0, 2), expand=False))
+    console.print("[italic]Scorers by what models were trained on[/italic]")
+    for trained_on, scorers in {row["trained_on"]: row["scorers"] for row in rows}.items():
+        names = ", ".join(row["name"] for row in rows if row["trained_on"] == trained_on)
+        advice = ", ".join(f"{scorer} if {answers}" for answers, scorer in scorers.items())
+        console.print(escape(f"{trained_on or 'not known'}: {advice} ({names})"))

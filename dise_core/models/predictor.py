@@ -43,6 +43,10 @@ class MaskPredictor(ABC):
     example: ClassVar[str] = ""
     """What a user may write to name a model of this adapter: a hub id, a folder, an address."""
 
+    trained_on: ClassVar[str] = ""
+    """What its models were trained on, as `dise models` shows it: "masks alone", "masks and edits",
+    "finished texts too", "random tokens" or "next tokens"; empty where that is not known."""
+
     abilities: frozenset[Ability] = frozenset()
     """What it answers beyond plain Reads. The engine refuses the rest by name, before any pass."""
 

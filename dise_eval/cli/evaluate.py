@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import itertools
+import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -41,6 +43,14 @@ SCORES = (
     "mc:response:num_samples=1",
     "mc:response:num_samples=32",
 )
+
+CHEAP_SCORES = (
+    *SCORES[:4],
+    *("shadow:response-text", "written:last-10", "written:last-10:signal=entropy"),
+    *("written:response-text", "written:response-text:aggregate=least"),
+    *(f"written:response-text:signal={name}" for name in ("margin", "flips", "disagreement")),
+)
+"""Those of at most two passes."""
 
 CHOICE_SCORES = (
     "dise:full",
@@ -120,6 +130,16 @@ def contenders_of(parts: options.Parts, llm: LLM, default: Sequence[str]) -> Con
     return Contenders.of(parts.scored["score"] or default, llm.catalog)
 
 
+def begun(output: Path) -> list[str]:
+    """Return the scorers of the experiment that the folder holds; none if it holds none."""
+    with (
+        contextlib.suppress(OSError, ValueError, LookupError, TypeError),
+        open(output / "journal.jsonl", encoding="utf-8") as journal,
+    ):
+        return list(json.loads(journal.readline())["settings"]["scorers"])
+    return []
+
+
 def sampled(reporter: str, about: str, scores: tuple[str, ...] = SCORES) -> options.Verb:
     """Return the verb that draws and scores answers; reporter: "module:function" of its report."""
     sampling = options.FieldOptions(SamplingParams, doors.SAMPLED, temperature=0.7, n=5, seed=0)
@@ -134,7 +154,9 @@ def sampled(reporter: str, about: str, scores: tuple[str, ...] = SCORES) -> opti
                 f"n={params.n}: it takes at least 2 answers to compare their scores", "n"
             )
         llm, problems = load(parts, params.seed or 0, parts.graded["grader"])
-        contenders = contenders_of(parts, llm, scores)
+        unable = () if "shadow" in llm.predictor.abilities else ("shadow",)
+        able = [score for score in scores if not score.startswith(unable)]
+        contenders = contenders_of(parts, llm, begun(parts.run["output"]) or able)
         finish(Sampled(llm, problems, contenders, params, mode_of(parts)), parts.run, reporter)
 
     command.__doc__ = about
@@ -269,7 +291,12 @@ def finish(experiment: Experiment[RecordT], run: Fields, reporter: str) -> None:
 
 VERBS = {
     "uncertainty": sampled(
-        "uncertainty:uncertainty", "Does each score tell right answers from wrong ones?"
+        "uncertainty:uncertainty",
+        "Does each score tell right answers from wrong ones?\n\n"
+        "Without --score, and in a new folder: DiSE over three selectors, shadow, interleaved with "
+        "two groups, and what is written: of the response and of its end, the mean, the least, the "
+        "entropy, margin, flips and disagreement. None takes more than two passes.",
+        CHEAP_SCORES,
     ),
     "best-of-n": sampled("choosing:best_of_n", "What does choosing an answer by its score gain?"),
     "given": given,

@@ -32,7 +32,7 @@ class Forest:
 class Report:
     """What an experiment found: its figures, further tables by the names that results.json has for
     them, and which figures are drawn. shown: the columns of each table of the figures in Markdown;
-    without any, one table with all.
+    without any, one table with all. sentence: what they say.
     """
 
     title: str
@@ -40,6 +40,7 @@ class Report:
     forests: Sequence[Forest]
     more: Mapping[str, FigureTable] = field(default_factory=dict)
     shown: Sequence[Sequence[str]] = ((),)
+    sentence: str = ""
 
 
 def write(output: Path, experiment: Experiment[RecordT], report: Report) -> None:
@@ -65,6 +66,7 @@ def write(output: Path, experiment: Experiment[RecordT], report: Report) -> None
         f"# {report.title}",
         facts,
         *([f"```\n{command}\n```"] if command else []),
+        *filter(None, [report.sentence]),
         *(report.figures.markdown(columns) for columns in report.shown),
         *(table.markdown() for table in report.more.values() if table.rows),
         *(f"![{plot.title}]({plot.name}.png)" for plot in forests),

@@ -56,7 +56,7 @@ class FigureTable:
         lines = [
             [_head(name) for name in shown],
             marks,
-            *([_text(row.get(name)) for name in shown] for row in self.rows),
+            *([text(row.get(name)) for name in shown] for row in self.rows),
         ]
         return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
@@ -75,7 +75,8 @@ def _json(cell: Cell) -> JsonValue:
     return cell if _is_defined(cell) else None
 
 
-def _text(cell: Cell) -> str:
+def text(cell: Cell) -> str:
+    """Return a figure as a table in Markdown shows it."""
     if cell is None or not _is_defined(cell):
         return "-"
     if isinstance(cell, Estimate):

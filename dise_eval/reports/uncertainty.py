@@ -12,6 +12,7 @@ from dise_core.records import json_number
 from dise_eval.calibration.fitting import calibrated
 from dise_eval.experiments.experiments import GivenAnswers, Sampled
 from dise_eval.experiments.records import (
+    LENGTH,
     GivenRecord,
     SampledRecord,
     drawn_scores,
@@ -22,13 +23,13 @@ from dise_eval.experiments.records import (
 )
 from dise_eval.reports.page import Forest, Report
 from dise_eval.reports.paper import PAPER, paper_figure
-from dise_eval.reports.table import Cell, FigureTable
+from dise_eval.reports.table import Cell, FigureTable, text
 from dise_eval.statistics import metrics, resampling
 from dise_eval.statistics.metrics import Rights, Scores
 from dise_eval.statistics.references import references_of
 from dise_eval.statistics.resampling import Resampled
 
-COMPARED = ("auroc_pooled", "auroc_per_question", "prr")
+COMPARED = ("auroc_pooled", "auroc_per_question", "prr", "best_of_n")
 
 AREAS = {
     "auroc_pooled": "ROC-AUC over all answers",
@@ -39,7 +40,7 @@ CHANCE = 0.5
 DEFAULT = "dise:last-10"
 
 SHOWN = (
-    ("nfe", "auroc_pooled", "auroc_per_question", PAPER, "prr", "aurc"),
+    ("nfe", "auroc_pooled", "auroc_per_question", PAPER, "prr", "best_of_n", "aurc"),
     ("prr_half", "eaurc", "augrc", "ece", "adaptive_ece", "smooth_ece", "brier", "brier_skill"),
 )
 
@@ -53,7 +54,7 @@ def uncertainty(experiment: Sampled, records: Sequence[SampledRecord]) -> Report
         [
             {
                 "scorer": label,
-                "nfe": passes[label],
+                "nfe": passes.get(label, 0.0),
                 PAPER: paper_figure("auroc", dataset, f"{label} at {length}"),
                 **{
                     name: figure.estimate
@@ -61,7 +62,7 @@ def uncertainty(experiment: Sampled, records: Sequence[SampledRecord]) -> Report
                 },
                 **_further(scores_of(records, label), rights_of(records)),
             }
-            for label in labels
+            for label in (*labels, LENGTH)
         ],
     )
     compared = differences(records, labels, references_of(passes))
@@ -74,7 +75,21 @@ def uncertainty(experiment: Sampled, records: Sequence[SampledRecord]) -> Report
         ],
         {"answers": base_rate(records), "compared": compared},
         SHOWN,
+        winner(records, labels),
     )
+
+
+def winner(records: Sequence[SampledRecord], labels: Sequence[str]) -> str:
+    """Return a sentence on the highest pooled ROC-AUC, beside the second and the best of DiSE's."""
+    areas = {label: _resampled(records, label, COMPARED[:1])["auroc_pooled"] for label in labels}
+    first, *others = sorted(labels, key=lambda label: -areas[label].value)
+    told = f"`{first}` has the highest pooled ROC-AUC on these labels, {areas[first].value:.3f}"
+    of_dise = [other for other in others if other.partition(":")[0] == "dise"]
+    for other in dict.fromkeys([*others[:1], *of_dise[:1]]):
+        beside = areas[first].minus(areas[other]).estimate
+        told += f"; beside `{other}` {text(beside)}"
+        told += "" if beside.low > 0 else ", no difference seen"
+    return f"{told}."
 
 
 def correctness(experiment: Sampled, records: Sequence[SampledRecord]) -> Report:
@@ -195,7 +210,6 @@ def _further(scores: Scores, is_right: Rights) -> dict[str, Cell]:
             for figure in agreement
         },
         "num_bins": metrics.NUM_BINS,
-        "best_of_n": float(is_right[np.arange(len(scores)), scores.argmax(axis=1)].mean()),
         "mean_score_right": _mean(scores[is_right]),
         "mean_score_wrong": _mean(scores[~is_right]),
     }

@@ -76,11 +76,19 @@ def pooled(figure: Figure) -> Figure:
     return of_all
 
 
+def best_of_n(scores: Scores, is_right: Rights) -> Scores:
+    """Return the share of questions whose answer with the highest score is right."""
+    best = scores.argmax(axis=-1, keepdims=True)
+    share: Scores = np.take_along_axis(is_right, best, axis=-1).mean(axis=(-2, -1))
+    return share
+
+
 FIGURES: Mapping[str, Figure] = {
     "auroc_pooled": pooled(metrics.auroc),
     "auroc_per_question": auroc_per_question,
     "prr": pooled(metrics.prr),
     "aurc": pooled(metrics.aurc),
+    "best_of_n": best_of_n,
 }
 """The figures that have intervals, of arrays [..., Q, A]."""
 

@@ -54,6 +54,23 @@ def test_models_tells_names_attention_and_what_weights_each_adapter_was_checked_
     assert {name: rows[name]["checked_on_weights"] for name in weights} == weights
 
 
+def test_models_tells_what_a_model_was_trained_on_and_its_scorers(
+    dise: Dise, tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"architectures": ["LLaDAModelLM"]}))
+    hidden = {"generated": "written", "given": "interleaved"}
+    seen = dict.fromkeys(hidden, "dise")
+    for model, name, trained_on, scorers in (
+        (tmp_path, "llada", "masks alone", hidden),
+        ("word-problems", "word-problems", "finished texts too", seen),
+        ("http://127.0.0.1:8000", "vllm-server", "", hidden),
+    ):
+        [row] = json.loads(dise("models", model, "--json").out)["models"]
+        facts = (row["name"], row["example"], row["trained_on"], row["scorers"])
+        assert facts == (name, str(model), trained_on, scorers)
+    assert "masks alone: written if generated, interleaved if given" in dise("models").out
+
+
 LLADA_8B = {
     "architectures": ["LLaDAModelLM"], "model_type": "llada", "d_model": 4096, "n_heads": 32,
     "n_kv_heads": 32, "n_layers": 32, "mlp_hidden_size": 12288, "vocab_size": 126464,

@@ -41,6 +41,7 @@ class EmbeddedPredictor(CheckpointPredictor):
 
     name: ClassVar[str]
     checked_on = "its own"
+    trained_on = "finished texts too"
 
     @classmethod
     def folder(cls) -> Path:

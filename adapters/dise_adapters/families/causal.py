@@ -102,6 +102,7 @@ def _own_classes() -> frozenset[str]:
 
 CAUSAL = Family(
     about="An auto-regressive model of transformers, or a GGUF file of one: a judge.",
+    trained_on="next tokens",
     model_class="AutoModelForCausalLM",
     answers_for="next",
     attention=Causal(),

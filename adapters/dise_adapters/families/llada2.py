@@ -67,6 +67,7 @@ def _rows(settings: ConfigFields) -> tuple[int, ...]:
 LLADA2 = Family(
     about="LLaDA2.0 and LLaDA2.1, on Glm4-MoE.",
     example="inclusionAI/LLaDA2.0-mini",
+    trained_on="masks alone, LLaDA2.1 on edits too",
     architectures=("LLaDA2MoeModelLM",),
     model_types=("llada2_moe",),
     model_class="Glm4MoeForCausalLM",

@@ -51,11 +51,19 @@ def test_uncertainty_writes_a_journal_results_a_report_and_pictures(
     assert run.code == 0, run.err
     assert run.out == (tmp_path / "report.md").read_text()
     results = json.loads((tmp_path / "results.json").read_text())
-    assert set(results["figures"]) == {"dise:full", "mc:response:num_samples=2"}
+    assert set(results["figures"]) == {"dise:full", "mc:response:num_samples=2", "length"}
     assert results["figures"]["dise:full"]["nfe"] == 1
     assert list(results["compared"]["mc:response:num_samples=2"]) == ["dise:full"]
     _, *records = records_of(tmp_path / "journal.jsonl")
     assert [len(record["answers"]) for record in records] == [5] * 8
+    lengths = [[len(answer["token_ids"]) for answer in record["answers"]] for record in records]
+    rights = [
+        record["answers"][np.argmin(row)]["is_correct"]
+        for record, row in zip(records, lengths, strict=True)
+    ]
+    assert results["figures"]["length"]["best_of_n"]["value"] == np.mean(rights)
+    again = dise("eval", "uncertainty", *SHORT, *args)
+    assert again.out.count("dise:full") == run.out.count("dise:full") - 1, "but for the command"
     for name in ("auroc_pooled", "auroc_per_question", "differences"):
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
         assert f"]({name}.png)" in run.out
@@ -91,7 +99,7 @@ def test_one_question_whose_answers_are_all_the_same_has_a_report(
     figures = json.loads(run.out)["figures"]["dise:full"]
     assert figures["ece"] is figures["brier"] is None
     assert figures["aurc"]["value"] in {0, 1}
-    assert "| scorer | NFE | AURC |" in (tmp_path / "report.md").read_text()
+    assert "| scorer | NFE | best of n | AURC |" in (tmp_path / "report.md").read_text()
 
 
 def test_a_second_run_computes_nothing(dise: Dise, tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from dise_eval.experiments.records import SampledRecord, rights_of, scores_of
 from dise_eval.reports.choosing import chosen
 from dise_eval.reports.forest import forest
 from dise_eval.reports.paper import paper_figure
-from dise_eval.reports.table import FigureTable
-from dise_eval.reports.uncertainty import base_rate, differences
+from dise_eval.reports.table import FigureTable, text
+from dise_eval.reports.uncertainty import base_rate, differences, winner
 from dise_eval.statistics.references import references_of
 from dise_eval.statistics.resampling import Estimate
 
@@ -86,7 +86,7 @@ def record(number: int, answers: Sequence[tuple[str | None, bool, float]]) -> Sa
                 "extracted": extracted,
                 "scores": {
                     name: {"value": value, "rank_value": value, "log_likelihood": None, "nfe": 1}
-                    for name, value in (("a", score), ("b", None))
+                    for name, value in (("a", score), ("b", None), ("dise", None), ("shadow", None))
                 },
             }
             for extracted, is_right, score in answers
@@ -114,6 +114,15 @@ def test_scorers_are_compared_on_the_same_answers() -> None:
     [back] = differences(records, ["a", "b"], ["a"]).rows
     assert isinstance(back["auroc_pooled"], Estimate)
     assert back["auroc_pooled"].high == pytest.approx(-found.low)
+    told = winner(records, ["b", "a"])
+    assert told.startswith(
+        f"`a` has the highest pooled ROC-AUC on these labels, {expected + 0.5:.3f}"
+    )
+    assert told.endswith(f"; beside `b` {text(found)}.")
+    assert (
+        winner(records, ["b", "shadow", "dise"]).count("+0.000 [+0.000, +0.000], no difference")
+        == 2
+    )
     [rate] = base_rate(records).rows
     assert isinstance(rate["right"], Estimate)
     assert (rate["num_answers"], rate["right"].value) == (120, pytest.approx(is_right.mean()))

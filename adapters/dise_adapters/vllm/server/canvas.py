@@ -62,6 +62,7 @@ class VllmCanvasPredictor(MaskPredictor):
     """A block-diffusion model on a vLLM server, for scoring finished texts only."""
 
     example = "canvas+http://127.0.0.1:8000"
+    trained_on = "random tokens"
 
     @classmethod
     def claims(cls, model: str, revision: str | None = None) -> bool:  # noqa: ARG003
