@@ -118,10 +118,10 @@ def test_a_dominant_particle_is_copied_and_its_copies_diverge() -> None:
 
 
 def test_weights_count_from_the_last_resampling() -> None:
-    """Only the first block tells particles apart, so that none is replaced after the second."""
+    """Only the first block tells particles apart, so none is replaced after the second."""
     num_kept = []
     for seed in range(5):
-        model = Scripted(-0.05)
+        model = Scripted(-0.0625)
         answer_of(model, with_(search="smc", ess=1.0, seed=seed, particles=8, **WARM))
         assert model.first_blocks(2) == model.first_blocks(4)
         num_kept.append(len(set(model.first_blocks(2))))
