@@ -45,6 +45,11 @@ class Draft:
     def ids(self) -> Ids:
         return self.writing.ids
 
+    @property
+    def logprob(self) -> float:
+        """The sum over the tokens that are written, in nats, in the passes that committed them."""
+        return float(np.nansum(self.writing.logprobs[self.prompt_length : self.stop]))
+
     def fill(self) -> Plan[None]:
         """Return a plan that fills the next block."""
         (span, masks, num_steps), *self.blocks = self.blocks

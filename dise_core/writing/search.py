@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
 
 import numpy as np
 
-from dise_core.arrays import Floats
 from dise_core.errors import InputError
 from dise_core.noise import Noise
 from dise_core.params.requests import SamplingParams
@@ -54,7 +52,7 @@ def smc(draft: Draft) -> Plan[Draft]:
     before = np.zeros(len(particles))
     for block in count():
         yield from gather(*(particle.fill() for particle in particles if particle.blocks))
-        now = _logprobs(particles)
+        now = np.array([particle.logprob for particle in particles])
         if not any(particle.blocks for particle in particles):
             break
         weights = np.exp(now - before - (now - before).max())
@@ -64,9 +62,3 @@ def smc(draft: Draft) -> Plan[Draft]:
             particles = [particles[k].by(own) for k, own in zip(drawn, samplers, strict=True)]
             before = now[drawn]
     return particles[int(now.argmax())]
-
-
-def _logprobs(particles: Sequence[Draft]) -> Floats:
-    """Return the sum over each particle's tokens, in nats, float64 [N]."""
-    written = [its.writing.logprobs[its.prompt_length : its.stop] for its in particles]
-    return np.array([np.nansum(logprobs, dtype=np.float64) for logprobs in written])

@@ -91,9 +91,10 @@ class Scripted(ToyPredictor):
         return (self.nats * reading.token_ids * is_first).astype(np.float32)
 
     def first_blocks(self, step: int) -> list[tuple[int, ...]]:
-        """Return what stands in the first block of each particle at a step."""
+        """Return what stands in the first block of each particle at a step, by its number."""
         start = len(PROMPT)
-        return [tuple(read.token_ids[start : start + 4].tolist()) for read in self.steps[step]]
+        texts = {read.canvas.sample: read.token_ids for read in self.steps[step] if read.canvas}
+        return [tuple(texts[k][start : start + 4].tolist()) for k in range(len(texts))]
 
 
 def test_equal_weights_never_resample() -> None:
@@ -112,7 +113,7 @@ def test_a_dominant_particle_is_copied_and_its_copies_diverge() -> None:
     samples = [one.token_ids[:4] for one in answer_of(Scripted(-40.0), with_(n=4, **WARM)).outputs]
     assert len(set(samples)) == 4
     assert set(model.first_blocks(2)) == {min(samples, key=sum)}
-    assert [read.canvas.sample for read in model.steps[2] if read.canvas] == [0, 1, 2, 3]
+    assert len(model.steps[2]) == 4
     assert len(distinct_rows(model.steps[2])) == 1
     assert len(distinct_rows(model.steps[3])) > 1
 
