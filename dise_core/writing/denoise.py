@@ -117,8 +117,8 @@ class Denoiser(Sampler):
         without a mask token.
         """
         prompt_length, stop, step = canvas.prompt_length, len(canvas), first_step
-        text = PartialText(self._to_border(canvas), prompt_length, stop)
-        ids = text.ids
+        writing = self._to_border(canvas)
+        text, ids = PartialText(writing, writing.ids, prompt_length, stop), writing.ids
         # Only a tail has a context to reuse; a response written from its start has none.
         context = ids[: start if start > prompt_length else 0]
         self.memory.begin(context, max(min(self.most, self.max_length), len(ids)))
@@ -131,7 +131,7 @@ class Denoiser(Sampler):
             if until_end and (end := self.end_of(response, prompt_length)) is not None:
                 stop = end
                 break
-        written = replace(canvas, ids=ids.copy(), writing=text.writing)
+        written = replace(canvas, ids=ids.copy(), writing=writing)
         return written if stop == len(ids) else written.at(np.arange(stop))
 
     def _to_border(self, canvas: TokenSequence) -> Writing:

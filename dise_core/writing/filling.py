@@ -27,17 +27,14 @@ MAX_IDLE_STEPS = 100
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PartialText:
-    """A text whose response is being written. stop: where the response ends; what is behind it will
-    be cut.
+    """A text whose response is being written. ids: its Writing's own. stop: where the response ends;
+    what is behind it will be cut.
     """
 
     writing: Writing
+    ids: Ids
     prompt_length: int
     stop: int
-
-    @property
-    def ids(self) -> Ids:
-        return self.writing.ids
 
 
 @dataclass(slots=True, eq=False)
@@ -144,7 +141,7 @@ class Filling:
         final = NONE
         if sampler.is_block_causal:
             final = self._final(read, span[1] if is_whole else span[0])
-        reads = [read, *sampler.recording(read)]
+        reads = [read, *sampler.recording(read)] if sampler.recorded else [read]
         if len(final) == 0:
             readings = yield reads
         else:
