@@ -27,7 +27,7 @@ MAX_IDLE_STEPS = 100
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PartialText:
-    """A text whose response is being written. ids: its Writing's own. stop: where the response ends;
+    """A text whose response is being written. ids: the writing's. stop: where the response ends;
     what is behind it will be cut.
     """
 
