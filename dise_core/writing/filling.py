@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -41,10 +41,11 @@ class Draft:
     blocks: list[tuple[tuple[int, int], Ids, int | None]]
     step: int
     until_end: bool
+    ids: Ids = field(init=False)
+    """The writing's."""
 
-    @property
-    def ids(self) -> Ids:
-        return self.writing.ids
+    def __post_init__(self) -> None:
+        self.ids = self.writing.ids
 
     @property
     def logprob(self) -> float:
