@@ -103,13 +103,13 @@ def finite(value: float | None) -> float:
 
 
 LENGTH = "length"
-"""The baseline that takes the shorter answer, by its tokens, for the surer one."""
+"""The baseline that takes the shorter answer, by its characters, for the surer one."""
 
 
 def scores_of(records: Sequence[SampledRecord], label: str) -> Scores:
     """Return one contender's scores, float64 [Q, A], -inf where it has none; or LENGTH's."""
     if label == LENGTH:
-        return -np.array([[len(a["token_ids"]) for a in r["answers"]] for r in records], float)
+        return -np.array([[len(a["text"]) for a in r["answers"]] for r in records], float)
     return np.array(
         [
             [finite(answer["scores"][label]["value"]) for answer in record["answers"]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import matplotlib as mpl
@@ -14,6 +15,9 @@ from dise_eval.statistics.references import is_baseline
 from dise_eval.statistics.resampling import Estimate
 
 mpl.use("agg")
+
+LABEL = 52
+"""The most characters in a line of a row's name."""
 
 OURS, BASELINE, GUIDE = "#0072b2", "#d55e00", "#8c8c8c"
 """Colours that colour-blind readers can tell apart (Okabe and Ito), and that of guides."""
@@ -41,7 +45,8 @@ def forest(
             axes.plot(paper, place, "D", markerfacecolor="none", color="black")
     if guide is not None:
         axes.axvline(guide, color=GUIDE, linestyle=":", linewidth=1, zorder=0)
-    axes.set_yticks(range(len(table.rows)), [table.name_of(row) for row in table.rows])
+    names = [textwrap.fill(table.name_of(row), LABEL) for row in table.rows]
+    axes.set_yticks(range(len(names)), names, fontsize=8)
     axes.set_ylim(len(table.rows) - 0.4, -0.7)
     axes.set_xlabel(f"{title}, with its 95 % interval")
     axes.grid(axis="x", alpha=0.3)

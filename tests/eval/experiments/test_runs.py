@@ -56,7 +56,7 @@ def test_uncertainty_writes_a_journal_results_a_report_and_pictures(
     assert list(results["compared"]["mc:response:num_samples=2"]) == ["dise:full"]
     _, *records = records_of(tmp_path / "journal.jsonl")
     assert [len(record["answers"]) for record in records] == [5] * 8
-    lengths = [[len(answer["token_ids"]) for answer in record["answers"]] for record in records]
+    lengths = [[len(answer["text"]) for answer in record["answers"]] for record in records]
     rights = [
         record["answers"][np.argmin(row)]["is_correct"]
         for record, row in zip(records, lengths, strict=True)
