@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dise_core import LLM, BlockCausal, InputError, ScoringParams
+from dise_core import LLM, BlockCausal, InputError, SamplingParams, ScoringParams
+from dise_core.plans.plan import drive
 from dise_core.plugins.discovery import installed_catalog
 from dise_core.testing import ToyPredictor
+from dise_core.testing.toy_model import MASK
 from dise_strategies.scorers.duel import Duel
 from dise_strategies.scorers.greedy_path import GreedyPath
 from tests.exact_toy import ExactToy, all_texts
@@ -109,3 +111,30 @@ def test_what_cannot_be_replayed_is_refused_before_any_pass(
     with pytest.raises(InputError, match=message):
         LLM(toy).score(["abc"], ["def"], params)
     assert not toy.batches
+
+
+class Maskless(ToyPredictor):
+    """The toy model, which never predicts the mask token."""
+
+    def logits(self, ids: np.ndarray) -> np.ndarray:
+        logits = super().logits(ids)
+        logits[:, MASK] = -np.inf
+        return logits
+
+
+@pytest.mark.parametrize("tokens_per_step", [1, 2])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_its_terms_are_what_the_writing_told_at_temperature_0(
+    policy: str, tokens_per_step: int
+) -> None:
+    for attention in (None, BlockCausal(4)):
+        llm = LLM(Maskless() if attention is None else Maskless(attention=attention))
+        rate = {"tokens_per_step": tokens_per_step, "block_length": 4}
+        params = SamplingParams(max_tokens=8, unmasking=policy, length="fixed", **rate)
+        [output] = llm.generate([[1, 2, 3, 4]], params)[0].outputs
+        writing = output.writing
+        assert writing is not None
+        scorer = Duel(unmasking=policy, tokens_per_step=tokens_per_step)
+        [text] = llm.planner.texts([1, 2, 3, 4], [output.token_ids], ScoringParams(block_length=4))
+        terms = drive(scorer._replay(text), llm.predictor.read)
+        assert terms[4:].astype(np.float32).tolist() == writing.logprobs[4:].tolist()
