@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
-
-from dise_core.arrays import Ids
-
 
 @dataclass(frozen=True, slots=True)
 class BlockGrid:
@@ -27,8 +23,3 @@ class BlockGrid:
             end = min(self.start_of(start) + self.length, stop)
             yield start, end
             start = end
-
-    def split(self, positions: Ids) -> list[Ids]:
-        """Return ascending positions, int64 [M], M >= 1, block by block."""
-        blocks = (positions - self.origin) // self.length
-        return np.split(positions, np.flatnonzero(np.diff(blocks)) + 1)

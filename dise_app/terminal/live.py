@@ -26,7 +26,7 @@ MASK = "\N{MEDIUM SHADE}"
 
 
 @dataclass(slots=True)
-class Written:
+class Unfolding:
     """One response as far as it is written: its tokens by position, the log-probabilities that they
     had when they were written, and those of writing them again, where these are known.
     """
@@ -90,13 +90,13 @@ def show(llm: LLM, plan: Plan[RequestOutput], shows_seed: bool) -> None:
 
 def answered(console: Console, llm: LLM, plan: Plan[RequestOutput]) -> RequestOutput:
     """Return the plan's answer, and show on the terminal how it is written."""
-    canvases: dict[int, Written] = {}
+    canvases: dict[int, Unfolding] = {}
     with Live(
         console=console, transient=True, refresh_per_second=12, redirect_stderr=sys.stderr.isatty()
     ) as live:
         for event in llm.watch(plan):
             if isinstance(event, RequestOutput):
                 return event
-            canvases.setdefault(event.index, Written()).take(event)
+            canvases.setdefault(event.index, Unfolding()).take(event)
             live.update(Following([canvases[index].text() for index in sorted(canvases)]))
     raise AssertionError("a stream ends with its answer")

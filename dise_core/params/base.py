@@ -29,6 +29,9 @@ MAX_STEPS = 2**16
 MAX_SAMPLES = 1024
 """Answers to one prompt that exist at one time."""
 
+MAX_PARTICLES = 64
+"""Particles of a search."""
+
 MAX_STOPS, MAX_STOP = 64, 1000
 """Stop texts, and the characters of one."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import repeat
 
 import numpy as np
 
@@ -14,9 +13,10 @@ from dise_core.history import Writing
 from dise_core.models.completion import border_of
 from dise_core.plans.plan import Plan
 from dise_core.sequence import TokenSequence
-from dise_core.writing.filling import Filling, PartialText
+from dise_core.writing.filling import Draft
 from dise_core.writing.sampler import Sampler
-from dise_core.writing.schedule import Schedule, in_steps, in_time, share
+from dise_core.writing.schedule import share
+from dise_core.writing.search import smc
 
 
 @dataclass(frozen=True)
@@ -39,19 +39,10 @@ class Denoiser(Sampler):
         return self.info.block_length or self.params.block_length
 
     def once(self) -> Denoiser:
-        """Return the denoiser of a response that is final once written, unless it is revised."""
-        return replace(self, is_settled=not self.is_revised)
-
-    @property
-    def rate(self) -> int:
-        """Tokens to commit per step where `denoise` gets no `steps`: ceil(max_tokens / steps) of
-        the request, else its tokens_per_step, else the policy's own.
+        """Return the denoiser of a response that is final once written, unless it is revised or one
+        of several that are searched.
         """
-        if self.params.steps is not None:
-            return -(-self.max_tokens // self.params.steps)
-        if "tokens_per_step" in self.params.model_fields_set:
-            return self.params.tokens_per_step
-        return self.policy.default_tokens_per_step or self.params.tokens_per_step
+        return replace(self, is_settled=not self.is_revised and self.params.search is None)
 
     def text(self, ids: Ids, prompt_length: int) -> TokenSequence:
         """Return ids [N] as a text. Raises InputError for a prompt_length outside [0, N]."""
@@ -84,8 +75,8 @@ class Denoiser(Sampler):
         one, and a text that ends inside a block is read with end tokens, as when it was scored.
         first_step, and what it raises: see `denoise`.
         """
-        once = {"tokens_per_step": 1, "steps": None, "eps": None, "early_exit": None}
-        update = {"block_length": max(len(text.response), 1), **once}
+        once = dict.fromkeys(("steps", "eps", "early_exit", "search"))
+        update = {"block_length": max(len(text.response), 1), "tokens_per_step": 1, **once}
         params = self.params.model_copy(update=update)
         writer = replace(self, params=params, info=replace(self.info, last_block="ends"))
         start, end = text.prompt_length, self.end_of(text.ids, text.prompt_length)
@@ -116,23 +107,23 @@ class Denoiser(Sampler):
         Raises PlanError for a policy that commits nothing for too long, InputError for a model
         without a mask token.
         """
-        prompt_length, stop, step = canvas.prompt_length, len(canvas), first_step
-        text = PartialText(self._to_border(canvas), prompt_length, stop)
-        ids = text.ids
+        prompt_length, stop, writing = canvas.prompt_length, len(canvas), self._to_border(canvas)
+        ids = writing.ids
         # Only a tail has a context to reuse; a response written from its start has none.
         context = ids[: start if start > prompt_length else 0]
         self.memory.begin(context, max(min(self.most, self.max_length), len(ids)))
-        blocks = list(self._blocks(ids, start, stop))
-        for index, (span, masks) in enumerate(blocks):
-            num_steps = None if steps is None else max(1, share(steps, index, len(blocks)))
-            schedule = self._schedule(len(masks), num_steps)
-            step = yield from Filling(self, text, span, masks, schedule, until_end).plan(step)
-            response = ids[: min(span[1], stop)]
-            if until_end and (end := self.end_of(response, prompt_length)) is not None:
-                stop = end
-                break
-        written = replace(canvas, ids=ids.copy(), writing=text.writing)
-        return written if stop == len(ids) else written.at(np.arange(stop))
+        spans = list(self._blocks(ids, start, stop))
+        blocks = [
+            (*block, None if steps is None else max(1, share(steps, index, len(spans))))
+            for index, block in enumerate(spans)
+        ]
+        draft = Draft(self, writing, prompt_length, stop, blocks, first_step, until_end)
+        if self.params.search is not None:
+            draft = yield from smc(draft)
+        while draft.blocks:
+            yield from draft.fill()
+        text = replace(canvas, ids=draft.ids.copy(), writing=draft.writing)
+        return text if draft.stop == len(text) else text.at(np.arange(draft.stop))
 
     def _to_border(self, canvas: TokenSequence) -> Writing:
         """Return the canvas, with masks up to the border where the last block is written so."""
@@ -149,10 +140,3 @@ class Denoiser(Sampler):
             masked = first + np.flatnonzero(canvas[first:last] == self.mask_id)
             if len(masked) and masked[0] < stop:
                 yield (grid.start_of(first), last), masked
-
-    def _schedule(self, num_masked: int, num_steps: int | None) -> Schedule:
-        if self.params.eps is not None:
-            return in_time(num_steps or -(-num_masked // self.rate), self.params.eps)
-        if num_steps is None:
-            return Schedule(repeat(self.rate))
-        return in_steps(num_masked, num_steps)

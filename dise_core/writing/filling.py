@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -25,19 +25,48 @@ MAX_IDLE_STEPS = 100
 """Steps in a row without a commit after which a policy without a quota fails."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PartialText:
-    """A text whose response is being written. stop: where the response ends; what is behind it will
-    be cut.
+@dataclass(slots=True, eq=False)
+class Draft:
+    """A text whose response is being written, block by block.
+
+    stop: where the response ends; what is behind it will be cut. blocks: those that are left, in
+    order, each with its span, its masks and its number of steps, None for the sampler's rate. step:
+    the next denoising step. until_end: whether the block in which the answer ends is the last.
     """
 
+    sampler: Sampler
     writing: Writing
     prompt_length: int
     stop: int
+    blocks: list[tuple[tuple[int, int], Ids, int | None]]
+    step: int
+    until_end: bool
+    ids: Ids = field(init=False)
+    """The writing's."""
+
+    def __post_init__(self) -> None:
+        self.ids = self.writing.ids
 
     @property
-    def ids(self) -> Ids:
-        return self.writing.ids
+    def logprob(self) -> float:
+        """The sum over the tokens that are written, in nats, in the passes that committed them."""
+        return float(np.nansum(self.writing.logprobs[self.prompt_length : self.stop]))
+
+    def fill(self) -> Plan[None]:
+        """Return a plan that fills the next block."""
+        (span, masks, num_steps), *self.blocks = self.blocks
+        schedule = self.sampler.schedule(len(masks), num_steps)
+        filling = Filling(self.sampler, self, span, masks, schedule, self.until_end)
+        self.step = yield from filling.plan(self.step)
+        if self.until_end:
+            response = self.ids[: min(span[1], self.stop)]
+            if (end := self.sampler.end_of(response, self.prompt_length)) is not None:
+                self.stop, self.blocks = end, []
+
+    def by(self, sampler: Sampler) -> Draft:
+        """Return a copy that another sampler goes on with."""
+        sampler.memory.begin(NONE, len(self.ids))
+        return replace(self, sampler=sampler, writing=self.writing.onto(self.ids))
 
 
 @dataclass(slots=True, eq=False)
@@ -50,7 +79,7 @@ class Filling:
     """
 
     sampler: Sampler
-    text: PartialText
+    text: Draft
     span: tuple[int, int]
     masks: Ids
     schedule: Schedule

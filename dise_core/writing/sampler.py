@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import repeat
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from dise_core.scoring.scorer import Recorded
 from dise_core.sequence import SpecialTokens
 from dise_core.writing.memory import FinishedBlocks, StepCache
 from dise_core.writing.policy import UnmaskingPolicy
+from dise_core.writing.schedule import Schedule, in_steps, in_time
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,25 @@ class Sampler:
     def mask_id(self) -> int:
         """The id of the mask token. Raises InputError for a model that has none."""
         return self.special.masking_id
+
+    @property
+    def rate(self) -> int:
+        """Tokens to commit per step where `denoise` gets no `steps`: ceil(max_tokens / steps) of
+        the request, else its tokens_per_step, else the policy's own.
+        """
+        if self.params.steps is not None:
+            return -(-self.params.max_tokens // self.params.steps)
+        if "tokens_per_step" in self.params.model_fields_set:
+            return self.params.tokens_per_step
+        return self.policy.default_tokens_per_step or self.params.tokens_per_step
+
+    def schedule(self, num_masked: int, num_steps: int | None) -> Schedule:
+        """Return the schedule of a block; num_steps None: at `rate`."""
+        if self.params.eps is not None:
+            return in_time(num_steps or -(-num_masked // self.rate), self.params.eps)
+        if num_steps is None:
+            return Schedule(repeat(self.rate))
+        return in_steps(num_masked, num_steps)
 
     def end_of(self, text: Ids, prompt_length: int) -> int | None:
         """Return a text's length up to the response's first end; None if a mask is first."""

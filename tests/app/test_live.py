@@ -9,7 +9,7 @@ from rich.text import Text
 
 from dise_app.cli.answer import is_shown_live
 from dise_app.terminal.live import MASK as MASKED
-from dise_app.terminal.live import Following, Written, answered
+from dise_app.terminal.live import Following, Unfolding, answered
 from dise_core import LLM, BlockCausal, CanvasUpdate, SamplingParams
 from dise_core.models.attention import BIDIRECTIONAL, Attention
 from dise_core.testing import ToyPredictor
@@ -18,7 +18,7 @@ from dise_core.writing.canvas import CanvasToken
 
 
 def test_finished_blocks_are_coloured_and_masks_stand_for_what_is_to_come() -> None:
-    written = Written()
+    written = Unfolding()
     first = (CanvasToken(0, 1, "b", False), CanvasToken(2, 3, "\x1b", False))
     written.take(CanvasUpdate(0, first, 4, "", "", True))
     assert written.text().plain == "  b▒\N{REPLACEMENT CHARACTER}▒"

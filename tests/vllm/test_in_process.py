@@ -50,11 +50,15 @@ def test_a_whole_decode_writes_the_same_tokens(engines: tuple[LLM, LLM]) -> None
     prompts = [np.random.default_rng(n).integers(0, 45, n).tolist() for n in (1, 5, 12, 30)]
     for temperature in (0.0, 1.0):
         params = SamplingParams(
-            max_tokens=32, block_length=8, tokens_per_step=2, temperature=temperature, seed=0
-        )
+            max_tokens=32, block_length=8, tokens_per_step=2, temperature=temperature, seed=0,
+            scorer="written",
+        )  # fmt: skip
         ours, theirs = (llm.generate(prompts, params) for llm in engines)
         for one, other in zip(ours, theirs, strict=True):
             assert one.outputs[0].token_ids == other.outputs[0].token_ids
+            assert [token.written for token in one.outputs[0].tokens] == pytest.approx(
+                [token.written for token in other.outputs[0].tokens], abs=1e-5
+            )
             assert one.outputs[0].score.value == pytest.approx(
                 other.outputs[0].score.value, abs=TOLERANCE
             )

@@ -107,8 +107,9 @@ function facts(token, piece) {
   const nats = token.logprob === null ? "−∞" : token.logprob.toFixed(3);
   const part = piece.tokens.length > 1 ? `part of ${visible(piece.text)}, ` : "";
   const counts = token.selected ? ", counts for the score" : "";
+  const written = token.written === undefined ? "" : `, ${percent(probability(token.written))} when it was written`;
   return make("p", {}, make("strong", {}, visible(token.text) || `token ${token.id}`),
-    make("span", { className: "hint" }, ` ${part}${p} to write it again (${nats} nats)${counts}`));
+    make("span", { className: "hint" }, ` ${part}${p} to write it again (${nats} nats)${written}${counts}`));
 }
 
 function alternatives(token, piece, shownAs, box, onTry) {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from itertools import chain
 from typing import ClassVar
 
@@ -24,14 +23,13 @@ class AnyOrder(Scorer):
     """log p(selected tokens | all others), in nats, of revealing them one by one in an order drawn
     uniformly, with a lower and an upper bound.
 
-    With p_o the probability under order o, the value is log mean p_o over orders. The lower bound
-    is mean log p_o, which "mc" estimates; the upper one, with any psi > 0, log psi + mean p_o / psi
-    - 1. Up to exact_up_to tokens the mean is over all orders: 2^n - 1 passes, one for each set of
-    hidden tokens; upper and value are one. Above, 2 · orders are drawn, at most n passes each; the
-    mean p_o of each half is psi for the other. Then value and bounds are estimates, and the upper
-    bound is of use only where the orders agree. A block-causal model reveals its blocks side by
-    side, each after the given ones, at the passes of one. Training: on masks alone is enough.
-    Source of the upper bound: TUBE (arXiv 2605.24292).
+    With p_o the probability under order o, the value is log mean p_o, the lower bound mean log p_o,
+    which "mc" estimates, and the upper one, with any psi > 0, log psi + mean p_o / psi - 1. Up to
+    exact_up_to tokens the means are over all orders, in 2^n - 1 passes, one for each set of hidden
+    tokens; upper and value are one. Above, they are estimates from 2 · orders, of at most n passes
+    each, and psi is each half's mean for the other; the upper bound is of use only where the orders
+    agree. A block-causal model reveals its blocks side by side, in the passes of one. Training: on
+    masks alone is enough. Source of the upper bound: TUBE (arXiv 2605.24292).
     """
 
     default_selector: ClassVar[str] = "response"
@@ -62,9 +60,8 @@ class AnyOrder(Scorer):
         """
         count = 2 * self.orders
         if (passes := max(sizes) * count) > MAX_PASSES:
-            message = f"any-order: orders={self.orders} could take {passes} forward passes, and the"
-            advice = f"limit is {MAX_PASSES}: lower orders, or select fewer tokens"
-            raise InputError(f"{message} {advice}", "scorer_settings")
+            message = f"orders={self.orders} could take {passes} forward passes, above {MAX_PASSES}"
+            raise InputError(f"{message}: lower orders, or select fewer tokens", "scorer_settings")
         random = Noise.for_request(self.seed, text.ids, 0).generator()
         orders = [[random.permutation(size) for size in sizes] for _ in range(count)]
         ranks = np.array([np.concatenate(order) for order in orders])
@@ -96,7 +93,7 @@ def _means(logs: Floats) -> tuple[float, float]:
         first = np.flatnonzero(hidden >> np.arange(logs.shape[1]) & 1)
         rest, now = hidden ^ (1 << first), logs[hidden, first]
         lower[hidden] = (lower[rest] + now).mean()
-        value[hidden] = _log_mean(value[rest] + now)
+        value[hidden] = _log_mean((value[rest] + now)[:, None])[0]
     return lower[-1], value[-1]
 
 
@@ -115,9 +112,13 @@ def _terms(text: TokenSequence, positions: Ids, hidden: Mask, asked: Mask) -> Pl
 
 
 def _log_mean(logs: Floats) -> Floats:
-    """Return the logarithm of the mean of exp(logs) over the first axis."""
-    total: Floats = np.logaddexp.reduce(logs)
-    return total - math.log(len(logs))
+    """Return the logarithm of the mean of exp(logs) over the last axis but one."""
+    return np.asarray(np.logaddexp.reduce(logs, axis=-2) - np.log(logs.shape[-2]))
+
+
+def _error(samples: Floats) -> Floats:
+    """Return the standard error of the mean over the last axis but one."""
+    return np.asarray(samples.std(axis=-2, ddof=1) / np.sqrt(samples.shape[-2]))
 
 
 def _estimated(halves: Floats) -> tuple[float, float, Bounds]:
@@ -125,16 +126,9 @@ def _estimated(halves: Floats) -> tuple[float, float, Bounds]:
 
     The upper bound is the mean of two, whose errors are taken for dependent.
     """
-
-    def error(samples: Floats) -> Floats:
-        spread: Floats = samples.std(axis=-2, ddof=1) / math.sqrt(samples.shape[-2])
-        return spread
-
-    logs = np.concatenate(halves)
-    value, psi = _log_mean(logs), np.array([_log_mean(half) for half in halves[::-1]])
-    ratios = np.exp(halves - psi[:, None])
+    logs, psi = np.concatenate(halves), _log_mean(halves)[::-1]
+    value, ratios = _log_mean(logs), np.exp(halves - psi[:, None])
     lower, upper = logs.mean(axis=0), (psi + ratios.mean(axis=1) - 1).mean(axis=0)
-    errors = error(np.exp(logs - value)), error(logs), error(ratios).mean(axis=0)
-    of_value, *of_bounds = (float(np.linalg.norm(parts)) for parts in errors)
-    bounds = Bounds(float(lower.sum()), float(upper.sum()), *of_bounds)
-    return float(value.sum()), of_value, bounds
+    errors = _error(np.exp(logs - value)), _error(logs), _error(ratios).mean(axis=0)
+    error, *of_bounds = (float(np.linalg.norm(parts)) for parts in errors)
+    return float(value.sum()), error, Bounds(float(lower.sum()), float(upper.sum()), *of_bounds)

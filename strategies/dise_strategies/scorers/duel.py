@@ -16,7 +16,7 @@ from dise_core.params.base import Length, Name, Settings
 from dise_core.plugins.discovery import installed_catalog
 from dise_core.writing.checks import checked_indices
 from dise_core.writing.policy import UnmaskingPolicy, UnmaskingStep
-from dise_strategies.scorers.revealing import questions, without_mask
+from dise_strategies.scorers.revealing import by_block, questions, without_mask
 
 
 class Duel(Scorer):
@@ -60,11 +60,11 @@ class Duel(Scorer):
         if not len(chosen):
             return Score.of_nothing()
         terms = (yield from self._replay(sequence))[chosen]
-        total, mean = float(terms.sum()), float(terms.mean())
+        total, perplexity = float(terms.sum()), math.exp(-terms.mean())
         if self.aggregate == "mean":
-            return Score(mean, chosen, perplexity=math.exp(-mean), is_mean=True)
+            return Score(total / len(terms), chosen, perplexity=perplexity, is_mean=True)
         whole = total if len(chosen) == len(response) else None
-        return Score(total, chosen, log_likelihood=whole, perplexity=math.exp(-mean))
+        return Score(total, chosen, log_likelihood=whole, perplexity=perplexity)
 
     def _replay(self, text: TokenSequence) -> Plan[Floats]:
         """Return a plan of the log-probability of each token when it is written, float64 [N]."""
@@ -73,17 +73,16 @@ class Duel(Scorer):
         if text.origin == "text" and grid != text.blocks:
             raise InputError(f"this model's block_length is {text.block_length}", "scorer_settings")
         candidates = Candidates(confidence=policy.confidence, forbidden=(text.special.masking_id,))
-        terms, confidences = np.zeros(len(text)), np.zeros(len(text))
+        terms, sure = np.zeros(len(text)), np.zeros(len(text))
         while len(hidden):
-            blocks = grid.split(hidden)[: 1 if text.origin == "response" else None]
+            blocks = by_block(grid, hidden)[: 1 if text.origin == "response" else None]
             asked, written = np.concatenate(blocks), list[Ids]()
             tokens, masks = questions(text, hidden, asked)
             own, mask, best = yield [tokens, masks, replace(tokens, readout=candidates)]
-            terms[asked], confidences[asked] = without_mask(own, mask), best.confidences
+            terms[asked], sure[asked] = without_mask(own, mask), best.confidences
             for block in blocks:
                 quota, start = min(self.tokens_per_step, len(block)), grid.start_of(int(block[0]))
-                sure, share = confidences[block], quota / len(block)
-                step = UnmaskingStep(block, sure, quota, share, Noise(0), start)
+                step = UnmaskingStep(block, sure[block], quota, quota / len(block), Noise(0), start)
                 written.append(block[checked_indices(policy, policy.choose(step), len(block))])
             if not any(map(len, written)):
                 raise PlanError(f"unmasking policy {policy!r} chose no token to replay")

@@ -8,13 +8,20 @@ import numpy as np
 
 from dise_core import Read, Reading, TokenLogProbs, TokenSequence
 from dise_core.arrays import Floats, Ids
+from dise_core.blocks import BlockGrid
+
+
+def by_block(grid: BlockGrid, positions: Ids) -> list[Ids]:
+    """Return ascending positions, int64 [M], M >= 1, block by block."""
+    blocks = (positions - grid.origin) // grid.length
+    return np.split(positions, np.flatnonzero(np.diff(blocks)) + 1)
 
 
 def factors(text: TokenSequence, positions: Ids) -> list[Ids]:
     """Return ascending positions, int64 [M], M >= 1, by the factors of their likelihood: all
     together, or under block-causal attention each block's, since those before it are given.
     """
-    return [positions] if text.origin == "response" else text.blocks.split(positions)
+    return [positions] if text.origin == "response" else by_block(text.blocks, positions)
 
 
 def questions(text: TokenSequence, hidden: Ids, positions: Ids) -> tuple[Read, Read]:
@@ -31,6 +38,5 @@ def without_mask(tokens: Reading, masks: Reading) -> Floats:
     """Return the tokens' log-probabilities, float64 [M], renormalised over all but the mask, which
     is never written. They stay bit for bit where the mask has probability 0.
     """
-    most = 1 - float(np.finfo(np.float32).eps)
-    share = np.minimum(np.exp(masks.logprobs.astype(np.float64)), most)
+    share = np.minimum(np.exp(masks.logprobs.astype(np.float64)), 1 - 1e-7)
     return tokens.logprobs.astype(np.float64) - np.log1p(-share)

@@ -184,6 +184,9 @@ def test_given_answers_are_graded_and_scored_in_groups(dise: Dise, tmp_path: Pat
         assert 0 <= likelihoods["value"] <= 1
     whole = dise(*args, "--score", "dise:full", "--output", tmp_path / "all")
     assert json.loads(whole.out)["figures"]["all"]["dise:full"]["num_right"] == 2
+    unknown = dise(*args, "--score", "written", "--output", tmp_path / "unknown")
+    assert unknown.code == 2
+    assert "written reads how a text was written" in unknown.err
     wrong = dise(*args, "--by", "length", "--output", tmp_path / "none")
     assert (wrong.code, "countdown-0 of --data has no 'length'" in wrong.err) == (2, True)
     data = written(tmp_path / "numbers.jsonl", {"prompt": "1,2 -> 3", "answer": 3, "response": 3})
@@ -397,7 +400,8 @@ class Slow(ToyPredictor):
 def slow_run(folder: Path) -> None:
     llm = LLM(Slow(), max_num_seqs=4)
     params = SamplingParams(max_tokens=6, temperature=1.0, n=3, block_length=6, seed=0)
-    contenders = Contenders.of(["dise:full", "mc:response:num_samples=2"], llm.catalog)
+    specifications = ["dise:full", "mc:response:num_samples=2", "written:response:signal=flips"]
+    contenders = Contenders.of(specifications, llm.catalog)
     loaded = questions.load("countdown-short", limit=30)
     sampled = Sampled(llm, loaded, contenders, params, "robust")
     records = run(sampled, folder, lambda count: None)

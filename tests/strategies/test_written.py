@@ -1,0 +1,133 @@
+"""The scorer "written": what it reads, what it costs, and where it is refused. That the writing is
+right: tests/adapters/test_writing.py, tests/core/test_history.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dise_core import LLM, InputError, Noise, SamplingParams, ScoringParams
+from dise_core.arrays import Floats, Ids
+from dise_core.plugins.discovery import installed_catalog
+from dise_core.testing import ToyPredictor, check_scorer
+from dise_core.testing.toy_model import END, MASK
+from dise_strategies.lengths.dise_flexible import STEPS_APART
+from dise_strategies.scorers.written import Written
+from dise_strategies.unmasking.ranked import LowConfidence
+from tests.reference_writing import NaiveWriting
+
+SIGNALS = ("logprob", "entropy", "margin", "flips", "disagreement")
+PROMPT = [1, 2, 3]
+
+
+class Ending(ToyPredictor):
+    """The toy model, which ends the likelier the longer the text is."""
+
+    def logits(self, ids: Ids) -> Floats:
+        logits = super().logits(ids)
+        logits[:, END] += 0.7 * np.arange(len(ids))
+        return logits
+
+
+def naive(toy: ToyPredictor, params: SamplingParams) -> NaiveWriting:
+    noise = Noise.for_request(params.seed or 0, np.array(PROMPT), 0)
+    text = [*PROMPT, *[MASK] * params.max_tokens]
+    return NaiveWriting(
+        lambda ids: toy.logits(np.array(ids)), toy.info, params, LowConfidence(), noise, text, 3
+    )
+
+
+@pytest.mark.parametrize("signal", SIGNALS)
+def test_it_conforms(signal: Any) -> None:
+    check_scorer(Written(signal=signal))
+
+
+@pytest.mark.parametrize("signal", SIGNALS)
+def test_it_costs_no_pass_and_changes_nothing_else(signal: str) -> None:
+    llm, settings = LLM(ToyPredictor()), {"signal": signal}
+    params = SamplingParams(max_tokens=12, temperature=0.8, seed=4, scorer="written")
+    params = params.model_copy(update={"selector": "response", "scorer_settings": settings})
+    [answer], [other] = llm.generate(PROMPT, params), llm.generate(PROMPT, SamplingParams(
+        max_tokens=12, temperature=0.8, seed=4))  # fmt: skip
+    [output] = answer.outputs
+    expected = naive(ToyPredictor(), params)
+    num_steps, places = expected.fill(3), range(3, 15)
+    assert output.token_ids == other.outputs[0].token_ids
+    assert (answer.usage.nfe, other.usage.nfe) == (num_steps, num_steps + 1)
+    values = {
+        "logprob": [expected.logprobs[at] for at in places],
+        "entropy": [-expected.commits[at].entropy for at in places],
+        "margin": [expected.commits[at].margin for at in places],
+        "flips": [-expected.flips(at) for at in places],
+        "disagreement": [-expected.disagreement(at) for at in places],
+    }[signal]
+    assert any(values)
+    for aggregate, whole in (("mean", np.mean), ("least", np.min), ("sum", np.sum)):
+        update = {"scorer_settings": settings | {"aggregate": aggregate}}
+        [answer] = llm.generate(PROMPT, params.model_copy(update=update))
+        assert answer.outputs[0].score.value == pytest.approx(whole(values), abs=1e-5)
+    [reported] = llm.generate(
+        PROMPT, SamplingParams(**params.model_dump(include=params.model_fields_set), logprobs=0)
+    )
+    assert reported.usage.nfe == num_steps + 1
+
+
+def test_tokens_of_an_early_exit_have_the_values_of_the_pass_that_ended_it() -> None:
+    params = SamplingParams(max_tokens=12, block_length=4, early_exit=0.05, scorer="written")
+    expected = naive(Ending(), params)
+    num_steps = expected.fill(3)
+    [answer] = LLM(Ending()).generate(PROMPT, params)
+    assert answer.usage.nfe == num_steps < 6
+    written = [token.written for token in answer.outputs[0].tokens]
+    assert written == pytest.approx([expected.logprobs[at] for at in range(3, 15)], abs=1e-5)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+def test_algorithm_1_is_led_by_it_and_keeps_what_it_kept(temperature: float) -> None:
+    settings = {"max_iterations": 4, "mask_size": 3, "patience": 4}
+    params = SamplingParams(
+        max_tokens=9, block_length=4, temperature=temperature, seed=6, scorer="written",
+        selector="response-text", length="dise-flexible", length_settings=settings,
+    )  # fmt: skip
+    loop = naive(Ending(seed=8), params)
+    loop.fill(3)
+    kept = [at for at in range(len(loop.text)) if at < 3 or loop.text[at] != END]
+    assert 3 < len(kept) < len(loop.text)
+    loop.logprobs = {now: loop.logprobs[at] for now, at in enumerate(kept) if at >= 3}
+    loop.text = [loop.text[at] for at in kept]
+    texts = []
+    for t in range(1, 5):
+        if t > 1:
+            start = len(loop.text) - min(3 + t - 2, len(loop.text) - 3)
+            loop.text = loop.text[:start] + [MASK] * (len(loop.text) - start + 1)
+            loop.fill(start, t * STEPS_APART)
+        told = [loop.logprobs[at] for at in range(3, len(loop.text))]
+        counted = [p for p, token in zip(told, loop.text[3:], strict=True) if token != END]
+        texts.append((float(np.mean(counted)), list(loop.text), told))
+    [answer] = LLM(Ending(seed=8)).generate(PROMPT, params)
+    [output] = answer.outputs
+    score, ids, told = max(texts, key=lambda text: text[0])
+    assert [*PROMPT, *output.token_ids] == ids
+    assert output.score.value == pytest.approx(score, abs=1e-5)
+    assert [token.written for token in output.tokens] == pytest.approx(told, abs=1e-5)
+    assert [step.score for step in output.trace] == pytest.approx(
+        [score for score, _, _ in texts], abs=1e-5
+    )
+
+
+def test_a_given_text_is_refused_before_any_pass() -> None:
+    toy = ToyPredictor()
+    llm, params = LLM(toy), ScoringParams(scorer="written")
+    for ask in (
+        lambda: llm.score("abc", "def", params),
+        lambda: llm.score("abc", [[3, 4]], params),
+        lambda: llm.rank("abc", ["de", "ef"], params),
+    ):
+        with pytest.raises(InputError, match="written reads how a text was written") as refused:
+            ask()
+        assert refused.value.parameter == "scorer"
+    assert toy.batches == []
+    assert installed_catalog().scorer("written") == Written()
