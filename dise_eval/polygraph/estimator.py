@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from lm_polygraph.estimators.estimator import Estimator
 
-from dise_core import Floats, ScoringParams
+from dise_core import Floats, Plan, RequestOutput, Score, ScoringParams
+from dise_core.front.verbs import Job, results
+from dise_core.models.prompts import Prompt
 from dise_core.records import Fields
+from dise_eval.experiments.scoring import Contender
 from dise_eval.polygraph.model import DiseModel
 
 
@@ -26,10 +31,9 @@ class DiseEstimator(Estimator):  # type: ignore[misc]
         catalog = model.llm.catalog
         scorer = catalog.scorer(asked.scorer, asked.scorer_settings)
         model.llm.planner.check_scorer(asked.scorer, scorer)
-        selector = asked.selector or scorer.default_selector
-        catalog.selector(selector)
-        # A score needs no report on the tokens, which the answer has.
-        self._params = asked.model_copy(update={"selector": selector, "logprobs": None})
+        name = asked.selector or scorer.default_selector
+        self._params = asked.model_copy(update={"selector": name})
+        self._contender = Contender(asked.scorer, scorer, catalog.selector(name))
         self._model = model
 
     def __str__(self) -> str:
@@ -40,9 +44,14 @@ class DiseEstimator(Estimator):  # type: ignore[misc]
     def __call__(self, stats: Fields) -> Floats:
         """Return the uncertainty of each answer of a batch, float64 [answers], in nats."""
         asked = zip(stats["input_texts"], stats["dise_answers"], strict=True)
-        prompts = [
-            text if isinstance(text, str) else output.prompt_token_ids for text, output in asked
+        plans = [
+            self._scored(text if isinstance(text, str) else answer.prompt_token_ids, answer)
+            for text, answer in asked
         ]
-        answers = [answer.outputs[0].token_ids for answer in stats["dise_answers"]]
-        scored = self._model.llm.score(prompts, answers, self._params, chat=self._model.chat)
-        return -np.array([output.outputs[0].score.value for output in scored])
+        return -np.array([score.value for score, _ in self._model.llm.do(Job(plans, results))])
+
+    def _scored(self, prompt: Prompt, answer: RequestOutput) -> Plan[tuple[Score, int]]:
+        planner, chat, output = self._model.llm.planner, self._model.chat, answer.outputs[0]
+        [text] = planner.texts(prompt, [output.token_ids], self._params, chat)
+        judge = planner.translation(prompt, chat)
+        return self._contender.score(replace(text, writing=output.writing), judge)

@@ -50,12 +50,12 @@ class Written(Scorer):
         yield from ()
         writing = sequence.own_writing()
         assert writing is not None, "a scorer that needs the writing gets texts with it"
-        selected = np.flatnonzero(selector.select(sequence) & (writing.steps >= 0))
-        if len(selected) == 0:
+        values = self._values(writing)
+        known = np.flatnonzero(selector.select(sequence) & ~np.isnan(values))
+        if len(known) == 0:
             return Score.of_nothing()
-        values = self._values(writing)[selected]
         is_mean = (self.signal, self.aggregate) == ("logprob", "mean")
-        return Score(float(AGGREGATES[self.aggregate](values)), selected, is_mean=is_mean)
+        return Score(float(AGGREGATES[self.aggregate](values[known])), known, is_mean=is_mean)
 
     def _values(self, writing: Writing) -> Floats:
         if self.signal == "flips":

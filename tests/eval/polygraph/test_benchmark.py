@@ -75,6 +75,15 @@ def logprobs_of(answer: RequestOutput, index: int = 0) -> list[float]:
     return [float(token.logprob) for token in tokens[: end + 1]]  # type: ignore[arg-type]
 
 
+def test_an_answer_s_own_writing_is_read(llm: LLM) -> None:
+    written = PARAMS.model_copy(update={"scorer": "written", "selector": "last-10"})
+    model = DiseModel(llm, PARAMS)
+    estimator = DiseEstimator(model, ScoringParams(scorer="written", selector="last-10"))
+    told = run(model, estimator).estimations[("sequence", "written:last-10")]
+    scores = [answer.outputs[0].score.value for answer in llm.generate(PROMPTS, written)]
+    np.testing.assert_allclose(-np.array(told), scores, atol=1e-5)
+
+
 def test_their_prr_is_ours(benchmark: Any) -> None:
     """Their areas are exactly one minus ours. They compare with the mean of 1,000 shuffles where we
     compare with the share of wrong answers, so the ratios differ by the shuffles' noise.
