@@ -12,7 +12,7 @@ from dise_core.scoring.calibration import Calibration, Figures, Threshold
 from dise_eval.calibration import combining, fitting, guarantee
 from dise_eval.calibration.fitting import Fitted, Labels, Method
 from dise_eval.calibration.guarantee import Promise, Rule, Unmet
-from dise_eval.calibration.rows import ScoreOrigin
+from dise_eval.calibration.rows import Origin
 from dise_eval.statistics.metrics import Scores
 
 
@@ -47,7 +47,7 @@ class HeldOut:
 
 def make(
     labels: Labels,
-    scored_by: ScoreOrigin,
+    scored_by: Origin,
     method: Method | None,
     promise: Promise | None,
     rule: Rule,
@@ -69,10 +69,10 @@ def make(
     map_, probabilities = fitting.fitted(chosen, values), fitting.held_out(chosen, labels)
     labels = replace(labels, scores=fitting.by_folds(fitting.weigher, labels))
     if several:
-        parts = combining.settings(weighed, scored_by.scorer_settings["parts"])
-        scored_by = replace(scored_by, scorer_settings=parts)
+        settings = combining.settings(weighed, scored_by["scorer_settings"]["parts"])
+        scored_by = {**scored_by, "scorer_settings": settings}
     calibration = Calibration(
-        **asdict(scored_by),
+        **scored_by,
         map=map_,
         num_labels=len(labels),
         num_right=int(labels.is_right.sum()),

@@ -24,6 +24,9 @@ from dise_eval.experiments.scoring import Contender, Contenders
 
 JOURNAL = "journal.jsonl"
 
+Origin = Record
+"""The model of the scores and how they were computed, in the fields of a Calibration."""
+
 JsonLine = tuple[int, Record]
 """A line of a file with its number, from 1."""
 
@@ -45,20 +48,6 @@ class LabelOptions:
     skip_unscored: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ScoreOrigin:
-    """The model of the scores and how they were computed, in the fields of a Calibration."""
-
-    model: str
-    fingerprint: str | None
-    judge: str | None
-    scorer: str
-    selector: str
-    scorer_settings: Record
-    reviser: str | None
-    reviser_settings: Record
-
-
 class LabelledAnswer(NamedTuple):
     """One answer: its place in the file, its scores by name (None for -inf), label and question."""
 
@@ -68,7 +57,7 @@ class LabelledAnswer(NamedTuple):
     question: str
 
 
-def read(path: Path, options: LabelOptions, catalog: Catalog) -> tuple[Labels, ScoreOrigin]:
+def read(path: Path, options: LabelOptions, catalog: Catalog) -> tuple[Labels, Origin]:
     """Return the labelled scores in a file, or in the journal of a folder. Raises InputError, with
     the line, for what is no score or no label, and for what the file does not say.
     """
@@ -185,7 +174,7 @@ def _is_right(row: LabelledAnswer) -> bool:
 
 def _origin(
     first: Fields, settings: Fields, options: LabelOptions, catalog: Catalog
-) -> ScoreOrigin:
+) -> Origin:
     """Return what the lines of a file, the settings beside it and the user say."""
     specifications, outputs = options.score, first.get("outputs")
     if not specifications and isinstance(outputs, list) and outputs:
@@ -208,17 +197,15 @@ def _origin(
 
 def _scored_by(
     specifications: Sequence[str], facts: Fields, options: LabelOptions, catalog: Catalog
-) -> ScoreOrigin:
+) -> Origin:
     contenders = Contenders.of(specifications, catalog).each
     parts = [_part(contender) for contender in contenders]
     scored = parts[0]
     if len(parts) > 1:
         combined = catalog.scorer("combined", {"parts": parts}).model_dump(mode="json")
         scored = {**scored, "scorer": "combined", "scorer_settings": combined}
-    model, judge = (
-        options.model_name or facts.get("model"),
-        options.judge_name or facts.get("judge"),
-    )
+    model = options.model_name or facts.get("model")
+    judge = options.judge_name or facts.get("judge")
     if not isinstance(model, str):
         raise InputError("the file does not name its model: name it with --model-name", "model")
     asks_judge = contenders[0].scorer.asks == "judge"
@@ -233,14 +220,14 @@ def _scored_by(
         settings = settings if isinstance(settings, dict) else {}
         revised_by = catalog.reviser(reviser, settings).model_dump(mode="json")
     is_its_model = options.model_name in (None, facts.get("model"))
-    return ScoreOrigin(
-        model=model,
-        fingerprint=_text(facts.get("tokenizer")) if is_its_model else None,
-        judge=_text(judge) if asks_judge else None,
+    return {
+        "model": model,
+        "fingerprint": _text(facts.get("tokenizer")) if is_its_model else None,
+        "judge": _text(judge) if asks_judge else None,
         **scored,
-        reviser=_text(reviser),
-        reviser_settings=revised_by,
-    )
+        "reviser": _text(reviser),
+        "reviser_settings": revised_by,
+    }
 
 
 def _part(contender: Contender) -> Record:
