@@ -173,7 +173,7 @@ class Filling:
         final = NONE
         if sampler.is_block_causal:
             final = self._final(read, span[1] if is_whole else span[0])
-        reads = [read, *sampler.recording(read)]
+        reads = [read, *sampler.recording(read)] if sampler.recorded else [read]
         if len(final) == 0:
             readings = yield reads
         else:
@@ -182,7 +182,8 @@ class Filling:
             memory.note(own, readings[-1])
             readings = readings[:-1]
         memory.note(read, readings[0])
-        sampler.note(self.text.writing, step, read, readings)
+        if sampler.recorded:
+            sampler.note(self.text.writing, step, read, readings)
         return readings[0]
 
     def _shown(self, text: Ids) -> Canvas:

@@ -172,9 +172,7 @@ def _is_right(row: LabelledAnswer) -> bool:
     return bool(row.label)
 
 
-def _origin(
-    first: Fields, settings: Fields, options: LabelOptions, catalog: Catalog
-) -> Origin:
+def _origin(first: Fields, settings: Fields, options: LabelOptions, catalog: Catalog) -> Origin:
     """Return what the lines of a file, the settings beside it and the user say."""
     specifications, outputs = options.score, first.get("outputs")
     if not specifications and isinstance(outputs, list) and outputs:

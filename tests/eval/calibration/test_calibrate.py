@@ -104,7 +104,7 @@ def test_a_journals_scores_are_those_of_the_contender_that_is_named(tmp_path: Pa
     facts = {"model": "m", "fingerprint": "abc", "scorer": "mc", "selector": "response"}
     assert facts.items() <= by.items()
     assert by["scorer_settings"]["num_samples"] == 2
-    assert (by.reviser, by.reviser_settings) == (None, {})
+    assert (by["reviser"], by["reviser_settings"]) == (None, {})
     assert read(path, "dise:last-10")[1] == [True, False, True, False]
 
 
@@ -114,14 +114,14 @@ def test_a_file_says_by_what_its_answers_were_revised(dise: Dise, tmp_path: Path
     key["settings"] |= {"params": params}  # type: ignore[operator]
     scored = {"is_correct": True, "scores": {"dise": {"value": -1.0}}}
     [*_, by] = read(written(tmp_path / "journal.jsonl", key, {"id": "a", "answers": [scored]}))
-    assert by.reviser == "remask"
-    assert (by.reviser_settings["rounds"], by.reviser_settings["threshold"]) == (2, 0.9)
+    assert by["reviser"] == "remask"
+    assert (by["reviser_settings"]["rounds"], by["reviser_settings"]["threshold"]) == (2, 0.9)
     given = written(tmp_path / "in.jsonl", {"prompt": "83,18,75 -> 10", "label": True})
     answers, short = tmp_path / "answers.jsonl", ("--max-tokens", 8, "--block-length", 8)
     more = ("--reviser", "remask", "--reviser-setting", "rounds=3")
     assert dise("generate", "--input", given, "--output", answers, *short, *more).code == 0
     [*_, by] = read(answers)
-    assert (by.reviser, by.reviser_settings["rounds"]) == ("remask", 3)
+    assert (by["reviser"], by["reviser_settings"]["rounds"]) == ("remask", 3)
     key["settings"] |= {"params": {"reviser": "none"}}  # type: ignore[operator]
     with pytest.raises(InputError, match="unknown reviser 'none'"):
         read(written(tmp_path / "other.jsonl", key, {"id": "a", "answers": [scored]}))
@@ -136,7 +136,7 @@ def test_answers_of_dise_score_say_what_they_are_scored_by(dise: Dise, tmp_path:
     scores, rights, by = read(answers)
     assert rights == [True, False]
     assert scores == [each["outputs"][0]["score"]["value"] for each in records_of(answers)]
-    assert (by.model, by.scorer, by.selector) == ("countdown", "interleaved", "response")
+    assert (by["model"], by["scorer"], by["selector"]) == ("countdown", "interleaved", "response")
     assert by["scorer_settings"]["k"] == 3
     with pytest.raises(InputError, match="does not say how its scores were computed"):
         read(written(tmp_path / "bare.jsonl", {"score": 1, "label": 1}))
