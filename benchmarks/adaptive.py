@@ -20,7 +20,6 @@ from dise_core import LLM, RequestOutput, SamplingParams
 from dise_core.scoring.calibration import Calibration, fingerprint
 from dise_eval.calibration.fitting import Labels
 from dise_eval.calibration.making import make
-from dise_eval.calibration.rows import ScoreOrigin
 from dise_eval.datasets.questions import ProblemSet, load
 
 SEED = 1
@@ -47,10 +46,14 @@ def calibrated(llm: LLM, params: SamplingParams, num_problems: int) -> Calibrati
     numbers = np.repeat(np.arange(len(scores)), scores.shape[1])
     labels = Labels(scores.ravel(), np.array(right(questions, answers)).ravel(), numbers)
     scorer = llm.catalog.scorer(params.scorer, params.scorer_settings)
-    scored_by = ScoreOrigin(
-        llm.predictor.info.name, fingerprint(llm.predictor), None, params.scorer,
-        answers[0].outputs[0].selector, scorer.model_dump(mode="json"), None, {},
-    )  # fmt: skip
+    scored_by = {
+        "model": llm.predictor.info.name,
+        "fingerprint": fingerprint(llm.predictor),
+        "judge": None,
+        "scorer": params.scorer,
+        "selector": answers[0].outputs[0].selector,
+        "scorer_settings": scorer.model_dump(mode="json"),
+    }
     return make(labels, scored_by, None, None, "sgr", "drawn problems").calibration
 
 

@@ -111,7 +111,7 @@ def test_everything_is_done_by_keyboard_with_a_plugins_scorer(page: Page, toy: s
     page.tab_to("#strategies summary")
     page.press(Keys.ENTER)
     page.tab_to("#scorer")
-    page.press("w")
+    page.press("we")
     assert page.one("#scorer option:checked").text == "weighted (guest)"
     assert "Counts the tokens, <b>each</b>" in page.one("#pickers").text
     assert "Of a token, <b>as it is</b>" in page.one("#pickers").text

@@ -274,6 +274,8 @@ def score(llm: dise.LLM) -> None:
     ranked = llm.rank(PROBLEM, ["18+75-83", "83-75+18"])
     for ranking in llm.rank([PROBLEM, "1,2 -> 3"], [["18+75-83", "83"], ["1+2", "2-1"]], params):
         print(ranking.outputs[0].index)
+    bounds: core.Bounds | None = scored.outputs[0].score.bounds
+    print(bounds and (bounds.lower, bounds.upper))
     print(scored.outputs[0].score.log_likelihood, told.to_dict(), ranked.outputs[0].text)
 
 
