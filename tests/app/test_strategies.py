@@ -153,8 +153,9 @@ def test_a_request_may_say_every_default(url: str, listed: Any) -> None:
         if entry["option"] != "scorer" or entry["problem"] or entry["name"] == "odd":
             continue
         told = {its["name"]: its["default"] for its in entry["settings"]}
-        body = {"prompt": "ab", "response": "cdef", "scorer": entry["name"]}
-        asked = httpx.post(f"{url}/v1/score", json=body | {"scorer_settings": told})
+        scored = {"scorer": entry["name"], "scorer_settings": told}
+        body = {"model": "toy", "prompt": "ab", "max_tokens": 4, "dise": scored}
+        asked = httpx.post(f"{url}/v1/completions", json=body)
         assert asked.status_code == 200, asked.text
 
 

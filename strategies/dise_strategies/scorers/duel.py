@@ -34,7 +34,7 @@ class Duel(Scorer):
 
     unmasking: Name = "low-confidence"
     """The unmasking policy that is replayed."""
-    unmasking_settings: Settings = Field(default_factory=dict)
+    unmasking_settings: Settings = Field({})
     """Settings of that policy."""
     tokens_per_step: Length = 1
     """Tokens that the schedule commits in each step."""
