@@ -97,8 +97,8 @@ def isotonic(labels: Labels, least: float | None = None) -> Isotonic:
     least = 1 / (len(labels) + 2) if least is None else least
     model = IsotonicRegression(y_min=least, y_max=1 - least, out_of_bounds="clip")
     model.fit(labels.scores, labels.is_right.astype(np.float64))
-    knots = model.X_thresholds_.tolist(), model.y_thresholds_.tolist()
-    return Isotonic(scores=tuple(knots[0]), probabilities=tuple(knots[1]))
+    scores, probabilities = model.X_thresholds_.tolist(), model.y_thresholds_.tolist()
+    return Isotonic(scores=tuple(scores), probabilities=tuple(probabilities))
 
 
 def platt(labels: Labels) -> Platt:
@@ -171,8 +171,8 @@ def by_folds(fit: Callable[[Labels], Fitted], labels: Labels) -> Scores:
     results = np.empty(len(labels))
     names, place = np.unique(labels.questions, return_inverse=True)
     dealt = np.random.default_rng(0).permutation(len(names)) % min(NUM_FOLDS, len(names))
-    fold = dealt[place]
-    for here in (fold == number for number in np.unique(fold)):
+    for fold in np.unique(dealt):
+        here = dealt[place] == fold
         results[here] = fit(labels.of(~here))(labels.scores[here])
     return results
 

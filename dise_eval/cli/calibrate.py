@@ -89,8 +89,7 @@ def calibrate(
     from dise_eval.calibration.guarantee import Promise
     from dise_eval.reports import reliability
 
-    asked = rows.LabelOptions(**parts.labelled)
-    labels, scored_by = rows.read(scored, asked, installed_catalog())
+    labels, scored_by = rows.read(scored, parts.labelled, installed_catalog())
     fitted_on, others = labels.split(how["held_out"])
     fitted_on = fitted_on.first(how["answers_each"] or len(labels))
     promise = how["max_risk"] and Promise(how["max_risk"], how["risk_confidence"])
@@ -100,7 +99,8 @@ def calibrate(
     reliability.picture(made.probabilities, made.labels, threshold, path)
     write_json(output, made.calibration.to_dict())
     several = made.weighed.scores.ndim > 1
-    weights = combining.contributions(made.weighed, asked.score or ()) if several else []
+    names = parts.labelled["score"]
+    weights = combining.contributions(made.weighed, names) if several else []
     _show(made, weights, tried, output, as_json)
 
 
@@ -115,13 +115,9 @@ def _show(
 ) -> None:
     calibration = made.calibration
     if as_json:
-        record: Record = {
-            "calibration": calibration.to_dict(),
-            "held_out": None if tried is None else tried.to_dict(),
-        }
-        if weights:
-            record["parts"] = weights
-        print(json.dumps(record, ensure_ascii=False, allow_nan=False))
+        told: Record = {"calibration": calibration.to_dict(), "held_out": tried and tried.to_dict()}
+        told |= {"parts": weights} if weights else {}
+        print(json.dumps(told, ensure_ascii=False, allow_nan=False))
         return
     print(
         f"{calibration.num_labels} labels of {calibration.num_questions} questions, "

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import cast
 
 from dise_app.files.lines import parse
 from dise_core.errors import InputError, ModelError
@@ -34,11 +35,7 @@ class ProblemSet:
 
     def graded(self, problem: Problem, text: str, mode: Mode) -> VerdictRecord:
         verdict = self.dataset.grading(problem, mode).grade(text)
-        return {
-            "is_correct": verdict.is_correct,
-            "extracted": verdict.extracted,
-            "reason": verdict.reason,
-        }
+        return cast("VerdictRecord", asdict(verdict))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ def normalized(text: str) -> str:
     """Return the normalized text. Raises ValueError for two units, or a root of nothing."""
     for mark, plain in _REPLACED:
         text = text.replace(mark, plain)
-    text = _without_units(text).replace("\\%", "").replace("\\%", "")
+    text = _without_units(text).replace("\\%", "")
     text = text.replace(" .", " 0.").replace("{.", "{0.")
     if not text:
         return text

@@ -178,10 +178,7 @@ def _majority(record: SampledRecord) -> float:
     """Return the share of right ones among the most frequent extracted answers."""
     answers = [answer for answer in record["answers"] if answer["extracted"] is not None]
     votes = Counter(answer["extracted"] for answer in answers)
+    first = {answer["extracted"]: answer["is_correct"] for answer in reversed(answers)}
     most = max(votes.values(), default=0)
-    winners = [
-        next(answer for answer in answers if answer["extracted"] == extracted)
-        for extracted, count in votes.items()
-        if count == most
-    ]
-    return float(np.mean([answer["is_correct"] for answer in winners])) if winners else 0.0
+    winners = [first[extracted] for extracted, count in votes.items() if count == most]
+    return float(np.mean(winners)) if winners else 0.0

@@ -43,16 +43,14 @@ class FigureTable:
 
     def markdown(self, columns: Sequence[str] = ()) -> str:
         """Return the table with these columns; without any, with those that have a figure."""
-        named = columns or list(dict.fromkeys(name for row in self.rows for name in row))
-        shown = [
-            *self.index,
-            *(
-                name
-                for name in named
-                if name not in self.index and any(_is_defined(row.get(name)) for row in self.rows)
-            ),
+        named = columns or dict.fromkeys(name for row in self.rows for name in row)
+        figures = [
+            name
+            for name in named
+            if name not in self.index and any(_is_defined(row.get(name)) for row in self.rows)
         ]
-        marks = ["---"] * len(self.index) + ["---:"] * (len(shown) - len(self.index))
+        shown = [*self.index, *figures]
+        marks = ["---"] * len(self.index) + ["---:"] * len(figures)
         lines = [
             [_head(name) for name in shown],
             marks,
