@@ -111,9 +111,8 @@ def platt(labels: Labels) -> Platt:
     centre, width = labels.scores.mean(), labels.scores.std() or 1.0
     scaled = ((labels.scores - centre) / width)[:, None]
     num_right = int(labels.is_right.sum())
-    right = np.where(
-        labels.is_right, (num_right + 1) / (num_right + 2), 1 / (len(labels) - num_right + 2)
-    )
+    high, low = (num_right + 1) / (num_right + 2), 1 / (len(labels) - num_right + 2)
+    right = np.where(labels.is_right, high, low)
     outcomes = np.repeat([1, 0], len(labels))
     model = LogisticRegression(C=np.inf, max_iter=1000)
     model.fit(np.tile(scaled, (2, 1)), outcomes, sample_weight=np.concatenate([right, 1 - right]))

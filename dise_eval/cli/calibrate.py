@@ -18,10 +18,6 @@ if TYPE_CHECKING:
     from dise_core.scoring.calibration import Figures, Threshold
     from dise_eval.calibration.making import HeldOut, Made
 
-
-METHODS = Literal["isotonic", "platt"]
-RULES = Literal["sgr", "ltt"]
-
 LABELLED = options.Own(
     score=option(
         list[str] | None,
@@ -44,14 +40,16 @@ LABELLED = options.Own(
     ),
 )
 FITTED = options.Own(
-    method=option(METHODS | None, "[default: isotonic from 1,000 labels on, else platt]"),
+    method=option(
+        Literal["isotonic", "platt"] | None, "[default: isotonic from 1,000 labels on, else platt]"
+    ),
     max_risk=option(
         float | None, "Choose a threshold: at most this share of the answers above it is wrong."
     ),
     risk_confidence=option(
         float, "The confidence with which the threshold keeps --max-risk.", 0.95
     ),
-    rule=option(RULES, "How the threshold is chosen.", "sgr"),
+    rule=option(Literal["sgr", "ltt"], "How the threshold is chosen.", "sgr"),
     held_out=option(float, "The share of the questions to leave out and try the result on.", 0.0),
     answers_each=option(int | None, "Fit on the first so many answers to a question.", min=1),
 )

@@ -166,12 +166,9 @@ def _best_of_first(scores: Scores, rights: Rights, drawn: Counts) -> Scores:
 
 def _likeliest(records: Sequence[RankedRecord], label: str) -> Scores:
     """Return whether each question's likeliest candidate is right, float64 [Q]."""
-    likeliest = [
-        int(np.argmax([finite(candidate[label]["rank_value"]) for candidate in each["candidates"]]))
-        for each in records
-    ]
-    rights = [record["right"] for record in records]
-    return np.equal(likeliest, rights).astype(float)
+    candidates = [[finite(c[label]["rank_value"]) for c in r["candidates"]] for r in records]
+    likeliest = [np.argmax(values) for values in candidates]
+    return np.equal(likeliest, [record["right"] for record in records]).astype(float)
 
 
 def _majority(record: SampledRecord) -> float:

@@ -66,10 +66,8 @@ def _is_defined(cell: Cell) -> bool:
 
 def _json(cell: Cell) -> JsonValue:
     if isinstance(cell, Estimate):
-        ends = {"value": cell.value, "low": cell.low, "high": cell.high}
-        return {name: _json(end) for name, end in ends.items()} | {
-            "num_questions": cell.num_questions
-        }
+        names = ("value", "low", "high", "num_questions")
+        return {name: _json(getattr(cell, name)) for name in names}
     return cell if _is_defined(cell) else None
 
 

@@ -91,25 +91,23 @@ def winner(records: Sequence[SampledRecord], labels: Sequence[str]) -> str:
 def correctness(experiment: Sampled, records: Sequence[SampledRecord]) -> Report:
     """Return the report of the mean scores of right and of wrong answers."""
     report = uncertainty(experiment, records)
-    name, area = "auroc_pooled", AREAS["auroc_pooled"]
     return replace(
         report,
         title="Scores of right and wrong answers",
-        forests=[Forest("correctness", report.figures, name, area, CHANCE)],
+        forests=[replace(report.forests[0], name="correctness")],
         more={"answers": report.more["answers"]},
-        shown=[("mean_score_right", "mean_score_wrong", name)],
+        shown=[("mean_score_right", "mean_score_wrong", "auroc_pooled")],
     )
 
 
 def selectors(experiment: Sampled, records: Sequence[SampledRecord]) -> Report:
     """Return the report of how well DiSE tells right answers from wrong ones with each selector."""
     report, labels = uncertainty(experiment, records), experiment.contenders.labels
-    name, area = "auroc_pooled", AREAS["auroc_pooled"]
     default = DEFAULT if DEFAULT in labels else labels[0]
     return replace(
         report,
         title="Which positions to score",
-        forests=[Forest("selectors", report.figures, name, area, CHANCE)],
+        forests=[replace(report.forests[0], name="selectors")],
         more={**report.more, "compared": differences(records, labels, [default])},
         shown=[(*AREAS, "best_of_n")],
     )
