@@ -12,7 +12,7 @@ from dise_core.scoring.calibration import Calibration, Figures
 from dise_eval.calibration import combining, fitting, guarantee
 from dise_eval.calibration.fitting import Fitted, Labels, Method
 from dise_eval.calibration.guarantee import Promise, Rule
-from dise_eval.calibration.rows import Origin
+from dise_eval.calibration.rows import ScoredBy
 from dise_eval.statistics.metrics import Scores
 
 
@@ -47,7 +47,7 @@ class HeldOut:
 
 def make(
     labels: Labels,
-    scored_by: Origin,
+    scored_by: ScoredBy,
     method: Method | None,
     promise: Promise | None,
     rule: Rule,

@@ -23,7 +23,7 @@ from dise_eval.experiments.scoring import Contender, Contenders
 
 JOURNAL = "journal.jsonl"
 
-Origin = Record
+ScoredBy = Record
 """The model of the scores and how they were computed, in the fields of a Calibration."""
 
 JsonLine = tuple[int, Record]
@@ -39,7 +39,7 @@ class LabelledAnswer(NamedTuple):
     question: str
 
 
-def read(path: Path, options: Fields, catalog: Catalog) -> tuple[Labels, Origin]:
+def read(path: Path, options: Fields, catalog: Catalog) -> tuple[Labels, ScoredBy]:
     """Return the labelled scores in a file, or in the journal of a folder. options: those of `dise
     calibrate` on what the file does not say. Raises InputError, with the line, for what is no score
     or no label, and for what neither says.
@@ -154,7 +154,7 @@ def _is_right(row: LabelledAnswer) -> bool:
     return bool(row.label)
 
 
-def _origin(first: Fields, settings: Fields, options: Fields, catalog: Catalog) -> Origin:
+def _origin(first: Fields, settings: Fields, options: Fields, catalog: Catalog) -> ScoredBy:
     """Return what the lines of a file, the settings beside it and the user say."""
     specifications, outputs = options["score"], first.get("outputs")
     if not specifications and isinstance(outputs, list) and outputs:
@@ -176,7 +176,7 @@ def _origin(first: Fields, settings: Fields, options: Fields, catalog: Catalog) 
 
 def _scored_by(
     specifications: Sequence[str], facts: Fields, options: Fields, catalog: Catalog
-) -> Origin:
+) -> ScoredBy:
     contenders = Contenders.of(specifications, catalog).each
     parts = [_part(contender) for contender in contenders]
     scored = parts[0]
