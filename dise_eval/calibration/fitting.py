@@ -97,8 +97,8 @@ def isotonic(labels: Labels, least: float | None = None) -> Isotonic:
     least = 1 / (len(labels) + 2) if least is None else least
     model = IsotonicRegression(y_min=least, y_max=1 - least, out_of_bounds="clip")
     model.fit(labels.scores, labels.is_right.astype(np.float64))
-    knots = model.X_thresholds_.tolist(), model.y_thresholds_.tolist()
-    return Isotonic(scores=tuple(knots[0]), probabilities=tuple(knots[1]))
+    scores, probabilities = model.X_thresholds_.tolist(), model.y_thresholds_.tolist()
+    return Isotonic(scores=tuple(scores), probabilities=tuple(probabilities))
 
 
 def platt(labels: Labels) -> Platt:
@@ -111,9 +111,8 @@ def platt(labels: Labels) -> Platt:
     centre, width = labels.scores.mean(), labels.scores.std() or 1.0
     scaled = ((labels.scores - centre) / width)[:, None]
     num_right = int(labels.is_right.sum())
-    right = np.where(
-        labels.is_right, (num_right + 1) / (num_right + 2), 1 / (len(labels) - num_right + 2)
-    )
+    high, low = (num_right + 1) / (num_right + 2), 1 / (len(labels) - num_right + 2)
+    right = np.where(labels.is_right, high, low)
     outcomes = np.repeat([1, 0], len(labels))
     model = LogisticRegression(C=np.inf, max_iter=1000)
     model.fit(np.tile(scaled, (2, 1)), outcomes, sample_weight=np.concatenate([right, 1 - right]))
@@ -171,8 +170,8 @@ def by_folds(fit: Callable[[Labels], Fitted], labels: Labels) -> Scores:
     results = np.empty(len(labels))
     names, place = np.unique(labels.questions, return_inverse=True)
     dealt = np.random.default_rng(0).permutation(len(names)) % min(NUM_FOLDS, len(names))
-    fold = dealt[place]
-    for here in (fold == number for number in np.unique(fold)):
+    for fold in np.unique(dealt):
+        here = dealt[place] == fold
         results[here] = fit(labels.of(~here))(labels.scores[here])
     return results
 

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.typing import ArrayLike
 
+from dise_core.errors import InputError
 from dise_core.scoring.calibration import Threshold
 from dise_eval.calibration.fitting import Labels
 from dise_eval.statistics.metrics import Scores
@@ -71,18 +72,19 @@ class RankedLabels:
             bound=bound,
         )
 
-    def nearest(self, delta: float) -> Unmet:
+    def unmet(self, rule: Rule, promise: Promise, delta: float) -> InputError:
+        """Return the error that no threshold keeps the promise, with by how much."""
         bounds = risk_bound(self.num_kept, self.num_wrong, delta)
         least = int(np.argmin(bounds))
-        return Unmet(float(bounds[least]), float(self.num_kept[least] / self.num_labels))
-
-
-@dataclass(frozen=True, slots=True)
-class Unmet:
-    """No threshold keeps the promise: the smallest bound on the risk, and its coverage."""
-
-    least_bound: float
-    coverage: float
+        return InputError(
+            f"no threshold keeps the risk at {promise.max_risk:.1%} with "
+            f"{promise.confidence:.0%} confidence by {rule}: the smallest bound on "
+            f"{self.num_labels} questions is {bounds[least]:.1%}, "
+            f"{100 * (bounds[least] - promise.max_risk):.1f} points above, where "
+            f"{self.num_kept[least] / self.num_labels:.1%} are answered; label more questions, or "
+            "allow more risk",
+            "max_risk",
+        )
 
 
 def risk_bound(num_kept: ArrayLike, num_wrong: ArrayLike, delta: float) -> Scores:
@@ -112,7 +114,7 @@ def p_value(num_kept: int, num_wrong: int, max_risk: float) -> float:
     return float(min(1.0, math.exp(-num_kept * entropy), tail))
 
 
-def sgr(ranks: RankedLabels, promise: Promise) -> Threshold | Unmet:
+def sgr(ranks: RankedLabels, promise: Promise) -> Threshold:
     """Selection with guaranteed risk (Geifman and El-Yaniv, 2017): binary search over the ranks."""
     num_steps = max(1, math.ceil(math.log2(ranks.num_labels)))
     delta = (1 - promise.confidence) / num_steps
@@ -127,11 +129,11 @@ def sgr(ranks: RankedLabels, promise: Promise) -> Threshold | Unmet:
         else:
             high = max(middle - 1, 1)
     if not best:
-        return ranks.nearest(delta)
+        raise ranks.unmet("sgr", promise, delta)
     return ranks.threshold(best, "sgr", promise, float(bounds[best - 1]))
 
 
-def ltt(ranks: RankedLabels, promise: Promise) -> Threshold | Unmet:
+def ltt(ranks: RankedLabels, promise: Promise) -> Threshold:
     """Learn then test (Angelopoulos et al., 2021) by a fixed sequence: from the smallest number of
     answers that passes with half of the allowed errors towards all, until one fails.
     """
@@ -143,17 +145,18 @@ def ltt(ranks: RankedLabels, promise: Promise) -> Threshold | Unmet:
         if p > delta:
             break
         best, least = rank, p
-    return ranks.threshold(best, "ltt", promise, least) if best else ranks.nearest(delta)
+    if not best:
+        raise ranks.unmet("ltt", promise, delta)
+    return ranks.threshold(best, "ltt", promise, least)
 
 
-RULES: Mapping[Rule, Callable[[RankedLabels, Promise], Threshold | Unmet]] = {
-    "sgr": sgr,
-    "ltt": ltt,
-}
+RULES: Mapping[Rule, Callable[[RankedLabels, Promise], Threshold]] = {"sgr": sgr, "ltt": ltt}
 
 
-def threshold_of(rule: Rule, labels: Labels, promise: Promise) -> Threshold | Unmet:
-    """Return the rule's threshold of largest coverage, on one answer to each question."""
+def threshold_of(rule: Rule, labels: Labels, promise: Promise) -> Threshold:
+    """Return the rule's threshold of largest coverage, on one answer to each question. Raises
+    InputError, with by how much, if none keeps the promise.
+    """
     return RULES[rule](RankedLabels.of(labels.first(1)), promise)
 
 

@@ -8,11 +8,11 @@ import numpy as np
 
 from dise_core.errors import InputError
 from dise_core.records import Record
-from dise_core.scoring.calibration import Calibration, Figures, Threshold
+from dise_core.scoring.calibration import Calibration, Figures
 from dise_eval.calibration import combining, fitting, guarantee
 from dise_eval.calibration.fitting import Fitted, Labels, Method
-from dise_eval.calibration.guarantee import Promise, Rule, Unmet
-from dise_eval.calibration.rows import Origin
+from dise_eval.calibration.guarantee import Promise, Rule
+from dise_eval.calibration.rows import ScoredBy
 from dise_eval.statistics.metrics import Scores
 
 
@@ -47,7 +47,7 @@ class HeldOut:
 
 def make(
     labels: Labels,
-    scored_by: Origin,
+    scored_by: ScoredBy,
     method: Method | None,
     promise: Promise | None,
     rule: Rule,
@@ -78,25 +78,10 @@ def make(
         num_right=int(labels.is_right.sum()),
         num_questions=labels.num_questions,
         figures=fitting.figures(probabilities, labels),
-        threshold=None if promise is None else promised(values, promise, rule),
+        threshold=guarantee.threshold_of(rule, values, promise) if promise else None,
         source=source,
     )
     return Made(calibration, labels, probabilities, weigh, weighed)
-
-
-def promised(labels: Labels, promise: Promise, rule: Rule) -> Threshold:
-    """Return the threshold. Raises InputError, with by how much, if none keeps the promise."""
-    threshold = guarantee.threshold_of(rule, labels, promise)
-    if isinstance(threshold, Unmet):
-        raise InputError(
-            f"no threshold keeps the risk at {promise.max_risk:.1%} with "
-            f"{promise.confidence:.0%} confidence by {rule}: the smallest bound on "
-            f"{labels.num_questions} questions is {threshold.least_bound:.1%}, "
-            f"{100 * (threshold.least_bound - promise.max_risk):.1f} points above, where "
-            f"{threshold.coverage:.1%} are answered; label more questions, or allow more risk",
-            "max_risk",
-        )
-    return threshold
 
 
 def tried(made: Made, labels: Labels) -> HeldOut:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,28 +23,11 @@ from dise_eval.experiments.scoring import Contender, Contenders
 
 JOURNAL = "journal.jsonl"
 
-Origin = Record
+ScoredBy = Record
 """The model of the scores and how they were computed, in the fields of a Calibration."""
 
 JsonLine = tuple[int, Record]
 """A line of a file with its number, from 1."""
-
-
-@dataclass(frozen=True, slots=True)
-class LabelOptions:
-    """What the user says about a file of scored answers; None: what the file says.
-
-    score: SCORER:SELECTOR:KEY=VALUE,..., which of a journal's scores, or how those of other lines
-    were computed, at each score_field. Fields are paths such as outputs.0.score.value.
-    """
-
-    score: Sequence[str] | None = None
-    model_name: str | None = None
-    judge_name: str | None = None
-    score_field: Sequence[str] | None = None
-    label_field: str = "label"
-    question_field: str | None = None
-    skip_unscored: bool = False
 
 
 class LabelledAnswer(NamedTuple):
@@ -57,9 +39,10 @@ class LabelledAnswer(NamedTuple):
     question: str
 
 
-def read(path: Path, options: LabelOptions, catalog: Catalog) -> tuple[Labels, Origin]:
-    """Return the labelled scores in a file, or in the journal of a folder. Raises InputError, with
-    the line, for what is no score or no label, and for what the file does not say.
+def read(path: Path, options: Fields, catalog: Catalog) -> tuple[Labels, ScoredBy]:
+    """Return the labelled scores in a file, or in the journal of a folder. options: those of `dise
+    calibrate` on what the file does not say. Raises InputError, with the line, for what is no score
+    or no label, and for what neither says.
     """
     path = path / JOURNAL if path.is_dir() else path
     records = list(_records(path))
@@ -67,14 +50,14 @@ def read(path: Path, options: LabelOptions, catalog: Catalog) -> tuple[Labels, O
         raise InputError(f"{path} holds no line", "scored")
     first = records[0][1]
     if {"experiment", "settings"} <= first.keys():
-        labels = _contenders(first["settings"], options.score)
+        labels = _contenders(first["settings"], options["score"])
         rows = _of_journal(records[1:], labels)
         facts = {**(first["settings"].get("params") or {}), **first}
         scored_by = _scored_by(labels, facts, options, catalog)
     else:
         rows = _of_lines(records, options)
         scored_by = _origin(first, made_with(path) or {}, options, catalog)
-    return _labels(rows, options.skip_unscored), scored_by
+    return _labels(rows, options["skip_unscored"]), scored_by
 
 
 def _records(path: Path) -> Iterator[JsonLine]:
@@ -118,15 +101,14 @@ def _of_journal(lines: Iterable[JsonLine], labels: Sequence[str]) -> Iterator[La
             raise InputError(f"line {number} is no record of dise eval: it lacks {error}") from None
 
 
-def _of_lines(lines: Iterable[JsonLine], options: LabelOptions) -> Iterator[LabelledAnswer]:
+def _of_lines(lines: Iterable[JsonLine], options: Fields) -> Iterator[LabelledAnswer]:
+    field = options["question_field"]
     for number, record in lines:
         place = f"line {number}"
         own = "outputs.0.score.value" if "outputs" in record else "score"
-        scores = {path: _at(record, path, place) for path in options.score_field or [own]}
-        question = (
-            place if options.question_field is None else _at(record, options.question_field, place)
-        )
-        label = _at(record, options.label_field, place)
+        scores = {path: _at(record, path, place) for path in options["score_field"] or [own]}
+        question = place if field is None else _at(record, field, place)
+        label = _at(record, options["label_field"], place)
         yield LabelledAnswer(place, scores, label, json.dumps(question))
 
 
@@ -172,13 +154,12 @@ def _is_right(row: LabelledAnswer) -> bool:
     return bool(row.label)
 
 
-def _origin(first: Fields, settings: Fields, options: LabelOptions, catalog: Catalog) -> Origin:
+def _origin(first: Fields, settings: Fields, options: Fields, catalog: Catalog) -> ScoredBy:
     """Return what the lines of a file, the settings beside it and the user say."""
-    specifications, outputs = options.score, first.get("outputs")
+    specifications, outputs = options["score"], first.get("outputs")
     if not specifications and isinstance(outputs, list) and outputs:
-        score = outputs[0].get("score", {}) if isinstance(outputs[0], dict) else {}
-        pairs = settings.get("scorer_settings")
-        pairs = pairs.items() if isinstance(pairs, dict) else ()
+        score = _dict(_dict(outputs[0]).get("score"))
+        pairs = _dict(settings.get("scorer_settings")).items()
         text = ",".join(f"{name}={json.dumps(value)}" for name, value in pairs)
         specifications = [f"{score.get('scorer')}:{score.get('selector')}:{text}"]
     if not specifications:
@@ -188,22 +169,22 @@ def _origin(first: Fields, settings: Fields, options: LabelOptions, catalog: Cat
             "score",
         )
     scored_by = _scored_by(specifications, {**settings, **first}, options, catalog)
-    if len(set(options.score_field or [""])) != len(specifications):
+    if len(set(options["score_field"] or [""])) != len(specifications):
         raise InputError("name a --score-field for each --score, in its order", "score_field")
     return scored_by
 
 
 def _scored_by(
-    specifications: Sequence[str], facts: Fields, options: LabelOptions, catalog: Catalog
-) -> Origin:
+    specifications: Sequence[str], facts: Fields, options: Fields, catalog: Catalog
+) -> ScoredBy:
     contenders = Contenders.of(specifications, catalog).each
     parts = [_part(contender) for contender in contenders]
     scored = parts[0]
     if len(parts) > 1:
         combined = catalog.scorer("combined", {"parts": parts}).model_dump(mode="json")
         scored = {**scored, "scorer": "combined", "scorer_settings": combined}
-    model = options.model_name or facts.get("model")
-    judge = options.judge_name or facts.get("judge")
+    model = options["model_name"] or facts.get("model")
+    judge = options["judge_name"] or facts.get("judge")
     if not isinstance(model, str):
         raise InputError("the file does not name its model: name it with --model-name", "model")
     asks_judge = contenders[0].scorer.asks == "judge"
@@ -212,18 +193,17 @@ def _scored_by(
             f"scorer {scored['scorer']!r} asks a judge that the file does not name: --judge-name",
             "judge",
         )
-    reviser, settings = facts.get("reviser"), facts.get("reviser_settings")
-    revised_by: Record = {}
-    if isinstance(reviser, str):
-        settings = settings if isinstance(settings, dict) else {}
+    revised_by, reviser = Record(), _text(facts.get("reviser"))
+    if reviser is not None:
+        settings = _dict(facts.get("reviser_settings"))
         revised_by = catalog.reviser(reviser, settings).model_dump(mode="json")
-    is_its_model = options.model_name in (None, facts.get("model"))
+    is_its_model = options["model_name"] in (None, facts.get("model"))
     return {
         "model": model,
         "fingerprint": _text(facts.get("tokenizer")) if is_its_model else None,
         "judge": _text(judge) if asks_judge else None,
         **scored,
-        "reviser": _text(reviser),
+        "reviser": reviser,
         "reviser_settings": revised_by,
     }
 
@@ -239,3 +219,7 @@ def _part(contender: Contender) -> Record:
 
 def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
+
+
+def _dict(value: object) -> Record:
+    return value if isinstance(value, dict) else {}

@@ -66,13 +66,8 @@ def probe(name: str, about: str) -> options.Verb:
         evaluate.finish(experiment, parts.run, f"probes:{name}")
 
     command.__doc__ = about
-    tables: dict[str, options.Table] = {
-        "models": options.TARGET,
-        "probed": PROBED,
-        "trials": TRIALS,
-        "sampling": sampling,
-    }
-    return options.verb(**evaluate.COMMON, **tables)(command)
+    own = {"models": options.TARGET, "probed": PROBED, "trials": TRIALS}
+    return options.verb(**evaluate.COMMON, **own, sampling=sampling)(command)
 
 
 def _responses(path: Path | None, loaded: ProblemSet) -> dict[str, str]:

@@ -18,10 +18,6 @@ if TYPE_CHECKING:
     from dise_core.scoring.calibration import Figures, Threshold
     from dise_eval.calibration.making import HeldOut, Made
 
-
-METHODS = Literal["isotonic", "platt"]
-RULES = Literal["sgr", "ltt"]
-
 LABELLED = options.Own(
     score=option(
         list[str] | None,
@@ -44,14 +40,16 @@ LABELLED = options.Own(
     ),
 )
 FITTED = options.Own(
-    method=option(METHODS | None, "[default: isotonic from 1,000 labels on, else platt]"),
+    method=option(
+        Literal["isotonic", "platt"] | None, "[default: isotonic from 1,000 labels on, else platt]"
+    ),
     max_risk=option(
         float | None, "Choose a threshold: at most this share of the answers above it is wrong."
     ),
     risk_confidence=option(
         float, "The confidence with which the threshold keeps --max-risk.", 0.95
     ),
-    rule=option(RULES, "How the threshold is chosen.", "sgr"),
+    rule=option(Literal["sgr", "ltt"], "How the threshold is chosen.", "sgr"),
     held_out=option(float, "The share of the questions to leave out and try the result on.", 0.0),
     answers_each=option(int | None, "Fit on the first so many answers to a question.", min=1),
 )
@@ -89,8 +87,7 @@ def calibrate(
     from dise_eval.calibration.guarantee import Promise
     from dise_eval.reports import reliability
 
-    asked = rows.LabelOptions(**parts.labelled)
-    labels, scored_by = rows.read(scored, asked, installed_catalog())
+    labels, scored_by = rows.read(scored, parts.labelled, installed_catalog())
     fitted_on, others = labels.split(how["held_out"])
     fitted_on = fitted_on.first(how["answers_each"] or len(labels))
     promise = how["max_risk"] and Promise(how["max_risk"], how["risk_confidence"])
@@ -100,7 +97,8 @@ def calibrate(
     reliability.picture(made.probabilities, made.labels, threshold, path)
     write_json(output, made.calibration.to_dict())
     several = made.weighed.scores.ndim > 1
-    weights = combining.contributions(made.weighed, asked.score or ()) if several else []
+    names = parts.labelled["score"]
+    weights = combining.contributions(made.weighed, names) if several else []
     _show(made, weights, tried, output, as_json)
 
 
@@ -115,13 +113,9 @@ def _show(
 ) -> None:
     calibration = made.calibration
     if as_json:
-        record: Record = {
-            "calibration": calibration.to_dict(),
-            "held_out": None if tried is None else tried.to_dict(),
-        }
-        if weights:
-            record["parts"] = weights
-        print(json.dumps(record, ensure_ascii=False, allow_nan=False))
+        told: Record = {"calibration": calibration.to_dict(), "held_out": tried and tried.to_dict()}
+        told |= {"parts": weights} if weights else {}
+        print(json.dumps(told, ensure_ascii=False, allow_nan=False))
         return
     print(
         f"{calibration.num_labels} labels of {calibration.num_questions} questions, "

@@ -15,8 +15,6 @@ NO_REPORT: Reasons = {"logprobs": "experiments look at scores, not at a report o
 
 SAMPLED: Reasons = {**NAMED_BY_SCORE, **NO_REPORT, "best_of": "all n answers are kept and compared"}
 
-LIKELIHOOD = NAMED_BY_SCORE
-
 LENGTH: Reasons = {
     **NO_REPORT,
     **dict.fromkeys(("length", "length_settings"), "the length controllers are what is compared"),

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import itertools
 import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -163,7 +163,7 @@ def sampled(reporter: str, about: str, scores: tuple[str, ...] = SCORES) -> opti
     return options.verb(**COMPARED, scored=SCORED, graded=GRADED, sampling=sampling)(command)
 
 
-SCORING = options.FieldOptions(Scoring, doors.LIKELIHOOD)
+SCORING = options.FieldOptions(Scoring, doors.NAMED_BY_SCORE)
 GROUPED = options.Own(by=option(str | None, "A field of --data: report its values apart."))
 DRAWN = options.Own(seed=option(int, "Of questions that are drawn.", 0))
 
@@ -273,18 +273,14 @@ def finish(experiment: Experiment[RecordT], run: Fields, reporter: str) -> None:
     from dise_eval.experiments.run import run as run_experiment
     from dise_eval.reports.page import Report, write
 
-    module, _, name = reporter.partition(":")
-    report: Callable[..., Report] = getattr(
-        importlib.import_module(f"dise_eval.reports.{module}"), name
-    )
+    report: Callable[..., Report] = resolve_name(f"dise_eval.reports.{reporter}")
     output = run["output"]
+
+    def tell(records: list[RecordT]) -> None:
+        write(output, experiment, report(experiment, records))
+
     with progress_bar(len(experiment.items)) as advance:
-        run_experiment(
-            experiment,
-            output,
-            advance,
-            lambda records: write(output, experiment, report(experiment, records)),
-        )
+        run_experiment(experiment, output, advance, tell)
     path = output / ("results.json" if run["as_json"] else "report.md")
     print(path.read_text(encoding="utf-8"), end="")
 

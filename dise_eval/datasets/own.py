@@ -16,8 +16,6 @@ PROMPTS, ANSWERS = ("prompt", "question", "problem"), ("answer", "truth")
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
-ROW = '{"prompt": "...", "answer": ...}'
-
 
 def is_file(name: str) -> bool:
     """Return whether --dataset names a file, not a data set."""
@@ -33,7 +31,7 @@ def own_dataset(path: Path, grader: str | None = None) -> Dataset:
         answer=lambda row: _first(row, ANSWERS),
         choices=_choices,
         grader=grader,
-        row_format=ROW,
+        row_format='{"prompt": "...", "answer": ...}',
         version="as-written",
     )
 

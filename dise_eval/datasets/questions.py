@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import cast
 
 from dise_app.files.lines import parse
 from dise_core.errors import InputError, ModelError
@@ -34,11 +35,7 @@ class ProblemSet:
 
     def graded(self, problem: Problem, text: str, mode: Mode) -> VerdictRecord:
         verdict = self.dataset.grading(problem, mode).grade(text)
-        return {
-            "is_correct": verdict.is_correct,
-            "extracted": verdict.extracted,
-            "reason": verdict.reason,
-        }
+        return cast("VerdictRecord", asdict(verdict))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +97,8 @@ def _rows(
 
 
 def _placed(source: str, rows: Sequence[DataRow]) -> DataRows:
-    return DataRows(
-        source, [(f"row {number} of {source}", row) for number, row in enumerate(rows, start=1)]
-    )
+    placed = [(f"row {number} of {source}", row) for number, row in enumerate(rows, start=1)]
+    return DataRows(source, placed)
 
 
 def _problems(dataset: Dataset, rows: DataRows) -> Iterator[Problem]:
@@ -112,11 +108,8 @@ def _problems(dataset: Dataset, rows: DataRows) -> Iterator[Problem]:
         except UnsuitableRowError:
             continue
         except WRONG_ROW as error:
-            raise InputError(
-                f"{place} is none of {dataset.name!r}: {_told(error)}; a row is "
-                f"{dataset.row_format}",
-                "data",
-            ) from error
+            problem = f"{place} is none of {dataset.name!r}: {_told(error, dataset)}"
+            raise InputError(problem, "data") from error
 
 
 def _examples(dataset: Dataset, shots: Shots, revision: str | None) -> tuple[str, str]:
@@ -140,16 +133,14 @@ def _examples(dataset: Dataset, shots: Shots, revision: str | None) -> tuple[str
     try:
         texts = [shot(row) for _, row in shown.rows[: shots.count]]
     except WRONG_ROW as error:
-        raise InputError(
-            f"{shown.source} holds no worked example of {dataset.name!r}: {_told(error)}; a row "
-            f"is {dataset.row_format}",
-            "shots",
-        ) from error
+        problem = f"{shown.source} holds no worked example of {dataset.name!r}"
+        raise InputError(f"{problem}: {_told(error, dataset)}", "shots") from error
     return "\n\n".join(texts), shown.source
 
 
-def _told(error: Exception) -> str:
-    return f"it has no field {error}" if isinstance(error, KeyError) else str(error)
+def _told(error: Exception, dataset: Dataset) -> str:
+    problem = f"it has no field {error}" if isinstance(error, KeyError) else str(error)
+    return f"{problem}; a row is {dataset.row_format}"
 
 
 def _file_rows(path: Path, dataset: Dataset, option: str) -> DataRows:
@@ -161,13 +152,11 @@ def _file_rows(path: Path, dataset: Dataset, option: str) -> DataRows:
         rows = _parsed(content.decode("utf-8-sig"), path)
     except OSError as error:
         advice = f"; the public ones are at {dataset.file_at}" if dataset.file_at else ""
-        raise InputError(
-            f"cannot read {option} {path}: {error.strerror}{advice}", "data"
-        ) from error
+        problem = f"cannot read {option} {path}: {error.strerror}{advice}"
+        raise InputError(problem, "data") from error
     except (ValueError, RecursionError) as error:
-        raise InputError(
-            f"cannot read {option} {path}: {error}; a row is {dataset.row_format}", "data"
-        ) from error
+        problem = f"cannot read {option} {path}: {_told(error, dataset)}"
+        raise InputError(problem, "data") from error
     return DataRows(f"{path.name} sha256 {hashlib.sha256(content).hexdigest()[:16]}", rows)
 
 
@@ -199,12 +188,7 @@ def _hub_rows(hub: Hub, split: str, revision: str | None) -> DataRows:
         rows = datasets.load_dataset(hub.id, hub.config, split=split, revision=commit)
         return _placed(" ".join(filter(None, (hub.id, hub.config, split, commit))), list(rows))
     except Exception as error:
-        hint = (
-            " It is gated: accept its terms on its page, then log in with `hf auth login`."
-            if hub.is_gated
-            else ""
-        )
+        gated = " It is gated: accept its terms on its page, then log in with `hf auth login`."
         problem = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ModelError(
-            f"cannot read {hub.id} from the hub: {problem}.{hint} Or give --data FILE"
-        ) from error
+        advice = f"{gated if hub.is_gated else ''} Or give --data FILE"
+        raise ModelError(f"cannot read {hub.id} from the hub: {problem}.{advice}") from error

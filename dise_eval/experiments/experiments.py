@@ -28,6 +28,8 @@ from dise_eval.graders import Mode
 
 SPECIAL = re.compile(r"<\|[a-z_]+\|>")
 
+LONGER_CONTEXT = "take a model with a longer context"
+
 
 @dataclass(frozen=True)
 class Experiment(ABC, Generic[RecordT]):
@@ -72,9 +74,8 @@ class Experiment(ABC, Generic[RecordT]):
             try:
                 next(plan, None)
             except TooLongError as error:
-                raise TooLongError(
-                    f"{item.id}: {error}. {self.remedy(item)}", error.parameter
-                ) from error
+                problem = f"{item.id}: {error}. {self.remedy(item)}"
+                raise TooLongError(problem, error.parameter) from error
             finally:
                 plan.close()
 
@@ -106,10 +107,7 @@ def prompt_lengths(llm: LLM, questions: ProblemSet) -> dict[str, int]:
 def what_fits(option: str, most: int) -> str:
     """Return a sentence on an option's largest value, `most`."""
     if most < 1:
-        return (
-            "No length fits the longest prompt: give fewer --shots, or take a model with a longer "
-            "context"
-        )
+        return f"No length fits the longest prompt: give fewer --shots, or {LONGER_CONTEXT}"
     return f"No prompt is longer, so {option} up to {most} fits"
 
 
@@ -158,12 +156,9 @@ class Sampled(Experiment[SampledRecord]):
             item.prompt, [output.token_ids for output in outputs], self.params, chat
         )
         judge = planner.translation(item.prompt, chat)
-        scores = yield from gather(
-            *(
-                self.contenders.score(replace(text, writing=output.writing), judge)
-                for text, output in zip(texts, outputs, strict=True)
-            )
-        )
+        pairs = zip(texts, outputs, strict=True)
+        written = (replace(text, writing=output.writing) for text, output in pairs)
+        scores = yield from gather(*(self.contenders.score(text, judge) for text in written))
         return {
             "id": item.id,
             "nfe": {"all": sampled.usage.nfe, "one": single.usage.nfe},
@@ -195,10 +190,7 @@ class Scored(Experiment[RecordT]):
         super().check()
 
     def remedy(self, item: Problem) -> str:
-        return (
-            f"Give fewer --shots, leave {item.id} out of --data, or take a model with a longer "
-            "context"
-        )
+        return f"Give fewer --shots, leave {item.id} out of --data, or {LONGER_CONTEXT}"
 
     def scores(
         self, item: Problem, texts: Sequence[str], end_id: int | None = None
@@ -207,9 +199,8 @@ class Scored(Experiment[RecordT]):
         planner, chat = self.llm.planner, self.questions.chat
         sequences = planner.texts(item.prompt, texts, self.scoring, chat)
         judge = planner.translation(item.prompt, chat)
-        return (
-            yield from gather(*(self.contenders.score(each, judge, end_id) for each in sequences))
-        )
+        plans = (self.contenders.score(text, judge, end_id) for text in sequences)
+        return (yield from gather(*plans))
 
 
 @dataclass(frozen=True)
@@ -226,9 +217,7 @@ class Likelihood(Scored[RankedRecord]):
         """
         chat, tokenizer = self.questions.chat, self.llm.predictor.tokenizer
         is_chat = tokenizer.has_chat_template if chat is None else chat
-        return [
-            candidate.removeprefix(" ") if is_chat else candidate for candidate in item.candidates
-        ]
+        return [text.removeprefix(" ") if is_chat else text for text in item.candidates]
 
     def plan(self, item: Problem) -> Plan[RankedRecord]:
         scores = yield from self.scores(item, self.candidates(item))

@@ -110,12 +110,7 @@ def scores_of(records: Sequence[SampledRecord], label: str) -> Scores:
     """Return one contender's scores, float64 [Q, A], -inf where it has none; or LENGTH's."""
     if label == LENGTH:
         return -np.array([[len(a["text"]) for a in r["answers"]] for r in records], float)
-    return np.array(
-        [
-            [finite(answer["scores"][label]["value"]) for answer in record["answers"]]
-            for record in records
-        ]
-    )
+    return np.array([[finite(a["scores"][label]["value"]) for a in r["answers"]] for r in records])
 
 
 def rights_of(records: Sequence[SampledRecord]) -> Rights:

@@ -75,21 +75,16 @@ def command_line() -> str | None:
     started, words = Path(sys.argv[0]), sys.argv[1:]
     if "dise" not in (started.stem, started.stem == "__main__" and started.parent.name):
         return None
-    lines, options = ["dise"], iter(words)
+    unchanging = ("--output=", "--json", "--debug")
+    lines, options = ["dise"], (word for word in words if not word.startswith(unchanging))
     for word in options:
         if word == "--output":
             next(options, None)
-        elif not word.startswith(("--output=", "--json", "--debug")):
-            _append(lines, word)
+        elif word.startswith("--") and len(lines[-1]) > 80:
+            lines.append(shlex.quote(word))
+        else:
+            lines[-1] += f" {shlex.quote(word)}"
     return " \\\n    ".join([*lines[:-1], f"{lines[-1]} --output FOLDER"])
-
-
-def _append(lines: list[str], word: str) -> None:
-    """Add a word to the last line, or start a line with it if it is an option that does not fit."""
-    if word.startswith("--") and len(lines[-1]) > 80:
-        lines.append(shlex.quote(word))
-    else:
-        lines[-1] += f" {shlex.quote(word)}"
 
 
 def versions() -> Iterator[tuple[str, str]]:

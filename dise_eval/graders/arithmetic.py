@@ -37,9 +37,9 @@ def value_of(text: str, python: bool = False) -> Fraction:
         return _value(ast.parse(text.strip(), mode="eval").body, python)
     except ZeroDivisionError:
         raise ExpressionError("a division by zero") from None
-    except (SyntaxError, RecursionError, MemoryError, ValueError) as error:
-        if isinstance(error, ExpressionError):
-            raise
+    except ExpressionError:
+        raise
+    except (SyntaxError, RecursionError, MemoryError, ValueError):
         raise ExpressionError(f"no expression: {text[:80]!r}") from None
 
 

@@ -21,7 +21,7 @@ def last_box(text: str) -> str | None:
     """Return the content of the last \\boxed{...}, else of the last \\fbox{...}, with balanced
     braces; None if there is none or it is not closed.
     """
-    start = max(text.rfind("\\boxed{"), -1)
+    start = text.rfind("\\boxed{")
     if start < 0:
         start = text.rfind("\\fbox{")
     return None if start < 0 else balanced(text, text.index("{", start))

@@ -64,9 +64,7 @@ def _fixed_fractions(text: str) -> str:
 
 def _fixed_slash(text: str) -> str:
     """Return \\frac{3}{4} for 3/4, and any other text unchanged."""
-    match = re.fullmatch(r"(-?\d+)/(-?\d+)", text)
-    return (
-        f"\\frac{{{int(match[1])}}}{{{int(match[2])}}}"
-        if match and text == f"{int(match[1])}/{int(match[2])}"
-        else text
-    )
+    if not re.fullmatch(r"-?\d+/-?\d+", text):
+        return text
+    over, under = map(int, text.split("/"))
+    return f"\\frac{{{over}}}{{{under}}}" if text == f"{over}/{under}" else text

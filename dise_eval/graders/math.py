@@ -40,7 +40,7 @@ def _d1_answer(text: str) -> str | None:
     """
     if "\\boxed " in text:
         return text.rpartition("\\boxed ")[2].partition("$")[0]
-    start = max(text.rfind("\\boxed"), -1)
+    start = text.rfind("\\boxed")
     if start < 0:
         start = text.rfind("\\fbox")
     if start < 0:

@@ -43,19 +43,16 @@ class NumberGrader(Grader):
 def _d1_number(text: str) -> float | None:
     for box in all_boxes(text):
         content = box.strip()
-        if content and content.strip("."):
-            value = _float(content)
-            if value is None and (numbers := NUMBER.findall(content)):
-                value = float(numbers[0])
-            if value is not None:
-                return value
-    marked = answer_marks(text)
-    if not marked:
-        return None
-    value = _float(marked)
-    if value is None and (numbers := NUMBER.findall(marked)):
-        value = float(numbers[-1])
-    return value
+        value = _number_in(content, 0) if content.strip(".") else None
+        if value is not None:
+            return value
+    return _number_in(answer_marks(text) or "", -1)
+
+
+def _number_in(text: str, place: int) -> float | None:
+    """Return the number that the text is, else the one at that place among those in it."""
+    value, numbers = _float(text), NUMBER.findall(text)
+    return float(numbers[place]) if value is None and numbers else value
 
 
 def _robust_number(text: str) -> Fraction | None:

@@ -42,16 +42,14 @@ def with_batch_size(arguments: Sequence[str]) -> list[str]:
     lm_eval's own default is 1, which would mean one sequence per forward pass. A batch size in the
     arguments, or in the YAML file that they name with --config, is left as it is.
     """
-    parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
+    parser = argparse.ArgumentParser(
+        add_help=False, exit_on_error=False, argument_default=argparse.SUPPRESS
+    )
     parser.add_argument("--model", "-m", "-M")
     parser.add_argument("--batch_size", "-b")
     parser.add_argument("--config", "-C")
     try:
-        options = {
-            name: value
-            for name, value in vars(parser.parse_known_args(arguments)[0]).items()
-            if value is not None
-        }
+        options = vars(parser.parse_known_args(arguments)[0])
     except argparse.ArgumentError:
         return list(arguments)
     named = {**_yaml(options.get("config")), **options}

@@ -113,8 +113,7 @@ class DiseLM(LM):  # type: ignore[misc]
         """Return for each continuation the value that `dise rank` ranks by, in nats, and whether
         greedy decoding would write it.
 
-        The value is the log-likelihood if the scorer estimates one, else the score. Raises
-        InputError if cfg_scale is set and the scorer cannot be guided.
+        Raises InputError if cfg_scale is set and the scorer cannot be guided.
         """
         self._refuse_unguided()
         if not self._is_check_greedy and not self._has_warned:
@@ -241,11 +240,10 @@ class DiseLM(LM):  # type: ignore[misc]
         limit = max_length - num_more
         if limit < 0:
             raise TooLongError(f"{num_more} tokens are more than the model's limit of {max_length}")
-        num_cut = max(0, len(prompt) - limit)
-        if num_cut:
+        if len(prompt) > limit:
             text = "a context of %d tokens is cut to its last %d, which leave room for %d more"
             log.warning(text, len(prompt), limit, num_more)
-        kept: list[int] = prompt[num_cut:].tolist()
+        kept: list[int] = prompt[max(0, len(prompt) - limit) :].tolist()
         return kept
 
     def _sampling(self, task: Mapping[str, Any]) -> SamplingParams:
@@ -280,21 +278,14 @@ def _engine_options(
     if device.startswith("cuda") and not torch.cuda.is_available():
         log.warning("there is no GPU for device %s; the model runs on the CPU", device)
         options["device"] = "auto"
-    if (num_seqs := _num_seqs(batch_size)) is not None:
-        options["max_num_seqs"] = num_seqs
+    if batch_size is not None and not str(batch_size).startswith("auto"):
+        if not str(batch_size).isdecimal() or int(batch_size) == 0:
+            raise InputError(
+                f"batch_size={batch_size!r}: it is a number from 1 on, or auto", "batch_size"
+            )
+        options["max_num_seqs"] = int(batch_size)
     names = settings.keys() & installed_catalog().option_names()
     return options | {name: settings[name] for name in names}
-
-
-def _num_seqs(batch_size: int | str | None) -> int | None:
-    text = str(batch_size)
-    if batch_size is None or text.startswith("auto"):
-        return None
-    if not text.isdecimal() or int(text) == 0:
-        raise InputError(
-            f"batch_size={batch_size!r}: it is a number from 1 on, or auto", "batch_size"
-        )
-    return int(text)
 
 
 def _takes_guidance(scorer: type[Scorer]) -> bool:

@@ -166,22 +166,16 @@ def _best_of_first(scores: Scores, rights: Rights, drawn: Counts) -> Scores:
 
 def _likeliest(records: Sequence[RankedRecord], label: str) -> Scores:
     """Return whether each question's likeliest candidate is right, float64 [Q]."""
-    likeliest = [
-        int(np.argmax([finite(candidate[label]["rank_value"]) for candidate in each["candidates"]]))
-        for each in records
-    ]
-    rights = [record["right"] for record in records]
-    return np.equal(likeliest, rights).astype(float)
+    candidates = [[finite(c[label]["rank_value"]) for c in r["candidates"]] for r in records]
+    likeliest = [np.argmax(values) for values in candidates]
+    return np.equal(likeliest, [record["right"] for record in records]).astype(float)
 
 
 def _majority(record: SampledRecord) -> float:
     """Return the share of right ones among the most frequent extracted answers."""
     answers = [answer for answer in record["answers"] if answer["extracted"] is not None]
     votes = Counter(answer["extracted"] for answer in answers)
+    first = {answer["extracted"]: answer["is_correct"] for answer in reversed(answers)}
     most = max(votes.values(), default=0)
-    winners = [
-        next(answer for answer in answers if answer["extracted"] == extracted)
-        for extracted, count in votes.items()
-        if count == most
-    ]
-    return float(np.mean([answer["is_correct"] for answer in winners])) if winners else 0.0
+    winners = [first[extracted] for extracted, count in votes.items() if count == most]
+    return float(np.mean(winners)) if winners else 0.0

@@ -60,7 +60,7 @@ def picture(probabilities: Scores, labels: Labels, threshold: Threshold | None, 
         xlabel="share of answers kept", ylabel="share of them wrong", title="risk and coverage"
     )
     right.set_ylim(bottom=0)
-    right.legend(fontsize=8)
+    right.legend(fontsize=8, loc="lower right")
     save(figure, path)
 
 

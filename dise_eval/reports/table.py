@@ -43,16 +43,14 @@ class FigureTable:
 
     def markdown(self, columns: Sequence[str] = ()) -> str:
         """Return the table with these columns; without any, with those that have a figure."""
-        named = columns or list(dict.fromkeys(name for row in self.rows for name in row))
-        shown = [
-            *self.index,
-            *(
-                name
-                for name in named
-                if name not in self.index and any(_is_defined(row.get(name)) for row in self.rows)
-            ),
+        named = columns or dict.fromkeys(name for row in self.rows for name in row)
+        figures = [
+            name
+            for name in named
+            if name not in self.index and any(_is_defined(row.get(name)) for row in self.rows)
         ]
-        marks = ["---"] * len(self.index) + ["---:"] * (len(shown) - len(self.index))
+        shown = [*self.index, *figures]
+        marks = ["---"] * len(self.index) + ["---:"] * len(figures)
         lines = [
             [_head(name) for name in shown],
             marks,
@@ -68,10 +66,8 @@ def _is_defined(cell: Cell) -> bool:
 
 def _json(cell: Cell) -> JsonValue:
     if isinstance(cell, Estimate):
-        ends = {"value": cell.value, "low": cell.low, "high": cell.high}
-        return {name: _json(end) for name, end in ends.items()} | {
-            "num_questions": cell.num_questions
-        }
+        names = ("value", "low", "high", "num_questions")
+        return {name: _json(getattr(cell, name)) for name in names}
     return cell if _is_defined(cell) else None
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -49,22 +50,17 @@ def uncertainty(experiment: Sampled, records: Sequence[SampledRecord]) -> Report
     """Return the report of each score, and of differences from two baselines."""
     labels, dataset = experiment.contenders.labels, experiment.questions.dataset.name
     length, passes = experiment.params.max_tokens, mean_nfe(drawn_scores(records))
-    figures = FigureTable(
-        ("scorer",),
-        [
-            {
-                "scorer": label,
-                "nfe": passes.get(label, 0.0),
-                PAPER: paper_figure("auroc", dataset, f"{label} at {length}"),
-                **{
-                    name: figure.estimate
-                    for name, figure in _resampled(records, label, resampling.FIGURES).items()
-                },
-                **_further(scores_of(records, label), rights_of(records)),
-            }
-            for label in (*labels, LENGTH)
-        ],
-    )
+    rows: list[dict[str, Cell]] = [
+        {
+            "scorer": label,
+            "nfe": passes.get(label, 0.0),
+            PAPER: paper_figure("auroc", dataset, f"{label} at {length}"),
+            **_estimates(_resampled(records, label, resampling.FIGURES)),
+            **_further(scores_of(records, label), rights_of(records)),
+        }
+        for label in (*labels, LENGTH)
+    ]
+    figures = FigureTable(("scorer",), rows)
     compared = differences(records, labels, references_of(passes))
     return Report(
         "Uncertainty",
@@ -95,25 +91,23 @@ def winner(records: Sequence[SampledRecord], labels: Sequence[str]) -> str:
 def correctness(experiment: Sampled, records: Sequence[SampledRecord]) -> Report:
     """Return the report of the mean scores of right and of wrong answers."""
     report = uncertainty(experiment, records)
-    name, area = "auroc_pooled", AREAS["auroc_pooled"]
     return replace(
         report,
         title="Scores of right and wrong answers",
-        forests=[Forest("correctness", report.figures, name, area, CHANCE)],
+        forests=[replace(report.forests[0], name="correctness")],
         more={"answers": report.more["answers"]},
-        shown=[("mean_score_right", "mean_score_wrong", name)],
+        shown=[("mean_score_right", "mean_score_wrong", "auroc_pooled")],
     )
 
 
 def selectors(experiment: Sampled, records: Sequence[SampledRecord]) -> Report:
     """Return the report of how well DiSE tells right answers from wrong ones with each selector."""
     report, labels = uncertainty(experiment, records), experiment.contenders.labels
-    name, area = "auroc_pooled", AREAS["auroc_pooled"]
     default = DEFAULT if DEFAULT in labels else labels[0]
     return replace(
         report,
         title="Which positions to score",
-        forests=[Forest("selectors", report.figures, name, area, CHANCE)],
+        forests=[replace(report.forests[0], name="selectors")],
         more={**report.more, "compared": differences(records, labels, [default])},
         shown=[(*AREAS, "best_of_n")],
     )
@@ -168,23 +162,14 @@ def differences(
     records: Sequence[SampledRecord], labels: Sequence[str], references: Sequence[str]
 ) -> FigureTable:
     """Return the differences of the other contenders from each reference in COMPARED."""
-    resampled = {label: _resampled(records, label, COMPARED) for label in labels}
-    return FigureTable(
-        ("minus", "scorer"),
-        [
-            {
-                "minus": reference,
-                "scorer": label,
-                **{
-                    name: figure.minus(resampled[reference][name]).estimate
-                    for name, figure in resampled[label].items()
-                },
-            }
-            for reference in references
-            for label in labels
-            if label != reference
-        ],
-    )
+    figures = {label: _resampled(records, label, COMPARED) for label in labels}
+    rows: list[dict[str, Cell]] = []
+    for reference, label in itertools.product(references, labels):
+        if label != reference:
+            beside = figures[reference]
+            minus = {name: one.minus(beside[name]) for name, one in figures[label].items()}
+            rows.append({"minus": reference, "scorer": label, **_estimates(minus)})
+    return FigureTable(("minus", "scorer"), rows)
 
 
 def _resampled(
@@ -192,6 +177,10 @@ def _resampled(
 ) -> dict[str, Resampled]:
     scores, rights = scores_of(records, label), rights_of(records)
     return {name: resampling.resampled(name, scores, rights) for name in names}
+
+
+def _estimates(figures: Mapping[str, Resampled]) -> dict[str, Cell]:
+    return {name: figure.estimate for name, figure in figures.items()}
 
 
 def _further(scores: Scores, is_right: Rights) -> dict[str, Cell]:

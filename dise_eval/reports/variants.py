@@ -21,19 +21,15 @@ ByName = Mapping[str, Sequence[VariantRecord]]
 def length(experiment: Lengths, records: Sequence[VariantRecord]) -> Report:
     """Return the report of each length controller beside the longest fixed length."""
     by_name, dataset = _by_name(records), experiment.questions.dataset.name
-    rows = []
-    for variant in experiment.variants:
-        answers = by_name[str(variant)]
-        rows.append(
-            {
-                **_solved(variant, by_name),
-                PAPER: paper_figure("length", dataset, str(variant)),
-                "num_tokens": _mean(record["num_tokens"] for record in answers),
-                "seconds": _mean(record["seconds"] for record in answers),
-                "stopped_by": _counts(record["stopped_by"] for record in answers),
-            }
-        )
-    return _report("Length", "length", rows)
+    rows = [_solved(variant, by_name) for variant in experiment.variants]
+    for name, row in zip(map(str, experiment.variants), rows, strict=True):
+        row |= {
+            PAPER: paper_figure("length", dataset, name),
+            "num_tokens": _mean(record["num_tokens"] for record in by_name[name]),
+            "seconds": _mean(record["seconds"] for record in by_name[name]),
+            "stopped_by": _counts(record["stopped_by"] for record in by_name[name]),
+        }
+    return _report("Length", rows)
 
 
 def revision(experiment: Revisions, records: Sequence[VariantRecord]) -> Report:
@@ -58,12 +54,12 @@ def revision(experiment: Revisions, records: Sequence[VariantRecord]) -> Report:
             "best_other": _best_within(plain, by_name, most),
             "best_of_n": _best_within(drawn, by_name, most),
         }
-    return _report("Revision", "revision", rows)
+    return _report("Revision", rows)
 
 
-def _report(title: str, name: str, rows: Sequence[Mapping[str, Cell]]) -> Report:
+def _report(title: str, rows: Sequence[Mapping[str, Cell]]) -> Report:
     figures = FigureTable(("variant",), rows)
-    return Report(title, figures, [Forest(name, figures, "accuracy", "share solved")])
+    return Report(title, figures, [Forest(title.lower(), figures, "accuracy", "share solved")])
 
 
 def _by_name(records: Iterable[VariantRecord]) -> ByName:

@@ -102,8 +102,7 @@ def has_both(is_right: Rights) -> Rights:
 
 def rows_of(num_questions: int, seed: int = 0) -> npt.NDArray[np.int64]:
     """Return which questions each resample holds, int64 [NUM_SAMPLES, num_questions]."""
-    drawn = np.random.default_rng(seed).integers(0, num_questions, (NUM_SAMPLES, num_questions))
-    return drawn
+    return np.random.default_rng(seed).integers(0, num_questions, (NUM_SAMPLES, num_questions))
 
 
 def resampled(name: str, scores: Scores, is_right: Rights) -> Resampled:

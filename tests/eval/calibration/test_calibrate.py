@@ -13,7 +13,7 @@ import pytest
 from dise_core import AsyncLLM, Calibration, InputError
 from dise_core.plugins.discovery import installed_catalog
 from dise_eval.calibration import rows
-from dise_eval.calibration.rows import LabelOptions
+from dise_eval.cli.calibrate import LABELLED
 from tests.app.serving import serving
 from tests.commands import Dise, Run
 from tests.jsonlines import records_of, written
@@ -79,8 +79,9 @@ def test_what_cannot_be_done_is_told_and_nothing_written(
     assert not output.exists()
 
 
-def read(path: Path, *score: str, **asked: Any) -> tuple[list[float], list[bool], rows.Origin]:
-    labels, by = rows.read(path, LabelOptions(score=score, **asked), installed_catalog())
+def read(path: Path, *score: str, **asked: Any) -> tuple[list[float], list[bool], rows.ScoredBy]:
+    options = dict.fromkeys(LABELLED.options) | {"label_field": "label", "score": score} | asked
+    labels, by = rows.read(path, options, installed_catalog())
     return labels.scores.tolist(), labels.is_right.tolist(), by
 
 
