@@ -1,20 +1,16 @@
 """What to install where an optional package is missing."""
 
-from __future__ import annotations
-
 import re
 from importlib.metadata import PackageNotFoundError, requires
 
-from dise_core.errors import InputError
+from dise_core import InputError
 
 DISTRIBUTIONS = {"sklearn": "scikit-learn", "prometheus_client": "prometheus-client"}
 """Distributions whose modules have other names."""
 
 
 def missing(error: ImportError, command: str = "this") -> InputError | None:
-    """Return the error for a module that one of dise's extras brings; None for any other module.
-    command: what needs it.
-    """
+    """Return the error for a module of one of dise's extras, which `command` needs; else None."""
     module = (error.name or "").partition(".")[0]
     distribution = DISTRIBUTIONS.get(module, module.replace("_", "-"))
     extra = _extra_of(distribution)

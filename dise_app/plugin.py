@@ -1,7 +1,5 @@
 """The verbs of the command itself, registered with the same hook as any plugin's."""
 
-from __future__ import annotations
-
 from dise_core import hookimpl
 
 
@@ -10,6 +8,7 @@ def dise_commands() -> dict[str, str]:
     """Return the verbs that every installation has."""
     return {
         "generate": "dise_app.cli.generate:generate",
+        "fill": "dise_app.cli.fill:fill",
         "score": "dise_app.cli.score:score",
         "rank": "dise_app.cli.rank:rank",
         "serve": "dise_app.cli.serve:serve",

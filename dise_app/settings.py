@@ -1,7 +1,5 @@
 """The settings of strategies and requests, as their pydantic models' schemas describe them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 
@@ -77,9 +75,7 @@ def _inclusive(part: Record) -> Record:
 
 
 class _Lenient(GenerateJsonSchema):
-    """pydantic's generator, but a field that no JSON value can set is left out, and one that a
-    function alone validates may have any.
-    """
+    """pydantic's generator, without fields that JSON cannot set; functions validate any value."""
 
     def emit_warning(self, kind: JsonSchemaWarningKind, detail: str) -> None:
         """Do nothing: a default that is no JSON value is listed as null."""

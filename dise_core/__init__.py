@@ -6,6 +6,7 @@ Those for users are in users.py; the others are for authors of plugins and of fr
 
 from dise_core import users
 from dise_core.arrays import Floats, Ids, LogProbs, Mask
+from dise_core.constraints.constraint import Constraint
 from dise_core.front.async_llm import AsyncLLM
 from dise_core.front.llm import LLM
 from dise_core.models.attention import Attention, Bidirectional, BlockCausal, Causal
@@ -42,58 +43,13 @@ from dise_core.writing.revisions import RevisedToken, Revision, rewritten
 configure_threads()
 
 __all__ = [
-    "AsyncLLM",
-    "LLM",
-    "Attention",
-    "Backend",
-    "Bidirectional",
-    "BlockCausal",
-    "Bounds",
-    "CacheHint",
-    "CacheRoom",
-    "CacheSlot",
-    "Candidates",
-    "Canvas",
-    "Causal",
-    "Confidence",
-    "Denoiser",
-    "Distribution",
-    "Drafts",
-    "Evaluation",
-    "Floats",
-    "Generation",
-    "Guidance",
-    "Ids",
-    "LengthController",
-    "LogProbs",
-    "Mask",
-    "MaskPredictor",
-    "ModelInfo",
-    "Noise",
-    "Plan",
-    "Read",
-    "Reader",
-    "Reading",
-    "Readout",
-    "RevisedToken",
-    "Reviser",
-    "Revision",
-    "Scorer",
-    "Selector",
-    "SequenceScorer",
-    "SpecialTokens",
-    "TokenLogProbs",
-    "TokenReport",
-    "TokenSequence",
-    "Tokenizer",
-    "TopLogProbs",
-    "UnmaskingPolicy",
-    "UnmaskingStep",
-    "count_nfe",
-    "drive",
-    "gather",
-    "hookimpl",
-    "regenerate",
-    "rewritten",
-]
+    "AsyncLLM", "LLM", "Attention", "Backend", "Bidirectional", "BlockCausal", "Bounds",
+    "CacheHint", "CacheRoom", "CacheSlot", "Candidates", "Canvas", "Causal", "Confidence",
+    "Constraint", "Denoiser", "Distribution", "Drafts", "Evaluation", "Floats", "Generation",
+    "Guidance", "Ids", "LengthController", "LogProbs", "Mask", "MaskPredictor", "ModelInfo",
+    "Noise", "Plan", "Read", "Reader", "Reading", "Readout", "RevisedToken", "Reviser",
+    "Revision", "Scorer", "Selector", "SequenceScorer", "SpecialTokens", "TokenLogProbs",
+    "TokenReport", "TokenSequence", "Tokenizer", "TopLogProbs", "UnmaskingPolicy",
+    "UnmaskingStep", "count_nfe", "drive", "gather", "hookimpl", "regenerate", "rewritten",
+]  # fmt: skip
 __all__ += users.__all__

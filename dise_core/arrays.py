@@ -1,4 +1,4 @@
-"""Type aliases for the library's arrays. Docstrings give their shapes in brackets."""
+"""Types of the library's arrays, whose shapes docstrings give in brackets, and log-odds."""
 
 import numpy as np
 import numpy.typing as npt
@@ -21,3 +21,15 @@ def num_shared(one: Ids, other: Ids) -> int:
     length = min(len(one), len(other))
     different = np.flatnonzero(one[:length] != other[:length])
     return int(different[0]) if len(different) else length
+
+
+def log_odds(probabilities: Floats) -> Floats:
+    """Return log(p / (1 - p)), which float32 resolves near 1; -inf for 0 and inf for 1."""
+    with np.errstate(divide="ignore"):
+        return np.log(probabilities) - np.log1p(-probabilities)
+
+
+def probabilities(log_odds: npt.NDArray[np.floating]) -> Floats:
+    """Return the probabilities of log-odds, float64."""
+    with np.errstate(over="ignore"):
+        return 1 / (1 + np.exp(-log_odds.astype(np.float64)))

@@ -1,7 +1,5 @@
 """A grid of blocks over a text's positions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

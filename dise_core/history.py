@@ -1,7 +1,5 @@
 """How a response was written: what was known of each token when it was committed."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Self
@@ -53,11 +51,11 @@ class Writing:
         self.logprobs[positions] = logprobs
         self.steps[positions] = step
 
-    def moved(self, ids: Ids, old: Ids, new: Ids) -> Writing:
+    def moved(self, ids: Ids, old: Ids, new: Ids) -> Self:
         """Return the writing of another text, int64 [M], whose tokens at the positions `new` are
         those that stand at `old` here, int64 [K] each; the others are given.
         """
-        other = Writing.of(ids)
+        other = self.of(ids)
         other.logprobs[new], other.steps[new] = self.logprobs[old], self.steps[old]
         place = np.full(len(self.ids), UNKNOWN)
         place[old] = new
@@ -67,17 +65,17 @@ class Writing:
             other.looks.append(Look(step, place[positions[is_kept]], candidates[is_kept], there))
         return other
 
-    def onto(self, ids: Ids) -> Writing:
+    def onto(self, ids: Ids) -> Self:
         """Return the writing of another text, of which it tells where the same token stands."""
         length = min(len(ids), len(self.ids))
         same = np.flatnonzero(self.ids[:length] == ids[:length])
         return self.moved(ids, same, same)
 
-    def at(self, positions: Ids) -> Writing:
+    def at(self, positions: Ids) -> Self:
         """Return the writing of the tokens at positions alone, int64 [K]."""
         return self.moved(self.ids[positions], positions, np.arange(len(positions)))
 
-    def inserted(self, position: int, ids: Ids) -> Writing:
+    def inserted(self, position: int, ids: Ids) -> Self:
         """Return the writing with given tokens, int64 [K], before the one at a position."""
         old = np.arange(len(self.ids))
         new = old + len(ids) * (old >= position)

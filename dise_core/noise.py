@@ -1,10 +1,9 @@
 """Random numbers keyed by request, step and position, so they do not depend on batching."""
 
-from __future__ import annotations
-
 import hashlib
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 
@@ -24,27 +23,24 @@ class Noise:
     step: int = 0
 
     @classmethod
-    def for_request(cls, seed: int, prompt: Ids, sample: int) -> Noise:
+    def for_request(cls, seed: int, prompt: Ids, sample: int) -> Self:
         """Return the noise of one sample for a prompt, independent of all others."""
-        digest = hashlib.blake2b(
-            np.ascontiguousarray(prompt).tobytes() + sample.to_bytes(8, "little"), digest_size=8
-        )
+        key = np.ascontiguousarray(prompt).tobytes() + sample.to_bytes(8, "little")
+        digest = hashlib.blake2b(key, digest_size=8)
         return cls(seed, int.from_bytes(digest.digest(), "little"))
 
-    def for_revision(self) -> Noise:
+    def for_revision(self) -> Self:
         """Return the noise of revising the same sample, independent of that of writing it."""
-        return Noise(self.seed, self.stream ^ 2**63)
+        return replace(self, stream=self.stream ^ 2**63, step=0)
 
-    def at_step(self, step: int) -> Noise:
+    def at_step(self, step: int) -> Self:
         """Return the noise of another step of the same request."""
-        return Noise(self.seed, self.stream, step)
+        return replace(self, step=step)
 
     def uniforms(self, positions: Ids, purpose: int = 0) -> Floats:
         """Return float64 [M] in [0, 1) for positions int64 [M]; purposes draw independently."""
-        if len(positions) == 0:
-            return np.zeros(0)
         # Draw from position 0 on: a position's number must not depend on which others are asked.
-        return self.generator(purpose).random(int(positions.max()) + 1)[positions]
+        return self.generator(purpose).random(int(positions.max(initial=-1)) + 1)[positions]
 
     def generator(self, purpose: int = 0) -> np.random.Generator:
         """Return a new generator keyed by (seed, stream, step); purposes draw independently."""

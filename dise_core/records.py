@@ -1,7 +1,5 @@
 """Mappings from strings to any values: JSON, settings, keyword arguments."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""A text as token ids: the prompt P, the response R, its blocks and special tokens."""
+"""A text as token ids: the prompt P, the response R, what follows it, blocks, special tokens."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ class SpecialTokens:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TokenSequence:
-    """The paper's text X = [P; R].
+    """The paper's text X = [P; R], or for a gap in a text [P; R; S], with the response in the gap.
 
-    ids: int64 [N]; the first `prompt_length` are the prompt, the rest the response. `block_length`:
-    tokens per block of the response; `origin`: where the blocks count from. `max_length`: the
-    longest text that the model accepts, if known. `writing`: how a response was written, for
-    `own_writing`. Raises InputError for a bad prompt_length.
+    ids: int64 [N]; the first `prompt_length` are the prompt, the last `suffix_length` the suffix S,
+    and the rest the response. `block_length`: tokens per block of the response; `origin`: where the
+    blocks count from. `max_length`: the longest text that the model accepts, if known. `writing`:
+    how a response was written, for `own_writing`. Raises InputError for bad lengths.
     """
 
     ids: Ids
@@ -61,12 +61,16 @@ class TokenSequence:
     max_length: int | None = None
     origin: BlockOrigin = "response"
     writing: Writing | None = None
+    suffix_length: int = 0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.prompt_length <= len(self.ids):
-            raise InputError(
-                f"prompt_length {self.prompt_length} is outside 0..{len(self.ids)}", "prompt_length"
-            )
+        num_tokens = len(self.ids)
+        if not 0 <= self.suffix_length <= num_tokens:
+            problem = f"suffix_length {self.suffix_length} is outside 0..{num_tokens}"
+            raise InputError(problem, "suffix_length")
+        if not 0 <= self.prompt_length <= self.response_end:
+            problem = f"prompt_length {self.prompt_length} is outside 0..{self.response_end}"
+            raise InputError(problem, "prompt_length")
 
     @classmethod
     def of(
@@ -96,14 +100,24 @@ class TokenSequence:
         return self.ids[: self.prompt_length]
 
     @property
+    def response_end(self) -> int:
+        """Where the response ends in the text: N where nothing follows it."""
+        return len(self.ids) - self.suffix_length
+
+    @property
     def response(self) -> Ids:
         """The response's ids, end tokens included, int64 [R]."""
-        return self.ids[self.prompt_length :]
+        return self.ids[self.prompt_length : self.response_end]
+
+    @property
+    def suffix(self) -> Ids:
+        """The ids of what follows the response, int64 [S]."""
+        return self.ids[self.response_end :]
 
     @property
     def response_positions(self) -> Ids:
         """The positions of the response in the text, int64 [R]."""
-        return np.arange(self.prompt_length, len(self.ids))
+        return np.arange(self.prompt_length, self.response_end)
 
     @property
     def text_positions(self) -> Ids:
@@ -111,10 +125,12 @@ class TokenSequence:
         return self.response_positions[~self.special.is_end(self.response)]
 
     def ended(self, end_id: int | None) -> TokenSequence:
-        """Return the text and that end token; the text where it is ended, or is full."""
+        """Return the text and that end token; the text where it is ended, is full, or goes on
+        behind the response.
+        """
         has_end = len(self) > 0 and bool(self.special.is_end(self.ids[-1:])[0])
         is_full = self.max_length is not None and len(self) >= self.max_length
-        if end_id is None or has_end or is_full:
+        if end_id is None or has_end or is_full or self.suffix_length:
             return self
         return replace(self, ids=np.append(self.ids, end_id))
 
@@ -124,13 +140,12 @@ class TokenSequence:
         return self.writing if is_own else None
 
     def at(self, positions: Ids) -> TokenSequence:
-        """Return the text of the tokens at positions alone, int64 [K], the prompt's among them."""
+        """Return the text of the tokens at positions alone, int64 [K], those of the prompt and of
+        the suffix among them.
+        """
         writing = self.own_writing()
-        return replace(
-            self,
-            ids=self.ids[positions],
-            writing=None if writing is None else writing.at(positions),
-        )
+        kept = None if writing is None else writing.at(positions)
+        return replace(self, ids=self.ids[positions], writing=kept)
 
     def with_masks(self, positions: Ids) -> Ids:
         """Return a copy, int64 [N], with masks. Raises InputError for a model without them."""

@@ -5,8 +5,6 @@ spins for up to some ten milliseconds. Beside busy processes it occupies a core 
 each of the hundreds of barriers in a forward pass may take as long as a scheduler time slice.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import sys

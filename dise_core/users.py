@@ -15,8 +15,10 @@ from dise_core.errors import (
     UnknownNameError,
     UnreachableError,
 )
+from dise_core.front.fields import Field
 from dise_core.front.outputs import CompletionOutput, RequestOutput, Token, Usage
-from dise_core.models.prompts import Message, Prompt
+from dise_core.models.prompts import Prompt
+from dise_core.models.tokenizer import Message
 from dise_core.params.engine import EngineConfig
 from dise_core.params.requests import SamplingParams, ScoringParams
 from dise_core.plugins.catalog import Catalog
@@ -26,33 +28,9 @@ from dise_core.writing.canvas import CanvasToken, CanvasUpdate
 from dise_core.writing.generation import LengthStep
 
 __all__ = [
-    "Budget",
-    "Calibration",
-    "CanvasToken",
-    "CanvasUpdate",
-    "Catalog",
-    "CheckpointError",
-    "ClosedError",
-    "CompletionOutput",
-    "DiseError",
-    "EngineConfig",
-    "InputError",
-    "LengthStep",
-    "Message",
-    "ModelError",
-    "ModelOutputError",
-    "Outcome",
-    "OverloadedError",
-    "PlanError",
-    "PluginError",
-    "Prompt",
-    "RequestOutput",
-    "SamplingParams",
-    "Score",
-    "ScoringParams",
-    "Token",
-    "TooLongError",
-    "UnknownNameError",
-    "UnreachableError",
-    "Usage",
-]
+    "Budget", "Calibration", "CanvasToken", "CanvasUpdate", "Catalog", "CheckpointError",
+    "ClosedError", "CompletionOutput", "DiseError", "EngineConfig", "Field", "InputError",
+    "LengthStep", "Message", "ModelError", "ModelOutputError", "Outcome", "OverloadedError",
+    "PlanError", "PluginError", "Prompt", "RequestOutput", "SamplingParams", "Score",
+    "ScoringParams", "Token", "TooLongError", "UnknownNameError", "UnreachableError", "Usage",
+]  # fmt: skip

@@ -12,13 +12,7 @@ from fastapi import APIRouter, Request
 from pydantic import BeforeValidator, Field, JsonValue, Tag, TypeAdapter
 from pydantic import ValidationError as Invalid
 
-from dise_app.server.schemas.requests import (
-    TEXT_OR_LIST,
-    Body,
-    FailFastList,
-    PlainText,
-    TextOrListOf,
-)
+from dise_app.server.schemas.bodies import TEXT_OR_LIST, Body, FailFastList, PlainText, TextOrListOf
 from dise_app.server.service import Service
 from dise_core.params.base import Name
 from dise_core.records import Record

@@ -13,8 +13,7 @@ import numpy as np
 from dise_core.arrays import Ids
 from dise_core.errors import InputError
 from dise_core.models.predictor import MaskPredictor
-from dise_core.models.prompts import Message
-from dise_core.models.tokenizer import Tokenizer
+from dise_core.models.tokenizer import Message, Tokenizer
 from dise_decide.questions import Question
 
 MAX_LABEL_TOKENS = 2**15

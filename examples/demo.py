@@ -12,7 +12,7 @@ from random import Random
 from embedded_models.countdown.problems import Problem, held_out_problems, is_correct
 from rich.console import Console
 
-from dise_app.terminal.render import legend_of, show_answer
+from dise_app.terminal.render import show_answer, show_legend
 from dise_core import LLM, RequestOutput, SamplingParams
 
 NUM_PROBLEMS, NUM_SURE, NUM_UNSURE = 40, 3, 7
@@ -62,8 +62,7 @@ def show(console: Console, answers: list[RequestOutput], problems: Sequence[Prob
             )
         verdict = "[green]solved[/green]" if is_right(answer, problem) else "[red]failed[/red]"
         show_answer(console, answer, verdict=f"  {verdict}")
-    if told := legend_of(console, answers):
-        console.print(told)
+    show_legend(console, answers)
 
 
 def threshold_of(answers: list[RequestOutput], problems: Sequence[Problem]) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from dise_core.arrays import Ids
 from dise_core.errors import InputError
 from dise_core.models.info import ModelInfo
 from dise_core.models.tokenizer import Tokenizer
+from dise_core.records import Fields
 from dise_core.sequence import SpecialTokens
 from dise_core.testing import ToyPredictor
 
@@ -30,7 +31,10 @@ class AsciiTokenizer(Tokenizer):
         return np.array([ord(letter) for letter in text], dtype=np.int64)
 
     def chat_text(
-        self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True
+        self,
+        messages: Sequence[Fields],
+        add_generation_prompt: bool = True,
+        tools: Sequence[Fields] = (),
     ) -> str:
         turns = "".join(f"<{turn['role']}>{turn['content']}" for turn in messages)
         return turns + "<assistant>" * add_generation_prompt
@@ -44,6 +48,9 @@ class AsciiTokenizer(Tokenizer):
 
     def token_text(self, token_id: int) -> str:
         return {END: "<end>", MASK: "<mask>"}.get(token_id) or chr(token_id)
+
+    def token_bytes(self, token_id: int) -> bytes | None:
+        return bytes([token_id]) if 0 <= token_id < END else None
 
 
 class AsciiPredictor(ToyPredictor):

@@ -45,6 +45,7 @@ RECORD: dict[str, Any] = {
         "scores": [-4.0, -3.0, -2.0, -1.0],
         "probabilities": [0.1, 0.4, 0.4, 0.9],
     },
+    "fields": {},
     "num_labels": 100,
     "num_right": 60,
     "num_questions": 50,

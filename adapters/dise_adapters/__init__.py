@@ -14,18 +14,7 @@ from dise_adapters.families.names import architectures
 from dise_adapters.predictor import CheckpointPredictor, load_reader, predictor_of
 
 __all__ = [
-    "Checkpoint",
-    "CheckpointPredictor",
-    "ConfigJson",
-    "Family",
-    "FastTokenizer",
-    "Split",
-    "Varying",
-    "architectures",
-    "hub",
-    "llama_settings",
-    "load_reader",
-    "predictor_of",
-    "qwen3_settings",
-    "qwen_settings",
-]
+    "Checkpoint", "CheckpointPredictor", "ConfigJson", "Family", "FastTokenizer", "Split",
+    "Varying", "architectures", "hub", "llama_settings", "load_reader", "predictor_of",
+    "qwen3_settings", "qwen_settings",
+]  # fmt: skip

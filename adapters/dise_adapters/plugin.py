@@ -1,7 +1,5 @@
 """The built-in adapters, registered with the same hooks as any plugin."""
 
-from __future__ import annotations
-
 from dise_adapters.embedded import (
     CountdownBlocksPredictor,
     CountdownPredictor,

@@ -1,7 +1,5 @@
 """The predictor of every checkpoint: a family describes its format, and an engine runs it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Self
@@ -14,16 +12,11 @@ from dise_adapters.families.blocks import in_words
 from dise_adapters.families.family import Checkpoint, Family
 from dise_adapters.families.names import architectures
 from dise_adapters.families.special import special_tokens
+from dise_core import EngineConfig, MaskPredictor, ModelInfo, Read, Reader, Reading, SpecialTokens
 from dise_core.errors import CheckpointError, InputError
 from dise_core.models.attention import Attention, Causal
-from dise_core.models.backend import Reader
 from dise_core.models.completion import check_abilities, completed
-from dise_core.models.info import ModelInfo
-from dise_core.models.predictor import MaskPredictor
-from dise_core.params.engine import EngineConfig
-from dise_core.plans.reading import Read, Reading
 from dise_core.plugins.discovery import installed_catalog
-from dise_core.sequence import SpecialTokens
 
 
 class CheckpointPredictor(MaskPredictor):
@@ -142,7 +135,6 @@ def _info(
 
 
 def _transformers_fields(config: ConfigJson, name: str, gguf_file: str | None) -> dict[str, object]:
-    """Return the configuration of a folder as transformers reads it."""
     from transformers import AutoConfig
 
     from dise_adapters.local.loading.quiet import quiet

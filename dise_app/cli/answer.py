@@ -1,19 +1,23 @@
 """What generate, score and rank share: loading a model, and answering requests."""
 
-from __future__ import annotations
-
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from dise_app.cli.options import Parts
-from dise_core.errors import InputError
-from dise_core.front.llm import LLM
-from dise_core.front.outputs import RequestOutput
-from dise_core.params.engine import EngineConfig
+from dise_app.files.lines import JsonFields
+from dise_core import (
+    LLM,
+    EngineConfig,
+    InputError,
+    Plan,
+    RequestOutput,
+    SamplingParams,
+    ScoringParams,
+)
+from dise_core.front.planner import Planner
 from dise_core.params.marks import Mark, marked
-from dise_core.params.requests import ScoringParams
-from dise_core.plans.plan import Plan
-from dise_core.records import Fields, Record
+from dise_core.records import Fields
 
 
 def load(models: Fields, engine: Fields) -> LLM:
@@ -29,32 +33,39 @@ def load(models: Fields, engine: Fields) -> LLM:
 
 
 def answer(
-    llm: LLM,
-    records: list[Record],
     parts: Parts,
     params: ScoringParams,
-    plan_of: Callable[[Record], Plan[RequestOutput]],
-    shows_seed: bool = False,
+    plan_of: Callable[[Planner, JsonFields], Plan[RequestOutput]],
+    requests: Sequence[JsonFields] = (),
 ) -> None:
-    """Write the answers to --input's lines to --output, or print those to `records`."""
+    """Answer --input's lines to --output, or print the answers to the requests."""
     from dise_app.files import jsonl
     from dise_app.terminal import live, render
 
-    as_json = parts.shared["as_json"]
+    llm, as_json = load(parts.models, parts.engine), parts.shared["as_json"]
+    plan = partial(plan_of, llm.planner)
     if parts.files["input"] is not None:
-        jsonl.run_file(llm, parts.files, plan_of, _settings(llm, parts, params))
-    elif parts.command == "generate" and is_shown_live(records, as_json):
-        live.show(llm, plan_of(records[0]), shows_seed)
+        jsonl.run_file(llm, parts.files, plan, _settings(llm, parts, params))
+    elif isinstance(params, SamplingParams) and is_shown_live(requests, as_json):
+        live.show(llm, plan(requests[0]), _is_random(llm, params))
     else:
-        render.show(llm, records, plan_of, as_json, shows_seed)
+        render.show(llm, requests, plan, as_json, _is_random(llm, params))
 
 
-def is_shown_live(records: list[Record], as_json: bool) -> bool:
+def _is_random(llm: LLM, params: ScoringParams) -> bool:
+    """Return whether another seed gives other answers."""
+    if not isinstance(params, SamplingParams):
+        return False
+    policy = llm.catalog.unmasking_policy(params.unmasking, params.unmasking_settings)
+    return params.temperature > 0 or policy.is_random
+
+
+def is_shown_live(records: Sequence[JsonFields], as_json: bool) -> bool:
     """Return whether the answer is shown while it is written: a single one, on a terminal."""
     return sys.stdout.isatty() and not as_json and len(records) == 1
 
 
-def _settings(llm: LLM, parts: Parts, params: ScoringParams) -> Record:
+def _settings(llm: LLM, parts: Parts, params: ScoringParams) -> dict[str, object]:
     """Return what the answers to the lines of a file depend on, beside the lines, as JSON."""
     names = marked(EngineConfig, Mark.CHANGES_ANSWERS)
     engine = EngineConfig(**parts.engine).model_dump(mode="json", include=names)
@@ -80,3 +91,21 @@ def refuse_both_or_neither(is_given: bool, parts: Parts, what: str) -> None:
 def shown_by(parts: Parts) -> str:
     """Return the end of an error about a verb's options."""
     return f"`dise {parts.command} --help` shows how"
+
+
+def text_or_ids(request: JsonFields, field: str, default: str | None = None) -> str | list[int]:
+    """Return request[field], or request[field + "_ids"], or the default. Raises InputError for
+    both, and for neither without a default.
+    """
+    text, ids = request.get(field), request.get(f"{field}_ids")
+    if text is None and ids is None and default is not None:
+        return default
+    if (text is None) == (ids is None):
+        raise InputError(f'needs either "{field}" (text) or "{field}_ids" (token ids)', field)
+    if ids is not None:
+        if not isinstance(ids, list) or not all(type(token_id) is int for token_id in ids):
+            raise InputError(f'"{field}_ids" must be a list of integers', field)
+        return ids
+    if not isinstance(text, str):
+        raise InputError(f'"{field}" must be a text, not {text!r:.40}', field)
+    return text

@@ -1,7 +1,5 @@
 """dise plugins, dise models: strategies, models and engines by name, and any broken plugins."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import sys
@@ -11,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from dise_app.cli import options
-from dise_core.errors import PluginError, UnknownNameError
+from dise_core import PluginError, UnknownNameError
 from dise_core.plugins.kinds import KINDS, Kind
 
 Rows = list[dict[str, object]]
@@ -86,23 +84,19 @@ def models(
         by_name, failure = claim(name, entry, name)
         if failure is not None:
             problems.append(PluginError(failure, entry.plugin))
-        rows.append(
-            {
-                "name": name,
-                "plugin": entry.plugin,
-                "by_name": by_name,
-                "checked_on_weights": entry.value.checked_on,
-                "example": model or (name if by_name else entry.value.example),
-                "trained_on": entry.value.trained_on,
-                "scorers": _scorers(entry.value.trained_on),
-                "about": _about(entry.value).partition("\n")[0],
-            }
-        )
+        row = {"name": name, "plugin": entry.plugin, "by_name": by_name}
+        facts = {
+            "checked_on_weights": entry.value.checked_on,
+            "example": model or (name if by_name else entry.value.example),
+            "trained_on": entry.value.trained_on,
+            "scorers": _scorers(entry.value.trained_on),
+        }
+        rows.append(row | facts | {"about": _about(entry.value).partition("\n")[0]})
     _finish("models", rows, problems, None if as_json else show_models)
 
 
 def _scorers(trained_on: str) -> dict[str, str]:
-    """Return the scorers to take of the answers that a model generates, and of given ones."""
+    """Return the scorers to take of generated answers, and of given ones."""
     if trained_on == "next tokens":
         return {"given": "ar-perplexity"}
     if not trained_on or trained_on.startswith("masks alone"):

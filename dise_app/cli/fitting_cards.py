@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from dise_core.params.engine import EngineConfig
+from dise_core import EngineConfig
 
 if TYPE_CHECKING:
     from dise_adapters.families.family import Checkpoint
@@ -30,10 +30,9 @@ CardRow = dict[str, str | float | None]
 def show_memory(model: str, as_json: bool) -> None:
     """Print what each type of weights takes. Raises InputError without a config.json."""
     rows, free = _rows(_checkpoint(model)), _free_memory()
-    if as_json:
-        print(json.dumps({"model": model, "memory": rows, "free": free}))
-    else:
-        _print(model, rows, free)
+    if not as_json:
+        return _print(model, rows, free)
+    print(json.dumps({"model": model, "memory": rows, "free": free}))
 
 
 def _checkpoint(model: str) -> Checkpoint:
@@ -41,7 +40,7 @@ def _checkpoint(model: str) -> Checkpoint:
     from dise_adapters.embedded import EmbeddedPredictor
     from dise_adapters.families.family import Checkpoint
     from dise_adapters.predictor import CheckpointPredictor
-    from dise_core.errors import InputError
+    from dise_core import InputError
     from dise_core.plugins.discovery import installed_catalog
 
     adapter = installed_catalog().adapter(model).value
@@ -69,16 +68,10 @@ def _rows(checkpoint: Checkpoint) -> list[CardRow]:
         weights = num_linear * bits / 8 / GIB + num_others * size
         cache, token = num_cached * size, num_states * size
         forward = EngineConfig().max_batch_tokens * token
-        rows.append(
-            {
-                "weights": name,
-                "weights_gib": round(weights, 2),
-                "cache_gib": round(cache, 2),
-                "pass_gib": round(forward, 2),
-                "least_card": _card(weights + SHORT_PASS * token),
-                "card_for_all": _card(weights + cache + forward),
-            }
-        )
+        sizes = {"weights_gib": weights, "cache_gib": cache, "pass_gib": forward}
+        row: CardRow = {"weights": name, **{part: round(gib, 2) for part, gib in sizes.items()}}
+        row["least_card"] = _card(weights + SHORT_PASS * token)
+        rows.append(row | {"card_for_all": _card(weights + cache + forward)})
     return rows
 
 
@@ -93,7 +86,7 @@ def _counts(checkpoint: Checkpoint) -> tuple[int, int, int, int]:
     from dise_adapters.local.loading.quantization import LEAST_SHARE, linear_share, linear_weights
     from dise_adapters.local.loading.quiet import quiet
     from dise_adapters.local.loading.weighing import without_memory
-    from dise_core.models.attention import Causal
+    from dise_core import Causal
 
     with quiet():
         model: Any = without_memory(checkpoint)

@@ -1,7 +1,5 @@
 """The help of a verb: its options in groups, in two columns that cut no name."""
 
-from __future__ import annotations
-
 from enum import Enum
 from pathlib import Path
 from types import NoneType, UnionType

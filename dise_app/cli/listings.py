@@ -1,7 +1,5 @@
 """What `dise plugins` and `dise models` print on the terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from rich.console import Console

@@ -1,6 +1,4 @@
-"""The command, and the one place where errors become a line and an exit code. What takes long to
-import is imported once Ctrl-C is looked after.
-"""
+"""The command: errors become a line and an exit code; slow imports wait for Ctrl-C's handler."""
 
 from __future__ import annotations
 
@@ -11,20 +9,18 @@ from typing import TYPE_CHECKING
 from dise_app.terminal import interrupts
 
 if TYPE_CHECKING:
-    from dise_core.errors import DiseError
+    from dise_core import DiseError
 
 
 def main() -> None:
-    """Run the command. Raises SystemExit, or with `--debug` the error itself. Exit code 0: done; 2:
-    bad usage or input; 1: failure; 130: Ctrl-C.
-    """
+    """Run the command. Exit code 0: done; 2: bad usage or input; 1: failure; 130: Ctrl-C."""
     with interrupts.handled():
         _main()
 
 
 def _main() -> None:
     from dise_app.terminal.memory import keep_freed_memory
-    from dise_core.errors import InputError
+    from dise_core import InputError
     from dise_core.threads import choose_threads
 
     choose_threads()
@@ -49,7 +45,7 @@ def _problem(error: Exception) -> DiseError:
     from pydantic import ValidationError
 
     from dise_app.extras import missing
-    from dise_core.errors import DiseError
+    from dise_core import DiseError
     from dise_core.params.base import input_error
 
     if isinstance(error, ValidationError):

@@ -1,16 +1,14 @@
 """The options of the verbs: those declared in params.py, and those that only the command has."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from dise_app.cli.tables import MODEL, REQUIRED, FieldOptions, Own, Parts, Table, Verb, option, verb
-from dise_core.errors import InputError
-from dise_core.params.engine import EngineConfig
-from dise_core.params.requests import ScoringParams
+from dise_app.files.texts import json_file
+from dise_core import EngineConfig, InputError, SamplingParams, ScoringParams
 from dise_core.plugins.discovery import installed_plugins
 from dise_core.records import Fields, Record
 
@@ -56,6 +54,20 @@ FILES = Own(
     overwrite=option(bool, "Replace what OUTPUT holds.", False, "--overwrite"),
 )
 
+FORMS = Own(
+    "How the answer is written",
+    schema=option(Path | None, "A file with a JSON schema, under which the answer is valid JSON."),
+    regex=option(str | None, "A regular expression, which the answer matches as a whole."),
+    choice=option(str | None, "The texts, with commas between them, of which the answer is one."),
+)
+
+_FORMS: dict[str, tuple[str, str, Callable[[Any], object]]] = {
+    "schema": ("json-schema", "schema", json_file),
+    "regex": ("regex", "regex", str),
+    "choice": ("choice", "choices", lambda texts: texts.split(",")),
+}
+"""Of each of FORMS the constraint, its setting, and what makes the setting."""
+
 OWN = [entry.value.options for entry in installed_plugins().engines.values()]
 """The classes of what only one engine takes."""
 
@@ -69,6 +81,31 @@ SCORED: dict[str, Table] = {
     "files": FILES, "models": MODELS, "scoring": FieldOptions(ScoringParams), "engine": ENGINE,
 }  # fmt: skip
 """The tables of score and rank, beside what is shared."""
+
+
+def with_form(params: Fields, forms: Fields) -> Record:
+    """Return the params with the constraint of one of FORMS. Raises InputError for several."""
+    given = {name: value for name, value in forms.items() if value is not None}
+    if len(given) + ("constraint" in params) > 1:
+        raise InputError("give one of --schema, --regex, --choice and --constraint", "constraint")
+    for form, value in given.items():
+        name, setting, read = _FORMS[form]
+        settings = {**params.get("constraint_settings", {}), setting: read(value)}
+        return {**params, "constraint": name, "constraint_settings": settings}
+    return dict(params)
+
+
+def sampling_params(parts: Parts, forms: Fields) -> SamplingParams:
+    """Return what is told of an answer. Raises InputError for two ways to say one thing."""
+    if {"steps", "tokens_per_step"} <= parts.sampling.keys():
+        raise InputError("give either --steps or --tokens-per-step")
+    sampling = with_form(parts.sampling, forms)
+    return SamplingParams(**with_samples(sampling, parts.shared["samples"]))
+
+
+def scoring_params(parts: Parts) -> ScoringParams:
+    """Return what score and rank are told of the scores."""
+    return ScoringParams(**with_samples(parts.scoring, parts.shared["samples"]))
 
 
 def with_samples(params: Fields, samples: int | None) -> Record:

@@ -1,16 +1,15 @@
 """dise rank: which of these answers is the likeliest?"""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer
 
 from dise_app.cli import options
-from dise_core.front.outputs import RequestOutput
-from dise_core.params.requests import ScoringParams
-from dise_core.plans.plan import Plan
-from dise_core.records import Record
+from dise_app.cli.answer import answer, refuse_both_or_neither, text_or_ids
+from dise_app.files.lines import JsonFields
+from dise_app.terminal.piped import given_texts
+from dise_core import InputError, Plan, RequestOutput
+from dise_core.front.planner import Planner
 
 
 @options.verb(shared=options.SHARED, **options.SCORED)
@@ -31,28 +30,18 @@ def rank(
     Lines of --input hold "prompt" (or "prompt_ids") and "candidates", a list of texts or of token
     ids.
     """
-    from dise_app.cli.answer import answer, load, refuse_both_or_neither
-    from dise_app.files import jsonl
-    from dise_app.terminal import piped
-    from dise_core import InputError
-
     refuse_both_or_neither(bool(candidates), parts, "candidates (with --prompt)")
-    prompt, *candidates = piped.given_texts([prompt or "", *(candidates or [])])
-    params = ScoringParams(**options.with_samples(parts.scoring, parts.shared["samples"]))
-    llm = load(parts.models, parts.engine)
+    prompt, *candidates = given_texts([prompt or "", *(candidates or [])])
+    params = options.scoring_params(parts)
 
-    def plan_of(record: Record) -> Plan[RequestOutput]:
-        texts = record.get("candidates")
+    def plan_of(planner: Planner, request: JsonFields) -> Plan[RequestOutput]:
+        texts = request.get("candidates")
         if not isinstance(texts, list) or not texts:
             raise InputError('needs "candidates", a list of texts or of token ids', "candidates")
-        checked = [
-            jsonl.text_or_ids(
-                {"candidate" if isinstance(c, str) else "candidate_ids": c}, "candidate"
-            )
-            for c in texts
-        ]
-        return llm.planner.rank(
-            jsonl.optional_text_or_ids(record, "prompt"), checked, params, parts.shared["chat"]
-        )
+        suffixes = ("" if isinstance(text, str) else "_ids" for text in texts)
+        named = ({f"candidate{end}": text} for end, text in zip(suffixes, texts, strict=True))
+        checked = [text_or_ids(candidate, "candidate") for candidate in named]
+        prompt = text_or_ids(request, "prompt", "")
+        return planner.rank(prompt, checked, params, parts.shared["chat"])
 
-    answer(llm, [{"prompt": prompt, "candidates": candidates}], parts, params, plan_of)
+    answer(parts, params, plan_of, [{"prompt": prompt, "candidates": candidates}])

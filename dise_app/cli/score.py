@@ -1,16 +1,15 @@
 """dise score: how sure is the model of a given text?"""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer
 
 from dise_app.cli import options
-from dise_core.front.outputs import RequestOutput
-from dise_core.params.requests import ScoringParams
-from dise_core.plans.plan import Plan
-from dise_core.records import Record
+from dise_app.cli.answer import answer, refuse_both_or_neither, text_or_ids
+from dise_app.files.lines import JsonFields
+from dise_app.terminal.piped import given_texts, piped_texts
+from dise_core import Plan, RequestOutput
+from dise_core.front.planner import Planner
 
 FINISHED = options.option(
     bool | None,
@@ -39,21 +38,15 @@ def score(
 
     Lines of --input hold "prompt" and "response" (or "prompt_ids", "response_ids").
     """
-    from dise_app.cli.answer import answer, load, refuse_both_or_neither
-    from dise_app.files import jsonl
-    from dise_app.terminal import piped
-
     if response is None and parts.files["input"] is None:
-        response = next(iter(piped.piped_texts()), None)
+        response = next(iter(piped_texts()), None)
     refuse_both_or_neither(response is not None, parts, "--response TEXT (with --prompt)")
     if response is not None:
-        prompt, response = piped.given_texts([prompt or "", response])
-    params = ScoringParams(**options.with_samples(parts.scoring, parts.shared["samples"]))
-    llm = load(parts.models, parts.engine)
+        prompt, response = given_texts([prompt or "", response])
+    params, shared = options.scoring_params(parts), parts.shared
 
-    def plan_of(record: Record) -> Plan[RequestOutput]:
-        prompt = jsonl.optional_text_or_ids(record, "prompt")
-        response, shared = jsonl.text_or_ids(record, "response"), parts.shared
-        return llm.planner.score(prompt, response, params, shared["chat"], shared["finished"])
+    def plan_of(planner: Planner, request: JsonFields) -> Plan[RequestOutput]:
+        prompt, response = text_or_ids(request, "prompt", ""), text_or_ids(request, "response")
+        return planner.score(prompt, response, params, shared["chat"], shared["finished"])
 
-    answer(llm, [{"prompt": prompt, "response": response}], parts, params, plan_of)
+    answer(parts, params, plan_of, [{"prompt": prompt, "response": response}])

@@ -1,7 +1,5 @@
 """dise serve: the model behind OpenAI's HTTP API, with a score in every answer."""
 
-from __future__ import annotations
-
 import logging
 import sys
 from typing import Annotated
@@ -9,7 +7,7 @@ from typing import Annotated
 import typer
 
 from dise_app.cli import options
-from dise_app.server.limits import Limits
+from dise_app.server.limits import Limits, api_keys
 
 
 @options.verb(models=options.MODELS, engine=options.ENGINE, limits=options.FieldOptions(Limits))
@@ -29,9 +27,7 @@ def serve(
     """
     from dise_app.server.app import create_app
     from dise_app.server.guards.hosts import Hosts
-    from dise_app.server.guards.keys import api_keys
-    from dise_app.server.loading import Loading
-    from dise_app.server.run import GracefulServer
+    from dise_app.server.run import GracefulServer, Loading
     from dise_app.server.service import Service
     from dise_app.terminal.memory import settled
     from dise_core import AsyncLLM, EngineConfig
@@ -39,10 +35,6 @@ def serve(
 
     limits = Limits(**parts.limits)
     installed_catalog().check_engine(EngineConfig(**parts.engine))
-
-    def load() -> AsyncLLM:
-        models = parts.models | {"max_waiting": limits.max_waiting, "budget": limits.budget}
-        return settled(AsyncLLM(**models, **parts.engine))
 
     service = Service(limits)
     hosts = Hosts(host, limits.allowed_host)
@@ -55,9 +47,13 @@ def serve(
     if sys.stderr.isatty():
         name = parts.models["model"]
         print(f"dise: loading {name}; {address} answers 503 until then", file=sys.stderr)
-    loading = Loading(
-        load, service, server, lambda: print(f"dise: {service.model} at {address}", flush=True)
-    )
+
+    def load() -> None:
+        models = parts.models | {"max_waiting": limits.max_waiting, "budget": limits.budget}
+        service.begin(settled(AsyncLLM(**models, **parts.engine)))
+        print(f"dise: {service.model} at {address}", flush=True)
+
+    loading = Loading(load, server)
     server.run(sockets=[listening])
     loading.end()
     raise typer.Exit(server.exit_code)
@@ -66,6 +62,4 @@ def serve(
 def _log_to_stderr() -> None:
     logger = logging.getLogger("dise.server")
     logger.setLevel(logging.INFO)
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(message)s"))
-    logger.addHandler(handler)
+    logger.addHandler(logging.StreamHandler(sys.stderr))

@@ -1,7 +1,5 @@
 """A verb's options in groups, each with its heading in the help."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -13,9 +11,8 @@ from pydantic.fields import FieldInfo
 
 from dise_app.cli.grouped import METAVARS, MOST_USED, without_none
 from dise_app.files.texts import json_or_text, settings
+from dise_core import EngineConfig, SamplingParams, ScoringParams
 from dise_core.params.base import Params, Settings
-from dise_core.params.engine import EngineConfig
-from dise_core.params.requests import SamplingParams, ScoringParams
 from dise_core.plugins.kinds import KINDS
 
 OptionType = tuple[Any, Any]
@@ -81,22 +78,18 @@ class FieldOptions:
         **defaults: object,
     ) -> None:
         self.without, self._defaults = without or {}, defaults
-        fields = {
-            name: field for cls in (params, *more) for name, field in cls.model_fields.items()
-        }
-        self._fields = {
-            _flag(name): (name, field) for name, field in fields.items() if name not in self.without
-        }
-        self.options = {
-            flag: _option(
-                name, field, defaults.get(name, field.get_default(call_default_factory=True))
-            )
-            for flag, (name, field) in self._fields.items()
-        }
-        self.headings = {
-            flag: next((PANELS[cls] for cls in PANELS if name in cls.model_fields), panel)
-            for flag, (name, _) in self._fields.items()
-        }
+        self._fields: dict[str, tuple[str, FieldInfo]] = {}
+        self.options: dict[str, OptionType] = {}
+        self.headings: dict[str, str | None] = {}
+        fields = [item for cls in (params, *more) for item in cls.model_fields.items()]
+        for name, field in fields:
+            if name in self.without:
+                continue
+            flag, default = _flag(name), field.get_default(call_default_factory=True)
+            panels = (PANELS[cls] for cls in PANELS if name in cls.model_fields)
+            self._fields[flag] = name, field
+            self.options[flag] = _option(name, field, defaults.get(name, default))
+            self.headings[flag] = next(panels, panel)
 
     def read(self, values: Mapping[str, Any], named: Collection[str]) -> dict[str, Any]:
         return self._defaults | {
@@ -130,9 +123,8 @@ def _option(name: str, field: FieldInfo, default: object) -> OptionType:
         more |= {"parser": _number_or_none, "metavar": "INTEGER|none"}
     elif annotation is bool and default is False:
         flags = ["--" + name.replace("_", "-")]
-    return option(
-        annotation | None if default is None else annotation, about, default, *flags, **more
-    )
+    taken = annotation | None if default is None else annotation
+    return option(taken, about, default, *flags, **more)
 
 
 def _completion_of(field: str) -> Callable[[str], list[str]] | None:
@@ -194,9 +186,7 @@ def verb(*most_used: str, **tables: Table) -> Callable[[Verb], Verb]:
         vars(command).update(
             __signature__=signature,
             headings=headings | dict.fromkeys(most_used, MOST_USED),
-            left_out={
-                name: why for table in tables.values() for name, why in table.without.items()
-            },
+            left_out=dict(item for table in tables.values() for item in table.without.items()),
         )
         return command
 

@@ -1,7 +1,5 @@
 """The command's verbs, which plugins bring: the built-in ones, too."""
 
-from __future__ import annotations
-
 import inspect
 import sys
 from collections.abc import Callable
@@ -11,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from dise_app.cli.grouped import GroupedCommand
-from dise_core.errors import PluginError
+from dise_core import PluginError
 from dise_core.plugins.discovery import installed_plugins
 from dise_core.plugins.entry import Entry
 
@@ -75,13 +73,12 @@ def _click_command(name: str, verb: typer.Typer | Callable[..., None], **setting
     return typer.main.get_group(parent).commands[name]
 
 
+ABOUT = "How sure is a diffusion language model of a text?"
+
 app = typer.Typer(
     name="dise",
     cls=VerbGroup,
-    help=(
-        "How sure is a diffusion language model of a text? Generate with it, and score its "
-        "answers or any text."
-    ),
+    help=f"{ABOUT} Generate with it, and score its answers or any text.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

@@ -1,7 +1,5 @@
 """JSON Lines in and out: bad lines are reported and skipped; output keeps the input's order."""
 
-from __future__ import annotations
-
 import os
 import stat
 import sys
@@ -12,21 +10,17 @@ from pathlib import Path
 from typing import BinaryIO
 
 from dise_app.files.linefile import LineFile
-from dise_app.files.lines import encoded, lines_of, parse, without_bom
+from dise_app.files.lines import MAX_LINE, JsonFields, encoded, lines_of, parse, without_bom
 from dise_app.files.resume import answered, begin
 from dise_app.files.texts import refuse_existing, settings_path
-from dise_app.terminal.ending import close, in_order
-from dise_app.terminal.progress import progress_bar
-from dise_core.errors import DiseError, InputError
-from dise_core.front.llm import LLM
-from dise_core.front.outputs import RequestOutput
-from dise_core.plans.plan import Plan
+from dise_app.terminal.progress import close, in_order, progress_bar
+from dise_core import LLM, DiseError, InputError, Plan, RequestOutput
 from dise_core.records import Fields, Record
 
 STANDARD = Path("-")
 
-PlanOf = Callable[[Record], Plan[RequestOutput]]
-Add = Callable[[Record], None]
+PlanOf = Callable[[JsonFields], Plan[RequestOutput]]
+Add = Callable[[JsonFields], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,20 +32,20 @@ class Line:
     problem: str | None = None
 
 
-def read_lines(path: Path) -> Iterator[Line]:
+def read_lines(path: Path, limit: int = MAX_LINE) -> Iterator[Line]:
     """Yield the non-blank lines of a file. Raises InputError if it cannot be read."""
     with _open_to_read(path) as file:
-        for number, line in enumerate(lines_of(file), start=1):
+        for number, line in enumerate(lines_of(file, limit), start=1):
             text = without_bom(line) if number == 1 else line
             if not text.strip():
                 continue
             try:
-                yield Line(number, parse(text))
+                yield Line(number, parse(text, limit))
             except InputError as error:
                 yield Line(number, {}, str(error))
 
 
-def run_file(llm: LLM, files: Fields, plan_of: PlanOf, settings: Fields) -> None:
+def run_file(llm: LLM, files: Fields, plan_of: PlanOf, settings: JsonFields) -> None:
     """Answer every line of --input, and tell how many were answered. settings: what the answers
     depend on, beside the lines. Raises typer.Exit(1) if any line failed, InputError for unsuitable
     files, DiseError if the answers cannot be written.
@@ -82,9 +76,7 @@ def run_file(llm: LLM, files: Fields, plan_of: PlanOf, settings: Fields) -> None
 
 
 def complete(llm: LLM, lines: list[Line], plan_of: PlanOf, add: Add, num_done: int = 0) -> int:
-    """Return how many lines failed; the others' answers, in order, go to `add`, with the input
-    line's keys that an answer does not define itself. num_done: lines of earlier runs.
-    """
+    """Return how many lines failed; answers go to `add`, over their lines' own keys."""
     num_failed = 0
     # Lines and a bar on one terminal would run into each other.
     is_wanted = add is not _print or not sys.stdout.isatty()
@@ -99,27 +91,6 @@ def complete(llm: LLM, lines: list[Line], plan_of: PlanOf, add: Add, num_done: i
                 num_failed += 1
                 print(f"dise: line {line.number}: {error}", file=sys.stderr)
     return num_failed
-
-
-def text_or_ids(record: Record, field: str) -> str | list[int]:
-    """Return record[field], or record[field + "_ids"]. Raises InputError unless one is there."""
-    text, ids = record.get(field), record.get(f"{field}_ids")
-    if (text is None) == (ids is None):
-        raise InputError(f'needs either "{field}" (text) or "{field}_ids" (token ids)', field)
-    if ids is not None:
-        if not isinstance(ids, list) or not all(type(token_id) is int for token_id in ids):
-            raise InputError(f'"{field}_ids" must be a list of integers', field)
-        return ids
-    if not isinstance(text, str):
-        raise InputError(f'"{field}" must be a text, not {text!r:.40}', field)
-    return text
-
-
-def optional_text_or_ids(record: Record, field: str) -> str | list[int]:
-    """Return the same, or an empty text if neither is there."""
-    if record.get(field) is None and record.get(f"{field}_ids") is None:
-        return ""
-    return text_or_ids(record, field)
 
 
 def _plan(line: Line, plan_of: PlanOf) -> Plan[RequestOutput]:
@@ -137,7 +108,7 @@ def _open_to_read(path: Path) -> Iterator[BinaryIO]:
         with path.open("rb") as file:
             yield file
     except OSError as error:
-        raise InputError(f"cannot read --input {path}: {error.strerror}", "input") from error
+        raise InputError(f"cannot read {path}: {error.strerror}", "input") from error
 
 
 def _is_same(source: Path, output: Path) -> bool:
@@ -150,7 +121,7 @@ def _is_same(source: Path, output: Path) -> bool:
     return stat.S_ISREG(first.st_mode) and os.path.samestat(first, second)
 
 
-def _print(record: Record) -> None:
+def _print(record: JsonFields) -> None:
     line = encoded(record).decode()
     try:
         print(line, end="", flush=True)

@@ -1,7 +1,5 @@
 """A file of JSON lines, written by one run at a time in whole lines."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator
@@ -9,9 +7,8 @@ from contextlib import suppress
 from io import FileIO
 from pathlib import Path
 
-from dise_app.files.lines import encoded, lines_of, parse
-from dise_core.errors import DiseError, InputError
-from dise_core.records import Fields, Record
+from dise_app.files.lines import JsonFields, encoded, lines_of, parse
+from dise_core import DiseError, InputError
 
 MAX_OWN_LINE = 2**27
 """The most bytes in a line that dise wrote, which holds the input line and all its answers."""
@@ -39,7 +36,7 @@ class LineFile:
         if self.is_regular:
             _lock(self._file, path)
 
-    def records(self) -> Iterator[tuple[int, Record]]:
+    def records(self) -> Iterator[tuple[int, dict[str, object]]]:
         """Yield the number, from 1, and the record of each line. Raises InputError for a line that
         is none of dise's. A torn last line is not yielded; `begin` removes it.
         """
@@ -59,11 +56,8 @@ class LineFile:
                 self._joint = b"" if line.endswith(b"\n") else b"\n"
 
     def foreign(self, number: int, reason: str) -> InputError:
-        return InputError(
-            f"cannot resume: line {number} of {self.path} is none that dise wrote here, it "
-            f"{reason}; use another --output",
-            "output",
-        )
+        foreign = f"line {number} of {self.path} is none that dise wrote here, it {reason}"
+        return InputError(f"cannot resume: {foreign}; use another --output", "output")
 
     def begin(self) -> None:
         """Remove all but the records that were read. Raises DiseError if that fails."""
@@ -71,7 +65,7 @@ class LineFile:
             self._write(self._joint)
             self._file.truncate(self._end)
 
-    def add(self, record: Fields) -> None:
+    def add(self, record: JsonFields) -> None:
         """Append a record. Raises InputError, without a subject, for a record that JSON cannot
         hold, and DiseError if the disk is full or fails: the file then ends with the line before.
         """
@@ -93,10 +87,8 @@ class LineFile:
             if self.is_regular:
                 with suppress(OSError):
                     self._file.truncate(self._end)
-            raise DiseError(
-                f"cannot write {self.path}: {error.strerror}; the lines before are whole, and the "
-                "run can be resumed"
-            ) from error
+            advice = "the lines before are whole, and the run can be resumed"
+            raise DiseError(f"cannot write {self.path}: {error.strerror}; {advice}") from error
         self._end += len(line)
 
 
@@ -110,14 +102,11 @@ def _lock(file: FileIO, path: Path) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         file.close()
-        raise InputError(
-            f"another run is writing {path}: wait until it ends, or use another --output", "output"
-        ) from None
+        busy = f"another run is writing {path}: wait until it ends, or use another --output"
+        raise InputError(busy, "output") from None
     except OSError as error:
-        print(
-            f"dise: cannot lock {path} ({error.strerror}): start no second run that writes it",
-            file=sys.stderr,
-        )
+        problem = f"cannot lock {path} ({error.strerror}): start no second run that writes it"
+        print(f"dise: {problem}", file=sys.stderr)
 
 
 def _may_be_torn(line: bytes) -> bool:

@@ -1,14 +1,15 @@
 """JSON lines: read with a bound on each line, checked, and encoded."""
 
-from __future__ import annotations
-
 import codecs
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import BinaryIO, NoReturn
 
-from dise_core.errors import InputError
-from dise_core.records import Fields, Record, is_deeper
+from dise_core import InputError
+from dise_core.records import is_deeper
+
+JsonFields = Mapping[str, object]
+"""The JSON object in a line."""
 
 MAX_LINE = 2**24
 """The most bytes in a line that others wrote."""
@@ -33,7 +34,7 @@ def without_bom(line: bytes) -> bytes:
     return line.removeprefix(codecs.BOM_UTF8)
 
 
-def parse(line: bytes, limit: int = MAX_LINE) -> Record:
+def parse(line: bytes, limit: int = MAX_LINE) -> dict[str, object]:
     """Return the JSON object in a line. Raises InputError, a sentence about "the line" without its
     subject, for anything else, and for what could not be written again: NaN, lone surrogates.
     """
@@ -57,7 +58,7 @@ def parse(line: bytes, limit: int = MAX_LINE) -> Record:
     return record
 
 
-def encoded(record: Fields) -> bytes:
+def encoded(record: JsonFields) -> bytes:
     """Return a line in UTF-8. Raises InputError, without a subject, for what JSON cannot hold."""
     try:
         return (json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n").encode()

@@ -1,15 +1,13 @@
 """Files of answers that a run goes on with; beside each a file with the settings of its answers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from pydantic import BaseModel, Field, ValidationError
 
 from dise_app.files.linefile import LineFile
+from dise_app.files.lines import JsonFields
 from dise_app.files.texts import MADE_WITH, made_with, refuse_other, settings_path, write_json
-from dise_core.errors import InputError
-from dise_core.records import Fields
+from dise_core import InputError
 
 
 class ScoreNames(BaseModel):
@@ -35,7 +33,7 @@ class AnswerLine(BaseModel):
     seed: object = None
 
 
-def answered(file: LineFile, settings: Fields, lines: Mapping[int, Fields]) -> set[int]:
+def answered(file: LineFile, settings: JsonFields, lines: Mapping[int, JsonFields]) -> set[int]:
     """Return which of the input's lines the file answers. settings: what the answers depend on, as
     JSON. lines: the input's records by number. Raises InputError, and leaves the file as it is, if
     dise did not write it, or wrote it with other settings or from other lines.
@@ -57,37 +55,31 @@ def answered(file: LineFile, settings: Fields, lines: Mapping[int, Fields]) -> s
     return done
 
 
-def begin(file: LineFile, settings: Fields) -> None:
+def begin(file: LineFile, settings: JsonFields) -> None:
     """Remove what is no answer, and note the settings. Raises InputError if they are others'."""
     path = settings_path(file.path)
     if file.is_regular and path.exists() and made_with(file.path) is None:
-        raise InputError(
-            f"{path} is for the settings of --output, and dise did not write it: move it, or use "
-            "another --output",
-            "output",
-        )
+        foreign = f"{path} is for the settings of --output, and dise did not write it"
+        raise InputError(f"{foreign}: move it, or use another --output", "output")
     file.begin()
     if file.is_regular:
         write_json(path, {MADE_WITH: settings})
 
 
-def _checked(file: LineFile, number: int, record: Fields) -> AnswerLine:
+def _checked(file: LineFile, number: int, record: JsonFields) -> AnswerLine:
     try:
         return AnswerLine.model_validate(record)
     except ValidationError as error:
-        problem = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, problem["loc"]))
+        where = ".".join(map(str, error.errors()[0]["loc"]))
         raise file.foreign(number, f"has no valid {where!r}") from error
 
 
-def _refuse_other_line(file: LineFile, answer: Fields, line: Fields | None) -> None:
+def _refuse_other_line(file: LineFile, answer: JsonFields, line: JsonFields | None) -> None:
     """Raise InputError unless the answer is one to this line of the input."""
     own = {"prompt", "model", "seed", "cache", "is_approximate", "outputs", "usage", "line"}
     copied = {"prompt"} | (line or answer).keys() - own
     for key in sorted(copied):
         if line is None or (answer.get(key) or None) != (line.get(key) or None):
-            raise InputError(
-                f"cannot resume: {file.path} answers another line {answer['line']} than --input "
-                f"holds, see its {key!r}; use another --output",
-                "output",
-            )
+            other = f"{file.path} answers another line {answer['line']} than --input holds"
+            advice = f"see its {key!r}; use another --output"
+            raise InputError(f"cannot resume: {other}, {advice}", "output")

@@ -1,23 +1,22 @@
 """What several entry points share: KEY=VALUE settings, and files that are written whole."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from dise_core.errors import DiseError, InputError
-from dise_core.records import Fields, Record
+from dise_app.files.lines import JsonFields
+from dise_core import DiseError, InputError
+from dise_core.params.base import Settings
 
 MADE_WITH = "made_with"
 """The one key in the file of an output's settings."""
 
 
-def settings(pairs: Iterable[str]) -> Record:
+def settings(pairs: Iterable[str]) -> Settings:
     """Return the settings of KEY=VALUE pairs, JSON parsed. Raises InputError for other text."""
-    settings: Record = {}
+    settings: Settings = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not key or not equals:
@@ -49,7 +48,7 @@ def write_text(path: Path, text: str) -> None:
         part.write_text(text, encoding="utf-8")
 
 
-def write_json(path: Path, record: Fields) -> None:
+def write_json(path: Path, record: JsonFields) -> None:
     """Write a record as indented JSON, as `write_text` does."""
     write_text(path, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
 
@@ -60,7 +59,7 @@ def refuse_existing(path: Path, advice: str) -> None:
         raise InputError(f"--output {path} exists already: {advice}", "output")
 
 
-def refuse_other(path: Path, facts: Fields, wanted: Fields) -> None:
+def refuse_other(path: Path, facts: JsonFields, wanted: JsonFields) -> None:
     """Raise InputError, naming the first difference, if a file is of another run."""
     for name in {**facts, **wanted}:
         if facts.get(name) != wanted.get(name):
@@ -89,3 +88,13 @@ def json_or_text(value: str) -> object:
         return json.loads(value)
     except (ValueError, RecursionError):
         return value
+
+
+def json_file(path: Path) -> object:
+    """Return what a file of JSON holds. Raises InputError for none."""
+    try:
+        return json.loads(path.read_bytes())
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} holds no JSON: {error}") from error

@@ -1,7 +1,5 @@
 """Responses to clients: the library's answers in OpenAI's format, with `dise` objects."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from itertools import accumulate
@@ -20,29 +18,21 @@ def text_tokens(output: CompletionOutput) -> list[Token]:
 def confidence(output: CompletionOutput, seed: int | None) -> JsonObject:
     """Return a choice's `dise` object. seed: that which reproduces the answer."""
     record = output.to_dict() | {"seed": seed, "sample": output.index}
-    shown = ("score", "probability", "abstained", "tokens", "length", "revisions", "seed", "sample")
-    return {key: record[key] for key in shown if key in record}
+    shown = ("score", "probability", "abstained", "fields", "tokens", "length", "revisions")
+    return {key: record[key] for key in (*shown, "seed", "sample") if key in record}
 
 
-def usage(answers: Sequence[RequestOutput]) -> dict[str, int]:
-    """Return OpenAI's token counts."""
-    num_read = sum(answer.usage.prompt_tokens for answer in answers)
-    return token_counts(num_read, answers)
-
-
-def token_counts(num_read: int, answers: Sequence[RequestOutput]) -> dict[str, int]:
-    """Return OpenAI's counts of what was read and of what the answers hold."""
+def usage(answers: Sequence[RequestOutput], num_read: int | None = None) -> dict[str, int]:
+    """Return OpenAI's token counts. num_read: of all that was read, if not of the prompts alone."""
+    read = sum(answer.usage.prompt_tokens for answer in answers) if num_read is None else num_read
     written = sum(answer.usage.completion_tokens for answer in answers)
-    total = num_read + written
-    return {"prompt_tokens": num_read, "completion_tokens": written, "total_tokens": total}
+    return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
 
 
 def cost(answers: Sequence[RequestOutput]) -> JsonObject:
     """Return an answer's NFE and seconds, and what a cache made of them."""
-    record: JsonObject = {
-        "nfe": sum(answer.usage.nfe for answer in answers),
-        "seconds": round(max(answer.usage.seconds for answer in answers), 4),
-    }
+    seconds = round(max(answer.usage.seconds for answer in answers), 4)
+    record: JsonObject = {"nfe": sum(answer.usage.nfe for answer in answers), "seconds": seconds}
     if (cache := answers[0].cache) != "none":
         record |= {
             "cache": cache,
@@ -81,25 +71,21 @@ def text_logprobs(tokens: Sequence[Token]) -> JsonObject:
 
 def chat_logprobs(tokens: Sequence[Token]) -> JsonObject:
     """Return log-probabilities in the format of OpenAI's chat."""
-    return {
-        "content": [
-            _entry(token.text, token.logprob)
-            | {"top_logprobs": [_alternative(text, p) for text, p in _named(token)]}
-            for token in tokens
-        ]
-    }
+    content = [
+        _entry(token.text, token.logprob, list(token.text.encode()))
+        | {"top_logprobs": [_alternative(text, p) for text, p in _named(token)]}
+        for token in tokens
+    ]
+    return {"content": content}
 
 
-def _entry(text: str, logprob: float | None) -> JsonObject:
-    return {"token": text, "logprob": _finite(logprob), "bytes": list(text.encode())}
+def _entry(text: str, logprob: float | None, encoded: list[int] | None) -> JsonObject:
+    return {"token": text, "logprob": _finite(logprob), "bytes": encoded}
 
 
 def _alternative(text: str, logprob: float) -> JsonObject:
-    """Return the entry of a token that was not written; its bytes are not known if it is part of a
-    character.
-    """
-    entry = _entry(text, logprob)
-    return entry | {"bytes": None} if BROKEN in text else entry
+    # The bytes of a token that is part of a character, and was not written, are not known.
+    return _entry(text, logprob, None if BROKEN in text else list(text.encode()))
 
 
 def _named(token: Token) -> list[tuple[str, float]]:
@@ -108,9 +94,7 @@ def _named(token: Token) -> list[tuple[str, float]]:
 
 
 def _own(token: Token) -> float | None:
-    """Return a token's log-probability, exactly as it stands among the likeliest ones: clients
-    compare the two to tell whether it is the likeliest.
-    """
+    """Return a token's log-probability as it stands among the likeliest: clients compare both."""
     return dict(token.top_logprobs).get(token.id, token.logprob)
 
 

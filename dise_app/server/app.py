@@ -1,7 +1,5 @@
 """The server as an ASGI application, and what it tells of itself."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import asynccontextmanager
@@ -9,16 +7,13 @@ from importlib.metadata import version
 from pathlib import Path
 
 from fastapi import APIRouter, FastAPI, Request
-from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from fastapi.staticfiles import StaticFiles
-from pydantic import ValidationError
-from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Route
 
 from dise_app.server import errors
-from dise_app.server.errors import ServerError
+from dise_app.server.answers import JsonObject
 from dise_app.server.guards.guard import Guard
 from dise_app.server.guards.hosts import Hosts
 from dise_app.server.guards.strict import StrictRoute
@@ -29,18 +24,14 @@ from dise_app.server.routes.scores import add_scores
 from dise_app.server.routes.strategies import add_strategies
 from dise_app.server.routes.tokens import add_tokens
 from dise_app.server.service import Service
-from dise_core import AsyncLLM
-from dise_core.errors import DiseError, PluginError
+from dise_core import AsyncLLM, PluginError
 from dise_core.plugins.discovery import installed_catalog
 from dise_core.plugins.entry import Entry
-from dise_core.records import Record
 
 PAGE = Path(__file__).parent / "page"
 
-POLICY = (
-    "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; "
-    "form-action 'self'"
-)
+SELF_ALONE = "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; "
+POLICY = f"{SELF_ALONE}form-action 'self'"
 """The page's content security policy: it may load its own files only."""
 
 log = logging.getLogger("dise.server")
@@ -57,11 +48,7 @@ def create_app(
     model: a loaded one, or a Service that begins once it is; it has its limits. api_key: the keys
     of which clients must send one.
     """
-    if isinstance(model, Service):
-        service = model
-    else:
-        service = Service(limits or Limits())
-        service.begin(model)
+    service = model if isinstance(model, Service) else Service(limits or Limits(), model)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -71,14 +58,19 @@ def create_app(
     app = FastAPI(title="DiSE", docs_url=None, redoc_url=None, lifespan=lifespan)
     app.router.route_class = StrictRoute
     api_keys = [api_key] if isinstance(api_key, str) else api_key or ()
-    _add_middleware(app, service, api_keys, hosts)
+    app.add_middleware(Guard, service=service, api_keys=api_keys, hosts=hosts)
+    if service.limits.allowed_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=service.limits.allowed_origins,
+            allow_methods=["GET", "POST"],
+            allow_headers=["*"],
+            expose_headers=["X-Request-ID", "Retry-After"],
+        )
     _add_errors(app)
     _add_facts(app, service, is_open=not api_keys)
-    add_completions(app, service)
-    add_responses(app, service)
-    add_scores(app, service)
-    add_tokens(app, service)
-    add_strategies(app, service)
+    for add in (add_completions, add_responses, add_scores, add_tokens, add_strategies):
+        add(app, service)
     for name, entry in installed_catalog().routes.items():
         _add_guest(app, service, name, entry)
     app.mount("/page", StaticFiles(directory=PAGE), name="page")
@@ -111,36 +103,13 @@ def _paths(routes: Iterable[BaseRoute]) -> set[str]:
     }
 
 
-def _add_middleware(
-    app: FastAPI, service: Service, api_keys: Collection[str], hosts: Hosts | None
-) -> None:
-    app.add_middleware(Guard, service=service, api_keys=api_keys, hosts=hosts)
-    if service.limits.allowed_origins:
-        app.add_middleware(
-            CORSMiddleware,
-            allow_origins=service.limits.allowed_origins,
-            allow_methods=["GET", "POST"],
-            allow_headers=["*"],
-            expose_headers=["X-Request-ID", "Retry-After"],
-        )
-
-
 def _add_errors(app: FastAPI) -> None:
-    known = (
-        DiseError,
-        ServerError,
-        TimeoutError,
-        ValidationError,
-        RequestValidationError,
-        HTTPException,
-    )
-
     async def handle(_: Request, error: Exception) -> Response:
-        if not isinstance(error, known):
+        if not isinstance(error, errors.KNOWN):
             log.error("a request failed", exc_info=error)
         return errors.answer(error)
 
-    for error_class in (*known, Exception):
+    for error_class in (*errors.KNOWN, Exception):
         app.add_exception_handler(error_class, handle)
 
 
@@ -164,20 +133,19 @@ def _add_facts(app: FastAPI, service: Service, is_open: bool) -> None:
 
     @app.get("/metrics", include_in_schema=False)
     async def metrics() -> Response:
-        return Response(
-            service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8"
-        )
+        media_type = "text/plain; version=0.0.4; charset=utf-8"
+        return Response(service.metrics.text(), media_type=media_type)
 
     @app.get("/version")
-    async def its_version() -> Record:
+    async def its_version() -> JsonObject:
         return {"version": version("dise")}
 
     @app.get("/v1/models")
-    async def models() -> Record:
+    async def models() -> JsonObject:
         return {"object": "list", "data": [_model(service, name) for name in service.names]}
 
     @app.get("/v1/models/{name:path}")
-    async def one_model(name: str) -> Record:
+    async def one_model(name: str) -> JsonObject:
         service.check_model(name)
         return _model(service, name)
 
@@ -199,7 +167,7 @@ def _health(service: Service, is_open: bool) -> Response:
     return JSONResponse(facts, 200 if engine.death is None else 503)
 
 
-def _model(service: Service, name: str) -> Record:
+def _model(service: Service, name: str) -> JsonObject:
     return {
         "id": name,
         "object": "model",

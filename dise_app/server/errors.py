@@ -1,9 +1,8 @@
 """Errors in OpenAI's format, each with its HTTP status."""
 
-from __future__ import annotations
-
 import re
-from typing import TypedDict
+from collections.abc import Mapping
+from typing import Any, TypedDict
 
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
@@ -11,7 +10,7 @@ from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
 from dise_app.server.schemas.neutral import NOT_SUPPORTED
-from dise_core.errors import ClosedError, DiseError, InputError, OverloadedError, TooLongError
+from dise_core import ClosedError, DiseError, InputError, OverloadedError, TooLongError
 from dise_core.params.base import UNKNOWN, input_error, place_of
 
 STATUSES: tuple[tuple[type[DiseError], int, str | None], ...] = (
@@ -22,7 +21,7 @@ STATUSES: tuple[tuple[type[DiseError], int, str | None], ...] = (
 )
 """The library's errors with their status and OpenAI's code; the first match counts, or 500."""
 
-KIND = re.compile(r"str|int|bool|float|list\[.*\]|(function|constrained|tagged|is)-.*")
+KIND = re.compile(r"str|int|bool|float|(list|literal)\[.*\]|(function|constrained|tagged|is)-.*")
 """A member of a union among the names that pydantic gives for a place."""
 
 Scalar = str | int | float | None
@@ -40,9 +39,9 @@ class ServerError(Exception):
         self.code = code
 
 
-def loading() -> ServerError:
-    """Return the refusal of a request that comes before the model is loaded."""
-    return ServerError(503, "the model is still being loaded; try again later", code="loading")
+PYDANTICS = (ValidationError, RequestValidationError)
+KNOWN = (DiseError, ServerError, TimeoutError, HTTPException, *PYDANTICS)
+"""The errors that clients are told of; any other is a failure of the server."""
 
 
 class ErrorObject(TypedDict):
@@ -87,9 +86,8 @@ def _refusal(error: Exception) -> ServerError:
         case HTTPException():
             return ServerError(error.status_code, str(error.detail))
         case TimeoutError():
-            return ServerError(
-                504, "the request took longer than the server allows", code="timeout"
-            )
+            late = "the request took longer than the server allows"
+            return ServerError(504, late, code="timeout")
     message = str(error) if isinstance(error, DiseError) else "the server failed; its log says why"
     param = error.parameter if isinstance(error, InputError) else None
     facts = ((status, code) for cls, status, code in STATUSES if isinstance(error, cls))
@@ -100,7 +98,7 @@ def _refusal(error: Exception) -> ServerError:
 def _problem(error: RequestValidationError) -> str:
     """Return a body's first problem as one line: its field, and the value if it is short."""
     problem = error.errors()[0]
-    if problem["type"] == "json_invalid":
+    if _is_no_json(problem):
         return f"the body is not JSON: {problem['ctx']['error']}"
     if problem["type"] in {NOT_SUPPORTED, UNKNOWN}:
         return str(problem["msg"])
@@ -112,7 +110,7 @@ def _problem(error: RequestValidationError) -> str:
 def _location(error: RequestValidationError | ValidationError) -> str | None:
     """Return the field at fault, with dots; which kind of value a union tried is no part of it."""
     problem = error.errors()[0]
-    if problem["type"] == "json_invalid":
+    if _is_no_json(problem):
         return None
     shown = [
         f"{name!s:.80}".encode("utf-8", "backslashreplace").decode()
@@ -120,3 +118,8 @@ def _location(error: RequestValidationError | ValidationError) -> str | None:
         if name != "body" and not (isinstance(name, str) and KIND.fullmatch(name))
     ]
     return ".".join(shown) or None
+
+
+def _is_no_json(problem: Mapping[str, Any]) -> bool:
+    """Return whether the body is no JSON, and not a text in it: its place is a number."""
+    return problem["type"] == "json_invalid" and len(problem["loc"]) <= 2

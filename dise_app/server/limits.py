@@ -1,15 +1,18 @@
-"""What the operator of a server allows."""
+"""What the operator of a server allows, asks for, and sets for all requests."""
 
-from __future__ import annotations
-
+import os
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field, field_validator
 
-from dise_core import Budget
+from dise_core import Budget, Catalog, InputError, SamplingParams
 from dise_core.params.base import Name, Params, Settings
+from dise_core.params.marks import replaced
+from dise_core.plugins.kinds import kinds_named_by
+from dise_core.records import Fields, Record
 
 MAX_SECONDS = 1e6
 
@@ -65,12 +68,54 @@ class Limits(Params):
     def _are_origins(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
         for origin in origins:
             if not ORIGIN.fullmatch(origin):
-                raise ValueError(
-                    f"an origin is SCHEME://HOST or SCHEME://HOST:PORT, without a path, or *; not "
-                    f"{origin!r:.80}"
-                )
+                known = "SCHEME://HOST or SCHEME://HOST:PORT, without a path, or *"
+                raise ValueError(f"an origin is {known}; not {origin!r:.80}")
         return origins
 
     @property
     def budget(self) -> Budget:
         return Budget(self.max_passes, self.max_pass_tokens)
+
+
+class Defaults:
+    """Options of SamplingParams, which apply where a request does not set them."""
+
+    def __init__(self, settings: Fields) -> None:
+        """Raises InputError for what no request may ask for, and for logprobs."""
+        if "logprobs" in settings:
+            raise InputError("there is no default for logprobs: each request sets it", "logprobs")
+        self.params = SamplingParams(**settings)
+        self._settings: Record = self.params.model_dump(exclude_unset=True)
+
+    def check(self, catalog: Catalog) -> None:
+        """Raise InputError for the name of a strategy that is not installed, or its settings."""
+        for kind in kinds_named_by(SamplingParams):
+            catalog.chosen(kind, self.params)
+
+    def applied(self, asked: Fields, names: Collection[str]) -> Record:
+        """Return what a request asks for, and the defaults of all others among the names."""
+        dropped = {
+            other
+            for name, value in asked.items()
+            for other in replaced(SamplingParams, name, value != getattr(self.params, name))
+        }
+        wanted = set(names) - dropped
+        defaults = {name: value for name, value in self._settings.items() if name in wanted}
+        return {**defaults, **asked}
+
+
+def api_keys(file: Path | None) -> tuple[str, ...]:
+    """Return the keys of the environment and of the file. Raises InputError for a file of none."""
+    own = os.environ.get("DISE_API_KEY", "").strip()
+    of_environment = (own,) if own else ()
+    if file is None:
+        return of_environment
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        problem = f"cannot read {file}: {error.strerror or error}"
+        raise InputError(problem, "api_key_file") from error
+    lines = content.decode("utf-8", "surrogateescape").splitlines()
+    if not (keys := tuple(line.strip() for line in lines if line.strip())):
+        raise InputError(f"{file} holds no key: write one on a line", "api_key_file")
+    return of_environment + keys

@@ -1,7 +1,5 @@
 """The metrics that Prometheus reads at /metrics."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import partial
@@ -30,17 +28,14 @@ class Metrics:
         self._registry = registry = CollectorRegistry()
         counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
         histogram = partial(Histogram, registry=registry)
-        self.requests = counter(
-            "dise_requests", "Requests answered, by path and status", ["path", "status"]
-        )
-        self.latency = histogram(
-            "dise_request_seconds", "Time to the end of the answer", ["path"], buckets=LATENCIES
-        )
+        about = "Requests answered, by path and status"
+        self.requests = counter("dise_requests", about, ["path", "status"])
+        about = "Time to the end of the answer"
+        self.latency = histogram("dise_request_seconds", about, ["path"], buckets=LATENCIES)
         self._nfe = counter("dise_nfe", "Sequences sent through a forward pass")
         self._tokens = counter("dise_tokens", "Tokens, by kind", ["kind"])
-        self._scores = histogram(
-            "dise_score", "Scores of outputs, by scorer", ["scorer"], buckets=SCORES
-        )
+        about = "Scores of outputs, by scorer"
+        self._scores = histogram("dise_score", about, ["scorer"], buckets=SCORES)
         running = gauge("dise_requests_running", "Requests under way in the engine")
         running.set_function(lambda: 0 if (loaded := engine()) is None else loaded.num_running)
         waiting = gauge("dise_requests_waiting", "Requests that wait to start")

@@ -1,6 +1,4 @@
-"""The server as a process: after SIGTERM it answers or fails the requests that it has."""
-
-from __future__ import annotations
+"""The server as a process: it listens while its model loads; SIGTERM ends it in order."""
 
 import asyncio
 import math
@@ -9,6 +7,8 @@ import resource
 import signal
 import socket
 import sys
+import threading
+from collections.abc import Callable
 from types import FrameType
 
 import uvicorn
@@ -18,7 +18,7 @@ from uvicorn.server import HANDLED_SIGNALS
 from dise_app.server.guards.connections import BoundedConnection, protocol_of
 from dise_app.server.limits import Limits
 from dise_app.server.service import Service
-from dise_core.errors import DiseError
+from dise_core import DiseError
 
 MARGIN = 5
 """Seconds after the grace time for the last responses to reach their clients."""
@@ -44,8 +44,7 @@ class GracefulServer(uvicorn.Server):
             timeout_graceful_shutdown=int(limits.grace) + MARGIN,
         )
         super().__init__(config)
-        self._service = service
-        self._grace = limits.grace
+        self._service, self._grace = service, limits.grace
         self._signal: int | None = None
         self._is_drained: bool | None = None
 
@@ -69,10 +68,9 @@ class GracefulServer(uvicorn.Server):
             )
         except OSError as error:
             problem = (error.strerror or str(error)).partition(" (while")[0]
-            raise DiseError(
-                f"cannot listen on port {port} of {host}: {problem}; choose others with --host and "
-                "--port (0 takes a free one)"
-            ) from error
+            advice = "choose others with --host and --port (0 takes a free one)"
+            where = f"port {port} of {host}"
+            raise DiseError(f"cannot listen on {where}: {problem}; {advice}") from error
 
     def catch_signals(self) -> None:
         """Handle SIGTERM and Ctrl-C also before and after uvicorn's own run."""
@@ -114,6 +112,33 @@ class GracefulServer(uvicorn.Server):
         self._is_drained = num_cut_off == 0 and loop.time() < broken_after
 
 
+class Loading:
+    """Loads a server's model in a thread of its own, once; the server ends if that fails."""
+
+    def __init__(self, load: Callable[[], None], server: GracefulServer) -> None:
+        """load: loads the model, and lets the server's requests begin."""
+        self._load, self._server = load, server
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="dise-loading", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._load()
+        except BaseException as error:
+            self._error = error
+            self._server.should_exit = True
+
+    def end(self) -> None:
+        """Raise why the model could not be loaded; give up what is still being loaded."""
+        if self._error is not None:
+            raise self._error
+        if self._thread.is_alive():
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(self._server.exit_code)
+
+
 def _within_open_files(limits: Limits) -> Limits:
     """Return the limits with no more connections than this process may open files."""
     wanted = limits.max_connections + SPARE_FILES
@@ -124,9 +149,7 @@ def _within_open_files(limits: Limits) -> Limits:
     if most == wanted:
         return limits
     fewer = max(1, most - min(SPARE_FILES, most // 2))
-    print(
-        f"dise: max_connections is {fewer}, not {limits.max_connections}: this process may open "
-        f"only {most} files (ulimit -n)",
-        file=sys.stderr,
-    )
+    why = f"this process may open only {most} files (ulimit -n)"
+    told = f"dise: max_connections is {fewer}, not {limits.max_connections}: {why}"
+    print(told, file=sys.stderr)
     return limits.model_copy(update={"max_connections": fewer})

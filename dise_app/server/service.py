@@ -1,7 +1,5 @@
 """The loaded model behind the routes, and what every request is checked against."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Awaitable
@@ -9,12 +7,12 @@ from typing import TypeVar
 
 from fastapi import Request
 
-from dise_app.server.defaults import Defaults
-from dise_app.server.errors import ServerError, loading
-from dise_app.server.limits import Limits
+from dise_app.server.errors import ServerError
+from dise_app.server.limits import Defaults, Limits
 from dise_app.server.metrics import Costed, Metrics
 from dise_app.server.schemas.requests import ScoringRequest, WritingRequest
-from dise_core import AsyncLLM, SamplingParams, ScoringParams
+from dise_core import AsyncLLM, InputError, SamplingParams, ScoringParams
+from dise_core.front.verbs import constrained
 
 T = TypeVar("T")
 Counted = TypeVar("Counted", bound=Costed)
@@ -23,12 +21,14 @@ Counted = TypeVar("Counted", bound=Costed)
 class Service:
     """The model, once it is loaded, its names, and the server's limits."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, llm: AsyncLLM | None = None) -> None:
         self.limits = limits
         self.defaults = Defaults(limits.default)
         self.metrics = Metrics(lambda: None if self._llm is None else self._llm.engine)
         self.started = int(time.time())
         self._llm: AsyncLLM | None = None
+        if llm is not None:
+            self.begin(llm)
 
     def begin(self, llm: AsyncLLM) -> None:
         """Answer with this model from now on. Raises InputError for defaults that it refuses."""
@@ -43,13 +43,12 @@ class Service:
     def llm(self) -> AsyncLLM:
         """The model. Raises ServerError 503 while it is being loaded."""
         if self._llm is None:
-            raise loading()
+            early = "the model is still being loaded; try again later"
+            raise ServerError(503, early, code="loading")
         return self._llm
 
     async def drain(self, grace: float) -> int:
-        """End the requests within `grace` seconds; return how many were cut off. The model stays:
-        the last answers still name it.
-        """
+        """End the requests within `grace` seconds; return how many were cut off. The llm stays."""
         return 0 if self._llm is None else await asyncio.to_thread(self._llm.engine.close, grace)
 
     async def close(self) -> None:
@@ -77,9 +76,10 @@ class Service:
             refusal = f"model {self.model!r} has no chat template; give the prompt as one text"
             raise ServerError(400, f"{refusal}, to POST /v1/completions", "messages")
 
-    def sampling(self, body: WritingRequest) -> SamplingParams:
-        """Return the checked parameters of an answer. Raises ServerError for another model or for
-        more tokens than the server allows, ValidationError for values that the library refuses.
+    async def sampling(self, body: WritingRequest, request: Request) -> SamplingParams:
+        """Return the checked parameters of an answer, whose constraint is prepared. Raises
+        ServerError for another model, for more tokens than the server allows and for what the
+        answer cannot be, ValidationError for values that the library refuses.
         """
         self.check_model(body.model)
         settings = self.defaults.applied(body.settings, SamplingParams.model_fields)
@@ -88,6 +88,14 @@ class Service:
         if params.max_tokens > most:
             longer = f"max_tokens={params.max_tokens} is above the server's {most}"
             raise ServerError(400, longer, "max_tokens")
+        try:
+            work = self.llm.prepare(constrained(params))
+            await unless_gone(work, request, self.limits.timeout)
+        except InputError as error:
+            field, (_, own) = body.form or (None, ("", {}))
+            if field is None or (error.parameter or "").split(".")[0] not in {"constraint", *own}:
+                raise
+            raise ServerError(400, str(error), field) from error
         return params
 
     def scoring(self, body: ScoringRequest) -> ScoringParams:
@@ -97,9 +105,7 @@ class Service:
         return ScoringParams.model_validate(settings)
 
     async def run(self, work: Awaitable[list[Counted]], request: Request) -> list[Counted]:
-        """Return the awaited answers and count them; cancel them if they take too long or the
-        client disconnects. Raises what unless_gone raises.
-        """
+        """Return the awaited answers, and count them. Raises what unless_gone raises."""
         answers = await unless_gone(work, request, self.limits.timeout)
         for answer in answers:
             self.metrics.count(answer)
@@ -107,9 +113,7 @@ class Service:
 
 
 async def unless_gone(work: Awaitable[T], request: Request, timeout: float) -> T:
-    """Return what is awaited; cancel it and raise ServerError 499 if the client disconnects,
-    TimeoutError after `timeout` seconds.
-    """
+    """Return what is awaited, but ServerError 499 if the client leaves, TimeoutError if late."""
     task = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_disconnected(request))
     try:

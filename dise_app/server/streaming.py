@@ -1,7 +1,5 @@
 """Replies to requests for answers: whole, or as server-sent events."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from abc import ABC, abstractmethod
@@ -18,8 +16,7 @@ from dise_app.server.errors import ErrorObject, error_object
 from dise_app.server.schemas.requests import ChatRequest, WritingRequest
 from dise_app.server.schemas.responses import ResponseRequest
 from dise_app.server.service import Service
-from dise_core import CanvasUpdate, RequestOutput, SamplingParams
-from dise_core.errors import DiseError
+from dise_core import CanvasUpdate, DiseError, RequestOutput, SamplingParams
 from dise_core.models.pieces import BROKEN
 
 T = TypeVar("T")
@@ -58,7 +55,7 @@ class Reply(ABC):
 
     def __init__(self, body: WritingRequest, params: SamplingParams) -> None:
         self.settled = SettledText(params.stop)
-        self.is_one = params.num_samples == 1
+        self.streams_text = params.num_samples == 1 and not body.shown_tools
         self.shows_canvas = body.dise.stream == "canvas"
         self.has_logprobs = body.shown_logprobs is not None
 
@@ -88,11 +85,11 @@ class Reply(ABC):
 
     def step(self, step: CanvasUpdate | RequestOutput) -> list[JsonObject]:
         """Return the events of a denoising step, or of the answer. A single answer's text is sent
-        as it settles; of several, which are ranked at the end, none is sent before.
+        as it settles; of several, which are ranked at the end, and of a call none is sent before.
         """
         if isinstance(step, RequestOutput):
             return self.ended(step)
-        text = self.settled.new(step.settled) if self.is_one else ""
+        text = self.settled.new(step.settled) if self.streams_text else ""
         if self.shows_canvas:
             return [self.added(text, dise={"canvas": answers.canvas(step)})]
         return [self.added(text)] if text else []
@@ -135,11 +132,12 @@ async def chat(
 ) -> Response:
     """Return the reply to a conversation."""
     service.check_chat()
-    params = service.sampling(body)
+    params = await service.sampling(body, request)
     reply = form(body, params, service.model)
+    turns, tools = body.conversation, body.shown_tools
     if body.stream:
-        return await stream(service, service.llm.stream(body.conversation, params), reply)
-    work = service.llm.chat(body.conversation, params)
+        return await stream(service, service.llm.stream(turns, params, tools=tools), reply)
+    work = service.llm.chat(turns, params, tools=tools)
     return JSONResponse(reply.whole(await service.run(work, request)))
 
 

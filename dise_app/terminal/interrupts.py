@@ -1,7 +1,5 @@
 """Ctrl-C ends the command, always by the first one and with the exit code 130."""
 
-from __future__ import annotations
-
 import _thread
 import os
 import signal

@@ -1,6 +1,4 @@
-"""An answer on the terminal while it is written: each token in the colour of the probability that
-it had when it was written, dim, until the probability of writing it again is known.
-"""
+"""An answer while it is written: dim colours until the probability of writing again is known."""
 
 from __future__ import annotations
 
@@ -14,22 +12,18 @@ from rich.live import Live
 from rich.segment import Segment
 from rich.text import Text
 
-from dise_app.terminal.render import legend_of, printable, shade, show_answer
-from dise_core.front.outputs import RequestOutput
-from dise_core.plans.plan import Plan
-from dise_core.writing.canvas import CanvasToken, CanvasUpdate
+from dise_app.terminal.render import printable, shade, show_answer, show_legend
+from dise_core import CanvasToken, CanvasUpdate, Plan, RequestOutput
 
 if TYPE_CHECKING:
-    from dise_core.front.llm import LLM
+    from dise_core import LLM
 
 MASK = "\N{MEDIUM SHADE}"
 
 
 @dataclass(slots=True)
 class Unfolding:
-    """One response as far as it is written: its tokens by position, the log-probabilities that they
-    had when they were written, and those of writing them again, where these are known.
-    """
+    """A response so far: by position its tokens, and log-probabilities first and when rewritten."""
 
     num_tokens: int = 0
     tokens: dict[int, CanvasToken] = field(default_factory=dict)
@@ -80,12 +74,11 @@ class Following:
 
 
 def show(llm: LLM, plan: Plan[RequestOutput], shows_seed: bool) -> None:
-    """Run the plan, show on the terminal how its answer is written, and print it."""
+    """Print the plan's answer, which the terminal shows while it is written."""
     console = Console(highlight=False)
     answer = answered(console, llm, plan)
     show_answer(console, answer, shows_seed=shows_seed)
-    if explanation := legend_of(console, [answer]):
-        console.print(explanation)
+    show_legend(console, [answer])
 
 
 def answered(console: Console, llm: LLM, plan: Plan[RequestOutput]) -> RequestOutput:

@@ -1,7 +1,5 @@
 """The command's memory: freed memory is kept, and the model is no garbage."""
 
-from __future__ import annotations
-
 import atexit
 import ctypes
 import gc
@@ -35,9 +33,7 @@ def keep_freed_memory() -> None:
 
 
 def settled(model: T) -> T:
-    """Return the model, and exempt all objects that exist by now from garbage collection: they are
-    never garbage, and visiting them takes a tenth of a second again and again.
-    """
+    """Return the model, and spare all that exists from garbage collection, which takes long."""
     gc.collect()
     gc.freeze()
     # Some libraries check at exit which of their objects were never collected.

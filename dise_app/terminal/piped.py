@@ -1,13 +1,11 @@
 """Texts from standard input: `-` in place of a text, or a pipe where no text is given."""
 
-from __future__ import annotations
-
 import os
 import stat
 import sys
 from collections.abc import Sequence
 
-from dise_core.errors import InputError
+from dise_core import InputError
 
 STANDARD = "-"
 
@@ -16,22 +14,15 @@ MOST = 2**24
 
 
 def given_texts(texts: Sequence[str]) -> list[str]:
-    """Return the texts, with that of standard input in place of `-`. Raises InputError if it is
-    asked for twice, is not UTF-8 or is too long.
-    """
+    """Return the texts, standard input in place of `-`. Raises InputError where it cannot be."""
     if texts.count(STANDARD) > 1:
         raise InputError("- is given twice: standard input can be read only once")
     return [_read() if text == STANDARD else text for text in texts]
 
 
 def piped_texts() -> list[str]:
-    """Return the text that is piped into the command, as a list; an empty one without a pipe, and
-    for an empty text. Raises InputError as `given_texts`.
-    """
-    if not _is_piped():
-        return []
-    text = _read()
-    return [text] if text else []
+    """Return the text that is piped in as a list, empty without one. Raises as `given_texts`."""
+    return list(filter(None, [_read()])) if _is_piped() else []
 
 
 def _read() -> str:

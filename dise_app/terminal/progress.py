@@ -1,13 +1,15 @@
-"""Progress on the terminal: of a model being loaded, and of requests."""
+"""Progress on the terminal; requests answered in order, and what is told at their end."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
+import typer
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -18,6 +20,13 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+
+from dise_core import Outcome, Plan, RequestOutput
+
+if TYPE_CHECKING:
+    from dise_core import LLM
+
+T = TypeVar("T")
 
 INTERVAL = 30.0
 """The least seconds between two lines of progress."""
@@ -62,6 +71,32 @@ def _telling(total: int) -> Callable[[int], None]:
             print(f"dise: {num_done}/{total} done after {now - started:.0f} s", file=sys.stderr)
 
     return count
+
+
+def in_order(
+    llm: LLM,
+    items: Sequence[T],
+    plan_of: Callable[[T], Plan[RequestOutput]],
+    advance: Callable[[int], None],
+) -> Iterator[tuple[T, Outcome[RequestOutput]]]:
+    """Yield the items with the outcomes of their plans, in order, as soon as they can be."""
+    early: dict[int, Outcome[RequestOutput]] = {}
+    index = 0
+    for outcome in llm.run(plan_of(item) for item in items):
+        advance(1)
+        early[outcome.index] = outcome
+        while index in early:
+            yield items[index], early.pop(index)
+            index += 1
+
+
+def close(num_answered: int, num_failed: int, is_told: bool = False) -> None:
+    """Tell how many were answered, if any failed or is_told. Raises typer.Exit(1) if any did."""
+    if num_failed or is_told:
+        failed = f", {num_failed} failed" if num_failed else ""
+        print(f"dise: {num_answered} answered{failed}", file=sys.stderr)
+    if num_failed:
+        raise typer.Exit(1)
 
 
 @contextmanager

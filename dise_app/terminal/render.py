@@ -6,19 +6,19 @@ import json
 import math
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
 
 from rich.console import Console
 from rich.text import Text
 
-from dise_app.terminal.ending import close, in_order
-from dise_app.terminal.progress import progress_bar
-from dise_core.front.outputs import CompletionOutput, RequestOutput, Token
-from dise_core.plans.plan import Plan
-from dise_core.records import Record
+from dise_app.terminal.progress import close, in_order, progress_bar
+from dise_core import CompletionOutput, Plan, RequestOutput, Token
 
 if TYPE_CHECKING:
-    from dise_core.front.llm import LLM
+    from dise_core import LLM
+
+T = TypeVar("T")
 
 SHADES = ((0.9, "green"), (0.5, "yellow"), (0.1, "dark_orange"), (0.0, "red"))
 """The least probability for each colour."""
@@ -26,14 +26,12 @@ SHADES = ((0.9, "green"), (0.5, "yellow"), (0.1, "dark_orange"), (0.0, "red"))
 
 def show(
     llm: LLM,
-    records: Sequence[Record],
-    plan_of: Callable[[Record], Plan[RequestOutput]],
+    records: Sequence[T],
+    plan_of: Callable[[T], Plan[RequestOutput]],
     as_json: bool,
     shows_seed: bool = False,
 ) -> None:
-    """Print the answers to the records in order, with their seeds if shows_seed. One that fails is
-    reported on standard error, and typer.Exit(1) raised; if it is the only one, its error is.
-    """
+    """Print the answers in order. A failed one is reported, of several; typer.Exit(1) follows."""
     console, shown, num_failed = Console(highlight=False), list[RequestOutput](), 0
     with progress_bar(len(records), console if console.is_terminal else None) as advance:
         outcomes = in_order(llm, records, plan_of, advance)
@@ -49,8 +47,7 @@ def show(
             else:
                 show_answer(console, answer, shows_seed=shows_seed)
                 shown.append(answer)
-    if explanation := legend_of(console, shown):
-        console.print(explanation)
+    show_legend(console, shown)
     close(len(records) - num_failed, num_failed)
 
 
@@ -64,27 +61,36 @@ def show_answer(
         console.print(Text("  ").append_text(coloured(output)), soft_wrap=True)
         ending = f", {output.finish_reason}" if output.finish_reason else ""
         tokens = _counted(output.score.num_positions, "token")
-        console.print(
-            f"  {chance_text(output)}[dim]{score_text(output)} ({output.scorer}, "
-            f"{output.selector}, {tokens}{ending})[/dim]{verdict}",
-            soft_wrap=True,
-        )
+        how = f"({output.scorer}, {output.selector}, {tokens}{ending})"
+        said = f"  {chance_text(output)}[dim]{score_text(output)} {how}[/dim]{verdict}"
+        console.print(said, soft_wrap=True)
         if output.reviser is not None:
             console.print(f"  [dim]{revision_text(output)}[/dim]", soft_wrap=True)
     usage = answer.usage
     passes = "1 forward pass" if usage.nfe == 1 else f"{usage.nfe} forward passes"
     if answer.is_approximate:
-        passes += (
-            f", computed to {usage.nfe_computed:.1f} (cache {answer.cache}: the text is "
-            "approximate)"
-        )
+        computed = f"computed to {usage.nfe_computed:.1f}"
+        passes += f", {computed} (cache {answer.cache}: the text is approximate)"
     seed = f", seed {answer.seed}" if shows_seed else ""
     console.print(f"  [dim]{passes}, {usage.seconds:.2f} s{seed}[/dim]")
+
+
+def show_gaps(console: Console, pieces: Sequence[str], answers: Sequence[RequestOutput]) -> None:
+    """Print a text with its gaps filled by the best answers, then each gap's outputs."""
+    text = Text(printable(pieces[0]), style="bold")
+    for answer, piece in zip(answers, pieces[1:], strict=True):
+        text = Text().append_text(text).append_text(coloured(answer.outputs[0]))
+        text.append(printable(piece), style="bold")
+    console.print(text, soft_wrap=True)
+    for answer in answers:
+        show_answer(console, replace(answer, prompt=None))
+    show_legend(console, answers)
 
 
 def coloured(output: CompletionOutput) -> Text:
     """Return the response without end tokens, each token in the colour of its probability, the
     selected ones underlined. A character of several tokens has the colour of the least probable.
+    Of a JSON answer each value has the colour of its score; one that is abstained is struck out.
     """
     text, group = Text(), list[Token]()
     for token in output.tokens:
@@ -94,17 +100,20 @@ def coloured(output: CompletionOutput) -> Text:
         if token.text:
             known = [part.logprob for part in group if part.logprob is not None]
             is_selected = any(part.selected for part in group)
-            style = shade(min(known, default=None)) + (" underline" if is_selected else "")
+            style = "" if output.fields else shade(min(known, default=None))
+            style += " underline" if is_selected else ""
             text.append(printable(token.text), style=style)
             group = []
+    for value in output.fields.values():
+        if value.is_leaf:
+            text.stylize(shade(value.score) + " strike" * bool(value.abstained), *value.span)
     return text
 
 
 def printable(text: str) -> str:
     """Return the text without control characters, which could drive the terminal."""
-    return "".join(
-        c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text
-    )
+    shown = (c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
+    return "".join(shown)
 
 
 def shade(logprob: float | None) -> str:
@@ -154,22 +163,18 @@ def chance_text(output: CompletionOutput) -> str:
     return text + "[bold]abstained[/bold], as it is below the threshold; " * bool(output.abstained)
 
 
-def legend_of(console: Console, answers: Sequence[RequestOutput]) -> Text | None:
-    """Return the legend that explains how the answers are shown: in colours, underlined alone
-    where the terminal has none or is to show none, or, for None, as plain text.
-    """
+def show_legend(console: Console, answers: Sequence[RequestOutput]) -> None:
+    """Explain how the answers are shown: in colours, or underlined alone; nothing of plain text."""
     outputs = [output for answer in answers for output in answer.outputs]
     if console.color_system is None or not any(map(_is_coloured, outputs)):
-        return None
-    if console.no_color:
-        return Text("underlined: what the score looks at", style="dim")
-    return legend(all(map(_is_mean_of_underlined, outputs)))
+        return
+    plain = Text("underlined: what the score looks at", style="dim")
+    is_mean = all(map(_is_mean_of_underlined, outputs))
+    console.print(plain if console.no_color else legend(is_mean))
 
 
 def legend(is_mean: bool = True) -> Text:
-    """Return the legend that explains the colours. is_mean: whether the score is the mean of the
-    underlined tokens' log-probabilities, rather than something else about them.
-    """
+    """Return the legend of the colours. is_mean: the score is the underlined tokens' mean."""
     text = Text("probability of writing the token again: ", style="dim")
     for least, colour in SHADES:
         text.append(f"≥ {least:.0%} " if least else "less", style=f"not dim {colour}")
@@ -178,7 +183,8 @@ def legend(is_mean: bool = True) -> Text:
 
 
 def _is_coloured(output: CompletionOutput) -> bool:
-    return any(token.logprob is not None and not token.is_end for token in output.tokens)
+    known = any(token.logprob is not None and not token.is_end for token in output.tokens)
+    return known or len(output.fields) > 0
 
 
 def _is_mean_of_underlined(output: CompletionOutput) -> bool:

@@ -1,17 +1,16 @@
 """What a predictor's answer must be; a bad one fails the requests that asked, and no other."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dise_core.arrays import Ids
 from dise_core.errors import ModelError, ModelOutputError
 from dise_core.models.predictor import MaskPredictor
 from dise_core.plans.reading import Read, Reading
-from dise_core.plans.readouts import Candidates, Distribution, TokenLogProbs, TopLogProbs
+from dise_core.plans.readouts import Candidates, TokenLogProbs, TopLogProbs, has_confidences
 from dise_core.sequence import are_within
 
 Number = TypeVar("Number", np.int64, np.float32, np.float64)
@@ -56,11 +55,7 @@ def _broken_rules(pairs: Sequence[tuple[Read, Reading]], vocab_size: int) -> Ite
             if np.isnan(highest):
                 raise _nan(pairs)
             yield f"log-probabilities must be at most 0, not {highest}"
-    targets, answered = [], []
-    for read, reading in pairs:
-        if isinstance(read.readout, TokenLogProbs):
-            targets.append(read.readout.targets)
-            answered.append(reading.token_ids)
+    targets, answered = _targets(pairs)
     if (_joined(targets) != _joined(answered)).any():
         yield "token_ids must be the targets that were asked for"
     if not are_within(_joined([reading.token_ids.ravel() for _, reading in pairs]), vocab_size):
@@ -68,12 +63,27 @@ def _broken_rules(pairs: Sequence[tuple[Read, Reading]], vocab_size: int) -> Ite
     yield from _broken_draws(pairs)
 
 
+def _targets(pairs: Sequence[tuple[Read, Reading]]) -> tuple[list[Ids], list[Ids]]:
+    """Return the tokens that reads ask for by name, and those that stand in their places."""
+    targets, answered = [], []
+    for read, reading in pairs:
+        if isinstance(read.readout, TokenLogProbs):
+            targets.append(read.readout.targets)
+            answered.append(reading.token_ids)
+        elif isinstance(read.readout, TopLogProbs):
+            first = reading.token_ids.shape[1] - read.readout.num_named
+            targets.append(read.readout.named(len(read.positions)).ravel())
+            answered.append(reading.token_ids[:, first:].ravel())
+    return targets, answered
+
+
 def _broken_draws(pairs: Sequence[tuple[Read, Reading]]) -> Iterator[str]:
+    told = [reading.confidences for read, reading in pairs if has_confidences(read.readout)]
+    if np.isnan(_joined(told)).any():
+        yield "confidences must be numbers"
     drawn = [
         (read.readout, reading) for read, reading in pairs if isinstance(read.readout, Candidates)
     ]
-    if np.isnan(_joined([reading.confidences for _, reading in drawn])).any():
-        yield "confidences must be numbers"
     for forbidden in {readout.forbidden for readout, _ in drawn}:
         ids = _joined(
             [reading.token_ids for readout, reading in drawn if readout.forbidden == forbidden]
@@ -85,11 +95,14 @@ def _broken_draws(pairs: Sequence[tuple[Read, Reading]]) -> Iterator[str]:
 def _broken_shape(read: Read, reading: object, vocab_size: int) -> str | None:
     if not isinstance(reading, Reading):
         return f"it must be a Reading, not {type(reading).__name__}"
-    shape = _shape(read, vocab_size)
-    fields = [("token_ids", "iu", reading.token_ids), ("logprobs", "f", reading.logprobs)]
-    if isinstance(read.readout, Candidates):
-        fields.append(("confidences", "f", reading.confidences))
-    for field, kinds, value in fields:
+    shape = read.answer_shape(vocab_size)
+    fields = [
+        ("token_ids", "iu", reading.token_ids, shape),
+        ("logprobs", "f", reading.logprobs, shape),
+    ]
+    if has_confidences(read.readout):
+        fields.append(("confidences", "f", reading.confidences, shape[:1]))
+    for field, kinds, value, shape in fields:
         if not isinstance(value, np.ndarray) or value.dtype.kind not in kinds:
             return f"{field} must be an array of {'integers' if kinds == 'iu' else 'floats'}"
         if value.shape != shape:
@@ -99,16 +112,6 @@ def _broken_shape(read: Read, reading: object, vocab_size: int) -> str | None:
 
 def _joined(arrays: Sequence[NDArray[Number]]) -> NDArray[Number]:
     return np.concatenate(arrays) if arrays else np.array(arrays)
-
-
-def _shape(read: Read, vocab_size: int) -> tuple[int, ...]:
-    match read.readout:
-        case TopLogProbs(k):
-            return (len(read.positions), min(k, vocab_size))
-        case Distribution():
-            return (len(read.positions), vocab_size)
-        case _:
-            return (len(read.positions),)
 
 
 def _nan(pairs: Sequence[tuple[Read, Reading]]) -> ModelOutputError:

@@ -1,7 +1,5 @@
 """The engine in a background thread: plans come from any thread, and end when callers cancel."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import Counter, deque
@@ -112,12 +110,10 @@ class AsyncEngine:
 
     @property
     def num_running(self) -> int:
-        """The number of requests that are running."""
         return len(self._running)
 
     @property
     def num_waiting(self) -> int:
-        """The number of requests that are queued."""
         return len(self._waiting)
 
     @property

@@ -1,7 +1,5 @@
 """Those who submit plans: each gets its turns, and may have a budget."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from threading import Lock

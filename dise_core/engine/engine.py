@@ -1,7 +1,5 @@
 """Continuous batching of plans: new plans join and finished ones leave between forward passes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -27,6 +25,7 @@ from dise_core.models.predictor import MaskPredictor
 from dise_core.params.engine import EngineConfig
 from dise_core.plans.plan import Plan
 from dise_core.plans.reading import Read, Reading
+from dise_core.plans.readouts import named_ids
 from dise_core.plans.rows import Row
 from dise_core.sequence import are_within, check_token_ids
 
@@ -46,7 +45,6 @@ class Outcome(Generic[T]):
     seconds: float
 
     def unwrap(self) -> T:
-        """Return the result, or raise the error that ended the plan."""
         if self.error is not None:
             raise self.error
         return self.result  # type: ignore[return-value]
@@ -92,7 +90,6 @@ class Engine:
                 request.close()
 
     def request(self, index: int, plan: Plan[object], caller: Caller | None = None) -> Request:
-        """Return the plan as a request that has not started, for `step`."""
         return Request(index, plan, caller or Caller(), self._prepared)
 
     def step(self, running: list[Request]) -> None:
@@ -142,6 +139,8 @@ class Engine:
                 check_token_ids(ids, predictor.info.vocab_size)
         for read in reads:
             check_abilities(read, predictor.info, predictor.abilities)
+            for ids in named_ids(read.readout):
+                check_token_ids(ids, predictor.info.vocab_size)
 
     def _answers(self, batch: RowBatch) -> list[RowAnswer]:
         """Return the answer to each row. If a batch fails, each row is run alone to find the one at

@@ -1,7 +1,5 @@
 """One running plan: the reads it waits for, the readings it has, and how it ended."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -67,9 +65,6 @@ class Request:
         self.rows.remove(row)
         if isinstance(answer, Exception):
             self._advance(lambda: self.plan.throw(answer))
-            return
-        if not self.rows and not self._readings:  # the only row answers all Reads, in their order
-            self._advance(lambda: self.plan.send(answer))
             return
         self._readings.update(zip(row.reads, answer, strict=True))
         if not self.rows:

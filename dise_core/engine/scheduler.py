@@ -1,7 +1,5 @@
 """Which rows go into the next forward pass: each caller's share, within the batch limits."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from itertools import chain, islice
 

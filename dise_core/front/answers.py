@@ -1,14 +1,16 @@
 """Turns generations into answers: ranked outputs with their texts, tokens and cost."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
 
+import numpy as np
+
+from dise_core.constraints.automaton import Automaton
+from dise_core.front.fields import Field, JsonAnswer
 from dise_core.front.outputs import CompletionOutput, RequestOutput, Token, Usage
-from dise_core.history import Writing
+from dise_core.history import UNKNOWN, Writing
 from dise_core.models.pieces import pieces
 from dise_core.models.predictor import MaskPredictor
 from dise_core.models.prompts import GivenPrompt
@@ -21,10 +23,13 @@ from dise_core.writing.revisions import Revision
 
 @dataclass(frozen=True, slots=True)
 class AnswerMaker:
-    """Builds the answers of one loaded model. calibration: of its scores."""
+    """Builds the answers of one loaded model. calibration: of its scores. json: which texts may be
+    written, if each of them is JSON.
+    """
 
     predictor: MaskPredictor
     calibration: Calibration | None = None
+    json: Automaton | None = None
 
     def written(
         self,
@@ -37,10 +42,11 @@ class AnswerMaker:
         outputs = [
             replace(
                 output,
-                finish_reason=_finish_reason(generations[output.index]),
+                finish_reason=_finish_reason(generations[output.index], params),
                 length_controller=params.length,
                 reviser=params.reviser,
                 revisions=tuple(map(self._revision, generations[output.index].revisions)),
+                fields=self._fields(output),
             )
             for output in answer.outputs
         ]
@@ -59,14 +65,16 @@ class AnswerMaker:
         ranked = sorted(
             enumerate(generations), key=lambda pair: -pair[1].evaluation.score.rank_value
         )[:most]
+        num_given = len(prompt.ids) + len(prompt.suffix)
         num_written = sum(len(generation.sequence.text_positions) for _, generation in ranked)
         return RequestOutput(
             prompt.text,
             tuple(prompt.ids.tolist()),
             self.predictor.info.name,
             tuple(self._output(index, generation, params) for index, generation in ranked),
-            Usage(len(prompt.ids), num_written, cost.nfe, cost.computed, seconds=0.0),
+            Usage(num_given, num_written, cost.nfe, cost.computed, seconds=0.0),
             is_approximate=not cost.is_exact,
+            suffix=prompt.suffix_text,
         )
 
     def _output(
@@ -91,6 +99,19 @@ class AnswerMaker:
             writing=writing,
         )
 
+    def _fields(self, output: CompletionOutput) -> Mapping[str, Field]:
+        """Return the fields, by the report's log-probabilities or, without one, the writing's."""
+        tokens, writing = output.tokens, output.writing
+        if self.json is None or writing is None:
+            return {}
+        response = slice(len(writing.ids) - len(tokens), None)
+        written = writing.logprobs[response]
+        is_forced = np.isnan(written) & (writing.steps[response] != UNKNOWN)
+        logprobs = np.array([token.logprob for token in tokens], np.float64)
+        logprobs = np.where(np.isnan(logprobs), written, logprobs)
+        pieces = ["" if token.is_end else token.text for token in tokens]
+        return JsonAnswer(self.json, pieces, logprobs, is_forced).fields(self.calibration)
+
     def _revision(self, revision: Revision) -> Revision:
         text_of = self.predictor.tokenizer.token_text
         tokens = tuple(
@@ -104,7 +125,8 @@ class AnswerMaker:
 
     def _tokens(self, generation: Generation, writing: Writing | None) -> tuple[Token, ...]:
         sequence, report = generation.sequence, generation.evaluation.tokens
-        selected = sequence.mask_of(generation.evaluation.score.positions)[sequence.prompt_length :]
+        response = sequence.response_positions
+        selected = sequence.mask_of(generation.evaluation.score.positions)[response]
         is_end = sequence.special.is_end(sequence.response)
         text_of = self.predictor.tokenizer.token_text
         spelt = iter(pieces(self.predictor.tokenizer, sequence.response[~is_end]))
@@ -114,7 +136,7 @@ class AnswerMaker:
             rows = zip(*(column.tolist() for column in reported), strict=True)
         written: Iterable[float | None] = repeat(None)
         if writing is not None:
-            values = writing.logprobs[sequence.prompt_length :].tolist()
+            values = writing.logprobs[response].tolist()
             written = (None if math.isnan(value) else value for value in values)
         columns = (column.tolist() for column in (sequence.response, selected, is_end))
         return tuple(
@@ -134,10 +156,12 @@ class AnswerMaker:
         )
 
 
-def _finish_reason(generation: Generation) -> str:
+def _finish_reason(generation: Generation, params: SamplingParams) -> str:
     sequence = generation.sequence
     has_end = len(sequence.text_positions) < len(sequence.response)
-    return generation.finish_reason or ("stop" if has_end else "length")
+    # What meets a constraint is whole, even where no room was left for an end token.
+    is_whole = has_end or params.constraint is not None
+    return generation.finish_reason or ("stop" if is_whole else "length")
 
 
 def _stopped(output: CompletionOutput, stops: Sequence[str]) -> CompletionOutput:

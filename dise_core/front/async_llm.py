@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from functools import wraps
 from os import PathLike
@@ -15,9 +16,10 @@ from dise_core.errors import DiseError
 from dise_core.front.llm import LLM, EngineOptions
 from dise_core.front.outputs import RequestOutput
 from dise_core.front.planner import Planner
-from dise_core.front.verbs import Job, Verbs
+from dise_core.front.verbs import Job, Verbs, constrained
 from dise_core.models.predictor import MaskPredictor
-from dise_core.models.prompts import Message, Prompt
+from dise_core.models.prompts import Prompt
+from dise_core.models.tokenizer import FunctionTool, Message
 from dise_core.params.requests import SamplingParams
 from dise_core.plans.plan import Plan
 from dise_core.plans.reading import Read
@@ -26,6 +28,9 @@ from dise_core.writing.canvas import Canvases, CanvasUpdate
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+NUM_BUILDERS = 2
+"""Threads in which constraints are built."""
 
 
 class JobMaker(Verbs):
@@ -92,29 +97,38 @@ class AsyncLLM:
         self.config = self._llm.config
         self.catalog = self._llm.catalog
         self.jobs = JobMaker(lambda: self.planner)
+        self._builders = ThreadPoolExecutor(NUM_BUILDERS)
 
     def __repr__(self) -> str:
         return f"Async{self._llm!r}"
 
     @property
     def planner(self) -> Planner:
-        """What turns requests into plans for `run`."""
         return self._llm.planner
 
     @property
     def predictor(self) -> MaskPredictor:
-        """The loaded model."""
         return self._llm.predictor
 
     generate = awaited(Verbs.generate)
     chat = awaited(Verbs.chat)
+    fill = awaited(Verbs.fill)
     score = awaited(Verbs.score)
     rank = awaited(Verbs.rank)
 
     async def do(self, job: Job[T]) -> T:
         """Return what a job makes of its plans once all have ended; cancelling it cancels all."""
+        await self.prepare(job.constrained)
         async with aclosing(self.run(job.plans)) as outcomes:
             return job.finish([outcome async for outcome in outcomes])
+
+    async def prepare(self, settings: Sequence[SamplingParams]) -> None:
+        """Build constraints apart from the engine's thread, which goes on meanwhile. Raises what
+        the requests would raise for them.
+        """
+        loop = asyncio.get_running_loop()
+        for params in settings:
+            await loop.run_in_executor(self._builders, self.planner.prepare, params)
 
     async def run(self, plans: Iterable[Plan[T]]) -> AsyncGenerator[Outcome[T], None]:
         """Yield the outcome of each of the planner's plans as it ends.
@@ -140,18 +154,21 @@ class AsyncLLM:
         params: SamplingParams | None = None,
         *,
         chat: bool | None = None,
+        suffix: Prompt | None = None,
+        tools: Sequence[FunctionTool] = (),
     ) -> AsyncGenerator[CanvasUpdate | RequestOutput, None]:
         """Yield what each denoising step commits, then the answer, like LLM.stream.
 
         Leaving the iteration early cancels the request.
         """
+        await self.prepare(constrained(params))
         loop = asyncio.get_running_loop()
         news: asyncio.Queue[Sequence[Read] | None] = asyncio.Queue()
 
         def tell(reads: Sequence[Read] | None) -> None:
             loop.call_soon_threadsafe(news.put_nowait, reads)
 
-        plan = self.jobs.request(prompt, params, chat)
+        plan = self.jobs.request(prompt, params, chat, suffix, tools)
         future = asyncio.wrap_future(self.engine.submit(plan, tell, Caller(self.budget)))
         future.add_done_callback(lambda _: news.put_nowait(None))
         canvases = Canvases(self.predictor)
@@ -168,6 +185,7 @@ class AsyncLLM:
         """Refuse new requests, wait `grace` seconds, fail the unfinished with ClosedError, then
         free the models. Returns how many were unfinished.
         """
+        self._builders.shutdown(wait=False, cancel_futures=True)
         num_unfinished = await asyncio.to_thread(self.engine.close, grace)
         self._llm.close()
         return num_unfinished

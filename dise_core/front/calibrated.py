@@ -1,11 +1,10 @@
 """Whether a calibration holds for a request: its answers are made and scored as it was fitted."""
 
-from __future__ import annotations
+from collections.abc import Mapping
 
 from dise_core.errors import InputError
 from dise_core.params.requests import SamplingParams, Scoring
 from dise_core.plugins.catalog import Catalog
-from dise_core.records import Fields
 from dise_core.scoring.calibration import Calibration
 from dise_core.scoring.scorer import Scorer, Selector
 
@@ -27,7 +26,7 @@ def check_calibration(
             (f"{calibration.scorer} with {name}", value, getattr(scorer, name))
             for name, value in catalog.scorer(calibration.scorer, calibration.scorer_settings)
         ]
-    if catalog.selector(calibration.selector) != selector:
+    if calibration.map and catalog.selector(calibration.selector) != selector:
         pairs.append(("selector", calibration.selector, params.selector or ""))
     if scorer.asks == "judge":
         pairs.append(("judge", calibration.judge or "none", judge))
@@ -43,7 +42,7 @@ def check_calibration(
 
 
 def _check_answers(calibration: Calibration, catalog: Catalog, params: SamplingParams) -> None:
-    """Raise InputError for another reviser, and for a stop_at that no score reaches."""
+    """Raise InputError for another reviser, and for a stop_at that no answer reaches."""
     fitted = _revised(calibration.reviser, calibration.reviser_settings, catalog)
     requested = _revised(params.reviser, params.reviser_settings, catalog)
     if fitted != requested:
@@ -52,15 +51,16 @@ def _check_answers(calibration: Calibration, catalog: Catalog, params: SamplingP
             "likewise, or fit a calibration for these",
             "calibration",
         )
-    if params.stop_at is not None and not 0 < params.stop_at <= calibration.map.highest:
+    highest = calibration.map.highest if calibration.map else 0.0
+    if params.stop_at is not None and not 0 < params.stop_at <= highest:
         raise InputError(
             f"stop_at={params.stop_at}: with this calibration it is a probability above 0 and, "
-            f"as no score has a higher one, at most {calibration.map.highest:.4f}",
+            f"as no score has a higher one, at most {highest:.4f}",
             "stop_at",
         )
 
 
-def _revised(name: str | None, settings: Fields, catalog: Catalog) -> str:
+def _revised(name: str | None, settings: Mapping[str, object], catalog: Catalog) -> str:
     if name is None:
         return "without a reviser"
     values = ", ".join(f"{key}={value}" for key, value in catalog.reviser(name, settings))

@@ -1,7 +1,5 @@
 """LLM: the main entry point, modelled on vLLM's LLM. AsyncLLM has the same methods."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from os import PathLike, fspath
@@ -13,7 +11,8 @@ from dise_core.front.outputs import RequestOutput
 from dise_core.front.planner import Planner
 from dise_core.front.verbs import Job, Verbs
 from dise_core.models.predictor import MaskPredictor
-from dise_core.models.prompts import Message, Prompt
+from dise_core.models.prompts import Prompt
+from dise_core.models.tokenizer import FunctionTool, Message
 from dise_core.params.engine import DeviceMap, Dtype, EngineConfig, Quantization
 from dise_core.params.requests import SamplingParams
 from dise_core.plans.plan import Plan
@@ -112,7 +111,6 @@ class LLM(Verbs):
 
     @property
     def engine(self) -> Engine:
-        """What runs plans."""
         return self._parts()[1]
 
     def _parts(self) -> tuple[Planner, Engine]:
@@ -138,12 +136,15 @@ class LLM(Verbs):
         params: SamplingParams | None = None,
         *,
         chat: bool | None = None,
+        suffix: Prompt | None = None,
+        tools: Sequence[FunctionTool] = (),
     ) -> Generator[CanvasUpdate | RequestOutput, None, None]:
         """Yield what each denoising step commits, then the answer. Raises what `generate` raises.
 
-        The prompt may be a list of messages. Leaving the iteration early cancels the request.
+        The prompt may be a list of messages. suffix: what follows the gap that is filled, as in
+        `fill`. Leaving the iteration early cancels the request.
         """
-        return self.watch(self.request(prompt, params, chat))
+        return self.watch(self.request(prompt, params, chat, suffix, tools))
 
     def watch(
         self, plan: Plan[RequestOutput]

@@ -1,6 +1,4 @@
-"""Applies a model's limits to a request's options: its blocks, its length controller, its cache."""
-
-from __future__ import annotations
+"""Applies a model's limits to a request's options, and those of a gap and of a constraint."""
 
 from typing import TypeVar
 
@@ -8,7 +6,10 @@ from dise_core.errors import InputError
 from dise_core.models.info import ModelInfo
 from dise_core.params.biases import as_pairs
 from dise_core.params.requests import SamplingParams, Scoring
+from dise_core.scoring.scorer import Scorer
 from dise_core.sequence import as_ids, check_token_ids
+from dise_core.writing.length import LengthController
+from dise_core.writing.policy import UnmaskingPolicy
 
 P = TypeVar("P", bound=Scoring)
 
@@ -80,3 +81,53 @@ def check_tokens(params: SamplingParams, info: ModelInfo) -> None:
     if len(unwritten) == info.vocab_size:
         problem = "every token is forbidden, so none could be written"
         raise InputError(problem, "forbidden_token_ids")
+
+
+def check_constraint(params: SamplingParams, policy: UnmaskingPolicy) -> None:
+    """Raise InputError for what a constraint cannot be combined with."""
+    conflicts = {
+        "length": params.length not in ("fixed", "until-end"),
+        "unmasking": policy.edits,
+        "stop": len(params.stop) > 0,
+        "early_exit": params.early_exit is not None,
+        "allowed_token_ids": len(params.allowed_token_ids) > 0,
+        "search": params.search is not None,
+    }
+    for name, is_set in conflicts.items():
+        if is_set:
+            value = f"{name}={getattr(params, name)!r:.80}"
+            raise InputError(f"{value} cannot be combined with a constraint; leave one out", name)
+
+
+def in_gap(params: SamplingParams, info: ModelInfo) -> SamplingParams:
+    """Return the params with which no end token is written. Raises InputError for an early exit,
+    and for a model whose attention hides what follows the gap.
+    """
+    if info.block_length is not None or info.is_autoregressive:
+        kind = "block-causal" if info.block_length is not None else "auto-regressive"
+        raise InputError(
+            f"{info.name!r} is {kind}, so it does not see what follows a gap; take a model of full "
+            "attention, such as LLaDA or Dream, or generate without a suffix",
+            "suffix",
+        )
+    if params.early_exit is not None:
+        problem = "early_exit waits for end tokens, and none is written into a gap; leave it out"
+        raise InputError(problem, "early_exit")
+    forbidden = (*params.forbidden_token_ids, *sorted(info.special.eos_ids))
+    return params.model_copy(update={"forbidden_token_ids": forbidden})
+
+
+def check_gap(params: SamplingParams, controller: LengthController, scorer: Scorer) -> None:
+    """Raise InputError for a length that is found otherwise, and a scorer that reads no suffix."""
+    if not controller.fills_gaps:
+        raise InputError(
+            f"length {params.length!r} fills no gap: it looks for an answer's end; take 'fixed', "
+            "with the gap's length as max_tokens, or 'cal' or 'lr-length', which find it",
+            "length",
+        )
+    if scorer.asks == "judge":
+        raise InputError(
+            f"scorer {params.scorer!r} asks a judge, which does not see what follows a gap; take "
+            "one that the model itself answers, such as 'dise'",
+            "scorer",
+        )

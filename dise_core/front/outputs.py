@@ -1,11 +1,11 @@
 """What a user gets: completions with their scores and probabilities, and their JSON forms."""
 
-from __future__ import annotations
-
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import NamedTuple, Self
 
 from dise_core.errors import DiseError, InputError
+from dise_core.front.fields import Field
 from dise_core.history import Writing
 from dise_core.records import Record, json_number
 from dise_core.scoring.score import Score
@@ -55,10 +55,12 @@ class CompletionOutput:
 
     `token_ids` includes end tokens; `text` leaves them out and ends before the first stop text.
     `finish_reason`: "stop" if the model, its length controller or a stop text ended the response,
-    "length" if it filled the canvas, None for a given response. `probability`: of being right, None
-    without a calibration or a score; `abstained`: whether the score is below the calibration's
-    threshold, None without one. `revisions`: the rounds of the `reviser`, if it doubted anything.
-    `writing`: how prompt and response were written, None for a given response.
+    or a constraint made it whole, "length" if it filled the canvas, None for a given response.
+    `probability`: of being right, None without a calibration or a score; `abstained`: whether the
+    score is below the calibration's threshold, None without one. `revisions`: the rounds of the
+    `reviser`, if it doubted anything. `writing`: how prompt and response were written, None for a
+    given response. `fields`: the values of an answer that a constraint wrote as JSON, by JSON
+    pointer.
     """
 
     text: str
@@ -77,6 +79,7 @@ class CompletionOutput:
     probability: float | None = None
     abstained: bool | None = None
     writing: Writing | None = None
+    fields: Mapping[str, Field] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, object]:
         """Return the JSON form; `tokens` has one end token, and none without log-probabilities."""
@@ -90,6 +93,8 @@ class CompletionOutput:
             "abstained": self.abstained,
             "tokens": [token.to_dict() for token in self._listed()],
         }
+        if self.fields:
+            record["fields"] = {path: one.to_dict() for path, one in self.fields.items()}
         if self.trace:
             record["length"] = {
                 "controller": self.length_controller,
@@ -114,7 +119,8 @@ class Usage:
     """What a request cost. `nfe`: sequences sent through a forward pass; `seconds`: of its plan.
 
     `nfe_computed`: like `nfe`, but each forward pass counts as the share of its positions that was
-    computed rather than cached. `completion_tokens`: of all outputs, end tokens left out.
+    computed rather than cached. `prompt_tokens`: a suffix's
+    among them. `completion_tokens`: of all outputs, end tokens left out.
     """
 
     prompt_tokens: int
@@ -139,11 +145,12 @@ class RequestOutput:
     """The seed, given or drawn, that reproduces these outputs; None for given responses."""
     is_approximate: bool = False
     """Whether some answer of the denoising may differ from that of a pass over the whole text."""
+    suffix: str | None = None
+    """What follows a gap, as it was given; None without a gap, or if it was given as token ids."""
     error: DiseError | None = None
     """Why the request failed, where the caller asked for errors as answers: it has no outputs."""
 
     def timed(self, seconds: float) -> Self:
-        """Return it with the seconds that its plan took."""
         return replace(self, usage=replace(self.usage, seconds=seconds))
 
     def to_dict(self) -> Record:
@@ -156,6 +163,7 @@ class RequestOutput:
             del usage["nfe_computed"]
         return {
             "prompt": self.prompt,
+            **({} if self.suffix is None else {"suffix": self.suffix}),
             "model": self.model,
             **({} if self.seed is None else {"seed": self.seed}),
             **caching,

@@ -1,26 +1,26 @@
 """Turns a user's request into a plan: checks it, looks up its strategies, builds the answer."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar, cast
 
 from dise_core.arrays import Ids
+from dise_core.constraints.constrained import Constrained
 from dise_core.errors import InputError
 from dise_core.front.answers import AnswerMaker
 from dise_core.front.calibrated import check_calibration
-from dise_core.front.model_limits import check_tokens, fitted
+from dise_core.front.model_limits import check_constraint, check_gap, check_tokens, fitted, in_gap
 from dise_core.front.outputs import RequestOutput
 from dise_core.models.inputs import PromptInput, check_choice, check_list, params_of, several
 from dise_core.models.predictor import MaskPredictor
-from dise_core.models.prompts import GivenPrompt, Message, Prompt, Prompts, Translation
+from dise_core.models.prompts import GivenPrompt, Prompt, Prompts, Translation
+from dise_core.models.tokenizer import FunctionTool, Message
 from dise_core.noise import Noise, drawn_seed
 from dise_core.params.requests import SamplingParams, ScoringParams
 from dise_core.plans.cost import count_cost
 from dise_core.plans.plan import Plan, gather, numbered
 from dise_core.plugins.catalog import Catalog
-from dise_core.plugins.kinds import REVISER
+from dise_core.plugins.kinds import CONSTRAINT, REVISER
 from dise_core.scoring.calibration import Calibration
 from dise_core.scoring.scorer import Recorded, Scorer
 from dise_core.scoring.sequence_scorer import SequenceScorer
@@ -35,6 +35,9 @@ from dise_core.writing.writer import Writer
 P = TypeVar("P", bound=ScoringParams)
 A = TypeVar("A")
 B = TypeVar("B")
+
+Sampling = SamplingParams | Sequence[SamplingParams] | None
+"""Settings for all prompts, or one for each; None for the defaults."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +76,17 @@ class Planner:
         """
         return (yield from self._generate(self._prompts.read(prompt, chat), params, recorded))
 
-    def chat(self, messages: Sequence[Message], params: SamplingParams) -> Plan[RequestOutput]:
-        return (yield from self._generate(self._prompts.conversation(messages), params))
+    def chat(
+        self,
+        messages: Sequence[Message],
+        params: SamplingParams,
+        tools: Sequence[FunctionTool] = (),
+    ) -> Plan[RequestOutput]:
+        return (yield from self._generate(self._prompts.conversation(messages, tools), params))
+
+    def fill(self, prefix: Prompt, suffix: Prompt, params: SamplingParams) -> Plan[RequestOutput]:
+        """Return a plan of what stands between the two, best score first."""
+        return (yield from self._generate(self._prompts.gap(prefix, suffix), params))
 
     def score(
         self,
@@ -108,21 +120,26 @@ class Planner:
         return (yield from self._evaluate(given, candidates, params, finished=False))
 
     def generations(
-        self,
-        prompts: PromptInput,
-        params: SamplingParams | Sequence[SamplingParams] | None,
-        chat: bool | None,
+        self, prompts: PromptInput, params: Sampling, chat: bool | None
     ) -> list[Plan[RequestOutput]]:
-        """Return the plans of one or several prompts; params apply to all, or one to each."""
         many = several(prompts, "prompt")
         pairs = _pairs(many, "prompts", _settings(params, len(many)), "params")
         check_choice(chat, "chat")
         return numbered([self.generate(*pair, chat) for pair in pairs], "prompt")
 
+    def gaps(
+        self, prefixes: PromptInput, suffixes: PromptInput, params: Sampling
+    ) -> list[Plan[RequestOutput]]:
+        sides = several(prefixes, "prefix"), several(suffixes, "suffix")
+        gaps = _pairs(sides[0], "prefixes", sides[1], "suffixes")
+        pairs = _pairs(gaps, "gaps", _settings(params, len(gaps)), "params")
+        return numbered([self.fill(*gap, setting) for gap, setting in pairs], "gap")
+
     def conversations(
         self,
         conversations: Sequence[Message] | Sequence[Sequence[Message]],
-        params: SamplingParams | Sequence[SamplingParams] | None,
+        params: Sampling,
+        tools: Sequence[FunctionTool] = (),
     ) -> list[Plan[RequestOutput]]:
         check_list(conversations, "conversations", "a conversation or a list of them")
         is_one = len(conversations) > 0 and isinstance(conversations[0], Mapping)
@@ -130,7 +147,7 @@ class Planner:
         if not many:
             raise InputError("no conversation given", "conversations")
         pairs = _pairs(many, "conversations", _settings(params, len(many)), "params")
-        return numbered([self.chat(*pair) for pair in pairs], "conversation")
+        return numbered([self.chat(*pair, tools) for pair in pairs], "conversation")
 
     def scores(
         self,
@@ -155,7 +172,6 @@ class Planner:
         params: ScoringParams | None,
         chat: bool | None,
     ) -> list[Plan[RequestOutput]]:
-        """Return the plans that rank each prompt's own candidates."""
         check_list(candidates, "candidates", "a list of candidates for each prompt")
         pairs = _pairs(prompts, "prompts", candidates, "candidates", "lists of ")
         scoring = params_of(params, ScoringParams)
@@ -229,15 +245,16 @@ class Planner:
         if isinstance(responses[0], str) if finished is None else finished:
             scorer = replace(scorer, end_id=self._prompts.end_id(prompt))
         sequences = self._finished(prompt, responses, params.block_length)
-        evaluations, cost = yield from count_cost(
-            gather(*(scorer.evaluate(sequence) for sequence in sequences))
-        )
+        scored = gather(*(scorer.evaluate(sequence) for sequence in sequences))
+        evaluations, cost = yield from count_cost(scored)
         generations = [Generation(*pair) for pair in zip(sequences, evaluations, strict=True)]
         return AnswerMaker(self.predictor, calibration).given(prompt, generations, params, cost)
 
     def _generate(
         self, prompt: GivenPrompt, params: SamplingParams, recorded: tuple[Recorded, ...] = ()
     ) -> Plan[RequestOutput]:
+        if prompt.is_gap:
+            params = in_gap(params, self.predictor.info)
         self._prompts.check_room(prompt, params.max_tokens)
         params = self._fitted(params)
         check_tokens(params, self.predictor.info)
@@ -247,22 +264,54 @@ class Planner:
         controller = self.catalog.length_controller(params.length or "", params.length_settings)
         writer = Writer(controller, self.catalog.chosen(REVISER, params))
         policy = self._policy(params)
+        constraint = self._constrained(params, policy)
         scorer, params = self._scorer(prompt, params)
 
+        if prompt.is_gap:
+            check_gap(params, controller, scorer.scorer)
         info, kinds = self.predictor.info, tuple({*recorded, *scorer.scorer.recorded})
 
         def sample(number: int) -> Plan[Generation]:
             noise = Noise.for_request(params.seed or 0, prompt.ids, number)
-            denoiser = Denoiser(info, policy, noise, params, number, recorded=kinds)
+            denoiser = Denoiser(
+                info,
+                policy,
+                noise,
+                params,
+                number,
+                recorded=kinds,
+                constraint=constraint,
+                suffix=prompt.suffix,
+            )
             return writer.write(prompt.ids, denoiser, scorer)
 
-        calibration = self._calibration(scorer, params)
+        # A calibration is of whole answers, and tells nothing of a gap.
+        calibration = None if prompt.is_gap else self._calibration(scorer, params)
         generations, cost = yield from count_cost(in_waves(sample, params, calibration))
-        return AnswerMaker(self.predictor, calibration).written(prompt, generations, params, cost)
+        is_json = constraint is not None and constraint.is_json
+        json = constraint.tokens.automaton if constraint and is_json else None
+        maker = AnswerMaker(self.predictor, calibration, json)
+        return maker.written(prompt, generations, params, cost)
 
     def _fitted(self, params: P) -> P:
         params = fitted(params, self.predictor.info)
         return params if self.calibration is None else self.calibration.applied(params)
+
+    def prepare(self, params: SamplingParams) -> None:
+        """Build what the constraint of a request needs, if it has one: it is kept, so that plans
+        need not wait. For any thread; takes seconds at most. Raises what the plan would raise.
+        """
+        if params.constraint is not None:
+            params = self._fitted(params)
+            self._constrained(params, self._policy(params))
+
+    def _constrained(self, params: SamplingParams, policy: UnmaskingPolicy) -> Constrained | None:
+        constraint = self.catalog.chosen(CONSTRAINT, params)
+        if constraint is None:
+            return None
+        check_constraint(params, policy)
+        model = self.predictor.info, self.predictor.tokenizer
+        return Constrained.by(constraint, params, policy.confidence, *model)
 
     def _policy(self, params: SamplingParams) -> UnmaskingPolicy:
         policy = self.catalog.unmasking_policy(params.unmasking, params.unmasking_settings)
@@ -285,8 +334,7 @@ class Planner:
         # The report costs a pass that what is known from the writing does not.
         is_reported = not scorer.needs_writing or "logprobs" in params.model_fields_set
         reported = params.logprobs if is_reported else None
-        bound = SequenceScorer(scorer, selector, reported, translation, params.scorer)
-        return bound, params
+        return SequenceScorer(scorer, selector, reported, translation, params.scorer), params
 
     def _calibration(self, scorer: SequenceScorer, params: ScoringParams) -> Calibration | None:
         """Return the user's calibration, or the model's own where it fits the request."""
@@ -305,10 +353,7 @@ class Planner:
         return calibration
 
 
-def _settings(
-    params: SamplingParams | Sequence[SamplingParams] | None, count: int
-) -> list[SamplingParams]:
-    """Return the params of `count` requests: one for all, or one for each."""
+def _settings(params: Sampling, count: int) -> list[SamplingParams]:
     settings = [*params] if isinstance(params, list | tuple) else [params] * count
     return [params_of(setting, SamplingParams) for setting in settings]
 

@@ -1,7 +1,5 @@
 """The verbs of LLM and AsyncLLM: each makes a Job, which one runs and the other awaits."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,17 +8,15 @@ from typing import Any, Generic, Literal, TypeVar, cast, overload
 from dise_core.engine import Outcome
 from dise_core.errors import InputError, shown
 from dise_core.front.outputs import RequestOutput, Usage
-from dise_core.front.planner import Planner
+from dise_core.front.planner import Planner, Sampling
 from dise_core.models.inputs import PromptInput, check_list, is_one, params_of, several
 from dise_core.models.predictor import MaskPredictor
-from dise_core.models.prompts import Message, Prompt
+from dise_core.models.prompts import Prompt
+from dise_core.models.tokenizer import FunctionTool, Message
 from dise_core.params.requests import SamplingParams, ScoringParams
 from dise_core.plans.plan import Plan
 
 T = TypeVar("T")
-
-Sampling = SamplingParams | Sequence[SamplingParams] | None
-"""Settings for all prompts, or one for each; None for the defaults."""
 
 OnError = Literal["raise", "return"]
 """raise: the first failed request's error, after all others are done. return: every request has an
@@ -30,10 +26,13 @@ answer, and that of a failed one has its `error` and no outputs.
 
 @dataclass(frozen=True)
 class Job(Generic[T]):
-    """Plans, and what is made of their outcomes, which come in any order."""
+    """Plans, and what is made of their outcomes, which come in any order. constrained: the settings
+    that the planner may `prepare`, so that no plan waits for it.
+    """
 
     plans: Sequence[Plan[Any]]
     finish: Callable[[Iterable[Outcome[Any]]], T]
+    constrained: Sequence[SamplingParams] = ()
 
 
 def results(outcomes: Iterable[Outcome[T]]) -> list[T]:
@@ -65,7 +64,6 @@ class Verbs(ABC):
 
     @property
     def predictor(self) -> MaskPredictor:
-        """The loaded model."""
         return self.planner.predictor
 
     def generate(
@@ -84,8 +82,9 @@ class Verbs(ABC):
         never (False). on_error: "raise" raises the first failed request's error after all others
         are done; "return" gives it an answer with the `error` and without outputs.
         """
-        plans = self.planner.generations(prompts, _one_of_both(params, sampling_params), chat)
-        return self.do(self._answers(plans, on_error, several(prompts, "prompt")))
+        params = _one_of_both(params, sampling_params)
+        plans = self.planner.generations(prompts, params, chat)
+        return self.do(self._answers(plans, on_error, several(prompts, "prompt"), params))
 
     def chat(
         self,
@@ -93,13 +92,35 @@ class Verbs(ABC):
         params: Sampling = None,
         *,
         sampling_params: Sampling = None,
+        tools: Sequence[FunctionTool] = (),
         on_error: OnError = "raise",
     ) -> list[RequestOutput]:
         """Return one answer per conversation, a list of {"role", "content"} messages, in order.
-        params, sampling_params, on_error: see `generate`.
+        tools: functions in OpenAI's format, shown to the model. The others: see `generate`.
         """
         params = _one_of_both(params, sampling_params)
-        return self.do(self._answers(self.planner.conversations(conversations, params), on_error))
+        plans = self.planner.conversations(conversations, params, tools)
+        return self.do(self._answers(plans, on_error, params=params))
+
+    def fill(
+        self,
+        prefixes: PromptInput,
+        suffixes: PromptInput,
+        params: Sampling = None,
+        *,
+        sampling_params: Sampling = None,
+        on_error: OnError = "raise",
+    ) -> list[RequestOutput]:
+        """Return what fills each gap, between a prefix, which may be empty, and a suffix, in order.
+
+        Both are used as they are, without a chat template, and tokenized apart. An output's text,
+        tokens and score are the gap's, and the model has read all three. `max_tokens` is the gap's
+        length, or with length "cal" or "lr-length" the longest that it may have. Raises InputError
+        for a block-causal model. params, sampling_params, on_error: see `generate`.
+        """
+        params = _one_of_both(params, sampling_params)
+        plans = self.planner.gaps(prefixes, suffixes, params)
+        return self.do(self._answers(plans, on_error, several(prefixes, "prefix"), params))
 
     def score(
         self,
@@ -164,25 +185,38 @@ class Verbs(ABC):
         return self.do(Job(self.planner.rankings(many, lists, params, chat), results))
 
     def request(
-        self, prompt: Prompt | Sequence[Message], params: SamplingParams | None, chat: bool | None
+        self,
+        prompt: Prompt | Sequence[Message],
+        params: SamplingParams | None,
+        chat: bool | None,
+        suffix: Prompt | None = None,
+        tools: Sequence[FunctionTool] = (),
     ) -> Plan[RequestOutput]:
-        """Return the plan of a prompt, or of a conversation if `prompt` is a list of messages."""
+        """Return the plan of a prompt, of a conversation if `prompt` is a list of messages, or with
+        a suffix of the gap between the two.
+        """
         checked = params_of(params, SamplingParams)
+        if suffix is not None:
+            return self.planner.fill(cast("Prompt", prompt), suffix, checked)
         if not isinstance(prompt, str):
             check_list(prompt, "prompt", "a text, token ids or a conversation")
             if any(isinstance(item, Mapping) for item in prompt):
-                return self.planner.chat(cast("Sequence[Message]", prompt), checked)
+                return self.planner.chat(cast("Sequence[Message]", prompt), checked, tools)
         return self.planner.generate(cast("Prompt", prompt), checked, chat)
 
     def _answers(
-        self, plans: list[Plan[RequestOutput]], on_error: OnError, prompts: Sequence[object] = ()
+        self,
+        plans: list[Plan[RequestOutput]],
+        on_error: OnError,
+        prompts: Sequence[object] = (),
+        params: Sampling = None,
     ) -> Job[list[RequestOutput]]:
         """Return the job of all answers. prompts: what a failed request's answer names."""
         if on_error not in ("raise", "return"):
             problem = f"on_error must be 'raise' or 'return', not {shown(on_error, 40)}"
             raise InputError(problem, "on_error")
         if on_error == "raise":
-            return Job(plans, results)
+            return Job(plans, results, constrained(params))
         model = self.predictor.info.name
 
         def answer(outcome: Outcome[RequestOutput]) -> RequestOutput:
@@ -193,7 +227,15 @@ class Verbs(ABC):
             usage = Usage(0, 0, 0, 0.0, outcome.seconds)
             return RequestOutput(text, (), model, (), usage, error=outcome.error)
 
-        return Job(plans, lambda outcomes: list(map(answer, _in_order(outcomes))))
+        settings = constrained(params)
+        return Job(plans, lambda ended: list(map(answer, _in_order(ended))), settings)
+
+
+def constrained(params: Sampling) -> list[SamplingParams]:
+    """Return the settings with a constraint, each once."""
+    settings = [params] if isinstance(params, SamplingParams) else params or ()
+    found = {id(one): one for one in settings if one.constraint is not None}
+    return list(found.values())
 
 
 def _one_of_both(params: Sampling, sampling_params: Sampling) -> Sampling:

@@ -1,7 +1,5 @@
 """Attention patterns: which positions of a text attend to which."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 

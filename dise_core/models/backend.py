@@ -1,7 +1,5 @@
 """Backends, which run a checkpoint's forward passes. The option `engine` chooses one."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
@@ -45,7 +43,6 @@ class Backend(ABC, Generic[C]):
 
     @classmethod
     def options_of(cls, config: EngineConfig) -> Params:
-        """Return the checked options that only this backend has."""
         fields = cls.options.model_fields
         return cls.options(**{name: value for name, value in config.own.items() if name in fields})
 

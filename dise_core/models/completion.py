@@ -1,7 +1,5 @@
 """Reads as the model runs them: without what its attention ignores, and with whole blocks."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The facts about a loaded model."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

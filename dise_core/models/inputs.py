@@ -1,7 +1,5 @@
 """What users hand over in Python: taken as it is meant, or refused by an InputError."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from numbers import Integral
 from typing import TypeVar, cast
@@ -34,9 +32,10 @@ def is_one(prompts: Sequence[object], parameter: str = "prompts") -> bool:
 
 def several(prompts: PromptInput, parameter: str) -> list[str | Sequence[int]]:
     """Return a list of prompts; a text or a flat list of ids is one. Raises InputError for none."""
-    is_single = is_one(prompts, f"{parameter}s")
+    plural = parameter + ("es" if parameter.endswith("x") else "s")
+    is_single = is_one(prompts, plural)
     if len(prompts) == 0 and not isinstance(prompts, str):
-        raise InputError(f"no {parameter} given", f"{parameter}s")
+        raise InputError(f"no {parameter} given", plural)
     return list(cast("Sequence[str | Sequence[int]]", [prompts] if is_single else prompts))
 
 

@@ -1,7 +1,5 @@
 """The part of a text that each of its tokens spells, whatever the tokenizer."""
 
-from __future__ import annotations
-
 from dise_core.arrays import Ids
 from dise_core.models.tokenizer import Tokenizer
 

@@ -1,9 +1,7 @@
 """Turns users' prompts, conversations and responses into token ids, and checks them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -11,7 +9,7 @@ from dise_core.arrays import Ids
 from dise_core.errors import InputError, TooLongError
 from dise_core.models.inputs import check_choice, check_list, check_messages
 from dise_core.models.predictor import MaskPredictor
-from dise_core.models.tokenizer import Tokenizer
+from dise_core.models.tokenizer import FunctionTool, Message, Tokenizer
 from dise_core.sequence import TokenSequence, as_ids, check_token_ids
 
 CHARACTERS_PER_TOKEN = 128
@@ -20,21 +18,26 @@ CHARACTERS_PER_TOKEN = 128
 Prompt = str | Sequence[int]
 """A text, or token ids that are used as they are."""
 
-Message = Mapping[str, str]
-"""One turn of a conversation: {"role": ..., "content": ...}."""
-
 
 @dataclass(frozen=True, slots=True)
 class GivenPrompt:
     """A prompt as the model reads it, ids int64 [P], with the text or conversation that it was
     given as, if any. is_turn: whether the response is a turn of a conversation, as after token ids
-    it is for a model with a chat template.
+    it is for a model with a chat template. suffix: what follows a gap, int64 [S]; empty where the
+    response ends the text; suffix_text: as it was given, if as a text.
     """
 
     ids: Ids
     text: str | None = None
     messages: tuple[Message, ...] = ()
+    tools: tuple[FunctionTool, ...] = ()
     is_turn: bool = False
+    suffix: Ids = field(default_factory=lambda: np.zeros(0, np.int64))
+    suffix_text: str | None = None
+
+    @property
+    def is_gap(self) -> bool:
+        return len(self.suffix) > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,7 @@ class Translation:
     def _prompt_ids(self, sequence: TokenSequence) -> Ids:
         prompt, judge = self.prompt, self.judge.tokenizer
         if prompt.messages and judge.has_chat_template:
-            return judge.encode_chat(prompt.messages)
+            return judge.encode_chat(prompt.messages, prompt.tools)
         text = self.tokenizer.decode(sequence.prompt) if prompt.text is None else prompt.text
         return np.concatenate([judge.start_ids, judge.encode(text)])
 
@@ -116,23 +119,41 @@ class Prompts:
         if len(prompt):
             return self.read(prompt, chat)
         is_autoregressive = self.predictor.info.is_autoregressive
-        return GivenPrompt(
-            self.predictor.tokenizer.start_ids if is_autoregressive else as_ids([]), ""
-        )
+        ids = self.predictor.tokenizer.start_ids if is_autoregressive else as_ids([])
+        return GivenPrompt(ids, "")
 
-    def conversation(self, messages: Sequence[Message]) -> GivenPrompt:
-        """Return a conversation, tokenized up to the start of the model's answer."""
+    def conversation(
+        self, messages: Sequence[Message], tools: Sequence[FunctionTool] = ()
+    ) -> GivenPrompt:
+        """Return a conversation, tokenized up to the start of the model's answer. tools: what it
+        may call, in OpenAI's format.
+        """
         check_messages(messages)
         for message in messages:
             self.refuse_endless(message["content"], "messages")
+            self.refuse_endless(str(message.get("tool_calls")), "messages")
+        self.refuse_endless(str(tools), "tools")
         self._check_template("give the prompt as one text", "messages")
-        ids = self.predictor.tokenizer.encode_chat(messages)
-        return GivenPrompt(ids, messages[-1]["content"], tuple(messages), is_turn=True)
+        ids = self.predictor.tokenizer.encode_chat(messages, tools)
+        return GivenPrompt(ids, messages[-1]["content"], tuple(messages), tuple(tools), True)
 
-    def encode(self, text: Prompt) -> Ids:
+    def gap(self, prefix: Prompt, suffix: Prompt) -> GivenPrompt:
+        """Return the two sides of a gap, each tokenized by itself and used as it is; the prefix may
+        be empty. Raises InputError for an empty suffix.
+        """
+        ids = self.encode(prefix, "prefix")
+        following = self.encode(suffix, "suffix")
+        if len(following) == 0:
+            problem = "the suffix is empty, so there is no gap; generate what follows the prefix"
+            raise InputError(problem, "suffix")
+        self._refuse_masks(following)
+        texts = [text if isinstance(text, str) else None for text in (prefix, suffix)]
+        return GivenPrompt(ids, texts[0], suffix=following, suffix_text=texts[1])
+
+    def encode(self, text: Prompt, parameter: str = "response") -> Ids:
         """Return token ids, int64 [N]. Raises InputError for ids that are no tokens."""
         if isinstance(text, str):
-            self.refuse_endless(text, "response")
+            self.refuse_endless(text, parameter)
             return self.predictor.tokenizer.encode(text)
         ids = as_ids(text)
         check_token_ids(ids, self.predictor.info.vocab_size)
@@ -160,11 +181,12 @@ class Prompts:
 
     def check_room(self, prompt: GivenPrompt, max_tokens: int) -> None:
         """Raise InputError for a prompt that is empty, too long, or holds a mask."""
-        if len(prompt.ids) == 0:
+        if len(prompt.ids) == 0 and not prompt.is_gap:
             raise InputError("the prompt is empty: it needs at least one token", "prompt")
         self._refuse_masks(prompt.ids)
-        what = f"a prompt of {len(prompt.ids)} tokens with max_tokens={max_tokens}"
-        self._refuse_longer(len(prompt.ids) + max_tokens, what)
+        beside = f" and a suffix of {len(prompt.suffix)}" if prompt.is_gap else ""
+        what = f"a prompt of {len(prompt.ids)} tokens{beside} with max_tokens={max_tokens}"
+        self._refuse_longer(len(prompt.ids) + len(prompt.suffix) + max_tokens, what)
 
     def translation(self, prompt: GivenPrompt) -> Translation | None:
         judge = self.predictors.get("judge")

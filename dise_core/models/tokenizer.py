@@ -1,13 +1,21 @@
 """The interface of a tokenizer."""
 
-from __future__ import annotations
-
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from dise_core.arrays import Ids
 from dise_core.errors import InputError
+from dise_core.records import Fields
+
+OFFER = "You can call these functions:"
+
+Message = Fields
+"""One turn of a conversation: {"role": ..., "content": ...}, and what its chat template reads."""
+
+FunctionTool = Mapping[str, object]
+"""A function that the model may call, in OpenAI's format."""
 
 
 class Tokenizer(ABC):
@@ -27,10 +35,14 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def chat_text(
-        self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True
+        self,
+        messages: Sequence[Message],
+        add_generation_prompt: bool = True,
+        tools: Sequence[FunctionTool] = (),
     ) -> str:
         """Return a conversation as the model's chat template renders it, ending where the model's
-        answer begins if add_generation_prompt.
+        answer begins if add_generation_prompt. tools: functions in OpenAI's format; the template
+        may leave them out.
 
         Raises InputError for messages that the template refuses.
         """
@@ -47,9 +59,18 @@ class Tokenizer(ABC):
             return ""
         return text.rpartition("!")[2]
 
-    def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> Ids:
-        """Return the ids of a conversation up to where the model answers, int64 [N]."""
-        return self.encode(self.chat_text(messages))
+    def encode_chat(self, messages: Sequence[Message], tools: Sequence[FunctionTool] = ()) -> Ids:
+        """Return the ids of a conversation up to where the model answers, int64 [N]. Tools that the
+        template leaves out stand before the first message, whoever speaks there.
+        """
+        text = self.chat_text(messages)
+        if tools:
+            plain, text = text, self.chat_text(messages, tools=tools)
+            if text == plain:
+                offer = f"{OFFER}\n{json.dumps(list(tools), ensure_ascii=False)}\n\n"
+                first = {**messages[0], "content": offer + messages[0]["content"]}
+                text = self.chat_text([first, *messages[1:]])
+        return self.encode(text)
 
     @property
     @abstractmethod
@@ -63,3 +84,16 @@ class Tokenizer(ABC):
     @abstractmethod
     def token_text(self, token_id: int) -> str:
         """Return one token as text, as it stands behind others; a special token as its name."""
+
+    def token_bytes(self, token_id: int) -> bytes | None:  # noqa: ARG002
+        """Return what one token adds to a text in UTF-8; None for a special token, or unknown.
+
+        The bytes of a text's tokens, joined, are those of `decode`, but for its first space if
+        `drops_first_space`.
+        """
+        return None
+
+    @property
+    def drops_first_space(self) -> bool:
+        """Whether `decode` leaves out the space with which the first token of a text begins."""
+        return False

@@ -1,7 +1,5 @@
 """Params and the types of their fields; what pydantic reports, as one line."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
@@ -82,7 +80,6 @@ class Suggesting(BaseModel):
 
 
 def _names(cls: type[BaseModel]) -> list[str]:
-    """Return the names that a model's fields go by."""
     aliases = (field.validation_alias for field in cls.model_fields.values())
     choices = (alias.choices for alias in aliases if isinstance(alias, AliasChoices))
     return sorted({*cls.model_fields, *(str(name) for group in choices for name in group)})

@@ -1,7 +1,5 @@
 """What a user adds to the logits of single tokens."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 

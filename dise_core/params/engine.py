@@ -1,7 +1,5 @@
 """How a model is loaded and run: EngineConfig, and which of its options fit together."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Literal, Self
 

@@ -1,7 +1,5 @@
 """What is said of an option at its field, beside its type and its bounds."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum, auto

@@ -1,7 +1,5 @@
 """The options of requests, validated when set. Names are vLLM's where it has one, else LLaDA's."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal, Self
 
 from pydantic import AliasChoices, Field, model_validator
@@ -54,7 +52,7 @@ class ScoringParams(Scoring):
     is faster: the model's head then runs only where the score is read."""
 
     @classmethod
-    def of(cls, params: Scoring) -> ScoringParams:
+    def of(cls, params: Scoring) -> Self:
         """Return the fields of scoring that were set in `params`."""
         return cls(**params.model_dump(include=set(cls.model_fields), exclude_unset=True))
 
@@ -90,6 +88,10 @@ class Denoising(Scoring):
     Without it the answer stays as it was written."""
     reviser_settings: Settings = Field(default_factory=dict)
     """A setting of the reviser."""
+    constraint: Name | None = None
+    """What every answer keeps to, whatever the model would write; see `dise plugins`."""
+    constraint_settings: Settings = Field(default_factory=dict)
+    """A setting of the constraint."""
     cfg_scale: float = Field(default=0.0, ge=0, le=1000, allow_inf_nan=False)
     """Scale of classifier-free guidance; 0 turns it off."""
     cache: CacheKind = "exact"
@@ -161,8 +163,9 @@ class SamplingParams(Denoising, ScoringParams):
             raise ValueError(
                 f"steps={self.steps} is less than one step for each of the {num_blocks} blocks"
             )
-        if self.reviser_settings and self.reviser is None:
-            raise ValueError("reviser_settings need a reviser: name one")
+        for option in ("reviser", "constraint"):
+            if getattr(self, f"{option}_settings") and getattr(self, option) is None:
+                raise ValueError(f"{option}_settings need a {option}: name one")
         if self.search is None and (self.particles, self.ess) != (4, 0.5):
             raise ValueError("particles and ess need a search: name one")
         if "" in self.stop:
@@ -175,5 +178,4 @@ class SamplingParams(Denoising, ScoringParams):
 
     @property
     def num_samples(self) -> int:
-        """How many responses are generated."""
         return self.n if self.best_of is None else self.best_of

@@ -1,7 +1,5 @@
 """The cost of a plan, counted in sequences sent through a forward pass."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import TypeVar
 

@@ -9,8 +9,6 @@ and a framework with its own loop may drive one directly:
         reads = plan.send(my_model(reads))      # ends with StopIteration; its value is the result
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field

@@ -1,14 +1,13 @@
 """What a plan asks (Read) and what it is answered (Reading)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 import numpy as np
 
 from dise_core.arrays import Floats, Ids, LogProbs, Mask
 from dise_core.errors import PlanError, shown
-from dise_core.plans.readouts import Readout, TokenLogProbs
+from dise_core.plans.readouts import Distribution, Readout, TokenLogProbs, TopLogProbs
 from dise_core.sequence import TokenSequence, are_within
 
 
@@ -25,7 +24,7 @@ class Guidance:
     context_ids: Ids | None = None
 
     @classmethod
-    def without_prompt(cls, text: TokenSequence, masked: Ids, scale: float) -> Guidance | None:
+    def without_prompt(cls, text: TokenSequence, masked: Ids, scale: float) -> Self | None:
         """Return the guidance for a text with masks at `masked`, int64 [M]: the same masked text,
         and the same context, with its whole prompt masked too.
 
@@ -128,10 +127,20 @@ class Read:
                 raise PlanError(f"a Read of {length} tokens is guided by one of {guiding}")
         if self.context_ids is not None or self.shadow:
             self._check_streams(length)
-        if isinstance(self.readout, TokenLogProbs):
-            num_targets = _length("targets", self.readout.targets)
+        readout = self.readout
+        if isinstance(readout, TokenLogProbs | TopLogProbs) and readout.targets is not None:
+            num_targets = _length("targets", readout.targets)
             if num_targets != num_positions:
                 raise PlanError(f"a Read has {num_positions} positions but {num_targets} targets")
+
+    def answer_shape(self, vocab_size: int) -> tuple[int, ...]:
+        match self.readout:
+            case TopLogProbs() as readout:
+                return len(self.positions), readout.width(vocab_size)
+            case Distribution():
+                return len(self.positions), vocab_size
+            case _:
+                return (len(self.positions),)
 
     def _check_streams(self, length: int) -> None:
         """Raise PlanError for contexts of another length, or a cache or shadow beside them."""
@@ -159,8 +168,9 @@ class Reading:
     """The answer to one Read: tokens, and their log-probabilities in nats.
 
     token_ids int64 and logprobs float32: [M], [M, k] or [M, V], by readout. confidences: float64
-    [M] for Candidates, else empty. share: the share of the text's positions that was computed for
-    this Read; the rest was cached. is_exact: whether the answer is that of a full pass.
+    [M] for Candidates, and for TopLogProbs with entropies, else empty. share: the share of the
+    text's positions that was computed for this Read; the rest was cached. is_exact: whether the
+    answer is that of a full pass.
     """
 
     token_ids: Ids
@@ -170,11 +180,10 @@ class Reading:
     is_exact: bool = True
 
     @classmethod
-    def of_nothing(cls) -> Reading:
-        """Return the answer to a Read of no positions."""
+    def of_nothing(cls) -> Self:
         return cls(np.zeros(0, np.int64), np.zeros(0, np.float32))
 
-    def at(self, rows: Mask) -> Reading:
+    def at(self, rows: Mask) -> Self:
         """Return the answers at the positions where rows, bool [M], is True. For Candidates."""
         return replace(
             self,

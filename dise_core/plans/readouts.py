@@ -1,9 +1,9 @@
 """What a Read asks for at each position: readouts, computed where the logits are."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
+
+import numpy as np
 
 from dise_core.arrays import Ids
 from dise_core.errors import PlanError
@@ -67,14 +67,32 @@ class Candidates:
         return max(self.temperature, LEAST_TEMPERATURE) if self.temperature > 0 else 1.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class TopLogProbs:
-    """Ask for the k likeliest tokens per position, likeliest first.
+    """Ask for the k likeliest tokens per position, likeliest first, then for the tokens `ids`, then
+    for the position's own target. targets: int64 [M], or None.
 
-    The Reading holds token_ids and logprobs, both [M, k].
+    The Reading holds token_ids and logprobs of softmax(logits), both [M, min(k, V) + len(ids) + 1],
+    one less without targets; a token may stand there twice. with_entropy: its confidences are the
+    negative entropies in nats.
     """
 
     k: int
+    ids: tuple[int, ...] = ()
+    targets: Ids | None = None
+    with_entropy: bool = False
+
+    @property
+    def num_named(self) -> int:
+        return len(self.ids) + (self.targets is not None)
+
+    def width(self, vocab_size: int) -> int:
+        return min(self.k, vocab_size) + self.num_named
+
+    def named(self, num_positions: int) -> Ids:
+        """Return the tokens behind the likeliest ones, int64 [M, num_named]."""
+        ids = np.tile(np.array(self.ids, np.int64), (num_positions, 1))
+        return ids if self.targets is None else np.column_stack([ids, self.targets])
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,3 +101,22 @@ class Distribution:
 
 
 Readout = TokenLogProbs | Candidates | TopLogProbs | Distribution
+
+
+def named_ids(readout: Readout) -> tuple[Ids, ...]:
+    """Return the token ids whose log-probabilities a readout asks for by name, int64 [N] each."""
+    match readout:
+        case TokenLogProbs(targets):
+            return (targets,)
+        case TopLogProbs(_, ids, targets) if ids or targets is not None:
+            asked = np.array(ids, np.int64)
+            return (asked,) if targets is None else (asked, targets)
+        case _:
+            return ()
+
+
+def has_confidences(readout: Readout) -> bool:
+    """Return whether the Reading holds a confidence for each position."""
+    return isinstance(readout, Candidates) or (
+        isinstance(readout, TopLogProbs) and readout.with_entropy
+    )

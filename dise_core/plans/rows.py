@@ -1,7 +1,5 @@
 """Which Reads can share one row of a batch: one rule for engine, cost and predictors."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -28,7 +26,6 @@ class Row:
 
     @property
     def num_sequences(self) -> int:
-        """The row's NFE: 2 with guidance, else 1."""
         return 1 if self.guidance is None else 2
 
     @property

@@ -1,11 +1,9 @@
 """Strategies, models and engines by name, with the plugin that each came from."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar, cast
+from typing import Any, Self, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
 
@@ -17,10 +15,8 @@ from dise_core.params.engine import EngineConfig
 from dise_core.plugins import kinds
 from dise_core.plugins.claims import broken, choose
 from dise_core.plugins.entry import Entry
-from dise_core.records import Fields
 from dise_core.scoring.checks import CheckedSelector
-from dise_core.scoring.scorer import Scorer, Selector
-from dise_core.scoring.selection import Union
+from dise_core.scoring.scorer import Scorer, Selector, Union
 from dise_core.scoring.strategy import Strategy
 from dise_core.writing.length import LengthController
 from dise_core.writing.policy import UnmaskingPolicy
@@ -33,6 +29,9 @@ MAX_PARTS = 64
 """Selectors in a union."""
 
 Entries = Mapping[str, Entry[Any]]
+
+GivenSettings = Mapping[str, object] | None
+"""Settings of a strategy by name, not yet checked; None for the defaults."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +52,7 @@ class Catalog:
             raise AttributeError(f"a catalog has no {plural!r}")
         return self.entries.get(plural, {})
 
-    def having(self, **entries: Entries) -> Catalog:
+    def having(self, **entries: Entries) -> Self:
         """Return the catalog with these entries of the kinds that are named by their plurals."""
         return replace(self, entries={**self.entries, **entries})
 
@@ -67,20 +66,18 @@ class Catalog:
         parts = tuple(self._selector(name.strip()) for name in names)
         return parts[0] if len(parts) == 1 else Union(parts=parts)
 
-    def scorer(self, name: str, settings: Fields | None = None) -> Scorer:
+    def scorer(self, name: str, settings: GivenSettings = None) -> Scorer:
         """Return the scorer of that name. Raises InputError for an unknown name or bad settings."""
         return self._build(kinds.SCORER, name, settings)
 
-    def length_controller(self, name: str, settings: Fields | None = None) -> LengthController:
-        """Return the length controller of that name. Raises InputError as `scorer` does."""
+    def length_controller(self, name: str, settings: GivenSettings = None) -> LengthController:
         return self._build(kinds.LENGTH, name, settings)
 
-    def unmasking_policy(self, name: str, settings: Fields | None = None) -> UnmaskingPolicy:
+    def unmasking_policy(self, name: str, settings: GivenSettings = None) -> UnmaskingPolicy:
         """Return the unmasking policy of that name; _ may stand for -. Raises InputError."""
         return self._build(kinds.UNMASKING, name, settings)
 
-    def reviser(self, name: str, settings: Fields | None = None) -> Reviser:
-        """Return the reviser of that name. Raises InputError as `scorer` does."""
+    def reviser(self, name: str, settings: GivenSettings = None) -> Reviser:
         return self._build(kinds.REVISER, name, settings)
 
     def chosen(self, kind: kinds.Kind[S], params: BaseModel) -> S | None:
@@ -90,8 +87,7 @@ class Catalog:
             return None
         if kind.base is Selector:
             return cast("S", self.selector(name))
-        settings = getattr(params, f"{kind.option}_settings")
-        return self._build(kind, name, settings)
+        return self._build(kind, name, getattr(params, f"{kind.option}_settings"))
 
     def option_names(self) -> set[str]:
         """Return the options of EngineConfig, and of every engine its own."""
@@ -120,7 +116,6 @@ class Catalog:
         return choose(model, self.mask_predictors, revision, self.problems)
 
     def backend(self, name: str) -> type[Backend[Any]]:
-        """Return the backend of that name. Raises UnknownNameError for an unknown one."""
         return self._entry(kinds.ENGINE, name).value
 
     def check_engine(self, config: EngineConfig) -> None:
@@ -145,7 +140,7 @@ class Catalog:
 
     def _selector(self, name: str) -> Selector:
         numbered = re.fullmatch(r"(.+?)-0*(\d{1,9})", name)
-        settings: Fields = {}
+        settings: dict[str, object] = {}
         if name not in self.selectors and numbered and f"{numbered[1]}-K" in self.selectors:
             name, settings = f"{numbered[1]}-K", {"k": int(numbered[2])}
         elif name.endswith("-K") and name in self.selectors:
@@ -156,7 +151,7 @@ class Catalog:
         is_built_in = self.selectors[name].is_built_in
         return selector if is_built_in else CheckedSelector(inner=selector)
 
-    def _build(self, kind: kinds.Kind[S], name: str, settings: Fields | None) -> S:
+    def _build(self, kind: kinds.Kind[S], name: str, settings: GivenSettings) -> S:
         if kind is kinds.UNMASKING:
             name = name.replace("_", "-")
         cls = self._entry(kind, name).value

@@ -1,7 +1,5 @@
 """Which adapter loads a model: the one named, else the one that claims it, built-in ones last."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from dise_core.errors import (
@@ -77,7 +75,6 @@ def claim(
 
 
 def _given(revision: str | None) -> tuple[str, ...]:
-    """Return the arguments that pass on a revision: none at all for None."""
     return () if revision is None else (revision,)
 
 

@@ -1,7 +1,5 @@
 """Plugin discovery: gathers the installed plugins into one Catalog, and names the broken ones."""
 
-from __future__ import annotations
-
 import inspect
 import logging
 import re
@@ -22,7 +20,6 @@ from dise_core.plugins import hookspecs
 from dise_core.plugins.catalog import Catalog
 from dise_core.plugins.entry import OWN_DISTRIBUTION, Entry
 from dise_core.plugins.kinds import KINDS, Kind
-from dise_core.records import Fields
 
 HOOKS: Mapping[str, Kind[Any]] = {kind.hook: kind for kind in KINDS}
 
@@ -80,9 +77,8 @@ def _distribution(point: EntryPoint) -> str | None:
 def _loaded(point: EntryPoint, known: set[str]) -> Additions:
     """Return the plugin's entries, and add its name to `known`, the names of those before it."""
     distribution = _distribution(point)
-    origin = f"plugin {point.name!r}" + (
-        f" (distribution {distribution!r})" if distribution else ""
-    )
+    home = f" (distribution {distribution!r})" if distribution else ""
+    origin = f"plugin {point.name!r}{home}"
     if point.name in known:
         raise PluginError(
             f"two plugins are called {point.name!r}; rename or uninstall the {origin} at "
@@ -141,7 +137,7 @@ def _add(additions: Additions, known: Additions) -> None:
         known[hook] |= entries
 
 
-def _call(implementation: pluggy.HookImpl, hook: str) -> Fields:
+def _call(implementation: pluggy.HookImpl, hook: str) -> Mapping[str, object]:
     plugin = implementation.plugin_name
     try:
         values = implementation.function()

@@ -1,7 +1,5 @@
 """What a plugin registered under a name."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pkgutil import resolve_name
 from typing import Any, Generic, Self, TypeVar
@@ -25,7 +23,6 @@ class Entry(Generic[V]):
 
     @property
     def is_built_in(self) -> bool:
-        """Whether it comes from DiSE's own distribution."""
         return self.distribution == OWN_DISTRIBUTION
 
     def of_its_name(self) -> Self:

@@ -1,12 +1,10 @@
 """The hooks that plugins implement, the built-in ones included. The entry-point group is "dise"."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import Any
 
 import pluggy
 
+from dise_core.constraints.constraint import Constraint
 from dise_core.models.backend import Backends
 from dise_core.models.predictor import MaskPredictor
 from dise_core.scoring.scorer import Scorer, Selector
@@ -46,6 +44,11 @@ def dise_revisers() -> Mapping[str, type[Reviser]]:  # type: ignore[empty-body]
 
 
 @hookspec
+def dise_constraints() -> Mapping[str, type[Constraint]]:  # type: ignore[empty-body]
+    """Return constraints by name."""
+
+
+@hookspec
 def dise_mask_predictors() -> Mapping[str, type[MaskPredictor]]:  # type: ignore[empty-body]
     """Return mask predictors by name: each the adapter of a family of checkpoints, or one model
     that users load by this name.
@@ -58,19 +61,19 @@ def dise_engines() -> Backends:  # type: ignore[empty-body]
 
 
 @hookspec
-def dise_commands() -> Mapping[str, Any]:  # type: ignore[empty-body]
+def dise_commands() -> Mapping[str, object]:  # type: ignore[empty-body]
     """Return verbs of the command `dise` by name: functions or apps as typer takes them, or the
     "module:name" of one, which is imported only when it is asked for or listed.
     """
 
 
 @hookspec
-def dise_routes() -> Mapping[str, Any]:  # type: ignore[empty-body]
+def dise_routes() -> Mapping[str, object]:  # type: ignore[empty-body]
     """Return routes of `dise serve` by name: functions of a FastAPI router, to which they are
     added, and of the server's Service, or the "module:name" of one.
     """
 
 
 @hookspec
-def dise_datasets() -> Mapping[str, Any]:  # type: ignore[empty-body]
+def dise_datasets() -> Mapping[str, object]:  # type: ignore[empty-body]
     """Return data sets of `dise eval` by name, each a Dataset of dise_eval or its "module:name"."""

@@ -1,13 +1,12 @@
 """The kinds of what plugins register; hooks, catalog, listings and pages derive from them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel
 
+from dise_core.constraints.constraint import Constraint
 from dise_core.models.backend import Backend
 from dise_core.models.predictor import MaskPredictor
 from dise_core.scoring.scorer import Scorer, Selector
@@ -48,13 +47,14 @@ SELECTOR = Kind("selector", "selector", Selector)
 UNMASKING = Kind("unmasking", "unmasking policy", UnmaskingPolicy)
 LENGTH = Kind("length", "length controller", LengthController)
 REVISER = Kind("reviser", "reviser", Reviser)
+CONSTRAINT = Kind("constraint", "constraint", Constraint)
 ADAPTER = Kind("adapter", "mask predictor", MaskPredictor)
 ENGINE: Kind[Backend[Any]] = Kind("engine", "engine", Backend)
 DATASET = Kind("dataset", "dataset", object)
 COMMAND = Kind("", "command", object)
 ROUTES = Kind("", "route", object)
 
-STRATEGIES: tuple[Kind[Any], ...] = (SCORER, SELECTOR, UNMASKING, LENGTH, REVISER)
+STRATEGIES: tuple[Kind[Any], ...] = (SCORER, SELECTOR, UNMASKING, LENGTH, REVISER, CONSTRAINT)
 KINDS: tuple[Kind[Any], ...] = (*STRATEGIES, ADAPTER, ENGINE, DATASET, COMMAND, ROUTES)
 BY_PLURAL = {kind.plural: kind for kind in KINDS}
 

@@ -1,9 +1,8 @@
 """A calibration: from scores to probabilities of being right, with a threshold to abstain."""
 
-from __future__ import annotations
-
 import hashlib
 import math
+import re
 from itertools import pairwise
 from os import PathLike, fspath
 from pathlib import Path
@@ -80,8 +79,7 @@ class Platt(_Part):
 
     def of(self, scores: Floats) -> Floats:
         within = np.clip(scores, self.lowest_score, self.highest_score)
-        probabilities: Floats = np.exp(-np.logaddexp(0, -(self.slope * within + self.intercept)))
-        return probabilities
+        return np.exp(-np.logaddexp(0, -(self.slope * within + self.intercept)))
 
     @property
     def highest(self) -> float:
@@ -119,14 +117,37 @@ class Figures(_Part):
     auroc: Probability
 
 
-class Calibration(_Part):
-    """A map from scores to probabilities of being right, with what it holds for.
+class Fit(_Part):
+    """A map from scores to probabilities of being right, and the labels that it was fitted on."""
+
+    map: Annotated[Isotonic | Platt, Field(discriminator="method")] | None
+    num_labels: Count
+    num_right: Count
+    num_questions: Count
+    figures: Figures
+    threshold: Threshold | None
+
+    def probability(self, score: float) -> float | None:
+        """Return the probability that what has this score is right; None for -inf."""
+        if self.map is None or not math.isfinite(score):
+            return None
+        return float(self.map.of(np.array(score)))
+
+    def abstains(self, score: float) -> bool | None:
+        """Return whether the score is below the threshold; None without one."""
+        return None if self.threshold is None else score < self.threshold.score
+
+
+class Calibration(Fit):
+    """A map from scores of answers to probabilities of being right, with what it holds for.
 
     model, fingerprint, judge, scorer, selector, scorer_settings: of the scores that it was fitted
     on; it is refused for any others. fingerprint and judge are None where the labelled file did not
     say. reviser, reviser_settings: of the answers; None for those without one. It is refused for
     answers that are revised otherwise. num_labels, num_right, num_questions: of the labels. source:
-    what they came from.
+    what they came from. fields: of the values of JSON answers, by the pattern of their pointer or
+    by their type; where it was fitted on these, map and threshold are None, and figures those of
+    one map for all.
     """
 
     version: Literal[1] = 1
@@ -138,12 +159,7 @@ class Calibration(_Part):
     scorer_settings: dict[str, JsonValue]
     reviser: Text | None = None
     reviser_settings: dict[str, JsonValue] = Field(default_factory=dict)
-    map: Annotated[Isotonic | Platt, Field(discriminator="method")]
-    num_labels: Count
-    num_right: Count
-    num_questions: Count
-    figures: Figures
-    threshold: Threshold | None
+    fields: dict[Text, Fit] = Field(default_factory=dict)
     source: Text
 
     @classmethod
@@ -163,21 +179,15 @@ class Calibration(_Part):
             raise InputError(f"calibration file {name!r}: {problem}", "calibration") from error
 
     def to_dict(self) -> dict[str, object]:
-        """Return the JSON form, as the file holds it."""
         return self.model_dump(mode="json")
 
     @property
     def digest(self) -> str:
-        """A digest of all of it."""
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:16]
 
-    def probability(self, score: float) -> float | None:
-        """Return the probability that an answer with this score is right; None for -inf."""
-        return float(self.map.of(np.array(score))) if math.isfinite(score) else None
-
-    def abstains(self, score: float) -> bool | None:
-        """Return whether the score is below the threshold; None without one."""
-        return None if self.threshold is None else score < self.threshold.score
+    def of_field(self, pointer: str, json_type: str) -> Fit | None:
+        """Return what was fitted on such fields: on those of its pattern, else of its type."""
+        return self.fields.get(pattern_of(pointer)) or self.fields.get(json_type)
 
     def check_model(self, predictor: MaskPredictor) -> None:
         """Raise InputError, with both names, unless it was fitted on this model's scores."""
@@ -202,6 +212,13 @@ class Calibration(_Part):
             return params
         names = {"scorer", "selector", "scorer_settings"} - named
         return params.model_copy(update={name: getattr(self, name) for name in names})
+
+
+def pattern_of(pointer: str) -> str:
+    """Return a JSON pointer with `*` for what may be an index. Raises InputError for other text."""
+    if pointer[:1] not in ("", "/"):
+        raise InputError(f"{pointer!r:.80} is no JSON pointer as /lines/0/price", "path")
+    return re.sub(r"(?<=/)(0|[1-9][0-9]*)(?=/|\Z)", "*", pointer)
 
 
 def fingerprint(predictor: MaskPredictor) -> str:

@@ -1,7 +1,5 @@
 """What selectors and scorers of plugins return, checked."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -23,9 +21,11 @@ class CheckedSelector(Selector):
     def select(self, sequence: TokenSequence) -> Mask:
         mask: object = self.inner.select(sequence)
         length = len(sequence)
-        if isinstance(mask, np.ndarray) and mask.dtype == np.bool_ and mask.shape == (length,):
-            return mask
-        raise broken("selector", self.inner, f"a mask, bool [{length}]", described(mask))
+        if not isinstance(mask, np.ndarray) or (mask.dtype, mask.shape) != (np.bool_, (length,)):
+            raise broken("selector", self.inner, f"a mask, bool [{length}]", described(mask))
+        if mask[sequence.response_end :].any():
+            raise broken("selector", self.inner, "no position of what follows the response", "")
+        return mask
 
 
 def checked_score(role: str, strategy: Strategy, score: object) -> Score:

@@ -1,7 +1,5 @@
 """What the passes over one response leave for later ones, and how a scorer profits from it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from operator import methodcaller
 from typing import ClassVar, TypeVar

@@ -1,9 +1,8 @@
 """Scores, and the report on every token."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import asdict, dataclass, replace
+from typing import Self
 
 import numpy as np
 
@@ -43,18 +42,16 @@ class Score:
     bounds: Bounds | None = None
 
     @classmethod
-    def mean_of(cls, logprobs: LogProbs, positions: Ids) -> Score:
+    def mean_of(cls, logprobs: LogProbs, positions: Ids) -> Self:
         """Return the mean of logprobs [M] at positions [M], summed in float64; M is at least 1."""
         return cls(float(np.mean(logprobs, dtype=np.float64)), positions, is_mean=True)
 
     @classmethod
-    def of_nothing(cls) -> Score:
-        """Return the score of no positions: -inf."""
+    def of_nothing(cls) -> Self:
         return cls(-math.inf, np.zeros(0, np.int64))
 
     @property
     def num_positions(self) -> int:
-        """The number of scored positions."""
         return len(self.positions)
 
     @property
@@ -96,7 +93,7 @@ class TokenReport:
     top_ids: Ids
     top_logprobs: LogProbs
 
-    def top(self, k: int) -> TokenReport:
+    def top(self, k: int) -> Self:
         """Return the report with at most k of the likeliest tokens."""
         return replace(self, top_ids=self.top_ids[:, :k], top_logprobs=self.top_logprobs[:, :k])
 

@@ -1,9 +1,10 @@
 """Scorers, and the selectors of the positions that they average over."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
+from functools import reduce
 from typing import ClassVar, Literal
+
+from pydantic import SerializeAsAny
 
 from dise_core.arrays import Mask
 from dise_core.plans.plan import Plan
@@ -23,6 +24,17 @@ class Selector(Strategy):
     @abstractmethod
     def select(self, sequence: TokenSequence) -> Mask:
         """Return M, bool [N], leaving the sequence unchanged. Selecting nothing is allowed."""
+
+
+class Union(Selector):
+    """Selects every position that one of its parts selects: A+B."""
+
+    parts: tuple[SerializeAsAny[Selector], ...]
+
+    def select(self, sequence: TokenSequence) -> Mask:
+        return reduce(
+            lambda union, part: union | part.select(sequence), self.parts, sequence.mask_of([])
+        )
 
 
 class Scorer(Strategy):

@@ -1,9 +1,7 @@
 """A scorer bound to its selector, with a report on every response token where it is wanted."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from pydantic import SerializeAsAny
@@ -19,8 +17,6 @@ from dise_core.scoring.memory import Memory, remembering
 from dise_core.scoring.score import Evaluation, Score, TokenReport
 from dise_core.scoring.scorer import Scorer, Selector
 from dise_core.sequence import TokenSequence
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +35,7 @@ class SequenceScorer:
     top_logprobs: int | None = 0
     translation: Translation | None = None
     name: str = "this scorer"
-    memory: Memory | None = None
+    memory: Memory = field(default_factory=Memory)
     end_id: int | None = None
 
     def score(self, sequence: TokenSequence) -> Plan[Score]:
@@ -51,10 +47,7 @@ class SequenceScorer:
         no judge is loaded, if the judge cannot read the text, and for a text that was given if the
         scorer reads how it was written.
         """
-        return (yield from self._spared(self._score(sequence)))
-
-    def _spared(self, plan: Plan[T]) -> Plan[T]:
-        return plan if self.memory is None else remembering(plan, self.memory)
+        return (yield from remembering(self._score(sequence), self.memory))
 
     def _score(self, sequence: TokenSequence) -> Plan[Score]:
         if self.scorer.needs_writing and sequence.own_writing() is None:
@@ -103,7 +96,7 @@ class SequenceScorer:
         if self.top_logprobs is not None:
             whole = sequence.ended(self.end_id)
             plans.append(regenerate(sequence, self.top_logprobs, whole.ids))
-        score, *tokens = yield from self._spared(gather(*plans))
+        score, *tokens = yield from remembering(gather(*plans), self.memory)
         return Evaluation(score, *tokens)
 
 

@@ -1,7 +1,5 @@
 """The base of all strategies that plugins may add."""
 
-from __future__ import annotations
-
 from abc import ABC
 
 from pydantic import BaseModel, ConfigDict

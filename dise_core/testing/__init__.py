@@ -11,6 +11,7 @@ A check raises AssertionError, which names the promise that is broken.
 """
 
 from dise_core.testing.conformance import (
+    check_constraint,
     check_length_controller,
     check_reviser,
     check_scorer,
@@ -21,13 +22,7 @@ from dise_core.testing.predictors import check_claims, check_mask_predictor
 from dise_core.testing.toy_model import ToyPredictor, naive_readout
 
 __all__ = [
-    "ToyPredictor",
-    "check_claims",
-    "check_length_controller",
-    "check_mask_predictor",
-    "check_reviser",
-    "check_scorer",
-    "check_selector",
-    "check_unmasking_policy",
-    "naive_readout",
-]
+    "ToyPredictor", "check_claims", "check_constraint", "check_length_controller",
+    "check_mask_predictor", "check_reviser", "check_scorer", "check_selector",
+    "check_unmasking_policy", "naive_readout",
+]  # fmt: skip

@@ -1,25 +1,20 @@
 """The conformance checks of strategies."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from dise_core.arrays import Mask
-from dise_core.errors import PluginError
+from dise_core import Constraint, Denoiser, Generation, Noise, PluginError, Reviser, Score
 from dise_core.history import Look, Writing
 from dise_core.models.attention import BlockCausal
 from dise_core.models.predictor import MaskPredictor
-from dise_core.noise import Noise
 from dise_core.params.requests import SamplingParams
 from dise_core.plans.cost import count_nfe
 from dise_core.plans.plan import drive, gather
 from dise_core.plans.reading import Read, Reading
-from dise_core.scoring.score import Score
-from dise_core.scoring.scorer import Recorded, Scorer, Selector
+from dise_core.scoring.scorer import Recorded, Scorer, Selector, Union
 from dise_core.scoring.sequence_scorer import WholeResponse
 from dise_core.sequence import TokenSequence
 from dise_core.testing.promises import (
@@ -33,11 +28,8 @@ from dise_core.testing.promises import (
 )
 from dise_core.testing.toy_model import ToyPredictor
 from dise_core.writing.checks import checked_revision
-from dise_core.writing.denoise import Denoiser
-from dise_core.writing.generation import Generation
 from dise_core.writing.length import LengthController
 from dise_core.writing.policy import Drafts, UnmaskingPolicy, UnmaskingStep
-from dise_core.writing.reviser import Reviser
 
 
 def check_selector(selector: Selector) -> None:
@@ -49,6 +41,7 @@ def check_selector(selector: Selector) -> None:
         mask, again = selector.select(text), selector.select(text)
         is_mask = mask.dtype == np.bool_ and mask.shape == (len(text),)
         expect(is_mask, f"select must return bool [{len(text)}], not {mask!r}")
+        expect(not mask[text.response_end :].any(), "select must leave out what follows a gap")
         expect(np.array_equal(mask, again), "select must return the same mask for the same text")
         expect(np.array_equal(before, text.ids), "select must leave the text unchanged")
 
@@ -80,7 +73,7 @@ def check_scorer(
         expect_close(crowd[-1].value, score.value, tolerance, alone)
         is_told = score.num_positions == 0 or scorer.needs_writing
         expect(is_told or nfe > 0, "a score over some position must ask the model")
-    nothing = drive(scorer.score(several[0], _Nothing()), read)
+    nothing = drive(scorer.score(several[0], Union(parts=())), read)
     expect(nothing.value == -math.inf, f"no selected position must give -inf, not {nothing!r}")
 
 
@@ -106,6 +99,13 @@ def check_length_controller(
         again = controller.generate(prompt, denoiser, SCORER)
         same = "the same request must give the same text"
         expect_repeated(result, nfe, again, model, tolerance, same)
+
+
+def check_constraint(constraint: Constraint) -> None:
+    """Check that the constraint has an expression, the same each time."""
+    expression = constraint.expression()
+    expect(isinstance(expression, str), f"an expression is a text, not {expression!r:.80}")
+    expect(expression == constraint.expression(), "the expression must stay the same")
 
 
 def check_reviser(
@@ -142,10 +142,8 @@ def _check_revised(
     same = "the same response must be revised the same"
     expect_repeated(result, nfe, again, predictor, tolerance, same)
     positions = [token.position for revision in result.revisions for token in revision.tokens]
-    expect(
-        all(0 <= position < len(text.response) for position in positions),
-        f"a revised token must be one of the given response: {positions}",
-    )
+    is_inside = all(0 <= position < len(text.response) for position in positions)
+    expect(is_inside, f"a revised token must be one of the given response: {positions}")
 
 
 def check_unmasking_policy(policy: UnmaskingPolicy) -> None:
@@ -177,7 +175,6 @@ def check_unmasking_policy(policy: UnmaskingPolicy) -> None:
 
 
 def _written(text: TokenSequence, recorded: Sequence[Recorded]) -> TokenSequence:
-    """Return the text as one whose response was written from left to right."""
     writing = Writing.of(text.ids)
     for step, position in enumerate(text.response_positions[:, None]):
         confidences = {str(kind): np.array([-0.1 * step]) for kind in recorded}
@@ -198,13 +195,5 @@ def _check_score(score: Score, text: TokenSequence) -> None:
 
 
 def _read_both(reads: Sequence[Read]) -> list[Reading]:
-    """Answer reads of the target and of a judge with two different toy models."""
     models = {"target": ToyPredictor(seed=0), "judge": ToyPredictor(seed=1)}
     return [models[read.predictor].read([read])[0] for read in reads]
-
-
-class _Nothing(Selector):
-    """Selects no position."""
-
-    def select(self, sequence: TokenSequence) -> Mask:
-        return sequence.mask_of([])

@@ -1,29 +1,20 @@
 """The conformance checks of adapters: what a predictor answers, and which models it claims."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from dise_core.arrays import Ids
+from dise_core import Floats, Ids, MaskPredictor, Noise, Read, Reading
 from dise_core.blocks import BlockGrid
-from dise_core.models.predictor import MaskPredictor
-from dise_core.noise import Noise
-from dise_core.plans.reading import Read, Reading
 from dise_core.plans.readouts import Candidates, Distribution, TokenLogProbs, TopLogProbs
 from dise_core.testing.promises import expect
 
 STRANGE_NAMES = (
-    "of-nobody",
-    "Of Nobody (v2)?",
-    "./of-nobody",
-    "~of-nobody/model",
-    "of-nobody/some-model",
+    "of-nobody", "Of Nobody (v2)?", "./of-nobody", "~of-nobody/model", "of-nobody/some-model",
     "ftp://of-nobody.invalid/some-model",
-)
+)  # fmt: skip
 """Names that belong to no model."""
 
 
@@ -33,16 +24,13 @@ def check_mask_predictor(predictor: MaskPredictor, tolerance: float = 1e-4) -> N
 
     tolerance: how far log-probabilities of one text may differ, in nats.
     """
-    expect(
-        all(0 <= i < predictor.info.vocab_size for i in predictor.info.special.eos_ids),
-        "end tokens must be in the vocabulary",
-    )
+    is_known = all(0 <= end < predictor.info.vocab_size for end in predictor.info.special.eos_ids)
+    expect(is_known, "end tokens must be in the vocabulary")
     texts = _texts_of(predictor)
     reads = [read for ids in texts for read in _questions(ids, predictor)]
     together = predictor.read(reads)
-    expect(
-        len(together) == len(reads), f"read must answer all {len(reads)} reads, not {len(together)}"
-    )
+    promise = f"read must answer all {len(reads)} reads, not {len(together)}"
+    expect(len(together) == len(reads), promise)
     for read, reading in zip(reads, together, strict=True):
         [alone] = predictor.read([read])
         is_same = np.array_equal(alone.token_ids, reading.token_ids)
@@ -122,7 +110,7 @@ def _strange_folders(parent: Path) -> Iterator[str]:
 
 
 def _check_readouts(reads: Sequence[Read], readings: Sequence[Reading], tolerance: float) -> None:
-    targets, top, greedy, drawn, biased, everything = readings
+    targets, top, greedy, drawn, biased, everything, named = readings
     rows = np.arange(len(reads[0].positions))
     total = np.exp(everything.logprobs.astype(np.float64)).sum(axis=1)
     expect(bool(np.allclose(total, 1, atol=1e-3)), f"probabilities must sum to 1, not {total}")
@@ -143,12 +131,26 @@ def _check_readouts(reads: Sequence[Read], readings: Sequence[Reading], toleranc
     assert isinstance(biasing, Candidates)
     is_forbidden = np.isin(greedy.token_ids, forbidding.forbidden)
     expect(not is_forbidden.any(), "a forbidden token must never be a candidate")
-    expect(
-        bool((biased.token_ids == biasing.allowed[1]).all()),
-        f"a bias of 100 must decide between the allowed ids, not {biased.token_ids}",
-    )
+    is_favoured = bool((biased.token_ids == biasing.allowed[1]).all())
+    promise = f"a bias of 100 must decide between the allowed ids, not {biased.token_ids}"
+    expect(is_favoured, promise)
     is_probability = np.allclose(greedy.confidences, np.exp(greedy.logprobs), atol=1e-3)
     expect(bool(is_probability), "confidence is the probability")
+
+    _check_named(reads[-1], named, everything.logprobs.astype(np.float64), tolerance)
+
+
+def _check_named(read: Read, named: Reading, logprobs: Floats, tolerance: float) -> None:
+    """Check TopLogProbs with ids, targets and entropies. logprobs: the distribution, [M, V]."""
+    assert isinstance(read.readout, TopLogProbs)
+    expected = read.readout.named(len(read.positions))
+    is_named = np.array_equal(named.token_ids[:, read.readout.k :], expected)
+    expect(is_named, "TopLogProbs must end with `ids`, then the position's target")
+    gap = np.abs(np.take_along_axis(logprobs, named.token_ids, 1) - named.logprobs).max()
+    expect(gap <= tolerance, f"TopLogProbs with ids differs from the distribution by {gap}")
+    likely = np.maximum(logprobs, -1e3)
+    gap = np.abs((np.exp(likely) * likely).sum(axis=1) - named.confidences).max()
+    expect(gap <= 10 * tolerance, f"the negative entropies of TopLogProbs are off by {gap}")
 
 
 def _texts_of(predictor: MaskPredictor) -> list[Ids]:
@@ -173,5 +175,6 @@ def _questions(ids: Ids, predictor: MaskPredictor) -> list[Read]:
         Candidates(1.0, noise=Noise(5), forbidden=forbidden),
         Candidates(allowed=(some, favoured), bias=((favoured, 100.0),)),
         Distribution(),
+        TopLogProbs(2, (favoured, some), ids[positions], with_entropy=True),
     )
     return [Read(ids, positions, readout) for readout in readouts]

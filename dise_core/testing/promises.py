@@ -1,20 +1,13 @@
 """How a conformance check names a broken promise, and what the checks of strategies run on."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
-from dise_core.arrays import Ids
-from dise_core.models.info import ModelInfo
-from dise_core.models.predictor import MaskPredictor
-from dise_core.plans.plan import Plan, drive
-from dise_core.scoring.score import Score
+from dise_core import Generation, Ids, MaskPredictor, ModelInfo, Plan, Score, TokenSequence, drive
 from dise_core.scoring.scorer import Scorer, Selector
 from dise_core.scoring.sequence_scorer import SequenceScorer, WholeResponse, regenerate
-from dise_core.sequence import TokenSequence
-from dise_core.writing.generation import Generation
 from dise_core.writing.policy import UnmaskingPolicy, UnmaskingStep
 
 
@@ -51,14 +44,11 @@ def expect_close(one: float, other: float, tolerance: float, promise: str) -> No
 
 def expect_indices(method: str, indices: Ids, count: int) -> None:
     """Raise AssertionError, naming the method, unless these are distinct indices in [0, count)."""
-    expect(
-        np.issubdtype(indices.dtype, np.integer), f"{method} must return integers, not {indices!r}"
-    )
+    is_whole = np.issubdtype(indices.dtype, np.integer)
+    expect(is_whole, f"{method} must return integers, not {indices!r}")
     expect(len(set(indices.tolist())) == len(indices), f"each index at most once, not {indices!r}")
-    expect(
-        all(0 <= index < count for index in indices),
-        f"{method} must return distinct indices below {count}, not {indices!r}",
-    )
+    is_inside = all(0 <= index < count for index in indices)
+    expect(is_inside, f"{method} must return distinct indices below {count}, not {indices!r}")
 
 
 def expect_repeated(
@@ -73,12 +63,8 @@ def expect_repeated(
     most; with the promise unless the plan of the same request writes the same text again.
     """
     evaluation = drive(SCORER.evaluate(generation.sequence), predictor.read)
-    expect_close(
-        evaluation.score.value,
-        generation.evaluation.score.value,
-        tolerance,
-        "the evaluation must be that of the text that is returned",
-    )
+    values = evaluation.score.value, generation.evaluation.score.value
+    expect_close(*values, tolerance, "the evaluation must be that of the text that is returned")
     num_traced = sum(step.nfe for step in generation.trace)
     num_traced += sum(revision.nfe for revision in generation.revisions)
     expect(num_traced <= nfe, f"the trace must not count more than the {nfe} passes made")
@@ -87,7 +73,7 @@ def expect_repeated(
 
 
 def texts(info: ModelInfo) -> Iterator[TokenSequence]:
-    """Yield texts with and without a prompt and end tokens, one with nothing but end tokens."""
+    """Yield texts with and without a prompt, end tokens and a suffix, one of end tokens alone."""
     end = 9 if info.special.eos_id is None else info.special.eos_id
     for prompt, response in (
         ([1, 2, 3], [4, 5, 6, 7, 8, 9, end, end]),
@@ -96,6 +82,8 @@ def texts(info: ModelInfo) -> Iterator[TokenSequence]:
         ([1], [2, end, 3, 4]),
         ([1, 2], [end, end]),
     ):
-        yield TokenSequence.of(
+        text = TokenSequence.of(
             prompt, response, info.special, 4, info.max_length, info.block_origin
         )
+        yield text
+    yield replace(text, ids=np.array([1, 2, 3, 4, 5]), suffix_length=2)

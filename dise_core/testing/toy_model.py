@@ -1,31 +1,22 @@
 """A mask predictor in numpy, written naively and in float64."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
-from dise_core import (
-    Candidates,
-    Distribution,
-    MaskPredictor,
-    Read,
-    Reading,
-    TokenLogProbs,
-    TopLogProbs,
-)
+from dise_core import MaskPredictor, Read, Reading
 from dise_core.arrays import Ids
 from dise_core.errors import InputError
 from dise_core.models.attention import BIDIRECTIONAL, Attention, BlockCausal
 from dise_core.models.completion import completed
 from dise_core.models.info import ModelInfo
 from dise_core.models.predictor import Ability
-from dise_core.models.tokenizer import Tokenizer
+from dise_core.models.tokenizer import FunctionTool, Message, Tokenizer
 from dise_core.params.engine import EngineConfig
+from dise_core.plans.readouts import Candidates, Distribution, TokenLogProbs, TopLogProbs
 from dise_core.sequence import SpecialTokens
 
 Logits = npt.NDArray[np.float64]
@@ -50,7 +41,10 @@ class LetterTokenizer(Tokenizer):
         return np.array([LETTERS.index(letter) for letter in text], dtype=np.int64)
 
     def chat_text(
-        self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True
+        self,
+        messages: Sequence[Message],
+        add_generation_prompt: bool = True,
+        tools: Sequence[FunctionTool] = (),
     ) -> str:
         raise NotImplementedError
 
@@ -64,6 +58,9 @@ class LetterTokenizer(Tokenizer):
     def token_text(self, token_id: int) -> str:
         names: list[str] = [*LETTERS, "<end>", "<mask>"]
         return names[token_id]
+
+    def token_bytes(self, token_id: int) -> bytes | None:
+        return LETTERS[token_id].encode() if 0 <= token_id < END else None
 
 
 class ToyPredictor(MaskPredictor):
@@ -133,9 +130,7 @@ class ToyPredictor(MaskPredictor):
 
     def _masked(self, ids: Ids, position: int) -> Ids:
         """Return the text with one mask, which in a single layer is a shadow."""
-        masked = ids.copy()
-        masked[position] = MASK
-        return masked
+        return np.where(np.arange(len(ids)) == position, MASK, ids)
 
 
 def naive_readout(logits: Logits, read: Read) -> Reading:
@@ -148,14 +143,27 @@ def naive_readout(logits: Logits, read: Read) -> Reading:
             values = [row[target] for row, target in zip(logprobs, readout.targets, strict=True)]
             return Reading(readout.targets, np.array(values, np.float32))
         case TopLogProbs():
-            order = np.argsort(-logprobs, axis=1, kind="stable")[:, : readout.k]
-            return Reading(order, np.take_along_axis(logprobs, order, 1).astype(np.float32))
+            return _naive_top(logprobs, readout)
         case Distribution():
-            return Reading(
-                np.tile(np.arange(logits.shape[1]), (len(logits), 1)), logprobs.astype(np.float32)
-            )
+            everything = np.tile(np.arange(logits.shape[1]), (len(logits), 1))
+            return Reading(everything, logprobs.astype(np.float32))
         case Candidates():
             return _naive_candidates(logits, logprobs, readout, read.positions)
+
+
+def _naive_top(logprobs: Logits, readout: TopLogProbs) -> Reading:
+    tokens: list[list[int]] = []
+    for row, found in enumerate(logprobs):
+        best = sorted(range(len(found)), key=lambda i: -found[i])[: readout.k]
+        own = [] if readout.targets is None else [int(readout.targets[row])]
+        tokens.append([*best, *readout.ids, *own])
+    ids = np.array(tokens, np.int64).reshape(len(logprobs), readout.width(logprobs.shape[1]))
+    entropies = [sum(math.exp(x) * x for x in row if x > -math.inf) for row in logprobs]
+    return Reading(
+        ids,
+        np.take_along_axis(logprobs, ids, 1).astype(np.float32),
+        np.array(entropies if readout.with_entropy else []),
+    )
 
 
 def _naive_candidates(
@@ -177,13 +185,11 @@ def _naive_candidates(
             token = _naive_draw(drawn_from, float(readout.noise.uniforms(np.array([position]))[0]))
         untempered = dict(enumerate(np.exp(row_logprobs).tolist()))
         tokens.append(token)
-        confidences.append(
-            _naive_confidence(drawn_from if readout.is_tempered else untempered, token, readout)
-        )
+        ranked_by = drawn_from if readout.is_tempered else untempered
+        confidences.append(_naive_confidence(ranked_by, token, readout))
     chosen = np.array(tokens, dtype=np.int64)
-    return Reading(
-        chosen, logprobs[np.arange(len(chosen)), chosen].astype(np.float32), np.array(confidences)
-    )
+    own = logprobs[np.arange(len(chosen)), chosen].astype(np.float32)
+    return Reading(chosen, own, np.array(confidences))
 
 
 def _naive_confidence(probabilities: dict[int, float], token: int, readout: Candidates) -> float:

@@ -1,7 +1,5 @@
 """The progress of a response, denoising step by denoising step, for streaming."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -88,7 +86,6 @@ class Canvases:
         )
 
     def _newly_scored(self, canvas: Canvas) -> tuple[tuple[int, float], ...]:
-        """Return the positions whose log-probabilities are new since the last update."""
         now, before = canvas.logprobs, self._scored.get(canvas.sample)
         if now is None:
             return ()

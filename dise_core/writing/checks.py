@@ -1,7 +1,5 @@
 """What policies, length controllers and revisers of plugins return, checked."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np
@@ -30,7 +28,7 @@ def checked_indices(policy: UnmaskingPolicy, indices: object, count: int) -> Ids
 
 
 def checked_generation(
-    role: str, strategy: Strategy, generation: object, prompt: Ids, mask_id: int | None
+    role: str, strategy: Strategy, generation: object, prompt: Ids, suffix: Ids, mask_id: int | None
 ) -> Generation:
     """Return a response and its evaluation. role: of the strategy, "length controller" say."""
     if not (
@@ -42,6 +40,8 @@ def checked_generation(
     text = generation.sequence
     if not np.array_equal(text.prompt, prompt):
         raise broken(role, strategy, "a text that begins with the prompt", "")
+    if not np.array_equal(text.suffix, suffix):
+        raise broken(role, strategy, "a text that ends with what follows the gap", "")
     if (np.asarray(text.ids) == mask_id).any():
         raise broken(role, strategy, "a text without masks", "one with a mask")
     return generation
@@ -52,7 +52,8 @@ def checked_revision(
 ) -> Generation:
     """Return a response that was revised, of at most so many tokens, and its evaluation."""
     mask_id = info.special.mask_id
-    generation = checked_generation("reviser", reviser, revised, before.prompt, mask_id)
+    ends = before.prompt, before.suffix
+    generation = checked_generation("reviser", reviser, revised, *ends, mask_id)
     checked_score("reviser", reviser, generation.evaluation.score)
     for promise, is_kept, answer in _promises_of_revision(generation, before, info, most):
         if not is_kept:

@@ -1,14 +1,14 @@
 """Semi-autoregressive denoising as a plan: block by block, each in the policy's order."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 
 from dise_core.arrays import Ids
 from dise_core.blocks import BlockGrid
+from dise_core.constraints.constrained import OPEN
 from dise_core.history import Writing
 from dise_core.models.completion import border_of
 from dise_core.plans.plan import Plan
@@ -38,16 +38,20 @@ class Denoiser(Sampler):
         """Tokens in a block: the model's own if it has blocks, else the request's."""
         return self.info.block_length or self.params.block_length
 
-    def once(self) -> Denoiser:
+    def once(self) -> Self:
         """Return the denoiser of a response that is final once written, unless it is revised or one
         of several that are searched.
         """
         return replace(self, is_settled=not self.is_revised and self.params.search is None)
 
     def text(self, ids: Ids, prompt_length: int) -> TokenSequence:
-        """Return ids [N] as a text. Raises InputError for a prompt_length outside [0, N]."""
+        """Return ids [N], with which the suffix ends, as a text. Raises InputError for a
+        prompt_length beyond the response's end.
+        """
         settings = (self.block_length, self.max_length, self.info.block_origin)
-        return TokenSequence(ids, prompt_length, self.special, *settings)
+        return TokenSequence(
+            ids, prompt_length, self.special, *settings, suffix_length=len(self.suffix)
+        )
 
     def masks(self, count: int) -> Ids:
         """Return mask ids, int64 [count]. Raises InputError for a model without a mask token."""
@@ -57,12 +61,9 @@ class Denoiser(Sampler):
         self, prompt: Ids, num_tokens: int, *, until_end: bool = False
     ) -> Plan[TokenSequence]:
         """Return a plan of the text with num_tokens tokens denoised; until_end: see `denoise`."""
-        canvas = self.text(np.concatenate([prompt, self.masks(num_tokens)]), len(prompt))
-        return (
-            yield from self.denoise(
-                canvas, len(prompt), steps=self.params.steps, until_end=until_end
-            )
-        )
+        ids = np.concatenate([prompt, self.masks(num_tokens), self.suffix])
+        canvas, steps = self.text(ids, len(prompt)), self.params.steps
+        return (yield from self.denoise(canvas, len(prompt), steps=steps, until_end=until_end))
 
     def rewrite(
         self, text: TokenSequence, positions: Ids, first_step: int = 0
@@ -82,7 +83,11 @@ class Denoiser(Sampler):
         start, end = text.prompt_length, self.end_of(text.ids, text.prompt_length)
         is_cut = self.info.block_length is not None and (end is None or end == len(text))
         canvas = replace(text, ids=text.with_masks(positions))
-        return (yield from writer.denoise(canvas, start, first_step=first_step, until_end=is_cut))
+        return (
+            yield from writer.denoise(
+                canvas, start, first_step=first_step, until_end=is_cut, witness=text.ids
+            )
+        )
 
     def denoise(
         self,
@@ -92,6 +97,7 @@ class Denoiser(Sampler):
         first_step: int = 0,
         steps: int | None = None,
         until_end: bool = False,
+        witness: Ids | None = None,
     ) -> Plan[TokenSequence]:
         """Return a plan of a text [N] with every mask from `start` on filled. Of a token that it
         keeps, the canvas's own Writing goes on to tell.
@@ -104,10 +110,14 @@ class Denoiser(Sampler):
         the first and the last may be shorter. `steps` are spread over the blocks that hold a mask;
         None commits `rate` tokens per step. Denoising steps count from `first_step` and key the
         sampling noise, so another pass over the same response must start at a step not yet used.
+        witness: a text, int64 [N], that meets the constraint where there is one, and keeps what the
+        canvas keeps.
+
         Raises PlanError for a policy that commits nothing for too long, InputError for a model
         without a mask token.
         """
-        prompt_length, stop, writing = canvas.prompt_length, len(canvas), self._to_border(canvas)
+        prompt_length, stop = canvas.prompt_length, canvas.response_end
+        writing = self._to_border(canvas)
         ids = writing.ids
         # Only a tail has a context to reuse; a response written from its start has none.
         context = ids[: start if start > prompt_length else 0]
@@ -118,12 +128,21 @@ class Denoiser(Sampler):
             for index, block in enumerate(spans)
         ]
         draft = Draft(self, writing, prompt_length, stop, blocks, first_step, until_end)
+        if self.constraint is not None:
+            draft.witness = np.full(len(ids), OPEN)
+            draft.witness[:stop] = OPEN if witness is None else witness
         if self.params.search is not None:
             draft = yield from smc(draft)
         while draft.blocks:
             yield from draft.fill()
         text = replace(canvas, ids=draft.ids.copy(), writing=draft.writing)
-        return text if draft.stop == len(text) else text.at(np.arange(draft.stop))
+        if self.constraint is not None:
+            response = slice(prompt_length, draft.stop)
+            is_forced = self.constraint.tokens.is_forced(draft.ids[response])
+            draft.writing.logprobs[response][is_forced] = np.nan
+        # A response that something follows keeps its length.
+        num_kept = draft.stop + canvas.suffix_length
+        return text if num_kept == len(text) else text.at(np.arange(num_kept))
 
     def _to_border(self, canvas: TokenSequence) -> Writing:
         """Return the canvas, with masks up to the border where the last block is written so."""

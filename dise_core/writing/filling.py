@@ -1,18 +1,18 @@
 """How one block of a response is filled: its denoising steps, and what each of them commits."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 
 from dise_core.arrays import Ids
+from dise_core.constraints.block import ValidBlock
 from dise_core.errors import PlanError
 from dise_core.history import Writing
 from dise_core.noise import Noise
 from dise_core.plans.plan import Plan
 from dise_core.plans.reading import Canvas, Read, Reading
-from dise_core.plans.readouts import TokenLogProbs
+from dise_core.plans.readouts import Readout, TokenLogProbs
 from dise_core.writing.checks import checked_indices
 from dise_core.writing.policy import Drafts, UnmaskingStep
 from dise_core.writing.sampler import Sampler
@@ -29,9 +29,10 @@ MAX_IDLE_STEPS = 100
 class Draft:
     """A text whose response is being written, block by block.
 
-    stop: where the response ends; what is behind it will be cut. blocks: those that are left, in
-    order, each with its span, its masks and its number of steps, None for the sampler's rate. step:
-    the next denoising step. until_end: whether the block in which the answer ends is the last.
+    stop: where the response ends; what is behind is its suffix, or will be cut. blocks: those that
+    are left, in order, each with its span, its masks and its number of steps, None for the
+    sampler's rate. step: the next denoising step. until_end: whether the block in which the answer
+    ends is the last.
     """
 
     sampler: Sampler
@@ -41,11 +42,12 @@ class Draft:
     blocks: list[tuple[tuple[int, int], Ids, int | None]]
     step: int
     until_end: bool
-    ids: Ids = field(init=False)
-    """The writing's."""
+    witness: Ids | None = None
+    """Under a constraint the valid text that was last known, int64 [N]; OPEN where none is."""
 
-    def __post_init__(self) -> None:
-        self.ids = self.writing.ids
+    @property
+    def ids(self) -> Ids:
+        return self.writing.ids
 
     @property
     def logprob(self) -> float:
@@ -53,17 +55,29 @@ class Draft:
         return float(np.nansum(self.writing.logprobs[self.prompt_length : self.stop]))
 
     def fill(self) -> Plan[None]:
-        """Return a plan that fills the next block."""
         (span, masks, num_steps), *self.blocks = self.blocks
+        valid = self._valid(span)
+        if valid is not None:  # what will be cut is no part of the answer
+            masks = masks[masks < self.stop]
         schedule = self.sampler.schedule(len(masks), num_steps)
-        filling = Filling(self.sampler, self, span, masks, schedule, self.until_end)
-        self.step = yield from filling.plan(self.step)
+        self.step = yield from Filling(self, span, masks, schedule, valid).plan(self.step)
         if self.until_end:
             response = self.ids[: min(span[1], self.stop)]
             if (end := self.sampler.end_of(response, self.prompt_length)) is not None:
                 self.stop, self.blocks = end, []
 
-    def by(self, sampler: Sampler) -> Draft:
+    def _valid(self, span: tuple[int, int]) -> ValidBlock | None:
+        constraint, witness = self.sampler.constraint, self.witness
+        if constraint is None or witness is None:
+            return None
+        start, stop = max(span[0], self.prompt_length), min(span[1], self.stop)
+        state = constraint.tokens.after(self.ids[self.prompt_length : start])
+        final = constraint.final(self.ids[stop : self.stop], witness[stop : self.stop])
+        return ValidBlock(
+            constraint, start, self.ids[start:stop], witness[start:stop], state, final
+        )
+
+    def by(self, sampler: Sampler) -> Self:
         """Return a copy that another sampler goes on with."""
         sampler.memory.begin(NONE, len(self.ids))
         return replace(self, sampler=sampler, writing=self.writing.onto(self.ids))
@@ -74,20 +88,19 @@ class Filling:
     """One block of a text that is filled in place.
 
     span: the block's half-open range, which may begin in the prompt. masks: the positions of its
-    masks, int64 [M]. until_end: whether to leave the block as soon as the answer has ended in it.
-    Under block-causal attention the text that is read ends with the block.
+    masks, int64 [M]. valid: how it is filled under a constraint. Under block-causal attention the
+    text that is read ends with the block.
     """
 
-    sampler: Sampler
     text: Draft
     span: tuple[int, int]
     masks: Ids
     schedule: Schedule
-    until_end: bool = False
+    valid: ValidBlock | None = None
 
     def plan(self, step: int) -> Plan[int]:
         """Return a plan that fills the masks, counting from `step`, of the next step."""
-        policy, is_first, num_idle = self.sampler.policy, True, 0
+        policy, is_first, num_idle = self.text.sampler.policy, True, 0
         while len(masked := self._masked()) and not self._is_left():
             commit = self.schedule.next(len(masked))
             # A step of Dream's schedule that would commit nothing needs no forward pass.
@@ -109,7 +122,7 @@ class Filling:
 
     def _step(self, step: int, masked: Ids, commit: Commit, is_first: bool) -> Plan[bool]:
         """Return a plan of a step over masked positions; whether the text changed."""
-        sampler, read_positions = self.sampler, masked
+        sampler, read_positions = self.text.sampler, masked
         noise = sampler.noise.at_step(step)
         # Early exit judges all that is still masked, so a block's first step reads past it.
         looks_ahead = is_first and sampler.params.early_exit is not None
@@ -137,7 +150,7 @@ class Filling:
         self, step: int, state: UnmaskingStep, candidates: Reading, others: Reading
     ) -> bool:
         """Write what the policy chooses of the candidates for masks, and of others for drafts."""
-        policy, writing, chosen = self.sampler.policy, self.text.writing, NONE
+        policy, writing, chosen = self.text.sampler.policy, self.text.writing, NONE
         if len(state.positions):
             chosen = checked_indices(policy, policy.choose(state), len(state.positions))
             tokens, logprobs = candidates.token_ids[chosen], candidates.logprobs[chosen]
@@ -158,42 +171,44 @@ class Filling:
         Under block-causal attention the pass also tells the unknown log-probabilities of tokens
         that are final: of the blocks before, and of this one if it is whole.
         """
-        sampler, memory, span = self.sampler, self.sampler.memory, self.span
+        sampler, memory, span = self.text.sampler, self.text.sampler.memory, self.span
         text = self.text.ids[: span[1]] if sampler.is_block_causal else self.text.ids
-        hint = memory.hint(text, self.masks, is_first)
         read = sampler.ask(
             text,
             positions,
-            sampler.candidates(noise, sampler.policy.confidence),
+            self._readout(noise),
             self.text.prompt_length,
             shown=self._shown(text),
-            cache=hint,
+            cache=memory.hint(text, self.masks, is_first),
             is_complete=sampler.info.last_block == "alone",
         )
-        final = NONE
-        if sampler.is_block_causal:
-            final = self._final(read, span[1] if is_whole else span[0])
-        reads = [read, *sampler.recording(read)] if sampler.recorded else [read]
-        if len(final) == 0:
-            readings = yield reads
-        else:
-            own = replace(read, positions=final, readout=TokenLogProbs(text[final]), canvas=None)
-            readings = yield [*reads, own]
+        final = self._final(read, span[1] if is_whole else span[0])
+        own = replace(read, positions=final, readout=TokenLogProbs(text[final]), canvas=None)
+        reads = [read, *sampler.recording(read)]
+        readings = yield [*reads, own] if len(final) else reads
+        if len(final):
             memory.note(own, readings[-1])
-            readings = readings[:-1]
         memory.note(read, readings[0])
-        if sampler.recorded:
-            sampler.note(self.text.writing, step, read, readings)
+        if self.valid is not None:
+            readings = [self.valid.chosen(readings[0], noise), *readings[1:]]
+        sampler.note(self.text.writing, step, read, readings[: len(reads)])
         return readings[0]
+
+    def _readout(self, noise: Noise) -> Readout:
+        if self.valid is not None:
+            return self.valid.readout()
+        sampler = self.text.sampler
+        return sampler.candidates(noise, sampler.policy.confidence)
 
     def _shown(self, text: Ids) -> Canvas:
         start, stop = self.text.prompt_length, min(len(text), self.text.stop)
-        known = self.sampler.memory.known(text[:stop])
+        sampler = self.text.sampler
+        known = sampler.memory.known(text[:stop])
         return Canvas(
-            self.sampler.sample,
+            sampler.sample,
             start,
-            self.sampler.is_settled,
-            settled=self.span[0] if self.sampler.policy.edits else None,
+            sampler.is_settled,
+            settled=self.span[0] if sampler.policy.edits else None,
             logprobs=None if known is None else known[start:],
             written=self.text.writing.logprobs[start:stop].copy(),
             stop=stop,
@@ -203,7 +218,7 @@ class Filling:
         """Return the response's positions before `stop` that the pass of a Read computes and whose
         log-probabilities are unknown, int64 [K]; none for a guided pass, which tells no model's.
         """
-        known = self.sampler.memory.known(read.token_ids)
+        known = self.text.sampler.memory.known(read.token_ids)
         if known is None or read.guidance is not None:
             return NONE
         window = read.cache and read.cache.window
@@ -213,19 +228,20 @@ class Filling:
     def _masked(self, *, to_the_end: bool = False) -> Ids:
         ids = self.text.ids
         positions = np.arange(self.masks[0], len(ids)) if to_the_end else self.masks
-        masked: Ids = positions[ids[positions] == self.sampler.mask_id]
+        masked: Ids = positions[ids[positions] == self.text.sampler.mask_id]
         return masked
 
     def _is_left(self) -> bool:
         """Whether to leave the block early: at the answer's end, or with no mask to `stop`."""
-        if self.sampler.policy.edits:
+        text, sampler, (start, end) = self.text, self.text.sampler, self.span
+        if sampler.policy.edits:
             return False
-        (start, end), stop = self.span, self.text.stop
-        response = self.text.ids[: min(end, stop)]
-        if stop < end and not (response[start:] == self.sampler.mask_id).any():
+        response = text.ids[: min(end, text.stop)]
+        if text.stop < end and not (response[start:] == sampler.mask_id).any():
             return True
-        return self.until_end and self.sampler.end_of(response, self.text.prompt_length) is not None
+        return text.until_end and sampler.end_of(response, text.prompt_length) is not None
 
     def _is_over(self, reading: Reading) -> bool:
-        is_sure = np.exp(reading.logprobs.min()) > (self.sampler.params.early_exit or 0.0)
-        return bool(is_sure and self.sampler.special.is_end(reading.token_ids).all())
+        sampler = self.text.sampler
+        is_sure = np.exp(reading.logprobs.min()) > (sampler.params.early_exit or 0.0)
+        return bool(is_sure and sampler.special.is_end(reading.token_ids).all())

@@ -1,7 +1,5 @@
 """A finished response with its evaluation."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 
@@ -24,7 +22,8 @@ class LengthStep:
 class Generation:
     """What a length controller returns: the chosen text, its evaluation, and its iterations.
 
-    `finish_reason` None means "stop" if the text holds an end token, else "length".
+    `finish_reason` None means "stop" if the text holds an end token or meets a constraint, else
+    "length".
     """
 
     sequence: TokenSequence

@@ -1,8 +1,7 @@
 """Length controllers decide the length of a response."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
+from typing import ClassVar
 
 from dise_core.arrays import Ids
 from dise_core.plans.plan import Plan
@@ -14,6 +13,10 @@ from dise_core.writing.generation import Generation
 
 class LengthController(Strategy):
     """Decides the length of the response, and denoises it."""
+
+    fills_gaps: ClassVar[bool] = False
+    """Whether it also writes a response that `denoiser.suffix` follows, as `denoiser.write` does;
+    one that looks for the answer's end does not."""
 
     @abstractmethod
     def generate(self, prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer) -> Plan[Generation]:

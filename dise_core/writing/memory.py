@@ -1,7 +1,5 @@
 """What is remembered of a response under full attention, and under block-causal attention."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Unmasking policies choose which masks a denoising step fills."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """Revisers look at a finished response again."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 
 from dise_core.plans.plan import Plan
@@ -18,6 +16,9 @@ class Reviser(Strategy):
     def top_logprobs(self) -> int:
         """How many of the likeliest tokens it reads in the report on every token."""
         return 0
+
+    def check(self, scorer: SequenceScorer) -> None:
+        """Raise InputError, before anything is written, for a scorer that it cannot go by."""
 
     @abstractmethod
     def revise(

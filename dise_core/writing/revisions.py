@@ -1,7 +1,5 @@
 """What a reviser changed in a response: its trace, and its JSON form."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -22,7 +20,6 @@ class RevisedToken(NamedTuple):
     new_text: str | None = None
 
     def to_dict(self) -> dict[str, object]:
-        """Return the JSON form."""
         new = None if self.new is None else {"id": self.new, "text": self.new_text}
         old = {"id": self.old, "text": self.old_text}
         return {"position": self.position, "old": old, "new": new}
@@ -43,11 +40,9 @@ class Revision:
 
     @property
     def num_changed(self) -> int:
-        """How many of the tokens came out different."""
         return sum(token.new != token.old for token in self.tokens)
 
     def to_dict(self) -> dict[str, object]:
-        """Return the JSON form; a score of -inf becomes null."""
         return {
             "accepted": self.is_accepted,
             "score_before": json_number(self.score_before),

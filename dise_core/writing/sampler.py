@@ -1,7 +1,5 @@
 """The settings with which one response is written, and the reads that its steps make."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -10,6 +8,7 @@ from itertools import repeat
 import numpy as np
 
 from dise_core.arrays import Floats, Ids
+from dise_core.constraints.constrained import Constrained
 from dise_core.history import Look, Writing
 from dise_core.models.info import ModelInfo
 from dise_core.noise import Noise
@@ -33,8 +32,9 @@ class Sampler:
     here. The mask id is never written. `sample`: which of the request's responses this is.
     `is_settled`: see Canvas. is_revised: whether a reviser may change the response, so that nothing
     of it is settled. most: the tokens that the text may grow to, if it is written more than once.
-    recorded: what the text's Writing tells besides. memory: made here unless
-    given; shared with the response's scorer, it spares passes.
+    recorded: what the text's Writing tells besides. constraint: which texts may be written. suffix:
+    what follows the response, int64 [S].
+    memory: made here unless given; shared with the response's scorer, it spares passes.
     """
 
     info: ModelInfo
@@ -46,6 +46,8 @@ class Sampler:
     is_revised: bool = False
     most: int = 0
     recorded: tuple[Recorded, ...] = ()
+    constraint: Constrained | None = None
+    suffix: Ids = field(default_factory=lambda: np.zeros(0, np.int64), compare=False)
     memory: Memory = field(default_factory=Memory)
 
     def __post_init__(self) -> None:
@@ -69,7 +71,6 @@ class Sampler:
 
     @cached_property
     def mask_id(self) -> int:
-        """The id of the mask token. Raises InputError for a model that has none."""
         return self.special.masking_id
 
     @property
@@ -136,8 +137,11 @@ class Sampler:
         is_complete: bool = False,
     ) -> Read:
         """Return a Read of a copy of the canvas, with this request's guidance. shown: what a stream
-        sees of it, the canvas alone if None. Raises PlanError for positions outside the canvas.
+        sees of it, the response alone if None. Raises PlanError for positions outside the canvas.
         """
+        if shown is None:
+            stop = len(canvas) - len(self.suffix)
+            shown = Canvas(self.sample, prompt_length, self.is_settled, stop=stop)
         guidance = None
         if scale := self.params.cfg_scale:
             unconditional = canvas.copy()
@@ -148,7 +152,7 @@ class Sampler:
             positions,
             readout,
             guidance=guidance,
-            canvas=shown or Canvas(self.sample, prompt_length, self.is_settled),
+            canvas=shown,
             cache=cache,
             is_complete=is_complete,
         )

@@ -1,7 +1,5 @@
 """How many masked tokens each denoising step commits: evenly, or in diffusion time as in Dream."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, pairwise, repeat

@@ -1,7 +1,5 @@
 """Search: several particles of one response, of which the likelier go on."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import count
 

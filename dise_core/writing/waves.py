@@ -1,7 +1,5 @@
 """Adaptive best-of-n: answers are written in waves until one is sure enough."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 
 from dise_core.params.requests import SamplingParams

@@ -1,7 +1,5 @@
 """Writes one response: its length controller, then its reviser if it has one."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from dise_core.arrays import Ids
@@ -25,6 +23,7 @@ class Writer:
         scorer = replace(scorer, memory=denoiser.memory)
         if self.reviser is None:
             return (yield from self._first(prompt, denoiser, scorer))
+        self.reviser.check(scorer)
         asked = scorer.top_logprobs
         reporting = replace(scorer, top_logprobs=max(asked or 0, self.reviser.top_logprobs))
         first = yield from self._first(prompt, replace(denoiser, is_revised=True), reporting)
@@ -35,8 +34,8 @@ class Writer:
 
     def _first(self, prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer) -> Plan[Generation]:
         generation = yield from self.controller.generate(prompt, denoiser, scorer)
-        mask_id = denoiser.special.mask_id
-        return checked_generation("length controller", self.controller, generation, prompt, mask_id)
+        ends, mask_id = (prompt, denoiser.suffix), denoiser.special.mask_id
+        return checked_generation("length controller", self.controller, generation, *ends, mask_id)
 
     def _revised(
         self, reviser: Reviser, first: Generation, denoiser: Denoiser, scorer: SequenceScorer
@@ -46,14 +45,13 @@ class Writer:
         """
         text, evaluation = first.sequence, first.evaluation
         if evaluation.tokens is None:
-            evaluation = replace(
-                evaluation, tokens=(yield from regenerate(text, scorer.top_logprobs or 0))
-            )
+            tokens = yield from regenerate(text, scorer.top_logprobs or 0)
+            evaluation = replace(evaluation, tokens=tokens)
         copy = replace(first, sequence=replace(text, ids=text.ids.copy()), evaluation=evaluation)
         again = replace(denoiser, noise=denoiser.noise.for_revision(), is_revised=True)
         revised = yield from reviser.revise(copy, again, scorer)
         most = max(len(text.response), denoiser.max_tokens)
-        most = min(most, denoiser.max_length - text.prompt_length)
+        most = min(most, denoiser.max_length - text.prompt_length - text.suffix_length)
         revised = checked_revision(reviser, revised, text, denoiser.info, most)
         after = revised.sequence
         if (writing := after.own_writing()) is None and text.writing is not None:

@@ -16,7 +16,7 @@ from dise_eval.statistics.metrics import Rights, Scores
 
 NUM_FOLDS = 5
 
-LEAST_LABELS = 50
+LEAST_LABELS, LEAST_OF_FIELD = 50, 200
 
 ENOUGH_FOR_ISOTONIC = 1000
 """From this many labels on, an isotonic map is the default; below, Platt's."""
@@ -59,10 +59,10 @@ class Labels:
         chosen = np.isin(self.questions, names[: round(share * len(names))])
         return self.of(~chosen), self.of(chosen)
 
-    def check(self) -> None:
-        if len(self) < LEAST_LABELS:
+    def check(self, least: int = LEAST_LABELS) -> None:
+        if len(self) < least:
             raise InputError(
-                f"{len(self)} labels are too few: a calibration needs at least {LEAST_LABELS}, "
+                f"{len(self)} labels are too few: a calibration needs at least {least}, "
                 f"and {ENOUGH_FOR_ISOTONIC} are better"
             )
         if self.num_questions < NUM_FOLDS:
@@ -75,11 +75,6 @@ class Labels:
             raise InputError(
                 f"all {len(self)} labels are {label}: a calibration needs answers of both kinds"
             )
-
-
-def default_method(labels: Labels) -> Method:
-    """Return "isotonic" for many labels, "platt" for few."""
-    return "isotonic" if len(labels) >= ENOUGH_FOR_ISOTONIC else "platt"
 
 
 def fitted(method: Method, labels: Labels) -> Map:

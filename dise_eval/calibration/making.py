@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
 from dise_core.errors import InputError
 from dise_core.records import Record
-from dise_core.scoring.calibration import Calibration, Figures
+from dise_core.scoring.calibration import Calibration, Figures, Fit
 from dise_eval.calibration import combining, fitting, guarantee
 from dise_eval.calibration.fitting import Fitted, Labels, Method
 from dise_eval.calibration.guarantee import Promise, Rule
@@ -65,7 +66,7 @@ def make(
     weigh = fitting.weigher(weighed)
     values = replace(labels, scores=weigh(labels.scores))
     labels = values if promise else labels
-    chosen = method or fitting.default_method(labels)
+    chosen = method or ("isotonic" if len(labels) >= fitting.ENOUGH_FOR_ISOTONIC else "platt")
     map_, probabilities = fitting.fitted(chosen, values), fitting.held_out(chosen, labels)
     labels = replace(labels, scores=fitting.by_folds(fitting.weigher, labels))
     if several:
@@ -84,16 +85,31 @@ def make(
     return Made(calibration, labels, probabilities, weigh, weighed)
 
 
+def make_fields(
+    groups: Mapping[str, Labels], whole: Calibration, fit: Callable[[Labels], Made]
+) -> tuple[Calibration, dict[str, str]]:
+    """Return the calibration of fields that have a fit, and why others have none. whole: of all.
+    Raises InputError if none has one.
+    """
+    fields, left_out = dict[str, Fit](), dict[str, str]()
+    for name, labels in groups.items():
+        try:
+            labels.check(fitting.LEAST_OF_FIELD)
+            fields[name] = Fit(**fit(labels).calibration.model_dump(include={*Fit.model_fields}))
+        except InputError as error:
+            left_out[name] = str(error)
+    if not fields:
+        raise InputError("; ".join(f"{name}: {why}" for name, why in left_out.items()), "scored")
+    return whole.model_copy(update={"map": None, "threshold": None, "fields": fields}), left_out
+
+
 def tried(made: Made, labels: Labels) -> HeldOut:
     """Return what it does on other labels. Raises InputError unless both kinds are there."""
     if labels.is_right.all() or not labels.is_right.any():
-        raise InputError(
-            f"the {len(labels)} answers held out are not of both kinds, right and wrong: hold out "
-            "more questions",
-            "held_out",
-        )
+        told = f"the {len(labels)} answers held out are not of both kinds: hold out more questions"
+        raise InputError(told, "held_out")
     calibration, labels = made.calibration, replace(labels, scores=made.weigh(labels.scores))
-    probabilities = calibration.map.of(labels.scores)
+    probabilities = np.array([*map(calibration.probability, labels.scores.tolist())], np.float64)
     coverage = risk = None
     if calibration.threshold is not None:
         kept = labels.scores >= calibration.threshold.score

@@ -12,12 +12,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dise_app.files.jsonl import read_lines
 from dise_app.files.linefile import MAX_OWN_LINE
-from dise_app.files.lines import lines_of, parse, without_bom
 from dise_app.files.texts import made_with
 from dise_core.errors import InputError, shown
 from dise_core.plugins.catalog import Catalog
 from dise_core.records import Fields, Record
+from dise_core.scoring.calibration import pattern_of
 from dise_eval.calibration.fitting import Labels
 from dise_eval.experiments.scoring import Contender, Contenders
 
@@ -60,21 +61,22 @@ def read(path: Path, options: Fields, catalog: Catalog) -> tuple[Labels, ScoredB
     return _labels(rows, options["skip_unscored"]), scored_by
 
 
+def by_field(path: Path, options: Fields) -> Mapping[str, Labels]:
+    """Return labelled fields as `read` does, by their pointer's pattern and, if told, by type."""
+    groups: dict[str, list[JsonLine]] = {}
+    for number, record in _records(path):
+        pattern = pattern_of(str(_at(record, "path", f"line {number}")))
+        for name in dict.fromkeys((pattern, str(record.get("type", pattern)))):
+            groups.setdefault(name, []).append((number, record))
+    skips = options["skip_unscored"]
+    return {name: _labels(_of_lines(some, options), skips) for name, some in groups.items()}
+
+
 def _records(path: Path) -> Iterator[JsonLine]:
-    try:
-        with path.open("rb") as file:
-            for number, line in enumerate(lines_of(file, MAX_OWN_LINE), start=1):
-                if line.strip():
-                    yield _parsed(number, without_bom(line) if number == 1 else line)
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}", "scored") from error
-
-
-def _parsed(number: int, line: bytes) -> JsonLine:
-    try:
-        return number, parse(line, MAX_OWN_LINE)
-    except InputError as error:
-        raise InputError(f"line {number} {error}", "scored") from error
+    for line in read_lines(path, MAX_OWN_LINE):
+        if line.problem is not None:
+            raise InputError(f"line {line.number} {line.problem}", "scored")
+        yield line.number, line.record
 
 
 def _contenders(settings: object, named: Sequence[str] | None) -> Sequence[str]:
@@ -103,12 +105,13 @@ def _of_journal(lines: Iterable[JsonLine], labels: Sequence[str]) -> Iterator[La
 
 def _of_lines(lines: Iterable[JsonLine], options: Fields) -> Iterator[LabelledAnswer]:
     field = options["question_field"]
+    label_field = options["label_field"] or ("correct" if options["fields"] else "label")
     for number, record in lines:
         place = f"line {number}"
         own = "outputs.0.score.value" if "outputs" in record else "score"
         scores = {path: _at(record, path, place) for path in options["score_field"] or [own]}
         question = place if field is None else _at(record, field, place)
-        label = _at(record, options["label_field"], place)
+        label = _at(record, label_field, place)
         yield LabelledAnswer(place, scores, label, json.dumps(question))
 
 

@@ -15,7 +15,8 @@ from dise_core.errors import InputError
 from dise_core.records import Record
 
 if TYPE_CHECKING:
-    from dise_core.scoring.calibration import Figures, Threshold
+    from dise_core.scoring.calibration import Calibration, Figures, Fit, Threshold
+    from dise_eval.calibration.fitting import Labels
     from dise_eval.calibration.making import HeldOut, Made
 
 LABELLED = options.Own(
@@ -30,25 +31,17 @@ LABELLED = options.Own(
         list[str] | None,
         "Where lines hold each score, as outputs.0.score.value. [default: there, or score]",
     ),
-    label_field=option(str, "Where lines hold whether the answer is right.", "label"),
-    question_field=option(
-        str | None, "Where lines hold the question. [default: each line has its own]"
-    ),
-    skip_unscored=(
-        Annotated[bool, typer.Option("--skip-unscored", help="Leave out answers without a score.")],
-        False,
-    ),
+    label_field=option(str | None, "Where lines hold the label. [default: label, or correct]"),
+    question_field=option(str | None, "Where lines hold the question. [default: each its own]"),
+    skip_unscored=option(bool, "Leave out answers without a score.", False, "--skip-unscored"),
+    fields=option(bool, "Lines {path, score, correct} are values of JSON.", False, "--fields"),
 )
 FITTED = options.Own(
     method=option(
         Literal["isotonic", "platt"] | None, "[default: isotonic from 1,000 labels on, else platt]"
     ),
-    max_risk=option(
-        float | None, "Choose a threshold: at most this share of the answers above it is wrong."
-    ),
-    risk_confidence=option(
-        float, "The confidence with which the threshold keeps --max-risk.", 0.95
-    ),
+    max_risk=option(float | None, "Choose a threshold: at most this share above it is wrong."),
+    risk_confidence=option(float, "How surely the threshold keeps --max-risk.", 0.95),
     rule=option(Literal["sgr", "ltt"], "How the threshold is chosen.", "sgr"),
     held_out=option(float, "The share of the questions to leave out and try the result on.", 0.0),
     answers_each=option(int | None, "Fit on the first so many answers to a question.", min=1),
@@ -65,9 +58,7 @@ def calibrate(
         ),
     ],
     output: Annotated[Path, typer.Option(help="The calibration to write, with a picture beside.")],
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace the calibration that OUTPUT holds.")
-    ] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUTPUT.")] = False,
     as_json: options.Json = False,
     *,
     parts: options.Parts,
@@ -88,24 +79,48 @@ def calibrate(
     from dise_eval.reports import reliability
 
     labels, scored_by = rows.read(scored, parts.labelled, installed_catalog())
-    fitted_on, others = labels.split(how["held_out"])
-    fitted_on = fitted_on.first(how["answers_each"] or len(labels))
     promise = how["max_risk"] and Promise(how["max_risk"], how["risk_confidence"])
-    made = making.make(fitted_on, scored_by, how["method"], promise, how["rule"], scored.name)
+
+    def fit(some: Labels, kept: Promise | None = promise) -> Made:
+        return making.make(some, scored_by, how["method"], kept, how["rule"], scored.name)
+
+    if parts.labelled["fields"]:
+        if how["held_out"] or how["answers_each"] or labels.scores.ndim > 1:
+            raise InputError("--fields takes one --score, no --held-out and no --answers-each")
+        groups, whole = rows.by_field(scored, parts.labelled), fit(labels, None).calibration
+        return _show_fields(*making.make_fields(groups, whole, fit), output, as_json)
+    fitted_on, others = labels.split(how["held_out"])
+    made = fit(fitted_on.first(how["answers_each"] or len(labels)))
     tried = making.tried(made, others) if how["held_out"] else None
     threshold, path = made.calibration.threshold, output.with_suffix(".png")
     reliability.picture(made.probabilities, made.labels, threshold, path)
     write_json(output, made.calibration.to_dict())
     several = made.weighed.scores.ndim > 1
-    names = parts.labelled["score"]
-    weights = combining.contributions(made.weighed, names) if several else []
+    weights = combining.contributions(made.weighed, parts.labelled["score"]) if several else []
     _show(made, weights, tried, output, as_json)
 
 
 def _check_share(name: str, share: float | None) -> None:
     if share is not None and not 0 < share < 1 and (name, share) != ("held_out", 0):
-        flag = name.replace("_", "-")
-        raise InputError(f"--{flag} {share}: it must be between 0 and 1", name)
+        raise InputError(f"--{name.replace('_', '-')} {share}: it must be between 0 and 1", name)
+
+
+def _show_fields(made: Calibration, left_out: dict[str, str], output: Path, as_json: bool) -> None:
+    write_json(output, record := made.to_dict())
+    if as_json:
+        print(json.dumps({"calibration": record, "left_out": left_out}, allow_nan=False))
+        return
+    told = {name: _fitted(fit) for name, fit in made.fields.items()}
+    told |= {name: f"left out, {reason}" for name, reason in left_out.items()}
+    print("\n".join(f"{name}: {text}" for name, text in (told | {"written": f"{output}"}).items()))
+
+
+def _fitted(fit: Fit) -> str:
+    right, method = fit.num_right / fit.num_labels, fit.map and fit.map.method
+    return (
+        f"{fit.num_labels} labels of {fit.num_questions} questions, {right:.1%} right; {method}, "
+        f"on questions left out of the fit: {_told(fit.figures)}"
+    )
 
 
 def _show(
@@ -117,14 +132,8 @@ def _show(
         told |= {"parts": weights} if weights else {}
         print(json.dumps(told, ensure_ascii=False, allow_nan=False))
         return
-    print(
-        f"{calibration.num_labels} labels of {calibration.num_questions} questions, "
-        f"{calibration.num_right / calibration.num_labels:.1%} right; {calibration.scorer} over "
-        f"{calibration.selector} of {calibration.model}"
-    )
-    print(
-        f"{calibration.map.method}, on questions left out of the fit: {_told(calibration.figures)}"
-    )
+    print(f"{calibration.scorer} over {calibration.selector} of {calibration.model}")
+    print(_fitted(calibration))
     for part in weights:
         print(
             "{score}: weight {weight[value]:.3f} [{weight[low]:.3f}, {weight[high]:.3f}], ROC-AUC "
@@ -156,6 +165,5 @@ def _promise(threshold: Threshold) -> str:
     return (
         f"threshold {threshold.score:.6g} ({threshold.rule}): at most {threshold.max_risk:.1%} "
         f"wrong with {threshold.confidence:.0%} confidence; of {threshold.num_labels} questions "
-        f"with one answer each {threshold.coverage:.1%} are answered, {threshold.risk:.1%} of "
-        "these wrong"
+        f"with one answer each {threshold.coverage:.1%} answered, {threshold.risk:.1%} of it wrong"
     )

@@ -55,10 +55,10 @@ class Journal:
             if number == 1:
                 refuse_other(self.path, record, json.loads(encoded(key)))
                 has_key = True
-            elif not isinstance(record.get("id"), str):
-                raise self._file.foreign(number, "has no id")
+            elif isinstance(name := record.get("id"), str):
+                self.records[name] = record
             else:
-                self.records[record["id"]] = record
+                raise self._file.foreign(number, "has no id")
         if not has_key and not encoded(key).startswith(self._file.torn):
             raise self._file.foreign(1, "is cut short")
         return has_key

@@ -21,7 +21,7 @@ def is_denoised_greedily(text: TokenSequence, cfg_scale: float = 0.0) -> Plan[bo
     evaluation, suffix_greedy_prediction. Under block-causal attention, whose blocks count from the
     text's start, they are written one after the other.
     """
-    spans = [(text.prompt_length, len(text))]
+    spans = [(text.prompt_length, text.response_end)]
     if text.origin == "text":
         spans = list(text.blocks.spans(*spans[0]))
     for span in spans:

@@ -1,8 +1,10 @@
 """The built-in strategies, registered with the same hooks as any plugin."""
 
-from __future__ import annotations
-
-from dise_core import LengthController, Reviser, Scorer, Selector, UnmaskingPolicy, hookimpl
+from dise_core import Constraint, LengthController, Reviser, Scorer, Selector, UnmaskingPolicy
+from dise_core.plugins.hookspecs import hookimpl
+from dise_strategies.constraints.choice import OneOfChoices
+from dise_strategies.constraints.json_schema import AnyJsonObject, JsonSchema
+from dise_strategies.constraints.regex import Regex
 from dise_strategies.lengths.cal import CAL
 from dise_strategies.lengths.daedal import DAEDAL
 from dise_strategies.lengths.dise_flexible import DiSEFlexible
@@ -95,6 +97,17 @@ def dise_length_controllers() -> dict[str, type[LengthController]]:
 def dise_revisers() -> dict[str, type[Reviser]]:
     """Return the built-in revisers."""
     return {"remask": Remask}
+
+
+@hookimpl
+def dise_constraints() -> dict[str, type[Constraint]]:
+    """Return the built-in constraints."""
+    return {
+        "regex": Regex,
+        "choice": OneOfChoices,
+        "json-schema": JsonSchema,
+        "json-object": AnyJsonObject,
+    }
 
 
 @hookimpl

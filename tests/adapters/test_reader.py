@@ -5,6 +5,7 @@ libraries: a row's answer is then the same only up to rounding, which grows with
 mix-up moves it by whole nats.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,12 @@ from dise_adapters.local.reading import reader as reader_module
 from dise_adapters.local.reading.batching import batches
 from dise_adapters.local.reading.layout import Layout, Run
 from dise_adapters.local.reading.reader import TransformerReader
-from dise_core import LLM, Candidates, Distribution, Read, TokenLogProbs
+from dise_core import LLM, Candidates, Distribution, Read, TokenLogProbs, TopLogProbs
 from dise_core.errors import ModelError
 from dise_core.models.attention import BIDIRECTIONAL
 from dise_core.plans.reading import Guidance
 from dise_core.plans.rows import Row
+from dise_core.testing.toy_model import naive_readout
 from tests.reference_llada import default_config, random_weights, write_checkpoint
 
 ROUNDING = 1e-5
@@ -165,6 +167,27 @@ def test_guided_rows_keep_their_places_in_a_mixed_batch() -> None:
     for read, reading in zip([plain, guided], together, strict=False):
         [alone] = make_reader(TinyBody()).read([read])
         assert_same(reading.logprobs, alone.logprobs)
+
+
+def test_named_tokens_and_entropies_are_those_of_the_guided_distribution(tmp_path: Path) -> None:
+    config = default_config()
+    predictor = LLM(str(write_checkpoint(tmp_path, config, random_weights(config)))).predictor
+    ids, bare = np.arange(9), np.full(9, 8)
+    raw = predictor.read([Read(text, ids, Distribution()) for text in (ids, bare)])
+    given, unconditional = (reading.logprobs.astype(np.float64) for reading in raw)
+    readout = TopLogProbs(3, (8, 0), ids, with_entropy=True)
+    guided = Read(ids, ids, readout, guidance=Guidance(bare, 1.5))
+    plain = Read(ids, ids, replace(readout, targets=ids[::-1].copy()))
+    others = [Read(ids, ids, TopLogProbs(3)), Read(bare, ids, TokenLogProbs(ids))]
+    together = predictor.read([plain, *others, guided])
+    for read, reading, logits in (
+        (guided, together[3], unconditional + 2.5 * (given - unconditional)),
+        (plain, together[0], given),
+    ):
+        expected = naive_readout(logits, read)
+        np.testing.assert_array_equal(reading.token_ids, expected.token_ids)
+        np.testing.assert_allclose(reading.logprobs, expected.logprobs, atol=1e-5)
+        np.testing.assert_allclose(reading.confidences, expected.confidences, atol=1e-5)
 
 
 def test_chunks_of_the_head_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

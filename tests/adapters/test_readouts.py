@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from dise_adapters.local.reading.readouts import answer_rows, group_reads, split_answers
 from dise_adapters.vllm.wire import pack, unpack
 from dise_core import Candidates, Distribution, Read, Reading, TokenLogProbs, TopLogProbs
-from dise_core.arrays import Floats, Ids
+from dise_core.arrays import Floats, Ids, log_odds, probabilities
 from dise_core.noise import Noise
-from dise_core.odds import log_odds, probabilities
 from dise_core.plans.readouts import Confidence, Readout
 from dise_core.testing.toy_model import Logits, naive_readout
 from tests.laws.generators import logits as logits_strategy
@@ -92,6 +91,30 @@ def test_token_and_top_logprobs_agree_with_the_naive_ones(
             TokenLogProbs(np.array(targets)),
         ],
     )
+
+
+@given(
+    logits_strategy,
+    st.lists(st.integers(0, 11), min_size=5, max_size=5),
+    st.integers(0, 13),
+    st.lists(st.integers(0, 11), max_size=4).map(tuple),
+)
+def test_tokens_asked_for_by_name_and_entropies_agree_with_the_naive_ones(
+    logits: Logits, targets: list[int], k: int, ids: tuple[int, ...]
+) -> None:
+    """Those with targets are computed together, and so are those without."""
+    asked: list[Readout] = [
+        TopLogProbs(k, some, own, with_entropy)
+        for some, own, with_entropy in product(
+            (ids, ()), (None, np.array(targets), np.array(targets[::-1])), (False, True)
+        )
+    ]
+    assert_close(logits, asked)
+    for read, reading in read_all(logits, asked):
+        [travelled] = unpack(pack([read], [reading]), [read], 12)
+        np.testing.assert_array_equal(travelled.token_ids, reading.token_ids)
+        np.testing.assert_array_equal(travelled.logprobs, reading.logprobs)
+        np.testing.assert_allclose(travelled.confidences, reading.confidences, rtol=1e-6)
 
 
 drawings = st.sampled_from(

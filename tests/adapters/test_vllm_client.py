@@ -24,6 +24,7 @@ from dise_core import (
     EngineConfig,
     InputError,
     Read,
+    Reading,
     SamplingParams,
     TokenLogProbs,
     TopLogProbs,
@@ -177,6 +178,8 @@ def reads() -> list[Read]:
     return [
         Read(ids, positions, TokenLogProbs(np.array([3, 2, 1]))),
         Read(ids, positions, TopLogProbs(3)),
+        Read(ids, positions, TopLogProbs(2, (7, 30), np.array([3, 2, 1]), with_entropy=True)),
+        Read(ids, positions, TopLogProbs(40, (5,))),
         Read(ids, positions, Candidates(0.7, 0.9, 5, Noise(2**63, 2**64 - 1, 3), "margin", (26,))),
         Read(ids, positions, Candidates()),
         Read(ids, positions, Candidates(allowed=(3, 5, 9), bias=((5, 1.5), (9, -100.0)))),
@@ -198,6 +201,13 @@ def test_reads_and_readings_survive_the_wire() -> None:
         np.testing.assert_allclose(one.confidences, other.confidences, atol=1e-7)
 
 
+def test_a_read_of_no_position_needs_no_numbers() -> None:
+    read = Read(np.arange(3), np.zeros(0, np.int64), TopLogProbs(2, (5,)))
+    vector = pack([read], [Reading.of_nothing()])
+    [reading] = unpack(vector, [read], 32)
+    assert (len(vector), reading.token_ids.shape) == (0, (0, 3))
+
+
 OUTSIDE = r"\n.*token id (32|99) .*ids are 0 to 31"
 
 
@@ -207,6 +217,10 @@ OUTSIDE = r"\n.*token id (32|99) .*ids are 0 to 31"
         ({"positions": [9]}, r"positions outside 0\.\.8"),
         ({"positions": ["x"]}, "flat list of integers"),
         ({"readout": "top_logprobs", "k": 0}, "k\n.*greater than or equal to 1"),
+        ({"readout": "top_logprobs", "k": 1, "ids": [32]}, f"ids{OUTSIDE}"),
+        ({"readout": "top_logprobs", "k": 1, "ids": [1] * 4097}, "ids\n.*at most 4096 items"),
+        ({"readout": "top_logprobs", "k": 1, "targets": [99]}, f"targets{OUTSIDE}"),
+        ({"readout": "top_logprobs", "k": 1, "targets": [1, 2]}, "1 positions but 2 targets"),
         ({"readout": "token_logprobs", "targets": [32]}, f"targets{OUTSIDE}"),
         ({"readout": "token_logprobs", "targets": []}, "1 positions but 0 targets"),
         ({"temperature": 1.0}, "need noise"),

@@ -4,23 +4,39 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import openai
 import pytest
+from pydantic import BaseModel
 
 from dise_app.server.limits import Limits
 from dise_core import AsyncLLM
 from dise_core.arrays import Ids
+from dise_core.records import Fields
 from dise_core.testing.toy_model import Logits
 from tests.app.serving import serving
-from tests.ascii_model import END, VOCAB_SIZE, AsciiPredictor
+from tests.ascii_model import END, VOCAB_SIZE, AsciiPredictor, AsciiTokenizer
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 ANSWER = "[[ ## answer ## ]]\nParis\n\n[[ ## completed ## ]]"
 QUESTION = "What is the capital of France?"
+PLACE = (
+    '{"city": "Paris", "kind": "museum", "room": {"name": "Apollon", "size": 4.5}, "note": null}'
+)
+ASKED_PLACE = "Where is the Louvre?"
+ASKED_TOOL = "How warm is Paris?"
+TOLD = "It is 21 degrees."
+SCRIPTS = {
+    QUESTION: ANSWER,
+    ASKED_PLACE: PLACE,
+    ASKED_TOOL: '{"name": "weather", "arguments": {"city": "Paris"}}',
+    "21 C": TOLD,
+}
+"""What is written after a conversation: by the last of these that stands in it."""
+
 TURN = "<assistant>"
 SURE = 20.0
 """Its logit of the one token; all others have 0. A draw at temperature 0.7 is another in one of a
@@ -28,18 +44,35 @@ billion.
 """
 
 
+class ToolTokenizer(AsciiTokenizer):
+    """Its chat template has tools, and turns that call them."""
+
+    def chat_text(
+        self,
+        messages: Sequence[Fields],
+        add_generation_prompt: bool = True,
+        tools: Sequence[Fields] = (),
+    ) -> str:
+        turns = "".join(
+            f"<{turn['role']}>{turn['content']}{turn.get('tool_calls', '')}" for turn in messages
+        )
+        return "<tools>" * bool(tools) + f"{turns}{TURN * add_generation_prompt}"
+
+
 class Scripted(AsciiPredictor):
     """Is sure of one text, which it writes where its last turn begins."""
 
     def __init__(self) -> None:
-        super().__init__(max_length=20_000, has_chat_template=True)
+        super().__init__(max_length=20_000)
+        self.tokenizer = ToolTokenizer(has_chat_template=True)
         self._turn = self.tokenizer.encode(TURN)
-        self._script = self.tokenizer.encode(ANSWER)
 
     def logits(self, ids: Ids) -> Logits:
         sure = np.full(len(ids), END)
         start = _last(ids, self._turn)
-        part = self._script[: len(ids) - start]
+        asked = self.tokenizer.decode(ids[:start])
+        script = SCRIPTS[max(SCRIPTS, key=asked.rfind)]
+        part = self.tokenizer.encode(script)[: len(ids) - start]
         sure[start : start + len(part)] = part
         logits = np.zeros((len(ids), VOCAB_SIZE))
         logits[np.arange(len(ids)), sure] = SURE
@@ -55,7 +88,7 @@ def _last(ids: Ids, part: Ids) -> int:
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    limits = Limits(grace=5, default={"max_tokens": 64, "tokens_per_step": 16})
+    limits = Limits(grace=5, default={"max_tokens": 128, "tokens_per_step": 16})
     with serving(AsyncLLM(Scripted()), limits) as url:
         yield f"{url}/v1"
 
@@ -77,6 +110,29 @@ def imported(name: str) -> Any:
 def client(url: str) -> Iterator[openai.OpenAI]:
     with openai.OpenAI(base_url=url, api_key="none", max_retries=0) as client:
         yield client
+
+
+class Room(BaseModel):
+    name: str
+    size: float
+
+
+class Place(BaseModel):
+    """A place in a city."""
+
+    city: str
+    kind: Literal["tower", "museum"]
+    room: Room
+    note: str | None
+
+
+class weather(BaseModel):  # noqa: N801
+    """How warm a city is."""
+
+    city: str
+
+
+LOUVRE = Place(city="Paris", kind="museum", room=Room(name="Apollon", size=4.5), note=None)
 
 
 def asked(text: str = QUESTION) -> list[Any]:
@@ -138,6 +194,76 @@ def test_openais_responses_with_logprobs(client: openai.OpenAI) -> None:
         assert [each.logprob, *likeliest] == pytest.approx([SURE - total] * 2 + [-total], abs=1e-5)
 
 
+def test_openais_answers_are_of_a_class(client: openai.OpenAI) -> None:
+    to: dict[str, Any] = {"model": "ascii", "messages": asked(ASKED_PLACE)}
+    answer = client.chat.completions.parse(response_format=Place, **to)
+    assert answer.choices[0].message.parsed == LOUVRE
+    with client.chat.completions.stream(response_format=Place, **to) as stream:
+        assert stream.get_final_completion().choices[0].message.parsed == LOUVRE
+    for kind in ("json_object", "text"):
+        plain = client.chat.completions.create(response_format={"type": kind}, **to)
+        assert Place.model_validate_json(plain.choices[0].message.content) == LOUVRE
+    newer = client.responses.parse(model="ascii", input=ASKED_PLACE, text_format=Place)
+    assert newer.output_parsed == LOUVRE
+    assert newer.text is not None
+    assert newer.text.format.name == "Place"  # type: ignore[union-attr]
+
+
+def test_openais_tools_are_called_and_their_results_read(client: openai.OpenAI) -> None:
+    tools = [openai.pydantic_function_tool(weather), openai.pydantic_function_tool(Place)]
+    to: dict[str, Any] = {"model": "ascii", "tools": tools, "tool_choice": "required"}
+    [choice] = client.chat.completions.parse(messages=asked(ASKED_TOOL), **to).choices
+    [call] = choice.message.tool_calls or []
+    assert (choice.finish_reason, choice.message.content) == ("tool_calls", None)
+    assert call.function.parsed_arguments == weather(city="Paris")
+    with client.chat.completions.stream(messages=asked(ASKED_TOOL), **to) as stream:
+        [streamed] = stream.get_final_completion().choices
+    assert streamed.message.tool_calls[0].function == call.function
+    result: Any = {"role": "tool", "tool_call_id": call.id, "content": "21 C"}
+    turns: list[Any] = [*asked(ASKED_TOOL), choice.message, result]
+    answer = client.chat.completions.create(messages=turns, **to | {"tool_choice": "none"})
+    assert answer.choices[0].message.content == TOLD
+
+
+def test_openais_chosen_function_is_told_its_arguments_alone(client: openai.OpenAI) -> None:
+    [choice] = client.chat.completions.parse(
+        model="ascii",
+        messages=asked(ASKED_PLACE),
+        tools=[openai.pydantic_function_tool(weather), openai.pydantic_function_tool(Place)],
+        tool_choice={"type": "function", "function": {"name": "Place"}},
+    ).choices
+    [call] = choice.message.tool_calls or []
+    assert (choice.finish_reason, call.function.arguments) == ("stop", PLACE)
+    assert call.function.parsed_arguments == LOUVRE
+
+
+@pytest.mark.parametrize("method", ["function_calling", "json_schema", "json_mode", "newer"])
+def test_langchains_structured_output(url: str, method: str) -> None:
+    langchain, newer = imported("langchain_openai"), method == "newer"
+    chat = langchain.ChatOpenAI(
+        model="ascii", base_url=url, api_key="none", use_responses_api=newer
+    )
+    model = chat.with_structured_output(Place, method="json_schema" if newer else method)
+    assert model.invoke(ASKED_PLACE) == LOUVRE
+
+
+def test_langchains_tools(url: str) -> None:
+    chat = imported("langchain_openai").ChatOpenAI(model="ascii", base_url=url, api_key="none")
+    called = chat.bind_tools([weather, Place], tool_choice="any").invoke(ASKED_TOOL)
+    [call] = called.tool_calls
+    assert (call["name"], call["args"]) == ("weather", {"city": "Paris"})
+    result = {"role": "tool", "tool_call_id": call["id"], "content": "21 C"}
+    assert chat.invoke([("user", ASKED_TOOL), called, result]).text == TOLD
+
+
+@pytest.mark.parametrize("mode", ["TOOLS", "JSON", "JSON_SCHEMA", "MD_JSON"])
+def test_instructor(client: openai.OpenAI, mode: str) -> None:
+    instructor = imported("instructor")
+    of_instructor = instructor.from_openai(client, mode=instructor.Mode[mode])
+    to = {"model": "ascii", "messages": asked(ASKED_PLACE), "max_retries": 0}
+    assert of_instructor.create(response_model=Place, **to).model_dump() == LOUVRE.model_dump()
+
+
 @pytest.mark.parametrize("newer", [False, True])
 def test_langchains_chat(url: str, newer: bool) -> None:
     langchain = imported("langchain_openai")
@@ -169,6 +295,23 @@ def test_dspy(url: str) -> None:
     assert _texts(model(QUESTION)) == [ANSWER]
     with dspy.context(lm=model):
         assert dspy.Predict("question -> answer")(question=QUESTION).answer == "Paris"
+
+
+def test_dspys_adapter_for_json(url: str) -> None:
+    dspy = imported("dspy")
+    model = dspy.LM("openai/ascii", api_base=url, api_key="none", cache=False)
+
+    class Where(dspy.Signature):  # type: ignore[misc, name-defined]
+        question: str = dspy.InputField()
+        city: str = dspy.OutputField()
+        kind: Literal["tower", "museum"] = dspy.OutputField()
+        room: Room = dspy.OutputField()
+        note: str | None = dspy.OutputField()
+
+    with dspy.context(lm=model, adapter=dspy.JSONAdapter()):
+        found = dspy.Predict(Where)(question=ASKED_PLACE)
+    assert Place(**found) == LOUVRE
+    assert len(model.history) == 1
 
 
 def _texts(answers: Sequence[Any]) -> list[str]:

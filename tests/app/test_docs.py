@@ -68,7 +68,6 @@ LINES_ELSEWHERE = {
     ("models.md", "--model inclusionAI/LLaDA2.0-mini"): HUB,
     ("models.md", "--model JetLM/SDAR-4B-Chat"): HUB,
     ("evaluation.md", "dise-lm-eval --model dise"): HUB,
-    ("evaluation.md", "dise eval given"): JUDGE,
     ("results.md", "dise eval given"): JUDGE,
     ("vllm.md", "--engine vllm"): VLLM,
     ("vllm.md", "gpu7:8000"): VLLM,

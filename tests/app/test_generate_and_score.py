@@ -126,7 +126,7 @@ def test_bad_lines_are_named_and_the_others_are_done(dise: Dise, tmp_path: Path)
         ("generate 1 --model ./nowhere", "there is no folder './nowhere'"),
         ("generate 1 --model llada", "'llada' is an adapter and no model: name a model that it"),
         ("generate 1 --device abacus", "device 'abacus' cannot be used"),
-        ("generate --input /no/such/file", "cannot read --input /no/such/file: No such file"),
+        ("generate --input /no/such/file", "cannot read /no/such/file: No such file"),
         ("generate --input - --resume", "--resume needs --output FILE"),
         ("generate --input - --overwrite", "--overwrite needs --output FILE"),
         ("generate --input - --output x --resume --overwrite", "give either --resume or --overw"),

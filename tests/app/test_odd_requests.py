@@ -56,6 +56,7 @@ NEUTRAL: list[tuple[str, dict[str, Any]]] = [
     (CHAT, {"response_format": {"type": "text"}}),
     (CHAT, {"tools": None, "tool_choice": "auto", "parallel_tool_calls": True}),
     (CHAT, {"functions": [], "function_call": "none"}),
+    (CHAT, {"tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": "none"}),
     (CHAT, {"frequency_penalty": 0, "presence_penalty": 0.0}),
     (CHAT, {"repetition_penalty": 1, "length_penalty": 1.0, "min_p": 0}),
     (CHAT, {"top_k": -1, "top_p": 1, "temperature": 0}),
@@ -91,14 +92,50 @@ def test_a_neutral_field_changes_nothing(
     assert text_of(path, answer.json()) == plain[path]
 
 
+def chosen(name: str) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name}}
+
+
 ORDER = "writes in no fixed order"
-GRAMMAR = "tokens are written in any order, several at once"
+CALL = {
+    "role": "assistant",
+    "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": "{"}}],
+}
+IN_CALL = "messages.1.tool_calls.0.function"
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+HELD = "held to a JSON schema, a regular expression or a list of texts"
 ODD: list[tuple[str, dict[str, Any], str | None, str]] = [
-    (CHAT, {"response_format": {"type": "json_object"}}, "response_format", GRAMMAR),
-    (CHAT, {"guided_choice": ["1", "2"]}, "guided_choice", GRAMMAR),
-    (NEWER, {"text": {"format": {"type": "json_schema"}}}, "text.format.type", "Input should be"),
-    (CHAT, {"tools": [{"type": "function"}]}, "tools", "calls no tools; leave it out, or give []"),
-    (NEWER, {"tools": [{"type": "web_search"}]}, "tools", "calls no tools"),
+    (CHAT, {"response_format": {"type": "json_object"}}, "response_format", "cannot spell"),
+    (CHAT, {"response_format": {"type": "json_schema"}}, "response_format", "go with type"),
+    (CHAT, {"guided_choice": []}, "structured_outputs", "at least 1 item"),
+    (CHAT, {"guided_regex": "("}, "structured_outputs", "cannot be used"),
+    (CHAT, {"guided_grammar": "a"}, "guided_grammar", HELD),
+    (CHAT, {"guided_regex": "1", "guided_json": {}}, "structured_outputs", "exactly one"),
+    (
+        TEXT,
+        {"guided_regex": "1", "dise": {"constraint": "regex"}},
+        "structured_outputs",
+        "give one",
+    ),
+    (TEXT, {"structured_outputs": {"grammar": "a"}}, "structured_outputs.grammar", HELD),
+    (TEXT, {"guided_regex": "1", "structured_outputs": 1}, "structured_outputs", "say the same"),
+    (TEXT, {"structured_outputs": {}}, "structured_outputs", "exactly one of json, regex"),
+    (TEXT, {"structured_outputs": {"regex": "1{99}"}}, "max_tokens", "the shortest needs"),
+    (NEWER, {"structured_outputs": {"json": {"not": {}}}}, "structured_outputs", "/not = {}"),
+    (NEWER, {"text": {"format": {"type": "x"}}}, "text.format.type", "Input should be"),
+    (CHAT, {"tools": [{"type": "function"}]}, "tools.0.function", "Field required"),
+    (CHAT, {"tools": [TOOL]}, "tool_choice", "set tool_choice to 'required'"),
+    (CHAT, {"tools": [TOOL], "tool_choice": chosen("g")}, "tool_choice", "tools do not hold"),
+    (CHAT, {"tool_choice": "required"}, "tool_choice", "tools do not hold"),
+    (CHAT, {"tool_choice": "maybe"}, "tool_choice", "'none', 'auto' or 'required'"),
+    (CHAT, {"tools": [TOOL], "tool_choice": "required"}, "tools", "cannot spell"),
+    (
+        CHAT,
+        {"tools": [TOOL], "tool_choice": chosen("f"), "guided_regex": "1"},
+        "tools",
+        "tools and structured_outputs each say",
+    ),
+    (NEWER, {"tools": [{"type": "web_search"}]}, "tools", "only POST /v1/chat/completions"),
     (CHAT, {"frequency_penalty": 0.5}, "frequency_penalty", ORDER),
     (CHAT, {"min_p": 0.1}, "min_p", "temperature, top_p and top_k"),
     (CHAT, {"ignore_eos": True}, "ignore_eos", "ends with the model's end token"),
@@ -124,9 +161,10 @@ ODD: list[tuple[str, dict[str, Any], str | None, str]] = [
     (
         CHAT,
         {"messages": [{**USER, "tool_calls": [{"id": "x"}]}]},
-        "messages.0.tool_calls",
-        "no tools",
+        "messages.0.tool_calls.0.function",
+        "Field required",
     ),
+    (CHAT, {"messages": [USER, CALL]}, f"{IN_CALL}.arguments", "Invalid JSON"),
     (CHAT, {"prompt": "x"}, "prompt", "only POST /v1/completions takes a prompt"),
     (CHAT, {"colour": "red"}, "colour", "there is no setting 'colour'"),
     (CHAT, {"dise": {"scorers": "mc"}}, "dise.scorers", "Did you mean 'scorer'?"),
@@ -140,7 +178,10 @@ ODD: list[tuple[str, dict[str, Any], str | None, str]] = [
         None,
         "mask token <|mdm_mask|> at position 0",
     ),
-    (TEXT, {"suffix": "x"}, "suffix", "suffix is not supported"),
+    (CHAT, {"suffix": "x"}, "suffix", "suffix is not supported"),
+    (TEXT, {"suffix": "x", "echo": True}, None, "a suffix follows it; leave one of the two out"),
+    (TEXT, {"suffix": "x", "prompt": "1"}, None, "vocabulary has no 'x'"),
+    (TEXT, {"suffix": "1", "dise": {"length": "daedal"}}, "length", "'daedal' fills no gap"),
     (TEXT, {"prompt": {"text": "a secret"}}, "prompt", "valid string"),
     (TEXT, {"add_special_tokens": True}, "add_special_tokens", "as they are given"),
     (CHAT, {"n": 2, "best_of": 1}, None, "best_of=1 is less than n=2"),

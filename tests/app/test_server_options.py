@@ -18,11 +18,8 @@ import httpx
 import pytest
 
 from dise_app.server.app import create_app
-from dise_app.server.defaults import Defaults
-from dise_app.server.guards.keys import api_keys
-from dise_app.server.limits import Limits
-from dise_app.server.loading import Loading
-from dise_app.server.run import GracefulServer
+from dise_app.server.limits import Defaults, Limits, api_keys
+from dise_app.server.run import GracefulServer, Loading
 from dise_app.server.service import Service
 from dise_core import AsyncLLM, InputError
 from dise_core.testing import ToyPredictor
@@ -257,16 +254,17 @@ class Slow:
         self.server = GracefulServer(app, service, "127.0.0.1", 0)
         self.listening = self.server.listen()
         self.url = "http://{}:{}".format(*self.listening.getsockname())
-        self.loading = Loading(self._load, service, self.server, self.announced.set)
+        self.service, self.loading = service, Loading(self._load, self.server)
         run = self.server.serve([self.listening])
         self.thread = threading.Thread(target=lambda: asyncio.run(run), daemon=True)
         self.thread.start()
 
-    def _load(self) -> AsyncLLM:
+    def _load(self) -> None:
         assert self.go.wait(30)
         if self.error is not None:
             raise self.error
-        return AsyncLLM(ToyPredictor())
+        self.service.begin(AsyncLLM(ToyPredictor()))
+        self.announced.set()
 
     def end(self) -> None:
         self.server.should_exit = True

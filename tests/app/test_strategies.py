@@ -31,6 +31,7 @@ FIELDS = {
     "unmasking": "unmasking_policies",
     "length": "length_controllers",
     "reviser": "revisers",
+    "constraint": "constraints",
 }
 
 

@@ -109,8 +109,8 @@ def test_the_help_has_headings_and_keeps_its_brackets(dise: Dise) -> None:
         "Options",
         "Many requests from a file",
         "How the model is loaded and run",
-        "How the answer is scored",
         "How the answer is written",
+        "How the answer is scored",
     )
     places = [text.index(f"\n{heading}:\n") for heading in headings]
     assert places == sorted(places)

@@ -457,7 +457,7 @@ def test_the_readmes_selector_installs_as_printed(environment: Environment, tmp_
 
 
 CLASH = ("both claim 'full' in dise_selectors()", "'duplicate'", "'strategies'")
-HOOK = ("plugin 'misspelt'", "dise_selektors", "Hooks: dise_commands, dise_datasets")
+HOOK = ("plugin 'misspelt'", "dise_selektors", "Hooks: dise_commands, dise_constraints")
 LOST = ("plugin 'broken' (distribution 'broken') cannot be imported", "a_package_that_nobody_has")
 
 

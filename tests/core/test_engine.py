@@ -1,6 +1,7 @@
 """The engine: limits, order, isolation."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -102,6 +103,9 @@ def test_rows_are_asked_again_one_by_one_unless_the_model_is_out_of_reach(
     assert [str(outcome.error) for outcome in outcomes] == [told] * 3
 
 
+TEXT = np.array([0])
+
+
 def no_answer_to(ids: Sequence[int], predictor: str = "target") -> list[Read]:
     text = np.array(ids, dtype=np.int64)
     return [Read(text, np.zeros(0, np.int64), TopLogProbs(1), predictor=predictor)]
@@ -113,6 +117,9 @@ def no_answer_to(ids: Sequence[int], predictor: str = "target") -> list[Read]:
         (no_answer_to([]), InputError, "the text is empty"),
         (no_answer_to([12]), InputError, "token id 12 at position 0 is outside the vocabulary: "),
         (no_answer_to([0, -1]), InputError, "token id -1 at position 1"),
+        ([Read(TEXT, TEXT[:1], TopLogProbs(1, (3, 12)))], InputError, "token id 12 at position 1"),
+        ([Read(TEXT, TEXT[:1], TopLogProbs(1, targets=TEXT - 1))], InputError, "token id -1"),
+        ([Read(TEXT, TEXT[:1], TokenLogProbs(TEXT + 12))], InputError, "token id 12"),
         (no_answer_to([0] * 41), TooLongError, "41 tokens is longer than the model's limit of 40"),
         (no_answer_to([1], "judge"), PlanError, "no predictor 'judge' is loaded. Loaded: target"),
         *((wrong, PlanError, "must yield a list of Reads") for wrong in (None, 5, [5], {}, "ab")),
@@ -160,6 +167,31 @@ def test_a_model_that_fails_on_one_text_fails_that_request_alone(
     assert [outcome.error is None for outcome in outcomes] == [True, False, True]
     with pytest.raises(error, match=text):
         outcomes[1].unwrap()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "rule"),
+    [
+        (lambda r: replace(r, token_ids=r.token_ids[:, ::-1]), "the targets that were asked for"),
+        (lambda r: replace(r, token_ids=r.token_ids[:, :-1]), r"have the shape \(1, 4\)"),
+        (lambda r: replace(r, confidences=np.zeros(0)), r"confidences must have the shape \(1,\)"),
+        (lambda r: replace(r, confidences=r.confidences * np.nan), "confidences must be numbers"),
+    ],
+)
+def test_what_is_told_of_named_tokens_is_checked(
+    spoil: Callable[[Reading], Reading], rule: str
+) -> None:
+    class Spoiling(ToyPredictor):
+        def read(self, reads: Sequence[Read]) -> list[Reading]:
+            return [spoil(reading) for reading in super().read(reads)]
+
+    def plan() -> Plan[Sequence[Reading]]:
+        return (yield [Read(TEXT, TEXT, TopLogProbs(1, (3, 4), TEXT + 5, with_entropy=True))])
+
+    [sound], [spoiled] = (engine_of(model).run([plan()]) for model in (ToyPredictor(), Spoiling()))
+    assert sound.error is None
+    with pytest.raises(ModelError, match=rule):
+        spoiled.unwrap()
 
 
 @pytest.mark.parametrize("bad", [[9], [12], [0] * 41])

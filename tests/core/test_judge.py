@@ -12,6 +12,7 @@ from dise_core.arrays import Ids
 from dise_core.errors import TooLongError
 from dise_core.models.attention import Causal
 from dise_core.models.info import ModelInfo
+from dise_core.records import Fields
 from dise_core.sequence import SpecialTokens
 from dise_core.testing.toy_model import END, LetterTokenizer, ToyPredictor
 
@@ -40,7 +41,7 @@ class PairTokenizer(LetterTokenizer):
     ) -> str:
         raise NotImplementedError
 
-    def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> Ids:
+    def encode_chat(self, messages: Sequence[Fields], tools: Sequence[Fields] = ()) -> Ids:
         return np.concatenate([[91], self.encode(messages[0]["content"]), [92]])
 
 

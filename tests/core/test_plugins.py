@@ -191,7 +191,7 @@ def unmarked() -> dict[str, object]:
     ("functions", "text"),
     [
         ({"dise_selectors": selectors({}), "dise_selector": selectors({})},
-         "plugin 'bad'.*dise_selector.*Hooks: dise_commands, dise_datasets, dise_engines"),
+         "plugin 'bad'.*dise_selector.*Hooks: dise_commands, dise_constraints, dise_datasets"),
         ({"dise_scorers": eager}, "plugin 'bad'.*settings"),
         ({"dise_scorers": failing}, r"'bad' fails in dise_scorers\(\): KeyError: 'lost'"),
         ({"dise_selectors": unmarked}, "plugin 'bad' has no function marked with hookimpl"),

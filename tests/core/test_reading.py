@@ -117,6 +117,14 @@ def test_what_was_computed_and_what_is_exact_are_two_things(
             "2 positions but 1 targets",
         ),
         (
+            lambda: Read(np.arange(3), np.array([0, 1]), TopLogProbs(1, targets=np.array([5]))),
+            "2 positions but 1 targets",
+        ),
+        (
+            lambda: Read(np.arange(3), np.array([0]), TopLogProbs(1, targets=np.array([0.5]))),
+            r"targets of a Read must be int64 \[N\]",
+        ),
+        (
             lambda: read_of(1, 2, guidance=Guidance(np.arange(3), 1.0)),
             "a Read of 2 tokens is guided by one of 3",
         ),

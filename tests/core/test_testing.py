@@ -27,6 +27,7 @@ from dise_core import (
     Selector,
     TokenLogProbs,
     TokenSequence,
+    TopLogProbs,
     UnmaskingPolicy,
     UnmaskingStep,
     drive,
@@ -204,6 +205,20 @@ class Unmoved(ToyPredictor):
         return super().read(plain)
 
 
+class Nameless(ToyPredictor):
+    """Swaps the tokens that were asked for by name."""
+
+    def read(self, reads: Sequence[Read]) -> list[Reading]:
+        return [
+            replace(
+                reading, token_ids=reading.token_ids[:, ::-1], logprobs=reading.logprobs[:, ::-1]
+            )
+            if isinstance(read.readout, TopLogProbs) and read.readout.ids
+            else reading
+            for read, reading in zip(reads, super().read(reads), strict=True)
+        ]
+
+
 class Forgetful(ToyPredictor):
     def read(self, reads: Sequence[Read]) -> list[Reading]:
         return super().read(reads)[:1]
@@ -231,8 +246,9 @@ class Forgetful(ToyPredictor):
         (check_reviser, Moody(), "must be revised the same"),
         (check_mask_predictor, Shifted(0, -0.01), "alone and in a batch differ by"),
         (check_mask_predictor, Unmoved(), "a bias of 100 must decide between the allowed ids"),
+        (check_mask_predictor, Nameless(), "must end with `ids`, then the position's target"),
         (check_mask_predictor, Shifted(9, 0), "must not be above 0"),
-        (check_mask_predictor, Forgetful(), "must answer all 24 reads, not 1"),
+        (check_mask_predictor, Forgetful(), "must answer all 28 reads, not 1"),
     ],
 )
 def test_each_broken_promise_is_named(check, broken: object, promise: str) -> None:  # type: ignore[no-untyped-def]

@@ -19,7 +19,7 @@ MODEL = ToyPredictor()
 SMALL = SamplingParams(max_tokens=3, logprobs=None)
 
 CATALOG = installed_catalog()
-KINDS = ("scorers", "unmasking_policies", "length_controllers", "revisers")
+KINDS = ("scorers", "unmasking_policies", "length_controllers", "revisers", "constraints")
 COSTS_NOTHING = {"batch_size"}
 """How many of the samples are read at a time."""
 

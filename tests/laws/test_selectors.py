@@ -1,5 +1,7 @@
 """What holds for every selector on every text."""
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -49,6 +51,16 @@ def test_a_selection_is_a_mask_of_the_text_and_leaves_it_unchanged(
     assert mask.dtype == np.bool_
     assert mask.shape == sequence.ids.shape
     assert np.array_equal(sequence.ids, before)
+
+
+@given(single_names, sequences, st.lists(st.integers(0, 9), min_size=1, max_size=9))
+def test_what_follows_a_gap_changes_no_selection_and_is_in_none(
+    name: str, sequence: TokenSequence, suffix: list[int]
+) -> None:
+    ids = np.concatenate([sequence.ids, suffix])
+    mask = select(name, replace(sequence, ids=ids, suffix_length=len(suffix)))
+    expected = np.concatenate([select(name, sequence), np.zeros(len(suffix), np.bool_)])
+    assert np.array_equal(mask, expected)
 
 
 @given(single_names, sequences)

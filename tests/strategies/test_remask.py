@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dise_core import (
+    LLM,
     BlockCausal,
     Denoiser,
     Evaluation,
@@ -290,9 +291,21 @@ def told(ids: list[int], revision: Any) -> list[int]:
 
 
 def test_a_drop_needs_a_record_of_the_writing() -> None:
-    with pytest.raises(InputError, match="'drop' reads how a text was written") as error:
+    with pytest.raises(InputError, match="'drop' needs a record of how") as error:
         revise(ToyPredictor(), [1, 2, 3, 4], 2, Remask(detector="drop"))
     assert error.value.parameter == "reviser_settings"
+
+
+def test_a_comparison_by_how_texts_were_written_is_refused_before_anything_is_written() -> None:
+    class Unread(ToyPredictor):
+        def read(self, reads: Any) -> Any:
+            raise AssertionError("a pass was made")
+
+    params = SamplingParams(
+        scorer="written", reviser="remask", reviser_settings={"accept": "score"}, max_tokens=4
+    )
+    with pytest.raises(InputError, match="what is written again is always surer"):
+        LLM(Unread()).generate("abc", params)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@ engine that lives on.
 """
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -30,6 +31,7 @@ def questions(vocab_size: int, mask_id: int | None) -> list[Read]:
         reads += [
             Read(ids, positions, TokenLogProbs(random.integers(0, vocab_size, len(positions)))),
             Read(ids, positions[:3], TopLogProbs(4)),
+            Read(ids, positions, TopLogProbs(2, (7, 1), ids[positions], with_entropy=True)),
             Read(ids, positions, Candidates(forbidden=(3, 4))),
             Read(ids, positions, Candidates(0.8, 0.9, 20, Noise(7, 2, length), "entropy")),
             Read(ids, positions, Candidates(confidence="margin")),
@@ -87,6 +89,23 @@ def test_the_embedded_model_solves_the_same_problems(countdown: tuple[LLM, LLM])
         assert one.outputs[0].score.value == pytest.approx(
             other.outputs[0].score.value, abs=TOLERANCE
         )
+
+
+def test_a_constraint_writes_the_same_answers(countdown: tuple[LLM, LLM]) -> None:
+    step = "[0-9]+[-+*/][0-9]+=[0-9]+"
+    prompts = [f"{n + 40},{n + 7},{n + 11} -> {n + 36}" for n in range(16)]
+    for temperature in (0.0, 1.0):
+        params = SamplingParams(
+            max_tokens=32,
+            temperature=temperature,
+            seed=0,
+            constraint="regex",
+            constraint_settings={"regex": f"{step}(,{step})?<answer>[0-9]{{1,2}}"},
+        )
+        ours, theirs = (llm.generate(prompts, params) for llm in countdown)
+        for one, other in zip(ours, theirs, strict=True):
+            assert one.outputs[0].text == other.outputs[0].text
+            assert re.fullmatch(f"{step}(,{step})?<answer>[0-9]{{1,2}}", one.outputs[0].text)
 
 
 def test_what_only_transformers_reads_is_refused_and_the_engine_lives_on(

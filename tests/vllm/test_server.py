@@ -59,6 +59,10 @@ def top(position: int) -> dict[str, object]:
     return {"positions": [position], "readout": "top_logprobs", "k": 1}
 
 
+NAMED = top(0) | {"positions": [0] * 100, "ids": [1] * 4096}
+"""One that is allowed, sixty-four of which are not."""
+
+
 @pytest.mark.parametrize(
     ("row", "message"),
     [
@@ -73,6 +77,7 @@ def top(position: int) -> dict[str, object]:
             {"token_ids": [1], "reads": [{"positions": [0], "readout": "distribution"}]},
             "do not travel over HTTP",
         ),
+        ({"token_ids": [1], "reads": [NAMED] * 64}, "numbers, at most 16777216 are sent"),
         ({"token_ids": [1], "reads": []}, "at least 1 item"),
         ({"token_ids": [1], "reads": [top(0)], "colour": "red"}, "colour"),
     ],

@@ -1,14 +1,11 @@
 """Reads config.json field by field and refuses unsupported values by name."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dise_adapters.checkpoint.files import one_line
-from dise_core.errors import CheckpointError
-from dise_core.records import Fields
+from dise_adapters.checkpoint.files import JsonFields, one_line
+from dise_core import CheckpointError
 
 MOST_LAYERS = 1024
 """Several times the layers of any published model; each is built before the weights are read."""
@@ -25,7 +22,7 @@ class ConfigJson:
     where: the checkpoint, for errors.
     """
 
-    fields: Fields
+    fields: JsonFields
     where: str
 
     def refuse_variants(self, covered: Mapping[str, Sequence[object]]) -> None:
@@ -74,19 +71,28 @@ class ConfigJson:
         is a field of its own, or part of rope_parameters as transformers 5 writes it. The type
         "default", or none, scales nothing.
         """
-        for name in ("rope_scaling", "rope_parameters"):
-            if not _is_unscaled(value := self.fields.get(name) or {}):
-                raise self.error(f"{name}={value!r:.80} is not covered, only unscaled ones")
-        both = ConfigJson({**(self.fields.get("rope_parameters") or {}), **self.fields}, self.where)
+        self._unscaled("rope_scaling")
+        both = ConfigJson({**self._unscaled("rope_parameters"), **self.fields}, self.where)
         return {"rope_type": "default", "rope_theta": float(both.number("rope_theta"))}
 
     def token_ids(self, name: str) -> list[int]:
         """Return a token id or a list of them as a list, empty if it is missing or null."""
         value = self.fields.get(name)
         ids = [] if value is None else value if isinstance(value, list) else [value]
-        if not all(type(token_id) is int and 0 <= token_id < 2**31 for token_id in ids):
+        known = [one for one in ids if type(one) is int and 0 <= one < 2**31]
+        if len(known) < len(ids):
             raise self._wrong(name, value, "a token id")
-        return ids
+        return known
+
+    def _unscaled(self, name: str) -> JsonFields:
+        """Return settings of rotary embeddings that scale nothing."""
+        rope = self.fields.get(name) or {}
+        if isinstance(rope, Mapping):
+            rope_types = [rope.get("rope_type"), rope.get("type")]
+            is_default = all(rope_type in (None, "default") for rope_type in rope_types)
+            if is_default and ("default" in rope_types or rope.get("factor") is None):
+                return rope
+        raise self.error(f"{name}={rope!r:.80} is not covered, only unscaled ones")
 
     def check_heads(self, hidden: int, heads: int, kv_heads: int, head_dim: int | None) -> None:
         """Raise CheckpointError unless the heads share the hidden size, the heads of keys and
@@ -106,7 +112,6 @@ class ConfigJson:
                 raise self._wrong(name, value, f"at most {MOST_LAYERS}")
 
     def error(self, problem: str) -> CheckpointError:
-        """Return the error that names the file and its problem."""
         return CheckpointError(f"{self.where}/config.json: {problem}")
 
     def _wrong(self, name: str, value: object, allowed: str) -> CheckpointError:
@@ -115,12 +120,3 @@ class ConfigJson:
 
 def _is_of_layers(name: str) -> bool:
     return name.endswith(("layers", "layer"))
-
-
-def _is_unscaled(rope: object) -> bool:
-    """Return whether the settings of rotary embeddings scale nothing."""
-    if not isinstance(rope, Mapping):
-        return False
-    rope_types = [rope.get("rope_type"), rope.get("type")]
-    is_default = all(rope_type in (None, "default") for rope_type in rope_types)
-    return is_default and ("default" in rope_types or rope.get("factor") is None)

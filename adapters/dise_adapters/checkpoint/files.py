@@ -1,17 +1,17 @@
 """The JSON files of a checkpoint, and errors of one line."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from dise_core.errors import CheckpointError, DiseError
-from dise_core.records import Record
+from dise_core import CheckpointError, DiseError
+
+JsonFields = Mapping[str, object]
+"""The fields of an object of JSON, which may be anything until they are looked at."""
 
 
-def read_object(path: Path) -> Record:
+def read_object(path: Path) -> JsonFields:
     """Return the JSON object in a file. Raises CheckpointError for anything else."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))

@@ -1,7 +1,5 @@
 """Finds a model's files: in a local folder, or in a snapshot from the hub, without any code."""
 
-from __future__ import annotations
-
 import os.path
 import re
 from pathlib import Path
@@ -9,9 +7,8 @@ from time import monotonic
 
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 
-from dise_adapters.checkpoint.files import one_line, read_object
-from dise_core.errors import DiseError, InputError, ModelError
-from dise_core.records import Record
+from dise_adapters.checkpoint.files import JsonFields, one_line, read_object
+from dise_core import DiseError, InputError, ModelError
 
 CONFIG = ["config.json"]
 _EVERYTHING = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
@@ -22,7 +19,7 @@ _last: dict[tuple[str, str | None], tuple[float, Path | ModelError]] = {}
 """The last answer of the hub, which all adapters ask for in turn."""
 
 
-def read_config(model: str, revision: str | None = None) -> Record | None:
+def read_config(model: str, revision: str | None = None) -> JsonFields | None:
     """Return the config.json of a folder or hub id; None if `model` can be neither.
 
     Raises InputError for a path that does not exist, CheckpointError for a folder without a
@@ -33,7 +30,7 @@ def read_config(model: str, revision: str | None = None) -> Record | None:
     return read_object(_config_folder(model, revision) / "config.json")
 
 
-def config_if_any(model: str, revision: str | None = None) -> Record | None:
+def config_if_any(model: str, revision: str | None = None) -> JsonFields | None:
     """Return read_config's answer, or None if it raises: nobody can claim an unreadable model."""
     try:
         return read_config(model, revision)

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from dise_adapters.checkpoint.files import one_line, refused
-from dise_core.arrays import Ids
-from dise_core.errors import CheckpointError, InputError
-from dise_core.models.tokenizer import Tokenizer
+from dise_adapters.checkpoint.spelling import spelled
+from dise_core import CheckpointError, Ids, InputError, Tokenizer
+from dise_core.models.inputs import check_messages
+from dise_core.models.tokenizer import FunctionTool, Message
 from dise_core.sequence import as_ids
 
 if TYPE_CHECKING:
@@ -94,17 +95,18 @@ class FastTokenizer(Tokenizer):
         return ids
 
     def chat_text(
-        self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True
+        self,
+        messages: Sequence[Message],
+        add_generation_prompt: bool = True,
+        tools: Sequence[FunctionTool] = (),
     ) -> str:
-        for message in messages:
-            if not isinstance(message, Mapping) or not all(
-                isinstance(message.get(k), str) for k in ("role", "content")
-            ):
-                raise InputError(
-                    f'a message needs "role" and "content", both text: {message!r:.80}', "messages"
-                )
+        check_messages(messages)
         try:
-            options = {"tokenize": False, "add_generation_prompt": add_generation_prompt}
+            options = {
+                "tokenize": False,
+                "add_generation_prompt": add_generation_prompt,
+                "tools": list(map(dict, tools)) or None,
+            }
             text = self._tokenizer.apply_chat_template(list(map(dict, messages)), **options)
         except Exception as error:
             problem = f"the model's chat template refuses the conversation: {one_line(error)}"
@@ -125,6 +127,18 @@ class FastTokenizer(Tokenizer):
             with refused("the tokenizer fails on the tokens"):
                 self._texts[token_id] = self._text_behind(token_id)
         return self._texts[token_id]
+
+    def token_bytes(self, token_id: int) -> bytes | None:
+        return self._spelled[0].get(token_id)
+
+    @property
+    def drops_first_space(self) -> bool:
+        return self._spelled[1]
+
+    @cached_property
+    def _spelled(self) -> tuple[dict[int, bytes], bool]:
+        with refused("the tokenizer fails on the tokens"):
+            return spelled(self._tokenizer)
 
     def _text_behind(self, token_id: int) -> str:
         alone, before = self._plain([token_id]), self._plain(self._anchor)

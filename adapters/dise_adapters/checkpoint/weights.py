@@ -1,7 +1,5 @@
 """What the safetensors of a checkpoint hold, by their headers: nothing is allocated before."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping
@@ -12,7 +10,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from dise_adapters.checkpoint.files import one_line, read_object
-from dise_core.errors import CheckpointError
+from dise_core import CheckpointError
 
 WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 OWN = r"[^/\\\x00]+\.safetensors"

@@ -5,8 +5,6 @@ Each folder holds a checkpoint in its family's own format and its card, README.m
 examples/embedded_models trains them.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -14,9 +12,7 @@ from dise_adapters.checkpoint.tokenizer import FastTokenizer
 from dise_adapters.families.llada import LLADA
 from dise_adapters.families.sdar import SDAR
 from dise_adapters.predictor import CheckpointPredictor
-from dise_core.arrays import Ids
-from dise_core.errors import InputError
-from dise_core.params.engine import EngineConfig
+from dise_core import EngineConfig, Ids, InputError
 
 ABILITY = (
     "this model solves problems such as '83,18,75 -> 10' and knows nothing else; the model "

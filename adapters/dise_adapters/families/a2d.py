@@ -3,8 +3,6 @@ blocks (`bd3lm`). Their config.json are the same: the names of the checkpoints t
 the user does.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from dise_adapters.families.backbones import qwen3_settings, qwen_settings

@@ -2,8 +2,6 @@
 same names of fields. Each raises CheckpointError as Family.translate does.
 """
 
-from __future__ import annotations
-
 from dise_adapters.checkpoint.config import ConfigJson
 from dise_adapters.families.family import ConfigFields
 
@@ -14,13 +12,9 @@ NO_BIAS = {"attention_bias": (False, None), "use_qkv_bias": (False, None)}
 """The same for classes whose projections have no biases here."""
 
 SHARED = (
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "intermediate_size",
-    "vocab_size",
-    "max_position_embeddings",
-)
+    "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
+    "vocab_size", "max_position_embeddings",
+)  # fmt: skip
 """The whole-number fields that these configurations share."""
 
 

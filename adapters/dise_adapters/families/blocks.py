@@ -1,14 +1,12 @@
 """The attention of a family whose checkpoints differ in it, and where each states its own."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dise_adapters.checkpoint.config import ConfigJson
-from dise_core.errors import InputError
-from dise_core.models.attention import BIDIRECTIONAL, Attention, Bidirectional, BlockCausal, Causal
+from dise_core import Attention, Bidirectional, BlockCausal, Causal, InputError
+from dise_core.models.attention import BIDIRECTIONAL
 
 WORDS: dict[type[Attention], str] = {Bidirectional: "full", Causal: "causal"}
 

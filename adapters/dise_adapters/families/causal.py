@@ -3,8 +3,6 @@
 A model that attends to later tokens would be sure of every token, and nothing would show the error.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator
@@ -12,10 +10,10 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import PurePath
 
+from dise_adapters.checkpoint.files import JsonFields
 from dise_adapters.families.family import Family
 from dise_adapters.families.names import architectures, remote_classes
-from dise_core.models.attention import Causal
-from dise_core.records import Fields
+from dise_core import Causal
 
 ENCODERS = (
     "bert", "bert-generation", "big_bird", "camembert", "data2vec-text", "electra", "ernie",
@@ -51,7 +49,7 @@ type, and what to do with them.
 """
 
 
-def is_autoregressive(fields: Fields, model: str) -> bool:  # noqa: ARG001
+def is_autoregressive(fields: JsonFields, model: str) -> bool:  # noqa: ARG001
     """Return whether config.json names transformers' own causal class for its model_type."""
     names = {name.casefold() for name in architectures(fields)}
     if names.isdisjoint(_own_classes()):
@@ -63,7 +61,7 @@ def is_autoregressive(fields: Fields, model: str) -> bool:  # noqa: ARG001
     return is_causal and causal.casefold() in names
 
 
-def obstacle(fields: Fields, model: str) -> str | None:
+def obstacle(fields: JsonFields, model: str) -> str | None:
     """Return why its name or config.json rules out an auto-regressive model; None if neither."""
     for source, name in _names(fields, model):
         for pattern, advice in DIFFUSION_NAMES.items():
@@ -86,7 +84,7 @@ def obstacle(fields: Fields, model: str) -> str | None:
     return None
 
 
-def _names(fields: Fields, model: str) -> Iterator[tuple[str, str]]:
+def _names(fields: JsonFields, model: str) -> Iterator[tuple[str, str]]:
     yield "its name", PurePath(model).name
     yield "the _name_or_path of config.json", str(fields.get("_name_or_path") or "")
     yield from (("its architectures", name) for name in architectures(fields))

@@ -2,16 +2,14 @@
 older revisions LlamaForCausalLM: it must never be taken for an auto-regressive model.
 """
 
-from __future__ import annotations
-
+from dise_adapters.checkpoint.files import JsonFields
 from dise_adapters.families.backbones import llama_settings
 from dise_adapters.families.family import Family
 from dise_adapters.families.names import architectures, remote_classes
-from dise_core.models.attention import BlockCausal
-from dise_core.records import Fields
+from dise_core import BlockCausal
 
 
-def names_diffcoder(fields: Fields, model: str) -> bool:  # noqa: ARG001
+def names_diffcoder(fields: JsonFields, model: str) -> bool:  # noqa: ARG001
     """Return whether the class that config.json names, its own or of its code, is a DiffCoder."""
     named = (*architectures(fields), *remote_classes(fields))
     return any("diffcoder" in name.casefold() for name in named)

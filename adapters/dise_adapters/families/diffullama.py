@@ -5,8 +5,6 @@ Their config.json are those of auto-regressive models, so they load only where t
 adapter, and with the id of the mask, which their files may not give.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from dise_adapters.checkpoint.config import ConfigJson

@@ -3,8 +3,6 @@
 Row i - 1 of the logits predicts token i; the engines hide that shift.
 """
 
-from __future__ import annotations
-
 from dise_adapters.families.backbones import qwen_settings
 from dise_adapters.families.family import Family
 

@@ -1,7 +1,5 @@
 """A family of checkpoints, described as data from which every engine loads it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,11 +7,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dise_adapters.checkpoint.config import ConfigJson
+from dise_adapters.checkpoint.files import JsonFields
 from dise_adapters.families.blocks import Varying, attention_of, variants
 from dise_adapters.families.names import architectures, checkpoint_names
 from dise_core.models.attention import BIDIRECTIONAL, Attention, Bidirectional, Causal
 from dise_core.models.info import LastBlockRule, TemperedConfidence
-from dise_core.records import Fields
 
 _NEMOTRON = "Nemotron-Labs-Diffusion, whose finished text is read causally"
 _WEDLM = "WeDLM, diffusion with causal attention and tokens in another order"
@@ -102,17 +100,17 @@ class Family:
     last_block: LastBlockRule = "masks"
     tokenizer_class: str = "PreTrainedTokenizerFast"
     takes_gguf: bool = False
-    recognizes: Callable[[Fields, str], bool] | None = None
+    recognizes: Callable[[JsonFields, str], bool] | None = None
     other_names: Mapping[str, str] = field(default_factory=dict)
-    obstacle: Callable[[Fields, str], str | None] = lambda fields, model: None  # noqa: ARG005
+    obstacle: Callable[[JsonFields, str], str | None] = lambda fields, model: None  # noqa: ARG005
 
-    def matches(self, fields: Fields, model: str) -> bool:
+    def matches(self, fields: JsonFields, model: str) -> bool:
         """Return whether the checkpoint with that config.json and name belongs to this family."""
         recognizes = self.recognizes
         is_ours = self._is_named(fields) if recognizes is None else recognizes(fields, model)
         return is_ours and self.refusal(fields, model) is None
 
-    def refusal(self, fields: Fields, model: str) -> str | None:
+    def refusal(self, fields: JsonFields, model: str) -> str | None:
         """Return why config.json or the name rules the checkpoint out; None if neither does."""
         called = (*architectures(fields), str(fields.get("model_type")))
         for reason in filter(None, (NOT_COVERED.get(name.casefold()) for name in called)):
@@ -124,12 +122,12 @@ class Family:
                     return reason.format(name)
         return self.obstacle(fields, model)
 
-    def _is_named(self, fields: Fields) -> bool:
+    def _is_named(self, fields: JsonFields) -> bool:
         names = architectures(fields)
         known = {name.casefold() for name in (self.architectures if names else self.model_types)}
         return any(name.casefold() in known for name in names or [str(fields.get("model_type"))])
 
-    def settings(self, fields: Fields, where: str) -> ConfigFields | None:
+    def settings(self, fields: JsonFields, where: str) -> ConfigFields | None:
         """Return the configuration of the model class; None if transformers reads config.json.
 
         where: the checkpoint, for errors. Raises CheckpointError for unsupported fields.
@@ -142,7 +140,7 @@ class Family:
 
     def attention_of(
         self,
-        fields: Fields,
+        fields: JsonFields,
         names: Sequence[str],
         block_size: int | None = None,
         otherwise: Attention | None = None,
@@ -156,7 +154,6 @@ class Family:
 
     @property
     def may_be_bidirectional(self) -> bool:
-        """Whether some checkpoint of this family attends to the whole text."""
         return any(isinstance(variant, Bidirectional) for variant in variants(self.attention))
 
 

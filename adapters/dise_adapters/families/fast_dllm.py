@@ -1,11 +1,9 @@
 """Fast-dLLM v2: Qwen2 as a block diffusion model. Row i - 1 of the logits predicts token i."""
 
-from __future__ import annotations
-
 from dise_adapters.families.backbones import qwen_settings
 from dise_adapters.families.blocks import Varying
 from dise_adapters.families.family import Family
-from dise_core.models.attention import BlockCausal
+from dise_core import BlockCausal
 
 FAST_DLLM = Family(
     about="Fast-dLLM v2, on Qwen2.",

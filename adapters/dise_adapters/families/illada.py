@@ -1,7 +1,5 @@
 """iLLaDA: LLaDA trained again from scratch, in the format of transformers' Llama."""
 
-from __future__ import annotations
-
 from dise_adapters.families.backbones import llama_settings
 from dise_adapters.families.family import Family
 

@@ -1,7 +1,5 @@
 """LLaDA-8B-Base, LLaDA-8B-Instruct, LLaDA-1.5, and any model of that format."""
 
-from __future__ import annotations
-
 from dise_adapters.checkpoint.config import ConfigJson
 from dise_adapters.families.family import ConfigFields, Family
 

@@ -1,12 +1,10 @@
 """LLaDA2.0 and LLaDA2.1: block diffusion with a mixture of experts, on transformers' Glm4-MoE."""
 
-from __future__ import annotations
-
 from dise_adapters.checkpoint.config import ConfigJson
 from dise_adapters.families.backbones import NO_BIAS, decoder_settings, experts
 from dise_adapters.families.blocks import Varying
 from dise_adapters.families.family import ConfigFields, Family, Split
-from dise_core.models.attention import BlockCausal
+from dise_core import BlockCausal
 
 GROUP_TOP = 2
 """The experts of a group whose scores decide whether the group is chosen."""

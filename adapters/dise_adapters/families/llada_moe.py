@@ -1,7 +1,5 @@
 """LLaDA-MoE-7B-A1B: LLaDA as a mixture of experts, in the format of transformers' Qwen3-MoE."""
 
-from __future__ import annotations
-
 from dise_adapters.checkpoint.config import ConfigJson
 from dise_adapters.families.backbones import NO_BIAS, experts, qwen_settings
 from dise_adapters.families.family import ConfigFields, Family

@@ -1,7 +1,5 @@
 """ModernBERT as a diffusion model that chats (dllm's ModernBERT-chat), and any of its format."""
 
-from __future__ import annotations
-
 from dise_adapters.families.family import Family
 
 MODERNBERT = Family(

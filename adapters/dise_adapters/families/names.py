@@ -1,23 +1,21 @@
 """What config.json calls a checkpoint and its classes, and what its folder is called."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import PurePath
 
-from dise_core.records import Fields
+from dise_adapters.checkpoint.files import JsonFields
 
 MODEL_CLASSES = ("AutoModel", "AutoModelForCausalLM", "AutoModelForMaskedLM")
 """The entries of auto_map that name model classes."""
 
 
-def architectures(fields: Fields) -> list[str]:
+def architectures(fields: JsonFields) -> list[str]:
     """Return the class names in config.json's `architectures`; none if it is not a list."""
     names = fields.get("architectures")
     return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
-def remote_classes(fields: Fields) -> list[str]:
+def remote_classes(fields: JsonFields) -> list[str]:
     """Return the class names of auto_map's model entries."""
     auto_map = fields.get("auto_map")
     if not isinstance(auto_map, Mapping):
@@ -26,7 +24,7 @@ def remote_classes(fields: Fields) -> list[str]:
     return [entry.rpartition(".")[2] for entry in entries if isinstance(entry, str)]
 
 
-def checkpoint_names(fields: Fields, *models: str) -> list[str]:
+def checkpoint_names(fields: JsonFields, *models: str) -> list[str]:
     """Return what hub ids or paths, and config.json's _name_or_path, call a checkpoint: the last
     part of each or, for a snapshot in the hub's cache, that of the id that it is a snapshot of.
     """

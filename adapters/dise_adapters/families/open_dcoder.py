@@ -2,19 +2,17 @@
 Qwen2: only its name tells it. Row i - 1 of the logits predicts token i.
 """
 
-from __future__ import annotations
-
 import re
 
+from dise_adapters.checkpoint.files import JsonFields
 from dise_adapters.families.backbones import qwen_settings
 from dise_adapters.families.family import Family
 from dise_adapters.families.names import checkpoint_names
-from dise_core.records import Fields
 
 NAME = re.compile(r"open[-_]d(coder|llm)", re.IGNORECASE)
 
 
-def is_named(fields: Fields, model: str) -> bool:
+def is_named(fields: JsonFields, model: str) -> bool:
     """Return whether it is a Qwen2 that is called an Open-dCoder, or was, by config.json."""
     names = (*checkpoint_names({}, model), str(fields.get("_name_or_path") or ""))
     return fields.get("model_type") == "qwen2" and any(map(NAME.search, names))

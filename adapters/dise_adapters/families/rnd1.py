@@ -1,7 +1,5 @@
 """RND1: Qwen3-MoE with full attention. Row i - 1 of the logits predicts token i."""
 
-from __future__ import annotations
-
 from dise_adapters.families.backbones import qwen3_moe_settings
 from dise_adapters.families.family import Family
 

@@ -1,13 +1,11 @@
 """SDAR and TraDo: Qwen3, and Qwen3-MoE for SDAR-30B-A3B, as block diffusion models."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from dise_adapters.families.backbones import qwen3_moe_settings, qwen3_settings
 from dise_adapters.families.blocks import Varying
 from dise_adapters.families.family import Family
-from dise_core.models.attention import BlockCausal
+from dise_core import BlockCausal
 
 LENGTHS = (4, 8, 16, 32, 64)
 """The lengths of blocks that are published: as -b8 in the name, or else 4."""

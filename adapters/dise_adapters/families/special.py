@@ -1,26 +1,16 @@
 """The mask token and the end tokens of a checkpoint, from every file that names them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from dise_adapters.checkpoint.config import ConfigJson
 from dise_adapters.checkpoint.tokenizer import FastTokenizer
 from dise_adapters.families.family import Family
-from dise_core.errors import CheckpointError, InputError
-from dise_core.sequence import SpecialTokens
+from dise_core import CheckpointError, InputError, SpecialTokens
 
 MASK_NAMES = (
-    "<|mdm_mask|>",
-    "[MDM_MASK]",
-    "<|mask|>",
-    "<|MASK|>",
-    "<MASK>",
-    "|<MASK>|",
-    "<[MASK]>",
-    "<[MASK_TOKEN]>",
-    "[MASK]",
-)
+    "<|mdm_mask|>", "[MDM_MASK]", "<|mask|>", "<|MASK|>", "<MASK>", "|<MASK>|", "<[MASK]>",
+    "<[MASK_TOKEN]>", "[MASK]",
+)  # fmt: skip
 """Names of the mask token in diffusion models that add it to their vocabulary."""
 
 

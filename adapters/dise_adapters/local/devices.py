@@ -1,15 +1,12 @@
 """Devices and types by the names that users give them, and how much memory a device has free."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from dise_core.arrays import Ids, LogProbs
-from dise_core.errors import InputError
+from dise_core import Ids, InputError, LogProbs
 
 LIKE_A_GPU = os.environ.get("DISE_LIKE_A_GPU") == "1"
 """Whether a CPU is treated like a GPU: its weights are not packed, its batches not split for its
@@ -40,8 +37,7 @@ def choose_device(name: str) -> torch.device:
 def choose_dtype(name: str, device: torch.device) -> torch.dtype:
     """Return the torch dtype of that name; "auto" is bfloat16 on a GPU and float32 elsewhere."""
     if name == "auto":
-        is_half = LIKE_A_GPU or device.type == "cuda"
-        return torch.bfloat16 if is_half else torch.float32
+        return torch.bfloat16 if LIKE_A_GPU or device.type == "cuda" else torch.float32
     return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[name]
 
 

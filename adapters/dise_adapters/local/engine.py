@@ -1,10 +1,7 @@
 """The engine `transformers`."""
 
-from __future__ import annotations
-
 from dise_adapters.families.family import Checkpoint
-from dise_core.models.backend import Backend, Reader
-from dise_core.params.engine import EngineConfig
+from dise_core import Backend, EngineConfig, Reader
 
 
 class TransformersBackend(Backend[Checkpoint]):

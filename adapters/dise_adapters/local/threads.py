@@ -1,7 +1,5 @@
 """How many threads a model is large enough to use."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -1,12 +1,8 @@
 """The engine `vllm`."""
 
-from __future__ import annotations
-
 from dise_adapters.families.family import Checkpoint
 from dise_adapters.vllm.options import VllmOptions
-from dise_core.errors import InputError
-from dise_core.models.backend import Backend, Reader
-from dise_core.params.engine import EngineConfig
+from dise_core import Backend, EngineConfig, InputError, Reader
 
 CHOSEN = ("device", "attn_implementation", "device_map", "quantization", "judge_device")
 """What vLLM decides itself, or has arguments of its own for."""

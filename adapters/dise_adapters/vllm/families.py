@@ -1,16 +1,13 @@
 """The installed families, and those that vLLM runs with a model class of its own."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
+from dise_adapters.checkpoint.files import JsonFields
 from dise_adapters.families.blocks import shown
 from dise_adapters.families.family import Family
 from dise_adapters.predictor import CheckpointPredictor
-from dise_core.errors import InputError
-from dise_core.models.attention import Attention, Bidirectional, Causal
+from dise_core import Attention, Bidirectional, Causal, InputError
 from dise_core.plugins.discovery import installed_plugins
-from dise_core.records import Fields
 
 MODELS = {
     "LlamaForCausalLM": "vllm.model_executor.models.llama",
@@ -50,6 +47,6 @@ def refuse_unrunnable(family: Family, attention: Attention, name: str) -> None:
     raise InputError(f"{name} {reason}: it needs the transformers engine", "engine")
 
 
-def predictor_for(fields: Fields, model: str) -> type[CheckpointPredictor] | None:
+def predictor_for(fields: JsonFields, model: str) -> type[CheckpointPredictor] | None:
     """Return the predictor class of the family that a config.json belongs to; None if none does."""
     return next((one for one in installed() if one.family.matches(fields, model)), None)

@@ -1,7 +1,5 @@
 """The options of the engine `vllm`."""
 
-from __future__ import annotations
-
 from pydantic import Field
 
 from dise_core.params.base import Params, Settings

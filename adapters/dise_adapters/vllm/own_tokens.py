@@ -2,17 +2,12 @@
 text's own tokens.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from dise_core.errors import InputError
-from dise_core.models.backend import Reader
-from dise_core.plans.reading import Read, Reading
-from dise_core.plans.readouts import TokenLogProbs
+from dise_core import InputError, Read, Reader, Reading, TokenLogProbs
 from dise_core.plans.rows import distinct_rows
 
 OwnLogProbs = Sequence[float]

@@ -1,7 +1,5 @@
 """A vLLM engine in this process, or in child processes for a model on several devices."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,10 +15,8 @@ from dise_adapters.vllm.families import refuse_unrunnable
 from dise_adapters.vllm.options import VllmOptions
 from dise_adapters.vllm.own_tokens import OwnLogProbs, OwnTokensReader
 from dise_adapters.vllm.wire import TextQuestion, Vector, VectorReader
-from dise_core.errors import CheckpointError, InputError, ModelError, error_line
-from dise_core.models.attention import Causal
-from dise_core.models.backend import Reader
-from dise_core.params.engine import EngineConfig
+from dise_core import Causal, CheckpointError, EngineConfig, InputError, ModelError, Reader
+from dise_core.errors import error_line
 from dise_core.records import Record
 
 FORMATS = ("safetensors", "auto", "dummy", "fastsafetensors", "runai_streamer", "bitsandbytes")
@@ -106,7 +102,6 @@ def _failures(what: str = "the vLLM engine failed") -> Iterator[None]:
 
 
 def _engine(folder: Path, config: EngineConfig, runner: str) -> Any:
-    """Return a new vllm.LLM."""
     options = llm_options(config, runner)
     for name, value in _environment(options["tensor_parallel_size"]).items():
         os.environ.setdefault(name, value)

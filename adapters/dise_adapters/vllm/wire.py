@@ -25,12 +25,8 @@ from pydantic import (
     ValidationInfo,
 )
 
-from dise_core.arrays import Ids
-from dise_core.errors import InputError, ModelError, ModelOutputError
-from dise_core.models.backend import Reader
-from dise_core.noise import Noise
-from dise_core.odds import log_odds, probabilities
-from dise_core.plans.reading import Read, Reading
+from dise_core import Ids, InputError, ModelError, ModelOutputError, Noise, Read, Reader, Reading
+from dise_core.arrays import log_odds, probabilities
 from dise_core.plans.readouts import (
     Candidates,
     Confidence,
@@ -38,6 +34,7 @@ from dise_core.plans.readouts import (
     Readout,
     TokenLogProbs,
     TopLogProbs,
+    has_confidences,
 )
 from dise_core.plans.rows import distinct_rows
 from dise_core.sequence import as_ids, check_token_ids
@@ -55,11 +52,17 @@ MAX_READS = 64
 MAX_TOP = 1000
 """The largest k of TopLogProbs."""
 
-MAX_LOGPROB = 1e-3
-"""Rounding may put the log-probability of a sure token a little above 0."""
+MAX_NAMED = 4096
+"""The most ids of TopLogProbs."""
+
+MAX_NUMBERS = 2**24
+"""The most numbers in the answer to one request to a server."""
 
 CHOOSES = (Candidates, TopLogProbs)
 """The readouts whose answers hold token ids; of the others they are known."""
+
+MAX_LOGPROB = 1e-3
+"""Rounding may put the log-probability of a sure token a little above 0."""
 
 
 def known_ids(ids: Sequence[int], info: ValidationInfo) -> Ids:
@@ -80,9 +83,9 @@ TO_LIST = PlainSerializer(np.ndarray.tolist)
 
 KnownIds = Annotated[Ids, PlainValidator(known_ids), TO_LIST]
 
-IdTuple = Annotated[
-    tuple[int, ...], AfterValidator(lambda ids, info: tuple(known_ids(ids, info).tolist()))
-]
+AreKnown = AfterValidator(lambda ids, info: tuple(known_ids(ids, info).tolist()))
+
+IdTuple = Annotated[tuple[int, ...], AreKnown]
 
 BiasPairs = tuple[tuple[int, FiniteFloat], ...]
 
@@ -133,6 +136,13 @@ class _TopLogProbsJson(ReadoutJson):
     asks_for = TopLogProbs
     readout: Literal["top_logprobs"] = "top_logprobs"
     k: int = Field(ge=1, le=MAX_TOP)
+    ids: Annotated[tuple[int, ...], Field(max_length=MAX_NAMED), AreKnown] = ()
+    targets: Annotated[
+        Ids | None,
+        PlainValidator(lambda ids, info: None if ids is None else known_ids(ids, info)),
+        PlainSerializer(lambda ids: None if ids is None else ids.tolist()),
+    ] = None
+    with_entropy: bool = False
 
 
 class _DistributionJson(ReadoutJson):
@@ -175,7 +185,7 @@ class VectorReader(Reader):
         questions = []
         for row in rows:
             forms = [encode(reads[index]) for index in row.reads]
-            size = sum(sum(_lengths(reads[index], self._vocab_size)) for index in row.reads)
+            size = num_numbers([reads[index] for index in row.reads], self._vocab_size)
             questions.append(TextQuestion(row.token_ids.tolist(), forms, size))
         readings: dict[int, Reading] = {}
         for row, vector in zip(rows, self.ask(questions) if rows else (), strict=True):
@@ -202,6 +212,11 @@ def encode(read: Read) -> ReadJson:
     return form
 
 
+def num_numbers(reads: Sequence[Read], vocab_size: int) -> int:
+    """Return how many numbers `pack` makes of the Readings of one text."""
+    return sum(sum(_lengths(read, vocab_size)) for read in reads)
+
+
 def pack(reads: Sequence[Read], readings: Sequence[Reading]) -> Vector:
     """Return the Readings of one text as one float32 vector. Token ids below 2**24 are exact."""
     parts = [np.zeros(0, np.float32)]
@@ -225,7 +240,7 @@ def unpack(vector: Vector, reads: Sequence[Read], vocab_size: int) -> list[Readi
     for read, parts in zip(reads, lengths, strict=True):
         ids, logprobs, sure, vector = np.split(vector, np.cumsum(parts))
         _check_numbers(logprobs, sure)
-        shape = _shape(read, vocab_size)
+        shape = read.answer_shape(vocab_size)
         match read.readout:
             case TokenLogProbs(targets):
                 token_ids = targets
@@ -264,17 +279,8 @@ def _is_probability(read: Read) -> bool:
     return isinstance(read.readout, Candidates) and read.readout.confidence == "probability"
 
 
-def _shape(read: Read, vocab_size: int) -> tuple[int, ...]:
-    match read.readout:
-        case TopLogProbs(k):
-            return len(read.positions), min(k, vocab_size)
-        case Distribution():
-            return len(read.positions), vocab_size
-        case _:
-            return (len(read.positions),)
-
-
 def _lengths(read: Read, vocab_size: int) -> tuple[int, int, int]:
     """Return how many token ids, log-probabilities and confidences answer a read."""
-    size, readout = math.prod(_shape(read, vocab_size)), read.readout
-    return size * isinstance(readout, CHOOSES), size, size * isinstance(readout, Candidates)
+    size, readout = math.prod(read.answer_shape(vocab_size)), read.readout
+    num_confidences = len(read.positions) * has_confidences(readout)
+    return size * isinstance(readout, CHOOSES), size, num_confidences

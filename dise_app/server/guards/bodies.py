@@ -1,7 +1,5 @@
 """The bodies of requests, each read whole before the application begins, counted and timed."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,9 +18,7 @@ class Bodies:
 
     @asynccontextmanager
     async def whole(self, receive: Receive) -> AsyncIterator[Receive]:
-        """Yield what the application receives: the whole body, then what comes after it. Raises
-        ServerError for a body that is too large, late, torn, or too much beside the others.
-        """
+        """Yield what the application receives. Raises ServerError for a late or large body."""
         body, num_bytes, is_whole = bytearray(), 0, False
         seconds = self._limits.body_timeout
         late = f"the request's body took longer than {seconds:g} s to arrive"

@@ -3,8 +3,6 @@ taking its answer. uvicorn itself only ends those that are idle after an answer,
 limit_concurrency refuses requests, not connections that send none.
 """
 
-from __future__ import annotations
-
 import asyncio
 from typing import ClassVar
 

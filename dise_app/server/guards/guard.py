@@ -1,7 +1,5 @@
 """Middleware for every request: its host, its id, its size, its key, its log line."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import json
@@ -14,7 +12,7 @@ from contextlib import nullcontext
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dise_app.server.errors import ServerError, answer, loading
+from dise_app.server.errors import ServerError, answer
 from dise_app.server.guards.bodies import Bodies
 from dise_app.server.guards.hosts import Hosts
 from dise_app.server.service import Service
@@ -38,17 +36,14 @@ class Guard:
     def __init__(
         self, app: ASGIApp, service: Service, api_keys: Collection[str], hosts: Hosts | None
     ) -> None:
-        """api_keys: of which a request must send one; none are needed if there are none. hosts:
-        None where the server's address is not known, and any Host is taken.
-        """
+        """api_keys: one of them must be sent, if there are any. hosts: None takes any Host."""
         self._app, self._service, self._hosts = app, service, hosts
         self._api_keys = [_digest(key.encode("utf-8", "surrogateescape")) for key in api_keys]
         self._bodies = Bodies(service.limits)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
+            return await self._app(scope, receive, send)
         headers = dict(scope["headers"])
         sent_id = headers.get(b"x-request-id", b"").decode("latin-1")
         request_id = sent_id if REQUEST_ID.fullmatch(sent_id) else uuid.uuid4().hex
@@ -90,8 +85,8 @@ class Guard:
         if self._api_keys and not self._has_key(headers):
             missing = "a valid key is needed: send the header 'Authorization: Bearer KEY'"
             raise ServerError(401, missing, code="invalid_api_key")
-        if path not in READY_PATHS and not self._service.is_loaded:
-            raise loading()
+        if path not in READY_PATHS:
+            _ = self._service.llm  # raises while it is being loaded
 
     def _has_key(self, headers: Headers) -> bool:
         """Compare digests with every key, so that the time tells nothing of any."""

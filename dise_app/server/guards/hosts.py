@@ -2,8 +2,6 @@
 machine (DNS rebinding), and a browser then sends that name as the Host.
 """
 
-from __future__ import annotations
-
 import re
 import socket
 from collections.abc import Iterable
@@ -22,10 +20,9 @@ class Hosts:
         """
         loopback = ("localhost", "127.0.0.1", "::1")
         self._names = {_plain(name) for name in (*loopback, bound, *allowed)}
-        name = _plain(bound)
-        address = _address(name)
-        is_loopback = name == "localhost" or (address is not None and address.is_loopback)
-        self._takes_addresses = not is_loopback
+        address = _address(_plain(bound))
+        is_local = _plain(bound) == "localhost" if address is None else address.is_loopback
+        self._takes_addresses = not is_local
         if self._takes_addresses:
             self._names.add(_plain(socket.gethostname()))
 

@@ -1,7 +1,5 @@
 """Requests whose JSON is strict: named as such, UTF-8, finite numbers, 200 levels at most."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Coroutine
 from json import JSONDecodeError

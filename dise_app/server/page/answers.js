@@ -1,7 +1,7 @@
 // Finished answers and scored texts, each with its confidence; several can be compared.
 
-import { $, copyButton, make, percent } from "./dom.js";
-import { markDifferences, tokenBox } from "./tokens.js";
+import { $, copyButton, make, percent, probability } from "./dom.js";
+import { markDifferences, shade, tokenBox } from "./tokens.js";
 
 export function clear(title) {
   $("answers").replaceChildren();
@@ -20,7 +20,8 @@ export function add(text, said, onTry, onScore) {
   again.addEventListener("click", () => onScore(text));
   const buttons = make("div", { className: "buttons" }, copyButton("Copy", () => text), again);
   const box = tokenBox(said.tokens, text.length, (changed) => onTry(text, changed));
-  $("answers").append(make("li", {}, box, make("div", { className: "below" }, scoreLine(said), buttons)));
+  const shown = said.fields ? [box, values(said.fields)] : [box];
+  $("answers").append(make("li", {}, ...shown, make("div", { className: "below" }, scoreLine(said), buttons)));
   $("compare_label").hidden = $("answers").children.length < 2;
   compare();
 }
@@ -33,6 +34,22 @@ export function compare() {
   const [first, ...others] = $("answers").querySelectorAll(".text");
   if (first) markDifferences(first, null);
   for (const box of others) markDifferences(box, isOn ? first : null);
+}
+
+/** Return a JSON answer as a form: each value in the colour of its score, by its JSON pointer. */
+function values(fields) {
+  const rows = Object.entries(fields).filter(([, field]) => "value" in field).flatMap(([pointer, field]) => {
+    const said = [
+      field.forced ? "no other value was valid" : `${percent(probability(field.score))} a token`,
+      ...(field.probability === null ? [] : [`likely to be right: ${percent(field.probability)}`]),
+      ...(field.abstained ? ["abstained, as it is below the threshold"] : []),
+    ].join("; ");
+    const kind = field.forced ? "" : shade(field.score), value = JSON.stringify(field.value);
+    const shown = make("span", { className: `token ${kind}`, title: said }, value);
+    const hint = make("span", { className: "hint" }, said);
+    return [make("dt", {}, pointer || "the value"), make("dd", {}, field.abstained ? make("s", {}, shown) : shown, " ", hint)];
+  });
+  return make("dl", { className: "values" }, ...rows);
 }
 
 function scoreLine({ score, probability, abstained, length, revisions }) {

@@ -1,7 +1,5 @@
 """POST /v1/completions and /v1/chat/completions."""
 
-from __future__ import annotations
-
 import time
 import uuid
 from collections.abc import Sequence
@@ -21,6 +19,7 @@ from dise_app.server.answers import (
 from dise_app.server.errors import ErrorObject, ServerError
 from dise_app.server.routes.echoes import echo
 from dise_app.server.schemas.requests import ChatRequest, Completion, CompletionRequest
+from dise_app.server.schemas.tools import call_of
 from dise_app.server.service import Service
 from dise_app.server.streaming import Reply, chat, stream
 from dise_core import CompletionOutput, RequestOutput, SamplingParams
@@ -33,8 +32,9 @@ class CompletionReply(Reply):
 
     def __init__(self, body: Completion, params: SamplingParams, model: str) -> None:
         super().__init__(body, params)
-        self._is_chat = isinstance(body, ChatRequest)
         self._num_choices, shown = params.n, body.stream_options
+        self._is_chat, self._is_call = isinstance(body, ChatRequest), bool(body.shown_tools)
+        self._chosen = body.chosen if isinstance(body, ChatRequest) else None
         self._wants_usage = shown is not None and shown.include_usage
         self._shared: JsonObject = {
             "id": f"{'chatcmpl' if self._is_chat else 'cmpl'}-{uuid.uuid4().hex}",
@@ -52,23 +52,24 @@ class CompletionReply(Reply):
         for index, (output, seed) in enumerate(outputs):
             text: JsonObject = {"text": output.text}
             if self._is_chat:
-                text = {"message": {"role": "assistant", "content": output.text}}
+                text = {"message": {"role": "assistant", **self._said(output.text)}}
             choices.append(self._choice(index, text, output, seed))
         return self.of(choices=choices, usage=usage(answers), dise=cost(answers))
 
     def begun(self) -> list[JsonObject]:
-        choices = [self._delta(i, "", role="assistant") for i in range(self._num_choices)]
-        return [self._chunk(choices)]
+        said: JsonObject = {"content": ""}
+        numbers = range(self._num_choices)
+        return [self._chunk([self._delta(index, said, role="assistant") for index in numbers])]
 
     def added(self, text: str, **more: JsonObject) -> JsonObject:
-        return self._chunk([self._delta(0, text)] if text else [], **more)
+        return self._chunk([self._delta(0, {"content": text})] if text else [], **more)
 
     def ended(self, answer: RequestOutput) -> list[JsonObject]:
         events, spent = [], cost([answer])
         text: JsonObject = {"delta": {}} if self._is_chat else {"text": ""}
         for index, output in enumerate(answer.outputs):
             if rest := self.settled.rest(output.text):
-                events.append(self._chunk([self._delta(index, rest)]))
+                events.append(self._chunk([self._delta(index, self._said(rest, index=0))]))
             last = self._choice(index, text, output, answer.seed)
             events.append(self._chunk([last], dise=spent))
         if self._wants_usage:
@@ -82,8 +83,14 @@ class CompletionReply(Reply):
         chunk = self.of(choices=choices, **more)
         return chunk | {"object": "chat.completion.chunk"} if self._is_chat else chunk
 
-    def _delta(self, index: int, text: str, **role: str) -> JsonObject:
-        added = {"delta": {**role, "content": text}} if self._is_chat else {"text": text}
+    def _said(self, text: str, **place: int) -> JsonObject:
+        """Return what an answer says: its text, or the call that it is. place: the call's."""
+        if not self._is_call:
+            return {"content": text}
+        return {"content": None, "tool_calls": [call_of(text, self._chosen) | place]}
+
+    def _delta(self, index: int, said: JsonObject, **role: str) -> JsonObject:
+        added = {"delta": {**role, **said}} if self._is_chat else {"text": said["content"]}
         return {"index": index, **added, "finish_reason": None, "logprobs": None}
 
     def _choice(
@@ -92,10 +99,12 @@ class CompletionReply(Reply):
         """Return a choice whose output is complete. text: the choice's field with the text."""
         tokens = text_tokens(output) if self.has_logprobs else None
         logprobs = chat_logprobs if self._is_chat else text_logprobs
+        reason = output.finish_reason
+        is_call = self._is_call and self._chosen is None and reason == "stop"
         return {
             "index": index,
             **text,
-            "finish_reason": output.finish_reason,
+            "finish_reason": "tool_calls" if is_call else reason,
             "logprobs": None if tokens is None else logprobs(tokens),
             "dise": confidence(output, seed),
         }
@@ -106,16 +115,20 @@ def add_completions(app: FastAPI, service: Service) -> None:
 
     @app.post("/v1/completions")
     async def completions(body: CompletionRequest, request: Request) -> Response:
-        params = service.sampling(body)
+        params = await service.sampling(body, request)
         reply = CompletionReply(body, params, service.model)
         if body.echo:
             return JSONResponse(reply.of(**await echo(service, body, params, request)))
         if not body.stream:
-            work = service.llm.generate(body.prompts, params, chat=False)
+            if body.suffix:
+                work = service.llm.fill(body.prompts, [body.suffix] * len(body.prompts), params)
+            else:
+                work = service.llm.generate(body.prompts, params, chat=False)
             return JSONResponse(reply.whole(await service.run(work, request)))
         if len(body.prompts) > 1:
             raise ServerError(400, "stream takes one prompt; send several requests", "stream")
-        return await stream(service, service.llm.stream(body.prompts[0], params, chat=False), reply)
+        steps = service.llm.stream(body.prompts[0], params, chat=False, suffix=body.suffix or None)
+        return await stream(service, steps, reply)
 
     @app.post("/v1/chat/completions")
     async def chat_completions(body: ChatRequest, request: Request) -> Response:

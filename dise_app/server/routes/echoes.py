@@ -5,18 +5,17 @@ A prompt's log-probabilities are those of regenerating each token given the whol
 right, whatever is written after it. They are no conditional likelihood, and their sum is none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import zip_longest
 
 from fastapi import Request
 
-from dise_app.server.answers import JsonObject, confidence, cost, text_logprobs, token_counts
-from dise_app.server.schemas.requests import CompletionRequest, TextOrIds
+from dise_app.server.answers import JsonObject, confidence, cost, text_logprobs, usage
+from dise_app.server.schemas.bodies import TextOrIds
+from dise_app.server.schemas.requests import CompletionRequest
 from dise_app.server.service import Service
 from dise_core import RequestOutput, SamplingParams, ScoringParams
-from dise_core.front.verbs import Job, results
+from dise_core.front.verbs import Job, constrained, results
 
 
 async def echo(
@@ -27,7 +26,7 @@ async def echo(
     plans = planner.scores([""] * len(prompts), prompts, scoring, False, finished=False)
     if body.max_tokens != 0:
         plans += planner.generations(prompts, params, False)
-    answers = await service.run(service.llm.do(Job(plans, results)), request)
+    answers = await service.run(service.llm.do(Job(plans, results, constrained(params))), request)
     scored, written = answers[: len(prompts)], answers[len(prompts) :]
     has_logprobs = body.logprobs is not None
     choices = [
@@ -38,7 +37,7 @@ async def echo(
     num_read = sum(len(score.outputs[0].token_ids) for score in scored)
     return {
         "choices": [choice | {"index": index} for index, choice in enumerate(choices)],
-        "usage": token_counts(num_read, written),
+        "usage": usage(written, num_read),
         "dise": cost([*written, *scored]),
     }
 

@@ -1,7 +1,5 @@
 """POST /v1/responses: OpenAI's newer API, for text."""
 
-from __future__ import annotations
-
 import time
 import uuid
 from collections.abc import Sequence
@@ -12,6 +10,7 @@ from fastapi.responses import Response
 
 from dise_app.server.answers import JsonObject, chat_logprobs, confidence, cost, text_tokens
 from dise_app.server.errors import ErrorObject
+from dise_app.server.schemas.forms import ResponseFormat
 from dise_app.server.schemas.responses import ResponseRequest
 from dise_app.server.service import Service
 from dise_app.server.streaming import Reply, chat
@@ -23,13 +22,11 @@ class ResponseReply(Reply):
 
     def __init__(self, body: ResponseRequest, params: SamplingParams, model: str) -> None:
         super().__init__(body, params)
-        self._numbers = count()
+        self._numbers, asked = count(), body.response_format or ResponseFormat(type="text")
+        shown = asked.model_dump(by_alias=True, exclude_none=True)
         self._message_id = f"msg_{uuid.uuid4().hex}"
-        self._place: JsonObject = {
-            "item_id": self._message_id,
-            "output_index": 0,
-            "content_index": 0,
-        }
+        place = {"output_index": 0, "content_index": 0}
+        self._place: JsonObject = {"item_id": self._message_id, **place}
         self._shared: JsonObject = {
             "id": f"resp_{uuid.uuid4().hex}",
             "object": "response",
@@ -40,7 +37,7 @@ class ResponseReply(Reply):
             "temperature": params.temperature,
             "top_p": params.top_p,
             "top_logprobs": body.top_logprobs or 0,
-            "text": {"format": {"type": "text"}},
+            "text": {"format": shown},
             "tools": [],
             "tool_choice": "none",
             "parallel_tool_calls": False,
@@ -105,18 +102,13 @@ class ResponseReply(Reply):
         }
 
     def _message(self, status: str, answer: RequestOutput | None = None) -> JsonObject:
-        message: JsonObject = {
-            "id": self._message_id,
-            "type": "message",
-            "role": "assistant",
-            "status": status,
-            "content": [],
-        }
-        if answer is None:
-            return message
-        output = answer.outputs[0]
-        content = [self._part(output.text, answer)]
-        return {**message, "content": content, "dise": confidence(output, answer.seed)}
+        said: JsonObject = {"content": []}
+        if answer is not None:
+            output = answer.outputs[0]
+            content = [self._part(output.text, answer)]
+            said = {"content": content, "dise": confidence(output, answer.seed)}
+        about = {"type": "message", "role": "assistant", "status": status}
+        return {"id": self._message_id, **about, **said}
 
     def _part(self, text: str, answer: RequestOutput | None = None) -> JsonObject:
         tokens = text_tokens(answer.outputs[0]) if answer and self.has_logprobs else []

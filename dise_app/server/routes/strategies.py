@@ -1,7 +1,5 @@
 """GET /v1/strategies: the names and the options that a request may use."""
 
-from __future__ import annotations
-
 import inspect
 from functools import cache
 
@@ -11,15 +9,11 @@ from dise_app.server.limits import Limits
 from dise_app.server.schemas.requests import MAX_ANSWERS, Completion
 from dise_app.server.service import Service
 from dise_app.settings import settings_of, settings_or_problem
-from dise_core import AsyncLLM
-from dise_core.errors import InputError
+from dise_core import AsyncLLM, InputError, SamplingParams, Scorer, ScoringParams
 from dise_core.front.planner import Planner
-from dise_core.params.requests import SamplingParams, ScoringParams
-from dise_core.plugins.catalog import Catalog
 from dise_core.plugins.entry import Entry
 from dise_core.plugins.kinds import Kind, kinds_named_by
 from dise_core.records import Record
-from dise_core.scoring.scorer import Scorer
 from dise_core.scoring.strategy import Strategy
 
 
@@ -28,25 +22,18 @@ def add_strategies(app: FastAPI, service: Service) -> None:
 
     @cache
     def answer() -> Record:
-        return {
-            "object": "list",
-            "data": listed(service.llm.catalog, service.llm.planner),
-            "options": options(service.limits),
-            "model": facts(service.llm),
-        }
+        llm = service.llm
+        data = [
+            _strategy(kind, name, entry, llm.planner)
+            for kind in kinds_named_by(SamplingParams)
+            for name, entry in getattr(llm.catalog, kind.plural).items()
+        ]
+        described = {"options": options(service.limits), "model": facts(llm)}
+        return {"object": "list", "data": data, **described}
 
     @app.get("/v1/strategies")
     async def strategies() -> Record:
         return answer()
-
-
-def listed(catalog: Catalog, planner: Planner) -> list[Record]:
-    """Return every strategy of the catalog, those of plugins included."""
-    return [
-        _strategy(kind, name, entry, planner)
-        for kind in kinds_named_by(SamplingParams)
-        for name, entry in getattr(catalog, kind.plural).items()
-    ]
 
 
 def _strategy(
@@ -83,17 +70,14 @@ def options(limits: Limits) -> list[Record]:
     """Return the options of a completion: `in` says whether they stand in the request itself or in
     its `dise` object, `scores` whether requests for a score have them too.
     """
-    names = {f"{kind.option}_settings" for kind in kinds_named_by(SamplingParams)}
-    return [
-        setting
-        | _allowed(setting, limits)
-        | {
-            "in": "request" if setting["name"] in Completion.model_fields else "dise",
-            "scores": setting["name"] in ScoringParams.model_fields,
-        }
-        for setting in settings_of(SamplingParams)
-        if setting["name"] not in names | {"logprobs"}
-    ]
+    left_out = {"logprobs", *(f"{k.option}_settings" for k in kinds_named_by(SamplingParams))}
+    options = list[Record]()
+    for setting in settings_of(SamplingParams):
+        if (name := setting["name"]) not in left_out:
+            place = "request" if name in Completion.model_fields else "dise"
+            doors = {"in": place, "scores": name in ScoringParams.model_fields}
+            options.append(setting | _allowed(setting, limits) | doors)
+    return options
 
 
 def _allowed(setting: Record, limits: Limits) -> Record:
@@ -109,13 +93,12 @@ def facts(llm: AsyncLLM) -> Record:
     info, calibration = llm.predictor.info, llm.planner.calibration
     judge = llm.planner.predictors.get("judge")
     shown = {"scorer", "selector", "scorer_settings", "num_labels", "figures", "threshold"}
+    fitted = calibration and calibration.model_dump(mode="json", include=shown)
     return {
         "name": info.name,
         "max_length": info.max_length,
         "block_length": info.block_length,
         "has_chat_template": llm.predictor.tokenizer.has_chat_template,
         "judge": None if judge is None else judge.info.name,
-        "calibration": None
-        if calibration is None
-        else calibration.model_dump(mode="json", include=shown),
+        "calibration": fitted,
     }

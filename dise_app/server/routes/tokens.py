@@ -1,7 +1,5 @@
 """POST /tokenize and /detokenize, and GET /tokenizer_info, as vLLM's."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Self
 
@@ -9,14 +7,14 @@ from fastapi import FastAPI, Request
 from pydantic import Field, model_validator
 
 from dise_app.server.answers import JsonObject
-from dise_app.server.schemas.requests import ChatMessage, FastList, OpenBody, TokenIds
+from dise_app.server.schemas.bodies import FastList, OpenBody, TokenIds
+from dise_app.server.schemas.requests import ChatMessage
 from dise_app.server.service import Service, unless_gone
+from dise_core import MaskPredictor, Plan
 from dise_core.front.planner import Planner
 from dise_core.front.verbs import Job, one_result
-from dise_core.models.predictor import MaskPredictor
 from dise_core.models.prompts import Prompts
 from dise_core.params.base import MAX_LENGTH
-from dise_core.plans.plan import Plan
 from dise_core.sequence import as_ids, check_token_ids
 
 
@@ -93,16 +91,13 @@ def _detokenized(predictor: MaskPredictor, tokens: Sequence[int]) -> Plan[JsonOb
 def _info(predictor: MaskPredictor) -> JsonObject:
     """Return what lm-evaluation-harness asks of a server before it tokenizes there."""
     special, tokenizer = predictor.info.special, predictor.tokenizer
-
-    def text_of(token_id: int | None) -> str | None:
-        return None if token_id is None else tokenizer.token_text(token_id)
-
-    start = tokenizer.start_ids.tolist()
+    start = next(iter(tokenizer.start_ids.tolist()), None)
+    ids = {"bos_token": start, "eos_token": special.eos_id, "mask_token": special.mask_id}
+    known = {name: token for name, token in ids.items() if token is not None}
     return {
         "tokenizer_class": type(tokenizer).__name__,
         "vocab_size": predictor.info.vocab_size,
-        "bos_token": text_of(start[0] if start else None),
-        "eos_token": text_of(special.eos_id),
-        "mask_token": text_of(special.mask_id),
         "has_chat_template": tokenizer.has_chat_template,
+        **dict.fromkeys(ids),
+        **{name: tokenizer.token_text(token) for name, token in known.items()},
     }

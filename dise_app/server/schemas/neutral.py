@@ -1,18 +1,19 @@
 """Fields of OpenAI's and vLLM's APIs that nothing here stands behind."""
 
-from __future__ import annotations
-
 import json
 
 from pydantic import JsonValue
 from pydantic_core import PydanticCustomError
 
 WITHOUT_EFFECT = (
-    "cache_control cache_salt include_reasoning metadata parallel_tool_calls prompt_cache_key "
-    "prompt_cache_options prompt_cache_retention request_id safety_identifier store user"
+    "cache_control cache_salt include_reasoning metadata parallel_tool_calls parsed "
+    "parsed_arguments prompt_cache_key prompt_cache_options prompt_cache_retention request_id "
+    "safety_identifier store user"
 )
 HINTS = frozenset(WITHOUT_EFFECT.split())
-"""Fields without effect: they tell OpenAI whom to bill, what to keep, or how to call tools."""
+"""Fields without effect: they tell OpenAI whom to bill, what to keep or how to call tools, or what
+its client read in an answer.
+"""
 
 NOT_SUPPORTED = "not_supported"
 """The type of pydantic's problem with a field that asks for what is not there."""
@@ -23,16 +24,15 @@ REASONS = {
         "no_repeat_ngram_size=0 bad_words=[] logits_processors=[] use_beam_search=false "
         "early_stopping=false prediction="
     ),
-    "tokens are written in any order, several at once, and this server has no grammar that holds "
-    "under that; check the answer, or give the allowed answers to POST /v1/rank or /v1/decisions": (
-        'response_format={"type":"text"} structured_outputs={} structural_tag= guided_json= '
-        "guided_regex= guided_choice= guided_grammar= guided_decoding_backend= "
-        'guided_whitespace_pattern= grammar=""'
+    "answers can be held to a JSON schema, a regular expression or a list of texts, by "
+    "response_format or structured_outputs, and to nothing else": (
+        "structural_tag= guided_grammar= guided_decoding_backend= guided_whitespace_pattern= "
+        'whitespace_pattern= grammar=""'
     ),
     "tokens are drawn by temperature, top_p and top_k": "min_p=0 typical_p=1",
-    "this server calls no tools": (
-        'tools=[] tool_choice="none"|"auto" tool_calls=[] annotations=[] functions=[] '
-        'function_call="none"|"auto" web_search_options='
+    "only POST /v1/chat/completions calls tools, which are functions": (
+        'tools=[] tool_choice="none"|"auto" tool_calls=[] tool_call_id= annotations=[] '
+        'functions=[] function_call="none"|"auto" web_search_options='
     ),
     "this server reads and writes text": (
         'audio= image= modalities=["text"] mm_processor_kwargs={}'

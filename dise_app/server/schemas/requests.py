@@ -1,67 +1,35 @@
 """Requests from clients: OpenAI's, with our settings in a `dise` object."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Annotated, Literal, Self, TypeVar
+from typing import Annotated, Literal, Self
 
-from pydantic import (
-    BeforeValidator,
-    ConfigDict,
-    Discriminator,
-    FailFast,
-    Field,
-    Tag,
-    model_validator,
+from pydantic import BeforeValidator, Field, Tag, model_validator
+
+from dise_app.server.schemas.bodies import (
+    TEXT_OR_LIST,
+    FastList,
+    OpenBody,
+    PlainText,
+    Strings,
+    TextOrIds,
+    TextOrListOf,
+    TokenIds,
 )
-
-from dise_app.server.schemas.neutral import without_neutral
-from dise_core.params.base import MAX_LENGTH, Suggesting, TokenId
+from dise_app.server.schemas.forms import Form, ResponseFormat, StructuredOutputs, refused
+from dise_app.server.schemas.tools import EarlierCall, Function, Tool, call_schema
+from dise_core.params.base import MAX_LENGTH, TokenId
 from dise_core.params.biases import LogitBias
 from dise_core.params.requests import Denoising, SamplingParams, ScoringParams
+from dise_core.records import Record
 
 MAX_ANSWERS = 64
 MAX_PROMPTS = 256
 MAX_CANDIDATES = 256
 MAX_STOPS = 16
+MAX_TOOLS = 128
 
-
-class _FailFast(FailFast):
-    """pydantic's FailFast, as unions need it: a list of a million wrong items is one problem."""
-
-    __hash__ = object.__hash__
-
-
-FailFastList = _FailFast()
-"""Stops at a list's first wrong item."""
-
-Item = TypeVar("Item")
-FastList = Annotated[list[Item], FailFastList]
-TokenIds = FastList[int]
-Strings = FastList[str]
-TextOrIds = str | TokenIds
-PlainText = Annotated[str, Tag("is-text")]
-
-TEXT_OR_LIST = Discriminator(lambda value: "is-list" if isinstance(value, list) else "is-text")
-"""Tells a text from a list, so that a wrong item is the problem, and not the list."""
-
-TextOrListOf = Annotated[PlainText | Annotated[FastList[Item], Tag("is-list")], TEXT_OR_LIST]
-
-
-class Body(Suggesting):
-    """A request, or a part of one, of which every field is known."""
-
-    model_config = ConfigDict(extra="forbid")
-
-
-class OpenBody(Body):
-    """A request in OpenAI's format, without the fields that ask for nothing."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_neutral(cls, body: object) -> object:
-        return without_neutral(body, frozenset(cls.model_fields))
+StopTexts = Annotated[Strings, Field(max_length=MAX_STOPS), Tag("is-list")]
 
 
 class Extensions(Denoising):
@@ -92,8 +60,54 @@ class WritingRequest(OpenBody):
     allowed_token_ids: FastList[TokenId] | None = Field(
         default=None, min_length=1, max_length=MAX_LENGTH
     )
+    best_of: int | None = Field(default=None, ge=1, le=MAX_ANSWERS)
     stream: bool = False
+    stream_options: StreamOptions | None = None
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
     dise: Extensions = Field(default_factory=Extensions)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_newer_names(cls, body: object) -> object:
+        """Put vLLM's older guided_json, guided_regex and guided_choice into structured_outputs."""
+        if not isinstance(body, dict):
+            return body
+        older = {f"guided_{word}": word for word in ("json", "regex", "choice")}
+        asked = {word: body[name] for name, word in older.items() if body.get(name) is not None}
+        if asked and body.get("structured_outputs") is not None:
+            raise refused("structured_outputs", "structured_outputs and guided_... say the same")
+        rest = {name: value for name, value in body.items() if name not in older}
+        return rest | {"structured_outputs": asked} if asked else rest
+
+    @property
+    def forms(self) -> dict[str, Form | None]:
+        """What the answer shall be, by the fields that may ask for it: one at most does."""
+        asked, vllms, ours = self.response_format, self.structured_outputs, self.dise
+        own = None if ours.constraint is None else (ours.constraint, ours.constraint_settings)
+        return {
+            "response_format": None if asked is None else asked.form,
+            "structured_outputs": None if vllms is None else vllms.forms[0],
+            "dise.constraint": own,
+        }
+
+    @property
+    def shown_tools(self) -> list[Record]:
+        """The functions that the model sees."""
+        return []
+
+    @property
+    def form(self) -> tuple[str, Form] | None:
+        """The field that asks what the answer shall be, and what it asks for."""
+        return next(((name, form) for name, form in self.forms.items() if form), None)
+
+    @model_validator(mode="after")
+    def _has_one_form(self) -> Self:
+        fields = [name for name, form in self.forms.items() if form]
+        if len(fields) > 1:
+            problem = f"{' and '.join(fields)} each say what the answer is; give one of them"
+            raise refused(fields[0], problem)
+        return self
 
     @property
     def settings(self) -> dict[str, object]:
@@ -102,7 +116,10 @@ class WritingRequest(OpenBody):
         # These two are not what the library has under the same name.
         values = ((name, getattr(self, name)) for name in fields - {"stop", "logprobs"})
         settings = {name: value for name, value in values if value is not None}
-        return settings | self.dise.model_dump(exclude={"stream"}, exclude_unset=True)
+        settings |= self.dise.model_dump(exclude={"stream"}, exclude_unset=True)
+        if self.form is not None:
+            settings["constraint"], settings["constraint_settings"] = self.form[1]
+        return settings
 
     @property
     @abstractmethod
@@ -115,15 +132,7 @@ class Completion(WritingRequest):
 
     max_tokens: int | None = Field(default=None, ge=1)
     n: int | None = Field(default=None, ge=1, le=MAX_ANSWERS)
-    best_of: int | None = Field(default=None, ge=1, le=MAX_ANSWERS)
-    stop: str | Strings | None = None
-    stream_options: StreamOptions | None = None
-
-    @model_validator(mode="after")
-    def _has_few_stops(self) -> Self:
-        if isinstance(self.stop, list) and len(self.stop) > MAX_STOPS:
-            raise ValueError(f"at most {MAX_STOPS} stop texts, not {len(self.stop)}")
-        return self
+    stop: Annotated[PlainText | StopTexts, TEXT_OR_LIST] | None = None
 
     @property
     def settings(self) -> dict[str, object]:
@@ -141,6 +150,8 @@ class CompletionRequest(Completion):
     logprobs: int | None = Field(default=None, ge=0, le=20)
     max_tokens: int | None = Field(default=None, ge=0)
     echo: bool = False
+    suffix: TextOrIds | None = None
+    """What follows the gap that the answer fills; an empty one is none."""
 
     @property
     def prompts(self) -> list[TextOrIds]:
@@ -162,6 +173,9 @@ class CompletionRequest(Completion):
             raise ValueError("max_tokens=0 writes nothing; with echo it scores the prompt")
         if self.echo and self.stream:
             raise ValueError("echo does not stream; leave one of the two out")
+        if self.echo and self.suffix:
+            both = "echo scores what stands before an answer, and a suffix follows it"
+            raise ValueError(f"{both}; leave one of the two out")
         if self.max_tokens == 0 and (self.n or 1, self.best_of or 1) != (1, 1):
             raise ValueError("with max_tokens=0 there is one choice for each prompt; leave out n")
         return self
@@ -189,12 +203,15 @@ class ChatMessage(OpenBody):
     name: str | None = None
     reasoning: str | None = None
     reasoning_content: str | None = None
+    tool_calls: FastList[EarlierCall] | None = None
+    tool_call_id: str | None = None
 
-    def plain(self) -> dict[str, str]:
-        return plain_turn(self.role, self.content or "")
+    def plain(self) -> Record:
+        of_tools = self.model_dump(include={"tool_calls", "tool_call_id"}, exclude_none=True)
+        return plain_turn(self.role, self.content or "") | of_tools
 
 
-def plain_turn(role: str, content: str | Sequence[ContentPart]) -> dict[str, str]:
+def plain_turn(role: str, content: str | Sequence[ContentPart]) -> Record:
     """Return a turn in the chat template's format: a developer speaks as the system."""
     text = content if isinstance(content, str) else "".join(part.text for part in content)
     return {"role": "system" if role == "developer" else role, "content": text}
@@ -207,10 +224,45 @@ class ChatRequest(Completion):
     max_completion_tokens: int | None = Field(default=None, ge=1)
     logprobs: bool = False
     top_logprobs: int | None = Field(default=None, ge=0, le=20)
+    tools: Annotated[FastList[Tool], Field(max_length=MAX_TOOLS)] = Field(default_factory=list)
+    tool_choice: Literal["none", "auto", "required"] | Tool = "auto"
 
     @property
-    def conversation(self) -> list[dict[str, str]]:
+    def conversation(self) -> list[Record]:
         return [message.plain() for message in self.messages]
+
+    @property
+    def chosen(self) -> str | None:
+        """The name of the one function that the answer calls, where it is chosen already."""
+        return self.tool_choice.function.name if isinstance(self.tool_choice, Tool) else None
+
+    @property
+    def called(self) -> list[Function]:
+        """The functions of which the answer calls one; none for an answer in words."""
+        is_any = self.tool_choice == "required"
+        functions = (tool.function for tool in self.tools)
+        return [function for function in functions if is_any or function.name == self.chosen]
+
+    @property
+    def shown_tools(self) -> list[Record]:
+        return [tool.model_dump(exclude_none=True) for tool in self.tools] if self.called else []
+
+    @property
+    def forms(self) -> dict[str, Form | None]:
+        if not self.called:
+            return super().forms
+        schema = self.called[0].arguments if self.chosen else call_schema(self.called)
+        return {"tools": ("json-schema", {"json_schema": schema}), **super().forms}
+
+    @model_validator(mode="after")
+    def _calls_what_is_there(self) -> Self:
+        if self.tool_choice == "auto" and self.tools:
+            why = "a model that writes in any order cannot choose half way whether it calls a tool"
+            other = "set tool_choice to 'required', to one of the functions, or to 'none'"
+            raise refused("tool_choice", f"{why}; {other}")
+        if self.tool_choice not in ("auto", "none") and not self.called:
+            raise refused("tool_choice", "tool_choice asks for a function that tools do not hold")
+        return self
 
     @property
     def shown_logprobs(self) -> int | None:
@@ -223,9 +275,7 @@ class ChatRequest(Completion):
 
 
 class ScoringRequest(ScoringParams):
-    """The fields that POST /v1/score and /v1/rank share. All texts follow the one prompt; without
-    it each is scored by itself.
-    """
+    """The fields that POST /v1/score and /v1/rank share; all texts follow the one prompt."""
 
     model: str | None = None
     prompt: TextOrIds = ""

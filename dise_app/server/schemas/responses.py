@@ -1,26 +1,22 @@
 """Requests to POST /v1/responses: a text or messages, and OpenAI's settings for text."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, Tag
+from pydantic import Field, Tag, model_validator
 
-from dise_app.server.schemas.requests import (
-    MAX_ANSWERS,
+from dise_app.server.schemas.bodies import (
     TEXT_OR_LIST,
     Body,
-    ContentPart,
     FastList,
     OpenBody,
     PlainText,
-    StreamOptions,
     Strings,
     TextOrListOf,
-    WritingRequest,
-    plain_turn,
 )
+from dise_app.server.schemas.forms import ResponseFormat
+from dise_app.server.schemas.requests import ContentPart, WritingRequest, plain_turn
+from dise_core.records import Record
 
 
 class ItemPart(ContentPart):
@@ -41,20 +37,14 @@ class MessageItem(OpenBody):
     phase: str | None = None
     dise: dict[str, object] | None = None
 
-    def plain(self) -> dict[str, str]:
+    def plain(self) -> Record:
         return plain_turn(self.role, self.content)
-
-
-class TextFormat(Body):
-    """The format of an answer; no other is written."""
-
-    type: Literal["text"]
 
 
 class TextOptions(OpenBody):
     """OpenAI's `text`."""
 
-    format: TextFormat | None = None
+    format: ResponseFormat | None = None
 
 
 class Reasoning(Body):
@@ -81,21 +71,24 @@ class ResponseRequest(WritingRequest):
     input: Annotated[PlainText | Items, TEXT_OR_LIST]
     instructions: str | None = None
     max_output_tokens: int | None = Field(default=None, ge=1)
-    best_of: int | None = Field(default=None, ge=1, le=MAX_ANSWERS)
     max_tool_calls: int | None = None
     top_logprobs: int | None = Field(default=None, ge=0, le=20)
     include: Annotated[Strings, Field(max_length=64)] = Field(default_factory=list)
     text: TextOptions = Field(default_factory=TextOptions)
     reasoning: Reasoning | None = None
-    stream_options: StreamOptions | None = None
 
     @property
     def settings(self) -> dict[str, object]:
         length = self.max_output_tokens
         return {**({} if length is None else {"max_tokens": length}), **super().settings}
 
+    @model_validator(mode="after")
+    def _one_format(self) -> Self:
+        self.response_format = self.text.format or self.response_format
+        return self
+
     @property
-    def conversation(self) -> list[dict[str, str]]:
+    def conversation(self) -> list[Record]:
         if isinstance(self.input, str):
             turns = [{"role": "user", "content": self.input}]
         else:

@@ -2,20 +2,14 @@
 Calibrated Adaptive Length, 2026.
 """
 
-from __future__ import annotations
-
 import math
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from dise_core import LengthController, Plan
-from dise_core.arrays import Ids
+from dise_core import Denoiser, Generation, Ids, LengthController, Plan, SequenceScorer
 from dise_core.params.base import Length
 from dise_core.plans.plan import READS_AT_ONCE
-from dise_core.scoring.sequence_scorer import SequenceScorer
-from dise_core.writing.denoise import Denoiser
-from dise_core.writing.generation import Generation
 from dise_strategies.lengths.probing import refuse_blocks, sureness, written
 
 Constant = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -25,12 +19,14 @@ Floor = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 class CAL(LengthController):
     """Climbs from `start` to the length whose masks the model is surest of, then writes it.
 
-    A length L is worth phi(L) / B(L). phi is the mean over L masks behind the prompt of the
+    A length L is worth phi(L) / B(L). phi is the mean over L masks, in their place, of the
     likeliest token's probability, in one forward pass; B is what phi is at wrong lengths. Longer
     ones are probed first, up to max_tokens, then shorter ones, each way until `patience` in a row
     are not better than the best so far; of equals the first probed wins. In the trace `score` is
     phi(L) / B(L). Made for infilling, where a text follows the masks. Refuses block-causal models.
     """
+
+    fills_gaps: ClassVar[bool] = True
 
     start: Length = 8
     """The length that is probed first; max_tokens if that is less."""

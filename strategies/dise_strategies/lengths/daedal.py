@@ -2,17 +2,11 @@
 et al., 2025.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from pydantic import Field
 
-from dise_core import LengthController, Plan
-from dise_core.arrays import Ids
+from dise_core import Denoiser, Generation, Ids, LengthController, Plan, SequenceScorer
 from dise_core.params.base import Length
-from dise_core.scoring.sequence_scorer import SequenceScorer
-from dise_core.writing.denoise import Denoiser
-from dise_core.writing.generation import Generation
 from dise_strategies.lengths.growing import GrowingCanvas
 
 

@@ -1,19 +1,13 @@
 """Flexible-length generation guided by the score. Source: the paper, Algorithm 1."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 
-from dise_core import LengthController, Plan
-from dise_core.arrays import Ids
+from dise_core import Denoiser, Ids, LengthController, Plan, TokenSequence, count_nfe
 from dise_core.params.base import Length
-from dise_core.plans.cost import count_nfe
 from dise_core.scoring.sequence_scorer import SequenceScorer
-from dise_core.sequence import TokenSequence
-from dise_core.writing.denoise import Denoiser
 from dise_core.writing.generation import Generation, LengthStep
 
 STEPS_APART = 2**32
@@ -92,5 +86,4 @@ def _value(generation: Generation) -> float:
 
 
 def _step(iteration: int, generation: Generation, nfe: int) -> LengthStep:
-    length = len(generation.sequence.response)
-    return LengthStep(iteration, length, _value(generation), nfe)
+    return LengthStep(iteration, len(generation.sequence.response), _value(generation), nfe)

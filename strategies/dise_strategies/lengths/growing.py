@@ -6,12 +6,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from dise_core import Candidates, InputError, Plan, Read, Reading
-from dise_core.arrays import Ids, Mask
+from dise_core import Candidates, Canvas, Denoiser, Ids, InputError, Mask, Plan, Read, Reading
 from dise_core.history import Writing
-from dise_core.plans.reading import Canvas
 from dise_core.scoring.sequence_scorer import SequenceScorer
-from dise_core.writing.denoise import Denoiser
 from dise_core.writing.generation import Generation, LengthStep
 from dise_strategies.lengths.probing import end_of
 
@@ -64,9 +61,8 @@ class GrowingCanvas:
         self.writing = self.writing.at(np.arange(kept))
 
     def note(self, confidence: float, nfe: int) -> None:
-        self.trace.append(
-            LengthStep(len(self.trace) + 1, len(self.ids) - self.prompt_length, confidence, nfe)
-        )
+        length = len(self.ids) - self.prompt_length
+        self.trace.append(LengthStep(len(self.trace) + 1, length, confidence, nfe))
 
     def likeliest(self) -> Read:
         """Return the Read of the likeliest token, which may be the mask, at each response

@@ -2,16 +2,12 @@
 LR-DLLM, 2026.
 """
 
-from __future__ import annotations
+from typing import ClassVar
 
 import numpy as np
 
-from dise_core import LengthController, Plan
-from dise_core.arrays import Ids
+from dise_core import Denoiser, Generation, Ids, LengthController, Plan, SequenceScorer
 from dise_core.params.base import Length
-from dise_core.scoring.sequence_scorer import SequenceScorer
-from dise_core.writing.denoise import Denoiser
-from dise_core.writing.generation import Generation
 from dise_strategies.lengths.probing import refuse_blocks, sureness, written
 
 DIGITS = 12
@@ -21,13 +17,15 @@ DIGITS = 12
 class LRLength(LengthController):
     """Finds the length with the least entropy for its length, then writes it.
 
-    A(L) is the negative entropy in nats, the mean over L masks behind the prompt, in one forward
+    A(L) is the negative entropy in nats, the mean over L masks in their place, in one forward
     pass. It is probed at L = 1, 2, 4, ... up to `longest_probe` and max_tokens, and A = a + k ln L
     is fitted to these by least squares. From the L with the largest CL(L) = A(L) - k ln L, of
     equals the shortest, it moves by one token as long as CL grows, at most to max_tokens. Then it
     writes as usual; the paper finds the length anew after each token. In the trace `score` is CL.
     Made for infilling, where a text follows the masks. Refuses block-causal models.
     """
+
+    fills_gaps: ClassVar[bool] = True
 
     longest_probe: Length = 128
     """The longest length that is probed for the fit."""

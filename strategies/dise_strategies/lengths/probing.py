@@ -1,16 +1,12 @@
 """What length controllers share that look at masks before they write."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from dise_core import Candidates, InputError, Plan, Reading, Readout
+from dise_core import Candidates, Confidence, Denoiser, InputError, Plan, Reading, Readout
 from dise_core.arrays import Floats, Ids
-from dise_core.plans.readouts import Confidence
 from dise_core.scoring.sequence_scorer import SequenceScorer
-from dise_core.writing.denoise import Denoiser
 from dise_core.writing.generation import Generation, LengthStep
 
 
@@ -36,16 +32,22 @@ def probe(
     prompt: Ids, lengths: Sequence[int], denoiser: Denoiser, readout: Readout
 ) -> Plan[Sequence[Reading]]:
     """Return a plan of what is read at the masks of each length, which are asked at one time."""
-    texts = [np.concatenate([prompt, denoiser.masks(length)]) for length in lengths]
-    start = len(prompt)
-    return (yield [denoiser.ask(ids, np.arange(start, len(ids)), readout, start) for ids in texts])
+    start, reads = len(prompt), []
+    for length in lengths:
+        ids = np.concatenate([prompt, denoiser.masks(length), denoiser.suffix])
+        reads.append(denoiser.ask(ids, np.arange(start, start + length), readout, start))
+    return (yield reads)
 
 
 def sureness(
     prompt: Ids, lengths: Sequence[int], denoiser: Denoiser, confidence: Confidence
 ) -> Plan[Floats]:
-    """Return a plan of the mean confidence over the masks of each length, float64 [L]."""
-    readings = yield from probe(prompt, lengths, denoiser, Candidates(confidence=confidence))
+    """Return a plan of the mean confidence over the masks of each length, float64 [L]. A token that
+    is forbidden, as an end token is in a gap, is no candidate.
+    """
+    forbidden = tuple(denoiser.params.forbidden_token_ids)
+    readout = Candidates(confidence=confidence, forbidden=forbidden)
+    readings = yield from probe(prompt, lengths, denoiser, readout)
     return np.array([np.mean(reading.confidences, dtype=np.float64) for reading in readings])
 
 

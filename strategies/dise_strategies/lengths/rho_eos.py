@@ -2,20 +2,14 @@
 2026.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Literal
 
 import numpy as np
 from pydantic import Field
 
-from dise_core import LengthController, Plan, Reading
-from dise_core.arrays import Ids
+from dise_core import Denoiser, Generation, Ids, LengthController, Plan, Reading, SequenceScorer
 from dise_core.params.base import MAX_STEPS, Length
-from dise_core.scoring.sequence_scorer import SequenceScorer
-from dise_core.writing.denoise import Denoiser
-from dise_core.writing.generation import Generation
 from dise_strategies.lengths.growing import GrowingCanvas
 from dise_strategies.lengths.probing import refuse_blocks
 

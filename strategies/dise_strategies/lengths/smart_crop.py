@@ -1,15 +1,10 @@
 """SmartCrop: cuts the canvas where one look at it expects the end. Source: SmartCrop, 2026."""
 
-from __future__ import annotations
-
 import numpy as np
 from pydantic import Field
 
-from dise_core import LengthController, Plan, TokenLogProbs
-from dise_core.arrays import Ids
+from dise_core import Denoiser, Generation, Ids, LengthController, Plan, TokenLogProbs
 from dise_core.scoring.sequence_scorer import SequenceScorer
-from dise_core.writing.denoise import Denoiser
-from dise_core.writing.generation import Generation
 from dise_strategies.lengths.probing import end_of, probe, refuse_blocks, written
 
 

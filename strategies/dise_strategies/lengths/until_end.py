@@ -1,12 +1,6 @@
 """The length controller that appends blocks until the answer ends."""
 
-from __future__ import annotations
-
-from dise_core import InputError, LengthController, Plan
-from dise_core.arrays import Ids
-from dise_core.scoring.sequence_scorer import SequenceScorer
-from dise_core.writing.denoise import Denoiser
-from dise_core.writing.generation import Generation
+from dise_core import Denoiser, Generation, Ids, InputError, LengthController, Plan, SequenceScorer
 
 
 class UntilEnd(LengthController):
@@ -28,5 +22,4 @@ class UntilEnd(LengthController):
                 "length",
             )
         sequence = yield from denoiser.once().write(prompt, denoiser.max_tokens, until_end=True)
-        evaluation = yield from scorer.evaluate(sequence)
-        return Generation(sequence, evaluation)
+        return Generation(sequence, (yield from scorer.evaluate(sequence)))

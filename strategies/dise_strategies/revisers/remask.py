@@ -1,31 +1,19 @@
 """Remask: what a detector doubts is masked and written again."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 from pydantic import Field
 
-from dise_core import (
-    Denoiser,
-    Generation,
-    InputError,
-    Plan,
-    Read,
-    Reviser,
-    Revision,
-    SequenceScorer,
-    TokenLogProbs,
-    TokenReport,
-    TokenSequence,
-    TopLogProbs,
-    count_nfe,
-)
+from dise_core import Denoiser, Generation, InputError, Plan, Read, Reviser, TokenSequence
 from dise_core.arrays import Floats, Ids
 from dise_core.params.base import MAX_LENGTH, Length
-from dise_core.writing.revisions import rewritten
+from dise_core.plans.cost import count_nfe
+from dise_core.plans.readouts import TokenLogProbs, TopLogProbs
+from dise_core.scoring.score import TokenReport
+from dise_core.scoring.sequence_scorer import SequenceScorer
+from dise_core.writing.revisions import Revision, rewritten
 from dise_strategies.unmasking.ranked import LowConfidence
 
 
@@ -76,10 +64,20 @@ class Remask(Reviser):
         """The first candidate, and the next should that be the mask."""
         return 2 if self.detector == "other-token" else 0
 
+    def check(self, scorer: SequenceScorer) -> None:
+        if self.accept == "score" and scorer.scorer.needs_writing:
+            raise self._refusal(
+                f"accept 'score' with {scorer.name}: what is written again is always surer"
+            )
+
+    def _refusal(self, why: str) -> InputError:
+        return InputError(f"remask's {why}; take another", "reviser_settings")
+
     def revise(
         self, generation: Generation, denoiser: Denoiser, scorer: SequenceScorer
     ) -> Plan[Generation]:
-        self._check(generation.sequence, scorer)
+        if self.detector == "drop" and generation.sequence.own_writing() is None:
+            raise self._refusal("detector 'drop' needs a record of how the text was written")
         denoiser = replace(denoiser, policy=LowConfidence())
         now, revisions = generation, list[Revision]()
         seen = {now.sequence.ids.tobytes(): now}
@@ -103,16 +101,6 @@ class Remask(Reviser):
             generation, sequence=now.sequence, evaluation=now.evaluation, revisions=tuple(revisions)
         )
 
-    def _check(self, text: TokenSequence, scorer: SequenceScorer) -> None:
-        """Raise InputError where the detector or the comparison has nothing to go by."""
-        if self.detector == "drop" and text.own_writing() is None:
-            why = "detector 'drop' reads how a text was written, and this one has no record of it"
-        elif self.accept == "score" and scorer.scorer.needs_writing:
-            why = f"accept 'score' with {scorer.name}: what is written again is always surer"
-        else:
-            return
-        raise InputError(f"remask's {why}; take another", "reviser_settings")
-
     def _report(self, generation: Generation) -> Plan[TokenReport]:
         if self.read == "visible":
             return _tokens(generation)
@@ -131,7 +119,7 @@ class Remask(Reviser):
 
     def _masked(self, text: TokenSequence, report: TokenReport, num_masked: Ids) -> Ids:
         """Return the positions that are masked; num_masked: in how many rounds each was."""
-        is_spent = num_masked[text.prompt_length : len(text)] >= self.per_position
+        is_spent = num_masked[text.response_positions] >= self.per_position
         certainties, least = self._certainties(text, report)
         certainties[is_spent] = np.inf
         most = min(self.max_tokens, max(1, int(self.share * len(certainties))))
@@ -149,7 +137,7 @@ class Remask(Reviser):
         if self.detector == "drop":
             writing = text.own_writing()
             assert writing is not None, "a rewritten text tells how it was written"
-            written = np.exp(writing.logprobs[text.prompt_length :], dtype=np.float64)
+            written = np.exp(writing.logprobs[text.response_positions], dtype=np.float64)
             return probabilities - written, -self.threshold
         rows = np.arange(len(probabilities))
         first = rows, np.argmax(report.top_ids != text.special.mask_id, axis=1)

@@ -1,17 +1,13 @@
 """Any order: the likelihood of a text that is written one token at a time, in a random order."""
 
-from __future__ import annotations
-
 from itertools import chain
 from typing import ClassVar
 
 import numpy as np
 from pydantic import Field
 
-from dise_core import Bounds, Plan, Score, Scorer, Selector, TokenSequence
+from dise_core import Bounds, InputError, Noise, Plan, Score, Scorer, Selector, TokenSequence
 from dise_core.arrays import Floats, Ids, Mask
-from dise_core.errors import InputError
-from dise_core.noise import Noise
 from dise_core.plans.plan import READS_AT_ONCE
 from dise_strategies.scorers.revealing import factors, questions, without_mask
 

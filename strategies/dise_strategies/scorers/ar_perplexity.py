@@ -1,7 +1,5 @@
 """The perplexity of a response under an auto-regressive judge, the paper's LLaMA baseline."""
 
-from __future__ import annotations
-
 import math
 from typing import ClassVar, Literal
 
@@ -28,9 +26,8 @@ class ARPerplexity(Scorer):
         positions = positions[positions > 0]
         if len(positions) == 0:
             return Score.of_nothing()
-        [reading] = yield [
-            Read(sequence.ids, positions, TokenLogProbs(sequence.ids[positions]), predictor="judge")
-        ]
+        targets = TokenLogProbs(sequence.ids[positions])
+        [reading] = yield [Read(sequence.ids, positions, targets, predictor="judge")]
         total = float(reading.logprobs.sum(dtype=np.float64))
         mean = total / len(positions)
         return Score(mean, positions, log_likelihood=total, perplexity=math.exp(-mean))

@@ -1,8 +1,7 @@
 """One score of several: the log-odds of being right, as `dise calibrate` fits them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 from pydantic import Field, FiniteFloat, JsonValue, field_validator
@@ -23,8 +22,9 @@ class ScorePart(Strategy):
     scorer_settings: dict[str, JsonValue] = Field(default_factory=dict)
     weight: FiniteFloat = 1.0
 
-    def bound(self, end_id: int | None = None) -> SequenceScorer:
-        """Return the scorer of texts. Raises InputError for what cannot be a part."""
+    @cached_property
+    def bound(self) -> SequenceScorer:
+        """The scorer of texts. Raises InputError for what cannot be a part."""
         if self.scorer == "combined":
             raise InputError("scorer 'combined' cannot be a part of itself")
         catalog = installed_catalog()
@@ -32,7 +32,7 @@ class ScorePart(Strategy):
         if scorer.asks == "judge":
             raise InputError(f"scorer {self.scorer!r} asks the judge, and no part may")
         selector = catalog.selector(self.selector or scorer.default_selector)
-        return SequenceScorer(scorer, selector, None, name=self.scorer, end_id=end_id)
+        return SequenceScorer(scorer, selector, None, name=self.scorer)
 
 
 class Combined(Scorer):
@@ -52,24 +52,24 @@ class Combined(Scorer):
     @classmethod
     def _are_known(cls, parts: tuple[ScorePart, ...]) -> tuple[ScorePart, ...]:
         for part in parts:
-            part.bound()
+            _ = part.bound
         return parts
 
     @property
     def needs_writing(self) -> bool:  # type: ignore[override]
-        """Whether a part reads how the text was written."""
-        return any(part.bound().scorer.needs_writing for part in self.parts)
+        return any(part.bound.scorer.needs_writing for part in self.parts)
 
     @property
     def recorded(self) -> tuple[Recorded, ...]:
-        return tuple(kind for part in self.parts for kind in part.bound().scorer.recorded)
+        return tuple(kind for part in self.parts for kind in part.bound.scorer.recorded)
 
     def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
         positions, end_id = np.flatnonzero(selector.select(sequence)), None
         if isinstance(selector, Before) and selector.length < len(sequence):
             end_id = int(sequence.ids[-1])
             sequence = replace(sequence, ids=sequence.ids[: selector.length])
-        scores = yield from gather(*(part.bound(end_id).score(sequence) for part in self.parts))
+        parts = (replace(part.bound, end_id=end_id) for part in self.parts)
+        scores = yield from gather(*(part.score(sequence) for part in parts))
         values = np.array([score.value for score in scores])
         if len(positions) == 0 or not np.isfinite(values).all():
             return Score.of_nothing()

@@ -1,7 +1,5 @@
 """DiSE: the mean log-probability of regenerating a text's own tokens."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from dise_core import Plan, Read, Score, Scorer, Selector, TokenLogProbs, TokenSequence

@@ -1,7 +1,5 @@
 """Duel: the exact likelihood of a text under a deterministic unmasking policy."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import ClassVar, Literal, Self
@@ -9,8 +7,7 @@ from typing import ClassVar, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from dise_core import Candidates, Noise, Plan, Score, Scorer, Selector, TokenSequence
-from dise_core.arrays import Floats, Ids
+from dise_core import Candidates, Floats, Ids, Noise, Plan, Score, Scorer, Selector, TokenSequence
 from dise_core.errors import InputError, PlanError
 from dise_core.params.base import Length, Name, Settings
 from dise_core.plugins.discovery import installed_catalog
@@ -51,7 +48,6 @@ class Duel(Scorer):
 
     @property
     def policy(self) -> UnmaskingPolicy:
-        """The unmasking policy, with its settings."""
         return installed_catalog().unmasking_policy(self.unmasking, self.unmasking_settings)
 
     def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:

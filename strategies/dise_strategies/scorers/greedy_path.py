@@ -1,7 +1,5 @@
 """Greedy path: the text is revealed token by token, the surest first. Source: iLLaDA."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import numpy as np

@@ -4,8 +4,6 @@ Ours, not the paper's: it lies between DiSE, which masks nothing, and pseudo-log
 masks one token at a time.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from pydantic import Field
 

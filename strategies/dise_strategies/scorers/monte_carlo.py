@@ -4,8 +4,6 @@ a random part of them masked.
 Published estimators of the same quantity; they differ in how many tokens a sample masks.
 """
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
@@ -16,9 +14,8 @@ from typing import ClassVar, Literal, Self
 import numpy as np
 from pydantic import Field, PositiveInt, model_validator
 
-from dise_core import Plan, Read, Score, Scorer, Selector, TokenLogProbs, TokenSequence
+from dise_core import Noise, Plan, Read, Score, Scorer, Selector, TokenLogProbs, TokenSequence
 from dise_core.arrays import Floats, Ids, Mask
-from dise_core.noise import Noise
 from dise_core.plans.plan import READS_AT_ONCE
 from dise_core.plans.reading import Guidance
 
@@ -113,14 +110,9 @@ class MonteCarloScorer(Scorer):
         return float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else None
 
     def _read(self, sequence: TokenSequence, masked: Ids) -> Read:
+        text, targets = sequence.with_masks(masked), TokenLogProbs(sequence.ids[masked])
         guidance = Guidance.without_prompt(sequence, masked, self.cfg_scale)
-        return Read(
-            sequence.with_masks(masked),
-            masked,
-            TokenLogProbs(sequence.ids[masked]),
-            guidance=guidance,
-            context_ids=sequence.ids,
-        )
+        return Read(text, masked, targets, guidance=guidance, context_ids=sequence.ids)
 
 
 class MonteCarlo(MonteCarloScorer):
@@ -153,7 +145,6 @@ class MonteCarlo(MonteCarloScorer):
                 yield from _complementary(num_tokens, random)
 
     def standard_error(self, estimates: Floats) -> float | None:
-        """Return that of the groups' mean; None for a single group."""
         return super().standard_error(estimates) if len(estimates) > self.group_size else None
 
 

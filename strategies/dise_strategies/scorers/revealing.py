@@ -1,13 +1,10 @@
 """What the scorers share that reveal the selected tokens of a text from step to step."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
 
-from dise_core import Read, Reading, TokenLogProbs, TokenSequence
-from dise_core.arrays import Floats, Ids
+from dise_core import Floats, Ids, Read, Reading, TokenLogProbs, TokenSequence
 from dise_core.blocks import BlockGrid
 
 

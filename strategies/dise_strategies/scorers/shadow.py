@@ -1,7 +1,5 @@
 """Shadow regeneration: each token's probability as if it alone were masked, all in one pass."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from dise_core import Plan, Read, Score, Scorer, Selector, TokenLogProbs, TokenSequence

@@ -1,14 +1,11 @@
 """Written: what the model knew of each token when it wrote it, for no pass at all."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import ClassVar, Literal
 
 import numpy as np
 
-from dise_core import Plan, Score, Scorer, Selector, TokenSequence
-from dise_core.arrays import Floats
+from dise_core import Floats, Plan, Score, Scorer, Selector, TokenSequence
 from dise_core.history import Writing
 from dise_core.scoring.scorer import Recorded
 
@@ -21,7 +18,8 @@ class Written(Scorer):
 
     Costs no forward pass, and needs answers that are generated with it: a given text has no record
     of its writing. A token that was edited or revised has its newest value; one that nobody chose,
-    such as an end token that a length controller appends, is left out. Late tokens are seen with
+    such as an end token that a length controller appends or what a constraint leaves no choice of,
+    is left out. Late tokens are seen with
     nearly all others, so calibrate the score before you read it as a probability. Training: on
     masks alone is enough.
     """
@@ -50,7 +48,7 @@ class Written(Scorer):
         yield from ()
         writing = sequence.own_writing()
         assert writing is not None, "a scorer that needs the writing gets texts with it"
-        values = self._values(writing)
+        values = np.where(np.isnan(writing.logprobs), np.nan, self._values(writing))
         known = np.flatnonzero(selector.select(sequence) & ~np.isnan(values))
         if len(known) == 0:
             return Score.of_nothing()

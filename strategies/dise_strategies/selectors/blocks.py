@@ -1,11 +1,8 @@
 """Selectors of the response positions in whole blocks, end tokens included."""
 
-from __future__ import annotations
-
 from pydantic import PositiveInt
 
-from dise_core import Selector, TokenSequence
-from dise_core.arrays import Mask
+from dise_core import Mask, Selector, TokenSequence
 
 
 class FirstBlock(Selector):
@@ -33,5 +30,5 @@ class FinalBlock(Selector):
 
 
 def _spans(sequence: TokenSequence, part: slice) -> Mask:
-    spans = list(sequence.blocks.spans(sequence.prompt_length, len(sequence)))[part]
+    spans = list(sequence.blocks.spans(sequence.prompt_length, sequence.response_end))[part]
     return sequence.mask_of(slice(spans[0][0], spans[-1][1]) if spans else [])

@@ -1,11 +1,8 @@
 """Selectors of K tokens of the prompt or the response: if it has fewer, of all that it has."""
 
-from __future__ import annotations
-
 from pydantic import PositiveInt
 
-from dise_core import Selector, TokenSequence
-from dise_core.arrays import Mask
+from dise_core import Mask, Selector, TokenSequence
 
 
 class CountedSelector(Selector):

@@ -1,16 +1,13 @@
 """Selectors of whole parts of the text."""
 
-from __future__ import annotations
-
-from dise_core import Selector, TokenSequence
-from dise_core.arrays import Mask
+from dise_core import Mask, Selector, TokenSequence
 
 
 class Full(Selector):
-    """Selects the whole text [P; R], end tokens included."""
+    """Selects the whole text [P; R], end tokens included, and nothing behind a gap."""
 
     def select(self, sequence: TokenSequence) -> Mask:
-        return sequence.mask_of(slice(None))
+        return sequence.mask_of(slice(sequence.response_end))
 
 
 class PromptOnly(Selector):

@@ -5,17 +5,13 @@ Those of a family that are here under another name: SDAR's low_confidence_static
 0.95.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import numpy as np
 from pydantic import Field
 
-from dise_core import UnmaskingPolicy, UnmaskingStep
-from dise_core.arrays import Ids
+from dise_core import Confidence, Ids, UnmaskingPolicy, UnmaskingStep
 from dise_core.params.base import Length
-from dise_core.plans.readouts import Confidence
 from dise_strategies.unmasking.ranked import surest
 
 

@@ -2,15 +2,12 @@
 Source: Fast-dLLM.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import numpy as np
 from pydantic import Field
 
-from dise_core import UnmaskingPolicy, UnmaskingStep
-from dise_core.arrays import Ids
+from dise_core import Ids, UnmaskingPolicy, UnmaskingStep
 from dise_strategies.unmasking.ranked import surest
 
 

@@ -1,13 +1,10 @@
 """Policies that commit positions at random, whatever the model's confidence."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import numpy as np
 
-from dise_core import UnmaskingPolicy, UnmaskingStep
-from dise_core.arrays import Ids
+from dise_core import Ids, UnmaskingPolicy, UnmaskingStep
 
 
 class RandomUnmasking(UnmaskingPolicy):

@@ -1,15 +1,11 @@
 """Policies that commit the candidates of highest confidence, as many as the schedule's quota."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import numpy as np
 from pydantic import Field
 
-from dise_core import UnmaskingPolicy, UnmaskingStep
-from dise_core.arrays import Floats, Ids
-from dise_core.plans.readouts import Confidence
+from dise_core import Confidence, Floats, Ids, UnmaskingPolicy, UnmaskingStep
 
 
 def surest(confidences: Floats) -> Ids:

@@ -252,3 +252,35 @@ def test_a_line_that_lacks_one_of_the_scores_is_named(dise: Dise, tmp_path: Path
     journal = written(tmp_path / "journal.jsonl", key, {"id": "a", "answers": [answer]})
     with pytest.raises(InputError, match="line 2 is no record of dise eval: it lacks 'shadow'"):
         read(journal, "dise", "shadow")
+
+
+def test_fields_are_fitted_by_pattern_and_by_type_where_labels_suffice(
+    dise: Dise, tmp_path: Path
+) -> None:
+    scored = records_of(labelled(tmp_path / "labels.jsonl", 700))
+    lines = [
+        {"path": path, "type": "integer", "score": one["score"], "correct": one["label"]}
+        for index, one in enumerate(scored)
+        for path in [f"/lines/{index % 3}/qty" if index < 450 else "/total", "/few"][
+            : 1 + index % 2
+        ]
+        if path != "/few" or index < 300
+    ]
+    path, output = written(tmp_path / "fields.jsonl", *lines), tmp_path / "fields.json"
+    run = dise("calibrate", path, "--fields", "--output", output, "--max-risk", 0.3, *SAID)
+    assert run.code == 0, run.err
+    assert "/few: left out, 150 labels are too few: a calibration needs at least 200" in run.out
+    calibration = Calibration.load(output)
+    assert calibration.map is None
+    counts = {name: fit.num_labels for name, fit in calibration.fields.items()}
+    assert counts == {"/lines/*/qty": 450, "integer": 850, "/total": 250}
+    quantity = calibration.of_field("/lines/17/qty", "integer")
+    assert quantity is not None
+    assert quantity.threshold is not None
+    alone = written(tmp_path / "alone.jsonl", *(one for one in lines if "qty" in one["path"]))
+    more = ("--label-field", "correct", "--max-risk", 0.3, *SAID)
+    assert dise("calibrate", alone, "--output", tmp_path / "alone.json", *more).code == 0
+    assert Calibration.load(tmp_path / "alone.json").map == quantity.map
+    bad = written(path, lines[0] | {"path": "a.b"})
+    run = dise("calibrate", bad, "--fields", "--output", output, "--overwrite", *SAID)
+    assert (run.code, "'a.b' is no JSON pointer" in run.err) == (2, True)

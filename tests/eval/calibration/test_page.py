@@ -45,11 +45,20 @@ def labelled(path: Path) -> None:
     written(path, *rows)
 
 
+def fields(path: Path) -> None:
+    """400 values, of which the surest half is right, and all others but a few are wrong."""
+    values = [(number / -100, number < 200 or number % 10 == 0) for number in range(400)]
+    names = ("score", "correct")
+    rows = (dict(zip(names, pair, strict=True)) for pair in values)
+    written(path, *({"path": f"/lines/{at}/qty", **row} for at, row in enumerate(rows)))
+
+
 def test_the_page_from_top_to_bottom(
     dise: Dise, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     labelled(tmp_path / "labelled.jsonl")
+    fields(tmp_path / "fields.jsonl")
     printed = []
     for line in lines_of(PAGE):
         _, verb, *rest = shlex.split(line)
@@ -64,5 +73,6 @@ def test_the_page_from_top_to_bottom(
     assert "60 labels" in printed[3]
     assert "combined over last-10 of countdown" in printed[4]
     assert "likely to be right" in printed[5]
+    assert "/lines/*/qty: 400 labels of 400 questions, 55.0% right; platt" in printed[-1]
     [block] = python_of(PAGE)
     exec(compile(block, "confidence.md", "exec"), {})

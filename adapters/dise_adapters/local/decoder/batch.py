@@ -1,14 +1,12 @@
 """A forward pass, and the texts that run together in it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Protocol
 
 from torch import Tensor
 
 from dise_adapters.local.decoder.kv_cache import CachedPass
-from dise_core.arrays import Ids, Mask
+from dise_core import Ids, Mask
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,7 +1,5 @@
 """The KV cache: keys and values kept from pass to pass, all texts in one block of memory."""
 
-from __future__ import annotations
-
 import math
 import weakref
 from collections import deque
@@ -12,9 +10,8 @@ import torch
 from torch import Tensor
 
 from dise_adapters.local.devices import on_device
-from dise_core.arrays import Ids, Mask, num_shared
-from dise_core.errors import ModelError
-from dise_core.plans.reading import CacheHint, CacheSlot
+from dise_core import CacheHint, CacheSlot, Ids, Mask, ModelError
+from dise_core.arrays import num_shared
 from dise_core.records import Record
 
 GROWTH = 16
@@ -97,7 +94,6 @@ class KVCache:
             text.ids[first : text.current] = ids[: max(0, text.current - first)]
 
     def is_new(self, slot: CacheSlot) -> bool:
-        """Return whether the slot has no room yet."""
         return slot not in self._texts
 
     def num_cached(self, ids: Ids) -> int:
@@ -128,7 +124,6 @@ class KVCache:
 
     @property
     def num_free(self) -> int:
-        """The number of tokens for which there is room."""
         while self._returned:
             self._free = np.concatenate([self._free, self._returned.popleft().rows])
         return len(self._free)

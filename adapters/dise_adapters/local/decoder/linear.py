@@ -5,8 +5,6 @@ for a row depends on the number of rows; oneDNN's does not. Source: torch.compil
 that it may freeze in the same way.
 """
 
-from __future__ import annotations
-
 import platform
 from collections.abc import Callable, Mapping
 

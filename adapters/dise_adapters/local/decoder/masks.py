@@ -1,15 +1,12 @@
 """The attention masks of one batch."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor
 
 from dise_adapters.local.decoder.batch import TextBatch
 from dise_adapters.local.devices import on_device
-from dise_core.arrays import Ids, Mask
-from dise_core.models.attention import Attention, Bidirectional
+from dise_core import Attention, Bidirectional, Ids, Mask
 
 
 class Masks:

@@ -24,8 +24,7 @@ from dise_adapters.local.decoder.linear import MakeLinear, linear
 from dise_adapters.local.decoder.masks import Masks
 from dise_adapters.local.decoder.padding import Unpadded, key_multiple, padded_rows
 from dise_adapters.local.devices import on_device
-from dise_core.arrays import Ids
-from dise_core.models.attention import Attention, Causal
+from dise_core import Attention, Causal, Ids
 
 KNOWN = ("LlamaModel", "Qwen2Model", "Qwen3Model", "Qwen3MoeModel", "Glm4MoeModel")
 """The classes of transformers that OwnBody computes. Named, since importing them takes seconds."""

@@ -2,18 +2,17 @@
 keys of CPU attention.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from dise_adapters.local.devices import is_gpu, on_device
-from dise_core.arrays import Ids, Mask
+from dise_core import Ids, Mask
 
 CPU_MULTIPLE = 8
 """CPU attention consists of such small matmuls that 61 keys take longer than 64."""
@@ -70,7 +69,7 @@ class Unpadded:
     index: Ids | None = None
 
     @classmethod
-    def of(cls, is_real: Mask | None, shape: tuple[int, int], device: torch.device) -> Unpadded:
+    def of(cls, is_real: Mask | None, shape: tuple[int, int], device: torch.device) -> Self:
         """Return the maps of a batch. is_real: bool [B, N], False at padding; None if none is."""
         size = math.prod(shape)
         if is_real is None or is_real.mean() > 1 - LEAST_PADDING:

@@ -1,7 +1,5 @@
 """Any transformers model as a forward pass, which computes the states of all tokens."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -11,9 +9,7 @@ from torch import Tensor
 from dise_adapters.local.decoder.batch import TextBatch
 from dise_adapters.local.decoder.masks import Masks
 from dise_adapters.local.devices import on_device
-from dise_core.arrays import Ids
-from dise_core.errors import InputError
-from dise_core.models.attention import Attention, BlockCausal, Causal
+from dise_core import Attention, BlockCausal, Causal, Ids, InputError
 
 MASKED = ("sdpa", "eager")
 """The implementations of attention in transformers that take any mask."""
@@ -54,7 +50,6 @@ class WholeBody:
         return self._states(batch).flatten(0, 1)[chosen]
 
     def _states(self, batch: TextBatch) -> Tensor:
-        """Return all states [B, N, d]."""
         [ids] = on_device(self._device, batch.input_ids)
         options = {"attention_mask": self._mask(batch)}
         if batch.groups is not None:

@@ -11,7 +11,6 @@ from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
 import torch
-import transformers
 from safetensors import safe_open
 
 from dise_adapters.checkpoint.files import one_line
@@ -32,12 +31,11 @@ from dise_adapters.local.loading.planning import (
 from dise_adapters.local.loading.quantization import Quantizer, linear_share
 from dise_adapters.local.loading.quiet import quiet, quiet_gguf
 from dise_adapters.local.loading.stored import HEAD, StoredDecoder, stored_decoder
-from dise_adapters.local.loading.weighing import refuse_not_finite, weigh
+from dise_adapters.local.loading.weighing import configured, refuse_not_finite, weigh
 from dise_adapters.local.reading.layout import Layout
 from dise_adapters.local.reading.reader import TransformerReader
 from dise_adapters.local.threads import THREADS
-from dise_core.errors import CheckpointError, InputError, ModelError
-from dise_core.params.engine import EngineConfig
+from dise_core import CheckpointError, EngineConfig, InputError, ModelError
 from dise_core.records import Fields, Record
 
 if TYPE_CHECKING:
@@ -80,15 +78,15 @@ def _from_pretrained(
     folder, (placement, home) = checkpoint.folder, placing(config, device)
     with quiet(), quiet_gguf():
         try:
-            options = _options(checkpoint)  # imports transformers' models
+            model_class, settings = configured(checkpoint)  # imports transformers' models
             weigh(checkpoint)
-            model_class = getattr(transformers, checkpoint.family.model_class)
             attention = config.attn_implementation
-            if attention == "sdpa" and not _has_sdpa(model_class, options["config"]):
+            if attention == "sdpa" and not _has_sdpa(model_class, settings):
                 attention = "eager"
             model, report = model_class.from_pretrained(
-                **options,
+                **_options(checkpoint),
                 **placement,
+                config=settings,
                 dtype=dtype,
                 attn_implementation=attention,
                 use_safetensors=True,
@@ -120,23 +118,12 @@ def _has_sdpa(model_class: Any, config: object) -> bool:
 
 
 def _options(checkpoint: Checkpoint) -> Record:
-    """Return the checkpoint's own arguments for from_pretrained."""
     family = checkpoint.family
     is_whole = family.split is None
     options: Record = {"pretrained_model_name_or_path": checkpoint.folder if is_whole else None}
+    options["gguf_file"] = checkpoint.gguf_file
     if family.split is not None:
         options["state_dict"] = _taken_apart(checkpoint.folder, family.split, checkpoint.settings)
-    if checkpoint.settings is not None:
-        config_class = getattr(transformers, family.model_class).config_class
-        options["config"] = config_class(**checkpoint.settings)
-    else:
-        options["gguf_file"] = checkpoint.gguf_file
-        options["config"] = transformers.AutoConfig.from_pretrained(
-            checkpoint.folder,
-            gguf_file=checkpoint.gguf_file,
-            local_files_only=True,
-            trust_remote_code=False,
-        )
     if family.key_mapping:
         options["key_mapping"] = dict(family.key_mapping)
     return options
@@ -223,7 +210,6 @@ def _parts(
 def _stored_reader(
     stored: StoredDecoder, checkpoint: Checkpoint, config: EngineConfig, quantizer: Quantizer | None
 ) -> TransformerReader:
-    """Return a reader of a decoder, which is loaded here."""
     if not is_gpu(stored.device):
         THREADS.fit(sum(map(math.prod, stored.shapes.values())))
     parts = stored.parts()
@@ -255,8 +241,7 @@ def _own_reader(
 
 
 def _layout(checkpoint: Checkpoint, room: KVCache | None = None) -> Layout:
-    answers_for = checkpoint.family.answers_for
-    return Layout(checkpoint.attention, answers_for, room, checkpoint.mask_id)
+    return Layout(checkpoint.attention, checkpoint.family.answers_for, room, checkpoint.mask_id)
 
 
 def _refuse_misfits(folder: Path, report: Mapping[str, Iterable[Any]], unused: str | None) -> None:

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from dise_adapters.local.devices import is_gpu
-from dise_core.errors import InputError
-from dise_core.params.engine import EngineConfig
+from dise_core import EngineConfig, InputError
 from dise_core.records import Record
 
 if TYPE_CHECKING:

@@ -1,7 +1,5 @@
 """How much memory a model takes beside its weights, and how many tokens' keys and values fit."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable
 
@@ -10,8 +8,7 @@ from torch import nn
 
 from dise_adapters.local.devices import free_bytes, is_gpu
 from dise_adapters.local.reading.reader import CPU_TOKENS, rows_at_once
-from dise_core.errors import InputError
-from dise_core.params.engine import EngineConfig
+from dise_core import EngineConfig, InputError
 
 log = logging.getLogger(__name__)
 

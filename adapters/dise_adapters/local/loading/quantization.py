@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from dise_adapters.local.decoder.linear import torch_linear
 from dise_adapters.local.devices import is_gpu
 from dise_adapters.local.loading.quiet import quiet_torchao
-from dise_core.errors import InputError
+from dise_core import InputError
 
 if TYPE_CHECKING:
     from torchao.core.config import AOBaseConfig

@@ -1,7 +1,5 @@
 """Libraries that report on what they load, silenced: our errors say it in one line."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -26,7 +26,7 @@ from dise_adapters.checkpoint.weights import stored_weights
 from dise_adapters.local.decoder.layer import Traits
 from dise_adapters.local.decoder.own import DecoderParts, Rotation
 from dise_adapters.local.loading.weighing import refuse_not_finite
-from dise_core.errors import ModelError
+from dise_core import ModelError
 
 if TYPE_CHECKING:
     from dise_adapters.families.family import Checkpoint, ConfigFields
@@ -64,7 +64,6 @@ class StoredDecoder:
 
     @property
     def is_tied(self) -> bool:
-        """Whether the head's weight is the embedding's."""
         return bool(self.settings["tie_word_embeddings"])
 
     @property

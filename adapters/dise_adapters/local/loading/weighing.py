@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import transformers
 from torch import Tensor
 
 from dise_adapters.checkpoint.weights import refuse_larger, stored_weights
-from dise_core.errors import CheckpointError
+from dise_core import CheckpointError
 
 if TYPE_CHECKING:
     from dise_adapters.families.family import Checkpoint
@@ -28,17 +28,21 @@ def weigh(checkpoint: Checkpoint) -> None:
         refuse_larger(checkpoint.folder, stored, num_elements)
 
 
+def configured(checkpoint: Checkpoint) -> tuple[Any, Any]:
+    """Return transformers' class of the checkpoint's model, and its configuration."""
+    model_class = getattr(transformers, checkpoint.family.model_class)
+    if checkpoint.settings is not None:
+        return model_class, model_class.config_class(**checkpoint.settings)
+    options = {"local_files_only": True, "trust_remote_code": False}
+    file = checkpoint.gguf_file
+    config = transformers.AutoConfig.from_pretrained(checkpoint.folder, gguf_file=file, **options)
+    return model_class, config
+
+
 def without_memory(checkpoint: Checkpoint) -> torch.nn.Module:
     """Return transformers' model of the checkpoint's configuration, without room for weights."""
-    model_class = getattr(transformers, checkpoint.family.model_class)
+    model_class, config = configured(checkpoint)
     is_auto = not hasattr(model_class, "config_class")
-    reads = transformers.AutoConfig if is_auto else model_class.config_class
-    if checkpoint.settings is not None:
-        config = model_class.config_class(**checkpoint.settings)
-    else:
-        config = reads.from_pretrained(
-            checkpoint.folder, local_files_only=True, trust_remote_code=False
-        )
     make = partial(model_class.from_config, trust_remote_code=False) if is_auto else model_class
     with torch.device("meta"):
         model: torch.nn.Module = make(config)

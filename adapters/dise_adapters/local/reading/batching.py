@@ -1,7 +1,5 @@
 """Groups runs into batches with little padding, and makes each the input of a forward pass."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 
@@ -12,8 +10,7 @@ from dise_adapters.local.decoder.kv_cache import CachedPass, KVCache
 from dise_adapters.local.decoder.padding import padded_texts
 from dise_adapters.local.devices import on_device
 from dise_adapters.local.reading.layout import Run
-from dise_core.arrays import Ids, Mask
-from dise_core.plans.reading import CacheSlot
+from dise_core import CacheSlot, Ids, Mask
 
 MAX_KEY_PADDING = 0.5
 """The largest share of a cached batch's keys that may be padding: a smaller one splits batches up,

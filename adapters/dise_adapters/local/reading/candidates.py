@@ -1,13 +1,11 @@
 """One candidate token per row of logits: the likeliest or a drawn one, and the confidence in it."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import torch
 from torch import Tensor
 
-from dise_core.plans.readouts import Candidates, Confidence
+from dise_core import Candidates, Confidence
 
 
 def choose(
@@ -32,14 +30,14 @@ def choose(
     if confidences is None and readout.confidence == "probability":
         confidences = (chosen - others)[:, 0]
     elif confidences is None:
-        confidences = _spread(logits - normalizer, readout.confidence)
+        confidences = spread(logits - normalizer, readout.confidence)
     return token_ids, (chosen - normalizer)[:, 0], confidences
 
 
 def _writable(logits: Tensor, readout: Candidates) -> Tensor:
     """Return a copy of the logits, biased, and -inf for the ids that are no candidates."""
     if readout.allowed:
-        allowed = _ids(readout.allowed, logits.device)
+        allowed = ids_on(readout.allowed, logits.device)
         work = torch.full_like(logits, -torch.inf)
         work[:, allowed] = logits[:, allowed]
     else:
@@ -47,7 +45,7 @@ def _writable(logits: Tensor, readout: Candidates) -> Tensor:
     if readout.bias:
         token_ids, biases = _biases(readout.bias, logits.device)
         work[:, token_ids] += biases
-    work[:, _ids(readout.forbidden, logits.device)] = -torch.inf
+    work[:, ids_on(readout.forbidden, logits.device)] = -torch.inf
     return work
 
 
@@ -55,7 +53,7 @@ def _restored(work: Tensor, logits: Tensor, readout: Candidates) -> Tensor:
     """Undo `_writable` in place, and return its tensor."""
     if readout.allowed:
         return work.copy_(logits)
-    changed = _ids(readout.forbidden, logits.device)
+    changed = ids_on(readout.forbidden, logits.device)
     if readout.bias:
         changed = torch.cat([changed, _biases(readout.bias, logits.device)[0]])
     work[:, changed] = logits[:, changed]
@@ -64,31 +62,31 @@ def _restored(work: Tensor, logits: Tensor, readout: Candidates) -> Tensor:
 
 def _confidences(logits: Tensor, token_ids: Tensor, readout: Candidates) -> Tensor:
     """Return the confidence in each candidate, [R], under softmax(logits) of the ranked ids."""
-    unranked = _ids(readout.unranked, logits.device)
+    unranked = ids_on(readout.unranked, logits.device)
     ranked = logits.index_fill(-1, unranked, -torch.inf)
     chosen = ranked.gather(-1, token_ids[:, None])
     if readout.confidence == "probability":
         others = log_normalizer(ranked.scatter(-1, token_ids[:, None], -torch.inf))
         confidences = (chosen - others)[:, 0]
     else:
-        confidences = _spread(torch.log_softmax(ranked, -1), readout.confidence)
+        confidences = spread(torch.log_softmax(ranked, -1), readout.confidence)
     return confidences.masked_fill(torch.isin(token_ids, unranked), -torch.inf)
 
 
 @lru_cache
-def _ids(token_ids: tuple[int, ...], device: torch.device) -> Tensor:
+def ids_on(token_ids: tuple[int, ...], device: torch.device) -> Tensor:
     """Return token ids as a tensor on the device, cached: they are the same at every step."""
     return torch.tensor(token_ids, dtype=torch.int64, device=device)
 
 
 @lru_cache
 def _biases(pairs: tuple[tuple[int, float], ...], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return the token ids and their biases as tensors on the device, cached like `_ids`."""
+    """Return the token ids and their biases as tensors on the device, cached like `ids_on`."""
     token_ids, biases = zip(*pairs, strict=True)
-    return _ids(token_ids, device), torch.tensor(biases, dtype=torch.float32, device=device)
+    return ids_on(token_ids, device), torch.tensor(biases, dtype=torch.float32, device=device)
 
 
-def _spread(logprobs: Tensor, confidence: Confidence) -> Tensor:
+def spread(logprobs: Tensor, confidence: Confidence) -> Tensor:
     """Return the margin or the negative entropy of each row's distribution, [R]."""
     if confidence == "margin":
         first, second = torch.topk(logprobs, 2).values.exp().unbind(-1)

@@ -8,8 +8,6 @@ overlay of one mask. So the tokens of [x_t ; x_0], as block-causal models are tr
 one rule, and only those that an answer depends on run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -17,11 +15,9 @@ import numpy as np
 
 from dise_adapters.families.family import AnswersFor
 from dise_adapters.local.decoder.kv_cache import KVCache
-from dise_core.arrays import Ids
+from dise_core import Attention, BlockCausal, CacheHint, Causal, Ids, Read
 from dise_core.blocks import BlockGrid
-from dise_core.models.attention import Attention, BlockCausal, Causal
 from dise_core.models.predictor import Ability
-from dise_core.plans.reading import CacheHint, Read
 from dise_core.plans.rows import Row, distinct_rows
 
 LEAST_SHARED = 64
@@ -100,7 +96,6 @@ class Layout:
             yield [self._run(row, [reads[index] for index in row.reads]) for row in wave]
 
     def _run(self, row: Row, reads: Sequence[Read]) -> Run:
-        """Return what is run of the row for its reads."""
         length, room, hint = len(row.token_ids), self.room, row.cache
         if row.context_ids is not None and self._blocks is not None:
             return self._in_two_streams(row, reads, self._blocks)

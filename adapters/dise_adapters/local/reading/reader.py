@@ -2,8 +2,6 @@
 only at the positions that are read.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -23,10 +21,7 @@ from dise_adapters.local.reading.readouts import (
     group_reads,
     split_answers,
 )
-from dise_core.arrays import Ids, LogProbs
-from dise_core.errors import InputError, ModelError
-from dise_core.models.attention import BlockCausal, Causal
-from dise_core.plans.reading import Read, Reading
+from dise_core import BlockCausal, Causal, Ids, InputError, LogProbs, ModelError, Read, Reading
 
 CPU_TOKENS = 2048
 """The most tokens in a batch on a CPU: enough for matmuls at full speed, few enough for their

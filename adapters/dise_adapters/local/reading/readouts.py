@@ -12,11 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dise_adapters.local.reading.candidates import choose, log_normalizer
-from dise_core.arrays import Ids
-from dise_core.odds import probabilities
-from dise_core.plans.reading import Read, Reading
-from dise_core.plans.readouts import Candidates, Distribution, TokenLogProbs, TopLogProbs
+from dise_adapters.local.reading.candidates import choose, ids_on, log_normalizer, spread
+from dise_core import Candidates, Distribution, Ids, Read, Reading, TokenLogProbs, TopLogProbs
+from dise_core.arrays import probabilities
 
 
 class RowAnswers(NamedTuple):
@@ -57,7 +55,6 @@ class ReadoutGroup:
         return ReadoutGroup(self.readout, self.indices, len(stays), kept, inverse), stays
 
     def to(self, device: torch.device) -> ReadoutGroup:
-        """Return the group with `per_row` on the device."""
         return self if self.per_row is None else replace(self, per_row=self.per_row.to(device))
 
 
@@ -79,10 +76,8 @@ def answer_rows(logits: Tensor, group: ReadoutGroup, rows: slice) -> RowAnswers:
             uniforms = None if group.per_row is None else group.per_row[rows]
             return RowAnswers(*choose(logits, group.readout, uniforms))
         case TopLogProbs():
-            logprobs, token_ids = torch.topk(
-                logits - log_normalizer(logits), min(group.readout.k, logits.shape[-1])
-            )
-            return RowAnswers(token_ids, logprobs, logits.new_zeros(0))
+            targets = None if group.per_row is None else group.per_row[rows]
+            return _top_logprobs(logits, group.readout, targets)
         case Distribution():
             token_ids = torch.arange(logits.shape[-1], device=logits.device).expand(logits.shape)
             return RowAnswers(token_ids, torch.log_softmax(logits, dim=-1), logits.new_zeros(0))
@@ -133,11 +128,24 @@ def _token_logprobs(logits: Tensor, targets: Tensor) -> RowAnswers:
     return RowAnswers(targets, (chosen - normalizer)[:, 0], logits.new_zeros(0))
 
 
+def _top_logprobs(logits: Tensor, readout: TopLogProbs, targets: Tensor | None) -> RowAnswers:
+    logprobs = logits.sub_(log_normalizer(logits))
+    best = torch.topk(logprobs, min(readout.k, logits.shape[-1])).indices
+    parts = [best, ids_on(readout.ids, logits.device).expand(len(logits), -1)]
+    if targets is not None:
+        parts.append(targets[:, None])
+    token_ids = torch.cat(parts, dim=-1)
+    entropies = spread(logprobs, "entropy") if readout.with_entropy else logits.new_zeros(0)
+    return RowAnswers(token_ids, logprobs.gather(-1, token_ids), entropies)
+
+
 def _recipe(read: Read) -> tuple[object, ...]:
     """Return what reads that are computed together share: the readout without per-row values."""
     match readout := read.readout:
         case TokenLogProbs():
             return (TokenLogProbs,)
+        case TopLogProbs(k, ids, targets, with_entropy):
+            return (TopLogProbs, k, ids, targets is None, with_entropy)
         case Candidates():
             is_filtered = readout.temperature > 0 or readout.is_tempered
             draw = (readout.temperature, readout.top_p, readout.top_k) if is_filtered else ()
@@ -159,8 +167,8 @@ def _group(reads: Sequence[Read], indices: list[int]) -> ReadoutGroup:
 
 def _per_row(read: Read) -> Ids | np.ndarray | None:
     match readout := read.readout:
-        case TokenLogProbs():
-            return readout.targets
+        case TokenLogProbs(targets) | TopLogProbs(targets=targets):
+            return targets
         case Candidates() if readout.temperature > 0 and readout.noise is not None:
             return readout.noise.uniforms(read.positions)
         case _:

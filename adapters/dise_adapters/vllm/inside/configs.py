@@ -4,8 +4,6 @@ code.
 Each model_type has a class under its own name in this module, where vLLM's processes import it.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import transformers

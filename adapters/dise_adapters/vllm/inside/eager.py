@@ -4,8 +4,6 @@ vLLM relies on its compiler to fuse them: uncompiled, each makes several passes 
 memory, and a small model took a third longer for 64 texts.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import silu
@@ -18,7 +16,6 @@ class OnePassNorm(nn.Module):
     """vLLM's RMSNorm, computed by vLLM's own kernel for CPUs."""
 
     def __init__(self, norm: RMSNorm) -> None:
-        """Take over the weight of `norm`."""
         super().__init__()
         self.weight = norm.weight
         self._eps = norm.variance_epsilon

@@ -4,8 +4,6 @@ All bounds are checked here: a bad position or token id that reached the engine 
 every client.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import uuid
@@ -18,10 +16,17 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dise_adapters.vllm.inside.pooler import pooling_params
-from dise_adapters.vllm.wire import MAX_READS, TASK, KnownIds, ReadJson, checksum
-from dise_core.errors import InputError, PlanError
+from dise_adapters.vllm.wire import (
+    MAX_NUMBERS,
+    MAX_READS,
+    TASK,
+    KnownIds,
+    ReadJson,
+    checksum,
+    num_numbers,
+)
+from dise_core import Distribution, InputError, PlanError
 from dise_core.params.base import input_error
-from dise_core.plans.readouts import Distribution
 
 MAX_ROWS = 1024
 """The most texts in one request."""
@@ -54,8 +59,6 @@ class DiseEndpoint:
     required_tasks: ClassVar[tuple[str, ...]] = (TASK,)
 
     def attach_router(self, app: FastAPI) -> None:
-        """Add POST /v1/dise/read."""
-
         @app.post("/v1/dise/read")
         async def read(request: Request) -> JSONResponse:
             service: ReadService = request.app.state.dise
@@ -71,7 +74,6 @@ class DiseEndpoint:
             return JSONResponse({"error": refusal}, status)
 
     async def init_state(self, engine_client: Any, state: Any, args: Namespace) -> None:
-        """Store the engine's client for the route."""
         names = args.served_model_name or [args.model]
         state.dise = ReadService(engine_client, [names] if isinstance(names, str) else list(names))
 
@@ -100,11 +102,18 @@ class ReadService:
                 f"there is no model {body.model!r}; this server has {', '.join(self._names)}",
                 "model",
             )
+        total = 0
         for number, row in enumerate(body.rows):
             try:
-                self._check(row)
+                total += self._checked_size(row)
             except (InputError, PlanError) as error:
                 raise InputError(f"rows.{number}: {error}", "rows") from error
+        if total > MAX_NUMBERS:
+            raise InputError(
+                f"the answer would hold {total} numbers, at most {MAX_NUMBERS} are sent; ask for "
+                "fewer rows, positions or tokens",
+                "rows",
+            )
         return body
 
     async def read(self, body: ReadBody) -> list[str]:
@@ -124,7 +133,8 @@ class ReadService:
             data = output.outputs.data.numpy()
         return base64.b64encode(np.ascontiguousarray(data, dtype="<f4").tobytes()).decode()
 
-    def _check(self, row: RowBody) -> None:
+    def _checked_size(self, row: RowBody) -> int:
+        """Return how many numbers answer a row. Raises InputError, PlanError."""
         length = len(row.token_ids)
         if length > self._max_length:
             raise InputError(
@@ -136,4 +146,5 @@ class ReadService:
                     "whole distributions do not travel over HTTP; analyze with the engine in "
                     "process"
                 )
-            form.decoded(row.token_ids)
+        reads = [form.decoded(row.token_ids) for form in row.reads]
+        return num_numbers(reads, self._vocab_size)

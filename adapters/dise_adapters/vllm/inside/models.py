@@ -3,8 +3,6 @@
 Each architecture has a class under its own name in this module, where vLLM's processes import it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from importlib import import_module

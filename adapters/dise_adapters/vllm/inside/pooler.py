@@ -5,8 +5,6 @@ It runs on every tensor-parallel rank. Each rank holds a part of the vocabulary;
 rows asked for are gathered from all ranks, rows_at_once rows at a time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence, Set
 from itertools import count
 from typing import Any
@@ -24,9 +22,7 @@ from dise_adapters.families.family import AnswersFor
 from dise_adapters.local.reading.reader import rows_at_once
 from dise_adapters.local.reading.readouts import answer_rows, group_reads, split_answers
 from dise_adapters.vllm.wire import READS, TASK, ReadJson, pack
-from dise_core.arrays import Ids
-from dise_core.plans.reading import Read, Reading
-from dise_core.plans.readouts import Candidates, TokenLogProbs
+from dise_core import Candidates, Ids, Read, Reading, TokenLogProbs
 from dise_core.records import Fields, Record
 
 

@@ -6,8 +6,6 @@ is answered by consecutive canvases, the first of which begins at the first posi
 that need the same canvas share its request.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -20,13 +18,8 @@ from dise_adapters.checkpoint.hub import read_config
 from dise_adapters.checkpoint.tokenizer import FastTokenizer
 from dise_adapters.vllm.server.predictor import NamedServer, refuse_local_options
 from dise_adapters.vllm.server.schemas import CanvasAnswer
-from dise_core.arrays import Ids
+from dise_core import EngineConfig, Ids, MaskPredictor, ModelInfo, Read, Reading, TokenLogProbs
 from dise_core.errors import CheckpointError, InputError
-from dise_core.models.info import ModelInfo
-from dise_core.models.predictor import MaskPredictor
-from dise_core.params.engine import EngineConfig
-from dise_core.plans.reading import Read, Reading
-from dise_core.plans.readouts import TokenLogProbs
 from dise_core.records import Record
 from dise_core.sequence import SpecialTokens
 

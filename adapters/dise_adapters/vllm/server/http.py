@@ -4,8 +4,6 @@ size while they arrive, and checked against a schema before anything else sees t
 Redirects are not followed, to no host: name the server's own address. Nothing is decompressed.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import threading
@@ -26,7 +24,7 @@ from tenacity import (
 
 from dise_adapters.checkpoint.files import one_line
 from dise_adapters.vllm.server.schemas import Models, Served
-from dise_core.errors import InputError, ModelError, ModelOutputError, UnreachableError
+from dise_core import InputError, ModelError, ModelOutputError, UnreachableError
 from dise_core.records import Record
 
 ATTEMPTS = 5
@@ -73,7 +71,6 @@ class Connection:
         )
 
     def model(self) -> Served:
-        """Return the server's entry for the first model that it serves."""
         return self.ask("/v1/models", Models).first
 
     def ask(self, path: str, schema: type[T], body: Record | None = None, num_bytes: int = 0) -> T:

@@ -16,11 +16,7 @@ from dise_adapters.checkpoint.hub import model_folder, read_config
 from dise_adapters.families.causal import CAUSAL
 from dise_adapters.predictor import predictor_of
 from dise_adapters.vllm.families import predictor_for, refuse_unrunnable
-from dise_core.errors import InputError, ModelError
-from dise_core.models.backend import Reader
-from dise_core.models.predictor import MaskPredictor
-from dise_core.params.engine import EngineConfig
-from dise_core.plans.reading import Read, Reading
+from dise_core import EngineConfig, InputError, MaskPredictor, ModelError, Read, Reader, Reading
 
 if TYPE_CHECKING:
     from dise_adapters.vllm.server.http import Connection
@@ -94,7 +90,6 @@ def refuse_local_options(config: EngineConfig) -> None:
 
 
 def _family_predictor(server: NamedServer, config: EngineConfig) -> MaskPredictor:
-    """Return the predictor of the model's family, whose Reads the server answers."""
     from dise_adapters.vllm.server.remote import ServerJudgeReader, ServerReader
 
     name, connection, served, folder = server

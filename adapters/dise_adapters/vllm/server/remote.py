@@ -1,7 +1,5 @@
 """Readers that ask a vLLM server."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Callable, Iterator
 from typing import TypeVar
@@ -11,13 +9,11 @@ import numpy as np
 from dise_adapters.vllm.own_tokens import OwnLogProbs, OwnTokensReader
 from dise_adapters.vllm.server.http import Connection
 from dise_adapters.vllm.server.schemas import Completions, RowVectors
-from dise_adapters.vllm.wire import READS, TextQuestion, Vector, VectorReader, checksum
-from dise_core.errors import ModelOutputError
+from dise_adapters.vllm.wire import MAX_NUMBERS, READS, TextQuestion, Vector, VectorReader, checksum
+from dise_core import ModelOutputError
 from dise_core.records import Record
 
 TEXTS_PER_REQUEST = 256
-NUMBERS_PER_REQUEST = 2**24
-"""In the answer to several texts; one text may have more."""
 TOKENS_PER_REQUEST = 2**16
 BYTES_PER_NUMBER = 6
 """A float32 in base64, and what stands around it."""
@@ -36,7 +32,7 @@ class ServerReader(VectorReader):
 
     def ask(self, questions: list[TextQuestion]) -> list[Vector]:
         vectors: list[Vector] = []
-        for some in _portions(questions, lambda text: text.num_numbers, NUMBERS_PER_REQUEST):
+        for some in _portions(questions, lambda text: text.num_numbers, MAX_NUMBERS):
             rows = [
                 {"token_ids": text.token_ids, "reads": READS.dump_python(text.reads)}
                 for text in some

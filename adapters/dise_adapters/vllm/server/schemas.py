@@ -2,14 +2,12 @@
 what else the server says is not read.
 """
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import AliasPath, BaseModel, ConfigDict, FailFast, Field
 
 from dise_adapters.vllm.wire import MAX_LOGPROB
-from dise_core.errors import ModelOutputError
+from dise_core import ModelOutputError
 
 LogProb = Annotated[float, Field(le=MAX_LOGPROB, allow_inf_nan=False)]
 ModelName = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00-\x1f\x7f]+$")]

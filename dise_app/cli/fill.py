@@ -1,0 +1,93 @@
+"""dise fill: write what stands in the gaps of a text."""
+
+import json
+import sys
+from typing import Annotated
+
+import typer
+
+from dise_app.cli import options
+from dise_app.cli.answer import answer, load, refuse_both_or_neither, text_or_ids
+from dise_app.files.lines import JsonFields
+from dise_app.terminal.piped import given_texts, piped_texts
+from dise_core import LLM, InputError, Plan, RequestOutput, SamplingParams
+from dise_core.front.planner import Planner
+
+SHARED = options.Own(
+    **{name: options.SHARED.options[name] for name in ("samples", "as_json")},
+    gap=options.option(str, "What marks a gap in TEXT.", "{}"),
+)
+
+
+@options.verb(
+    "model", "max_tokens", "length", "temperature", "n", "seed", "scorer", "as_json",
+    shared=SHARED,
+    files=options.FILES,
+    models=options.MODELS,
+    sampling=options.FieldOptions(SamplingParams),
+    engine=options.ENGINE,
+)  # fmt: skip
+def fill(
+    text: Annotated[
+        str | None,
+        typer.Argument(
+            help="A text with gaps; - is standard input. Or give --input, or pipe one in.",
+            metavar="TEXT",
+        ),
+    ] = None,
+    *,
+    parts: options.Parts,
+) -> None:
+    """Fill the gaps of a text, each marked by {}, with how sure the model is of what it wrote.
+
+    --max-tokens is the length of a gap, or with --length cal or lr-length the longest that is
+    tried. A space before a gap belongs to the gap, as tokens begin with it. Several gaps are filled
+    from left to right: each sees all before it, filled, and what follows up to the next gap. Lines
+    of --input hold "prefix" and "suffix" of one gap (or "prefix_ids", "suffix_ids").
+    """
+    if text is None and parts.files["input"] is None:
+        text = next(iter(piped_texts()), None)
+    refuse_both_or_neither(text is not None, parts, "TEXT")
+    pieces = [] if text is None else _pieces(given_texts([text])[0], parts.shared["gap"])
+    params = options.sampling_params(parts, forms={})
+
+    def plan_of(planner: Planner, request: JsonFields) -> Plan[RequestOutput]:
+        prefix, suffix = text_or_ids(request, "prefix", ""), text_or_ids(request, "suffix")
+        return planner.fill(prefix, suffix, params)
+
+    if pieces:
+        _show(load(parts.models, parts.engine), pieces, params, parts.shared["as_json"])
+    else:
+        answer(parts, params, plan_of)
+
+
+def _pieces(text: str, mark: str) -> list[str]:
+    """Return what stands around the gaps. Raises InputError without a text behind each."""
+    pieces = text.split(mark) if mark else []
+    if len(pieces) < 2:
+        raise InputError(f"the text has no gap: mark one by {mark or '{}'}, or another --gap")
+    pieces = [*(piece.removesuffix(" ") for piece in pieces[:-1]), pieces[-1]]
+    if "" in pieces[1:]:
+        raise InputError("a gap needs a text behind it, up to the next gap or the end")
+    return pieces
+
+
+def _show(llm: LLM, pieces: list[str], params: SamplingParams, as_json: bool) -> None:
+    """Print the text with its gaps filled, and how sure the model is of each."""
+    from rich.console import Console
+
+    from dise_app.terminal import live, render
+
+    console, answers, texts = Console(highlight=False), list[RequestOutput](), pieces[:1]
+    for suffix in pieces[1:]:
+        plan = llm.planner.fill("".join(texts), suffix, params)
+        if sys.stdout.isatty() and not as_json:
+            answers.append(live.answered(console, llm, plan))
+        else:
+            answers += (outcome.unwrap() for outcome in llm.run([plan]))
+        texts += answers[-1].outputs[0].text, suffix
+    if as_json:
+        gaps = [answer.to_dict() for answer in answers]
+        print(json.dumps({"text": "".join(texts), "gaps": gaps}, ensure_ascii=False))
+    else:
+        render.show_gaps(console, pieces, answers)

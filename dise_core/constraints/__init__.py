@@ -1,0 +1,1 @@
+"""Structured answers: automata of what may be written, over bytes and over tokens."""

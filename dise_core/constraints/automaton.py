@@ -1,0 +1,76 @@
+"""Deterministic automata over bytes."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from dise_core.arrays import Mask
+
+States = npt.NDArray[np.int32]
+"""States of an automaton."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Automaton:
+    """A deterministic automaton over bytes, which accepts whole texts; state 0 starts.
+
+    next: int32 [S + 1, 256]; accepting: bool [S + 1]. The last state is dead: none leads out of it.
+    From each of the S others some bytes lead to acceptance.
+    """
+
+    next: States
+    accepting: Mask
+
+    @property
+    def num_states(self) -> int:
+        return len(self.next) - 1
+
+    dead = num_states
+
+    def run(self, data: bytes, state: int = 0) -> int:
+        """Return the state behind these bytes."""
+        for byte in data:
+            state = int(self.next[state, byte])
+        return state
+
+    @property
+    def forced(self) -> Mask:
+        """Where the next byte is certain, bool [S + 1]: there is just one, and no end before it."""
+        is_single = (self.next != self.dead).sum(axis=1) == 1
+        forced: Mask = is_single & ~self.accepting
+        return forced
+
+
+def trimmed(table: States, accepting: Mask, start: int) -> Automaton | None:
+    """Return the automaton of the states from which something is accepted; None if nothing is from
+    the start. table: int32 [S + 1, 256], whose last state is dead; accepting: bool [S + 1].
+    """
+    sources, data = np.nonzero(table != len(table) - 1)
+    useful = distances(accepting, table[sources, data], sources.astype(np.int32)) >= 0
+    if not useful[start]:
+        return None
+    useful[start] = False
+    order = np.array([start, *np.flatnonzero(useful)])
+    names = np.full(len(table), len(order), np.int32)
+    names[order] = np.arange(len(order))
+    dead = np.full((1, 256), len(order), np.int32)
+    accepting = np.append(accepting[order], False)
+    return Automaton(np.concatenate([names[table[order]], dead]), accepting)
+
+
+def distances(begun: Mask, sources: States, targets: States) -> States:
+    """Return the fewest edges from a state of `begun` [S] to each, int32 [S]; -1 if none lead."""
+    order = np.argsort(sources, kind="stable")
+    targets = targets[order]
+    firsts = np.searchsorted(sources[order], np.arange(len(begun) + 1))
+    distance = np.where(begun, 0, -1).astype(np.int32)
+    frontier, steps = np.flatnonzero(begun), 0
+    while len(frontier):
+        steps += 1
+        counts = firsts[frontier + 1] - firsts[frontier]
+        offsets = np.repeat(firsts[frontier + 1] - counts.cumsum(), counts)
+        found = targets[offsets + np.arange(len(offsets))]
+        frontier = np.unique(found[distance[found] < 0])
+        distance[frontier] = steps
+    return distance

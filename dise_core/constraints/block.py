@@ -1,0 +1,65 @@
+"""A block under a constraint: at each step its likeliest valid text, or one that is drawn."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dise_core.arrays import Ids, Mask
+from dise_core.constraints.constrained import NUM_CANDIDATES, OPEN, Constrained
+from dise_core.constraints.programme import Weighted, best, drawn
+from dise_core.noise import Noise
+from dise_core.plans.reading import Reading
+from dise_core.plans.readouts import TopLogProbs
+
+
+@dataclass(slots=True, eq=False)
+class ValidBlock:
+    """A block that is filled so that its text stays the beginning of a valid one.
+
+    start: its first position. ids: int64 [N], its text, in which others fill masks with what
+    `chosen` returns. witness: int64 [N], the valid text of the last step. state: before it. final:
+    the states in which it may end.
+    """
+
+    constraint: Constrained
+    start: int
+    ids: Ids
+    witness: Ids
+    state: int
+    final: Mask
+
+    @property
+    def _is_masked(self) -> Mask:
+        is_masked: Mask = self.ids == self.constraint.special.mask_id
+        return is_masked
+
+    def readout(self) -> TopLogProbs:
+        constraint, witness = self.constraint, self.witness[self._is_masked]
+        targets = np.where(witness == OPEN, constraint.tokens.completion[0], witness)
+        is_by_entropy = constraint.confidence == "entropy"
+        return TopLogProbs(NUM_CANDIDATES, constraint.offered, targets, is_by_entropy)
+
+    def chosen(self, reading: Reading, noise: Noise) -> Reading:
+        """Return the candidates of the block's masks, [M]: the tokens of the likeliest valid text,
+        or at a temperature above 0 of one that is drawn.
+        """
+        constraint, is_masked = self.constraint, self._is_masked
+        masked = iter(zip(reading.token_ids, constraint.weights(reading), strict=True))
+        rows: list[Weighted] = [
+            next(masked) if is_mask else (self.ids[index : index + 1], np.zeros(1))
+            for index, is_mask in enumerate(is_masked)
+        ]
+        text = constraint.tokens, self.state, rows, self.final
+        if constraint.params.temperature > 0:
+            uniforms = noise.uniforms(self.start + np.arange(len(self.ids)))
+            columns = drawn(*text, uniforms)[is_masked]
+        else:
+            columns = best(*text)[is_masked]
+        places = np.arange(len(columns)), columns
+        self.witness[is_masked] = reading.token_ids[places]
+        return replace(
+            reading,
+            token_ids=reading.token_ids[places],
+            logprobs=reading.logprobs[places],
+            confidences=constraint.confidences(reading, columns),
+        )

@@ -1,0 +1,182 @@
+"""A constraint as a request applies it: which tokens are candidates, and what they weigh."""
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Self
+
+import numpy as np
+
+from dise_core.arrays import Floats, Ids, Mask
+from dise_core.constraints.building import automaton_of
+from dise_core.constraints.constraint import Constraint
+from dise_core.constraints.tokens import TokenAutomaton
+from dise_core.errors import InputError
+from dise_core.models.info import ModelInfo
+from dise_core.models.tokenizer import Tokenizer
+from dise_core.params.biases import as_pairs
+from dise_core.params.requests import SamplingParams
+from dise_core.plans.reading import Reading
+from dise_core.plans.readouts import Confidence
+from dise_core.sequence import SpecialTokens
+
+NUM_CANDIDATES = 32
+"""The likeliest tokens of a position that are candidates."""
+
+LAST_RESORT = -1e4
+"""The weight, in nats, of a token that validity alone asks for: as few as possible are written."""
+
+LEAST = -5e3
+"""What a log-probability counts at least, so that one impossible token is better than two."""
+
+MAX_STEP = 40_000_000
+"""Ways on from states by candidates that a step may look at: a fifth of a second."""
+
+_token_automaton = lru_cache(maxsize=16)(TokenAutomaton)
+
+OPEN = -1
+"""Where no valid text is known yet."""
+
+
+@dataclass(frozen=True)
+class Constrained:
+    """A constraint as one request applies it to a model's tokens."""
+
+    tokens: TokenAutomaton
+    special: SpecialTokens
+    params: SamplingParams
+    confidence: Confidence
+    unwritten: frozenset[int]
+    is_json: bool = False
+
+    @classmethod
+    def by(
+        cls,
+        constraint: Constraint,
+        params: SamplingParams,
+        confidence: Confidence,
+        info: ModelInfo,
+        tokenizer: Tokenizer,
+    ) -> Self:
+        """Return a request's constraint. confidence: the kind that its policy ranks by. Raises
+        InputError if max_tokens hold no valid answer.
+        """
+        special = info.special
+        end = {special.eos_id} if params.logits_eos_inf and special.eos_id is not None else set()
+        unwritten = frozenset({special.masking_id, *params.forbidden_token_ids, *end})
+        automaton = automaton_of(constraint.expression())
+        tokens = _token_automaton(automaton, tokenizer, special, unwritten, info.vocab_size)
+        if not tokens.feasible(params.max_tokens)[tokens.start]:
+            raise InputError(
+                f"no answer of {params.max_tokens} tokens meets the constraint: the shortest needs "
+                f"{tokens.least}",
+                "max_tokens",
+            )
+        _check_step(tokens, params)
+        return cls(tokens, special, params, confidence, unwritten, constraint.is_json)
+
+    @cached_property
+    def _favoured(self) -> Ids:
+        pairs = as_pairs(self.params.logit_bias)
+        return np.array([token_id for token_id, bias in pairs if bias > 0], np.int64)
+
+    @cached_property
+    def offered(self) -> tuple[int, ...]:
+        """The candidates of every position beside its likeliest: those that bring any text to its
+        end, and those that the user favours.
+        """
+        return (*self.tokens.completion.tolist(), *self._favoured.tolist())
+
+    def weights(self, reading: Reading) -> Floats:
+        """Return the log-weights of the candidates, float64 [M, K]; -inf for what may not be
+        written, or is there twice. Top-k and top-p cut the NUM_CANDIDATES likeliest.
+        """
+        ids, params = reading.token_ids, self.params
+        weights = np.maximum(reading.logprobs.astype(np.float64), LEAST)
+        for token_id, bias in as_pairs(params.logit_bias):
+            weights[ids == token_id] += bias
+        if params.temperature > 0:
+            weights /= params.temperature
+        is_kept = np.isin(ids, self._favoured)
+        is_kept |= _likely(weights, ids.shape[1] - len(self.offered) - 1, params)
+        weights[~is_kept] += LAST_RESORT
+        weights[np.isin(ids, list(self.unwritten)) | _is_repeated(ids)] = -np.inf
+        return weights
+
+    def confidences(self, reading: Reading, columns: Ids) -> Floats:
+        """Return the confidence in the chosen column of each row, float64 [M], of the kind that the
+        policy ranks by, under the untempered distribution.
+        """
+        rows, kind = np.arange(len(columns)), self.confidence
+        probabilities = np.exp(reading.logprobs, dtype=np.float64)
+        confidences = reading.confidences
+        if kind != "entropy":
+            confidences = probabilities[rows, columns]
+        if kind == "margin":
+            is_other = reading.token_ids != reading.token_ids[rows, columns, None]
+            confidences = confidences - np.where(is_other, probabilities, 0).max(axis=1)
+        if self.params.confidence_eos_eot_inf:
+            is_end = self.special.is_end(reading.token_ids[rows, columns])
+            confidences = np.where(is_end, 0.0 if kind == "probability" else -np.inf, confidences)
+        return confidences
+
+    def final(self, ids: Ids, witness: Ids) -> Mask:
+        """Return the states, before a text that ends the response, from which it can be filled:
+        bool [num_states]. ids: int64 [N]; witness: what may stand at its masks, OPEN if unknown.
+        """
+        tokens, is_masked = self.tokens, ids == self.special.mask_id
+        options = []
+        known = np.flatnonzero(~is_masked | (witness != OPEN))
+        num_known = int(known[-1]) + 1 if len(known) else 0
+        for index in range(num_known):
+            if not is_masked[index]:
+                options.append(ids[index : index + 1])
+            elif witness[index] == OPEN:
+                options.append(tokens.completion)
+            else:
+                options.append(np.append(tokens.completion, witness[index]))
+        return tokens.through(tokens.feasible(len(ids) - num_known), options)
+
+
+def _check_step(tokens: TokenAutomaton, params: SamplingParams) -> None:
+    """Raise InputError if a step over a block, or over a response that is revised, may take long:
+    all others would wait for it.
+    """
+    is_whole = params.reviser is not None
+    length = params.max_tokens if is_whole else min(params.max_tokens, params.block_length)
+    per_token = (NUM_CANDIDATES + len(tokens.completion)) * tokens.num_states
+    if length * per_token > MAX_STEP:
+        parts = "revised answers" if is_whole else "blocks"
+        raise InputError(
+            f"this constraint is too large for {parts} of {length} tokens; at most "
+            f"{MAX_STEP // per_token} can be written together, or use smaller "
+            "counts such as {1,500}",
+            "max_tokens" if is_whole else "block_length",
+        )
+
+
+def _likely(weights: Floats, num_ranked: int, params: SamplingParams) -> Mask:
+    """Return which columns [M, K] are among the first num_ranked, which the model ranks highest,
+    and not cut by top-k or top-p, which apply where tokens are drawn.
+    """
+    is_kept = np.zeros(weights.shape, np.bool_)
+    is_kept[:, :num_ranked] = True
+    if params.temperature > 0:
+        order = np.argsort(-weights[:, :num_ranked], axis=1, kind="stable")
+        ordered = np.take_along_axis(weights, order, axis=1)
+        shares = np.exp(ordered - ordered[:, :1])
+        shares /= shares.sum(axis=1, keepdims=True)
+        is_first = shares.cumsum(axis=1) - shares < params.top_p
+        is_first[:, params.top_k or num_ranked :] = False
+        np.put_along_axis(is_kept, order, is_first, axis=1)
+    return is_kept
+
+
+def _is_repeated(ids: Ids) -> Mask:
+    """Return which columns hold an id that one before them holds, bool [M, K]."""
+    order = np.argsort(ids, axis=1, kind="stable")
+    ordered = np.take_along_axis(ids, order, axis=1)
+    is_same = np.zeros(ids.shape, np.bool_)
+    is_same[:, 1:] = ordered[:, 1:] == ordered[:, :-1]
+    is_repeated = np.zeros(ids.shape, np.bool_)
+    np.put_along_axis(is_repeated, order, is_same, axis=1)
+    return is_repeated

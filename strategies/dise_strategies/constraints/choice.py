@@ -1,0 +1,23 @@
+"""Answers that are one of several texts."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import Field, StringConstraints
+
+from dise_core import Constraint
+from dise_strategies.constraints.schema.texts import checked, either
+
+
+class OneOfChoices(Constraint):
+    """Answers are one of several texts. To ask how likely each of them is, rank them instead."""
+
+    choices: tuple[Annotated[str, StringConstraints(min_length=1)], ...] = Field(
+        min_length=1, max_length=1000
+    )
+    """The texts, of which one may begin with another."""
+
+    def expression(self) -> str:
+        return checked(either(map(re.escape, self.choices)))

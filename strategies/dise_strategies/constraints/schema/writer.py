@@ -1,0 +1,189 @@
+"""A JSON schema as a regular expression of JSON that is valid under it."""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote
+
+from dise_core.constraints.spans import TYPES
+from dise_core.errors import InputError
+from dise_core.records import Record, is_deeper
+from dise_strategies.constraints.schema.containers import arrays, objects
+from dise_strategies.constraints.schema.place import Place
+from dise_strategies.constraints.schema.scalars import integers, strings
+from dise_strategies.constraints.schema.texts import (
+    BOOLEAN,
+    NUMBER,
+    Spacing,
+    any_value,
+    checked,
+    either,
+    json_text,
+)
+
+MAX_SCHEMA, MAX_NESTED = 2**16, 100
+"""Characters of a schema's text, and lists and objects inside one another in it."""
+
+MAX_PARTS = 20_000
+"""Schemas that are written, each as often as it is referred to."""
+
+ALONE = {"$ref": (), "anyOf": (), "oneOf": (), "const": ("type",), "enum": ("type",)}
+"""Keywords that say all of a place, and what may stand beside each."""
+
+KEYWORDS: dict[str, frozenset[str]] = {
+    "object": frozenset({"properties", "required", "additionalProperties"}),
+    "array": frozenset({"items", "prefixItems", "minItems", "maxItems"}),
+    "string": frozenset({"minLength", "maxLength", "format"}),
+    "number": frozenset(),
+    "integer": frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}),
+    "boolean": frozenset(),
+    "null": frozenset(),
+}
+"""The types of JSON, and the keywords of each."""
+
+
+def expression_of(schema: Record | bool | str, spacing: Spacing, max_depth: int = 3) -> str:
+    """Return the regular expression of JSON that is valid under a schema of draft 2020-12, or under
+    its text, with so many levels of a schema that refers to itself.
+
+    Raises InputError for what cannot be guaranteed. Not all valid JSON is written: properties stand
+    in declared order and no others beside them, exponents are short, and no text has \\u.
+    """
+    top = Place(_parsed(schema))
+    expression = _Writer(top, spacing, max_depth).write(top)
+    if expression is None:
+        raise InputError(
+            "no JSON can be written for the schema: what it requires is false, out of bounds, or "
+            f"leads into itself more than max_depth={max_depth} times",
+            "constraint",
+        )
+    return expression
+
+
+def _parsed(schema: Record | bool | str) -> Record | bool:
+    """Return the schema as JSON. Raises InputError for what is none, and beyond the bounds."""
+    try:
+        text = schema if isinstance(schema, str) else json.dumps(schema, ensure_ascii=False)
+        root: Record | bool = json.loads(text) if len(text) <= MAX_SCHEMA else {}
+        json.dumps(root, ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"the schema is no JSON: {error}", "constraint") from None
+    if len(text) > MAX_SCHEMA or is_deeper(root, MAX_NESTED):
+        raise InputError(
+            f"the schema may have at most {MAX_SCHEMA} characters and {MAX_NESTED} levels of lists "
+            "and objects",
+            "constraint",
+        )
+    return root
+
+
+@dataclass(slots=True)
+class _Writer:
+    top: Place
+    spacing: Spacing
+    max_depth: int
+    num_parts: int = 0
+    targets: dict[str, Place] = field(init=False)
+    """What references may lead to."""
+
+    def __post_init__(self) -> None:
+        self.targets = {"#": self.top}
+        for name in self.top.read("$defs", dict) if isinstance(self.top.schema, dict) else ():
+            target = self.top.at("$defs", name)
+            self.targets[f"#{target.pointer}"] = target
+
+    def write(self, place: Place) -> str | None:
+        """Return the expression of a place's values, None where there are none."""
+        self.num_parts += 1
+        if self.num_parts > MAX_PARTS:
+            raise place.refused(f"references lead to more than {MAX_PARTS} schemas")
+        if isinstance(place.schema, bool):
+            return any_value(self.spacing) if place.schema else None
+        if not isinstance(place.schema, dict):
+            raise place.refused("a schema is an object, true or false")
+        keyword = next((keyword for keyword in ALONE if keyword in place.schema), None)
+        if keyword is not None:
+            place.only({keyword, *ALONE[keyword]}, f"beside {keyword!r}")
+        match keyword:
+            case "$ref":
+                target = self._target(place)
+                is_cut = target.refs.count(target.pointer) > self.max_depth
+                expressions = [] if is_cut else [self.write(target)]
+            case "anyOf" | "oneOf":
+                expressions = [self.write(branch) for branch in self._branches(place, keyword)]
+            case "const" | "enum":
+                expressions = self._constants(place, keyword)
+            case _:
+                expressions = self._typed(place)
+        written = [expression for expression in expressions if expression is not None]
+        return checked(either(written)) if written else None
+
+    def _target(self, place: Place) -> Place:
+        """Return the place that a place refers to, itself if it refers to none."""
+        if not isinstance(place.schema, dict) or "$ref" not in place.schema:
+            return place
+        target = self.targets.get(unquote(place.read("$ref", str)))
+        if target is None:
+            raise place.refused("can be '#' or '#/$defs/NAME' of those there are", "$ref")
+        return place.inside(target.schema, target.pointer, (*place.refs, target.pointer))
+
+    def _branches(self, place: Place, keyword: str) -> list[Place]:
+        number = len(place.read(keyword, list))
+        if not number:
+            raise place.refused("must hold a schema", keyword)
+        branches = [place.at(keyword, index) for index in range(number)]
+        tags = [_tags(self._target(branch).schema) for branch in branches]
+        shared = set(tags[0]).intersection(*tags)
+        texts = [{found[name] for found in tags} for name in shared]
+        if keyword == "oneOf" and not any(len(some) == number for some in texts):
+            told = "its schemas must be objects that require one property whose const differs"
+            raise place.refused(f"{told}; otherwise use anyOf", keyword)
+        return branches
+
+    def _constants(self, place: Place, keyword: str) -> list[str | None]:
+        values = [place.schema["const"]] if keyword == "const" else place.read("enum", list)
+        types = _types(place) or list(KEYWORDS)
+        types += ["integer"] * ("number" in types)
+        return [json_text(v, self.spacing) for v in values if TYPES[type(v)] in types]
+
+    def _typed(self, place: Place) -> list[str | None]:
+        types = _types(place)
+        known = {"type"}.union(*(KEYWORDS[name] for name in types))
+        place.only(known, f"for {' or '.join(types) or 'any type'}")
+        return [self._of(place, name) for name in types] or [any_value(self.spacing)]
+
+    def _of(self, place: Place, name: str) -> str | None:
+        match name:
+            case "object":
+                return objects(place, self.write, self.spacing)
+            case "array":
+                return arrays(place, self.write, self.spacing)
+            case "string":
+                return strings(place)
+            case "integer":
+                return integers(place)
+        return {"number": NUMBER, "boolean": BOOLEAN, "null": "null"}[name]
+
+
+def _types(place: Place) -> list[str]:
+    """Return the types that a place names; where it names none, those that its keywords are of.
+    Whole numbers go without saying beside "number", whose bounds could not be kept.
+    """
+    if "type" not in place.schema:
+        return [name for name in KEYWORDS if KEYWORDS[name] & place.schema.keys()]
+    named = place.schema["type"]
+    types = named if isinstance(named, list) else [named]
+    if not types or not all(isinstance(name, str) and name in KEYWORDS for name in types):
+        raise place.refused(f"can be one or several of {', '.join(KEYWORDS)}", "type")
+    hidden = {"integer"} if "number" in types else set()
+    return [name for name in dict.fromkeys(types) if name not in hidden]
+
+
+def _tags(schema: Any) -> dict[object, str]:
+    """Return the one text that each required property of objects may be, if it is one."""
+    match schema:
+        case {"type": "object", "properties": {**properties}, "required": [*required]}:
+            named = {key: value for key, value in properties.items() if key in required}
+            found = ((key, v.get("const")) for key, v in named.items() if isinstance(v, dict))
+            return {key: text for key, text in found if isinstance(text, str)}
+    return {}

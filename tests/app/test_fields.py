@@ -1,0 +1,88 @@
+"""The fields of a JSON answer: from the library, the server and on the terminal."""
+
+from __future__ import annotations
+
+import json
+
+import httpx
+import numpy as np
+import pytest
+
+from dise_app.terminal.render import coloured, shade
+from dise_core import LLM, AsyncLLM, SamplingParams
+from tests.app.serving import serving
+from tests.ascii_model import AsciiPredictor
+from tests.calibrations import FIGURES, THRESHOLD, made
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"n": {"type": "integer", "maximum": 999, "minimum": 0}, "c": {"const": "x"}},
+    "required": ["n", "c"],
+}
+ASKED = {"constraint": "json-schema", "constraint_settings": {"schema": SCHEMA}}
+
+
+@pytest.mark.parametrize("more", [{}, {"logprobs": None}, {"scorer": "written"}])
+def test_a_score_is_the_mean_over_the_free_tokens_of_the_report_or_the_writing(
+    more: dict[str, object],
+) -> None:
+    params = SamplingParams.model_validate({"max_tokens": 30, "seed": 1, **ASKED, **more})
+    [answer] = LLM(AsciiPredictor()).generate("hi", params)
+    output = answer.outputs[0]
+    value = json.loads(output.text)["n"]
+    assert {name: one.value for name, one in output.fields.items() if one.is_leaf} == {
+        "/n": value, "/c": "x"
+    }  # fmt: skip
+    assert output.writing is not None
+    written = output.writing.logprobs[2:].tolist()
+    first, digits = output.text.index(str(value)), len(str(value))
+    # Three digits cannot go on, so that the comma behind them is certain.
+    counted = slice(first, first + min(digits + 1, 3))
+    known = written if more else [token.logprob for token in output.tokens]
+    assert output.fields["/n"].score == pytest.approx(np.mean(known[counted]))
+    assert output.fields["/n"].least == pytest.approx(min(known[counted]))
+    assert (output.fields["/c"].score, output.fields["/c"].forced) == (None, True)
+    assert json.loads(json.dumps(answer.to_dict()))["outputs"][0]["fields"]["/n"]["value"] == value
+
+
+def test_answers_of_no_json_have_no_fields() -> None:
+    asked = {"constraint": "regex", "constraint_settings": {"regex": '"[0-9]{1,5}"'}}
+    params = SamplingParams.model_validate({"max_tokens": 20, **asked})
+    [answer] = LLM(AsciiPredictor()).generate("hi", params)
+    assert answer.outputs[0].fields == {}
+    assert "fields" not in answer.outputs[0].to_dict()
+
+
+def test_the_server_tells_them_with_their_probability_and_which_are_abstained() -> None:
+    knots = {"method": "isotonic", "scores": [-9.0], "probabilities": [0.25]}
+    counts = {"num_labels": 300, "num_right": 150, "num_questions": 300}
+    fit = {"map": knots, **counts, "figures": FIGURES, "threshold": THRESHOLD}
+    calibration = made(
+        model="ascii", fingerprint=None, map=None, threshold=None, fields={"/n": fit}
+    )
+    llm = AsyncLLM(AsciiPredictor(), calibration=calibration)
+    body = {"prompt": "hi", "max_tokens": 30, "seed": 1, "dise": ASKED}
+    with serving(llm) as url:
+        choice = httpx.post(f"{url}/v1/completions", json=body).json()["choices"][0]
+        refused = httpx.post(f"{url}/v1/completions", json=body | {"dise": {"stop_at": 0.5}})
+    assert list(choice["dise"]["fields"]) == ["", "/n", "/c"]
+    number, constant = choice["dise"]["fields"]["/n"], choice["dise"]["fields"]["/c"]
+    assert number["value"] == json.loads(choice["text"])["n"]
+    assert choice["text"][slice(*number["span"])] == str(number["value"])
+    assert number["probability"] == 0.25
+    assert number["abstained"] == (number["score"] < THRESHOLD["score"])
+    assert (constant["forced"], constant["score"], constant["probability"]) == (True, None, None)
+    assert choice["dise"]["probability"] is None
+    assert refused.status_code == 400
+
+
+def test_on_the_terminal_each_value_has_the_colour_of_its_score() -> None:
+    params = SamplingParams.model_validate({"max_tokens": 30, "seed": 1, **ASKED})
+    [answer] = LLM(AsciiPredictor()).generate("hi", params)
+    output = answer.outputs[0]
+    text, number = coloured(output), output.fields["/n"]
+    assert text.plain == output.text
+    spans = [one for one in text.spans if "underline" not in str(one.style) and one.style]
+    assert [(one.start, one.end, one.style) for one in spans] == [
+        (*number.span, shade(number.score))
+    ]

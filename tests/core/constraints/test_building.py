@@ -1,0 +1,145 @@
+"""Automata of regular expressions beside Python's re, and the expressions of an enemy."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+import resource
+import time
+
+import pytest
+
+from dise_core.constraints import building
+from dise_core.constraints.automaton import Automaton
+from dise_core.constraints.building import automaton_of
+from dise_core.errors import InputError, OverloadedError
+
+TEXTS = ["".join(text) for n in range(6) for text in itertools.product("ab", repeat=n)]
+
+
+def accepts(automaton: Automaton, text: str) -> bool:
+    return bool(automaton.accepting[automaton.run(text.encode())])
+
+
+def random_expression(rng: random.Random, depth: int) -> str:
+    if depth == 0:
+        return rng.choice(["a", "b", "[ab]", ".", "", "[^a]"])
+    one, other = (random_expression(rng, depth - 1) for _ in range(2))
+    many = ["*", "+", "?", "{2}", "{1,3}", "*?", "??", "+?", "{0,2}?"]
+    forms = [f"(?:{one}|{other})", f"{one}{other}", f"({one}){rng.choice(many)}", f"({one})"]
+    return rng.choice(forms)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_an_automaton_accepts_the_texts_that_match_from_end_to_end(seed: int) -> None:
+    rng = random.Random(seed)
+    expression = random_expression(rng, 4)
+    automaton = automaton_of(expression)
+    assert [text for text in TEXTS if accepts(automaton, text)] == [
+        text for text in TEXTS if re.fullmatch(expression, text)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("expression", "texts"),
+    [
+        ("1|12", ["1", "12"]),
+        ("(a|ab)(c|bcd)?", ["a", "ab", "ac", "abc", "abcd", "abbcd"]),
+        ("[)(]\\)", ["))", "()"]),
+        ("é|€", ["é", "€"]),
+    ],
+)
+def test_no_alternative_hides_another(expression: str, texts: list[str]) -> None:
+    automaton = automaton_of(expression)
+    assert all(accepts(automaton, text) for text in texts)
+
+
+def test_a_count_does_not_explode() -> None:
+    begun = time.perf_counter()
+    automaton = automaton_of(r'"([^"\\\x00-\x1f\x7f-\x9f]|\\["\\/bfnrt]){0,100}"')
+    assert time.perf_counter() - begun < 1.5
+    assert accepts(automaton, '"' + "é" * 100 + '"')
+    assert not accepts(automaton, '"' + "é" * 101 + '"')
+
+
+def test_from_each_live_state_there_is_an_end_and_the_dead_one_is_last() -> None:
+    automaton = automaton_of("ab(c|d)*e")
+    assert automaton.run(b"x") == automaton.run(b"xa") == automaton.dead == automaton.num_states
+    ends = automaton.accepting.copy()
+    for _ in range(automaton.num_states):
+        ends = ends | ends[automaton.next].any(axis=1)
+    assert ends[:-1].all()
+    assert not ends[-1]
+    forced = [automaton.forced[automaton.run(text)] for text in (b"", b"a", b"ab", b"abe")]
+    assert forced == [True, True, False, False]
+
+
+def test_no_text_holds_a_nul_byte() -> None:
+    automaton = automaton_of("a.?\x00?")
+    assert accepts(automaton, "ab")
+    assert not accepts(automaton, "a\x00")
+    with pytest.raises(InputError, match="matches no text"):
+        automaton_of("a\x00")
+
+
+HOSTILE = {
+    "(a|b)*a(a|b){20}": "to prepare",
+    r"\w{1,500}": "to prepare|20,000 states",
+    "((a{1,100}){1,100}){1,100}": "to prepare",
+    "a" * 100_000: "to prepare|20,000 states",
+    "(a|b)*a(a|b){14}": "to prepare|20,000 states",
+    "(" * 10_000 + ")" * 10_000: "cannot be used",
+    "a" * 300_000: "300,000 characters, more than 200,000",
+    "(a": "cannot be used",
+    "(a)|b)|(c": "closes nothing",
+    r"a\(b)|(c": "closes nothing",
+    "[" * 50_000 + "\\": "cannot be used",
+    "[a": "cannot be used",
+    "a(?=b)": "without look-around",
+    r"(a)\1": "without look-around or back-reference",
+    "^a$": "leave out \\^ and \\$",
+    "[a&&b]": "matches no text",
+    "x\ud800": "cannot be used: .*utf-8",
+}
+
+
+@pytest.mark.parametrize("expression", HOSTILE, ids=lambda expression: expression[:20])
+def test_what_cannot_be_used_is_refused_soon_and_in_little_memory(expression: str) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    begun = time.perf_counter()
+    with pytest.raises(InputError, match=HOSTILE[expression]) as error:
+        automaton_of(expression)
+    assert time.perf_counter() - begun < 3.5
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 150_000
+    assert error.value.parameter == "constraint"
+    assert len(str(error.value)) < 600
+
+
+def test_a_large_automaton_within_the_limits_is_built() -> None:
+    assert automaton_of("(a|b)*a(a|b){12}").num_states == 8192
+
+
+def test_an_expression_is_built_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[str] = []
+    output = building._output
+
+    def counted(expression: str) -> bytes:
+        built.append(expression)
+        return output(expression)
+
+    monkeypatch.setattr(building, "_output", counted)
+    assert automaton_of("once") is automaton_of("once")
+    assert built == ["once"]
+
+
+def test_a_third_build_at_once_waits_and_is_then_told_to_come_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(building, "MAX_SECONDS", 0.05)
+    with (
+        building._builders,
+        building._builders,
+        pytest.raises(OverloadedError, match="try again later"),
+    ):
+        automaton_of("a third one")

@@ -1,0 +1,193 @@
+"""Automata over tokens beside searches over all texts, and decodes that never get stuck."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+
+import numpy as np
+import pytest
+
+from dise_core.arrays import Ids, Mask
+from dise_core.constraints.building import automaton_of
+from dise_core.constraints.programme import Weighted, best, drawn
+from dise_core.constraints.tokens import TokenAutomaton
+from dise_core.errors import InputError
+from tests.word_tokens import WordTokenizer
+
+BYTES = [bytes([byte]) for byte in range(256)]
+LONGER = [b'"name', b'": ', b'": "', b"name", b'"}', b", ", b"true", b"false", b"ab", b" a", b'{"']
+WORDS = WordTokenizer([*BYTES, *LONGER])
+STRING = r'"[^"\\\x00-\x1f\x7f-\x9f]*"'
+OBJECT = rf'\{{"name": {STRING}, "flag": (true|false), "ids": \[([0-9]+(, [0-9]+){{0,2}})?\]\}}'
+EXPRESSIONS = [
+    OBJECT,
+    rf"\[{STRING}(, {STRING}){{0,3}}\]",
+    "(red|green|blue|greenish)",
+    "(ab){2,9}",
+]
+
+
+def tokens_of(
+    expression: str, words: WordTokenizer = WORDS, unwritten: tuple[int, ...] = ()
+) -> TokenAutomaton:
+    automaton = automaton_of(expression)
+    return TokenAutomaton(automaton, words, words.special, unwritten, words.vocab_size)
+
+
+def searched(tokens: TokenAutomaton, num_masks: int) -> Mask:
+    """Return from which states that many completion tokens end a text, by a search from each."""
+    found = []
+    for state in range(tokens.num_states):
+        states = {state}
+        for _ in range(num_masks):
+            states = {
+                int(behind)
+                for one in states
+                for behind in tokens.steps(tokens.completion, np.array([one]))[:, 0]
+            }
+        found.append(any(tokens.accepting[one] for one in states))
+    return np.array(found)
+
+
+@pytest.mark.parametrize("unwritten", [(), (WORDS.end,)])
+@pytest.mark.parametrize("expression", ["(red|green|greenish)", 'a?"[ab]*"', "(ab){2,9}", "(aa)*"])
+def test_feasible_states_are_those_of_a_search(expression: str, unwritten: tuple[int, ...]) -> None:
+    tokens = tokens_of(expression, unwritten=unwritten)
+    for num_masks in (0, 7, 3, 12, 1):
+        assert np.array_equal(tokens.feasible(num_masks), searched(tokens, num_masks))
+
+
+def test_without_an_end_token_every_length_that_bytes_can_make_is_possible() -> None:
+    tokens = tokens_of("x[a-z]{2,5}|(yz)*", unwritten=(WORDS.end,))
+    possible = [n for n in range(12) if tokens.feasible(n)[tokens.start]]
+    assert possible == [0, 2, 3, 4, 5, 6, 8, 10]
+    assert WORDS.end not in tokens.completion
+
+
+def test_the_fewest_tokens_are_counted_with_longer_ones() -> None:
+    tokens = tokens_of(r'\{"name": (true|false)\}')
+    assert tokens.least == len([b'{"', b"name", b'": ', b"true", b"}"])
+    assert not tokens.feasible(4)[tokens.start]
+    assert tokens.feasible(5)[tokens.start]
+    assert tokens.feasible(9)[tokens.start]
+
+
+def test_through_given_positions_lead_only_their_tokens() -> None:
+    tokens = tokens_of("a[bc]*d")
+    a, b, c, d = (np.array([ord(letter)]) for letter in "abcd")
+    final = tokens.accepting
+    assert tokens.through(final, [a, b, c, d])[tokens.start]
+    assert not tokens.through(final, [a, d, c, d])[tokens.start]
+    assert tokens.through(final, [np.concatenate([d, a]), c, d])[tokens.start]
+    masks = [tokens.completion] * 3
+    assert np.array_equal(tokens.through(final, masks), tokens.feasible(3))
+
+
+def test_end_tokens_follow_a_whole_text_and_one_another_alone() -> None:
+    tokens = tokens_of("ab?")
+    a, b, end, mask = ord("a"), ord("b"), WORDS.end, WORDS.mask
+    texts = {(a,): tokens.automaton.run(b"a"), (a, b): tokens.automaton.run(b"ab")}
+    texts |= {(a, end): tokens.end, (a, b, end, end): tokens.end}
+    texts |= dict.fromkeys([(end,), (a, end, b), (mask,), (a, mask), (b, a)], tokens.dead)
+    for ids, state in texts.items():
+        assert tokens.after(np.array(ids)) == state
+    behind = tokens.maps(np.array([a, b, end, mask]))
+    for state, (row, token) in itertools.product(
+        range(tokens.num_states), enumerate((a, b, end, mask))
+    ):
+        assert behind[row, state] == tokens.after(np.array([token]), state)
+
+
+def test_the_first_space_of_a_text_may_be_dropped() -> None:
+    words = WordTokenizer([*BYTES, b" a", b"ab", b"  "], drops_first_space=True)
+    tokens = tokens_of("ab c", words)
+    space, whole = words.words.index(b" a"), words.words.index(b"ab")
+    b, c, blank = ord("b"), ord("c"), ord(" ")
+    for ids in ([space, b, blank, c], [whole, blank, c], [blank, whole, blank, c]):
+        assert tokens.accepting[tokens.after(np.array(ids))]
+        assert words.decode(np.array(ids)) == "ab c"
+    assert tokens.after(np.array([blank, blank])) == tokens.dead
+    assert tokens.is_forced(np.array([space, b, blank, c])).all()
+
+
+def test_forced_tokens_are_those_without_a_choice() -> None:
+    tokens = tokens_of(r'\{"a": (true|tree), "b": [0-9]\}')
+    text = [b'{"', b"a", b'": ', b"t", b"r", b"u", b"e", b", ", b'"', b"b", b'": ', b"7", b"}"]
+    ids = [WORDS.words.index(word) for word in text] + [WORDS.end] * 2
+    free = [index for index, forced in enumerate(tokens.is_forced(np.array(ids))) if not forced]
+    assert free == [text.index(b"u"), text.index(b"7")]
+    open_end = tokens_of("ab?").is_forced(np.array([ord("a"), WORDS.end, WORDS.end]))
+    assert open_end.tolist() == [True, False, True]
+
+
+def test_a_vocabulary_that_cannot_spell_an_answer_is_refused() -> None:
+    words = WordTokenizer([bytes([byte]) for byte in range(32, 127)])
+    assert tokens_of("é|eee", words).least == 3
+    few = WordTokenizer([b"0", b"1", b"->", b"<answer>"])
+    assert tokens_of("<answer>[0-9]->[0-9]", few).least == 4
+    for expression, vocabulary in (("é", words), ("<answer>x", few)):
+        with pytest.raises(InputError, match="cannot spell any answer that the constraint allows"):
+            tokens_of(expression, vocabulary)
+    with pytest.raises(InputError, match="does not tell which bytes its tokens spell"):
+        tokens_of("a", WordTokenizer([]))
+
+
+def ranked(generator: np.random.Generator, temperature: float) -> Weighted:
+    """Return the 16 likeliest tokens of a random distribution."""
+    logits = generator.normal(size=WORDS.vocab_size) * 4
+    logits[WORDS.mask] = -np.inf
+    ids = np.argsort(-logits, kind="stable")[:16]
+    return ids, logits[ids] / (temperature or 1.0)
+
+
+def candidates(tokens: TokenAutomaton, row: Weighted, witness: int | None) -> Weighted:
+    more = tokens.completion if witness is None else np.append(tokens.completion, witness)
+    added = np.setdiff1d(more, row[0])
+    return np.concatenate([row[0], added]), np.concatenate([row[1], np.full(len(added), -1e4)])
+
+
+def decoded(
+    tokens: TokenAutomaton, num_tokens: int, block_length: int, temperature: float, seed: int
+) -> Ids:
+    """Return a text written in blocks, one or two random positions a step."""
+    generator, rng = np.random.default_rng(seed), random.Random(seed)
+    text, state = np.full(num_tokens, WORDS.mask), tokens.start
+    for begin in range(0, num_tokens, block_length):
+        block = text[begin : begin + block_length]
+        final = tokens.feasible(num_tokens - begin - len(block))
+        witness: list[int | None] = [None] * len(block)
+        while len(masked := np.flatnonzero(block == WORDS.mask)):
+            rows = [
+                candidates(tokens, ranked(generator, temperature), witness[index])
+                if index in masked
+                else (block[index : index + 1], np.zeros(1))
+                for index in range(len(block))
+            ]
+            if temperature:
+                columns = drawn(tokens, state, rows, final, generator.random(len(block)))
+            else:
+                columns = best(tokens, state, rows, final)
+            found = [int(ids[column]) for (ids, _), column in zip(rows, columns, strict=True)]
+            witness[:] = found
+            for index in rng.sample(masked.tolist(), min(len(masked), rng.randint(1, 2))):
+                block[index] = found[index]
+        state = tokens.after(block, state)
+    return text
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+@pytest.mark.parametrize("more", [0, 1, 7, 40])
+def test_a_decode_that_carries_its_witness_ends_in_a_valid_text(expression: str, more: int) -> None:
+    """With tight and loose lengths, short and long blocks, and both temperatures: 128 decodes."""
+    tokens = tokens_of(expression)
+    for seed, (block_length, temperature) in enumerate(
+        itertools.product((8, 13, 32, 64), (0.0, 1.0))
+    ):
+        text = decoded(tokens, tokens.least + more, block_length, temperature, seed)
+        assert tokens.accepting[tokens.after(text)]
+        written = b"".join(WORDS.words[token] for token in text if token != WORDS.end)
+        assert re.fullmatch(expression, written.decode())
+        ends = np.flatnonzero(text == WORDS.end)
+        assert len(ends) == 0 or (text[ends[0] :] == WORDS.end).all()

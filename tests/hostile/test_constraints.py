@@ -1,0 +1,140 @@
+"""Schemas and expressions of an enemy: each ends soon, in an answer or in an error of its own, and
+the engine goes on answering others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dise_core import LLM, AsyncLLM, InputError, OverloadedError, SamplingParams
+from tests.ascii_model import AsciiPredictor
+from tests.hostile.bounds import bounded, cases
+from tests.strategies.constraints.schemas import schemas
+
+SHARE = 1 / 50
+"""Of all cases: each may take seconds."""
+
+LARGE = st.sampled_from([0, 1, 3, 50, 999, 1000, 1001, 10**6, 2**31, 2**64, 10**400, -1])
+ATOMS = st.sampled_from(
+    ["a", ".", r"\w", r"\p{L}", "[^a]", r"\d", "é", "(?i:k)", r"\x00", "(?s:.)", "|", "^", "$",
+     r"\b", r"\1", "(?=a)", "[[:alpha:]&&[^b]]", "(?:)", "\\", "]", "(", "a*?", "\ud800", "{"]
+)  # fmt: skip
+COUNTS = st.builds("{{{},{}}}".format, st.integers(0, 60), st.integers(1, 2000)) | st.sampled_from(
+    ["*", "+", "?", "*?", "{2}", "{,9}", "{1000}", "{20}", "{99999999999}"]
+)
+
+expressions = st.recursive(
+    ATOMS,
+    lambda inner: st.one_of(
+        st.builds("({}){}".format, inner, COUNTS),
+        st.builds("(?:{}|{})*{}(?:a|b)".format, inner, inner, inner),
+        st.builds(lambda part, count: part * count, inner, st.integers(2, 300)),
+        st.lists(inner, max_size=4).map("".join),
+    ),
+    max_leaves=8,
+)
+
+WORDS = st.sampled_from(["", "a", "$ref", "type", "\0", "\ud800", "x" * 5000, "#/$defs/Node", "#"])
+KEYWORDS = st.sampled_from(
+    ["type", "properties", "required", "items", "prefixItems", "minItems", "maxItems", "minLength",
+     "maxLength", "pattern", "enum", "const", "anyOf", "oneOf", "allOf", "not", "$ref", "$defs",
+     "format", "minimum", "maximum", "additionalProperties", "patternProperties", "uniqueItems",
+     "if", "then", "dependentSchemas", "multipleOf", "contains"]
+)  # fmt: skip
+TYPES = st.sampled_from(["object", "array", "string", "integer", "number", "null", "any"])
+nonsense = st.recursive(
+    st.one_of(st.none(), st.booleans(), LARGE, st.floats(), WORDS, TYPES, expressions),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=5),
+        st.dictionaries(KEYWORDS | WORDS, inner, max_size=5),
+        st.builds(lambda one, count: [one] * count, inner, st.integers(2, 400)),
+    ),
+    max_leaves=12,
+)
+
+
+def nested(schema: Any, depth: int, kind: str) -> Any:
+    for _ in range(depth):
+        schema = {"anyOf": [schema, schema]} if kind == "anyOf" else {
+            "type": kind, **({"items": schema, "maxItems": 3} if kind == "array" else
+                             {"properties": {"a": schema, "b": schema}})}  # fmt: skip
+    return schema
+
+
+costly = st.one_of(
+    st.builds(
+        lambda low, high: {"type": "string", "minLength": low, "maxLength": high}, LARGE, LARGE
+    ),
+    st.builds(lambda low, high: {"type": "integer", "minimum": low, "maximum": high}, LARGE, LARGE),
+    st.builds(lambda pattern: {"type": "string", "pattern": pattern}, expressions),
+    st.builds(lambda count: {"enum": [f"{i:x}" * 9 for i in range(count)]}, st.integers(1, 5000)),
+    st.builds(nested, schemas(), st.integers(1, 12), st.sampled_from(["anyOf", "array", "object"])),
+    st.builds(
+        lambda inner, count: {"type": "array", "items": inner, "maxItems": count}, schemas(), LARGE
+    ),
+)
+
+hostile = st.one_of(
+    expressions.map(lambda regex: ("regex", {"regex": regex})),
+    (nonsense | costly | schemas()).map(lambda schema: ("json-schema", {"schema": schema})),
+    st.lists(WORDS | expressions, max_size=2000).map(lambda some: ("choice", {"choices": some})),
+)
+MODEL = LLM(AsciiPredictor())
+
+
+def asked(case: tuple[str, Any], **more: Any) -> SamplingParams:
+    constraint, given_settings = case
+    settings = {"constraint": constraint, "constraint_settings": given_settings, "logprobs": None}
+    return SamplingParams(**(settings | {"max_tokens": 40, "tokens_per_step": 8} | more))
+
+
+@cases(SHARE)
+@given(hostile)
+def test_a_hostile_constraint_ends_soon_in_an_answer_or_in_an_error(case: tuple[str, Any]) -> None:
+    with bounded(2.5, 0.5):
+        try:
+            [answer] = MODEL.generate([1, 2], asked(case))
+        except InputError:
+            return
+    assert answer.outputs[0].finish_reason == "stop"
+
+
+SLOW: list[tuple[str, Any]] = [
+    ("regex", {"regex": regex})
+    for regex in (
+        "(a|b)*a(a|b){20}",
+        r"\w{1,500}",
+        "((a{1,99}){1,99}){1,99}",
+        "([a-z]{0,3} ){4000}",
+    )
+]
+
+
+def test_while_constraints_are_prepared_others_are_answered() -> None:
+    """The latencies are shown: on a machine with neighbours they say little."""
+
+    async def prepared(llm: AsyncLLM, case: tuple[str, Any]) -> None:
+        try:
+            await llm.generate([1, 2], asked(case))
+        except (InputError, OverloadedError):
+            return
+
+    async def main() -> list[float]:
+        latencies = []
+        async with AsyncLLM(AsciiPredictor()) as llm:
+            tasks = [asyncio.create_task(prepared(llm, case)) for case in SLOW * 2]
+            while not all(task.done() for task in tasks):
+                begun = time.perf_counter()
+                [answer] = await llm.generate([1, 2], SamplingParams(max_tokens=8, logprobs=None))
+                latencies.append(time.perf_counter() - begun)
+                assert answer.outputs
+        return latencies
+
+    latencies = asyncio.run(main())
+    print(f"{len(latencies)} others answered, in {max(latencies):.2f} s at most")
+    assert len(latencies) > 10
