@@ -9,6 +9,9 @@ Record = dict[str, Any]
 Fields = Mapping[str, Any]
 """A read-only Record."""
 
+JsonFields = Mapping[str, object]
+"""The fields of an object of JSON, which may be anything until they are looked at."""
+
 
 def is_deeper(value: object, most: int) -> bool:
     """Return whether some value lies in more than `most` lists and objects of JSON."""

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from dise_app.cli.options import Parts
-from dise_app.files.lines import JsonFields
 from dise_core import (
     LLM,
     EngineConfig,
@@ -17,7 +16,7 @@ from dise_core import (
 )
 from dise_core.front.planner import Planner
 from dise_core.params.marks import Mark, marked
-from dise_core.records import Fields
+from dise_core.records import Fields, JsonFields
 
 
 def load(models: Fields, engine: Fields) -> LLM:

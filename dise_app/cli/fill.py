@@ -8,10 +8,10 @@ import typer
 
 from dise_app.cli import options
 from dise_app.cli.answer import answer, load, refuse_both_or_neither, text_or_ids
-from dise_app.files.lines import JsonFields
 from dise_app.terminal.piped import given_texts, piped_texts
 from dise_core import LLM, InputError, Plan, RequestOutput, SamplingParams
 from dise_core.front.planner import Planner
+from dise_core.records import JsonFields
 
 SHARED = options.Own(
     **{name: options.SHARED.options[name] for name in ("samples", "as_json")},

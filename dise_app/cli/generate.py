@@ -6,10 +6,10 @@ import typer
 
 from dise_app.cli import options
 from dise_app.cli.answer import answer, refuse_both_or_neither, text_or_ids
-from dise_app.files.lines import JsonFields
 from dise_app.terminal.piped import given_texts, piped_texts
 from dise_core import Plan, RequestOutput, SamplingParams
 from dise_core.front.planner import Planner
+from dise_core.records import JsonFields
 
 MOST_USED = ("model", "max_tokens", "temperature", "n", "seed", "scorer", "selector", "as_json")
 
@@ -19,8 +19,8 @@ MOST_USED = ("model", "max_tokens", "temperature", "n", "seed", "scorer", "selec
     shared=options.SHARED,
     files=options.FILES,
     models=options.MODELS,
-    sampling=options.FieldOptions(SamplingParams),
     forms=options.FORMS,
+    sampling=options.FieldOptions(SamplingParams),
     engine=options.ENGINE,
 )
 def generate(

@@ -6,10 +6,10 @@ import typer
 
 from dise_app.cli import options
 from dise_app.cli.answer import answer, refuse_both_or_neither, text_or_ids
-from dise_app.files.lines import JsonFields
 from dise_app.terminal.piped import given_texts
 from dise_core import InputError, Plan, RequestOutput
 from dise_core.front.planner import Planner
+from dise_core.records import JsonFields
 
 
 @options.verb(shared=options.SHARED, **options.SCORED)

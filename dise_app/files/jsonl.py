@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 from dise_app.files.linefile import LineFile
-from dise_app.files.lines import MAX_LINE, JsonFields, encoded, lines_of, parse, without_bom
+from dise_app.files.lines import MAX_LINE, encoded, lines_of, parse, without_bom
 from dise_app.files.resume import answered, begin
 from dise_app.files.texts import refuse_existing, settings_path
 from dise_app.terminal.progress import close, in_order, progress_bar
 from dise_core import LLM, DiseError, InputError, Plan, RequestOutput
-from dise_core.records import Fields, Record
+from dise_core.records import Fields, JsonFields, Record
 
 STANDARD = Path("-")
 

@@ -7,8 +7,9 @@ from contextlib import suppress
 from io import FileIO
 from pathlib import Path
 
-from dise_app.files.lines import JsonFields, encoded, lines_of, parse
+from dise_app.files.lines import encoded, lines_of, parse
 from dise_core import DiseError, InputError
+from dise_core.records import JsonFields
 
 MAX_OWN_LINE = 2**27
 """The most bytes in a line that dise wrote, which holds the input line and all its answers."""

@@ -2,14 +2,11 @@
 
 import codecs
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import BinaryIO, NoReturn
 
 from dise_core import InputError
-from dise_core.records import is_deeper
-
-JsonFields = Mapping[str, object]
-"""The JSON object in a line."""
+from dise_core.records import JsonFields, is_deeper
 
 MAX_LINE = 2**24
 """The most bytes in a line that others wrote."""

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from pydantic import BaseModel, Field, ValidationError
 
 from dise_app.files.linefile import LineFile
-from dise_app.files.lines import JsonFields
 from dise_app.files.texts import MADE_WITH, made_with, refuse_other, settings_path, write_json
 from dise_core import InputError
+from dise_core.records import JsonFields
 
 
 class ScoreNames(BaseModel):

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from dise_app.files.lines import JsonFields
 from dise_core import DiseError, InputError
 from dise_core.params.base import Settings
+from dise_core.records import JsonFields
 
 MADE_WITH = "made_with"
 """The one key in the file of an output's settings."""

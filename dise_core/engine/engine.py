@@ -45,6 +45,7 @@ class Outcome(Generic[T]):
     seconds: float
 
     def unwrap(self) -> T:
+        """Return the result, or raise the error."""
         if self.error is not None:
             raise self.error
         return self.result  # type: ignore[return-value]

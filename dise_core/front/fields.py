@@ -39,6 +39,7 @@ class Field:
 
     @property
     def is_leaf(self) -> bool:
+        """Whether it holds no other field."""
         return self.type not in ("object", "array")
 
     def to_dict(self) -> dict[str, object]:

@@ -111,6 +111,7 @@ class LLM(Verbs):
 
     @property
     def engine(self) -> Engine:
+        """What runs the plans."""
         return self._parts()[1]
 
     def _parts(self) -> tuple[Planner, Engine]:

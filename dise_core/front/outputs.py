@@ -151,6 +151,7 @@ class RequestOutput:
     """Why the request failed, where the caller asked for errors as answers: it has no outputs."""
 
     def timed(self, seconds: float) -> Self:
+        """Return it with the seconds that its plan took."""
         return replace(self, usage=replace(self.usage, seconds=seconds))
 
     def to_dict(self) -> Record:

@@ -43,6 +43,7 @@ class Backend(ABC, Generic[C]):
 
     @classmethod
     def options_of(cls, config: EngineConfig) -> Params:
+        """Return the engine options that belong to this backend alone."""
         fields = cls.options.model_fields
         return cls.options(**{name: value for name, value in config.own.items() if name in fields})
 

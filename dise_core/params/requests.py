@@ -178,4 +178,5 @@ class SamplingParams(Denoising, ScoringParams):
 
     @property
     def num_samples(self) -> int:
+        """The number of answers that are written."""
         return self.n if self.best_of is None else self.best_of

@@ -84,9 +84,11 @@ class TopLogProbs:
 
     @property
     def num_named(self) -> int:
+        """The number of tokens asked for by name at each position."""
         return len(self.ids) + (self.targets is not None)
 
     def width(self, vocab_size: int) -> int:
+        """Return the number of tokens told of at each position."""
         return min(self.k, vocab_size) + self.num_named
 
     def named(self, num_positions: int) -> Ids:

@@ -179,10 +179,12 @@ class Calibration(Fit):
             raise InputError(f"calibration file {name!r}: {problem}", "calibration") from error
 
     def to_dict(self) -> dict[str, object]:
+        """Return its JSON form."""
         return self.model_dump(mode="json")
 
     @property
     def digest(self) -> str:
+        """A name for its content: 16 hexadecimal digits."""
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:16]
 
     def of_field(self, pointer: str, json_type: str) -> Fit | None:

@@ -48,10 +48,12 @@ class Score:
 
     @classmethod
     def of_nothing(cls) -> Self:
+        """Return the score where no position is selected."""
         return cls(-math.inf, np.zeros(0, np.int64))
 
     @property
     def num_positions(self) -> int:
+        """The number of positions that were read."""
         return len(self.positions)
 
     @property

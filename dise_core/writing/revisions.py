@@ -20,6 +20,7 @@ class RevisedToken(NamedTuple):
     new_text: str | None = None
 
     def to_dict(self) -> dict[str, object]:
+        """Return its JSON form."""
         new = None if self.new is None else {"id": self.new, "text": self.new_text}
         old = {"id": self.old, "text": self.old_text}
         return {"position": self.position, "old": old, "new": new}
@@ -40,9 +41,11 @@ class Revision:
 
     @property
     def num_changed(self) -> int:
+        """The number of tokens that differ from the draft's."""
         return sum(token.new != token.old for token in self.tokens)
 
     def to_dict(self) -> dict[str, object]:
+        """Return its JSON form."""
         return {
             "accepted": self.is_accepted,
             "score_before": json_number(self.score_before),

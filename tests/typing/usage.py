@@ -70,6 +70,15 @@ class Halving(core.LengthController):
         return max(found, key=lambda each: each.evaluation.score.value)
 
 
+class Even(core.Constraint):
+    """The answer is an even number of at most `digits` digits."""
+
+    digits: int = 4
+
+    def expression(self) -> str:
+        return f"[0-9]{{0,{self.digits - 1}}}[02468]"
+
+
 class Apart(core.UnmaskingPolicy):
     """Commits the surest of every `gap` candidates."""
 
@@ -202,6 +211,11 @@ def dise_unmasking_policies() -> dict[str, type[core.UnmaskingPolicy]]:
 
 
 @core.hookimpl
+def dise_constraints() -> dict[str, type[core.Constraint]]:
+    return {"even": Even}
+
+
+@core.hookimpl
 def dise_revisers() -> dict[str, type[core.Reviser]]:
     return {"weakest-token": WeakestToken}
 
@@ -225,6 +239,7 @@ def check_plugin() -> None:
     testing.check_length_controller(Halving(times=3))
     testing.check_unmasking_policy(Apart(gap=3))
     testing.check_unmasking_policy(Editing())
+    testing.check_constraint(Even(digits=3))
     testing.check_reviser(WeakestToken())
     testing.check_mask_predictor(Digits("digits", core.Bidirectional()))
     testing.check_claims(Digits, claimed=["digits"], not_claimed=["countdown"])
@@ -241,6 +256,9 @@ def show(answer: dise.RequestOutput) -> None:
         for token in output.tokens:
             if token.selected and token.logprob is not None:
                 print(f"{token.id} {token.text!r} {token.logprob:.3f} {token.top_logprobs[:1]}")
+        field: dise.Field
+        for pointer, field in output.fields.items():
+            print(pointer, field.value, field.type, field.score, field.probability)
 
 
 def generate(llm: dise.LLM) -> None:
@@ -249,6 +267,11 @@ def generate(llm: dise.LLM) -> None:
     for answer in llm.generate(prompts, [PARAMS, dise.SamplingParams(max_tokens=8, steps=4)]):
         show(answer)
     show(llm.generate(PROBLEM, sampling_params=PARAMS, on_error="return")[0])
+    as_digits = dise.SamplingParams(
+        max_tokens=8, constraint="json-schema", constraint_settings={"schema": {"type": "integer"}}
+    )
+    show(llm.generate(PROBLEM, as_digits)[0])
+    show(llm.fill("83,18,", " -> 10", dise.SamplingParams(max_tokens=2))[0])
     conversation: list[dise.Message] = [{"role": "user", "content": PROBLEM}]
     [chatted] = llm.chat(conversation, PARAMS)
     [again] = llm.chat([conversation], sampling_params=[PARAMS])

@@ -4,8 +4,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dise_adapters.checkpoint.files import JsonFields, one_line
+from dise_adapters.checkpoint.files import one_line
 from dise_core import CheckpointError
+from dise_core.records import JsonFields
 
 MOST_LAYERS = 1024
 """Several times the layers of any published model; each is built before the weights are read."""
@@ -112,6 +113,7 @@ class ConfigJson:
                 raise self._wrong(name, value, f"at most {MOST_LAYERS}")
 
     def error(self, problem: str) -> CheckpointError:
+        """Return the error that names the file."""
         return CheckpointError(f"{self.where}/config.json: {problem}")
 
     def _wrong(self, name: str, value: object, allowed: str) -> CheckpointError:

@@ -1,14 +1,12 @@
 """The JSON files of a checkpoint, and errors of one line."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from dise_core import CheckpointError, DiseError
-
-JsonFields = Mapping[str, object]
-"""The fields of an object of JSON, which may be anything until they are looked at."""
+from dise_core.records import JsonFields
 
 
 def read_object(path: Path) -> JsonFields:

@@ -7,8 +7,9 @@ from time import monotonic
 
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 
-from dise_adapters.checkpoint.files import JsonFields, one_line, read_object
+from dise_adapters.checkpoint.files import one_line, read_object
 from dise_core import DiseError, InputError, ModelError
+from dise_core.records import JsonFields
 
 CONFIG = ["config.json"]
 _EVERYTHING = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]

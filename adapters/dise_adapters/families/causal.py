@@ -10,10 +10,10 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import PurePath
 
-from dise_adapters.checkpoint.files import JsonFields
 from dise_adapters.families.family import Family
 from dise_adapters.families.names import architectures, remote_classes
 from dise_core import Causal
+from dise_core.records import JsonFields
 
 ENCODERS = (
     "bert", "bert-generation", "big_bird", "camembert", "data2vec-text", "electra", "ernie",

@@ -2,11 +2,11 @@
 older revisions LlamaForCausalLM: it must never be taken for an auto-regressive model.
 """
 
-from dise_adapters.checkpoint.files import JsonFields
 from dise_adapters.families.backbones import llama_settings
 from dise_adapters.families.family import Family
 from dise_adapters.families.names import architectures, remote_classes
 from dise_core import BlockCausal
+from dise_core.records import JsonFields
 
 
 def names_diffcoder(fields: JsonFields, model: str) -> bool:  # noqa: ARG001

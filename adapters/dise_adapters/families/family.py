@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dise_adapters.checkpoint.config import ConfigJson
-from dise_adapters.checkpoint.files import JsonFields
 from dise_adapters.families.blocks import Varying, attention_of, variants
 from dise_adapters.families.names import architectures, checkpoint_names
 from dise_core.models.attention import BIDIRECTIONAL, Attention, Bidirectional, Causal
 from dise_core.models.info import LastBlockRule, TemperedConfidence
+from dise_core.records import JsonFields
 
 _NEMOTRON = "Nemotron-Labs-Diffusion, whose finished text is read causally"
 _WEDLM = "WeDLM, diffusion with causal attention and tokens in another order"
@@ -154,6 +154,7 @@ class Family:
 
     @property
     def may_be_bidirectional(self) -> bool:
+        """Whether its checkpoints may attend in both directions."""
         return any(isinstance(variant, Bidirectional) for variant in variants(self.attention))
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import PurePath
 
-from dise_adapters.checkpoint.files import JsonFields
+from dise_core.records import JsonFields
 
 MODEL_CLASSES = ("AutoModel", "AutoModelForCausalLM", "AutoModelForMaskedLM")
 """The entries of auto_map that name model classes."""

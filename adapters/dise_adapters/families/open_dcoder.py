@@ -4,10 +4,10 @@ Qwen2: only its name tells it. Row i - 1 of the logits predicts token i.
 
 import re
 
-from dise_adapters.checkpoint.files import JsonFields
 from dise_adapters.families.backbones import qwen_settings
 from dise_adapters.families.family import Family
 from dise_adapters.families.names import checkpoint_names
+from dise_core.records import JsonFields
 
 NAME = re.compile(r"open[-_]d(coder|llm)", re.IGNORECASE)
 

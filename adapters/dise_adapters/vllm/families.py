@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-from dise_adapters.checkpoint.files import JsonFields
 from dise_adapters.families.blocks import shown
 from dise_adapters.families.family import Family
 from dise_adapters.predictor import CheckpointPredictor
 from dise_core import Attention, Bidirectional, Causal, InputError
 from dise_core.plugins.discovery import installed_plugins
+from dise_core.records import JsonFields
 
 MODELS = {
     "LlamaForCausalLM": "vllm.model_executor.models.llama",
