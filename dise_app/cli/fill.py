@@ -24,6 +24,7 @@ SHARED = options.Own(
     shared=SHARED,
     files=options.FILES,
     models=options.MODELS,
+    forms=options.FORMS,
     sampling=options.FieldOptions(SamplingParams),
     engine=options.ENGINE,
 )  # fmt: skip
@@ -41,15 +42,17 @@ def fill(
     """Fill the gaps of a text, each marked by {}, with how sure the model is of what it wrote.
 
     --max-tokens is the length of a gap, or with --length cal or lr-length the longest that is
-    tried. A space before a gap belongs to the gap, as tokens begin with it. Several gaps are filled
-    from left to right: each sees all before it, filled, and what follows up to the next gap. Lines
-    of --input hold "prefix" and "suffix" of one gap (or "prefix_ids", "suffix_ids").
+    tried. A space before a gap belongs to the gap, as tokens begin with it, unless --regex,
+    --schema or --choice say what the gap holds. Several gaps are filled from left to right: each
+    sees all before it, filled, and what follows up to the next gap. Lines of --input hold "prefix"
+    and "suffix" of one gap (or "prefix_ids", "suffix_ids").
     """
     if text is None and parts.files["input"] is None:
         text = next(iter(piped_texts()), None)
     refuse_both_or_neither(text is not None, parts, "TEXT")
-    pieces = [] if text is None else _pieces(given_texts([text])[0], parts.shared["gap"])
-    params = options.sampling_params(parts, forms={})
+    params = options.sampling_params(parts)
+    space = " " if params.constraint is None else ""
+    pieces = [] if text is None else _pieces(given_texts([text])[0], parts.shared["gap"], space)
 
     def plan_of(planner: Planner, request: JsonFields) -> Plan[RequestOutput]:
         prefix, suffix = text_or_ids(request, "prefix", ""), text_or_ids(request, "suffix")
@@ -61,12 +64,14 @@ def fill(
         answer(parts, params, plan_of)
 
 
-def _pieces(text: str, mark: str) -> list[str]:
-    """Return what stands around the gaps. Raises InputError without a text behind each."""
+def _pieces(text: str, mark: str, space: str) -> list[str]:
+    """Return what stands around the gaps, without the space that a gap begins with. Raises
+    InputError without a text behind each.
+    """
     pieces = text.split(mark) if mark else []
     if len(pieces) < 2:
         raise InputError(f"the text has no gap: mark one by {mark or '{}'}, or another --gap")
-    pieces = [*(piece.removesuffix(" ") for piece in pieces[:-1]), pieces[-1]]
+    pieces = [*(piece.removesuffix(space) for piece in pieces[:-1]), pieces[-1]]
     if "" in pieces[1:]:
         raise InputError("a gap needs a text behind it, up to the next gap or the end")
     return pieces

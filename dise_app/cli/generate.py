@@ -39,7 +39,7 @@ def generate(
         prompts = piped_texts()
     refuse_both_or_neither(bool(prompts), parts, "prompts")
     requests = [{"prompt": prompt} for prompt in given_texts(prompts or [])]
-    params = options.sampling_params(parts, parts.forms)
+    params = options.sampling_params(parts)
 
     def plan_of(planner: Planner, request: JsonFields) -> Plan[RequestOutput]:
         return planner.generate(text_or_ids(request, "prompt"), params, parts.shared["chat"])

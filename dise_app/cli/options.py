@@ -95,11 +95,11 @@ def with_form(params: Fields, forms: Fields) -> Record:
     return dict(params)
 
 
-def sampling_params(parts: Parts, forms: Fields) -> SamplingParams:
+def sampling_params(parts: Parts) -> SamplingParams:
     """Return what is told of an answer. Raises InputError for two ways to say one thing."""
     if {"steps", "tokens_per_step"} <= parts.sampling.keys():
         raise InputError("give either --steps or --tokens-per-step")
-    sampling = with_form(parts.sampling, forms)
+    sampling = with_form(parts.sampling, parts.forms)
     return SamplingParams(**with_samples(sampling, parts.shared["samples"]))
 
 

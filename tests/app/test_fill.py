@@ -1,6 +1,7 @@
 """Gaps in a text through POST /v1/completions and `dise fill`, on models that count letters."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,6 +64,12 @@ def test_the_verb_shows_the_whole_text_and_each_gap(dise: Dise, is_whole: bool) 
     assert record["text"] == pieces[0] + first + pieces[1] + second + pieces[2]
     assert record["gaps"][1]["prompt"] == pieces[0] + first + pieces[1]
     assert record["gaps"][0]["suffix"] == pieces[1]
+
+
+def test_a_gap_holds_what_its_expression_says_between_its_spaces(dise: Dise) -> None:
+    asked = "--model", "word-problems", "--regex", "[0-9]+", "--max-tokens", 2, "--json"
+    run = dise("fill", "Tom has 12 apples. He eats {} of them.", *asked)
+    assert re.fullmatch(r".* He eats [0-9]+ of them\.", json.loads(run.out)["text"])
 
 
 def test_a_file_of_gaps_is_filled(dise: Dise, tmp_path: Path) -> None:
