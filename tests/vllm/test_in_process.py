@@ -14,6 +14,8 @@ from dise_core.errors import ModelError
 from dise_core.noise import Noise
 from dise_core.plans.reading import Guidance
 from dise_core.testing import check_length_controller, check_mask_predictor, check_scorer
+from dise_decide import ChoiceQuestion, DecisionParams, PredicateQuestion
+from dise_decide.llm import decisions
 from dise_strategies.lengths.dise_flexible import DiSEFlexible
 from dise_strategies.scorers.monte_carlo import MonteCarlo
 
@@ -106,6 +108,21 @@ def test_a_constraint_writes_the_same_answers(countdown: tuple[LLM, LLM]) -> Non
         for one, other in zip(ours, theirs, strict=True):
             assert one.outputs[0].text == other.outputs[0].text
             assert re.fullmatch(f"{step}(,{step})?<answer>[0-9]{{1,2}}", one.outputs[0].text)
+
+
+def test_decisions_have_the_same_probabilities(countdown: tuple[LLM, LLM]) -> None:
+    inputs = [f"{n + 40},{n + 7},{n + 11} -> {n + 36}" for n in range(8)]
+    questions = [
+        ChoiceQuestion(instructions="18", choices=["+", "-", "*", "/"]),
+        PredicateQuestion(instructions="18+75=", yes="93", no="57"),
+    ]
+    told = []
+    for llm in countdown:
+        job = decisions(llm.planner, inputs, questions, DecisionParams(layout="cloze"))
+        answers = [answer for output in llm.do(job) for answer in output.answers]
+        told.append([number for answer in answers for number in answer.diagnostics.logprobs])
+    assert len(told[0]) == 8 * 6
+    np.testing.assert_allclose(*told, atol=TOLERANCE)
 
 
 def test_what_only_transformers_reads_is_refused_and_the_engine_lives_on(

@@ -13,10 +13,13 @@ pytest.importorskip("vllm")
 from dise_adapters.vllm.server import http
 from dise_core import LLM, SamplingParams, ScoringParams
 from dise_core.errors import ModelError
+from dise_decide import ChoiceQuestion, DecisionParams
+from dise_decide.llm import decisions
 from tests.vllm.conftest import dream_folder
 from tests.vllm.serving import READING, Server, server
 
 TOLERANCE = 1e-4
+CLOZE = DecisionParams(layout="cloze")
 PROMPTS = [np.random.default_rng(n).integers(0, 45, n).tolist() for n in (1, 5, 12, 30)]
 
 pytestmark = pytest.mark.timeout(800)
@@ -53,6 +56,15 @@ def test_a_server_scores_as_the_model_scores(running: Server) -> None:
         assert one.outputs[0].score.value == pytest.approx(
             other.outputs[0].score.value, abs=TOLERANCE
         )
+
+
+def test_a_server_decides_as_the_model_decides(running: Server) -> None:
+    question = ChoiceQuestion(instructions=" which is it ", choices=["cat", "dog", "no animal"])
+    (one,), (other,) = (
+        llm.do(decisions(llm.planner, ["it says meow"], [question], CLOZE))[0].answers
+        for llm in map(LLM, (running.address, str(running.folder)))
+    )
+    assert one.diagnostics.logprobs == pytest.approx(other.diagnostics.logprobs, abs=TOLERANCE)
 
 
 def top(position: int) -> dict[str, object]:
