@@ -6,7 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer
 
+from dise_adapters.checkpoint.gguf import gguf_file
+from dise_adapters.checkpoint.gguf_tokenizer import gguf_tokenizer
 from dise_adapters.plugin import FAMILIES
 from dise_adapters.predictor import predictor_of
 from dise_core import LLM, Distribution, Read, SamplingParams
@@ -56,7 +59,15 @@ def test_the_tokenizer_and_what_is_written_are_those_of_the_folder(
     assert ours.predictor.info.special == theirs.predictor.info.special
     assert ours.predictor.info.max_length == theirs.predictor.info.max_length
     tokenizer, original = ours.predictor.tokenizer, theirs.predictor.tokenizer
+    splits, others = (
+        made.pre_tokenizer.pre_tokenize_str
+        for made in (
+            gguf_tokenizer(gguf_file(path).metadata).backend_tokenizer,
+            Tokenizer.from_file(str(folder / "tokenizer.json")),
+        )
+    )
     for text in TEXTS:
+        assert splits(text) == others(text)
         ids = original.encode(text)
         assert tokenizer.encode(text).tolist() == ids.tolist()
         assert tokenizer.decode(ids) == original.decode(ids)
