@@ -15,7 +15,8 @@ from dise_adapters.predictor import predictor_of
 from dise_core import LLM, Distribution, Read, SamplingParams
 from tests.gguf_files import LEARNED, MODELS, PLAIN, VOCABULARY, Tiny, convert
 
-KINDS = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_K", "Q6_K")
+ROUNDING = {"F32": 1e-6, "F16": 0.005, "BF16": 0.03, "Q8_0": 0.1, "Q6_K": 0.3, "Q4_K": 1, "Q4_0": 1}
+"""By how much a type may change a log-probability of these random weights, in the mean."""
 
 TEXTS = (
     "It's 12,345 o'CLOCK: we'LL see\n\n  what {these} splits   do\r\n\r\n!",
@@ -35,7 +36,7 @@ def logprobs(llm: LLM) -> np.ndarray:
     return np.asarray(reading.logprobs)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ROUNDING)
 def test_the_answers_are_those_of_the_numbers_that_a_type_stands_for(
     tiny: Tiny, kind: str, tmp_path: Path
 ) -> None:
@@ -43,9 +44,8 @@ def test_the_answers_are_those_of_the_numbers_that_a_type_stands_for(
     expected = convert(tiny, tiny.folder(tmp_path / "original"), path, kind)
     found = logprobs(LLM(str(path), dtype="float32"))
     assert np.abs(found - logprobs(LLM(str(expected), dtype="float32"))).max() < 1e-5
-    if kind == "F32":
-        original = LLM(str(tmp_path / "original"), dtype="float32")
-        assert np.abs(found - logprobs(original)).max() < 1e-5
+    original = logprobs(LLM(str(tmp_path / "original"), dtype="float32"))
+    assert np.abs(found - original).mean() < ROUNDING[kind]
 
 
 def test_the_tokenizer_and_what_is_written_are_those_of_the_folder(

@@ -10,19 +10,21 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dise_adapters.checkpoint.files import refused
 from dise_core import CheckpointError, InputError
 from dise_core.records import JsonFields
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 SCALARS = dict(zip((*range(8), 10, 11, 12), "BbHhIif?Qqd", strict=True))
 """The types of numbers in metadata, as struct's formats."""
@@ -72,56 +74,59 @@ PARTS = {
 }
 """The parts of a decoder as transformers calls them, {} being the number of an expert."""
 
-THETA = 10000.0
-"""The rotary base where a file has none."""
-
 
 @dataclass(frozen=True, slots=True)
 class GgufTensor:
-    """A weight: gguf's type, [rows, columns] or [columns], the bytes of a row, the first byte.
+    """A weight in a file, which is read and dequantized when it is indexed, as safetensors' slices.
 
-    heads: those whose rows stand as pairs, one of each half; 0 where rows are in order.
+    kind: gguf's type. shape: [rows, columns] or [columns]. row_bytes, start: the bytes of a row,
+    and the first one. heads: those whose rows stand as pairs, one of each half; 0 where rows are in
+    order.
     """
 
+    path: Path
     kind: int
     shape: tuple[int, ...]
     row_bytes: int
     start: int
     heads: int
 
+    def __getitem__(self, _: object) -> Tensor:
+        """Return all of it, in float32. Raises NotImplementedError where gguf cannot do that."""
+        import gguf
+        import torch
+
+        shape = (*self.shape[:-1], self.row_bytes)
+        stored = np.memmap(self.path, np.uint8, "r", self.start, shape)
+        weight = np.array(gguf.dequantize(stored, gguf.GGMLQuantizationType(self.kind)))
+        if self.heads:
+            pairs = weight.reshape(self.heads, -1, 2, weight.shape[-1])
+            weight = pairs.swapaxes(1, 2).reshape(weight.shape)
+        return torch.from_numpy(weight)
+
 
 @dataclass(frozen=True, slots=True)
 class GgufFile:
     """What the head of a file tells. tensors: a diffusion model's, by transformers' names."""
 
-    path: Path
     metadata: Mapping[str, Any]
     tensors: Mapping[str, GgufTensor]
 
-    def get_tensor(self, name: str) -> NDArray[np.float32]:
-        """Return a weight, dequantized. Raises NotImplementedError where gguf cannot do that."""
-        import gguf
+    def get_tensor(self, name: str) -> Tensor:
+        """Return a weight, as safetensors' files do."""
+        return self.tensors[name][...]
 
-        tensor = self.tensors[name]
-        shape = (*tensor.shape[:-1], tensor.row_bytes)
-        stored = np.memmap(self.path, np.uint8, "r", tensor.start, shape)
-        weight = np.array(gguf.dequantize(stored, gguf.GGMLQuantizationType(tensor.kind)))
-        if not tensor.heads:
-            return weight
-        pairs = weight.reshape(tensor.heads, -1, 2, weight.shape[-1])
-        return pairs.swapaxes(1, 2).reshape(weight.shape)
-
-    def config(self) -> JsonFields:
+    def config(self, where: str) -> JsonFields:
         """Return the fields of config.json; without a name of ARCHITECTURES, model_type alone.
 
-        Raises CheckpointError for what the fields cannot say.
+        where: the file, for errors. Raises CheckpointError for what the fields cannot say.
         """
         name = str(self.metadata.get("general.architecture"))
         fields: dict[str, Any] = {"model_type": name}
         if name not in ARCHITECTURES:
             return fields
         architecture, is_shifted = ARCHITECTURES[name]
-        fields |= {"rope_theta": THETA, "architectures": [architecture]}
+        fields |= {"rope_theta": 10000.0, "architectures": [architecture]}
         for key, names in FIELDS.items():
             if (value := self.metadata.get(key.format(name))) is not None:
                 fields |= dict.fromkeys(names, value)
@@ -136,7 +141,7 @@ class GgufFile:
         }
         for key, value in expected.items():
             if (found := self.metadata.get(key, value)) != value:
-                raise CheckpointError(f"{self.path}: {key}={found!r:.80} is not covered")
+                raise CheckpointError(f"{where}: {key}={found!r:.80} is not covered")
         if embedding := self.tensors.get("model.embed_tokens.weight"):
             fields["vocab_size"] = embedding.shape[0]  # which may be more than there are tokens
         is_tied = "lm_head.weight" not in self.tensors
@@ -162,18 +167,23 @@ def _read_head(path: Path, size: int, _time: int) -> GgufFile:
             raise ValueError("it is no GGUF file of version 2 or 3")
         metadata = {head.text(): head.value() for _ in range(num_values)}
         if metadata.get("general.architecture") not in ARCHITECTURES:
-            return GgufFile(path, metadata, {})
-        listed = [(head.text(), *head.place()) for _ in range(num_tensors)]
+            return GgufFile(metadata, {})
+        listed = [(head.text(), head.shape(), *head.take("IQ")) for _ in range(num_tensors)]
     alignment = metadata.get("general.alignment", 32)
     start, tensors = -(-head.at // alignment) * alignment, dict[str, GgufTensor]()
     for stored_name, shape, kind, offset in listed:
-        for name, tensor in _weights(stored_name, shape, kind, start + offset, metadata):
-            end = tensor.start + math.prod(tensor.shape[:-1]) * tensor.row_bytes
-            if end > size or name in tensors:
-                problem = "holds it twice" if end <= size else f"has {size} bytes, it ends at {end}"
-                raise ValueError(f"{stored_name!r:.80}: the file {problem}")
-            tensors[name] = tensor
-    return GgufFile(path, metadata, tensors)
+        part, name, heads = _part(stored_name, metadata)
+        whole = GgufTensor(path, kind, shape, _row_bytes(kind, shape), start + offset, heads)
+        num_bytes = math.prod(shape[:-1]) * whole.row_bytes
+        if whole.start + num_bytes > size:
+            raise ValueError(f"it ends at {size}, {stored_name!r:.80} at {whole.start + num_bytes}")
+        if "{}" not in part:
+            tensors[name] = whole
+            continue
+        for expert in range(shape[0]):
+            place = whole.start + expert * num_bytes // shape[0]
+            tensors[name.format(expert)] = replace(whole, shape=shape[1:], start=place)
+    return GgufFile(metadata, tensors)
 
 
 class _Head:
@@ -203,46 +213,40 @@ class _Head:
         if kind != ARRAY:
             return self.take(SCALARS[kind])[0]
         kind, count = self.take("IQ")
-        return (
-            [self.text() for _ in range(count)]
-            if kind == STRING
-            else [*self.take(f"{count}{SCALARS[kind]}")]
-        )
+        if kind == STRING:
+            return [self.text() for _ in range(count)]
+        return list(self.take(f"{count}{SCALARS[kind]}"))
 
-    def place(self) -> tuple[tuple[int, ...], int, int]:
-        """Return the shape of a weight, its type, and where it stands behind the head."""
+    def shape(self) -> tuple[int, ...]:
         [num_dimensions] = self.take("I")
-        shape = self.take(f"{num_dimensions}Q")[::-1]
-        kind, offset = self.take("IQ")
-        return shape, kind, offset
+        return self.take(f"{num_dimensions}Q")[::-1]
 
 
-def _weights(
-    stored_name: str, shape: tuple[int, ...], kind: int, start: int, metadata: Mapping[str, Any]
-) -> Iterator[tuple[str, GgufTensor]]:
-    """Yield a weight by its name in transformers, one of all experts as that of each. A name that
-    is not known stays, and is then refused as any that the model lacks.
+def _part(stored_name: str, metadata: Mapping[str, Any]) -> tuple[str, str, int]:
+    """Return the part of a decoder that a weight is of and its name, as transformers calls them,
+    and the heads whose rows stand as pairs. A name that is not known stays, and is refused as any
+    that the model lacks.
     """
+    found = re.fullmatch(r"(?:blk\.(\d+)\.)?(\w+)(\.weight|\.bias)", stored_name)
+    if found is None or found[2] not in PARTS:
+        return "", stored_name, 0
+    layer, stored, suffix = found.groups()
+    heads = 0
+    if metadata["general.architecture"] == "llada" and stored in ("attn_q", "attn_k"):
+        heads = metadata.get("llada.attention.head_count", 0)
+        if stored == "attn_k":
+            heads = metadata.get("llada.attention.head_count_kv", heads)
+    prefix = "" if layer is None else f"model.layers.{layer}."
+    return PARTS[stored], prefix + PARTS[stored] + suffix, heads
+
+
+def _row_bytes(kind: int, shape: tuple[int, ...]) -> int:
+    """Return the bytes of a row of that shape and of gguf's type."""
     try:
         from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
     except ImportError as error:
         raise InputError("GGUF files need gguf: pip install 'gguf>=0.17'", "model") from error
-    block, block_bytes = GGML_QUANT_SIZES[GGMLQuantizationType(kind)]
+    block, num_bytes = GGML_QUANT_SIZES[GGMLQuantizationType(kind)]
     if not shape or not all(shape) or shape[-1] % block:
-        raise ValueError(f"{stored_name!r:.80} cannot have the shape {shape!r:.80}")
-    row_bytes, name, heads = shape[-1] // block * block_bytes, stored_name, 0
-    if found := re.fullmatch(r"(?:blk\.(\d+)\.)?(\w+)(\.weight|\.bias)", stored_name):
-        layer, part, suffix = found.groups()
-        prefix = "" if layer is None else f"model.layers.{layer}."
-        name = prefix + PARTS[part] + suffix if part in PARTS else stored_name
-        if metadata["general.architecture"] == "llada" and part in ("attn_q", "attn_k"):
-            heads = metadata.get("llada.attention.head_count", 0)
-            if part == "attn_k":
-                heads = metadata.get("llada.attention.head_count_kv", heads)
-    if "{}" not in name:
-        yield name, GgufTensor(kind, shape, row_bytes, start, heads)
-        return
-    expert_bytes = math.prod(shape[1:-1]) * row_bytes
-    for expert in range(shape[0]):
-        place = start + expert * expert_bytes
-        yield name.format(expert), GgufTensor(kind, shape[1:], row_bytes, place, heads)
+        raise ValueError(f"a weight in blocks of {block} cannot have the shape {shape!r:.80}")
+    return int(shape[-1] // block * num_bytes)

@@ -30,7 +30,7 @@ def read_config(model: str, revision: str | None = None) -> JsonFields | None:
     model or cannot be reached.
     """
     if is_gguf(model):
-        return gguf_file(gguf_path(model)).config()
+        return gguf_file(gguf_path(model)).config(model)
     if not (_is_folder(model) or _is_hub_id(model)):
         return None
     return read_object(_config_folder(model, revision) / "config.json")

@@ -36,8 +36,8 @@ def stored_weights(folder: Path, gguf_name: str | None = None) -> dict[str, Stor
     cannot be right, and for a weight that two files hold.
     """
     if gguf_name is not None:
-        file = gguf_file(folder / gguf_name)
-        return {name: Stored(file.path, "F32", part.shape) for name, part in file.tensors.items()}
+        tensors = gguf_file(folder / gguf_name).tensors
+        return {name: Stored(part.path, "F32", part.shape) for name, part in tensors.items()}
     weights: dict[str, Stored] = {}
     opened: Any
     for path in weight_files(folder):

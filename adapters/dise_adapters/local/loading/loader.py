@@ -6,7 +6,6 @@ import math
 import re
 import weakref
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from shutil import rmtree
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ import torch
 from safetensors import safe_open
 
 from dise_adapters.checkpoint.files import one_line
-from dise_adapters.checkpoint.gguf import GgufFile, gguf_file
+from dise_adapters.checkpoint.gguf import gguf_file
 from dise_adapters.checkpoint.weights import weight_files
 from dise_adapters.local.decoder.kv_cache import KVCache
 from dise_adapters.local.decoder.layer import weights_of
@@ -123,8 +122,7 @@ def _options(checkpoint: Checkpoint) -> Record:
     family, file = checkpoint.family, checkpoint.gguf_file
     by_name: Record | None = None
     if file is not None and checkpoint.settings is not None:
-        stored = gguf_file(checkpoint.folder / file)
-        by_name, file = {name: _Unread(stored, name) for name in stored.tensors}, None
+        by_name, file = dict(gguf_file(checkpoint.folder / file).tensors), None
     elif family.split is not None:
         by_name = _taken_apart(checkpoint.folder, family.split, checkpoint.settings)
     options: Record = {"gguf_file": file, "state_dict": by_name}
@@ -132,17 +130,6 @@ def _options(checkpoint: Checkpoint) -> Record:
     if family.key_mapping:
         options["key_mapping"] = dict(family.key_mapping)
     return options
-
-
-@dataclass(frozen=True, slots=True)
-class _Unread:
-    """A weight in a GGUF file, which transformers reads when it is needed."""
-
-    file: GgufFile
-    name: str
-
-    def __getitem__(self, _: object) -> torch.Tensor:
-        return torch.from_numpy(self.file.get_tensor(self.name))
 
 
 def _taken_apart(folder: Path, split: Split, settings: Fields | None) -> dict[str, object]:

@@ -24,7 +24,6 @@ from torch.nn.functional import silu
 
 from dise_adapters.checkpoint.files import one_line
 from dise_adapters.checkpoint.gguf import gguf_file
-from dise_adapters.checkpoint.hub import is_gguf
 from dise_adapters.checkpoint.weights import stored_weights
 from dise_adapters.local.decoder.layer import Traits
 from dise_adapters.local.decoder.own import DecoderParts, Rotation
@@ -103,7 +102,7 @@ class StoredDecoder:
                 file: Any
                 with _opened(path, self.device) as file:
                     for name in some:
-                        stored = torch.as_tensor(file.get_tensor(self.places[name][1]))
+                        stored = file.get_tensor(self.places[name][1])
                         weights[name] = stored.to(self.device, self.dtype, copy=True)
         except Exception as error:
             raise ModelError(f"cannot load {self.folder}: {one_line(error)}") from error
@@ -142,8 +141,7 @@ def stored_decoder(
 
 
 def _opened(path: Path, device: torch.device) -> AbstractContextManager[Any]:
-    """Return a file of weights: a GGUF file's are in main memory, each as it is asked for."""
-    if is_gguf(path.name):
+    if path.suffix == ".gguf":
         return nullcontext(gguf_file(path))
     opened: AbstractContextManager[Any] = safe_open(path, framework="pt", device=str(device))
     return opened
