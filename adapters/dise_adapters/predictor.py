@@ -6,14 +6,20 @@ from typing import ClassVar, Self
 
 from dise_adapters.checkpoint.config import ConfigJson
 from dise_adapters.checkpoint.files import one_line, refused
-from dise_adapters.checkpoint.hub import config_if_any, is_gguf, model_folder, read_config
+from dise_adapters.checkpoint.hub import (
+    config_if_any,
+    gguf_path,
+    is_gguf,
+    model_folder,
+    read_config,
+)
 from dise_adapters.checkpoint.tokenizer import FastTokenizer
 from dise_adapters.families.blocks import in_words
 from dise_adapters.families.family import Checkpoint, Family
 from dise_adapters.families.names import architectures
 from dise_adapters.families.special import special_tokens
 from dise_core import EngineConfig, MaskPredictor, ModelInfo, Read, Reader, Reading, SpecialTokens
-from dise_core.errors import CheckpointError, InputError
+from dise_core.errors import CheckpointError
 from dise_core.models.attention import Attention, Causal
 from dise_core.models.completion import check_abilities, completed
 from dise_core.plugins.discovery import installed_catalog
@@ -27,9 +33,9 @@ class CheckpointPredictor(MaskPredictor):
 
     @classmethod
     def claims(cls, model: str, revision: str | None = None) -> bool:
-        if is_gguf(model):
-            return cls.family.takes_gguf
         fields = config_if_any(model, revision)
+        if is_gguf(model) and (fields is None or "architectures" not in fields):
+            return cls.family.takes_gguf
         return fields is not None and cls.family.matches(fields, model)
 
     @classmethod
@@ -50,11 +56,9 @@ class CheckpointPredictor(MaskPredictor):
         that do not fit, ModelError if loading fails otherwise, InputError for a path that does not
         exist or unsuitable options.
         """
-        if not (is_gguf(model) and cls.family.takes_gguf):
+        if not is_gguf(model):
             return cls(model_folder(model, config.revision), model, config)
-        path = Path(model).expanduser()
-        if not path.is_file():
-            raise InputError(f"there is no file {model!r}", "model")
+        path = gguf_path(model)
         return cls(path.parent, model, config, gguf_file=path.name)
 
     def __init__(
@@ -66,12 +70,17 @@ class CheckpointPredictor(MaskPredictor):
         gguf_file: str | None = None,
     ) -> None:
         """Load the model `name` from a folder; given a reader, only config.json and tokenizer."""
-        family, where = self.family, str(folder)
-        fields = {} if gguf_file else read_config(where) or {}
-        if (reason := family.refusal(fields, name)) is not None:
+        family, where = self.family, str(folder / (gguf_file or ""))
+        fields = read_config(where) or {}
+        reason = family.refusal(fields, name)
+        if gguf_file is not None and not (family.takes_gguf or family.matches(fields, name)):
+            reason = f"its architecture, {fields.get('model_type')}, is not this adapter's"
+        if reason is not None:
             raise CheckpointError(f"{name} is refused: {one_line(reason)}")
         settings = family.settings(fields, where)
-        described = settings or _transformers_fields(ConfigJson(fields, where), name, gguf_file)
+        described = settings or _transformers_fields(
+            ConfigJson(fields, str(folder)), name, gguf_file
+        )
         self.tokenizer = self.tokenizer_kind.from_folder(folder, family.tokenizer_class, gguf_file)
         names = (name, str(folder.absolute()))
         attention = family.attention_of(fields, names, config.block_size)

@@ -36,7 +36,7 @@ def show_memory(model: str, as_json: bool) -> None:
 
 
 def _checkpoint(model: str) -> Checkpoint:
-    from dise_adapters.checkpoint.hub import CONFIG, is_gguf, model_folder, read_config
+    from dise_adapters.checkpoint.hub import CONFIG, gguf_path, is_gguf, model_folder, read_config
     from dise_adapters.embedded import EmbeddedPredictor
     from dise_adapters.families.family import Checkpoint
     from dise_adapters.predictor import CheckpointPredictor
@@ -44,8 +44,14 @@ def _checkpoint(model: str) -> Checkpoint:
     from dise_core.plugins.discovery import installed_catalog
 
     adapter = installed_catalog().adapter(model).value
-    if is_gguf(model) or not issubclass(adapter, CheckpointPredictor):
+    if not issubclass(adapter, CheckpointPredictor) or (
+        is_gguf(model) and adapter.family.takes_gguf
+    ):
         raise InputError(f"the adapter of {model!r} cannot say how much memory it takes", "model")
+    if is_gguf(model):
+        path = gguf_path(model)
+        settings = adapter.family.settings(read_config(model) or {}, model)
+        return Checkpoint(adapter.family, path.parent, settings, path.name)
     if issubclass(adapter, EmbeddedPredictor):
         folder = adapter.folder()
     else:

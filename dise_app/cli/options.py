@@ -24,7 +24,9 @@ Json = Annotated[
     bool, typer.Option("--json", help="One JSON object on standard output, and nothing else there.")
 ]
 
-TARGET = Own(MODEL, model=option(str, "A model's name, a local folder or a hub id.", "countdown"))
+TARGET = Own(
+    MODEL, model=option(str, "A model's name, a folder, a hub id or a GGUF file.", "countdown")
+)
 """The option for a model without a judge."""
 
 MODELS = Own(

@@ -11,6 +11,7 @@ from safetensors import safe_open
 from dise_adapters.embedded import CountdownPredictor
 from tests import tiny_causal
 from tests.commands import Dise
+from tests.gguf_files import MODELS, convert
 from tests.published import LLADA2
 
 
@@ -113,6 +114,12 @@ def test_models_tells_the_memory_of_models_by_name_and_of_experts(
     gpt2 = dise("models", "--memory", tiny_causal.checkpoint(tmp_path / "g", tiny_causal.gpt2()))
     assert "which alone --quantization covers" in gpt2.out
     assert "int8" not in gpt2.out
+    tiny = MODELS["llada"]
+    convert(tiny, tiny.folder(tmp_path / "whole"), tmp_path / "q.gguf", "Q8_0")
+    told = [
+        dise("models", "--memory", tmp_path / name, "--json").out for name in ("whole", "q.gguf")
+    ]
+    assert json.loads(told[0])["memory"] == json.loads(told[1])["memory"]
     unknown = dise("models", "--memory", "contdown")
     assert unknown.code == 2
     assert "Did you mean 'countdown'" in unknown.err

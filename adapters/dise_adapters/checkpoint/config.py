@@ -48,7 +48,7 @@ class ConfigJson:
     def number(self, name: str, most: int = MOST) -> float:
         """Return a number above 0, and at most that."""
         if name not in self.fields:
-            raise CheckpointError(f"{self.where}/config.json has no field {name!r}")
+            raise CheckpointError(f"{self._file} has no field {name!r}")
         value = self.fields[name]
         if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
             raise self._wrong(name, value, "a number above 0")
@@ -114,7 +114,11 @@ class ConfigJson:
 
     def error(self, problem: str) -> CheckpointError:
         """Return the error that names the file."""
-        return CheckpointError(f"{self.where}/config.json: {problem}")
+        return CheckpointError(f"{self._file}: {problem}")
+
+    @property
+    def _file(self) -> str:
+        return self.where if self.where.endswith(".gguf") else f"{self.where}/config.json"
 
     def _wrong(self, name: str, value: object, allowed: str) -> CheckpointError:
         return self.error(one_line(f"{name:.80}={json.dumps(value):.80} must be {allowed}"))

@@ -8,6 +8,7 @@ from time import monotonic
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 
 from dise_adapters.checkpoint.files import one_line, read_object
+from dise_adapters.checkpoint.gguf import gguf_file
 from dise_core import DiseError, InputError, ModelError
 from dise_core.records import JsonFields
 
@@ -21,12 +22,16 @@ _last: dict[tuple[str, str | None], tuple[float, Path | ModelError]] = {}
 
 
 def read_config(model: str, revision: str | None = None) -> JsonFields | None:
-    """Return the config.json of a folder or hub id; None if `model` can be neither.
+    """Return the config.json of a folder or hub id, or what a GGUF file says in its place; None if
+    `model` can be none of them.
 
     Raises InputError for a path that does not exist, CheckpointError for a folder without a
-    readable config.json, ModelError if the hub has no such model or cannot be reached.
+    readable config.json and for a GGUF file that cannot be right, ModelError if the hub has no such
+    model or cannot be reached.
     """
-    if is_gguf(model) or not (_is_folder(model) or _is_hub_id(model)):
+    if is_gguf(model):
+        return gguf_file(gguf_path(model)).config(model)
+    if not (_is_folder(model) or _is_hub_id(model)):
         return None
     return read_object(_config_folder(model, revision) / "config.json")
 
@@ -83,6 +88,14 @@ def model_folder(
 def is_gguf(model: str) -> bool:
     """Return whether `model` is the path of a GGUF file."""
     return model.endswith(".gguf")
+
+
+def gguf_path(model: str) -> Path:
+    """Return the path of a GGUF file. Raises InputError if there is none."""
+    path = Path(model).expanduser()
+    if not os.path.isfile(path):  # which never raises
+        raise InputError(f"there is no file {model!r:.300}", "model")
+    return path
 
 
 def _is_folder(model: str) -> bool:

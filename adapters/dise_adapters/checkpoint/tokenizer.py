@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from dise_adapters.checkpoint.files import one_line, refused
+from dise_adapters.checkpoint.gguf import gguf_file as read_gguf
+from dise_adapters.checkpoint.gguf_tokenizer import gguf_tokenizer
 from dise_adapters.checkpoint.spelling import spelled
 from dise_core import CheckpointError, Ids, InputError, Tokenizer
 from dise_core.models.inputs import check_messages
@@ -37,15 +39,15 @@ class FastTokenizer(Tokenizer):
         tokenizer_class: str = "PreTrainedTokenizerFast",
         gguf_file: str | None = None,
     ) -> Self:
-        """Return the folder's tokenizer and chat template, loaded by that class of transformers;
-        without a tokenizer.json, by the byte-level vocab.json and merges.txt.
+        """Return the folder's tokenizer and chat template, or its GGUF file's, loaded by that class
+        of transformers; without a tokenizer.json, by the byte-level vocab.json and merges.txt.
 
         Raises CheckpointError if neither exists, or if they cannot be read.
         """
         import transformers
 
-        is_whole = (folder / "tokenizer.json").is_file()
-        if tokenizer_class == "PreTrainedTokenizerFast" and not is_whole:
+        is_ours = tokenizer_class == "PreTrainedTokenizerFast"
+        if gguf_file is None and is_ours and not (folder / "tokenizer.json").is_file():
             for name in ("vocab.json", "merges.txt"):
                 if not (folder / name).is_file():
                     raise CheckpointError(f"{folder} has neither tokenizer.json nor {name}")
@@ -53,9 +55,12 @@ class FastTokenizer(Tokenizer):
         source = {} if gguf_file is None else {"gguf_file": gguf_file}
         with refused(f"cannot load the tokenizer in {folder}"):
             try:
-                loaded = getattr(transformers, tokenizer_class).from_pretrained(
-                    folder, local_files_only=True, trust_remote_code=False, **source
-                )
+                if gguf_file is not None and is_ours:
+                    loaded = gguf_tokenizer(read_gguf(folder / gguf_file).metadata)
+                else:
+                    loaded = getattr(transformers, tokenizer_class).from_pretrained(
+                        folder, local_files_only=True, trust_remote_code=False, **source
+                    )
             except ValueError as error:
                 if "trust_remote_code" in str(error):
                     raise ValueError("it asks for code of its own, which is never run") from error

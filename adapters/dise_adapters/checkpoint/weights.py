@@ -10,6 +10,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from dise_adapters.checkpoint.files import one_line, read_object
+from dise_adapters.checkpoint.gguf import gguf_file
 from dise_core import CheckpointError
 
 WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -29,21 +30,24 @@ class Stored:
     shape: tuple[int, ...]
 
 
-def stored_weights(folder: Path) -> dict[str, Stored]:
-    """Return the weights in a folder by name, from the headers of its files. Raises
-    CheckpointError where there are none, where the index or a header cannot be right, and for a
-    weight that two files hold.
+def stored_weights(folder: Path, gguf_name: str | None = None) -> dict[str, Stored]:
+    """Return the weights in a folder by name, or those in its GGUF file by transformers' names,
+    from the headers. Raises CheckpointError where there are none, where the index or a header
+    cannot be right, and for a weight that two files hold.
     """
+    if gguf_name is not None:
+        tensors = gguf_file(folder / gguf_name).tensors
+        return {name: Stored(part.path, "F32", part.shape) for name, part in tensors.items()}
     weights: dict[str, Stored] = {}
-    file: Any
+    opened: Any
     for path in weight_files(folder):
         try:
-            with safe_open(path, framework="np") as file:
-                for name in file.keys():  # noqa: SIM118
+            with safe_open(path, framework="np") as opened:
+                for name in opened.keys():  # noqa: SIM118
                     if name in weights:
                         both = f"{weights[name].path.name} and {path.name}"
                         raise CheckpointError(f"cannot load {folder}: {both} hold {name!r:.100}")
-                    part = file.get_slice(name)
+                    part = opened.get_slice(name)
                     weights[name] = Stored(path, part.get_dtype(), tuple(part.get_shape()))
         except (OSError, SafetensorError) as error:
             raise CheckpointError(f"cannot load {path}: {one_line(error)}") from error

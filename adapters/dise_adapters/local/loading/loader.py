@@ -14,6 +14,7 @@ import torch
 from safetensors import safe_open
 
 from dise_adapters.checkpoint.files import one_line
+from dise_adapters.checkpoint.gguf import gguf_file
 from dise_adapters.checkpoint.weights import weight_files
 from dise_adapters.local.decoder.kv_cache import KVCache
 from dise_adapters.local.decoder.layer import weights_of
@@ -118,12 +119,14 @@ def _has_sdpa(model_class: Any, config: object) -> bool:
 
 
 def _options(checkpoint: Checkpoint) -> Record:
-    family = checkpoint.family
-    is_whole = family.split is None
-    options: Record = {"pretrained_model_name_or_path": checkpoint.folder if is_whole else None}
-    options["gguf_file"] = checkpoint.gguf_file
-    if family.split is not None:
-        options["state_dict"] = _taken_apart(checkpoint.folder, family.split, checkpoint.settings)
+    family, file = checkpoint.family, checkpoint.gguf_file
+    by_name: Record | None = None
+    if file is not None and checkpoint.settings is not None:
+        by_name, file = dict(gguf_file(checkpoint.folder / file).tensors), None
+    elif family.split is not None:
+        by_name = _taken_apart(checkpoint.folder, family.split, checkpoint.settings)
+    options: Record = {"gguf_file": file, "state_dict": by_name}
+    options["pretrained_model_name_or_path"] = checkpoint.folder if by_name is None else None
     if family.key_mapping:
         options["key_mapping"] = dict(family.key_mapping)
     return options

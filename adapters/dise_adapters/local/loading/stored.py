@@ -11,6 +11,7 @@ import ctypes
 import re
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -22,6 +23,7 @@ from torch import Tensor
 from torch.nn.functional import silu
 
 from dise_adapters.checkpoint.files import one_line
+from dise_adapters.checkpoint.gguf import gguf_file
 from dise_adapters.checkpoint.weights import stored_weights
 from dise_adapters.local.decoder.layer import Traits
 from dise_adapters.local.decoder.own import DecoderParts, Rotation
@@ -98,10 +100,10 @@ class StoredDecoder:
             ordered = sorted(names, key=lambda name: self.places[name][0])
             for path, some in groupby(ordered, key=lambda name: self.places[name][0]):
                 file: Any
-                with safe_open(path, framework="pt", device=str(self.device)) as file:
+                with _opened(path, self.device) as file:
                     for name in some:
                         stored = file.get_tensor(self.places[name][1])
-                        weights[name] = stored.to(self.dtype, copy=True)
+                        weights[name] = stored.to(self.device, self.dtype, copy=True)
         except Exception as error:
             raise ModelError(f"cannot load {self.folder}: {one_line(error)}") from error
         refuse_not_finite(self.folder, weights.items())
@@ -117,10 +119,10 @@ def stored_decoder(
     Raises CheckpointError for files that cannot be right.
     """
     family, settings, folder = checkpoint.family, checkpoint.settings or {}, checkpoint.folder
-    is_plain = settings and not (family.split or family.head or checkpoint.gguf_file)
+    is_plain = settings and not (family.split or family.head)
     if family.model_class not in CLASSES or not is_plain or not SETTINGS.issuperset(settings):
         return None
-    stored = stored_weights(folder)
+    stored = stored_weights(folder, checkpoint.gguf_file)
     names = {name: _renamed(name, family.key_mapping) for name in stored}
     places = {names[name]: (weight.path, name) for name, weight in stored.items()}
     stored_shapes = {names[name]: weight.shape for name, weight in stored.items()}
@@ -136,6 +138,13 @@ def stored_decoder(
     if stored_shapes != shapes:
         return None
     return StoredDecoder(folder, settings, shapes, places, device, dtype)
+
+
+def _opened(path: Path, device: torch.device) -> AbstractContextManager[Any]:
+    if path.suffix == ".gguf":
+        return nullcontext(gguf_file(path))
+    opened: AbstractContextManager[Any] = safe_open(path, framework="pt", device=str(device))
+    return opened
 
 
 def _head_dim(settings: ConfigFields) -> int:

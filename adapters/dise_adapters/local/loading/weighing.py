@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 def weigh(checkpoint: Checkpoint) -> None:
     """Raise CheckpointError for weights that cannot be read, or cannot fill the model that the
-    configuration makes. A GGUF file is both.
+    configuration makes. A GGUF file that transformers reads is both.
     """
-    if checkpoint.gguf_file is None:
-        stored = stored_weights(checkpoint.folder)
+    if checkpoint.gguf_file is None or checkpoint.settings is not None:
+        stored = stored_weights(checkpoint.folder, checkpoint.gguf_file)
         model = without_memory(checkpoint)
         num_elements = sum(part.numel() for part in (*model.parameters(), *model.buffers()))
         refuse_larger(checkpoint.folder, stored, num_elements)
