@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
 
 from dise_core.front.outputs import Usage
 from dise_core.records import Record
@@ -27,21 +27,43 @@ class Diagnostics(_Frozen):
     label_mass: the probability that the slot's first token is the first of a label, all labels
     together; where it is low, the probabilities compare answers that the model would not give.
     argmax_is_label: whether the likeliest first token is one of them. logprobs: of each label, the
-    mean log-probability of its tokens, in nats; None stands for -inf.
+    mean log-probability of its tokens, in nats; None stands for -inf. confidence: the definition of
+    the answer's. calibration: the digest of what the answer was calibrated with.
     """
 
     label_mass: float
     argmax_is_label: bool
     logprobs: tuple[float | None, ...]
+    confidence: str = "top x label mass"
+    calibration: str | None = None
 
 
-class PredicateAnswer(_Frozen):
+class AnswerSet(_Frozen):
+    """The answers that are probable enough: choices, levels, or for a predicate True and False. On
+    average a share `coverage` of such sets hold the truth. n: the labels behind that.
+    """
+
+    values: tuple[StrictBool | StrictInt | StrictStr, ...]
+    coverage: float
+    n: int
+
+
+class _Answer(_Frozen):
+    """name: the question's. abstained: whether it is too doubtful to act on, None without a rule.
+    answer_set: None without a calibration that has them.
+    """
+
+    name: str | None
+    diagnostics: Diagnostics
+    abstained: bool | None = None
+    answer_set: AnswerSet | None = None
+
+
+class PredicateAnswer(_Answer):
     """The probability of yes."""
 
     type: Literal["predicate"] = "predicate"
-    name: str | None
     probability: float
-    diagnostics: Diagnostics
 
 
 class ChoiceProbability(_Frozen):
@@ -51,15 +73,15 @@ class ChoiceProbability(_Frozen):
     probability: float
 
 
-class ChoiceAnswer(_Frozen):
-    """The likeliest choice. confidence: its probability times the label mass."""
+class ChoiceAnswer(_Answer):
+    """The likeliest choice. confidence: its probability times the label mass; calibrated, the
+    probability that it is right.
+    """
 
     type: Literal["choice"] = "choice"
-    name: str | None
     choice: StrictStr | StrictBool
     confidence: float
     probabilities: tuple[ChoiceProbability, ...]
-    diagnostics: Diagnostics
 
 
 class LevelProbability(_Frozen):
@@ -70,15 +92,15 @@ class LevelProbability(_Frozen):
     probability: float
 
 
-class ScoreAnswer(_Frozen):
-    """The mean level. confidence: the likeliest level's probability times the label mass."""
+class ScoreAnswer(_Answer):
+    """The mean level. confidence: the likeliest level's probability times the label mass;
+    calibrated, the probability that it is right.
+    """
 
     type: Literal["score"] = "score"
-    name: str | None
     score: float
     confidence: float
     probabilities: tuple[LevelProbability, ...]
-    diagnostics: Diagnostics
 
 
 Answer = Annotated[PredicateAnswer | ChoiceAnswer | ScoreAnswer, Field(discriminator="type")]

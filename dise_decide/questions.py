@@ -68,6 +68,12 @@ class Question(Params):
 
     instructions: str
     name: Name | None = None
+    type: str
+
+    @property
+    @abstractmethod
+    def values(self) -> Sequence[str | bool | int]:
+        """What an answer's truth may be, in the order of the options."""
 
     @property
     @abstractmethod
@@ -106,6 +112,10 @@ class PredicateQuestion(Question):
     def options(self) -> tuple[Option, ...]:
         return self.yes, self.no
 
+    @property
+    def values(self) -> Sequence[bool]:
+        return True, False
+
     def answer(self, probabilities: Sequence[float], diagnostics: Diagnostics) -> PredicateAnswer:
         return PredicateAnswer(
             name=self.name, probability=probabilities[0], diagnostics=diagnostics
@@ -133,6 +143,10 @@ class ChoiceQuestion(Question):
     @property
     def options(self) -> tuple[Choice, ...]:
         return self.choices
+
+    @property
+    def values(self) -> Sequence[str | bool]:
+        return [choice.value for choice in self.choices]
 
     def answer(self, probabilities: Sequence[float], diagnostics: Diagnostics) -> ChoiceAnswer:
         """Return the likeliest choice; the first one wins a tie."""
@@ -165,6 +179,10 @@ class ScoreQuestion(Question):
     def options(self) -> tuple[Option, ...]:
         return self.levels
 
+    @property
+    def values(self) -> Sequence[int]:
+        return range(len(self.levels))
+
     def answer(self, probabilities: Sequence[float], diagnostics: Diagnostics) -> ScoreAnswer:
         """Return the mean level, counted from 0."""
         pairs = enumerate(zip(self.levels, probabilities, strict=True))
@@ -178,6 +196,11 @@ class ScoreQuestion(Question):
             ),
             diagnostics=diagnostics,
         )
+
+
+AnyQuestion = Annotated[
+    PredicateQuestion | ChoiceQuestion | ScoreQuestion, Field(discriminator="type")
+]
 
 
 def check_questions(questions: object) -> tuple[Question, ...]:

@@ -30,7 +30,7 @@ from dise_decide import (
 )
 from dise_decide.llm import decisions
 from dise_decide.outputs import Answer
-from dise_decide.questions import MAX_CHOICES, MAX_LEVELS, MAX_QUESTIONS, Label
+from dise_decide.questions import MAX_CHOICES, MAX_LEVELS, MAX_QUESTIONS, AnyQuestion, Label
 
 MAX_MESSAGES = 1024
 
@@ -91,10 +91,7 @@ def _with_text(question: object) -> object:
     return {**question, "instructions": "\n".join(part.text for part in parts)}
 
 
-TypedQuestion = Annotated[
-    Annotated[PredicateQuestion | ChoiceQuestion | ScoreQuestion, Field(discriminator="type")],
-    BeforeValidator(_with_text),
-]
+TypedQuestion = Annotated[AnyQuestion, BeforeValidator(_with_text)]
 
 
 Messages = Annotated[
