@@ -17,3 +17,9 @@ class DecisionParams(Params):
     layout: Literal["questions", "cloze"] = "questions"
     """questions: numbered, with their possible answers, after the input. cloze: nothing is added;
     each question's instructions are the text right before its slot."""
+
+    def over(self, defaults: DecisionParams) -> DecisionParams:
+        """Return what is set here, and what the defaults set of the rest."""
+        fields = DecisionParams.model_fields
+        own = {name: getattr(self, name) for name in fields if name in self.model_fields_set}
+        return DecisionParams(**defaults.model_dump(exclude_unset=True) | own)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dise_core import hookimpl
+from dise_decide.params import DecisionParams
 
 
 @hookimpl
@@ -15,3 +16,9 @@ def dise_commands() -> dict[str, str]:
 def dise_routes() -> dict[str, str]:
     """Return the routes of decisions."""
     return {"decisions": "dise_decide.routes:add_decisions"}
+
+
+@hookimpl
+def dise_route_options() -> dict[str, type[DecisionParams]]:
+    """Return the options of `dise serve` for decisions."""
+    return {"decisions": DecisionParams}

@@ -259,19 +259,22 @@ def systemone_body(body: SystemOneRequest, output: DecisionOutput) -> Record:
 
 
 def add_decisions(router: APIRouter, service: Service) -> None:
-    """Add the routes that answer typed questions."""
+    """Add the routes that answer typed questions, as the operator says where a body does not."""
+    defaults = service.options(DecisionParams)
 
     @router.post("/v1/decisions")
     async def decide(body: DecisionRequest, request: Request) -> Record:
         service.check_model(body.model)
-        job = decisions(service.llm.planner, [body.subject], body.questions, body.dise)
+        job = decisions(
+            service.llm.planner, [body.subject], body.questions, body.dise.over(defaults)
+        )
         [output] = await service.run(service.llm.do(job), request)
         return {"model": service.model} | openai_body(output)
 
     @router.post("/v1/systemone")
     async def systemone(body: SystemOneRequest, request: Request) -> Record:
         service.check_model(body.model)
-        params = DecisionParams(joint=body.joint, layout=body.layout)
+        params = body.over(defaults)
         job = decisions(service.llm.planner, [body.subject], body.typed_questions, params)
         [output] = await service.run(service.llm.do(job), request)
         return {"model": service.model} | systemone_body(body, output)
