@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 import numpy as np
 from pydantic import Field
@@ -26,6 +26,8 @@ from dise_decide.outputs import Answer, AnswerSet, DecisionOutput, PredicateAnsw
 from dise_decide.params import DecisionParams
 from dise_decide.questions import MAX_LEVELS, AnyQuestion, Question, ScoreQuestion
 
+Q = TypeVar("Q", bound=Question)
+
 MOST_ODDS = 50.0
 """Log-odds beyond these are taken as these."""
 
@@ -40,8 +42,9 @@ class Temperature(Part):
     top: Isotonic | None = None
 
     def of(self, shares: Floats) -> Floats:
-        powers: Floats = (shares / shares.max()) ** (1 / self.temperature)
-        return powers / powers.sum()
+        powers = (shares / shares.max()) ** (1 / self.temperature)
+        scaled: Floats = powers / powers.sum()
+        return scaled
 
 
 class Tails(Part):
@@ -54,11 +57,10 @@ class Tails(Part):
         min_length=1, max_length=MAX_LEVELS - 1
     )
 
-    def of(self, shares: Floats) -> Floats:
-        maps = zip(self.tails, log_odds(shares), strict=True)
+    def of(self, raw: Floats) -> Floats:
+        maps = zip(self.tails, log_odds(raw), strict=True)
         tails = np.minimum.accumulate([float(tail.of(odds)) for tail, odds in maps])
-        steps: Floats = np.diff(np.concatenate([[1.0], tails, [0.0]]))
-        return -steps
+        return -np.diff(np.array([1.0, *tails, 0.0]))
 
 
 ShareMap = Annotated[Temperature | Tails, Field(discriminator="method")]
@@ -67,7 +69,8 @@ ShareMap = Annotated[Temperature | Tails, Field(discriminator="method")]
 def log_odds(shares: Floats) -> Floats:
     """Return the log-odds of each P(level >= k), k = 1 to K - 1, of shares [K]."""
     with np.errstate(divide="ignore"):
-        odds = np.log(np.cumsum(shares[:0:-1])[::-1]) - np.log(np.cumsum(shares[:-1]))
+        tails, heads = np.cumsum(shares[:0:-1])[::-1], np.cumsum(shares[:-1])
+        odds: Floats = np.log(tails) - np.log(heads)
     return np.clip(odds, -MOST_ODDS, MOST_ODDS)
 
 
@@ -204,6 +207,6 @@ def shares_of(answer: Answer) -> list[float]:
     return [share.probability for share in answer.probabilities]
 
 
-def nameless(question: Question) -> Question:
+def nameless(question: Q) -> Q:
     """Return the question without its name."""
     return question.model_copy(update={"name": None})

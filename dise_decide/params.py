@@ -23,3 +23,10 @@ class DecisionParams(Params):
         fields = DecisionParams.model_fields
         own = {name: getattr(self, name) for name in fields if name in self.model_fields_set}
         return DecisionParams(**defaults.model_dump(exclude_unset=True) | own)
+
+
+class ServedDecisions(Params):
+    """What the operator of a server says of all decisions."""
+
+    decision_calibration: str | None = None
+    """A file of dise calibrate --decisions, for probabilities of being right."""

@@ -6,11 +6,19 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import BeforeValidator, Field, StrictBool, StrictStr, StringConstraints
+from pydantic import (
+    BeforeValidator,
+    Field,
+    StrictBool,
+    StrictStr,
+    StringConstraints,
+    TypeAdapter,
+    ValidationError,
+)
 
 from dise_core.errors import InputError, shown
 from dise_core.models.inputs import check_list
-from dise_core.params.base import Name, Params
+from dise_core.params.base import Name, Params, input_error
 from dise_decide.outputs import (
     Answer,
     ChoiceAnswer,
@@ -201,6 +209,16 @@ class ScoreQuestion(Question):
 AnyQuestion = Annotated[
     PredicateQuestion | ChoiceQuestion | ScoreQuestion, Field(discriminator="type")
 ]
+
+_LISTED = TypeAdapter(list[AnyQuestion])
+
+
+def questions_of(value: object) -> list[Question]:
+    """Return the questions of a list of JSON. Raises InputError for anything else."""
+    try:
+        return [*_LISTED.validate_python(value)]
+    except ValidationError as error:
+        raise input_error(error, "questions") from error
 
 
 def check_questions(questions: object) -> tuple[Question, ...]:

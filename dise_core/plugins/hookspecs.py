@@ -83,5 +83,12 @@ def dise_route_options() -> Mapping[str, type[Params]]:  # type: ignore[empty-bo
 
 
 @hookspec
+def dise_fits() -> Mapping[str, object]:  # type: ignore[empty-body]
+    """Return by name what else `dise calibrate --NAME` fits: functions of the labelled file, the
+    output, the options and whether JSON is printed, or the "module:name" of one.
+    """
+
+
+@hookspec
 def dise_datasets() -> Mapping[str, object]:  # type: ignore[empty-body]
     """Return data sets of `dise eval` by name, each a Dataset of dise_eval or its "module:name"."""

@@ -54,11 +54,12 @@ ENGINE: Kind[Backend[Any]] = Kind("engine", "engine", Backend)
 DATASET = Kind("dataset", "dataset", object)
 COMMAND = Kind("", "command", object)
 ROUTES = Kind("", "route", object)
+FIT = Kind("", "fit", object)
 ROUTE_OPTIONS = Kind("", "route option", Params)
 
 STRATEGIES: tuple[Kind[Any], ...] = (SCORER, SELECTOR, UNMASKING, LENGTH, REVISER, CONSTRAINT)
 KINDS: tuple[Kind[Any], ...] = (
-    *STRATEGIES, ADAPTER, ENGINE, DATASET, COMMAND, ROUTES, ROUTE_OPTIONS
+    *STRATEGIES, ADAPTER, ENGINE, DATASET, COMMAND, FIT, ROUTES, ROUTE_OPTIONS
 )  # fmt: skip
 BY_PLURAL = {kind.plural: kind for kind in KINDS}
 
