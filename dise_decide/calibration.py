@@ -104,16 +104,18 @@ class QuestionFit(Part):
     def answered(self, question: Question, raw: Answer, digest: str) -> Answer:
         """Return the answer with what was fitted in place of the model's own probabilities."""
         shares, confidence = mapped(self.map, np.array(shares_of(raw)))
-        told = raw.diagnostics.model_copy(
-            update={"confidence": "calibrated", "calibration": digest}
-        )
-        answer = question.answer(shares.tolist(), told)
+        answer = question.answer(shares.tolist(), raw.diagnostics)
         members = self._members(question, shares)
         is_below = None if self.threshold is None else confidence < self.threshold.score
         is_empty = members is not None and not members.values
+        told = {"confidence": "calibrated", "calibration": digest}
+        update = {
+            "diagnostics": raw.diagnostics.model_copy(update=told),
+            "abstained": is_empty or is_below,
+            "answer_set": members,
+        }
         own = {} if isinstance(answer, PredicateAnswer) else {"confidence": confidence}
-        update = {"abstained": is_empty or is_below, "answer_set": members, **own}
-        return answer.model_copy(update=update)
+        return answer.model_copy(update=update | own)
 
     def _members(self, question: Question, shares: Floats) -> AnswerSet | None:
         if self.sets is None:
@@ -137,11 +139,11 @@ class DecisionCalibration(CalibrationFile):
     names: dict[Text, QuestionFit]
     types: dict[Text, QuestionFit]
 
-    def applied(self, params: DecisionParams | None) -> DecisionParams:
-        """Return the params with its own where the user said nothing. Raises InputError for others
-        than it was fitted on.
+    def applied(self, params: DecisionParams) -> DecisionParams:
+        """Return its own params, for those that say nothing else. Raises InputError for others. What
+        stands for an uncalibrated confidence is no matter.
         """
-        given = (params or DecisionParams()).model_dump(exclude_unset=True)
+        given = params.model_dump(exclude_unset=True, exclude={"confidence"})
         for name, value in given.items():
             if value != (own := getattr(self.params, name)):
                 raise InputError(f"the calibration is for {name} {own!r}, not {value!r}", name)
