@@ -22,17 +22,17 @@ from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 
-import numpy as np
 from command import Parser, head, row
 from structured import word_problems
 
 from dise_core.records import Record
-from dise_decide.calibration import DecisionCalibration
-from dise_decide.fitting import decided, line_of
+from dise_decide.calibrating import DecidedLine, labelled, labels_of
+from dise_decide.calibration import DecisionCalibration, mapped
+from dise_decide.fitting import events
 from dise_eval.calibration.rows import records
 from dise_eval.datasets.dataset import Problem
 from dise_eval.datasets.questions import load
-from dise_eval.statistics import metrics
+from dise_eval.statistics.metrics import adaptive_ece, ece
 
 SIGNS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.floordiv}
 TURNED_DOWN, NOTHING = "I only solve word problems.", "1+1=2<answer>1+1</answer>"
@@ -101,25 +101,20 @@ def measure(model: str, count: int, folder: Path) -> None:
         "--overwrite",
     )
     calibration = DecisionCalibration.load(file)
-    found = [
-        answer
-        for number, record in records(folder / f"{model}-test-raw.jsonl")
-        if (line := line_of(number, record)) is not None
-        for answer in decided(line, number)
+    lines = [
+        DecidedLine.model_validate(one) for _, one in records(folder / f"{model}-test-raw.jsonl")
     ]
     for name, fit in calibration.names.items():
-        mine = [one for one in found if one.question.name == name]
-        cells = list[str]()
+        group = [one for one in labelled(lines) if one[0].name == name]
+        held_out, cells = labels_of(group), list[str]()
         for map_ in (None, fit.map):
-            pairs = [one.event(map_) for one in mine]
-            values, events = (np.array(column) for column in zip(*pairs, strict=True))
-            cells += [
-                f"{metrics.ece(values, events):.3f}",
-                f"{metrics.adaptive_ece(values, events):.3f}",
-            ]
-        right = sum(one.is_right(fit.map) for one in mine) / len(mine)
+            told = events(group[0][0].type, held_out, *mapped(map_, held_out.scores))
+            errors = (error(told.scores, told.is_right) for error in (ece, adaptive_ece))
+            cells += [f"{error:.3f}" for error in errors]
+        shares, _ = mapped(fit.map, held_out.scores)
+        right = (shares.argmax(axis=1) == held_out.is_right.argmax(axis=1)).mean()
         method = "none" if fit.map is None else fit.map.method
-        row(f"{model}, {name}", fit.num_labels, len(mine), method, f"{right:.1%}", *cells)
+        row(f"{model}, {name}", fit.num_labels, len(group), method, f"{right:.1%}", *cells)
 
 
 def main() -> None:

@@ -42,8 +42,8 @@ class Temperature(Part):
     top: Isotonic | None = None
 
     def of(self, shares: Floats) -> Floats:
-        powers = (shares / shares.max()) ** (1 / self.temperature)
-        scaled: Floats = powers / powers.sum()
+        powers = (shares / shares.max(axis=1, keepdims=True)) ** (1 / self.temperature)
+        scaled: Floats = powers / powers.sum(axis=1, keepdims=True)
         return scaled
 
 
@@ -57,20 +57,26 @@ class Tails(Part):
         min_length=1, max_length=MAX_LEVELS - 1
     )
 
-    def of(self, raw: Floats) -> Floats:
-        maps = zip(self.tails, log_odds(raw), strict=True)
-        tails = np.minimum.accumulate([float(tail.of(odds)) for tail, odds in maps])
-        return -np.diff(np.array([1.0, *tails, 0.0]))
+    def of(self, shares: Floats) -> Floats:
+        maps = zip(self.tails, log_odds(shares).T, strict=True)
+        tails = np.minimum.accumulate([tail.of(odds) for tail, odds in maps])
+        edge = np.ones((1, len(shares)))
+        return -np.diff(np.concatenate([edge, tails, 0 * edge]), axis=0).T
 
 
 ShareMap = Annotated[Temperature | Tails, Field(discriminator="method")]
 
 
+def tails_of(shares: Floats) -> Floats:
+    """Return each P(level >= k), k = 1 to K - 1, [n, K - 1], of shares [n, K]."""
+    tails: Floats = np.cumsum(shares[:, :0:-1], axis=1)[:, ::-1]
+    return tails
+
+
 def log_odds(shares: Floats) -> Floats:
-    """Return the log-odds of each P(level >= k), k = 1 to K - 1, of shares [K]."""
+    """Return the log-odds of each P(level >= k), within MOST_ODDS."""
     with np.errstate(divide="ignore"):
-        tails, heads = np.cumsum(shares[:0:-1])[::-1], np.cumsum(shares[:-1])
-        odds: Floats = np.log(tails) - np.log(heads)
+        odds: Floats = np.log(tails_of(shares)) - np.log(np.cumsum(shares[:, :-1], axis=1))
     return np.clip(odds, -MOST_ODDS, MOST_ODDS)
 
 
@@ -103,10 +109,10 @@ class QuestionFit(Part):
 
     def answered(self, question: Question, raw: Answer, digest: str) -> Answer:
         """Return the answer with what was fitted in place of the model's own probabilities."""
-        shares, confidence = mapped(self.map, np.array(shares_of(raw)))
+        [shares], [confidence] = mapped(self.map, np.array([shares_of(raw)]))
         answer = question.answer(shares.tolist(), raw.diagnostics)
         members = self._members(question, shares)
-        is_below = None if self.threshold is None else confidence < self.threshold.score
+        is_below = None if self.threshold is None else bool(confidence < self.threshold.score)
         is_empty = members is not None and not members.values
         told = {"confidence": "calibrated", "calibration": digest}
         update = {
@@ -114,7 +120,7 @@ class QuestionFit(Part):
             "abstained": is_empty or is_below,
             "answer_set": members,
         }
-        own = {} if isinstance(answer, PredicateAnswer) else {"confidence": confidence}
+        own = {} if isinstance(answer, PredicateAnswer) else {"confidence": float(confidence)}
         return answer.model_copy(update=update | own)
 
     def _members(self, question: Question, shares: Floats) -> AnswerSet | None:
@@ -140,8 +146,8 @@ class DecisionCalibration(CalibrationFile):
     types: dict[Text, QuestionFit]
 
     def applied(self, params: DecisionParams) -> DecisionParams:
-        """Return its own params, for those that say nothing else. Raises InputError for others. What
-        stands for an uncalibrated confidence is no matter.
+        """Return its own params. Raises InputError for params that say anything else, but for what
+        stands for an uncalibrated confidence.
         """
         given = params.model_dump(exclude_unset=True, exclude={"confidence"})
         for name, value in given.items():
@@ -193,13 +199,12 @@ class DecisionCalibration(CalibrationFile):
         return replace(output, answers=answers, warnings=(*output.warnings, *empty))
 
 
-def mapped(map_: Temperature | Tails | None, raw: Floats) -> tuple[Floats, float]:
-    """Return the calibrated shares, [K], and how sure it is that the likeliest one is right."""
+def mapped(map_: Temperature | Tails | None, raw: Floats) -> tuple[Floats, Floats]:
+    """Return the calibrated shares, [n, K], and how probably the likeliest is right, [n]."""
     shares = raw if map_ is None else map_.of(raw)
-    confidence = shares.max()
-    if isinstance(map_, Temperature) and map_.top is not None:
-        confidence = map_.top.of(confidence)
-    return shares, float(confidence)
+    confidences: Floats = shares.max(axis=1)
+    top = map_.top if isinstance(map_, Temperature) else None
+    return shares, confidences if top is None else top.of(confidences)
 
 
 def shares_of(answer: Answer) -> list[float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -82,11 +83,14 @@ def decide(
     texts = given_texts(texts or [])
     llm = load(parts.models, parts.engine)
     if files is not None:
-        lines = _Lines(llm.planner, questions, params, parts.shared["chat"], calibration)
-        settings = settings_of(llm, parts, lines.params) | lines.settings
-        return jsonl.run_file(llm, parts.files, lines.plan, settings)
-    asked = texts, questions, params, parts.shared["chat"], calibration
-    outputs = llm.do(decisions(llm.planner, *asked))
+        params = params if calibration is None else calibration.applied(params)
+        digest = None if calibration is None else calibration.digest
+        own = {"calibration": digest, "questions": _told(questions)}
+        asked = questions, params, parts.shared["chat"], calibration
+        plan = partial(_answered, llm.planner, *asked)
+        return jsonl.run_file(llm, parts.files, plan, settings_of(llm, parts, params) | own)
+    job = decisions(llm.planner, texts, questions, params, parts.shared["chat"], calibration)
+    outputs = llm.do(job)
     for text, output in zip(texts, outputs, strict=True):
         if parts.shared["as_json"]:
             print(json.dumps(output.to_dict(), ensure_ascii=False, allow_nan=False))
@@ -96,60 +100,41 @@ def decide(
 
 @dataclass(frozen=True)
 class _Row:
-    """An answered line: the output, and what a calibration must know of it."""
+    """An answered line: the output, and what a calibration must know of how it was asked."""
 
     output: DecisionOutput
     asked: JsonFields
 
     def to_dict(self) -> Record:
-        return {**self.output.to_dict(), **self.asked}
+        return {**self.asked, **self.output.to_dict()}
 
 
-class _Lines:
-    """Makes plans of the lines of a file. questions: of the lines that have none."""
+def _answered(
+    planner: Planner,
+    questions: list[Question],
+    params: DecisionParams,
+    chat: bool | None,
+    calibration: DecisionCalibration | None,
+    line: JsonFields,
+) -> Plan[_Row]:
+    """Return a plan of a line's answers. questions: of lines that have none."""
+    from dise_core import InputError
+    from dise_core.scoring.calibration import fingerprint
+    from dise_decide.llm import decision
+    from dise_decide.questions import questions_of
 
-    def __init__(
-        self,
-        planner: Planner,
-        questions: list[Question],
-        params: DecisionParams,
-        chat: bool | None,
-        calibration: DecisionCalibration | None,
-    ) -> None:
-        from dise_core.scoring.calibration import fingerprint
+    if not isinstance(subject := line.get("input"), str | list):
+        raise InputError('needs "input", a text or a list of messages', "input")
+    if "questions" not in line and not questions:
+        raise InputError('needs "questions"; or give some as options', "questions")
+    questions = questions_of(line["questions"]) if "questions" in line else questions
+    output = yield from decision(planner, subject, questions, params, chat, calibration)
+    asked = {"params": params.model_dump(mode="json"), "tokenizer": fingerprint(planner.predictor)}
+    return _Row(output, {"questions": _told(questions), **line, **asked})
 
-        self._planner, self._questions, self._chat = planner, questions, chat
-        self._calibration = calibration
-        self.params = params if calibration is None else calibration.applied(params)
-        self._tokenizer = fingerprint(planner.predictor)
 
-    @property
-    def settings(self) -> Record:
-        """What the answers depend on, beside the model and the params."""
-        digest = None if self._calibration is None else self._calibration.digest
-        return {"calibration": digest, "questions": self._asked}
-
-    @property
-    def _asked(self) -> list[Record]:
-        return [question.model_dump(mode="json") for question in self._questions]
-
-    def plan(self, line: JsonFields) -> Plan[_Row]:
-        from dise_core import InputError
-        from dise_decide.llm import decision
-        from dise_decide.questions import questions_of
-
-        if not isinstance(subject := line.get("input"), str | list):
-            raise InputError('needs "input", a text or a list of messages', "input")
-        own = "questions" in line
-        questions = questions_of(line["questions"]) if own else self._questions
-        if not questions:
-            raise InputError('needs "questions"; or give some as options', "questions")
-        output = yield from decision(
-            self._planner, subject, questions, self.params, self._chat, self._calibration
-        )
-        params = self.params.model_dump(mode="json")
-        asked = {} if own else {"questions": self._asked}
-        return _Row(output, asked | {"params": params, "tokenizer": self._tokenizer})
+def _told(questions: list[Question]) -> list[Record]:
+    return [question.model_dump(mode="json") for question in questions]
 
 
 def _questions(parts: options.Parts) -> list[Question]:
