@@ -101,11 +101,11 @@ def measure(model: str, count: int, folder: Path) -> None:
         "--overwrite",
     )
     calibration = DecisionCalibration.load(file)
-    lines = [
+    rows = [
         DecidedLine.model_validate(one) for _, one in records(folder / f"{model}-test-raw.jsonl")
     ]
     for name, fit in calibration.names.items():
-        group = [one for one in labelled(lines) if one[0].name == name]
+        group = [one for one in labelled(rows) if one[0].name == name]
         held_out, cells = labels_of(group), list[str]()
         for map_ in (None, fit.map):
             told = events(group[0][0].type, held_out, *mapped(map_, held_out.scores))

@@ -29,6 +29,8 @@ from dise_decide import (
     fitting,
 )
 from dise_decide import calibration as maps
+from dise_decide.fitting import Promises
+from dise_eval.calibration.fitting import Labels
 from dise_eval.calibration.guarantee import Promise
 from tests.app.serving import serving
 from tests.calibrations import FIGURES
