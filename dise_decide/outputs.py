@@ -4,6 +4,7 @@ probability the labels hold at all.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal, Self
@@ -12,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr
 
 from dise_core.front.outputs import Usage
 from dise_core.records import Record
+from dise_decide.params import Confidence, Reading
 
 LOW_MASS = 0.1
 """A label mass below this is told as a warning."""
@@ -26,13 +28,34 @@ class Diagnostics(_Frozen):
 
     label_mass: the probability that the slot's first token is the first of a label, all labels
     together; where it is low, the probabilities compare answers that the model would not give.
-    argmax_is_label: whether the likeliest first token is one of them. logprobs: of each label, the
-    mean log-probability of its tokens, in nats; None stands for -inf.
+    argmax_is_label: whether the likeliest first token is one of them. logprobs: of each option, the
+    mean log-probability of the tokens of the label for it, in nats; None stands for -inf. passes:
+    the texts that were read for it; label_mass and logprobs are means over them, argmax_is_label
+    holds for all. confidence: what the answer's confidence is.
     """
 
     label_mass: float
     argmax_is_label: bool
     logprobs: tuple[float | None, ...]
+    reading: Reading
+    passes: int
+    confidence: Confidence
+
+    def confidence_in(self, probabilities: Sequence[float]) -> float:
+        """Return the confidence of an answer with these probabilities of its options."""
+        size = len(probabilities)
+        second, top = sorted(probabilities)[-2:]
+        match self.confidence:
+            case "label-mass":
+                return top * self.label_mass
+            case "top":
+                return top
+            case "margin":
+                return top - second
+            case "entropy":
+                return 1 + sum(p * math.log(p) for p in probabilities if p > 0) / math.log(size)
+            case "above-chance":
+                return (size * top - 1) / (size - 1)
 
 
 class PredicateAnswer(_Frozen):
@@ -52,7 +75,7 @@ class ChoiceProbability(_Frozen):
 
 
 class ChoiceAnswer(_Frozen):
-    """The likeliest choice. confidence: its probability times the label mass."""
+    """The likeliest choice, and its confidence: see DecisionParams."""
 
     type: Literal["choice"] = "choice"
     name: str | None
@@ -71,7 +94,7 @@ class LevelProbability(_Frozen):
 
 
 class ScoreAnswer(_Frozen):
-    """The mean level. confidence: the likeliest level's probability times the label mass."""
+    """The mean level, and its confidence: see DecisionParams."""
 
     type: Literal["score"] = "score"
     name: str | None

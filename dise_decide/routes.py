@@ -284,7 +284,7 @@ def add_decisions(router: APIRouter, service: Service) -> None:
 
 
 def _diagnostics(output: DecisionOutput) -> list[Record]:
-    told = {"label_mass", "argmax_is_label"}
+    told = {"label_mass", "argmax_is_label", "reading", "passes", "confidence"}
     return [answer.diagnostics.model_dump(include=told) for answer in output.answers]
 
 

@@ -82,7 +82,7 @@ Answer each question with one of its answers, one line for each.
 1. Is it spam?
    Answers: yes, no
 2. Which tone?
-   Answers: calm, angry, true
+   Answers: angry, calm, true
    - angry: it shouts
 3. How urgent?
    Answers: low, mid, high1. ###
@@ -116,7 +116,7 @@ def test_questions_in_texts_of_their_own_do_too() -> None:
     decided = LLM(predictor).decide("You won!", [SPAM, TONE])
     texts = [
         "You won!\n\nQuestion: Is it spam?\nAnswer with one of these: yes, noAnswer: ###",
-        "You won!\n\nQuestion: Which tone?\nAnswer with one of these: calm, angry, true"
+        "You won!\n\nQuestion: Which tone?\nAnswer with one of these: angry, calm, true"
         "\n   - angry: it shoutsAnswer: #####",
     ]
     for text, answer, labels in zip(texts, decided.answers, LABELS, strict=False):
@@ -323,7 +323,7 @@ def test_labels_without_any_probability_are_alike_and_say_so() -> None:
 
 
 def choices(*labels: object) -> Callable[[], list[Question]]:
-    return lambda: [ChoiceQuestion(instructions="Q", choices=labels)]  # type: ignore[arg-type]
+    return lambda: [ChoiceQuestion(instructions="c", choices=labels)]  # type: ignore[arg-type]
 
 
 class Folding(LetterTokenizer):
@@ -340,15 +340,15 @@ REFUSED = {
     "one choice": (choices("a"), "at least 2 items"),
     "300 choices": (choices(*(f"a{i}" for i in range(300))), "at most 255 items"),
     "an empty label": (choices("a", " "), "should match pattern"),
-    "the same tokens": (choices("a", "A"), "'a' and 'A' of the question 'Q' are the same tokens"),
+    "the same tokens": (choices("a", "A"), "'A' and 'a' of the question 'c' are the same tokens"),
     "another letter": (choices("a", "z"), "the model's vocabulary has no 'z'"),
     "what is not read back": (choices("a", "i"), "cannot write the label 'i'"),
     "no tokens": (choices("a", "j"), "cannot write the label 'j'"),
     "no question": (list, "1 to 400 questions, not 0"),
     "too many": (lambda: choices("a", "b")() * (MAX_QUESTIONS + 1), "400 questions, not 401"),
     "labels of too many tokens": (
-        lambda: choices("a" * 1000, *(f"{a}{b}" for a in "abc" for b in "abcdefgh"))() * 40,
-        "more than 32768 tokens",
+        lambda: choices(*(f"{a}{b}c" for a in "abcdefgh" for b in "abcdefgh"))() * 400,
+        "labels of more than 32768 tokens",
     ),
     "no list": (lambda: "Is it?", "questions must be a list of questions"),
     "no questions": (lambda: ["Is it?"], "a question is a PredicateQuestion"),
