@@ -4,6 +4,7 @@ probability the labels hold at all.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal, Self
@@ -12,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, Strict
 
 from dise_core.front.outputs import Usage
 from dise_core.records import Record
+from dise_decide.params import Confidence, Reading
 
 LOW_MASS = 0.1
 """A label mass below this is told as a warning."""
@@ -26,16 +28,36 @@ class Diagnostics(_Frozen):
 
     label_mass: the probability that the slot's first token is the first of a label, all labels
     together; where it is low, the probabilities compare answers that the model would not give.
-    argmax_is_label: whether the likeliest first token is one of them. logprobs: of each label, the
-    mean log-probability of its tokens, in nats; None stands for -inf. confidence: the definition of
-    the answer's. calibration: the digest of what the answer was calibrated with.
+    argmax_is_label: whether the likeliest first token is one of them. logprobs: of each option, the
+    mean log-probability of the tokens of the label for it, in nats; None stands for -inf. passes:
+    the texts that were read for it; label_mass and logprobs are means over them, argmax_is_label
+    holds for all. confidence: what the answer's confidence is. calibration: the digest of
+    the file that the answer was calibrated with.
     """
 
     label_mass: float
     argmax_is_label: bool
     logprobs: tuple[float | None, ...]
-    confidence: str = "top x label mass"
+    reading: Reading
+    passes: int
+    confidence: Confidence | Literal["calibrated"]
     calibration: str | None = None
+
+    def confidence_in(self, probabilities: Sequence[float]) -> float:
+        """Return the confidence of an answer with these probabilities of its options."""
+        size = len(probabilities)
+        second, top = sorted(probabilities)[-2:]
+        match self.confidence:
+            case "label-mass":
+                return top * self.label_mass
+            case "top":
+                return top
+            case "margin":
+                return top - second
+            case "entropy":
+                return 1 + sum(p * math.log(p) for p in probabilities if p > 0) / math.log(size)
+            case _:
+                return (size * top - 1) / (size - 1)
 
 
 class AnswerSet(_Frozen):
@@ -74,9 +96,7 @@ class ChoiceProbability(_Frozen):
 
 
 class ChoiceAnswer(_Answer):
-    """The likeliest choice. confidence: its probability times the label mass; calibrated, the
-    probability that it is right.
-    """
+    """The likeliest choice, and its confidence: see DecisionParams."""
 
     type: Literal["choice"] = "choice"
     choice: StrictStr | StrictBool
@@ -93,9 +113,7 @@ class LevelProbability(_Frozen):
 
 
 class ScoreAnswer(_Answer):
-    """The mean level. confidence: the likeliest level's probability times the label mass;
-    calibrated, the probability that it is right.
-    """
+    """The mean level, and its confidence: see DecisionParams."""
 
     type: Literal["score"] = "score"
     score: float

@@ -159,11 +159,11 @@ class ChoiceQuestion(Question):
     def answer(self, probabilities: Sequence[float], diagnostics: Diagnostics) -> ChoiceAnswer:
         """Return the likeliest choice; the first one wins a tie."""
         pairs = list(zip(self.choices, probabilities, strict=True))
-        best, highest = max(pairs, key=lambda pair: pair[1])
+        best, _ = max(pairs, key=lambda pair: pair[1])
         return ChoiceAnswer(
             name=self.name,
             choice=best.value,
-            confidence=highest * diagnostics.label_mass,
+            confidence=diagnostics.confidence_in(probabilities),
             probabilities=tuple(ChoiceProbability(value=c.value, probability=p) for c, p in pairs),
             diagnostics=diagnostics,
         )
@@ -197,7 +197,7 @@ class ScoreQuestion(Question):
         return ScoreAnswer(
             name=self.name,
             score=sum(level * probability for level, probability in enumerate(probabilities)),
-            confidence=max(probabilities) * diagnostics.label_mass,
+            confidence=diagnostics.confidence_in(probabilities),
             probabilities=tuple(
                 LevelProbability(value=value, label=level.label, probability=probability)
                 for value, (level, probability) in pairs

@@ -317,7 +317,7 @@ def add_decisions(router: APIRouter, service: Service) -> None:
 
 
 def _diagnostics(output: DecisionOutput) -> list[Record]:
-    told = {"label_mass", "argmax_is_label", "confidence", "calibration"}
+    told = {"label_mass", "argmax_is_label", "reading", "passes", "confidence", "calibration"}
     return [answer.diagnostics.model_dump(include=told) for answer in output.answers]
 
 

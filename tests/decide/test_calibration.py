@@ -215,7 +215,8 @@ def test_a_set_of_levels_has_no_gap() -> None:
 def diagnostics() -> Any:
     from dise_decide import Diagnostics
 
-    return Diagnostics(label_mass=1.0, argmax_is_label=True, logprobs=(-1.0, -1.0, -1.0))
+    told = {"label_mass": 1.0, "argmax_is_label": True, "logprobs": (-1.0, -1.0, -1.0)}
+    return Diagnostics(**told, reading="menu", passes=1, confidence="top")
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,13 @@ from typing import Any
 import httpx
 import openai
 import pytest
+from fastapi.testclient import TestClient
 
 from dise import LLM, AsyncLLM
+from dise_app.server.app import create_app
 from dise_app.server.limits import Limits
+from dise_app.server.service import Service
+from dise_core import InputError
 from dise_decide import (
     Choice,
     ChoiceQuestion,
@@ -246,9 +250,33 @@ def test_system_one_answers_by_name(url: str, asked: dict[str, bool]) -> None:
         "output_tokens": expected.usage.completion_tokens,
     }
     assert set(found["diagnostics"]) == {"spam", "tone", "urgency"}
-    assert found["diagnostics"]["tone"].keys() >= {"label_mass", "argmax_is_label"}
+    assert set(found["diagnostics"]["tone"]) == {
+        "label_mass", "argmax_is_label", "reading", "passes", "confidence",
+        "calibration",
+    }  # fmt: skip
     assert found["dise"]["nfe"] == (1 if asked.get("joint") else 3)
     assert found["dise"]["warnings"] == list(expected.warnings)
+
+
+def test_the_operator_says_what_requests_leave_unsaid() -> None:
+    options = {"reading": "each", "confidence": "margin", "orders": "cyclic"}
+    llm = AsyncLLM(AsciiPredictor(has_chat_template=True))
+    with TestClient(create_app(Service(Limits(), llm, options))) as client:
+        by_default, other, joint = (
+            client.post("/v1/systemone", json=SYSTEM_ONE | own).json()
+            for own in ({}, {"orders": 1, "confidence": "top"}, {"joint": True})
+        )
+        openais = client.post("/v1/decisions", json={"input": "a", "questions": QUESTIONS}).json()
+    told = [by_default, other, joint]
+    assert [body["diagnostics"]["tone"]["reading"] for body in told] == ["each", "each", "menu"]
+    assert [body["diagnostics"]["tone"]["passes"] for body in told] == [4, 2, 1]
+    names = [body["diagnostics"]["tone"]["confidence"] for body in told]
+    assert names == ["margin", "top", "margin"]
+    assert joint["dise"]["is_joint"]
+    expected = decided("a", OURS, **options)
+    assert_same(openais["answers"], expected)
+    with pytest.raises(InputError, match="joint goes with reading menu"):
+        create_app(Service(Limits(), llm, options | {"joint": True}))
 
 
 def asked(**changes: object) -> dict[str, object]:
