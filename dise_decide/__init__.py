@@ -1,6 +1,8 @@
 """Typed questions about a text, answered with probabilities. What users need of it, `dise` has."""
 
+from dise_decide.calibration import DecisionCalibration
 from dise_decide.outputs import (
+    AnswerSet,
     ChoiceAnswer,
     DecisionOutput,
     Diagnostics,
@@ -18,9 +20,11 @@ from dise_decide.questions import (
 )
 
 __all__ = [
+    "AnswerSet",
     "Choice",
     "ChoiceAnswer",
     "ChoiceQuestion",
+    "DecisionCalibration",
     "DecisionOutput",
     "DecisionParams",
     "Diagnostics",

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+import os
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from dise_app.cli import options
 from dise_decide.params import DecisionParams
 
 if TYPE_CHECKING:
-    from dise_decide.outputs import DecisionOutput
+    from dise_core import Plan
+    from dise_core.front.planner import Planner
+    from dise_core.records import JsonFields, Record
+    from dise_decide.calibration import DecisionCalibration
+    from dise_decide.outputs import AnswerSet, DecisionOutput
     from dise_decide.questions import Question
 
 REQUEST = options.Own(
-    input=options.option(
-        list[str] | None, "The text to judge, or - for standard input; repeatable."
-    ),
     yes_no=options.option(list[str] | None, "A question to answer with yes or no; repeatable."),
     choice=options.option(
         list[str] | None, "A question and the answers to choose from; repeatable.", metavar="Q=A,B"
@@ -25,55 +32,123 @@ REQUEST = options.Own(
         "A question and its levels, lowest first; repeatable.",
         metavar="Q=LOW,..,HIGH",
     ),
-    chat=(options.Chat, None),
-    as_json=(options.Json, False),
+    questions=options.option(Path | None, "JSON: a list of questions as of POST /v1/decisions."),
+    calibration=options.option(
+        Path | None, "A file of dise calibrate --decisions, for probabilities of being right."
+    ),
 )
 
 
 @options.verb(
     request=REQUEST,
+    shared=options.Own(chat=(options.Chat, None), as_json=(options.Json, False)),
+    files=options.FILES,
     models=options.TARGET,
     deciding=options.FieldOptions(DecisionParams, panel="How the questions are asked"),
-    engine=options.ENGINE,
+    engine=options.ENGINE_ALONE,
 )
-def decide(*, parts: options.Parts) -> None:
-    """Answer typed questions about a text, with probabilities.
+def decide(
+    texts: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Texts to judge; - is standard input. Or give --input.", metavar="TEXT"
+        ),
+    ] = None,
+    *,
+    parts: options.Parts,
+) -> None:
+    """Answer typed questions about texts, with probabilities.
 
-    They are answered in this order: yes or no, one of several choices, a level of a scale.
+    They are answered in this order: yes or no, one of several choices, a level of a scale, those of
+    a file. Lines of --input hold "input", a text or messages, and "questions" if they have their
+    own.
     """
-    from dise_app.cli.answer import load, shown_by
+    from dise_app.cli.answer import load, refuse_both_or_neither, settings_of
+    from dise_app.files import jsonl
     from dise_app.terminal.piped import given_texts, piped_texts
     from dise_core import InputError
+    from dise_decide.calibration import DecisionCalibration
     from dise_decide.llm import decisions
 
-    request = parts.request
-    texts = request["input"] or piped_texts()
-    if not texts:
-        raise InputError(f"give --input TEXT, or --input - for standard input; {shown_by(parts)}")
-    questions = _questions(*(request[name] or [] for name in ("yes_no", "choice", "scale")))
+    request, files = parts.request, parts.files["input"]
+    texts = texts or (piped_texts() if files is None else None)
+    refuse_both_or_neither(bool(texts), parts, "TEXT, or - for standard input,")
+    if files is not None and files != jsonl.STANDARD and not os.path.exists(files):
+        raise InputError(f"cannot read {str(files)!r:.80}: no such file; a text needs no --input")
+    questions = _questions(parts)
+    if not questions and texts:
+        raise InputError("give at least one question: --yes-no, --choice, --scale or --questions")
     params = DecisionParams(**parts.deciding)
-    texts = given_texts(texts)
+    calibration = DecisionCalibration.of(request["calibration"])
+    texts = given_texts(texts or [])
     llm = load(parts.models, parts.engine)
-    outputs = llm.do(decisions(llm.planner, texts, questions, params, request["chat"]))
+    if files is not None:
+        params = params if calibration is None else calibration.applied(params)
+        digest = None if calibration is None else calibration.digest
+        own = {"calibration": digest, "questions": _told(questions)}
+        asked = questions, params, parts.shared["chat"], calibration
+        plan = partial(_answered, llm.planner, *asked)
+        return jsonl.run_file(llm, parts.files, plan, settings_of(llm, parts, params) | own)
+    job = decisions(llm.planner, texts, questions, params, parts.shared["chat"], calibration)
+    outputs = llm.do(job)
     for text, output in zip(texts, outputs, strict=True):
-        if request["as_json"]:
+        if parts.shared["as_json"]:
             print(json.dumps(output.to_dict(), ensure_ascii=False, allow_nan=False))
         else:
             _show(text, questions, output)
 
 
-def _questions(yes_no: list[str], choice: list[str], scale: list[str]) -> list[Question]:
-    from dise_core import InputError
-    from dise_decide.questions import ChoiceQuestion, PredicateQuestion, ScoreQuestion
+@dataclass(frozen=True)
+class _Row:
+    """An answered line: the output, and what a calibration must know of how it was asked."""
 
-    if not yes_no + choice + scale:
-        raise InputError("give at least one question: --yes-no, --choice or --scale")
-    questions: list[Question] = [PredicateQuestion(instructions=text) for text in yes_no]
-    for instructions, labels in (_split(text, "--choice") for text in choice):
+    output: DecisionOutput
+    asked: JsonFields
+
+    def to_dict(self) -> Record:
+        return {**self.asked, **self.output.to_dict()}
+
+
+def _answered(
+    planner: Planner,
+    questions: list[Question],
+    params: DecisionParams,
+    chat: bool | None,
+    calibration: DecisionCalibration | None,
+    line: JsonFields,
+) -> Plan[_Row]:
+    """Return a plan of a line's answers. questions: of lines that have none."""
+    from dise_core import InputError
+    from dise_core.scoring.calibration import fingerprint
+    from dise_decide.llm import decision
+    from dise_decide.questions import questions_of
+
+    if not isinstance(subject := line.get("input"), str | list):
+        raise InputError('needs "input", a text or a list of messages', "input")
+    if "questions" not in line and not questions:
+        raise InputError('needs "questions"; or give some as options', "questions")
+    questions = questions_of(line["questions"]) if "questions" in line else questions
+    output = yield from decision(planner, subject, questions, params, chat, calibration)
+    asked = {"params": params.model_dump(mode="json"), "tokenizer": fingerprint(planner.predictor)}
+    return _Row(output, {"questions": _told(questions), **line, **asked})
+
+
+def _told(questions: list[Question]) -> list[Record]:
+    return [question.model_dump(mode="json") for question in questions]
+
+
+def _questions(parts: options.Parts) -> list[Question]:
+    from dise_app.files.texts import json_file
+    from dise_decide.questions import ChoiceQuestion, PredicateQuestion, ScoreQuestion, questions_of
+
+    given = parts.request
+    questions: list[Question] = [PredicateQuestion(instructions=t) for t in given["yes_no"] or []]
+    for instructions, labels in (_split(text, "--choice") for text in given["choice"] or []):
         questions.append(ChoiceQuestion(instructions=instructions, choices=labels))
-    for instructions, labels in (_split(text, "--scale") for text in scale):
+    for instructions, labels in (_split(text, "--scale") for text in given["scale"] or []):
         questions.append(ScoreQuestion(instructions=instructions, levels=labels))
-    return questions
+    file = given["questions"]
+    return questions + ([] if file is None else questions_of(json_file(file)))
 
 
 def _split(text: str, option: str) -> tuple[str, list[str]]:
@@ -97,7 +172,8 @@ def _show(text: str, questions: list[Question], output: DecisionOutput) -> None:
 
     console = Console(highlight=False, emoji=False)
     console.print(f"[bold]{escape(printable(text))}[/bold]")
-    table = Table("question", "answer", "probabilities", "label mass")
+    has_sets = any(answer.answer_set for answer in output.answers)
+    table = Table("question", "answer", "probabilities", "label mass", *["answer set"] * has_sets)
     for question, answer in zip(questions, output.answers, strict=True):
         if isinstance(answer, PredicateAnswer):
             shares = {"yes": answer.probability, "no": 1 - answer.probability}
@@ -108,12 +184,20 @@ def _show(text: str, questions: list[Question], output: DecisionOutput) -> None:
         else:
             shares = {str(choice.value): choice.probability for choice in answer.probabilities}
             best = str(answer.choice)
+        best = f"abstained ({best})" if answer.abstained else best
         listed = "  ".join(f"{label} {share:.3f}" for label, share in shares.items())
         cells = (question.instructions, best, listed, f"{answer.diagnostics.label_mass:.3f}")
-        table.add_row(*(escape(printable(cell)) for cell in cells))
+        members = [_members(answer.answer_set)] * has_sets
+        table.add_row(*(escape(printable(cell)) for cell in (*cells, *members)))
     console.print(table)
     for warning in output.warnings:
         console.print(f"[yellow]warning: {escape(printable(warning))}[/yellow]")
     usage = output.usage
     passes = "1 forward pass" if usage.nfe == 1 else f"{usage.nfe} forward passes"
     console.print(f"[dim]{passes}, {usage.seconds:.2f} s[/dim]")
+
+
+def _members(answers: AnswerSet | None) -> str:
+    if answers is None:
+        return ""
+    return f"{', '.join(map(str, answers.values)) or 'none'} ({answers.coverage:.0%})"

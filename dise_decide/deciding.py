@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 
 import numpy as np
 
@@ -21,20 +22,24 @@ from dise_core.sequence import as_ids
 from dise_decide.outputs import DecisionOutput, low_masses
 from dise_decide.params import DecisionParams
 from dise_decide.questions import Question, check_questions
+from dise_decide.readings import asked_texts, combined
 from dise_decide.slot_reads import read_slots
 from dise_decide.slots import (
+    Asked,
     Memo,
     SlotText,
     Spelled,
     Subject,
+    Supports,
+    bounded,
     joined,
     leads,
-    spell_all,
+    spell,
     with_questions,
     wording,
 )
 
-SpelledQuestion = tuple[Question, Spelled]
+SpelledQuestion = tuple[Asked, Spelled]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +66,12 @@ class Decider:
         checked = check_questions(questions)
         self._check_input(subject)
         self._check_slots(checked)
-        texts, apart = self._texts(subject, checked)
+        texts, supports, apart = self._texts(subject, checked)
         readings, cost = yield from count_cost(read_slots(texts, self._info))
+        slots = iter(readings)
         answers = tuple(
-            question.answer(reading.probabilities, reading.diagnostics)
-            for question, reading in zip(checked, readings, strict=True)
+            question.answer(*combined(its, list(islice(slots, len(its))), self.params))
+            for question, its in zip(checked, supports, strict=True)
         )
         num_slots = sum(text.num_slot_tokens for text in texts)
         num_tokens = sum(len(text.ids) for text in texts)
@@ -80,20 +86,33 @@ class Decider:
 
     def _texts(
         self, subject: Subject, questions: Sequence[Question]
-    ) -> tuple[list[SlotText], str | None]:
-        """Return the texts that ask the questions, and why there are several where one was wanted:
-        then each question has its own.
+    ) -> tuple[list[SlotText], list[list[Supports]], str | None]:
+        """Return the texts that ask the questions, what the labels of each support, by question,
+        and why there are several where one was wanted.
         """
-        space = " " if self.params.layout == "questions" else ""
-        spelled = spell_all(questions, self._predictor, space, self.known)
-        pairs = list(zip(questions, spelled, strict=True))
         apart = None
-        if self.params.joint and len(pairs) > 1:
-            together = self._together(subject, pairs)
+        if self.params.joint and len(questions) > 1:
+            asked = [next(asked_texts(question, self.params)) for question in questions]
+            together = self._together(subject, [(one, self._spelled(one)) for one in asked])
             if isinstance(together, SlotText):
-                return [together], None
+                return bounded([together]), [[one.supports] for one in asked], None
             apart = f"joint: each question was asked in a text of its own, because {together}"
-        return [self._text(subject, [pair]) for pair in pairs], apart
+        supports: list[list[Supports]] = [[] for _ in questions]
+        return bounded(self._apart(subject, questions, supports)), supports, apart
+
+    def _apart(
+        self, subject: Subject, questions: Sequence[Question], supports: list[list[Supports]]
+    ) -> Iterator[SlotText]:
+        """Yield the texts of each question, and note what their labels support."""
+        for question, its in zip(questions, supports, strict=True):
+            for asked in asked_texts(question, self.params):
+                its.append(asked.supports)
+                yield self._text(subject, [(asked, self._spelled(asked))])
+
+    def _spelled(self, asked: Asked) -> Spelled:
+        space = " " if self.params.layout == "questions" else ""
+        make = partial(spell, asked.instructions, asked.labels, self._predictor, space)
+        return self.known.get((space, *asked.labels), make)
 
     def _together(self, subject: Subject, pairs: Sequence[SpelledQuestion]) -> SlotText | str:
         """Return one text with all questions, or why they cannot share one."""
@@ -128,7 +147,7 @@ class Decider:
         questions = [question for question, _ in group]
         texts = [question.instructions for question in questions]
         if self.params.layout == "questions":
-            subject, texts = with_questions(subject, wording(questions)), leads(questions)
+            subject, texts = with_questions(subject, wording(questions)), leads(len(questions))
         before, parts = self._context(subject), [self._encoded(text) for text in texts]
         parts[0] = np.concatenate([before, parts[0]])
         mask_id = None if self._info.is_autoregressive else self._info.special.mask_id

@@ -5,6 +5,7 @@ either.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from os import PathLike
 from typing import cast, overload
 from weakref import WeakKeyDictionary
 
@@ -17,11 +18,14 @@ from dise_core.models.inputs import check_choice, check_list, params_of
 from dise_core.models.predictor import MaskPredictor
 from dise_core.models.prompts import Prompts
 from dise_core.plans.plan import Plan, numbered
+from dise_decide.calibration import DecisionCalibration
 from dise_decide.deciding import Decider
 from dise_decide.outputs import DecisionOutput
 from dise_decide.params import DecisionParams
 from dise_decide.questions import Question, check_questions
 from dise_decide.slots import Memo, Subject
+
+CalibrationLike = str | PathLike[str] | DecisionCalibration | None
 
 _memos: WeakKeyDictionary[MaskPredictor, Memo] = WeakKeyDictionary()
 
@@ -32,14 +36,21 @@ def decision(
     questions: Sequence[Question],
     params: DecisionParams,
     chat: bool | None = None,
+    calibration: DecisionCalibration | None = None,
 ) -> Plan[DecisionOutput]:
-    """Return a plan of the answers to typed questions about a text or a conversation. All is
-    checked before its first read.
+    """Return a plan of the answers to typed questions about a text or a conversation, by a
+    calibration if there is one. All is checked before its first read.
     """
     check_choice(chat, "chat")
     memo = _memos.setdefault(planner.predictor, Memo())
+    if calibration is not None:
+        calibration.check_model(planner.predictor)
+        params = calibration.applied(params)
+        for question in check_questions(questions):
+            calibration.fit_of(question)
     decider = Decider(Prompts(planner.predictors), params, chat, memo)
-    return (yield from decider.decide(subject, questions))
+    output = yield from decider.decide(subject, questions)
+    return output if calibration is None else calibration.answered(output, questions)
 
 
 def decisions(
@@ -48,11 +59,13 @@ def decisions(
     questions: Sequence[Question],
     params: DecisionParams | None = None,
     chat: bool | None = None,
+    calibration: CalibrationLike = None,
 ) -> Job[list[DecisionOutput]]:
     """Return the job of the answers to the questions about each input, in order."""
     if len(inputs) == 0:
         raise InputError("no input given", "input")
-    settings = check_questions(questions), params_of(params, DecisionParams), chat
+    checked, asked = check_questions(questions), params_of(params, DecisionParams)
+    settings = checked, asked, chat, DecisionCalibration.of(calibration)
     return Job(numbered([decision(planner, one, *settings) for one in inputs], "input"), results)
 
 
@@ -67,6 +80,7 @@ class Deciding(Verbs):
         params: DecisionParams | None = None,
         *,
         chat: bool | None = None,
+        calibration: CalibrationLike = None,
     ) -> DecisionOutput: ...
 
     @overload
@@ -77,6 +91,7 @@ class Deciding(Verbs):
         params: DecisionParams | None = None,
         *,
         chat: bool | None = None,
+        calibration: CalibrationLike = None,
     ) -> list[DecisionOutput]: ...
 
     def decide(
@@ -86,6 +101,7 @@ class Deciding(Verbs):
         params: DecisionParams | None = None,
         *,
         chat: bool | None = None,
+        calibration: CalibrationLike = None,
     ) -> DecisionOutput | list[DecisionOutput]:
         """Return the answers to typed questions about one input, a text or a conversation; for a
         list of inputs, a list with one such answer each.
@@ -96,11 +112,13 @@ class Deciding(Verbs):
 
         A probability is the softmax over the question's labels of the mean log-probability that a
         label's tokens have at the masks of the question's slot; an auto-regressive model judges by
-        its next tokens. Raises InputError for what cannot be asked, before any pass.
+        its next tokens. By a calibration, a file of `dise calibrate --decisions`, probabilities and
+        confidences are those of being right; params left unsaid are its own. Raises InputError for
+        what cannot be asked, before any pass.
         """
         is_one = _is_one(given)
         inputs = cast("Sequence[Subject]", [given] if is_one else given)
-        job = decisions(self.planner, inputs, questions, params, chat)
+        job = decisions(self.planner, inputs, questions, params, chat, calibration)
         return self.do(Job(job.plans, one_result)) if is_one else self.do(job)
 
 

@@ -4,14 +4,16 @@ probability the labels hold at all.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
 
 from dise_core.front.outputs import Usage
 from dise_core.records import Record
+from dise_decide.params import Confidence, Reading
 
 LOW_MASS = 0.1
 """A label mass below this is told as a warning."""
@@ -26,22 +28,64 @@ class Diagnostics(_Frozen):
 
     label_mass: the probability that the slot's first token is the first of a label, all labels
     together; where it is low, the probabilities compare answers that the model would not give.
-    argmax_is_label: whether the likeliest first token is one of them. logprobs: of each label, the
-    mean log-probability of its tokens, in nats; None stands for -inf.
+    argmax_is_label: whether the likeliest first token is one of them. logprobs: of each option, the
+    mean log-probability of the tokens of the label for it, in nats; None stands for -inf. passes:
+    the texts that were read for it; label_mass and logprobs are means over them, argmax_is_label
+    holds for all. confidence: what the answer's confidence is. calibration: the digest of
+    the file that the answer was calibrated with.
     """
 
     label_mass: float
     argmax_is_label: bool
     logprobs: tuple[float | None, ...]
+    reading: Reading
+    passes: int
+    confidence: Confidence | Literal["calibrated"]
+    calibration: str | None = None
+
+    def confidence_in(self, probabilities: Sequence[float]) -> float:
+        """Return the confidence of an answer with these probabilities of its options."""
+        size = len(probabilities)
+        second, top = sorted(probabilities)[-2:]
+        match self.confidence:
+            case "label-mass":
+                return top * self.label_mass
+            case "top":
+                return top
+            case "margin":
+                return top - second
+            case "entropy":
+                return 1 + sum(p * math.log(p) for p in probabilities if p > 0) / math.log(size)
+            case _:
+                return (size * top - 1) / (size - 1)
 
 
-class PredicateAnswer(_Frozen):
+class AnswerSet(_Frozen):
+    """The answers that are probable enough: choices, levels, or for a predicate True and False. On
+    average a share `coverage` of such sets hold the truth. n: the labels behind that.
+    """
+
+    values: tuple[StrictBool | StrictInt | StrictStr, ...]
+    coverage: float
+    n: int
+
+
+class _Answer(_Frozen):
+    """name: the question's. abstained: whether it is too doubtful to act on, None without a rule.
+    answer_set: None without a calibration that has them.
+    """
+
+    name: str | None
+    diagnostics: Diagnostics
+    abstained: bool | None = None
+    answer_set: AnswerSet | None = None
+
+
+class PredicateAnswer(_Answer):
     """The probability of yes."""
 
     type: Literal["predicate"] = "predicate"
-    name: str | None
     probability: float
-    diagnostics: Diagnostics
 
 
 class ChoiceProbability(_Frozen):
@@ -51,15 +95,13 @@ class ChoiceProbability(_Frozen):
     probability: float
 
 
-class ChoiceAnswer(_Frozen):
-    """The likeliest choice. confidence: its probability times the label mass."""
+class ChoiceAnswer(_Answer):
+    """The likeliest choice, and its confidence: see DecisionParams."""
 
     type: Literal["choice"] = "choice"
-    name: str | None
     choice: StrictStr | StrictBool
     confidence: float
     probabilities: tuple[ChoiceProbability, ...]
-    diagnostics: Diagnostics
 
 
 class LevelProbability(_Frozen):
@@ -70,15 +112,13 @@ class LevelProbability(_Frozen):
     probability: float
 
 
-class ScoreAnswer(_Frozen):
-    """The mean level. confidence: the likeliest level's probability times the label mass."""
+class ScoreAnswer(_Answer):
+    """The mean level, and its confidence: see DecisionParams."""
 
     type: Literal["score"] = "score"
-    name: str | None
     score: float
     confidence: float
     probabilities: tuple[LevelProbability, ...]
-    diagnostics: Diagnostics
 
 
 Answer = Annotated[PredicateAnswer | ChoiceAnswer | ScoreAnswer, Field(discriminator="type")]

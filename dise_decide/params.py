@@ -2,18 +2,68 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal, Self
+
+from pydantic import model_validator
 
 from dise_core.params.base import Params
+from dise_core.params.marks import Replaces, replaced
+
+Reading = Literal["menu", "each", "each-negated"]
+
+Orders = Literal[1, "cyclic"]
+
+Confidence = Literal["label-mass", "top", "margin", "entropy", "above-chance"]
 
 
 class DecisionParams(Params):
-    """How typed questions about an input are asked."""
+    """How typed questions about an input are asked, and what is made of the answers."""
 
-    joint: bool = False
-    """Ask all questions in one text, which is one sequence in a forward pass, instead of each in a
-    text of its own, where no answer depends on the other questions. Questions that do not fit into
-    one text are asked apart, and a warning says so."""
-    layout: Literal["questions", "cloze"] = "questions"
+    reading: Annotated[Reading, Replaces(("joint", "layout"))] = "menu"
+    """menu: a text shows all options, in an order of their own. each: a text asks of each option
+    whether it is the answer, yes or no. each-negated: another one asks whether it is wrong, too.
+    Probabilities are the mean over a question's texts, normalised."""
+    orders: Annotated[Orders, Replaces(("joint", "layout"))] = 1
+    """cyclic: average over all rotations of the options' order, over a scale upwards and downwards,
+    and over "yes, no" and "no, yes"."""
+    confidence: Confidence = "label-mass"
+    """What stands for the confidence of an answer, p being the probability of its likeliest option
+    of K. label-mass: p times the label mass; top: p; margin: p minus the second highest; entropy:
+    1 - entropy / ln K; above-chance: (K p - 1) / (K - 1)."""
+    joint: Annotated[bool, Replaces(("reading", "orders"))] = False
+    """Ask all questions in one text, which is one sequence in a forward pass, instead of each in
+    texts of its own, where no answer depends on the other questions. Questions that do not fit into
+    one text are asked apart, and a warning says so. Goes with reading menu and orders 1 alone."""
+    layout: Annotated[Literal["questions", "cloze"], Replaces(("reading", "orders"))] = "questions"
     """questions: numbered, with their possible answers, after the input. cloze: nothing is added;
-    each question's instructions are the text right before its slot."""
+    each question's instructions are the text right before its slot. Goes with reading menu and
+    orders 1 alone."""
+
+    @model_validator(mode="after")
+    def _go_together(self) -> Self:
+        is_one_menu = self.reading == "menu" and self.orders == 1
+        for option, is_set in (("joint", self.joint), ("layout cloze", self.layout == "cloze")):
+            if is_set and not is_one_menu:
+                raise ValueError(
+                    f"{option} goes with reading menu and orders 1 alone, not with reading "
+                    f"{self.reading} and orders {self.orders}"
+                )
+        return self
+
+    def over(self, defaults: DecisionParams) -> DecisionParams:
+        """Return what is set here, and what the defaults set of the rest, as far as it goes with
+        it.
+        """
+        fields = DecisionParams.model_fields
+        own = {name: getattr(self, name) for name in fields if name in self.model_fields_set}
+        changed = [name for name, value in own.items() if value != fields[name].default]
+        gone = {other for name in changed for other in replaced(DecisionParams, name, True)}
+        others = defaults.model_dump(exclude_unset=True, exclude=gone)
+        return DecisionParams(**others | own)
+
+
+class ServedDecisions(Params):
+    """What the operator of a server says of all decisions."""
+
+    decision_calibration: str | None = None
+    """A file of dise calibrate --decisions, for probabilities of being right."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dise_core import hookimpl
+from dise_core.params.base import Params
+from dise_decide.params import DecisionParams, ServedDecisions
 
 
 @hookimpl
@@ -12,6 +14,18 @@ def dise_commands() -> dict[str, str]:
 
 
 @hookimpl
+def dise_fits() -> dict[str, str]:
+    """Return what fits decisions."""
+    return {"decisions": "dise_decide.calibrating:calibrate"}
+
+
+@hookimpl
 def dise_routes() -> dict[str, str]:
     """Return the routes of decisions."""
     return {"decisions": "dise_decide.routes:add_decisions"}
+
+
+@hookimpl
+def dise_route_options() -> dict[str, type[Params]]:
+    """Return the options of `dise serve` for decisions."""
+    return {"decisions": DecisionParams, "decision-calibration": ServedDecisions}

@@ -6,11 +6,19 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import BeforeValidator, Field, StrictBool, StrictStr, StringConstraints
+from pydantic import (
+    BeforeValidator,
+    Field,
+    StrictBool,
+    StrictStr,
+    StringConstraints,
+    TypeAdapter,
+    ValidationError,
+)
 
 from dise_core.errors import InputError, shown
 from dise_core.models.inputs import check_list
-from dise_core.params.base import Name, Params
+from dise_core.params.base import Name, Params, input_error
 from dise_decide.outputs import (
     Answer,
     ChoiceAnswer,
@@ -68,6 +76,12 @@ class Question(Params):
 
     instructions: str
     name: Name | None = None
+    type: str
+
+    @property
+    @abstractmethod
+    def values(self) -> Sequence[str | bool | int]:
+        """What an answer's truth may be, in the order of the options."""
 
     @property
     @abstractmethod
@@ -106,6 +120,10 @@ class PredicateQuestion(Question):
     def options(self) -> tuple[Option, ...]:
         return self.yes, self.no
 
+    @property
+    def values(self) -> Sequence[bool]:
+        return True, False
+
     def answer(self, probabilities: Sequence[float], diagnostics: Diagnostics) -> PredicateAnswer:
         return PredicateAnswer(
             name=self.name, probability=probabilities[0], diagnostics=diagnostics
@@ -134,14 +152,18 @@ class ChoiceQuestion(Question):
     def options(self) -> tuple[Choice, ...]:
         return self.choices
 
+    @property
+    def values(self) -> Sequence[str | bool]:
+        return [choice.value for choice in self.choices]
+
     def answer(self, probabilities: Sequence[float], diagnostics: Diagnostics) -> ChoiceAnswer:
         """Return the likeliest choice; the first one wins a tie."""
         pairs = list(zip(self.choices, probabilities, strict=True))
-        best, highest = max(pairs, key=lambda pair: pair[1])
+        best, _ = max(pairs, key=lambda pair: pair[1])
         return ChoiceAnswer(
             name=self.name,
             choice=best.value,
-            confidence=highest * diagnostics.label_mass,
+            confidence=diagnostics.confidence_in(probabilities),
             probabilities=tuple(ChoiceProbability(value=c.value, probability=p) for c, p in pairs),
             diagnostics=diagnostics,
         )
@@ -165,19 +187,38 @@ class ScoreQuestion(Question):
     def options(self) -> tuple[Option, ...]:
         return self.levels
 
+    @property
+    def values(self) -> Sequence[int]:
+        return range(len(self.levels))
+
     def answer(self, probabilities: Sequence[float], diagnostics: Diagnostics) -> ScoreAnswer:
         """Return the mean level, counted from 0."""
         pairs = enumerate(zip(self.levels, probabilities, strict=True))
         return ScoreAnswer(
             name=self.name,
             score=sum(level * probability for level, probability in enumerate(probabilities)),
-            confidence=max(probabilities) * diagnostics.label_mass,
+            confidence=diagnostics.confidence_in(probabilities),
             probabilities=tuple(
                 LevelProbability(value=value, label=level.label, probability=probability)
                 for value, (level, probability) in pairs
             ),
             diagnostics=diagnostics,
         )
+
+
+AnyQuestion = Annotated[
+    PredicateQuestion | ChoiceQuestion | ScoreQuestion, Field(discriminator="type")
+]
+
+_LISTED = TypeAdapter(list[AnyQuestion])
+
+
+def questions_of(value: object) -> list[Question]:
+    """Return the questions of a list of JSON. Raises InputError for anything else."""
+    try:
+        return [*_LISTED.validate_python(value)]
+    except ValidationError as error:
+        raise input_error(error, "questions") from error
 
 
 def check_questions(questions: object) -> tuple[Question, ...]:

@@ -5,6 +5,7 @@ here.
 from __future__ import annotations
 
 import json
+from collections.abc import Awaitable, Sequence
 from itertools import starmap
 from typing import Annotated, Literal, TypeVar
 
@@ -20,6 +21,7 @@ from dise_decide import (
     Choice,
     ChoiceAnswer,
     ChoiceQuestion,
+    DecisionCalibration,
     DecisionOutput,
     DecisionParams,
     Option,
@@ -30,7 +32,8 @@ from dise_decide import (
 )
 from dise_decide.llm import decisions
 from dise_decide.outputs import Answer
-from dise_decide.questions import MAX_CHOICES, MAX_LEVELS, MAX_QUESTIONS, Label
+from dise_decide.params import ServedDecisions
+from dise_decide.questions import MAX_CHOICES, MAX_LEVELS, MAX_QUESTIONS, AnyQuestion, Label
 
 MAX_MESSAGES = 1024
 
@@ -91,10 +94,7 @@ def _with_text(question: object) -> object:
     return {**question, "instructions": "\n".join(part.text for part in parts)}
 
 
-TypedQuestion = Annotated[
-    Annotated[PredicateQuestion | ChoiceQuestion | ScoreQuestion, Field(discriminator="type")],
-    BeforeValidator(_with_text),
-]
+TypedQuestion = Annotated[AnyQuestion, BeforeValidator(_with_text)]
 
 
 Messages = Annotated[
@@ -119,6 +119,14 @@ class DecisionRequest(Body):
     prompt_cache_key: str | None = None
     prompt_cache_options: dict[str, str] | None = None
     dise: DecisionParams = Field(default_factory=DecisionParams)
+
+    @property
+    def params(self) -> DecisionParams:
+        return self.dise
+
+    @property
+    def typed_questions(self) -> Sequence[Question]:
+        return self.questions
 
     @property
     def subject(self) -> str | list[dict[str, str]]:
@@ -218,15 +226,33 @@ class SystemOneRequest(DecisionParams):
         return state if self.instructions is None else f"{self.instructions}\n\n{state}"
 
     @property
+    def params(self) -> DecisionParams:
+        return self
+
+    @property
     def typed_questions(self) -> list[Question]:
         return [question.question(name) for name, question in self.questions.items()]
 
 
+RULED = ("abstained", "answer_set")
+
+
+def _ruled(answer: Answer) -> Record:
+    """Return what a calibration's threshold and answer sets say of an answer, where it has them."""
+    record = answer.model_dump(mode="json", include={*RULED})
+    return {name: value for name, value in record.items() if value is not None}
+
+
+def _openai(answer: Answer) -> Record:
+    return answer.model_dump(mode="json", exclude={"diagnostics", *RULED}) | _ruled(answer)
+
+
 def _systemone(named: NoulQuestion | NamedChoices | DescribedLevels, answer: Answer) -> Record:
     if isinstance(answer, PredicateAnswer):
-        return {"type": "noul", "noul": answer.probability}
+        return {"type": "noul", "noul": answer.probability} | _ruled(answer)
     shares = {str(share.value): share.probability for share in answer.probabilities}
     record = {"type": answer.type, "confidence": answer.confidence, "probabilities": shares}
+    record |= _ruled(answer)
     if isinstance(answer, ChoiceAnswer):
         return record | {"choice": answer.choice}
     assert isinstance(named, DescribedLevels)
@@ -236,9 +262,9 @@ def _systemone(named: NoulQuestion | NamedChoices | DescribedLevels, answer: Ans
 
 def openai_body(output: DecisionOutput) -> Record:
     """Return the answer to POST /v1/decisions."""
-    usage, answers = output.usage, output.answers
+    usage = output.usage
     return {
-        "answers": [answer.model_dump(mode="json", exclude={"diagnostics"}) for answer in answers],
+        "answers": [*map(_openai, output.answers)],
         "usage": {
             "input_tokens": usage.prompt_tokens,
             "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
@@ -262,26 +288,36 @@ def systemone_body(body: SystemOneRequest, output: DecisionOutput) -> Record:
 
 
 def add_decisions(router: APIRouter, service: Service) -> None:
-    """Add the routes that answer typed questions."""
+    """Add the routes that answer typed questions, as the operator says where a body does not."""
+    defaults = service.options(DecisionParams)
+    file = service.options(ServedDecisions).decision_calibration
+    calibration = DecisionCalibration.of(file)
+
+    def answer(body: DecisionRequest | SystemOneRequest) -> Awaitable[list[DecisionOutput]]:
+        service.check_model(body.model)
+        params = body.params.over(defaults)
+        job = decisions(
+            service.llm.planner,
+            [body.subject],
+            body.typed_questions,
+            params,
+            calibration=calibration,
+        )
+        return service.llm.do(job)
 
     @router.post("/v1/decisions")
     async def decide(body: DecisionRequest, request: Request) -> Record:
-        service.check_model(body.model)
-        job = decisions(service.llm.planner, [body.subject], body.questions, body.dise)
-        [output] = await service.run(service.llm.do(job), request)
+        [output] = await service.run(answer(body), request)
         return {"model": service.model} | openai_body(output)
 
     @router.post("/v1/systemone")
     async def systemone(body: SystemOneRequest, request: Request) -> Record:
-        service.check_model(body.model)
-        params = DecisionParams(joint=body.joint, layout=body.layout)
-        job = decisions(service.llm.planner, [body.subject], body.typed_questions, params)
-        [output] = await service.run(service.llm.do(job), request)
+        [output] = await service.run(answer(body), request)
         return {"model": service.model} | systemone_body(body, output)
 
 
 def _diagnostics(output: DecisionOutput) -> list[Record]:
-    told = {"label_mass", "argmax_is_label"}
+    told = {"label_mass", "argmax_is_label", "reading", "passes", "confidence", "calibration"}
     return [answer.diagnostics.model_dump(include=told) for answer in output.answers]
 
 

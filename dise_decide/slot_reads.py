@@ -15,8 +15,6 @@ from dise_core.models.info import ModelInfo
 from dise_core.plans.plan import READS_AT_ONCE, Plan, gather
 from dise_core.plans.reading import Read
 from dise_core.plans.readouts import Readout, TokenLogProbs, TopLogProbs
-from dise_core.records import json_number
-from dise_decide.outputs import Diagnostics
 from dise_decide.slots import Slot, SlotText
 
 
@@ -42,12 +40,13 @@ class SlotReading:
         return [weight / total for weight in weights]
 
     @property
-    def diagnostics(self) -> Diagnostics:
-        return Diagnostics(
-            label_mass=min(1.0, sum(map(math.exp, self.firsts.values()))),
-            argmax_is_label=self.likeliest in self.firsts,
-            logprobs=tuple(map(json_number, self.means)),
-        )
+    def label_mass(self) -> float:
+        """The probability of the labels' first tokens, all together."""
+        return min(1.0, sum(map(math.exp, self.firsts.values())))
+
+    @property
+    def argmax_is_label(self) -> bool:
+        return self.likeliest in self.firsts
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TypeVar, cast
 from unicodedata import normalize
 
@@ -14,10 +14,9 @@ from dise_core.arrays import Ids
 from dise_core.errors import InputError
 from dise_core.models.predictor import MaskPredictor
 from dise_core.models.tokenizer import Message, Tokenizer
-from dise_decide.questions import Question
 
-MAX_LABEL_TOKENS = 2**15
-"""Tokens of the labels of all questions about one input, together."""
+MAX_TEXTS, MAX_TOKENS, MAX_LABEL_TOKENS = 2**11, 2**23, 2**15
+"""Texts that ask the questions about one input, and the tokens of all, and of all their labels."""
 
 MOST_REMEMBERED, LONGEST_REMEMBERED = 1024, 4096
 """Results that are remembered, and the characters that each is made of."""
@@ -28,6 +27,22 @@ Subject = str | Sequence[Message]
 
 ASK_ONE = "Answer with one of these"
 ASK_ALL = "Answer each question with one of its answers, one line for each."
+
+
+Supports = tuple[tuple[int, ...], ...]
+"""Of each label of a text, the options for which it speaks, by their indices."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question as one text shows it. labels: what the model may write, in the order shown; notes:
+    of each, when it applies.
+    """
+
+    instructions: str
+    labels: tuple[str, ...]
+    notes: tuple[str | None, ...]
+    supports: Supports
 
 
 @dataclass(frozen=True)
@@ -91,8 +106,12 @@ class SlotText:
     def num_slot_tokens(self) -> int:
         return sum(slot.spelled.length for slot in self.slots)
 
+    @property
+    def num_label_tokens(self) -> int:
+        return sum(len(label) for slot in self.slots for label in slot.spelled.labels)
 
-def wording(questions: Sequence[Question]) -> str:
+
+def wording(questions: Sequence[Asked]) -> str:
     """Return the questions, with their possible answers, as a user asks them."""
     if len(questions) == 1:
         return f"Question: {questions[0].instructions}\n{ASK_ONE}: {_answers(questions[0])}"
@@ -103,8 +122,9 @@ def wording(questions: Sequence[Question]) -> str:
     return "\n".join([ASK_ALL, *lines])
 
 
-def _answers(question: Question) -> str:
-    notes = [f"\n   - {o.label}: {o.description}" for o in question.options if o.description]
+def _answers(question: Asked) -> str:
+    pairs = zip(question.labels, question.notes, strict=True)
+    notes = [f"\n   - {label}: {note}" for label, note in pairs if note]
     return ", ".join(question.labels) + "".join(notes)
 
 
@@ -120,33 +140,11 @@ def with_questions(subject: Subject, text: str) -> Subject:
     return [*before, {**last, "content": f"{last['content']}\n\n{text}"}]
 
 
-def leads(questions: Sequence[Question]) -> list[str]:
+def leads(num_questions: int) -> list[str]:
     """Return what precedes each question's answer where they are answered."""
-    if len(questions) == 1:
+    if num_questions == 1:
         return ["Answer:"]
-    return ["1.", *(f"\n{number}." for number in range(2, len(questions) + 1))]
-
-
-def spell_all(
-    questions: Sequence[Question], predictor: MaskPredictor, space: str, known: Memo
-) -> list[Spelled]:
-    """Return the labels of each question. known: those of this predictor.
-
-    Raises what `spell` raises, and InputError for labels of too many tokens, all together.
-    """
-    spelled, num_tokens = list[Spelled](), 0
-    for question in questions:
-        texts, about = question.labels, question.name or question.instructions
-        make = partial(spell, about, texts, predictor, space)
-        spelled.append(known.get((space, about, *texts), make))
-        num_tokens += sum(len(label) for label in spelled[-1].labels)
-        if num_tokens > MAX_LABEL_TOKENS:
-            raise InputError(
-                f"the labels of all questions have more than {MAX_LABEL_TOKENS} tokens; ask fewer "
-                "questions, or with shorter labels",
-                "questions",
-            )
-    return spelled
+    return ["1.", *(f"\n{number}." for number in range(2, num_questions + 1))]
 
 
 def spell(about: str, texts: Sequence[str], predictor: MaskPredictor, space: str) -> Spelled:
@@ -206,3 +204,24 @@ def joined(parts: Sequence[Ids], spelled: Sequence[Spelled], mask_id: int | None
         pieces += [part, labels.lead, masks]
         length += len(masks)
     return SlotText(np.concatenate(pieces), tuple(slots))
+
+
+def bounded(texts: Iterable[SlotText]) -> list[SlotText]:
+    """Return the texts. Raises InputError once there are too many, or too many tokens in all."""
+    kept, num_tokens, num_label_tokens = list[SlotText](), 0, 0
+    for text in texts:
+        kept.append(text)
+        num_tokens += len(text.ids)
+        num_label_tokens += text.num_label_tokens
+        for number, most, what in (
+            (len(kept), MAX_TEXTS, "need more than {} texts"),
+            (num_tokens, MAX_TOKENS, "need texts of more than {} tokens in all"),
+            (num_label_tokens, MAX_LABEL_TOKENS, "have labels of more than {} tokens in all"),
+        ):
+            if number > most:
+                raise InputError(
+                    f"the questions {what.format(most)}; ask fewer, with fewer or shorter options, "
+                    "or choose another reading or orders",
+                    "questions",
+                )
+    return kept

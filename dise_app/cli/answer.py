@@ -15,6 +15,7 @@ from dise_core import (
     ScoringParams,
 )
 from dise_core.front.planner import Planner
+from dise_core.params.base import Params
 from dise_core.params.marks import Mark, marked
 from dise_core.records import Fields, JsonFields
 
@@ -44,7 +45,7 @@ def answer(
     llm, as_json = load(parts.models, parts.engine), parts.shared["as_json"]
     plan = partial(plan_of, llm.planner)
     if parts.files["input"] is not None:
-        jsonl.run_file(llm, parts.files, plan, _settings(llm, parts, params))
+        jsonl.run_file(llm, parts.files, plan, settings_of(llm, parts, params))
     elif isinstance(params, SamplingParams) and is_shown_live(requests, as_json):
         live.show(llm, plan(requests[0]), _is_random(llm, params))
     else:
@@ -64,7 +65,7 @@ def is_shown_live(records: Sequence[JsonFields], as_json: bool) -> bool:
     return sys.stdout.isatty() and not as_json and len(records) == 1
 
 
-def _settings(llm: LLM, parts: Parts, params: ScoringParams) -> dict[str, object]:
+def settings_of(llm: LLM, parts: Parts, params: Params) -> dict[str, object]:
     """Return what the answers to the lines of a file depend on, beside the lines, as JSON."""
     names = marked(EngineConfig, Mark.CHANGES_ANSWERS)
     engine = EngineConfig(**parts.engine).model_dump(mode="json", include=names)

@@ -9,6 +9,7 @@ import typer
 from dise_app.cli.tables import MODEL, REQUIRED, FieldOptions, Own, Parts, Table, Verb, option, verb
 from dise_app.files.texts import json_file
 from dise_core import EngineConfig, InputError, SamplingParams, ScoringParams
+from dise_core.params.base import Params
 from dise_core.plugins.discovery import installed_plugins
 from dise_core.records import Fields, Record
 
@@ -75,7 +76,16 @@ OWN = [entry.value.options for entry in installed_plugins().engines.values()]
 
 ENGINE = FieldOptions(EngineConfig, panel=MODEL, more=OWN)
 
-UNCALIBRATED = {"calibration": "experiments fit their own maps, each answer's on other questions"}
+ROUTES = FieldOptions(
+    Params,
+    panel="What requests to plugins' routes leave unsaid",
+    more=[entry.value for entry in installed_plugins().route_options.values()],
+)
+"""What plugins with routes let the operator of a server set."""
+
+UNCALIBRATED = {
+    "calibration": "experiments fit maps of their own, and decisions have files of their own"
+}
 
 ENGINE_ALONE = FieldOptions(EngineConfig, UNCALIBRATED, panel=MODEL, more=OWN)
 

@@ -10,7 +10,12 @@ from dise_app.cli import options
 from dise_app.server.limits import Limits, api_keys
 
 
-@options.verb(models=options.MODELS, engine=options.ENGINE, limits=options.FieldOptions(Limits))
+@options.verb(
+    models=options.MODELS,
+    engine=options.ENGINE,
+    limits=options.FieldOptions(Limits),
+    routes=options.ROUTES,
+)
 def serve(
     host: Annotated[
         str, typer.Option(help="Address to listen on; the default is for this machine only.")
@@ -36,7 +41,7 @@ def serve(
     limits = Limits(**parts.limits)
     installed_catalog().check_engine(EngineConfig(**parts.engine))
 
-    service = Service(limits)
+    service = Service(limits, options=parts.routes)
     hosts = Hosts(host, limits.allowed_host)
     app = create_app(service, api_key=api_keys(limits.api_key_file), hosts=hosts)
     _log_to_stderr()

@@ -7,19 +7,26 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 from dise_app.files.linefile import LineFile
 from dise_app.files.lines import MAX_LINE, encoded, lines_of, parse, without_bom
 from dise_app.files.resume import answered, begin
 from dise_app.files.texts import refuse_existing, settings_path
 from dise_app.terminal.progress import close, in_order, progress_bar
-from dise_core import LLM, DiseError, InputError, Plan, RequestOutput
+from dise_core import LLM, DiseError, InputError, Plan
 from dise_core.records import Fields, JsonFields, Record
 
 STANDARD = Path("-")
 
-PlanOf = Callable[[JsonFields], Plan[RequestOutput]]
+
+class Answered(Protocol):
+    """An answer with a JSON form."""
+
+    def to_dict(self) -> Record: ...
+
+
+PlanOf = Callable[[JsonFields], Plan[Answered]]
 Add = Callable[[JsonFields], None]
 
 
@@ -93,7 +100,7 @@ def complete(llm: LLM, lines: list[Line], plan_of: PlanOf, add: Add, num_done: i
     return num_failed
 
 
-def _plan(line: Line, plan_of: PlanOf) -> Plan[RequestOutput]:
+def _plan(line: Line, plan_of: PlanOf) -> Plan[Answered]:
     if line.problem is not None:
         raise InputError(line.problem)
     return (yield from plan_of(line.record))

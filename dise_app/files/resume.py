@@ -24,11 +24,12 @@ class ScoredOutput(BaseModel):
 
 
 class AnswerLine(BaseModel):
-    """What every line that dise writes holds."""
+    """What every line that dise writes holds: scored outputs, or answers to typed questions."""
 
     line: int = Field(ge=1, strict=True)
     model: str
-    outputs: list[ScoredOutput] = Field(min_length=1)
+    outputs: list[ScoredOutput] = Field(default_factory=list)
+    answers: list[object] = Field(default_factory=list)
     usage: dict[str, object]
     seed: object = None
 
@@ -42,8 +43,8 @@ def answered(file: LineFile, settings: JsonFields, lines: Mapping[int, JsonField
     written_with = made_with(file.path)
     for number, record in file.records():
         answer = _checked(file, number, record)
-        for output in answer.outputs:
-            facts = {"model": answer.model, **dict(output.score), "seed": answer.seed}
+        for names in [dict(output.score) for output in answer.outputs] or [{}]:
+            facts = {"model": answer.model, **names, "seed": answer.seed}
             known = {name: settings[name] for name in facts if settings.get(name) is not None}
             refuse_other(file.path, {name: facts[name] for name in known}, known)
         if not done and written_with is not None:
@@ -68,15 +69,19 @@ def begin(file: LineFile, settings: JsonFields) -> None:
 
 def _checked(file: LineFile, number: int, record: JsonFields) -> AnswerLine:
     try:
-        return AnswerLine.model_validate(record)
+        answer = AnswerLine.model_validate(record)
     except ValidationError as error:
         where = ".".join(map(str, error.errors()[0]["loc"]))
         raise file.foreign(number, f"has no valid {where!r}") from error
+    if not answer.outputs and not answer.answers:
+        raise file.foreign(number, "has no valid 'outputs'")
+    return answer
 
 
 def _refuse_other_line(file: LineFile, answer: JsonFields, line: JsonFields | None) -> None:
     """Raise InputError unless the answer is one to this line of the input."""
     own = {"prompt", "model", "seed", "cache", "is_approximate", "outputs", "usage", "line"}
+    own |= {"answers", "is_joint", "warnings", "params", "tokenizer"}
     copied = {"prompt"} | (line or answer).keys() - own
     for key in sorted(copied):
         if line is None or (answer.get(key) or None) != (line.get(key) or None):

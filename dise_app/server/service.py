@@ -13,7 +13,10 @@ from dise_app.server.metrics import Costed, Metrics
 from dise_app.server.schemas.requests import ScoringRequest, WritingRequest
 from dise_core import AsyncLLM, InputError, SamplingParams, ScoringParams
 from dise_core.front.verbs import constrained
+from dise_core.params.base import Params
+from dise_core.records import Fields
 
+P = TypeVar("P", bound=Params)
 T = TypeVar("T")
 Counted = TypeVar("Counted", bound=Costed)
 
@@ -21,8 +24,12 @@ Counted = TypeVar("Counted", bound=Costed)
 class Service:
     """The model, once it is loaded, its names, and the server's limits."""
 
-    def __init__(self, limits: Limits, llm: AsyncLLM | None = None) -> None:
+    def __init__(
+        self, limits: Limits, llm: AsyncLLM | None = None, options: Fields | None = None
+    ) -> None:
+        """options: what the operator set of the options that plugins with routes bring."""
         self.limits = limits
+        self._options = options or {}
         self.defaults = Defaults(limits.default)
         self.metrics = Metrics(lambda: None if self._llm is None else self._llm.engine)
         self.started = int(time.time())
@@ -34,6 +41,14 @@ class Service:
         """Answer with this model from now on. Raises InputError for defaults that it refuses."""
         self.defaults.check(llm.catalog)
         self._llm = llm
+
+    def options(self, cls: type[P]) -> P:
+        """Return what the operator set of a plugin's options. Raises InputError for what they do
+        not allow.
+        """
+        return cls(
+            **{name: self._options[name] for name in self._options.keys() & cls.model_fields}
+        )
 
     @property
     def is_loaded(self) -> bool:

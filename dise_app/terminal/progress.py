@@ -21,12 +21,13 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from dise_core import Outcome, Plan, RequestOutput
+from dise_core import Outcome, Plan
 
 if TYPE_CHECKING:
     from dise_core import LLM
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 INTERVAL = 30.0
 """The least seconds between two lines of progress."""
@@ -74,13 +75,10 @@ def _telling(total: int) -> Callable[[int], None]:
 
 
 def in_order(
-    llm: LLM,
-    items: Sequence[T],
-    plan_of: Callable[[T], Plan[RequestOutput]],
-    advance: Callable[[int], None],
-) -> Iterator[tuple[T, Outcome[RequestOutput]]]:
+    llm: LLM, items: Sequence[T], plan_of: Callable[[T], Plan[R]], advance: Callable[[int], None]
+) -> Iterator[tuple[T, Outcome[R]]]:
     """Yield the items with the outcomes of their plans, in order, as soon as they can be."""
-    early: dict[int, Outcome[RequestOutput]] = {}
+    early: dict[int, Outcome[R]] = {}
     index = 0
     for outcome in llm.run(plan_of(item) for item in items):
         advance(1)

@@ -19,7 +19,7 @@ from dise_core.plans.plan import Plan
 from dise_core.plugins.catalog import Catalog
 from dise_core.plugins.discovery import installed_catalog
 from dise_core.records import Record
-from dise_core.scoring.calibration import Calibration, calibration_of
+from dise_core.scoring.calibration import Calibration
 from dise_core.threads import choose_threads
 from dise_core.writing.canvas import Canvases, CanvasUpdate
 
@@ -82,7 +82,7 @@ class LLM(Verbs):
         """
         choose_threads()
         named = options.get("calibration")
-        calibration = calibration_of(named)
+        calibration = Calibration.of(named)
         file = fspath(named) if isinstance(named, str | PathLike) else None
         fields: Record = {**options, "calibration": file}
         self.config = EngineConfig(**fields)
@@ -94,7 +94,7 @@ class LLM(Verbs):
         predictor = predictors["target"]
         if calibration is not None:
             calibration.check_model(predictor)
-        own = calibration_of(predictor.calibration_file)
+        own = Calibration.of(predictor.calibration_file)
         planner = Planner(predictors, self.catalog, calibration, own)
         self._open: tuple[Planner, Engine] | None = (planner, Engine(predictors, self.config))
         self._shown = repr(predictor.info.name)

@@ -170,8 +170,9 @@ def _check_class(name: str, cls: object, interface: type[object], origin: str) -
     if inspect.isabstract(cls):
         missing = ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
         raise PluginError(f"{origin}: {name!r} does not implement {missing}")
-    if issubclass(cls, Backend):
-        _check_options(name, cls.options, origin)
+    options = cls.options if issubclass(cls, Backend) else cls
+    if issubclass(options, Params):
+        _check_options(name, options, origin)
 
 
 def _check_options(name: str, options: type[Params], origin: str) -> None:

@@ -7,6 +7,7 @@ import pluggy
 from dise_core.constraints.constraint import Constraint
 from dise_core.models.backend import Backends
 from dise_core.models.predictor import MaskPredictor
+from dise_core.params.base import Params
 from dise_core.scoring.scorer import Scorer, Selector
 from dise_core.writing.length import LengthController
 from dise_core.writing.policy import UnmaskingPolicy
@@ -71,6 +72,20 @@ def dise_commands() -> Mapping[str, object]:  # type: ignore[empty-body]
 def dise_routes() -> Mapping[str, object]:  # type: ignore[empty-body]
     """Return routes of `dise serve` by name: functions of a FastAPI router, to which they are
     added, and of the server's Service, or the "module:name" of one.
+    """
+
+
+@hookspec
+def dise_route_options() -> Mapping[str, type[Params]]:  # type: ignore[empty-body]
+    """Return classes by name whose fields, all with a default, are options of `dise serve`. Routes
+    get what the operator set from `Service.options`.
+    """
+
+
+@hookspec
+def dise_fits() -> Mapping[str, object]:  # type: ignore[empty-body]
+    """Return by name what else `dise calibrate --NAME` fits: functions of the labelled file, the
+    output, the options and whether JSON is printed, or the "module:name" of one.
     """
 
 

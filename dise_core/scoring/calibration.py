@@ -30,11 +30,13 @@ Text = Annotated[str, Field(max_length=MAX_NAME)]
 Count = Annotated[int, Field(ge=0, le=2**53)]
 
 
-class _Part(BaseModel):
+class Part(BaseModel):
+    """A part of a calibration file: frozen, strict, without unknown fields."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
-class Isotonic(_Part):
+class Isotonic(Part):
     """A nondecreasing map, linear between knots and constant outside them."""
 
     method: Literal["isotonic"] = "isotonic"
@@ -62,7 +64,7 @@ class Isotonic(_Part):
         return self.probabilities[-1]
 
 
-class Platt(_Part):
+class Platt(Part):
     """1 / (1 + exp(-(slope * score + intercept))), constant outside the scores it was fitted on."""
 
     method: Literal["platt"] = "platt"
@@ -86,7 +88,7 @@ class Platt(_Part):
         return float(self.of(np.array(self.highest_score)))
 
 
-class Threshold(_Part):
+class Threshold(Part):
     """The score below which an answer is marked as abstained, and the promise that it keeps: with
     probability `confidence`, at most `max_risk` of the answers at or above it are wrong.
 
@@ -105,7 +107,7 @@ class Threshold(_Part):
     bound: Probability
 
 
-class Figures(_Part):
+class Figures(Part):
     """How well the map does on questions that it was not fitted on, by cross-validation."""
 
     num_bins: Count
@@ -117,7 +119,7 @@ class Figures(_Part):
     auroc: Probability
 
 
-class Fit(_Part):
+class Fit(Part):
     """A map from scores to probabilities of being right, and the labels that it was fitted on."""
 
     map: Annotated[Isotonic | Platt, Field(discriminator="method")] | None
@@ -138,28 +140,14 @@ class Fit(_Part):
         return None if self.threshold is None else score < self.threshold.score
 
 
-class Calibration(Fit):
-    """A map from scores of answers to probabilities of being right, with what it holds for.
-
-    model, fingerprint, judge, scorer, selector, scorer_settings: of the scores that it was fitted
-    on; it is refused for any others. fingerprint and judge are None where the labelled file did not
-    say. reviser, reviser_settings: of the answers; None for those without one. It is refused for
-    answers that are revised otherwise. num_labels, num_right, num_questions: of the labels. source:
-    what they came from. fields: of the values of JSON answers, by the pattern of their pointer or
-    by their type; where it was fitted on these, map and threshold are None, and figures those of
-    one map for all.
+class CalibrationFile(Part):
+    """What a calibration holds for, in a file. model, fingerprint: what it was fitted on; it is
+    refused for others. fingerprint is None where the labelled file did not say. source: what the
+    labels came from.
     """
 
-    version: Literal[1] = 1
     model: Text
     fingerprint: Text | None
-    judge: Text | None
-    scorer: Text
-    selector: Text
-    scorer_settings: dict[str, JsonValue]
-    reviser: Text | None = None
-    reviser_settings: dict[str, JsonValue] = Field(default_factory=dict)
-    fields: dict[Text, Fit] = Field(default_factory=dict)
     source: Text
 
     @classmethod
@@ -178,6 +166,16 @@ class Calibration(Fit):
             problem = input_error(error) if isinstance(error, ValidationError) else error
             raise InputError(f"calibration file {name!r}: {problem}", "calibration") from error
 
+    @classmethod
+    def of(cls, given: object) -> Self | None:
+        """Return a calibration as it is, or that of a file. Raises InputError for anything else."""
+        if given is None or isinstance(given, cls):
+            return given
+        if isinstance(given, str | PathLike):
+            return cls.load(given)
+        name, its = cls.__name__, type(given).__name__
+        raise InputError(f"a calibration is a file or a {name}, not {its}", "calibration")
+
     def to_dict(self) -> dict[str, object]:
         """Return its JSON form."""
         return self.model_dump(mode="json")
@@ -186,10 +184,6 @@ class Calibration(Fit):
     def digest(self) -> str:
         """A name for its content: 16 hexadecimal digits."""
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:16]
-
-    def of_field(self, pointer: str, json_type: str) -> Fit | None:
-        """Return what was fitted on such fields: on those of its pattern, else of its type."""
-        return self.fields.get(pattern_of(pointer)) or self.fields.get(json_type)
 
     def check_model(self, predictor: MaskPredictor) -> None:
         """Raise InputError, with both names, unless it was fitted on this model's scores."""
@@ -206,6 +200,31 @@ class Calibration(Fit):
                 f"{self.fingerprint}, and this one's is {own}",
                 "calibration",
             )
+
+
+class Calibration(CalibrationFile, Fit):
+    """A map from scores of answers to probabilities of being right, with what it holds for.
+
+    model, fingerprint, judge, scorer, selector, scorer_settings: of the scores that it was fitted
+    on; it is refused for any others. judge is None where the labelled file did not say. reviser,
+    reviser_settings: of the answers; None for those without one. It is refused for answers that are
+    revised otherwise. num_labels, num_right, num_questions: of the labels. fields: of the values of
+    JSON answers, by the pattern of their pointer or by their type; where it was fitted on these,
+    map and threshold are None, and figures those of one map for all.
+    """
+
+    version: Literal[1] = 1
+    judge: Text | None
+    scorer: Text
+    selector: Text
+    scorer_settings: dict[str, JsonValue]
+    reviser: Text | None = None
+    reviser_settings: dict[str, JsonValue] = Field(default_factory=dict)
+    fields: dict[Text, Fit] = Field(default_factory=dict)
+
+    def of_field(self, pointer: str, json_type: str) -> Fit | None:
+        """Return what was fitted on such fields: on those of its pattern, else of its type."""
+        return self.fields.get(pattern_of(pointer)) or self.fields.get(json_type)
 
     def applied(self, params: P) -> P:
         """Return the params with its scorer, selector and settings where the user named none."""
@@ -228,14 +247,3 @@ def fingerprint(predictor: MaskPredictor) -> str:
     sample = range(0, predictor.info.vocab_size, max(1, predictor.info.vocab_size // 512))
     names = "\n".join(predictor.tokenizer.token_text(token_id) for token_id in sample)
     return hashlib.sha256(f"{predictor.info.vocab_size}\n{names}".encode()).hexdigest()[:16]
-
-
-def calibration_of(given: object) -> Calibration | None:
-    """Return a Calibration as it is, or that of a file. Raises InputError for anything else."""
-    if given is None or isinstance(given, Calibration):
-        return given
-    if isinstance(given, str | PathLike):
-        return Calibration.load(given)
-    raise InputError(
-        f"a calibration is a file or a Calibration, not {type(given).__name__}", "calibration"
-    )

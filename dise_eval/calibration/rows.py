@@ -46,17 +46,17 @@ def read(path: Path, options: Fields, catalog: Catalog) -> tuple[Labels, ScoredB
     or no label, and for what neither says.
     """
     path = path / JOURNAL if path.is_dir() else path
-    records = list(_records(path))
-    if not records:
+    lines = list(records(path))
+    if not lines:
         raise InputError(f"{path} holds no line", "scored")
-    first = records[0][1]
+    first = lines[0][1]
     if {"experiment", "settings"} <= first.keys():
         labels = _contenders(first["settings"], options["score"])
-        rows = _of_journal(records[1:], labels)
+        rows = _of_journal(lines[1:], labels)
         facts = {**(first["settings"].get("params") or {}), **first}
         scored_by = _scored_by(labels, facts, options, catalog)
     else:
-        rows = _of_lines(records, options)
+        rows = _of_lines(lines, options)
         scored_by = _origin(first, made_with(path) or {}, options, catalog)
     return _labels(rows, options["skip_unscored"]), scored_by
 
@@ -64,7 +64,7 @@ def read(path: Path, options: Fields, catalog: Catalog) -> tuple[Labels, ScoredB
 def by_field(path: Path, options: Fields) -> Mapping[str, Labels]:
     """Return labelled fields as `read` does, by their pointer's pattern and, if told, by type."""
     groups: dict[str, list[JsonLine]] = {}
-    for number, record in _records(path):
+    for number, record in records(path):
         pattern = pattern_of(str(_at(record, "path", f"line {number}")))
         for name in dict.fromkeys((pattern, str(record.get("type", pattern)))):
             groups.setdefault(name, []).append((number, record))
@@ -72,7 +72,8 @@ def by_field(path: Path, options: Fields) -> Mapping[str, Labels]:
     return {name: _labels(_of_lines(some, options), skips) for name, some in groups.items()}
 
 
-def _records(path: Path) -> Iterator[JsonLine]:
+def records(path: Path) -> Iterator[JsonLine]:
+    """Yield the lines of a file. Raises InputError for the first that is none."""
     for line in read_lines(path, MAX_OWN_LINE):
         if line.problem is not None:
             raise InputError(f"line {line.number} {line.problem}", "scored")

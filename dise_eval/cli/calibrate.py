@@ -12,12 +12,15 @@ from dise_app.cli import options
 from dise_app.cli.options import option
 from dise_app.files.texts import refuse_existing, write_json
 from dise_core.errors import InputError
+from dise_core.plugins.discovery import installed_catalog, installed_plugins
 from dise_core.records import Record
 
 if TYPE_CHECKING:
     from dise_core.scoring.calibration import Calibration, Figures, Fit, Threshold
     from dise_eval.calibration.fitting import Labels
     from dise_eval.calibration.making import HeldOut, Made
+
+GUESTS = installed_plugins().fits
 
 LABELLED = options.Own(
     score=option(
@@ -35,6 +38,7 @@ LABELLED = options.Own(
     question_field=option(str | None, "Where lines hold the question. [default: each its own]"),
     skip_unscored=option(bool, "Leave out answers without a score.", False, "--skip-unscored"),
     fields=option(bool, "Lines {path, score, correct} are values of JSON.", False, "--fields"),
+    **{name: option(bool, f"Lines are {name}.", False, f"--{name}") for name in GUESTS},
 )
 FITTED = options.Own(
     method=option(
@@ -44,6 +48,7 @@ FITTED = options.Own(
     risk_confidence=option(float, "How surely the threshold keeps --max-risk.", 0.95),
     rule=option(Literal["sgr", "ltt"], "How the threshold is chosen.", "sgr"),
     held_out=option(float, "The share of the questions to leave out and try the result on.", 0.0),
+    coverage=option(float | None, "Fit answer sets that hold this share of truths (--decisions)."),
     answers_each=option(int | None, "Fit on the first so many answers to a question.", min=1),
 )
 
@@ -67,13 +72,16 @@ def calibrate(
 
     Fits them to labelled scores, and chooses a threshold that keeps a risk.
     """
-    from dise_core.plugins.discovery import installed_catalog
-
     how = parts.fitted
-    for name in ("max_risk", "risk_confidence", "held_out"):
+    for name in ("max_risk", "risk_confidence", "held_out", "coverage"):
         _check_share(name, how[name])
     if not overwrite:
         refuse_existing(output, "--overwrite replaces it")
+    for name in filter(parts.labelled.get, GUESTS):
+        GUESTS[name].of_its_name().load()(scored, output, how, as_json)
+        return
+    if how["coverage"]:
+        raise InputError("--coverage goes with --decisions", "coverage")
     from dise_eval.calibration import combining, making, rows
     from dise_eval.calibration.guarantee import Promise
     from dise_eval.reports import reliability

@@ -20,6 +20,7 @@ from dise_app.server.limits import Limits
 from dise_app.server.run import GracefulServer
 from dise_app.server.service import Service
 from dise_core import AsyncLLM
+from dise_core.records import Fields
 
 
 class ServeProcess:
@@ -62,9 +63,10 @@ def serving(
     limits: Limits | None = None,
     api_key: str | Collection[str] | None = None,
     hosts: Hosts | None = None,
+    options: Fields | None = None,
 ) -> Iterator[str]:
     """Serve a model from a thread of this process; yield its address."""
-    service = Service(limits or Limits(grace=5))
+    service = Service(limits or Limits(grace=5), options=options)
     service.begin(llm)
     app = create_app(service, api_key=api_key, hosts=hosts)
     server = GracefulServer(app, service, "127.0.0.1", 0)

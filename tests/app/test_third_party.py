@@ -122,6 +122,7 @@ from pydantic import BaseModel
 
 from dise_app.server.service import Service
 from dise_core import hookimpl
+from dise_core.params.base import Params
 from dise_eval.datasets.dataset import Dataset
 from dise_eval.graders import Grader, Verdict
 
@@ -143,6 +144,11 @@ class Text(BaseModel):
     text: str
 
 
+class Counting(Params):
+    weight: int = 1
+    'What a token counts.'
+
+
 def count(text: str, twice: bool = False) -> None:
     'Count the characters of a text.'
     print(len(text) * (1 + twice))
@@ -151,7 +157,8 @@ def count(text: str, twice: bool = False) -> None:
 def add_count(router: APIRouter, service: Service) -> None:
     @router.post("/v1/count")
     async def counted(body: Text) -> dict[str, int]:
-        return {"count": len(service.llm.predictor.tokenizer.encode(body.text))}
+        weight = service.options(Counting).weight
+        return {"count": weight * len(service.llm.predictor.tokenizer.encode(body.text))}
 
 
 def add_taken(router: APIRouter, service: Service) -> None:
@@ -173,15 +180,23 @@ def dise_datasets():
 @hookimpl
 def dise_routes():
     return {"count": "guest:add_count", "lost": "guest:lost", "taken": "guest:add_taken"}
+
+
+@hookimpl
+def dise_route_options():
+    return {"count": Counting}
 """
 
 SERVED = """
 import json
 from fastapi.testclient import TestClient
 from dise_app.server.app import create_app
+from dise_app.server.limits import Limits
+from dise_app.server.service import Service
 from dise_core import AsyncLLM
 
-with TestClient(create_app(AsyncLLM("countdown"))) as client:
+service = Service(Limits(), AsyncLLM("countdown"), {"weight": 3})
+with TestClient(create_app(service)) as client:
     body = '{"text": "1+2=3"}'
     counted = client.post("/v1/count", json=json.loads(body))
     plain = client.post("/v1/count", content=body, headers={"Content-Type": "text/plain"})
@@ -560,8 +575,10 @@ def test_a_guest_adds_a_verb_a_route_and_a_data_set_and_its_broken_ones_break_no
     data.write_text("\n".join(map(json.dumps, rows)))
     evaluate = ("eval", "given", "--dataset", "lengths", "--data", data, "--score", "dise")
     with environment.installed(guest=GUEST):
-        helped, counted, lost, odd, unknown, scored, graded = environment.each(
+        helped, serve, bad, counted, lost, odd, unknown, scored, graded = environment.each(
             ("--help",),
+            ("serve", "--help"),
+            ("serve", "--joint", "--weight", "x"),
             ("count", "abc", "--twice"),
             ("lost", "--whatever", "3"),
             ("odd",),
@@ -575,13 +592,15 @@ def test_a_guest_adds_a_verb_a_route_and_a_data_set_and_its_broken_ones_break_no
     assert re.search(r"^  count +Count the characters of a text\.$", helped.stdout, re.M)
     assert re.search(r"^  lost +Broken: plugin 'guest': 'guest:lost'", helped.stdout, re.M)
     assert re.search(r"^  eval ", helped.stdout, re.M)
+    assert re.search(r"--weight +INTEGER +What a token counts\.", serve.stdout)
+    assert "Invalid value for '--weight'" in bad.stderr
     assert (counted.returncode, counted.stdout) == (0, "6\n")
     assert lost.returncode == odd.returncode == 1
     assert lost.stderr.startswith("dise: plugin 'guest': 'guest:lost' cannot be imported: Attr")
     assert odd.stderr.startswith("dise: plugin 'guest': the verb 'odd' cannot be made: ")
     assert unknown.returncode == 2
     assert (scored.returncode, scored.stderr) == (0, "")
-    assert json.loads(served.stdout) == [{"count": 5}, 415, "list"]
+    assert json.loads(served.stdout) == [{"count": 15}, 415, "list"]
     assert "plugin 'guest': 'guest:lost' cannot be imported" in served.stderr
     assert "plugin 'guest': POST /v1/score is a route already" in served.stderr
 

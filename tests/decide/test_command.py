@@ -10,9 +10,13 @@ from typing import Any
 import httpx
 import openai
 import pytest
+from fastapi.testclient import TestClient
 
 from dise import LLM, AsyncLLM
+from dise_app.server.app import create_app
 from dise_app.server.limits import Limits
+from dise_app.server.service import Service
+from dise_core import InputError
 from dise_decide import (
     Choice,
     ChoiceQuestion,
@@ -57,7 +61,7 @@ def decided(given: Any, questions: Any, **params: Any) -> DecisionOutput:
 
 def test_the_command_prints_json_with_the_librarys_answer(dise: Dise) -> None:
     asked = ("--choice", "5+8=+,-,*", "--scale", "7=1,2,3", *CLOZE)
-    run = dise("decide", "--input", PROBLEM, "--input", "1,2 -> 3", *asked, "--json")
+    run = dise("decide", PROBLEM, "1,2 -> 3", *asked, "--json")
     assert (run.code, run.err) == (0, "")
     first, second = map(json.loads, run.out.splitlines())
     questions = [
@@ -76,7 +80,7 @@ def test_the_command_prints_json_with_the_librarys_answer(dise: Dise) -> None:
 
 def test_the_command_shows_a_table(dise: Dise, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(PROBLEM.encode())))
-    run = dise("decide", "--input", "-", "--choice", "5=+,-", "--scale", "7=1,2,3", *CLOZE)
+    run = dise("decide", "-", "--choice", "5=+,-", "--scale", "7=1,2,3", *CLOZE)
     assert run.code == 0
     for part in (PROBLEM, "label mass", "of 2", "2 forward passes", "+ 0.", "- 0."):
         assert part in run.out
@@ -85,13 +89,14 @@ def test_the_command_shows_a_table(dise: Dise, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--yes-no", "Q"), "give --input TEXT"),
-        (("--input", "1"), "give at least one question"),
-        (("--input", "1", "--choice", "A,B"), "--choice is written QUESTION=A,B"),
-        (("--input", "1", "--scale", "2=3", *CLOZE), "at least 2 items"),
-        (("--input", "1", "--choice", "2=3,3", *CLOZE), "the labels '3' and '3'"),
-        (("--input", "1", "--choice", "2=3,x", *CLOZE), "the model's vocabulary has no 'x'"),
-        (("--input", "", "--choice", "2=3,4", *CLOZE), "the input is empty"),
+        (("--yes-no", "Q"), "give either TEXT, or - for standard input, or --input FILE"),
+        (("--yes-no", "Q", "--input", "1"), "cannot read '1': no such file; a text needs no --in"),
+        (("1",), "give at least one question"),
+        (("1", "--choice", "A,B"), "--choice is written QUESTION=A,B"),
+        (("1", "--scale", "2=3", *CLOZE), "at least 2 items"),
+        (("1", "--choice", "2=3,3", *CLOZE), "the labels '3' and '3'"),
+        (("1", "--choice", "2=3,x", *CLOZE), "the model's vocabulary has no 'x'"),
+        (("", "--choice", "2=3,4", *CLOZE), "the input is empty"),
     ],
 )
 def test_the_command_refuses_what_cannot_be_asked(
@@ -129,7 +134,7 @@ OURS = [
 def assert_same(answers: Any, expected: DecisionOutput) -> None:
     """Assert that answers on OpenAI's wire are the library's."""
     for found, answer in zip(answers, expected.answers, strict=True):
-        wanted = answer.model_dump(exclude={"diagnostics"})
+        wanted = answer.model_dump(exclude={"diagnostics", "abstained", "answer_set"})
         for name, value in wanted.items():
             if name == "probabilities":
                 assert [dict(each) for each in found[name]] == [
@@ -245,9 +250,33 @@ def test_system_one_answers_by_name(url: str, asked: dict[str, bool]) -> None:
         "output_tokens": expected.usage.completion_tokens,
     }
     assert set(found["diagnostics"]) == {"spam", "tone", "urgency"}
-    assert set(found["diagnostics"]["tone"]) == {"label_mass", "argmax_is_label"}
+    assert set(found["diagnostics"]["tone"]) == {
+        "label_mass", "argmax_is_label", "reading", "passes", "confidence",
+        "calibration",
+    }  # fmt: skip
     assert found["dise"]["nfe"] == (1 if asked.get("joint") else 3)
     assert found["dise"]["warnings"] == list(expected.warnings)
+
+
+def test_the_operator_says_what_requests_leave_unsaid() -> None:
+    options = {"reading": "each", "confidence": "margin", "orders": "cyclic"}
+    llm = AsyncLLM(AsciiPredictor(has_chat_template=True))
+    with TestClient(create_app(Service(Limits(), llm, options))) as client:
+        by_default, other, joint = (
+            client.post("/v1/systemone", json=SYSTEM_ONE | own).json()
+            for own in ({}, {"orders": 1, "confidence": "top"}, {"joint": True})
+        )
+        openais = client.post("/v1/decisions", json={"input": "a", "questions": QUESTIONS}).json()
+    told = [by_default, other, joint]
+    assert [body["diagnostics"]["tone"]["reading"] for body in told] == ["each", "each", "menu"]
+    assert [body["diagnostics"]["tone"]["passes"] for body in told] == [4, 2, 1]
+    names = [body["diagnostics"]["tone"]["confidence"] for body in told]
+    assert names == ["margin", "top", "margin"]
+    assert joint["dise"]["is_joint"]
+    expected = decided("a", OURS, **options)
+    assert_same(openais["answers"], expected)
+    with pytest.raises(InputError, match="joint goes with reading menu"):
+        create_app(Service(Limits(), llm, options | {"joint": True}))
 
 
 def asked(**changes: object) -> dict[str, object]:

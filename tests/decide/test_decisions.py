@@ -8,6 +8,7 @@ import asyncio
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -30,6 +31,7 @@ from dise_decide import (
     ScoreAnswer,
     ScoreQuestion,
 )
+from dise_decide.params import Confidence
 from dise_decide.questions import MAX_QUESTIONS
 from dise_decide.slots import LONGEST_REMEMBERED, MOST_REMEMBERED, Memo
 from tests.ascii_model import MASK, AsciiPredictor
@@ -82,7 +84,7 @@ Answer each question with one of its answers, one line for each.
 1. Is it spam?
    Answers: yes, no
 2. Which tone?
-   Answers: calm, angry, true
+   Answers: angry, calm, true
    - angry: it shouts
 3. How urgent?
    Answers: low, mid, high1. ###
@@ -116,7 +118,7 @@ def test_questions_in_texts_of_their_own_do_too() -> None:
     decided = LLM(predictor).decide("You won!", [SPAM, TONE])
     texts = [
         "You won!\n\nQuestion: Is it spam?\nAnswer with one of these: yes, noAnswer: ###",
-        "You won!\n\nQuestion: Which tone?\nAnswer with one of these: calm, angry, true"
+        "You won!\n\nQuestion: Which tone?\nAnswer with one of these: angry, calm, true"
         "\n   - angry: it shoutsAnswer: #####",
     ]
     for text, answer, labels in zip(texts, decided.answers, LABELS, strict=False):
@@ -323,7 +325,7 @@ def test_labels_without_any_probability_are_alike_and_say_so() -> None:
 
 
 def choices(*labels: object) -> Callable[[], list[Question]]:
-    return lambda: [ChoiceQuestion(instructions="Q", choices=labels)]  # type: ignore[arg-type]
+    return lambda: [ChoiceQuestion(instructions="c", choices=labels)]  # type: ignore[arg-type]
 
 
 class Folding(LetterTokenizer):
@@ -340,15 +342,15 @@ REFUSED = {
     "one choice": (choices("a"), "at least 2 items"),
     "300 choices": (choices(*(f"a{i}" for i in range(300))), "at most 255 items"),
     "an empty label": (choices("a", " "), "should match pattern"),
-    "the same tokens": (choices("a", "A"), "'a' and 'A' of the question 'Q' are the same tokens"),
+    "the same tokens": (choices("a", "A"), "'A' and 'a' of the question 'c' are the same tokens"),
     "another letter": (choices("a", "z"), "the model's vocabulary has no 'z'"),
     "what is not read back": (choices("a", "i"), "cannot write the label 'i'"),
     "no tokens": (choices("a", "j"), "cannot write the label 'j'"),
     "no question": (list, "1 to 400 questions, not 0"),
     "too many": (lambda: choices("a", "b")() * (MAX_QUESTIONS + 1), "400 questions, not 401"),
     "labels of too many tokens": (
-        lambda: choices("a" * 1000, *(f"{a}{b}" for a in "abc" for b in "abcdefgh"))() * 40,
-        "more than 32768 tokens",
+        lambda: choices(*(f"{a}{b}c" for a in "abcdefgh" for b in "abcdefgh"))() * 400,
+        "labels of more than 32768 tokens",
     ),
     "no list": (lambda: "Is it?", "questions must be a list of questions"),
     "no questions": (lambda: ["Is it?"], "a question is a PredicateQuestion"),
@@ -460,3 +462,105 @@ def test_few_and_short_questions_are_remembered() -> None:
         assert len(memo._known) <= MOST_REMEMBERED
     assert made.count(names[-1]) == 2, "remembered, until there were too many"
     assert made.count("a" * (LONGEST_REMEMBERED + 1)) == 2
+
+
+def test_an_answer_does_not_depend_on_the_order_in_which_options_are_given() -> None:
+    llm, labels = LLM(AsciiPredictor()), ["calm", "angry", "true"]
+    for params in (
+        DecisionParams(),
+        DecisionParams(reading="each"),
+        DecisionParams(orders="cyclic"),
+    ):
+        forth, back = (
+            llm.decide("You won!", [ChoiceQuestion(instructions="Q", choices=given)], params)
+            for given in (labels, labels[::-1])
+        )
+        assert probabilities(forth.answers[0]) == pytest.approx(
+            probabilities(back.answers[0])[::-1]
+        )
+    up, down = (
+        llm.decide(
+            "a", [ScoreQuestion(instructions="Q", levels=levels)], DecisionParams(orders="cyclic")
+        )
+        for levels in (labels, labels[::-1])
+    )
+    assert probabilities(up.answers[0]) == pytest.approx(probabilities(down.answers[0])[::-1])
+
+
+def test_options_that_show_the_same_text_share_what_it_has() -> None:
+    llm, red = LLM(AsciiPredictor()), Choice(value="x", description="it is red")
+    again = red.model_copy(update={"value": "again"})
+    for reading in ("each", "each-negated"):
+        one, two = (
+            llm.decide(
+                "a",
+                [ChoiceQuestion(instructions="Q", choices=given)],
+                DecisionParams(reading=reading),
+            )
+            for given in ([red, "blue"], [red, again, "blue"])
+        )
+        whole, blue = probabilities(one.answers[0])
+        assert probabilities(two.answers[0]) == pytest.approx([whole / 2, whole / 2, blue])
+        assert one.usage.nfe == two.usage.nfe
+
+
+def test_yes_and_no_are_asked_alike_whatever_the_type_of_the_question() -> None:
+    choice = ChoiceQuestion(instructions="Is it spam?", choices=[False, True])
+    score = ScoreQuestion(
+        instructions="Is it spam?", levels=[Option(label="0", description="No"), "Yes"]
+    )
+    spam = PredicateQuestion(instructions="Is it spam?")
+    decided = LLM(AsciiPredictor()).decide(
+        "a", [spam, choice, score], DecisionParams(reading="each-negated")
+    )
+    first, second, third = map(probabilities, decided.answers)
+    for other in (second, third):
+        assert first == pytest.approx(other[::-1])
+
+
+def test_each_definition_of_confidence() -> None:
+    llm, naive = LLM(AsciiPredictor()), dict[str, float]()
+    for confidence in get_args(Confidence):
+        [answer] = llm.decide("a", [URGENCY], DecisionParams(confidence=confidence)).answers
+        assert isinstance(answer, ScoreAnswer)
+        assert answer.diagnostics.confidence == confidence
+        naive[confidence] = answer.confidence
+    low, middle, top = sorted(probabilities(answer))
+    entropy = -sum(p * math.log(p) for p in (low, middle, top))
+    assert naive == {
+        "label-mass": pytest.approx(top * answer.diagnostics.label_mass),
+        "top": pytest.approx(top),
+        "margin": pytest.approx(top - middle),
+        "entropy": pytest.approx(1 - entropy / math.log(3)),
+        "above-chance": pytest.approx((3 * top - 1) / 2),
+    }
+
+
+@pytest.mark.parametrize("option", [{"joint": True}, {"layout": "cloze"}])
+@pytest.mark.parametrize("how", [{"reading": "each"}, {"orders": "cyclic"}])
+def test_one_text_for_all_and_a_cloze_go_with_one_menu(
+    option: dict[str, Any], how: dict[str, Any]
+) -> None:
+    with pytest.raises(InputError, match="goes with reading menu and orders 1 alone, not with"):
+        DecisionParams(**option, **how)
+    assert DecisionParams(**option).over(DecisionParams(**how)) == DecisionParams(**option)
+    assert DecisionParams(**how).over(DecisionParams(**option)) == DecisionParams(**how)
+
+
+@pytest.mark.parametrize(
+    ("num_choices", "num_questions", "params", "message"),
+    [
+        (255, 400, {"orders": "cyclic"}, "labels of more than 32768 tokens in all"),
+        (255, 400, {"reading": "each-negated", "orders": "cyclic"}, "need more than 2048 texts"),
+        (2, 257, {"reading": "each-negated", "orders": "cyclic"}, "need more than 2048 texts"),
+    ],
+)
+def test_questions_of_too_many_texts_are_refused_before_any_pass(
+    num_choices: int, num_questions: int, params: dict[str, Any], message: str
+) -> None:
+    predictor = AsciiPredictor(4000)
+    labels = [f"{number:03}" for number in range(num_choices)]
+    questions = [ChoiceQuestion(instructions="Q", choices=labels)] * num_questions
+    with pytest.raises(InputError, match=message):
+        LLM(predictor).decide("a", questions, DecisionParams(**params))
+    assert predictor.batches == []

@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,8 +16,17 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from dise import LLM
-from dise_decide import ChoiceQuestion, DecisionOutput, DecisionParams
-from tests import reference_dream, reference_llada
+from dise_decide import (
+    Choice,
+    ChoiceQuestion,
+    DecisionOutput,
+    DecisionParams,
+    Option,
+    PredicateQuestion,
+    Question,
+    ScoreQuestion,
+)
+from tests import byte_checkpoints, reference_dream, reference_llada
 from tests.reference_dream import ReferenceDream
 from tests.reference_llada import ReferenceLLaDA
 
@@ -109,3 +120,113 @@ def test_a_judge_answers_by_its_next_tokens(tmp_path: Path) -> None:
         assert shares == pytest.approx(softmax(means), abs=1e-5)
     # yes, no and nope begin differently: one row for each beginning, all single tokens in one
     assert decided.usage.nfe == 1 + 4 + 3
+
+
+ASK = "\n\nQuestion: {}\nAnswer with one of these: {}"
+TEA = ChoiceQuestion(
+    instructions="Which tea?",
+    choices=[Choice(value="x", description="it is red"), "green",
+             Choice(value="b", description="it is red")],
+)  # fmt: skip
+HOW = ScoreQuestion(instructions="How hot?", levels=["low", "high"])
+IS_IT = PredicateQuestion(instructions="Is it?", yes=Option(label="yes", description="it is"))
+ONE = "Which tea?\nProposed answer: {}\nIs the proposed answer "
+FOR_X = "b, green, x\n   - b: it is red\n   - x: it is red"
+TEXTS: dict[tuple[str, object], list[tuple[str, dict[str, str]]]] = {
+    ("menu", 1): [(ASK.format("Which tea?", FOR_X), {"x": "0", "green": "1", "b": "2"})],
+    ("each", 1): [
+        (ASK.format(ONE.format("it is red") + "correct?", "yes, no"), {"yes": "02", "no": ""}),
+        (ASK.format(ONE.format("green") + "correct?", "yes, no"), {"yes": "1", "no": ""}),
+    ],
+}
+RED = "\n   - {}: it is red"
+TEXTS["menu", "cyclic"] = [
+    *TEXTS["menu", 1],
+    *(
+        (
+            ASK.format("Which tea?", order + RED.format("x") + RED.format("b")),
+            TEXTS["menu", 1][0][1],
+        )
+        for order in ("green, x, b", "x, b, green")
+    ),
+]
+TEXTS["each", "cyclic"] = [
+    (text.replace("yes, no", order), labels)
+    for text, labels in TEXTS["each", 1]
+    for order in ("yes, no", "no, yes")
+]
+TEXTS["each-negated", 1] = [
+    *TEXTS["each", 1],
+    *((text.replace("correct?", "wrong?"), {"yes": "", "no": labels["yes"]})
+      for text, labels in TEXTS["each", 1]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("reading", "orders"), TEXTS)
+def test_a_choice_is_the_naive_mean_of_the_texts_of_its_reading(
+    tmp_path: Path, reading: Any, orders: Any
+) -> None:
+    model = byte_model(tmp_path)
+    texts = TEXTS[reading, orders]
+    decided = model.decide(TEA, reading, orders)
+    shares = [
+        sum(p for text, labels in texts for p in model.supports(text, labels, index))
+        / sum(str(index) in "".join(labels.values()) for _, labels in texts)
+        for index in range(3)
+    ]
+    assert found(decided)[0] == pytest.approx([s / sum(shares) for s in shares], abs=1e-5)
+    told = decided.answers[0].diagnostics
+    assert (told.reading, told.passes, decided.usage.nfe) == (reading, len(texts), len(texts))
+
+
+def test_a_predicate_and_a_scale_are_the_naive_mean_of_theirs(tmp_path: Path) -> None:
+    model = byte_model(tmp_path)
+    note, no = "\n   - yes: it is", "\nIs the answer to this question no?"
+    texts = [
+        (ASK.format("Is it?", "yes, no" + note), "yes"),
+        (ASK.format("Is it?", "no, yes" + note), "yes"),
+        (ASK.format("Is it?" + no, "yes, no" + note.replace("yes", "no")), "no"),
+        (ASK.format("Is it?" + no, "no, yes" + note.replace("yes", "no")), "no"),
+    ]
+    shares = [model.shares(text, ["yes", "no"])[label == "no"] for text, label in texts]
+    [answer] = model.decide(IS_IT, "each-negated", "cyclic").answers
+    assert answer.probability == pytest.approx(sum(shares) / 4, abs=1e-5)  # type: ignore[union-attr]
+    up, down = (ASK.format("How hot?", order) for order in ("low, high", "high, low"))
+    shares = [model.shares(text, ["low", "high"])[1] for text in (up, down)]
+    [answer] = model.decide(HOW, "menu", "cyclic").answers
+    assert answer.score == pytest.approx(sum(shares) / 2, abs=1e-5)  # type: ignore[union-attr]
+
+
+@dataclass
+class ByteModel:
+    """A LLaDA that reads bytes, and the same read one text at a time."""
+
+    llm: LLM
+    logprobs: LogProbs
+
+    def decide(self, question: Question, reading: Any, orders: Any) -> DecisionOutput:
+        return self.llm.decide(
+            INPUT, [question], DecisionParams(reading=reading, orders=orders), chat=False
+        )
+
+    def shares(self, text: str, labels: Sequence[str]) -> list[float]:
+        """Return the labels' probabilities, naively."""
+        encode = self.llm.predictor.tokenizer.encode
+        tokens = [encode(" " + label).tolist()[1:] for label in labels]
+        ids = [*encode(INPUT + text), *encode("Answer:"), *encode(" ")]
+        masks = [byte_checkpoints.MASK] * max(map(len, tokens))
+        rows = self.logprobs([*ids, *masks])[len(ids) :]
+        return softmax([float(np.mean([rows[i][t] for i, t in enumerate(own)])) for own in tokens])
+
+    def supports(self, text: str, labels: dict[str, str], option: int) -> list[float]:
+        """Return what the text's labels give an option, each shared among those it speaks for."""
+        shares = zip(self.shares(text, list(labels)), labels.values(), strict=True)
+        return [share / len(of) for share, of in shares if str(option) in of]
+
+
+def byte_model(folder: Path) -> ByteModel:
+    byte_checkpoints.write("llada", folder)
+    model = ReferenceLLaDA(folder)
+    return ByteModel(
+        LLM(str(folder)), lambda ids: torch.log_softmax(model.logits(ids).double(), -1).numpy()
+    )

@@ -1,0 +1,140 @@
+"""Measure decisions: how coherent each reading is, by JevBench, and how often it is right.
+
+make jevbench ARGUMENTS="[--model random] [--suite jevbench-mini] [--readings menu:1 each:1]"
+
+Starts `dise serve` for each reading and orders, and asks it JevBench's questions and those of
+judged.jsonl, which have answers. A model that answers uniformly scores 89.4: read coherence beside
+the share of right answers, never alone. "random" is a tiny LLaDA with random weights, which reads
+bytes; any other model is a name, a folder or a file. The random model is right by chance.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import httpx
+import jevbench
+from command import Parser, head, row
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+JUDGED = Path(__file__).with_name("judged.jsonl")
+READINGS = ["menu:1", "menu:cyclic", "each:1", "each:cyclic", "each-negated:1",
+            "each-negated:cyclic"]  # fmt: skip
+DIMENSIONS = ("REP", "BAT", "MEA", "LOG", "CHO")
+
+Json = dict[str, object]
+
+
+@contextmanager
+def server(*options: str) -> Iterator[str]:
+    """Yield the address of `dise serve` with these options."""
+    command = [sys.executable, "-m", "dise", "serve", "--port", "0", *options]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    found = re.search(r"http://\S+", process.stdout.readline())
+    assert found is not None
+    try:
+        yield found[0]
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+class Client:
+    """Asks a server, and counts the questions, the passes and the seconds that they took."""
+
+    def __init__(self, url: str) -> None:
+        self.url, self.client, self.counts = url, httpx.Client(timeout=600), Counter[str]()
+
+    def ask(self, state: object, questions: dict[str, Json]) -> dict[str, Json]:
+        """Return the answers to System One's questions, by name."""
+        started = time.perf_counter()
+        body = {"state": state, "questions": {k: without_none(q) for k, q in questions.items()}}
+        reply = self.client.post(f"{self.url}/v1/systemone", json=body)
+        reply.raise_for_status()
+        answer = reply.json()
+        self.counts["questions"] += len(questions)
+        self.counts["passes"] += answer["dise"]["nfe"]
+        self.counts["microseconds"] += int(1e6 * (time.perf_counter() - started))
+        answers: dict[str, Json] = answer["answers"]
+        return answers
+
+
+def without_none(question: Json) -> Json:
+    """Return the question without a null, which JevBench sends for "none"."""
+    return {name: value for name, value in question.items() if value is not None}
+
+
+def right(client: Client, rows: list[Json]) -> list[str]:
+    """Return the shares of right answers to the yes/no questions and to the choices."""
+    rights, totals = Counter[object](), Counter[object]()
+    for judged in rows:
+        is_choice = judged["type"] == "choice"
+        question: Json = {
+            "type": "choice" if is_choice else "noul",
+            "instructions": judged["instructions"],
+        }
+        if is_choice:
+            choices = judged["choices"]
+            assert isinstance(choices, list)
+            question["criteria"] = {choice: choice for choice in choices}
+        answer = client.ask(judged["input"], {"q": question})["q"]
+        told = answer["choice"] if is_choice else float(str(answer["noul"])) > 0.5
+        totals[is_choice] += 1
+        rights[is_choice] += told == judged["answer"]
+    return [f"{100 * rights[is_choice] / totals[is_choice]:.0f}" for is_choice in (False, True)]
+
+
+def measure(model: str, suite: str, reading: str, rows: list[Json]) -> None:
+    """Print a row: JevBench's scores in per cent, the shares that are right, and the cost."""
+    name, orders = reading.split(":")
+    with server("--model", model, "--reading", name, "--orders", orders) as url:
+        client = Client(url)
+        asked = jevbench.from_callable(client.ask, name=None)
+        jevbench.check(asked)
+        report = jevbench.evaluate(asked, suite=suite)
+        counts = client.counts.copy()
+        overall = "" if report.overall is None else f"{100 * report.overall:.1f}"
+        row(
+            reading,
+            overall,
+            *(f"{100 * report.dimensions[name]:.1f}" for name in DIMENSIONS),
+            *right(client, rows),
+            f"{counts['passes'] / counts['questions']:.2f}",
+            f"{counts['microseconds'] / 1e3 / counts['questions']:.1f}",
+        )
+
+
+def main() -> None:
+    """Run the benchmark."""
+    parser = Parser(__doc__)
+    parser.add_argument("--model", default="random")
+    parser.add_argument("--suite", default="jevbench-mini", help="examples: 43 requests")
+    parser.add_argument("--readings", nargs="+", default=READINGS, help="READING:ORDERS")
+    options = parser.options(suite="examples", readings=["menu:1"])
+    rows = [json.loads(line) for line in JUDGED.read_text().splitlines()]
+    head("reading:orders", "overall", *DIMENSIONS, "right, yes/no", "right, choice",
+         "passes a question", "ms a question")  # fmt: skip
+    with TemporaryDirectory() as folder:
+        model = options.model
+        if model == "random":
+            from tests import byte_checkpoints
+
+            model = str(byte_checkpoints.write("llada", Path(folder)))
+        for reading in options.readings:
+            measure(model, options.suite, reading, rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,168 @@
+"""dise calibrate --decisions: from labelled decisions to a calibration."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from pydantic import BaseModel, JsonValue, ValidationError, model_validator
+from rich.console import Console
+from rich.table import Table
+
+from dise_app.files.texts import write_json
+from dise_core.errors import InputError, shown
+from dise_core.params.base import input_error
+from dise_core.records import Fields
+from dise_decide.calibration import DecisionCalibration, QuestionFit, shares_of
+from dise_decide.fitting import LEAST_OF_TYPE, Promises, fitted
+from dise_decide.outputs import Answer
+from dise_decide.params import DecisionParams
+from dise_decide.questions import AnyQuestion
+from dise_eval.calibration import rows
+from dise_eval.calibration.fitting import LEAST_OF_FIELD, Labels
+from dise_eval.calibration.guarantee import Promise
+from dise_eval.reports import reliability
+
+Labelled = tuple[AnyQuestion, list[float], int, int]
+"""A question, the probabilities of its options, the right one's place, and the input's number."""
+
+
+class DecidedLine(BaseModel):
+    """A line of `dise decide --output`. labels: the truths, by the questions' names."""
+
+    input: JsonValue
+    model: str
+    tokenizer: str
+    params: DecisionParams
+    is_joint: bool
+    questions: list[AnyQuestion]
+    answers: list[Answer]
+    labels: dict[str, JsonValue]
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        names = {question.name for question in self.questions}
+        if unknown := self.labels.keys() - names:
+            raise ValueError(f"no question is named {min(unknown)!r:.80}")
+        if len(self.questions) != len(self.answers):
+            raise ValueError("questions and answers do not pair up")
+        if self.params.joint and not self.is_joint:
+            raise ValueError("its questions did not share a text: leave it out")
+        if any(answer.diagnostics.calibration for answer in self.answers):
+            raise ValueError("it is calibrated already: decide it without --calibration")
+        for question in self.questions:
+            if question.name in self.labels:
+                self.truth(question)
+        return self
+
+    def truth(self, question: AnyQuestion) -> int:
+        """Return the place of the right option. Raises ValueError for a label that is none."""
+        label, values = self.labels[question.name or ""], list[object](question.values)
+        for known in (values, list[object](question.labels)):
+            if (type(label), label) in (pairs := [(type(value), value) for value in known]):
+                return pairs.index((type(label), label))
+        raise ValueError(f"the label {shown(label, 40)} is none of {shown(values, 80)}")
+
+
+def calibrate(path: Path, output: Path, options: Fields, as_json: bool) -> None:
+    """Fit labelled lines of `dise decide --output`, write the calibration, and tell of it."""
+    if options["method"] or options["held_out"] or options["answers_each"]:
+        raise InputError("--decisions takes no --method, no --held-out and no --answers-each")
+    risk = options["max_risk"] and Promise(options["max_risk"], options["risk_confidence"])
+    promises = Promises(risk, options["rule"], options["coverage"])
+    lines = _read(path)
+    made, left_out, held_out = _fit(lines, promises, path.name)
+    picture = output.with_suffix(".png")
+    reliability.picture(held_out.scores, held_out, None, picture)
+    write_json(output, made.to_dict())
+    if as_json:
+        told = {"calibration": made.to_dict(), "left_out": left_out}
+        print(json.dumps(told, ensure_ascii=False, allow_nan=False))
+        return
+    _show(made)
+    print("".join(f"{name}: left out, {why}\n" for name, why in left_out.items()), end="")
+    print(f"written: {output}, {picture}")
+
+
+def _read(path: Path) -> list[DecidedLine]:
+    lines = list[DecidedLine]()
+    for number, record in rows.records(path):
+        try:
+            lines += [DecidedLine.model_validate(record)] if "labels" in record else []
+        except ValidationError as error:
+            raise input_error(error, f"line {number}") from error
+    if len({(line.model, line.tokenizer, line.params) for line in lines}) != 1:
+        several = "the lines with labels are of several models, or asked in several ways"
+        raise InputError(several if lines else f'no line of {path} holds "labels"', "scored")
+    return lines
+
+
+def labelled(lines: list[DecidedLine]) -> list[Labelled]:
+    """Return each labelled answer. Lines of equal inputs share a number."""
+    inputs = dict[str, int]()
+    return [
+        (question, shares_of(answer), line.truth(question), number)
+        for line in lines
+        for number in [inputs.setdefault(repr(line.input), len(inputs))]
+        for question, answer in zip(line.questions, line.answers, strict=True)
+        if question.name in line.labels
+    ]
+
+
+def _fit(
+    lines: list[DecidedLine], promises: Promises, source: str
+) -> tuple[DecisionCalibration, dict[str, str], Labels]:
+    """Return the calibration, why groups have no fit, and what holds for the others' held-out
+    labels, of names if some have a fit. Raises InputError if no group has one.
+    """
+    made: dict[str, dict[str, QuestionFit]] = {"name": {}, "type": {}}
+    left_out, held_out, every = dict[str, str](), list[Labels](), labelled(lines)
+    for kind, least in (("name", LEAST_OF_FIELD), ("type", LEAST_OF_TYPE)):
+        for name in dict.fromkeys(getattr(question, kind) for question, *_ in every):
+            group = [one for one in every if getattr(one[0], kind) == name]
+            questions = [question for question, *_ in group]
+            try:
+                made[kind][name], told = fitted(labels_of(group), questions, least, promises)
+                held_out += [told] if kind == "name" or not made["name"] else []
+            except InputError as error:
+                left_out[f"{kind} {name}"] = str(error)
+    if not held_out:
+        raise InputError("; ".join(f"{name}: {why}" for name, why in left_out.items()), "scored")
+    parts = ((one.scores, one.is_right, one.questions) for one in held_out)
+    pooled = Labels(*map(np.concatenate, zip(*parts, strict=True)))
+    file = DecisionCalibration(
+        model=lines[0].model,
+        fingerprint=lines[0].tokenizer,
+        source=source,
+        params=lines[0].params,
+        names=made["name"],
+        types=made["type"],
+    )
+    return file, left_out, pooled
+
+
+def labels_of(group: list[Labelled]) -> Labels:
+    """Return the answers as `dise_decide.fitting` takes them."""
+    shape = len(group), max(len(shares) for _, shares, *_ in group)
+    labels = Labels(np.zeros(shape), np.zeros(shape, np.bool_), np.array([n for *_, n in group]))
+    for place, (_, shares, truth, _) in enumerate(group):
+        labels.scores[place, : len(shares)] = shares
+        labels.is_right[place, truth] = True
+    return labels
+
+
+def _show(made: DecisionCalibration) -> None:
+    table = Table("question", "labels", "map", "ECE", "calibrated", "threshold", "answer sets")
+    fits = {f"name {name}": fit for name, fit in made.names.items()}
+    for name, fit in (fits | {f"type {name}": fit for name, fit in made.types.items()}).items():
+        cells = [name, f"{fit.num_labels}", "none" if fit.map is None else fit.map.method]
+        cells += [f"{fit.before.ece:.4f}", f"{fit.after.ece:.4f}"]
+        gate, sets = fit.threshold, fit.sets
+        cells += [
+            f"{gate.score:.4f}: {gate.coverage:.1%} kept, {gate.risk:.1%} wrong" if gate else ""
+        ]
+        cells += [f"{sets.coverage:.0%}: from {sets.least:.4f}" if sets else ""]
+        table.add_row(*cells)
+    Console(highlight=False, emoji=False).print(table, markup=False)

@@ -1,0 +1,219 @@
+"""A calibration of decisions: probabilities of being right, thresholds to abstain, answer sets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Annotated, Literal, TypeVar
+
+import numpy as np
+from pydantic import Field
+
+from dise_core.arrays import Floats
+from dise_core.errors import InputError
+from dise_core.scoring.calibration import (
+    CalibrationFile,
+    Count,
+    Figures,
+    Isotonic,
+    Part,
+    Platt,
+    Probability,
+    Text,
+    Threshold,
+)
+from dise_decide.outputs import Answer, AnswerSet, DecisionOutput, PredicateAnswer
+from dise_decide.params import DecisionParams
+from dise_decide.questions import MAX_LEVELS, AnyQuestion, Question, ScoreQuestion
+
+Q = TypeVar("Q", bound=Question)
+
+MOST_ODDS = 50.0
+"""Log-odds beyond these are taken as these."""
+
+
+class Temperature(Part):
+    """Of choices: softmax(log p / temperature). top: from the likeliest one's probability to that
+    of being right.
+    """
+
+    method: Literal["temperature"] = "temperature"
+    temperature: float = Field(gt=0)
+    top: Isotonic | None = None
+
+    def of(self, shares: Floats) -> Floats:
+        powers = (shares / shares.max(axis=1, keepdims=True)) ** (1 / self.temperature)
+        scaled: Floats = powers / powers.sum(axis=1, keepdims=True)
+        return scaled
+
+
+class Tails(Part):
+    """Of levels, of which a predicate has two, yes and no: a map of each P(level >= k), k = 1 to
+    K - 1, by its log-odds, then made non-increasing.
+    """
+
+    method: Literal["platt", "isotonic"]
+    tails: tuple[Annotated[Isotonic | Platt, Field(discriminator="method")], ...] = Field(
+        min_length=1, max_length=MAX_LEVELS - 1
+    )
+
+    def of(self, shares: Floats) -> Floats:
+        maps = zip(self.tails, log_odds(shares).T, strict=True)
+        tails = np.minimum.accumulate([tail.of(odds) for tail, odds in maps])
+        edge = np.ones((1, len(shares)))
+        return -np.diff(np.concatenate([edge, tails, 0 * edge]), axis=0).T
+
+
+ShareMap = Annotated[Temperature | Tails, Field(discriminator="method")]
+
+
+def tails_of(shares: Floats) -> Floats:
+    """Return each P(level >= k), k = 1 to K - 1, [n, K - 1], of shares [n, K]."""
+    tails: Floats = np.cumsum(shares[:, :0:-1], axis=1)[:, ::-1]
+    return tails
+
+
+def log_odds(shares: Floats) -> Floats:
+    """Return the log-odds of each P(level >= k), within MOST_ODDS."""
+    with np.errstate(divide="ignore"):
+        odds: Floats = np.log(tails_of(shares)) - np.log(np.cumsum(shares[:, :-1], axis=1))
+    return np.clip(odds, -MOST_ODDS, MOST_ODDS)
+
+
+class Coverage(Part):
+    """What keeps the promise that on average a share `coverage` of the answer sets holds the truth:
+    the least probability of a member. num_labels: labels that it was chosen on, one of each input.
+    """
+
+    coverage: Probability
+    num_labels: Count
+    least: Probability
+
+
+class QuestionFit(Part):
+    """What was fitted on the labels of a question, or of all questions of a type.
+
+    question: without its name; None where several were asked. map: None leaves the probabilities as
+    they are. num_labels, num_inputs: that the map was fitted on. before, after: of the confidence
+    that an answer is right, of predicates of yes, without the map and by maps fitted on others'.
+    """
+
+    question: AnyQuestion | None
+    map: ShareMap | None
+    num_labels: Count
+    num_inputs: Count
+    before: Figures
+    after: Figures
+    threshold: Threshold | None = None
+    sets: Coverage | None = None
+
+    def answered(self, question: Question, raw: Answer, digest: str) -> Answer:
+        """Return the answer with what was fitted in place of the model's own probabilities."""
+        [shares], [confidence] = mapped(self.map, np.array([shares_of(raw)]))
+        answer = question.answer(shares.tolist(), raw.diagnostics)
+        members = self._members(question, shares)
+        is_below = None if self.threshold is None else bool(confidence < self.threshold.score)
+        is_empty = members is not None and not members.values
+        told = {"confidence": "calibrated", "calibration": digest}
+        update = {
+            "diagnostics": raw.diagnostics.model_copy(update=told),
+            "abstained": is_empty or is_below,
+            "answer_set": members,
+        }
+        own = {} if isinstance(answer, PredicateAnswer) else {"confidence": float(confidence)}
+        return answer.model_copy(update=update | own)
+
+    def _members(self, question: Question, shares: Floats) -> AnswerSet | None:
+        if self.sets is None:
+            return None
+        places = np.flatnonzero(shares >= self.sets.least).tolist()
+        if places and isinstance(question, ScoreQuestion):
+            places = [*range(places[0], places[-1] + 1)]
+        values = tuple(question.values[place] for place in places)
+        return AnswerSet(values=values, coverage=self.sets.coverage, n=self.sets.num_labels)
+
+
+class DecisionCalibration(CalibrationFile):
+    """Maps from the probabilities of answers to typed questions to those of being right, with what
+    they hold for. It is refused for another model, and for questions asked in another way.
+
+    params: how the questions were asked. names, types: by the name of a question, else by its type.
+    """
+
+    version: Literal[1] = 1
+    params: DecisionParams
+    names: dict[Text, QuestionFit]
+    types: dict[Text, QuestionFit]
+
+    def applied(self, params: DecisionParams) -> DecisionParams:
+        """Return its own params. Raises InputError for params that say anything else, but for what
+        stands for an uncalibrated confidence.
+        """
+        given = params.model_dump(exclude_unset=True, exclude={"confidence"})
+        for name, value in given.items():
+            if value != (own := getattr(self.params, name)):
+                raise InputError(f"the calibration is for {name} {own!r}, not {value!r}", name)
+        return self.params
+
+    def fit_of(self, question: Question) -> QuestionFit:
+        """Return what was fitted on a question of this name, else of its type. Raises InputError,
+        with both sides, where that was another question, or nothing.
+        """
+        fit = self.names.get(question.name or "")
+        if fit is None and (fit := self.types.get(question.type)) is None:
+            known = [*map(repr, self.names), *(f"any {name}" for name in self.types)]
+            raise InputError(
+                f"the calibration is for {', '.join(known)}, not for a {question.type} named "
+                f"{question.name!r:.80}",
+                "questions",
+            )
+        asked = nameless(question)
+        if fit.question not in (None, asked):
+            was, now = (one.model_dump_json(exclude_defaults=True) for one in (fit.question, asked))
+            raise InputError(
+                f"the calibration's question {question.name!r:.80} is {was:.300}, not {now:.300}",
+                "questions",
+            )
+        size = len(fit.map.tails) + 1 if isinstance(fit.map, Tails) else len(question.options)
+        if size != len(question.options):
+            raise InputError(
+                f"the calibration is for a {question.type} of {size} answers, not of "
+                f"{len(question.options)}",
+                "questions",
+            )
+        return fit
+
+    def answered(self, output: DecisionOutput, questions: Sequence[Question]) -> DecisionOutput:
+        """Return the output with calibrated answers. Raises InputError if the questions were to
+        share a text and do not.
+        """
+        if self.params.joint and not output.is_joint:
+            raise InputError(f"the calibration is for one text; {output.warnings[0]}", "questions")
+        pairs = zip(questions, output.answers, strict=True)
+        answers = tuple(self.fit_of(q).answered(q, answer, self.digest) for q, answer in pairs)
+        empty = (
+            f"question {answer.name or number}: no answer is probable enough for the answer set"
+            for number, answer in enumerate(answers, 1)
+            if answer.answer_set is not None and not answer.answer_set.values
+        )
+        return replace(output, answers=answers, warnings=(*output.warnings, *empty))
+
+
+def mapped(map_: Temperature | Tails | None, raw: Floats) -> tuple[Floats, Floats]:
+    """Return the calibrated shares, [n, K], and how probably the likeliest is right, [n]."""
+    shares = raw if map_ is None else map_.of(raw)
+    confidences: Floats = shares.max(axis=1)
+    top = map_.top if isinstance(map_, Temperature) else None
+    return shares, confidences if top is None else top.of(confidences)
+
+
+def shares_of(answer: Answer) -> list[float]:
+    """Return the probability of each of the question's options, in their order."""
+    if isinstance(answer, PredicateAnswer):
+        return [answer.probability, 1 - answer.probability]
+    return [share.probability for share in answer.probabilities]
+
+
+def nameless(question: Q) -> Q:
+    """Return the question without its name."""
+    return question.model_copy(update={"name": None})

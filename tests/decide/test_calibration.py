@@ -1,0 +1,385 @@
+"""Calibrated decisions: what is fitted, what is promised, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import openai
+import pytest
+
+from dise import LLM, AsyncLLM
+from dise_app.server.app import create_app
+from dise_app.server.limits import Limits
+from dise_app.server.service import Service
+from dise_core import InputError
+from dise_core.scoring.calibration import Figures, Isotonic, Platt
+from dise_decide import (
+    ChoiceQuestion,
+    DecisionCalibration,
+    DecisionParams,
+    PredicateQuestion,
+    Question,
+    ScoreQuestion,
+    fitting,
+)
+from dise_decide import calibration as maps
+from dise_decide.fitting import Promises
+from dise_eval.calibration.fitting import Labels
+from dise_eval.calibration.guarantee import Promise
+from tests.app.serving import serving
+from tests.calibrations import FIGURES
+from tests.commands import Dise
+
+THREE = ChoiceQuestion(instructions="", choices=["a", "b", "c"])
+LEVELS = ScoreQuestion(instructions="", levels=["a", "b", "c"])
+YES_NO = PredicateQuestion(instructions="")
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return powers / powers.sum(axis=-1, keepdims=True)
+
+
+def drawn(random: np.random.Generator, count: int, size: int, spread: float = 4.0) -> Any:
+    """Answers that are twice as sure as they should be; and their logits."""
+    logits = random.normal(scale=spread, size=(count, size))
+    return labels_of(random, softmax(logits), softmax(logits / 2)), logits
+
+
+def labels_of(random: np.random.Generator, shares: np.ndarray, truths: np.ndarray) -> Labels:
+    """Answers with these shares, and right ones drawn with other probabilities."""
+    right = (truths.cumsum(axis=1) < random.random((len(truths), 1))).sum(axis=1)
+    return Labels(shares, np.eye(shares.shape[1], dtype=bool)[right], np.arange(len(shares)))
+
+
+def fitted(labels: Labels, question: Question, **promises: Any) -> Any:
+    return fitting.fitted(labels, [question], 200, Promises(**promises))
+
+
+def test_a_temperature_is_found_again() -> None:
+    labels, _ = drawn(np.random.default_rng(0), 4000, 3)
+    fit, events = fitted(labels, THREE)
+    assert fit.map.temperature == pytest.approx(2, rel=0.1)
+    assert fit.before.ece > 0.1
+    assert fit.after.ece < 0.03
+    assert len(events) == fit.num_labels == fit.num_inputs == 4000
+
+
+@pytest.mark.parametrize(("question", "size"), [(YES_NO, 2), (LEVELS, 3)])
+@pytest.mark.parametrize("count", [400, 2000])
+def test_tails_calibrate_predicates_and_scores(question: Question, size: int, count: int) -> None:
+    labels, _ = drawn(np.random.default_rng(1), count, size)
+    fit, _ = fitted(labels, question)
+    assert isinstance(fit.map, maps.Tails)
+    assert fit.after.ece < fit.before.ece / 2
+    shares, confidences = maps.mapped(fit.map, labels.scores)
+    assert shares.sum(axis=1) == pytest.approx(np.ones(count))
+    assert shares.min() >= 0
+    assert (shares.max(axis=1) == confidences).all()
+
+
+def test_what_is_calibrated_already_stays_as_it_is() -> None:
+    random = np.random.default_rng(2)
+    shares = softmax(random.normal(scale=2, size=(900, 3)))
+    fit, _ = fitted(labels_of(random, shares, shares), THREE)
+    assert fit.map is None or fit.map.temperature == pytest.approx(1, abs=0.15)
+    assert fit.after.ece < 0.05
+
+
+def test_the_promised_risk_is_broken_in_at_most_5_of_100_resamplings() -> None:
+    """The risk at or above a threshold is that of 20,000 answers, exact in their labels."""
+    random, num_broken, num_made = np.random.default_rng(3), 0, 0
+    _, pool = drawn(random, 20_000, 3, 8)
+    risk = 1 - softmax(pool / 2).max(axis=1)
+    for _ in range(1000):
+        mine, kept = drawn(random, 300, 3, 8)[0].split(0.5)
+        map_ = fitting.temperature(mine)
+        with suppress(InputError):
+            found = fitting.gate(kept, map_, Promises(Promise(0.1, 0.95)))
+            assert found is not None
+            above = softmax(pool / map_.temperature).max(axis=1) >= found.score
+            num_broken += bool(above.any()) and float(risk[above].mean()) > 0.1
+            num_made += 1
+    assert num_made > 200, "what answers nothing promises nothing"
+    assert num_broken <= 50
+
+
+@pytest.mark.parametrize(("coverage", "count"), [(0.9, 9), (0.8, 50), (0.95, 40)])
+def test_answer_sets_cover_what_they_promise_on_average(coverage: float, count: int) -> None:
+    """Over 1,000 draws of labels; the mean's standard error is below 0.004, so that three of them
+    are allowed on either side: the coverage is at most 1 / (n + 1) above the promise.
+    """
+    random, found = np.random.default_rng(4), list[float]()
+    _, pool = drawn(random, 2000, 3)
+    for _ in range(1000):
+        sets = fitting.answer_sets(drawn(random, count, 3)[0], None, coverage)
+        assert sets is not None
+        is_member = softmax(pool) >= sets.least
+        found.append(float((softmax(pool / 2) * is_member).sum(axis=1).mean()))
+    assert coverage - 0.012 <= np.mean(found) <= coverage + 1 / (count + 1) + 0.012
+
+
+def test_too_few_labels_for_a_coverage_are_refused_by_number() -> None:
+    labels, _ = drawn(np.random.default_rng(5), 98, 3)
+    with pytest.raises(InputError, match=r"of 0\.99 needs labels of 99 inputs .* not of 98"):
+        fitting.answer_sets(labels, None, 0.99)
+
+
+def test_a_promise_takes_one_question_of_each_input_and_other_inputs_than_the_map() -> None:
+    labels, _ = drawn(np.random.default_rng(6), 1200, 3)
+    labels = Labels(labels.scores, labels.is_right, labels.questions // 3)
+    fit, _ = fitted(labels, THREE, risk=Promise(0.3, 0.9), rule="ltt", coverage=0.9)
+    assert (fit.num_inputs, fit.num_labels) == (200, 600)
+    assert fit.threshold.num_labels == fit.sets.num_labels == 200
+
+
+def fit_of(question: Question | None, **more: Any) -> maps.QuestionFit:
+    figures = Figures.model_validate(FIGURES)
+    fields = {"map": None, "num_labels": 9, "num_inputs": 9, "before": figures, "after": figures}
+    return maps.QuestionFit.model_validate({"question": question, **fields, **more}, strict=False)
+
+
+def file_of(model: str = "countdown", **more: Any) -> DecisionCalibration:
+    cloze = DecisionParams(layout="cloze")
+    fields = {"names": {}, "types": {}, "fingerprint": None, "source": "x", "params": cloze}
+    return DecisionCalibration(**({"model": model} | fields | more))
+
+
+PROBLEM = "83,18,75 -> 10"
+SIGN = ChoiceQuestion(name="sign", instructions="18", choices=["+", "-", "*"])
+LEVEL = ScoreQuestion(instructions="7", levels=["1", "2", "3"])
+
+
+@pytest.fixture(scope="module")
+def llm() -> LLM:
+    return LLM("countdown")
+
+
+def test_answers_are_those_of_the_map(llm: LLM) -> None:
+    threshold = {"score": 0.9, "rule": "sgr", "max_risk": 0.1, "confidence": 0.95, "num_labels": 99,
+                 "coverage": 0.5, "risk": 0.05, "bound": 0.1}  # fmt: skip
+    sets = {"coverage": 0.9, "num_labels": 99, "least": 0.25}
+    tails = [Platt(slope=0.5, intercept=b, lowest_score=-50, highest_score=50) for b in (0.2, -0.2)]
+    top = Isotonic(scores=(0.0, 1.0), probabilities=(0.0, 0.5))
+    hot = maps.Temperature(temperature=3.0, top=top)
+    nameless = SIGN.model_copy(update={"name": None})
+    sign = fit_of(nameless, map=hot, threshold=threshold)
+    level = fit_of(None, map=maps.Tails(method="platt", tails=tuple(tails)), sets=sets)
+    made = file_of(names={"sign": sign}, types={"score": level})
+    raw = llm.decide(PROBLEM, [SIGN, LEVEL], DecisionParams(layout="cloze"))
+    found = llm.decide(PROBLEM, [SIGN, LEVEL], calibration=made)
+    logprobs = [np.array(answer.diagnostics.logprobs) for answer in raw.answers]
+    expected = softmax(logprobs[0] / 3)
+    signs, levels = found.answers
+    assert signs.type == "choice"
+    assert levels.type == "score"
+    assert [each.probability for each in signs.probabilities] == pytest.approx(expected, abs=1e-6)
+    assert signs.confidence == pytest.approx(expected.max() / 2, abs=1e-6)
+    assert (signs.abstained, signs.answer_set) == (True, None)
+    assert signs.diagnostics.logprobs == pytest.approx(logprobs[0], abs=1e-5)
+    assert (signs.diagnostics.confidence, signs.diagnostics.calibration) == (
+        "calibrated",
+        made.digest,
+    )
+    share = softmax(logprobs[1])
+    odds = np.log([(share[1] + share[2]) / share[0], share[2] / (share[0] + share[1])])
+    first, second = 1 / (1 + np.exp(-(odds / 2 + [0.2, -0.2])))
+    second = min(first, second)
+    mine = np.array([1 - first, first - second, second])
+    assert [each.probability for each in levels.probabilities] == pytest.approx(mine, abs=1e-6)
+    assert levels.answer_set is not None
+    inside = np.flatnonzero(mine >= 0.25)
+    assert levels.answer_set.values == tuple(range(inside[0], inside[-1] + 1))
+    assert (levels.answer_set.coverage, levels.answer_set.n) == (0.9, 99)
+    assert levels.abstained is None
+    nothing = file_of(types={"score": fit_of(None, sets=sets | {"least": 1.0})})
+    empty = llm.decide(PROBLEM, [LEVEL], calibration=nothing)
+    assert empty.answers[0].abstained is True
+    assert "no answer is probable enough for the answer set" in empty.warnings[-1]
+
+
+def test_a_set_of_levels_has_no_gap() -> None:
+    fit = fit_of(None, sets={"coverage": 0.9, "num_labels": 99, "least": 0.3})
+    llm_answer = LEVELS.answer([0.45, 0.1, 0.45], diagnostics())
+    answer = fit.answered(LEVELS, llm_answer, "digest")
+    assert answer.answer_set is not None
+    assert answer.answer_set.values == (0, 1, 2)
+
+
+def diagnostics() -> Any:
+    from dise_decide import Diagnostics
+
+    told = {"label_mass": 1.0, "argmax_is_label": True, "logprobs": (-1.0, -1.0, -1.0)}
+    return Diagnostics(**told, reading="menu", passes=1, confidence="top")
+
+
+@pytest.mark.parametrize(
+    ("made", "questions", "params", "message"),
+    [
+        (file_of("other"), [SIGN], None, "for model 'other', not for 'countdown'"),
+        (file_of(fingerprint="0"), [SIGN], None, "whose fingerprint is 0, and this one's is"),
+        (file_of(), [SIGN], None, "not for a choice named 'sign'"),
+        (file_of(types={"score": fit_of(None)}), [SIGN], None, "is for any score, not for a"),
+        (
+            file_of(names={"sign": fit_of(THREE)}), [SIGN], None,
+            'question \'sign\' is {"instructions":"","choices":[{"value":"a"}',
+        ),
+        (
+            file_of(types={"choice": fit_of(None)}), [SIGN], DecisionParams(layout="questions"),
+            "is for layout 'cloze', not 'questions'",
+        ),
+        (
+            file_of(types={"score": fit_of(None, map={"method": "platt", "tails": [
+                {"method": "platt", "slope": 1, "intercept": 0, "lowest_score": 0,
+                 "highest_score": 1}]})}), [LEVEL], None, "a score of 2 answers, not of 3",
+        ),
+    ],
+)  # fmt: skip
+def test_it_is_refused_for_anything_else(
+    llm: LLM,
+    made: DecisionCalibration,
+    questions: list[Question],
+    params: DecisionParams | None,
+    message: str,
+) -> None:
+    with pytest.raises(InputError) as refused:
+        llm.decide(PROBLEM, questions, params, calibration=made)
+    assert message in str(refused.value)
+
+
+def problems(count: int) -> list[dict[str, Any]]:
+    """Sums with the sign that makes them; half of them as the model would never write them."""
+    random = np.random.default_rng(0)
+    rows = []
+    for _ in range(count):
+        a, b = random.integers(2, 50, 2).tolist()
+        sign = "+" if random.random() < 0.5 else "-"
+        target = abs(a + b if sign == "+" else a - b) or 1
+        asked = {"type": "choice", "name": "sign", "instructions": f"{max(a, b)}"}
+        questions = [{**asked, "choices": ["+", "-"]}]
+        truth = sign if random.random() < 0.9 else "+"
+        rows.append({"input": f"{a},{b} -> {target}", "questions": questions,
+                     "labels": {"sign": truth}, "id": len(rows)})  # fmt: skip
+    return rows
+
+
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def write(path: Path, rows: Sequence[Any]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_a_file_is_decided_labelled_fitted_and_used(dise: Dise, tmp_path: Path) -> None:
+    rows = problems(420)
+    given = write(tmp_path / "in.jsonl", rows)
+    raw, file = tmp_path / "raw.jsonl", tmp_path / "c.json"
+    ask = ("decide", "--input", given, "--layout", "cloze")
+    run = dise(*ask, "--output", raw)
+    assert (run.code, run.err) == (0, "dise: 420 answered\n")
+    first = lines_of(raw)[0]
+    assert first.items() >= rows[0].items()
+    assert first["params"]["layout"] == "cloze"
+    more = ("--coverage", "0.9", "--max-risk", "0.4", "--rule", "ltt")
+    run = dise("calibrate", raw, "--decisions", "--output", file, *more)
+    assert (run.code, run.err) == (0, "")
+    assert "name sign" in run.out
+    assert file.with_suffix(".png").stat().st_size > 0
+    made = DecisionCalibration.load(file)
+    assert made.names["sign"].question is None, "they were of several wordings"
+    assert made.names["sign"].num_labels + made.names["sign"].sets.num_labels <= 420  # type: ignore[union-attr]
+    again = tmp_path / "again.jsonl"
+    run = dise("decide", "--input", given, "--output", again, "--calibration", file)
+    assert run.code == 0, run.err
+    [answer] = lines_of(again)[0]["answers"]
+    assert answer["diagnostics"]["calibration"] == made.digest
+    assert answer["answer_set"]["coverage"] == 0.9
+    assert answer["abstained"] in (True, False)
+    run = dise("calibrate", again, "--decisions", "--output", tmp_path / "d.json")
+    assert "it is calibrated already" in run.err
+    run = dise("decide", rows[0]["input"], "--choice", "18=+,-", "--calibration", file)
+    assert (run.code, "answer set" in run.out) == (0, True)
+
+
+def test_a_wrong_row_is_an_error_in_its_place_and_a_run_goes_on(dise: Dise, tmp_path: Path) -> None:
+    rows: list[Any] = [{"input": PROBLEM, "n": 1}, {"n": 2}, {"input": PROBLEM, "questions": 3}, 4]
+    given, output = write(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"
+    ask = ("decide", "--input", given, "--output", output, "--layout", "cloze")
+    run = dise(*ask, "--choice", "18=+,-")
+    assert run.code == 1
+    for told in ('line 2: needs "input"', "line 3: questions", "line 4: is not a JSON object"):
+        assert told in run.err
+    assert [line["n"] for line in lines_of(output)] == [1]
+    write(given, [*rows[:1], {"input": "1,2 -> 3", "n": 2}])
+    assert "--choice and --scale" not in dise(*ask, "--choice", "18=+,-", "--resume").err
+    assert [line["n"] for line in lines_of(output)] == [1, 2]
+    run = dise(*ask, "--choice", "18=+,*", "--resume")
+    assert "its questions is" in run.err
+
+
+@pytest.mark.parametrize(
+    ("change", "more", "message"),
+    [
+        ({}, ("--method", "platt"), "--decisions takes no --method"),
+        ({"labels": {"size": 1}}, (), "no question is named 'size'"),
+        ({"labels": {"sign": "*"}}, (), "the label '*' is none of ['+', '-']"),
+        ({"labels": {"sign": "+"}}, (), "name sign: 1 labels are too few"),
+        ({"params": 3}, (), "params=3"),
+        ({"n": 1}, (), 'holds "labels"'),
+    ],
+)
+def test_what_cannot_be_fitted_is_told(
+    dise: Dise, tmp_path: Path, change: dict[str, Any], more: tuple[str, ...], message: str
+) -> None:
+    [row] = problems(1)
+    labels = row.pop("labels")
+    given, raw = write(tmp_path / "in.jsonl", [row]), tmp_path / "raw.jsonl"
+    dise("decide", "--input", given, "--output", raw, "--layout", "cloze")
+    [line] = lines_of(raw)
+    changed = line | ({"labels": labels} if "params" in change else {}) | change
+    path = write(tmp_path / "labelled.jsonl", [changed])
+    run = dise("calibrate", path, "--decisions", "--output", tmp_path / "c.json", *more)
+    assert (run.code, run.out) == (2, "")
+    assert message in run.err
+    assert run.err.count("\n") == 1
+
+
+def test_a_coverage_without_decisions_is_refused(dise: Dise, tmp_path: Path) -> None:
+    path = write(tmp_path / "x.jsonl", [{}])
+    run = dise("calibrate", path, "--output", tmp_path / "c.json", "--coverage", "0.9")
+    assert "--coverage goes with --decisions" in run.err
+
+
+def test_a_server_answers_by_a_calibration(tmp_path: Path) -> None:
+    sets = {"coverage": 0.9, "num_labels": 99, "least": 0.0}
+    hot = fit_of(None, map=maps.Temperature(temperature=3.0), sets=sets)
+    made = file_of(types={"choice": hot, "predicate": hot.model_copy(update={"map": None})})
+    file = tmp_path / "c.json"
+    file.write_text(json.dumps(made.to_dict()))
+    with serving(AsyncLLM("countdown"), options={"decision_calibration": str(file)}) as url:
+        body = SIGN.model_dump(mode="json") | {"choices": [{"value": v} for v in "+-*"]}
+        with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
+            decision = client.decisions.create(model="countdown", input=PROBLEM, questions=[body])
+        expected = LLM("countdown").decide(PROBLEM, [SIGN], calibration=made).answers[0]
+        [answer] = decision.answers
+        assert answer.confidence == pytest.approx(expected.confidence, abs=1e-5)
+        assert answer.answer_set == {"values": ["+", "-", "*"], "coverage": 0.9, "n": 99}
+        assert decision.dise["diagnostics"][0]["calibration"] == made.digest
+        named = {"sign": {"type": "choice", "instructions": "8", "criteria": {"+": "", "-": ""}}}
+        asked = {"state": PROBLEM, "questions": named}
+        found = httpx.post(f"{url}/v1/systemone", json=asked, timeout=30).json()
+        assert found["answers"]["sign"]["answer_set"]["values"] == ["+", "-"]
+        refused = httpx.post(
+            f"{url}/v1/systemone", json=asked | {"layout": "questions"}, timeout=30
+        )
+        assert "is for layout 'cloze', not 'questions'" in refused.json()["error"]["message"]
+    with pytest.raises(InputError, match="there is no calibration file"):
+        create_app(Service(Limits(), None, {"decision_calibration": "lost.json"}))
