@@ -37,11 +37,9 @@ def fitted(params: P, info: ModelInfo) -> P:
 
 def _check_block_length(params: Scoring, info: ModelInfo, length: int) -> None:
     if "block_length" in params.model_fields_set and params.block_length != length:
-        raise InputError(
-            f"block_length={params.block_length}: {info.name!r} has blocks of {length} tokens, "
-            "which are part of its attention; leave block_length out",
-            "block_length",
-        )
+        problem = f"block_length={params.block_length}: {info.name!r} has blocks of {length} tokens"
+        advice = "which are part of its attention; leave block_length out"
+        raise InputError(f"{problem}, {advice}", "block_length")
 
 
 def _check_blocks(params: SamplingParams, info: ModelInfo, length: int) -> None:
@@ -53,11 +51,9 @@ def _check_blocks(params: SamplingParams, info: ModelInfo, length: int) -> None:
             "steps",
         )
     if params.early_exit is not None:
-        raise InputError(
-            f"early_exit looks at what follows a block, which {info.name!r} does not see; "
-            "length 'until-end' stops after the block that ends the answer",
-            "early_exit",
-        )
+        problem = f"early_exit looks at what follows a block, which {info.name!r} does not see"
+        advice = "length 'until-end' stops after the block that ends the answer"
+        raise InputError(f"{problem}; {advice}", "early_exit")
 
 
 def check_tokens(params: SamplingParams, info: ModelInfo) -> None:
@@ -74,10 +70,8 @@ def check_tokens(params: SamplingParams, info: ModelInfo) -> None:
     end = (info.special.eos_id,) if params.logits_eos_inf else ()
     unwritten = {info.special.mask_id, *params.forbidden_token_ids, *end} - {None}
     if params.allowed_token_ids and unwritten.issuperset(params.allowed_token_ids):
-        raise InputError(
-            "none of the allowed tokens may be written: each is forbidden, or the mask",
-            "allowed_token_ids",
-        )
+        message = "none of the allowed tokens may be written: each is forbidden, or the mask"
+        raise InputError(message, "allowed_token_ids")
     if len(unwritten) == info.vocab_size:
         problem = "every token is forbidden, so none could be written"
         raise InputError(problem, "forbidden_token_ids")
@@ -126,8 +120,6 @@ def check_gap(params: SamplingParams, controller: LengthController, scorer: Scor
             "length",
         )
     if scorer.asks == "judge":
-        raise InputError(
-            f"scorer {params.scorer!r} asks a judge, which does not see what follows a gap; take "
-            "one that the model itself answers, such as 'dise'",
-            "scorer",
-        )
+        problem = f"scorer {params.scorer!r} asks a judge, which does not see what follows a gap"
+        advice = "take one that the model itself answers, such as 'dise'"
+        raise InputError(f"{problem}; {advice}", "scorer")

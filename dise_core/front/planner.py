@@ -217,11 +217,8 @@ class Planner:
     def check_scorer(self, name: str, scorer: Scorer) -> None:
         """Raise InputError, which names the scorer, unless the model that it asks is loaded."""
         if scorer.asks == "judge" and "judge" not in self.predictors:
-            raise InputError(
-                f"scorer {name!r} needs an auto-regressive judge; name one with --judge MODEL "
-                "(judge=...)",
-                "judge",
-            )
+            problem = f"scorer {name!r} needs an auto-regressive judge"
+            raise InputError(f"{problem}; name one with --judge MODEL (judge=...)", "judge")
         if scorer.asks == "target" and self.predictor.info.is_autoregressive:
             raise InputError(
                 f"scorer {name!r} needs a diffusion language model, and "
@@ -316,11 +313,9 @@ class Planner:
     def _policy(self, params: SamplingParams) -> UnmaskingPolicy:
         policy = self.catalog.unmasking_policy(params.unmasking, params.unmasking_settings)
         if params.num_samples > 1 and params.temperature == 0 and not policy.is_random:
-            raise InputError(
-                f"{params.num_samples} responses at temperature 0 would all be the same; set a "
-                "temperature above 0 or unmasking 'random'",
-                "temperature",
-            )
+            problem = f"{params.num_samples} responses at temperature 0 would all be the same"
+            advice = "set a temperature above 0 or unmasking 'random'"
+            raise InputError(f"{problem}; {advice}", "temperature")
         return policy
 
     def _scorer(self, prompt: GivenPrompt, params: P) -> tuple[SequenceScorer, P]:
@@ -362,7 +357,6 @@ def _pairs(
     ones: Sequence[A], what: str, others: Sequence[B], parameter: str, lists: str = ""
 ) -> list[tuple[A, B]]:
     if len(ones) != len(others):
-        raise InputError(
-            f"{len(ones)} {what} do not pair up with {len(others)} {lists}{parameter}", parameter
-        )
+        problem = f"{len(ones)} {what} do not pair up with {len(others)} {lists}{parameter}"
+        raise InputError(problem, parameter)
     return list(zip(ones, others, strict=True))

@@ -241,8 +241,6 @@ def constrained(params: Sampling) -> list[SamplingParams]:
 def _one_of_both(params: Sampling, sampling_params: Sampling) -> Sampling:
     """Return the params, which vLLM calls sampling_params. Raises InputError for both."""
     if params is not None and sampling_params is not None:
-        raise InputError(
-            "params and sampling_params are two names for one argument; give one of them",
-            "sampling_params",
-        )
+        problem = "params and sampling_params are two names for one argument; give one of them"
+        raise InputError(problem, "sampling_params")
     return params if sampling_params is None else sampling_params

@@ -65,9 +65,8 @@ def check_messages(conversation: object) -> None:
 def check_choice(value: object, parameter: str) -> None:
     """Raise InputError unless it is True, False or None."""
     if not isinstance(value, bool | None):
-        raise InputError(
-            f"{parameter} must be True, False or None, not {_described(value)}", parameter
-        )
+        problem = f"{parameter} must be True, False or None, not {_described(value)}"
+        raise InputError(problem, parameter)
 
 
 def _described(value: object) -> str:

@@ -49,9 +49,8 @@ def choose(
             rivals = " and ".join(
                 f"{name!r} of plugin {entry.plugin!r}" for name, entry in claiming.items()
             )
-            raise InputError(
-                f"model {model!r} is claimed by {rivals}; choose one with {ADVICE}", "model"
-            )
+            problem = f"model {model!r} is claimed by {rivals}; choose one with {ADVICE}"
+            raise InputError(problem, "model")
         if claiming:
             claimant = next(iter(claiming.values()))
             return claimant.of_its_name() if group is named else claimant

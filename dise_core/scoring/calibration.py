@@ -45,9 +45,8 @@ class Isotonic(_Part):
     def _rises(self) -> Self:
         num_scores, num_probabilities = len(self.scores), len(self.probabilities)
         if num_scores != num_probabilities:
-            raise ValueError(
-                f"{num_scores} scores do not pair up with {num_probabilities} probabilities"
-            )
+            problem = f"{num_scores} scores do not pair up with {num_probabilities} probabilities"
+            raise ValueError(problem)
         if any(low >= high for low, high in pairwise(self.scores)):
             raise ValueError("scores must increase")
         if any(low > high for low, high in pairwise(self.probabilities)):
@@ -195,11 +194,9 @@ class Calibration(Fit):
         """Raise InputError, with both names, unless it was fitted on this model's scores."""
         name = predictor.info.name
         if name != self.model:
-            raise InputError(
-                f"the calibration is for model {self.model!r}, not for {name!r}; if both are one "
-                "checkpoint, say so in the file's field 'model'",
-                "calibration",
-            )
+            problem = f"the calibration is for model {self.model!r}, not for {name!r}"
+            advice = "if both are one checkpoint, say so in the file's field 'model'"
+            raise InputError(f"{problem}; {advice}", "calibration")
         if self.fingerprint not in (None, own := fingerprint(predictor)):
             raise InputError(
                 f"the calibration is for a model {name!r} whose fingerprint is "
@@ -236,6 +233,5 @@ def calibration_of(given: object) -> Calibration | None:
         return given
     if isinstance(given, str | PathLike):
         return Calibration.load(given)
-    raise InputError(
-        f"a calibration is a file or a Calibration, not {type(given).__name__}", "calibration"
-    )
+    problem = f"a calibration is a file or a Calibration, not {type(given).__name__}"
+    raise InputError(problem, "calibration")

@@ -81,9 +81,8 @@ class SequenceScorer:
         """
         chosen, text = np.flatnonzero(self.selector.select(sequence)), sequence.text_positions
         if len(np.setdiff1d(text, chosen)) or (chosen < sequence.prompt_length).any():
-            raise InputError(
-                f"{self.name} takes the whole response: its selector is response-text", "selector"
-            )
+            problem = f"{self.name} takes the whole response: its selector is response-text"
+            raise InputError(problem, "selector")
         return text
 
     def evaluate(self, sequence: TokenSequence) -> Plan[Evaluation]:

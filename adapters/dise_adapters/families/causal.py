@@ -20,15 +20,12 @@ ENCODERS = (
     "megatron-bert", "rembert", "roberta", "roberta-prelayernorm", "roc_bert", "roformer",
     "xlm-roberta", "xlm-roberta-xl", "xmod",
 )  # fmt: skip
-"""Model types whose causal class in transformers attends in both directions unless config.json sets
-is_decoder.
-"""
+"""Model types whose causal class attends in both directions unless config.json sets is_decoder."""
 
 HAS_CAUSAL_ROFORMER = tuple(map(int, version("transformers").split(".")[:2])) >= (5, 18)
 
 BIDIRECTIONAL = ("cpmant", "xlm", "xlnet") + (() if HAS_CAUSAL_ROFORMER else ("roformer",))
-"""Model types whose causal class in the installed transformers always attends in both directions.
-"""
+"""Model types whose causal class in this transformers always attends in both directions."""
 
 OTHER_NAMES = (
     "BertGenerationDecoder", "BertLMHeadModel", "CTRLLMHeadModel", "GPT2LMHeadModel",

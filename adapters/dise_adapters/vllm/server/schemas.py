@@ -59,9 +59,8 @@ class PromptChoice(_Answer):
         try:
             return [(entries or {})[str(token_id)].logprob for token_id, entries in rest]
         except KeyError as error:
-            raise ModelOutputError(
-                f"the server answered about another text: it left out token {error}"
-            ) from error
+            problem = f"the server answered about another text: it left out token {error}"
+            raise ModelOutputError(problem) from error
 
 
 class Completions(_Answer):
@@ -73,9 +72,8 @@ class Completions(_Answer):
         """Return one choice for each prompt, in order. Raises ModelOutputError."""
         choices = sorted(self.choices, key=lambda choice: choice.index)
         if [choice.index for choice in choices] != list(range(num_prompts)):
-            raise ModelOutputError(
-                f"the server did not answer each of the {num_prompts} prompts once"
-            )
+            problem = f"the server did not answer each of the {num_prompts} prompts once"
+            raise ModelOutputError(problem)
         return choices
 
 

@@ -52,11 +52,9 @@ def expression_of(schema: Record | bool | str, spacing: Spacing, max_depth: int 
     top = Place(_parsed(schema))
     expression = _Writer(top, spacing, max_depth).write(top)
     if expression is None:
-        raise InputError(
-            "no JSON can be written for the schema: what it requires is false, out of bounds, or "
-            f"leads into itself more than max_depth={max_depth} times",
-            "constraint",
-        )
+        problem = "no JSON can be written for the schema: what it requires is false, out of bounds"
+        advice = f"or leads into itself more than max_depth={max_depth} times"
+        raise InputError(f"{problem}, {advice}", "constraint")
     return expression
 
 
