@@ -26,7 +26,8 @@ def read_config(model: str, revision: str | None = None) -> JsonFields | None:
     Raises InputError for a path that does not exist, CheckpointError for a folder without a
     readable config.json, ModelError if the hub has no such model or cannot be reached.
     """
-    if is_gguf(model) or not (_is_folder(model) or _is_hub_id(model)):
+    is_hub_id = re.fullmatch(r"[^./][^/]*/[^./][^/]*", model)
+    if is_gguf(model) or not (_is_folder(model) or is_hub_id):
         return None
     return read_object(_config_folder(model, revision) / "config.json")
 
@@ -94,10 +95,6 @@ def _is_folder(model: str) -> bool:
     return False
 
 
-def _is_hub_id(model: str) -> bool:
-    return re.fullmatch(r"[^./][^/]*/[^./][^/]*", model) is not None
-
-
 def _is_transient(error: BaseException) -> bool:
     """Return whether a retry may help: a lost connection, a timeout, a busy or failing server."""
     from huggingface_hub import errors
@@ -123,13 +120,9 @@ def _problem(model: str, error: Exception) -> str:
         advice = "accept its terms on its page, then log in with `hf auth login`"
         return f"model {model!r} is gated: {advice}"
     if isinstance(error, errors.RepositoryNotFoundError):
-        return (
-            f"the hub has no model {model!r} that you may read; check the name, or log in with "
-            "`hf auth login`"
-        )
+        advice = "check the name, or log in with `hf auth login`"
+        return f"the hub has no model {model!r} that you may read; {advice}"
     if _is_transient(error):
-        return (
-            f"model {model!r} is not on this machine and the hub cannot be reached; connect, or "
-            "give the folder of a checkpoint that you have"
-        )
+        advice = "connect, or give the folder of a checkpoint that you have"
+        return f"model {model!r} is not on this machine and the hub cannot be reached; {advice}"
     return f"model {model!r} cannot be downloaded: {one_line(_cause(error))}"
