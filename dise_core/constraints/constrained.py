@@ -141,12 +141,10 @@ def _check_step(tokens: TokenAutomaton, params: SamplingParams) -> None:
     per_token = (NUM_CANDIDATES + len(tokens.completion)) * tokens.num_states
     if length * per_token > MAX_STEP:
         parts = "revised answers" if is_whole else "blocks"
-        raise InputError(
-            f"this constraint is too large for {parts} of {length} tokens; at most "
-            f"{MAX_STEP // per_token} can be written together, or use smaller "
-            "counts such as {1,500}",
-            "max_tokens" if is_whole else "block_length",
-        )
+        problem = f"this constraint is too large for {parts} of {length} tokens"
+        advice = f"{MAX_STEP // per_token} can be written together, or use smaller counts such as"
+        parameter = "max_tokens" if is_whole else "block_length"
+        raise InputError(f"{problem}; at most {advice} {{1,500}}", parameter)
 
 
 def _likely(weights: Floats, num_ranked: int, params: SamplingParams) -> Mask:

@@ -45,11 +45,8 @@ def _check_block_length(params: Scoring, info: ModelInfo, length: int) -> None:
 def _check_blocks(params: SamplingParams, info: ModelInfo, length: int) -> None:
     num_blocks = -(-params.max_tokens // length)
     if params.steps is not None and params.steps < num_blocks:
-        raise InputError(
-            f"steps={params.steps} is less than one step for each of the {num_blocks} blocks of "
-            f"{length} tokens",
-            "steps",
-        )
+        problem = f"steps={params.steps} is less than one step for each of the {num_blocks} blocks"
+        raise InputError(f"{problem} of {length} tokens", "steps")
     if params.early_exit is not None:
         problem = f"early_exit looks at what follows a block, which {info.name!r} does not see"
         advice = "length 'until-end' stops after the block that ends the answer"
@@ -99,11 +96,9 @@ def in_gap(params: SamplingParams, info: ModelInfo) -> SamplingParams:
     """
     if info.block_length is not None or info.is_autoregressive:
         kind = "block-causal" if info.block_length is not None else "auto-regressive"
-        raise InputError(
-            f"{info.name!r} is {kind}, so it does not see what follows a gap; take a model of full "
-            "attention, such as LLaDA or Dream, or generate without a suffix",
-            "suffix",
-        )
+        problem = f"{info.name!r} is {kind}, so it does not see what follows a gap"
+        advice = "take a model of full attention, such as LLaDA or Dream"
+        raise InputError(f"{problem}; {advice}, or generate without a suffix", "suffix")
     if params.early_exit is not None:
         problem = "early_exit waits for end tokens, and none is written into a gap; leave it out"
         raise InputError(problem, "early_exit")
@@ -114,11 +109,9 @@ def in_gap(params: SamplingParams, info: ModelInfo) -> SamplingParams:
 def check_gap(params: SamplingParams, controller: LengthController, scorer: Scorer) -> None:
     """Raise InputError for a length that is found otherwise, and a scorer that reads no suffix."""
     if not controller.fills_gaps:
-        raise InputError(
-            f"length {params.length!r} fills no gap: it looks for an answer's end; take 'fixed', "
-            "with the gap's length as max_tokens, or 'cal' or 'lr-length', which find it",
-            "length",
-        )
+        problem = f"length {params.length!r} fills no gap: it looks for an answer's end"
+        advice = "'fixed', with the gap's length as max_tokens, or 'cal' or 'lr-length'"
+        raise InputError(f"{problem}; take {advice}, which find it", "length")
     if scorer.asks == "judge":
         problem = f"scorer {params.scorer!r} asks a judge, which does not see what follows a gap"
         advice = "take one that the model itself answers, such as 'dise'"

@@ -157,12 +157,10 @@ class Planner:
             problem = f"scorer {name!r} needs an auto-regressive judge"
             raise InputError(f"{problem}; name one with --judge MODEL (judge=...)", "judge")
         if scorer.asks == "target" and self.predictor.info.is_autoregressive:
-            raise InputError(
-                f"scorer {name!r} needs a diffusion language model, and "
-                f"{self.predictor.info.name!r} is auto-regressive; score with 'ar-perplexity', "
-                "or use another model",
-                "scorer",
-            )
+            problem = f"scorer {name!r} needs a diffusion language model"
+            reason = f"{self.predictor.info.name!r} is auto-regressive"
+            advice = "score with 'ar-perplexity', or use another model"
+            raise InputError(f"{problem}, and {reason}; {advice}", "scorer")
 
     def _evaluate(
         self,

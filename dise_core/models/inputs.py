@@ -57,9 +57,8 @@ def check_messages(conversation: object) -> None:
         if not isinstance(message, Mapping) or not all(
             isinstance(message.get(key), str) for key in ("role", "content")
         ):
-            raise InputError(
-                f'a message needs "role" and "content", both text: {shown(message)}', "messages"
-            )
+            problem = f'a message needs "role" and "content", both text: {shown(message)}'
+            raise InputError(problem, "messages")
 
 
 def check_choice(value: object, parameter: str) -> None:

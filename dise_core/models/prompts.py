@@ -198,11 +198,12 @@ class Prompts:
         """Raise TooLongError, before it is tokenized, for a text that cannot fit the model."""
         limit = self.predictor.info.max_length
         if len(text) > CHARACTERS_PER_TOKEN * limit:
-            raise TooLongError(
-                f"a text of {len(text)} characters is longer than this model's limit of {limit} "
-                f"tokens, at {CHARACTERS_PER_TOKEN} characters a token",
-                parameter,
+            what, rate = (
+                f"a text of {len(text)} characters",
+                f"at {CHARACTERS_PER_TOKEN} characters",
             )
+            problem = f"{what} is longer than this model's limit of {limit} tokens, {rate} a token"
+            raise TooLongError(problem, parameter)
 
     def _refuse_longer(self, num_tokens: int, what: str) -> None:
         if num_tokens > (limit := self.predictor.info.max_length):

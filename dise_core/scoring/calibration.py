@@ -198,11 +198,9 @@ class Calibration(Fit):
             advice = "if both are one checkpoint, say so in the file's field 'model'"
             raise InputError(f"{problem}; {advice}", "calibration")
         if self.fingerprint not in (None, own := fingerprint(predictor)):
-            raise InputError(
-                f"the calibration is for a model {name!r} whose fingerprint is "
-                f"{self.fingerprint}, and this one's is {own}",
-                "calibration",
-            )
+            fitted = f"a model {name!r} whose fingerprint is {self.fingerprint}"
+            problem = f"the calibration is for {fitted}, and this one's is {own}"
+            raise InputError(problem, "calibration")
 
     def applied(self, params: P) -> P:
         """Return the params with its scorer, selector and settings where the user named none."""

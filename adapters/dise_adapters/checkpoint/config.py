@@ -84,7 +84,6 @@ class ConfigJson:
         return known
 
     def _unscaled(self, name: str) -> JsonFields:
-        """Return settings of rotary embeddings that scale nothing."""
         rope = self.fields.get(name) or {}
         if isinstance(rope, Mapping):
             rope_types = [rope.get("rope_type"), rope.get("type")]

@@ -66,10 +66,8 @@ def obstacle(fields: JsonFields, model: str) -> str | None:
                 return f"it is a diffusion model by {source} ({name}){advice}"
     foreign = [name for name in remote_classes(fields) if name.casefold() not in _own_classes()]
     if foreign:
-        return (
-            f"its auto_map asks for code of its own ({foreign[0]}), which is not run, and what "
-            "that computes is not known"
-        )
+        problem = f"its auto_map asks for code of its own ({foreign[0]}), which is not run"
+        return f"{problem}, and what that computes is not known"
     model_type = str(fields.get("model_type"))
     if model_type in BIDIRECTIONAL:
         return f"a {model_type} model attends in both directions"

@@ -246,7 +246,6 @@ def unpack(vector: Vector, reads: Sequence[Read], vocab_size: int) -> list[Readi
 
 
 def _whole(ids: Vector, vocab_size: int) -> Ids:
-    """Return token ids int64. Raises ModelOutputError for what is none."""
     is_id = (ids >= 0) & (ids < vocab_size) & (ids == np.floor(ids))
     if not is_id.all():
         problem = f"the vLLM engine answered {ids[~is_id][0]} as a token id"
@@ -269,7 +268,6 @@ def _is_probability(read: Read) -> bool:
 
 
 def _lengths(read: Read, vocab_size: int) -> tuple[int, int, int]:
-    """Return how many token ids, log-probabilities and confidences answer a read."""
     size, readout = math.prod(read.answer_shape(vocab_size)), read.readout
     num_confidences = len(read.positions) * has_confidences(readout)
     return size * isinstance(readout, CHOOSES), size, num_confidences

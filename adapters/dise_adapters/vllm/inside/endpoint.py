@@ -129,7 +129,6 @@ class ReadService:
         return base64.b64encode(np.ascontiguousarray(data, dtype="<f4").tobytes()).decode()
 
     def _checked_size(self, row: RowBody) -> int:
-        """Return how many numbers answer a row. Raises InputError, PlanError."""
         length = len(row.token_ids)
         if length > self._max_length:
             raise InputError(

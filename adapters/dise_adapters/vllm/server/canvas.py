@@ -115,7 +115,6 @@ class VllmCanvasPredictor(MaskPredictor):
         return list(canvases.values())
 
     def _fill(self, canvas: SeededCanvas) -> None:
-        """Ask for a canvas, and write its log-probabilities into the readings."""
         before, seed = np.split(canvas.token_ids, [canvas.start])
         targets = [reading.token_ids[rows] for reading, rows, _ in canvas.parts]
         wanted = np.unique(np.concatenate(targets)).tolist()

@@ -51,10 +51,8 @@ class PromptChoice(_Answer):
     def logprobs_of(self, token_ids: list[int]) -> list[float]:
         """Return the log-probability of each token but the first. Raises ModelOutputError."""
         if len(self.prompt_logprobs) != len(token_ids):
-            raise ModelOutputError(
-                f"the server answered {len(self.prompt_logprobs)} positions of a text of "
-                f"{len(token_ids)} tokens"
-            )
+            answered = f"{len(self.prompt_logprobs)} positions of a text"
+            raise ModelOutputError(f"the server answered {answered} of {len(token_ids)} tokens")
         rest = zip(token_ids[1:], self.prompt_logprobs[1:], strict=True)
         try:
             return [(entries or {})[str(token_id)].logprob for token_id, entries in rest]

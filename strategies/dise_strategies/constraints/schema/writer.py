@@ -67,11 +67,8 @@ def _parsed(schema: Record | bool | str) -> Record | bool:
     except (TypeError, ValueError, RecursionError) as error:
         raise InputError(f"the schema is no JSON: {error}", "constraint") from None
     if len(text) > MAX_SCHEMA or is_deeper(root, MAX_NESTED):
-        raise InputError(
-            f"the schema may have at most {MAX_SCHEMA} characters and {MAX_NESTED} levels of lists "
-            "and objects",
-            "constraint",
-        )
+        most = f"{MAX_SCHEMA} characters and {MAX_NESTED} levels of lists and objects"
+        raise InputError(f"the schema may have at most {most}", "constraint")
     return root
 
 
