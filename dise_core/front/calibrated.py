@@ -6,16 +6,11 @@ from dise_core.errors import InputError
 from dise_core.params.requests import SamplingParams, Scoring
 from dise_core.plugins.catalog import Catalog
 from dise_core.scoring.calibration import Calibration
-from dise_core.scoring.scorer import Scorer, Selector
+from dise_core.scoring.sequence_scorer import SequenceScorer
 
 
 def check_calibration(
-    calibration: Calibration,
-    catalog: Catalog,
-    params: Scoring,
-    scorer: Scorer,
-    selector: Selector,
-    judge: str,
+    calibration: Calibration, catalog: Catalog, params: Scoring, bound: SequenceScorer, judge: str
 ) -> None:
     """Raise InputError, with what each is, unless a request's answers and scores are made as those
     that the calibration was fitted on. judge: the name of the loaded one, "" for none.
@@ -23,12 +18,12 @@ def check_calibration(
     pairs: list[tuple[str, object, object]] = [("scorer", calibration.scorer, params.scorer)]
     if params.scorer == calibration.scorer:
         pairs += [
-            (f"{calibration.scorer} with {name}", value, getattr(scorer, name))
+            (f"{calibration.scorer} with {name}", value, getattr(bound.scorer, name))
             for name, value in catalog.scorer(calibration.scorer, calibration.scorer_settings)
         ]
-    if calibration.map and catalog.selector(calibration.selector) != selector:
+    if calibration.map and catalog.selector(calibration.selector) != bound.selector:
         pairs.append(("selector", calibration.selector, params.selector or ""))
-    if scorer.asks == "judge":
+    if bound.scorer.asks == "judge":
         pairs.append(("judge", calibration.judge or "none", judge))
     for what, fitted, requested in pairs:
         if fitted != requested:

@@ -273,9 +273,7 @@ class Planner:
             return None
         judge = self.predictors["judge"].info.name if "judge" in self.predictors else ""
         try:
-            check_calibration(
-                calibration, self.catalog, params, scorer.scorer, scorer.selector, judge
-            )
+            check_calibration(calibration, self.catalog, params, scorer, judge)
         except InputError:
             if self.calibration is None:
                 return None
