@@ -125,9 +125,7 @@ class TokenSequence:
         return self.response_positions[~self.special.is_end(self.response)]
 
     def ended(self, end_id: int | None) -> TokenSequence:
-        """Return the text and that end token; the text where it is ended, is full, or goes on
-        behind the response.
-        """
+        """Return the text and that end token; as it is if ended, full, or with a suffix."""
         has_end = len(self) > 0 and bool(self.special.is_end(self.ids[-1:])[0])
         is_full = self.max_length is not None and len(self) >= self.max_length
         if end_id is None or has_end or is_full or self.suffix_length:
@@ -140,9 +138,7 @@ class TokenSequence:
         return self.writing if is_own else None
 
     def at(self, positions: Ids) -> TokenSequence:
-        """Return the text of the tokens at positions alone, int64 [K], those of the prompt and of
-        the suffix among them.
-        """
+        """Return the text of the tokens at positions, int64 [K], those around the response too."""
         writing = self.own_writing()
         kept = None if writing is None else writing.at(positions)
         return replace(self, ids=self.ids[positions], writing=kept)
@@ -185,8 +181,5 @@ def check_token_ids(ids: Ids, vocab_size: int, parameter: str = "token_ids") -> 
     """Raise InputError, naming the first bad id, unless all are in [0, vocab_size)."""
     if not are_within(ids, vocab_size):
         position = int(np.argmax((ids < 0) | (ids >= vocab_size)))
-        raise InputError(
-            f"token id {int(ids[position])} at position {position} is outside the vocabulary: ids "
-            f"are 0 to {vocab_size - 1}",
-            parameter,
-        )
+        problem = f"token id {int(ids[position])} at position {position} is outside the vocabulary"
+        raise InputError(f"{problem}: ids are 0 to {vocab_size - 1}", parameter)

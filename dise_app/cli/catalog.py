@@ -96,7 +96,6 @@ def models(
 
 
 def _scorers(trained_on: str) -> dict[str, str]:
-    """Return the scorers to take of generated answers, and of given ones."""
     if trained_on == "next tokens":
         return {"given": "ar-perplexity"}
     if not trained_on or trained_on.startswith("masks alone"):

@@ -78,7 +78,6 @@ def _pieces(text: str, mark: str, space: str) -> list[str]:
 
 
 def _show(llm: LLM, pieces: list[str], params: SamplingParams, as_json: bool) -> None:
-    """Print the text with its gaps filled, and how sure the model is of each."""
     from rich.console import Console
 
     from dise_app.terminal import live, render

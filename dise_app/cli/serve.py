@@ -44,7 +44,9 @@ def serve(
     service = Service(limits, options=parts.routes)
     hosts = Hosts(host, limits.allowed_host)
     app = create_app(service, api_key=api_keys(limits.api_key_file), hosts=hosts)
-    _log_to_stderr()
+    logger = logging.getLogger("dise.server")
+    logger.setLevel(logging.INFO)
+    logger.addHandler(logging.StreamHandler(sys.stderr))
     server = GracefulServer(app, service, host, port)
     server.catch_signals()
     listening = server.listen()
@@ -62,9 +64,3 @@ def serve(
     server.run(sockets=[listening])
     loading.end()
     raise typer.Exit(server.exit_code)
-
-
-def _log_to_stderr() -> None:
-    logger = logging.getLogger("dise.server")
-    logger.setLevel(logging.INFO)
-    logger.addHandler(logging.StreamHandler(sys.stderr))

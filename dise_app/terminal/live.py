@@ -1,11 +1,8 @@
 """An answer while it is written: dim colours until the probability of writing again is known."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.live import Live
@@ -13,10 +10,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 from dise_app.terminal.render import printable, shade, show_answer, show_legend
-from dise_core import CanvasToken, CanvasUpdate, Plan, RequestOutput
-
-if TYPE_CHECKING:
-    from dise_core import LLM
+from dise_core import LLM, CanvasToken, CanvasUpdate, Plan, RequestOutput
 
 MASK = "\N{MEDIUM SHADE}"
 

@@ -1,13 +1,11 @@
 """Progress on the terminal; requests answered in order, and what is told at their end."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import typer
 from rich.console import Console
@@ -21,10 +19,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from dise_core import Outcome, Plan
-
-if TYPE_CHECKING:
-    from dise_core import LLM
+from dise_core import LLM, Outcome, Plan
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -1,22 +1,17 @@
 """Answers on the terminal: each token coloured by its probability of being regenerated."""
 
-from __future__ import annotations
-
 import json
 import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from rich.console import Console
 from rich.text import Text
 
 from dise_app.terminal.progress import close, in_order, progress_bar
-from dise_core import CompletionOutput, Plan, RequestOutput, Token
-
-if TYPE_CHECKING:
-    from dise_core import LLM
+from dise_core import LLM, CompletionOutput, Plan, RequestOutput, Token
 
 T = TypeVar("T")
 

@@ -47,9 +47,7 @@ def completion_tokens(automaton: Automaton, known: Spellings, every_length: bool
 
 
 def _first_bytes(automaton: Automaton, spelled: Mask) -> States:
-    """Return the first byte of a shortest way from each state, of bytes that tokens spell; -1 where
-    there is none.
-    """
+    """Return the first byte of a shortest way from each state in spelled bytes; -1 without one."""
     live = (automaton.next != automaton.dead) & spelled
     sources, _ = np.nonzero(live)
     distance = distances(automaton.accepting, automaton.next[live], sources.astype(np.int32))

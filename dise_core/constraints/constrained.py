@@ -66,11 +66,8 @@ class Constrained:
         automaton = automaton_of(constraint.expression())
         tokens = _token_automaton(automaton, tokenizer, special, unwritten, info.vocab_size)
         if not tokens.feasible(params.max_tokens)[tokens.start]:
-            raise InputError(
-                f"no answer of {params.max_tokens} tokens meets the constraint: the shortest needs "
-                f"{tokens.least}",
-                "max_tokens",
-            )
+            problem = f"no answer of {params.max_tokens} tokens meets the constraint"
+            raise InputError(f"{problem}: the shortest needs {tokens.least}", "max_tokens")
         _check_step(tokens, params)
         return cls(tokens, special, params, confidence, unwritten, constraint.is_json)
 
@@ -138,20 +135,16 @@ class Constrained:
 
 
 def _check_step(tokens: TokenAutomaton, params: SamplingParams) -> None:
-    """Raise InputError if a step over a block, or over a response that is revised, may take long:
-    all others would wait for it.
-    """
+    """Raise InputError if a step over a block, or a revised response, may delay all others."""
     is_whole = params.reviser is not None
     length = params.max_tokens if is_whole else min(params.max_tokens, params.block_length)
     per_token = (NUM_CANDIDATES + len(tokens.completion)) * tokens.num_states
     if length * per_token > MAX_STEP:
         parts = "revised answers" if is_whole else "blocks"
-        raise InputError(
-            f"this constraint is too large for {parts} of {length} tokens; at most "
-            f"{MAX_STEP // per_token} can be written together, or use smaller "
-            "counts such as {1,500}",
-            "max_tokens" if is_whole else "block_length",
-        )
+        problem = f"this constraint is too large for {parts} of {length} tokens"
+        advice = f"{MAX_STEP // per_token} can be written together, or use smaller counts such as"
+        parameter = "max_tokens" if is_whole else "block_length"
+        raise InputError(f"{problem}; at most {advice} {{1,500}}", parameter)
 
 
 def _likely(weights: Floats, num_ranked: int, params: SamplingParams) -> Mask:

@@ -79,9 +79,7 @@ class _Lattice:
         return ahead
 
     def backward(self, final: Mask, summed: Callable[[Floats], Floats]) -> list[Floats]:
-        """Return what the rest of the text is worth from each state, before each position and at
-        the end.
-        """
+        """Return what the rest is worth from each state, before each position and at the end."""
         values = [np.where(final[self._states[-1]], 0.0, -np.inf)]
         for index in reversed(range(len(self._rows))):
             values.append(summed(self._ahead(index, self._states[index], values[-1])))

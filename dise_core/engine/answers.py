@@ -37,9 +37,8 @@ def checked(
         rule = f"checking it failed with {type(error).__name__}: {error}"
     if rule is not None:
         cls = type(predictor)
-        raise ModelError(
-            f"predictor {name!r} ({cls.__module__}.{cls.__qualname__}) gave a bad answer: {rule}"
-        )
+        problem = f"predictor {name!r} ({cls.__module__}.{cls.__qualname__}) gave a bad answer"
+        raise ModelError(f"{problem}: {rule}")
     return readings
 
 
@@ -118,7 +117,5 @@ def _nan(pairs: Sequence[tuple[Read, Reading]]) -> ModelOutputError:
     read, reading = next(pair for pair in pairs if np.isnan(pair[1].logprobs).any())
     per_position = np.isnan(reading.logprobs).reshape(len(read.positions), -1).any(axis=1)
     position = int(read.positions[int(np.argmax(per_position))])
-    return ModelOutputError(
-        f"the model's logits at position {position} hold NaN or infinity; check its weights, or "
-        "load it with dtype float32"
-    )
+    problem = f"the model's logits at position {position} hold NaN or infinity"
+    return ModelOutputError(f"{problem}; check its weights, or load it with dtype float32")

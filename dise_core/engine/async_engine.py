@@ -140,9 +140,8 @@ class AsyncEngine:
                 waiting = (ticket for ticket in self._waiting if not ticket.future.cancelled())
                 self._waiting = deque(waiting)
             if len(self._waiting) >= self._max_waiting:
-                raise OverloadedError(
-                    f"{self._max_waiting} requests are waiting already; try again later"
-                )
+                problem = f"{self._max_waiting} requests are waiting already; try again later"
+                raise OverloadedError(problem)
             ticket = _Ticket(self._engine.request(0, plan, caller), future, watch)
             self._waiting.append(ticket)
             self._changed.notify()

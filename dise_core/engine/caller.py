@@ -42,7 +42,6 @@ class Caller:
             (self._num_tokens, self._budget.tokens, "tokens in forward passes"),
         ):
             if limit is not None and spent > limit:
-                raise InputError(
-                    f"the request takes more than the {limit} {what} that one may take here; ask "
-                    "for fewer or shorter answers, fewer steps or fewer samples"
-                )
+                problem = f"the request takes more than the {limit} {what} that one may take here"
+                advice = "ask for fewer or shorter answers, fewer steps or fewer samples"
+                raise InputError(f"{problem}; {advice}")

@@ -37,27 +37,20 @@ def fitted(params: P, info: ModelInfo) -> P:
 
 def _check_block_length(params: Scoring, info: ModelInfo, length: int) -> None:
     if "block_length" in params.model_fields_set and params.block_length != length:
-        raise InputError(
-            f"block_length={params.block_length}: {info.name!r} has blocks of {length} tokens, "
-            "which are part of its attention; leave block_length out",
-            "block_length",
-        )
+        problem = f"block_length={params.block_length}: {info.name!r} has blocks of {length} tokens"
+        advice = "which are part of its attention; leave block_length out"
+        raise InputError(f"{problem}, {advice}", "block_length")
 
 
 def _check_blocks(params: SamplingParams, info: ModelInfo, length: int) -> None:
     num_blocks = -(-params.max_tokens // length)
     if params.steps is not None and params.steps < num_blocks:
-        raise InputError(
-            f"steps={params.steps} is less than one step for each of the {num_blocks} blocks of "
-            f"{length} tokens",
-            "steps",
-        )
+        problem = f"steps={params.steps} is less than one step for each of the {num_blocks} blocks"
+        raise InputError(f"{problem} of {length} tokens", "steps")
     if params.early_exit is not None:
-        raise InputError(
-            f"early_exit looks at what follows a block, which {info.name!r} does not see; "
-            "length 'until-end' stops after the block that ends the answer",
-            "early_exit",
-        )
+        problem = f"early_exit looks at what follows a block, which {info.name!r} does not see"
+        advice = "length 'until-end' stops after the block that ends the answer"
+        raise InputError(f"{problem}; {advice}", "early_exit")
 
 
 def check_tokens(params: SamplingParams, info: ModelInfo) -> None:
@@ -74,10 +67,8 @@ def check_tokens(params: SamplingParams, info: ModelInfo) -> None:
     end = (info.special.eos_id,) if params.logits_eos_inf else ()
     unwritten = {info.special.mask_id, *params.forbidden_token_ids, *end} - {None}
     if params.allowed_token_ids and unwritten.issuperset(params.allowed_token_ids):
-        raise InputError(
-            "none of the allowed tokens may be written: each is forbidden, or the mask",
-            "allowed_token_ids",
-        )
+        message = "none of the allowed tokens may be written: each is forbidden, or the mask"
+        raise InputError(message, "allowed_token_ids")
     if len(unwritten) == info.vocab_size:
         problem = "every token is forbidden, so none could be written"
         raise InputError(problem, "forbidden_token_ids")
@@ -105,11 +96,9 @@ def in_gap(params: SamplingParams, info: ModelInfo) -> SamplingParams:
     """
     if info.block_length is not None or info.is_autoregressive:
         kind = "block-causal" if info.block_length is not None else "auto-regressive"
-        raise InputError(
-            f"{info.name!r} is {kind}, so it does not see what follows a gap; take a model of full "
-            "attention, such as LLaDA or Dream, or generate without a suffix",
-            "suffix",
-        )
+        problem = f"{info.name!r} is {kind}, so it does not see what follows a gap"
+        advice = "take a model of full attention, such as LLaDA or Dream"
+        raise InputError(f"{problem}; {advice}, or generate without a suffix", "suffix")
     if params.early_exit is not None:
         problem = "early_exit waits for end tokens, and none is written into a gap; leave it out"
         raise InputError(problem, "early_exit")
@@ -120,14 +109,10 @@ def in_gap(params: SamplingParams, info: ModelInfo) -> SamplingParams:
 def check_gap(params: SamplingParams, controller: LengthController, scorer: Scorer) -> None:
     """Raise InputError for a length that is found otherwise, and a scorer that reads no suffix."""
     if not controller.fills_gaps:
-        raise InputError(
-            f"length {params.length!r} fills no gap: it looks for an answer's end; take 'fixed', "
-            "with the gap's length as max_tokens, or 'cal' or 'lr-length', which find it",
-            "length",
-        )
+        problem = f"length {params.length!r} fills no gap: it looks for an answer's end"
+        advice = "'fixed', with the gap's length as max_tokens, or 'cal' or 'lr-length'"
+        raise InputError(f"{problem}; take {advice}, which find it", "length")
     if scorer.asks == "judge":
-        raise InputError(
-            f"scorer {params.scorer!r} asks a judge, which does not see what follows a gap; take "
-            "one that the model itself answers, such as 'dise'",
-            "scorer",
-        )
+        problem = f"scorer {params.scorer!r} asks a judge, which does not see what follows a gap"
+        advice = "take one that the model itself answers, such as 'dise'"
+        raise InputError(f"{problem}; {advice}", "scorer")

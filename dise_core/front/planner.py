@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from dise_core.arrays import Ids
 from dise_core.constraints.constrained import Constrained
@@ -11,14 +11,14 @@ from dise_core.front.answers import AnswerMaker
 from dise_core.front.calibrated import check_calibration
 from dise_core.front.model_limits import check_constraint, check_gap, check_tokens, fitted, in_gap
 from dise_core.front.outputs import RequestOutput
-from dise_core.models.inputs import PromptInput, check_choice, check_list, params_of, several
+from dise_core.models.inputs import check_choice, check_list
 from dise_core.models.predictor import MaskPredictor
 from dise_core.models.prompts import GivenPrompt, Prompt, Prompts, Translation
 from dise_core.models.tokenizer import FunctionTool, Message
 from dise_core.noise import Noise, drawn_seed
 from dise_core.params.requests import SamplingParams, ScoringParams
 from dise_core.plans.cost import count_cost
-from dise_core.plans.plan import Plan, gather, numbered
+from dise_core.plans.plan import Plan, gather
 from dise_core.plugins.catalog import Catalog
 from dise_core.plugins.kinds import CONSTRAINT, REVISER
 from dise_core.scoring.calibration import Calibration
@@ -33,11 +33,6 @@ from dise_core.writing.waves import in_waves
 from dise_core.writing.writer import Writer
 
 P = TypeVar("P", bound=ScoringParams)
-A = TypeVar("A")
-B = TypeVar("B")
-
-Sampling = SamplingParams | Sequence[SamplingParams] | None
-"""Settings for all prompts, or one for each; None for the defaults."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,64 +114,6 @@ class Planner:
         given = self._prompts.read_or_none(prompt, chat)
         return (yield from self._evaluate(given, candidates, params, finished=False))
 
-    def generations(
-        self, prompts: PromptInput, params: Sampling, chat: bool | None
-    ) -> list[Plan[RequestOutput]]:
-        many = several(prompts, "prompt")
-        pairs = _pairs(many, "prompts", _settings(params, len(many)), "params")
-        check_choice(chat, "chat")
-        return numbered([self.generate(*pair, chat) for pair in pairs], "prompt")
-
-    def gaps(
-        self, prefixes: PromptInput, suffixes: PromptInput, params: Sampling
-    ) -> list[Plan[RequestOutput]]:
-        sides = several(prefixes, "prefix"), several(suffixes, "suffix")
-        gaps = _pairs(sides[0], "prefixes", sides[1], "suffixes")
-        pairs = _pairs(gaps, "gaps", _settings(params, len(gaps)), "params")
-        return numbered([self.fill(*gap, setting) for gap, setting in pairs], "gap")
-
-    def conversations(
-        self,
-        conversations: Sequence[Message] | Sequence[Sequence[Message]],
-        params: Sampling,
-        tools: Sequence[FunctionTool] = (),
-    ) -> list[Plan[RequestOutput]]:
-        check_list(conversations, "conversations", "a conversation or a list of them")
-        is_one = len(conversations) > 0 and isinstance(conversations[0], Mapping)
-        many = cast("list[Sequence[Message]]", [conversations] if is_one else list(conversations))
-        if not many:
-            raise InputError("no conversation given", "conversations")
-        pairs = _pairs(many, "conversations", _settings(params, len(many)), "params")
-        return numbered([self.chat(*pair, tools) for pair in pairs], "conversation")
-
-    def scores(
-        self,
-        prompts: PromptInput,
-        responses: PromptInput,
-        params: ScoringParams | None,
-        chat: bool | None,
-        finished: bool | None = None,
-    ) -> list[Plan[RequestOutput]]:
-        """Return the plans of one or several (prompt, response) pairs. finished: see `score`."""
-        many, answers = several(prompts, "prompt"), several(responses, "response")
-        pairs = _pairs(many, "prompts", answers, "responses")
-        check_choice(chat, "chat")
-        check_choice(finished, "finished")
-        scoring = params_of(params, ScoringParams)
-        return numbered([self.score(*pair, scoring, chat, finished) for pair in pairs], "text")
-
-    def rankings(
-        self,
-        prompts: Sequence[Prompt],
-        candidates: Sequence[Sequence[Prompt]],
-        params: ScoringParams | None,
-        chat: bool | None,
-    ) -> list[Plan[RequestOutput]]:
-        check_list(candidates, "candidates", "a list of candidates for each prompt")
-        pairs = _pairs(prompts, "prompts", candidates, "candidates", "lists of ")
-        scoring = params_of(params, ScoringParams)
-        return numbered([self.rank(*pair, scoring, chat) for pair in pairs], "prompt")
-
     def texts(
         self,
         prompt: Prompt,
@@ -217,18 +154,13 @@ class Planner:
     def check_scorer(self, name: str, scorer: Scorer) -> None:
         """Raise InputError, which names the scorer, unless the model that it asks is loaded."""
         if scorer.asks == "judge" and "judge" not in self.predictors:
-            raise InputError(
-                f"scorer {name!r} needs an auto-regressive judge; name one with --judge MODEL "
-                "(judge=...)",
-                "judge",
-            )
+            problem = f"scorer {name!r} needs an auto-regressive judge"
+            raise InputError(f"{problem}; name one with --judge MODEL (judge=...)", "judge")
         if scorer.asks == "target" and self.predictor.info.is_autoregressive:
-            raise InputError(
-                f"scorer {name!r} needs a diffusion language model, and "
-                f"{self.predictor.info.name!r} is auto-regressive; score with 'ar-perplexity', "
-                "or use another model",
-                "scorer",
-            )
+            problem = f"scorer {name!r} needs a diffusion language model"
+            reason = f"{self.predictor.info.name!r} is auto-regressive"
+            advice = "score with 'ar-perplexity', or use another model"
+            raise InputError(f"{problem}, and {reason}; {advice}", "scorer")
 
     def _evaluate(
         self,
@@ -316,11 +248,9 @@ class Planner:
     def _policy(self, params: SamplingParams) -> UnmaskingPolicy:
         policy = self.catalog.unmasking_policy(params.unmasking, params.unmasking_settings)
         if params.num_samples > 1 and params.temperature == 0 and not policy.is_random:
-            raise InputError(
-                f"{params.num_samples} responses at temperature 0 would all be the same; set a "
-                "temperature above 0 or unmasking 'random'",
-                "temperature",
-            )
+            problem = f"{params.num_samples} responses at temperature 0 would all be the same"
+            advice = "set a temperature above 0 or unmasking 'random'"
+            raise InputError(f"{problem}; {advice}", "temperature")
         return policy
 
     def _scorer(self, prompt: GivenPrompt, params: P) -> tuple[SequenceScorer, P]:
@@ -343,26 +273,9 @@ class Planner:
             return None
         judge = self.predictors["judge"].info.name if "judge" in self.predictors else ""
         try:
-            check_calibration(
-                calibration, self.catalog, params, scorer.scorer, scorer.selector, judge
-            )
+            check_calibration(calibration, self.catalog, params, scorer, judge)
         except InputError:
             if self.calibration is None:
                 return None
             raise
         return calibration
-
-
-def _settings(params: Sampling, count: int) -> list[SamplingParams]:
-    settings = [*params] if isinstance(params, list | tuple) else [params] * count
-    return [params_of(setting, SamplingParams) for setting in settings]
-
-
-def _pairs(
-    ones: Sequence[A], what: str, others: Sequence[B], parameter: str, lists: str = ""
-) -> list[tuple[A, B]]:
-    if len(ones) != len(others):
-        raise InputError(
-            f"{len(ones)} {what} do not pair up with {len(others)} {lists}{parameter}", parameter
-        )
-    return list(zip(ones, others, strict=True))

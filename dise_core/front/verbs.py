@@ -8,15 +8,27 @@ from typing import Any, Generic, Literal, TypeVar, cast, overload
 from dise_core.engine import Outcome
 from dise_core.errors import InputError, shown
 from dise_core.front.outputs import RequestOutput, Usage
-from dise_core.front.planner import Planner, Sampling
-from dise_core.models.inputs import PromptInput, check_list, is_one, params_of, several
+from dise_core.front.planner import Planner
+from dise_core.models.inputs import (
+    PromptInput,
+    check_choice,
+    check_list,
+    is_one,
+    params_of,
+    several,
+)
 from dise_core.models.predictor import MaskPredictor
 from dise_core.models.prompts import Prompt
 from dise_core.models.tokenizer import FunctionTool, Message
 from dise_core.params.requests import SamplingParams, ScoringParams
-from dise_core.plans.plan import Plan
+from dise_core.plans.plan import Plan, numbered
 
 T = TypeVar("T")
+A = TypeVar("A")
+B = TypeVar("B")
+
+Sampling = SamplingParams | Sequence[SamplingParams] | None
+"""Settings for all prompts, or one for each; None for the defaults."""
 
 OnError = Literal["raise", "return"]
 """raise: the first failed request's error, after all others are done. return: every request has an
@@ -82,9 +94,11 @@ class Verbs(ABC):
         never (False). on_error: "raise" raises the first failed request's error after all others
         are done; "return" gives it an answer with the `error` and without outputs.
         """
-        params = _one_of_both(params, sampling_params)
-        plans = self.planner.generations(prompts, params, chat)
-        return self.do(self._answers(plans, on_error, several(prompts, "prompt"), params))
+        many = several(prompts, "prompt")
+        settings = _settings(len(many), "prompts", params, sampling_params)
+        check_choice(chat, "chat")
+        plans = [self.planner.generate(*pair, chat) for pair in zip(many, settings, strict=True)]
+        return self.do(self._answers(plans, "prompt", on_error, many, settings))
 
     def chat(
         self,
@@ -98,9 +112,14 @@ class Verbs(ABC):
         """Return one answer per conversation, a list of {"role", "content"} messages, in order.
         tools: functions in OpenAI's format, shown to the model. The others: see `generate`.
         """
-        params = _one_of_both(params, sampling_params)
-        plans = self.planner.conversations(conversations, params, tools)
-        return self.do(self._answers(plans, on_error, params=params))
+        check_list(conversations, "conversations", "a conversation or a list of them")
+        is_single = len(conversations) > 0 and isinstance(conversations[0], Mapping)
+        many = cast("Sequence[Sequence[Message]]", [conversations] if is_single else conversations)
+        if len(many) == 0:
+            raise InputError("no conversation given", "conversations")
+        settings = _settings(len(many), "conversations", params, sampling_params)
+        plans = [self.planner.chat(*pair, tools) for pair in zip(many, settings, strict=True)]
+        return self.do(self._answers(plans, "conversation", on_error, settings=settings))
 
     def fill(
         self,
@@ -118,9 +137,12 @@ class Verbs(ABC):
         length, or with length "cal" or "lr-length" the longest that it may have. Raises InputError
         for a block-causal model. params, sampling_params, on_error: see `generate`.
         """
-        params = _one_of_both(params, sampling_params)
-        plans = self.planner.gaps(prefixes, suffixes, params)
-        return self.do(self._answers(plans, on_error, several(prefixes, "prefix"), params))
+        many = several(prefixes, "prefix")
+        gaps = _pairs(many, "prefixes", several(suffixes, "suffix"), "suffixes")
+        settings = _settings(len(gaps), "gaps", params, sampling_params)
+        pairs = zip(gaps, settings, strict=True)
+        plans = [self.planner.fill(*gap, setting) for gap, setting in pairs]
+        return self.do(self._answers(plans, "gap", on_error, many, settings))
 
     def score(
         self,
@@ -139,8 +161,13 @@ class Verbs(ABC):
         finished: whether a response ends here, so that the scorers read an end token after it;
         None: if it is a text. Token ids are whole as they are.
         """
-        plans = self.planner.scores(prompts, responses, params, chat, finished)
-        return self.do(self._answers(plans, on_error, several(prompts, "prompt")))
+        many = several(prompts, "prompt")
+        pairs = _pairs(many, "prompts", several(responses, "response"), "responses")
+        check_choice(chat, "chat")
+        check_choice(finished, "finished")
+        scoring = params_of(params, ScoringParams)
+        plans = [self.planner.score(*pair, scoring, chat, finished) for pair in pairs]
+        return self.do(self._answers(plans, "text", on_error, many))
 
     @overload
     def rank(  # type: ignore[overload-overlap]
@@ -180,9 +207,13 @@ class Verbs(ABC):
             one = cast("Prompt", prompts), cast("Sequence[Prompt]", candidates)
             plan = self.planner.rank(*one, params_of(params, ScoringParams), chat)
             return self.do(Job[RequestOutput]([plan], one_result))
+        check_list(candidates, "candidates", "a list of candidates for each prompt")
         lists = cast("Sequence[Sequence[Prompt]]", candidates)
         many = cast("Sequence[Prompt]", prompts)
-        return self.do(Job(self.planner.rankings(many, lists, params, chat), results))
+        pairs = _pairs(many, "prompts", lists, "lists of candidates", "candidates")
+        scoring = params_of(params, ScoringParams)
+        plans = [self.planner.rank(*pair, scoring, chat) for pair in pairs]
+        return self.do(Job(numbered(plans, "prompt"), results))
 
     def request(
         self,
@@ -207,16 +238,20 @@ class Verbs(ABC):
     def _answers(
         self,
         plans: list[Plan[RequestOutput]],
+        what: str,
         on_error: OnError,
         prompts: Sequence[object] = (),
-        params: Sampling = None,
+        settings: Sequence[SamplingParams] = (),
     ) -> Job[list[RequestOutput]]:
-        """Return the job of all answers. prompts: what a failed request's answer names."""
+        """Return the job of all answers. what: each plan's subject, as errors call it. prompts:
+        what a failed request's answer names.
+        """
         if on_error not in ("raise", "return"):
             problem = f"on_error must be 'raise' or 'return', not {shown(on_error, 40)}"
             raise InputError(problem, "on_error")
+        plans, prepared = numbered(plans, what), constrained(settings)
         if on_error == "raise":
-            return Job(plans, results, constrained(params))
+            return Job(plans, results, prepared)
         model = self.predictor.info.name
 
         def answer(outcome: Outcome[RequestOutput]) -> RequestOutput:
@@ -227,8 +262,7 @@ class Verbs(ABC):
             usage = Usage(0, 0, 0, 0.0, outcome.seconds)
             return RequestOutput(text, (), model, (), usage, error=outcome.error)
 
-        settings = constrained(params)
-        return Job(plans, lambda ended: list(map(answer, _in_order(ended))), settings)
+        return Job(plans, lambda ended: list(map(answer, _in_order(ended))), prepared)
 
 
 def constrained(params: Sampling) -> list[SamplingParams]:
@@ -238,11 +272,23 @@ def constrained(params: Sampling) -> list[SamplingParams]:
     return list(found.values())
 
 
-def _one_of_both(params: Sampling, sampling_params: Sampling) -> Sampling:
-    """Return the params, which vLLM calls sampling_params. Raises InputError for both."""
+def _settings(
+    count: int, what: str, params: Sampling, sampling_params: Sampling
+) -> list[SamplingParams]:
+    """Return so many settings. Raises InputError for both names of them, or another count."""
     if params is not None and sampling_params is not None:
-        raise InputError(
-            "params and sampling_params are two names for one argument; give one of them",
-            "sampling_params",
-        )
-    return params if sampling_params is None else sampling_params
+        problem = "params and sampling_params are two names for one argument; give one of them"
+        raise InputError(problem, "sampling_params")
+    params = sampling_params if params is None else params
+    settings = [*params] if isinstance(params, list | tuple) else [params] * count
+    checked = [params_of(setting, SamplingParams) for setting in settings]
+    return [setting for _, setting in _pairs(range(count), what, checked, "params")]
+
+
+def _pairs(
+    ones: Sequence[A], what: str, others: Sequence[B], named: str, parameter: str = ""
+) -> list[tuple[A, B]]:
+    if len(ones) != len(others):
+        problem = f"{len(ones)} {what} do not pair up with {len(others)} {named}"
+        raise InputError(problem, parameter or named)
+    return list(zip(ones, others, strict=True))

@@ -63,11 +63,9 @@ def check_abilities(read: Read, info: ModelInfo, abilities: frozenset[Ability]) 
     )
     for ability, is_needed, what in needs:
         if is_needed and ability not in abilities:
-            raise InputError(
-                f"{info.name!r:.80} cannot read {what} ({ability}) as it is loaded: take another "
-                'scorer, such as "dise", or the engine "transformers"',
-                "scorer",
-            )
+            problem = f"{info.name!r:.80} cannot read {what} ({ability}) as it is loaded"
+            advice = 'take another scorer, such as "dise", or the engine "transformers"'
+            raise InputError(f"{problem}: {advice}", "scorer")
 
 
 def _without_context(read: Read) -> Read:

@@ -57,17 +57,15 @@ def check_messages(conversation: object) -> None:
         if not isinstance(message, Mapping) or not all(
             isinstance(message.get(key), str) for key in ("role", "content")
         ):
-            raise InputError(
-                f'a message needs "role" and "content", both text: {shown(message)}', "messages"
-            )
+            problem = f'a message needs "role" and "content", both text: {shown(message)}'
+            raise InputError(problem, "messages")
 
 
 def check_choice(value: object, parameter: str) -> None:
     """Raise InputError unless it is True, False or None."""
     if not isinstance(value, bool | None):
-        raise InputError(
-            f"{parameter} must be True, False or None, not {_described(value)}", parameter
-        )
+        problem = f"{parameter} must be True, False or None, not {_described(value)}"
+        raise InputError(problem, parameter)
 
 
 def _described(value: object) -> str:

@@ -59,14 +59,11 @@ class Translation:
         response = self.tokenizer.decode(sequence.ids[sequence.text_positions])
         response_ids = self.judge.tokenizer.encode(response)
         if len(response_ids) == 0:
-            raise InputError(
-                f"the tokenizer of {info.name!r} makes no token of the response", "response"
-            )
+            problem = f"the tokenizer of {info.name!r} makes no token of the response"
+            raise InputError(problem, "response")
         if (num_tokens := len(prompt_ids) + len(response_ids)) > info.max_length:
-            raise TooLongError(
-                f"a text of {num_tokens} tokens is longer than the limit of {info.name!r}: "
-                f"{info.max_length}"
-            )
+            problem = f"a text of {num_tokens} tokens is longer than the limit of {info.name!r}"
+            raise TooLongError(f"{problem}: {info.max_length}")
         return TokenSequence.of(prompt_ids, response_ids, info.special, sequence.block_length)
 
     def _prompt_ids(self, sequence: TokenSequence) -> Ids:
@@ -125,9 +122,7 @@ class Prompts:
     def conversation(
         self, messages: Sequence[Message], tools: Sequence[FunctionTool] = ()
     ) -> GivenPrompt:
-        """Return a conversation, tokenized up to the start of the model's answer. tools: what it
-        may call, in OpenAI's format.
-        """
+        """Return a conversation up to where the model answers. tools: what it may call."""
         check_messages(messages)
         for message in messages:
             self.refuse_endless(message["content"], "messages")
@@ -196,20 +191,19 @@ class Prompts:
         masks = np.flatnonzero(ids == self.predictor.info.special.mask_id)
         if len(masks):
             name = self.predictor.tokenizer.token_text(int(ids[masks[0]]))
-            raise InputError(
-                f"the text holds the mask token {name} at position {masks[0]}; it must be "
-                "finished text"
-            )
+            problem = f"the text holds the mask token {name} at position {masks[0]}"
+            raise InputError(f"{problem}; it must be finished text")
 
     def refuse_endless(self, text: str, parameter: str) -> None:
         """Raise TooLongError, before it is tokenized, for a text that cannot fit the model."""
         limit = self.predictor.info.max_length
         if len(text) > CHARACTERS_PER_TOKEN * limit:
-            raise TooLongError(
-                f"a text of {len(text)} characters is longer than this model's limit of {limit} "
-                f"tokens, at {CHARACTERS_PER_TOKEN} characters a token",
-                parameter,
+            what, rate = (
+                f"a text of {len(text)} characters",
+                f"at {CHARACTERS_PER_TOKEN} characters",
             )
+            problem = f"{what} is longer than this model's limit of {limit} tokens, {rate} a token"
+            raise TooLongError(problem, parameter)
 
     def _refuse_longer(self, num_tokens: int, what: str) -> None:
         if num_tokens > (limit := self.predictor.info.max_length):

@@ -30,10 +30,8 @@ def _checked(biases: Record) -> Record:
             raise ValueError(f"a token id is a whole number from 0 to {LAST_ID}, not {key!r:.20}")
         is_number = isinstance(bias, int | float) and not isinstance(bias, bool)
         if not is_number or not -MAX_BIAS <= bias <= MAX_BIAS:
-            raise ValueError(
-                f"the bias of token {key} is a number from {-MAX_BIAS:g} to {MAX_BIAS:g}, not "
-                f"{bias!r:.20}"
-            )
+            problem = f"the bias of token {key} is a number from {-MAX_BIAS:g} to {MAX_BIAS:g}"
+            raise ValueError(f"{problem}, not {bias!r:.20}")
     return {key: float(bias) for key, bias in biases.items()}
 
 

@@ -19,9 +19,7 @@ NOT_THE_JUDGES, CHANGES_ANSWERS = Mark.NOT_THE_JUDGES, Mark.CHANGES_ANSWERS
 
 
 class EngineConfig(Params):
-    """How a model is loaded and how much of it runs at once. Further options are the engine's own,
-    which a catalog checks.
-    """
+    """How a model is loaded and how much of it runs at once. Other options are the engine's own."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -86,9 +84,8 @@ class EngineConfig(Params):
             if not re.fullmatch(r"cpu|[0-9]{1,4}", name):
                 raise ValueError(f"max_memory of {name!r:.80}: a device is cpu or a GPU's number")
             if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?[KMGT]i?B", str(size)):
-                raise ValueError(
-                    f"max_memory of {name}: {size!r:.80} is no size; write it as in {name}=20GiB"
-                )
+                problem = f"max_memory of {name}: {size!r:.80} is no size"
+                raise ValueError(f"{problem}; write it as in {name}=20GiB")
         return self
 
     @property

@@ -61,8 +61,7 @@ class Denoising(Scoring):
     """How a response is denoised and scored, in the settings that OpenAI's API has no name for."""
 
     tokens_per_step: Annotated[Length, Replaces(("steps",), always=True)] = 2
-    """Tokens committed in one denoising step; some unmasking policies have a default of their own.
-    """
+    """Tokens committed in one denoising step; some unmasking policies have their own default."""
     steps: Annotated[int | None, Replaces(("tokens_per_step",), always=True)] = Field(
         default=None, ge=1, le=MAX_STEPS
     )
@@ -136,8 +135,7 @@ class SamplingParams(Denoising, ScoringParams):
     max_tokens: Length = 128
     """Length of the response's canvas in tokens."""
     temperature: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    """0 takes the likeliest token; above it, tokens are drawn from softmax(logits / temperature).
-    """
+    """0 takes the likeliest token; above it, tokens are drawn from softmax(logits/temperature)."""
     top_p: float = Field(default=1.0, gt=0, le=1)
     """Draw only from the likeliest tokens that hold this much probability together."""
     seed: int | None = Field(default=None, ge=0, lt=2**64)
@@ -150,8 +148,7 @@ class SamplingParams(Denoising, ScoringParams):
     best_of: Annotated[int | None, Replaces(("stop_at", *SEARCH))] = Field(
         default=None, ge=1, le=MAX_SAMPLES
     )
-    """Answers to write for a prompt, of which the n with the best score are returned; n if not set.
-    """
+    """Answers to write, of which the n with the best score are returned; n if not set."""
     stop: Stops = Field(default=(), max_length=MAX_STOPS)
     """An answer's text ends before the first of these; its tokens and its score are of all that was
     written."""
@@ -160,9 +157,8 @@ class SamplingParams(Denoising, ScoringParams):
     def _fits_together(self) -> Self:
         num_blocks = -(-self.max_tokens // self.block_length)
         if self.steps is not None and self.steps < num_blocks:
-            raise ValueError(
-                f"steps={self.steps} is less than one step for each of the {num_blocks} blocks"
-            )
+            needed = f"one step for each of the {num_blocks} blocks"
+            raise ValueError(f"steps={self.steps} is less than {needed}")
         for option in ("reviser", "constraint"):
             if getattr(self, f"{option}_settings") and getattr(self, option) is None:
                 raise ValueError(f"{option}_settings need a {option}: name one")

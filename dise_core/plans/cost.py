@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from dise_core.plans.plan import Plan
-from dise_core.plans.reading import Reading
-from dise_core.plans.rows import Row, distinct_rows
+from dise_core.plans.rows import distinct_rows
 
 T = TypeVar("T")
 
@@ -38,7 +37,8 @@ def count_cost(plan: Plan[T]) -> Plan[tuple[T, Cost]]:
                 reads = plan.throw(error)
             else:
                 for row in rows:
-                    computed += _computed(row, readings[row.reads[0]])
+                    share = readings[row.reads[0]].share + row.num_shadows / len(row.token_ids)
+                    computed += row.num_sequences * share
                 for reading in readings:
                     is_exact &= reading.is_exact
                 reads = plan.send(readings)
@@ -46,10 +46,6 @@ def count_cost(plan: Plan[T]) -> Plan[tuple[T, Cost]]:
         return stop.value, Cost(nfe, computed, is_exact)
     finally:
         plan.close()
-
-
-def _computed(row: Row, reading: Reading) -> float:
-    return row.num_sequences * (reading.share + row.num_shadows / len(row.token_ids))
 
 
 def count_nfe(plan: Plan[T]) -> Plan[tuple[T, int]]:

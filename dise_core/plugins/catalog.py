@@ -147,9 +147,8 @@ class Catalog:
         if name not in self.selectors and numbered and f"{numbered[1]}-K" in self.selectors:
             name, settings = f"{numbered[1]}-K", {"k": int(numbered[2])}
         elif name.endswith("-K") and name in self.selectors:
-            raise InputError(
-                f"selector {name!r} needs a number, for example {name[:-1]}10", "selector"
-            )
+            problem = f"selector {name!r} needs a number, for example {name[:-1]}10"
+            raise InputError(problem, "selector")
         selector = self._build(kinds.SELECTOR, name, settings)
         is_built_in = self.selectors[name].is_built_in
         return selector if is_built_in else CheckedSelector(inner=selector)

@@ -49,9 +49,8 @@ def choose(
             rivals = " and ".join(
                 f"{name!r} of plugin {entry.plugin!r}" for name, entry in claiming.items()
             )
-            raise InputError(
-                f"model {model!r} is claimed by {rivals}; choose one with {ADVICE}", "model"
-            )
+            problem = f"model {model!r} is claimed by {rivals}; choose one with {ADVICE}"
+            raise InputError(problem, "model")
         if claiming:
             claimant = next(iter(claiming.values()))
             return claimant.of_its_name() if group is named else claimant
@@ -81,7 +80,6 @@ def _given(revision: str | None) -> tuple[str, ...]:
 def _unclaimed(
     model: str, revision: str | None, adapters: Adapters, failures: dict[str, str]
 ) -> DiseError:
-    """Return the error for a model that no adapter claims, with what adapters know of it."""
     if model in adapters and model not in failures:
         return _adapter_named(model, adapters[model])
     told: list[str] = []
@@ -97,21 +95,17 @@ def _unclaimed(
             failures.setdefault(name, _failure(name, entry, "explain", error))
     facts = [*filter(None, dict.fromkeys(told)), *failures.values()]
     if facts:
-        facts.append(
-            f"Load it with an adapter of your choice, {ADVICE}, or install a plugin that has one "
-            "for it"
-        )
+        choice = f"Load it with an adapter of your choice, {ADVICE}"
+        facts.append(f"{choice}, or install a plugin that has one for it")
     known = [name for name, entry in adapters.items() if claim(name, entry, name)[0]]
     return UnknownNameError("model", model, known or adapters, ". ".join(facts))
 
 
 def _adapter_named(name: str, entry: Entry[type[MaskPredictor]]) -> InputError:
     example = f", such as {entry.value.example}" if entry.value.example else ""
-    return InputError(
-        f"{name!r} is an adapter and no model: name a model that it loads by its folder or hub id"
-        f"{example}; `dise models` lists what can be named",
-        "model",
-    )
+    problem = f"{name!r} is an adapter and no model"
+    advice = f"name a model that it loads by its folder or hub id{example}"
+    return InputError(f"{problem}: {advice}; `dise models` lists what can be named", "model")
 
 
 def _failure(name: str, entry: Entry[type[MaskPredictor]], function: str, error: Exception) -> str:

@@ -80,17 +80,14 @@ def _loaded(point: EntryPoint, known: set[str]) -> Additions:
     home = f" (distribution {distribution!r})" if distribution else ""
     origin = f"plugin {point.name!r}{home}"
     if point.name in known:
-        raise PluginError(
-            f"two plugins are called {point.name!r}; rename or uninstall the {origin} at "
-            f"{point.value!r}"
-        )
+        problem = f"two plugins are called {point.name!r}"
+        raise PluginError(f"{problem}; rename or uninstall the {origin} at {point.value!r}")
     known.add(point.name)
     try:
         plugin = point.load()
     except (Exception, SystemExit) as error:
-        raise PluginError(
-            f"{origin} cannot be imported from {point.value!r}: {error_line(error)}"
-        ) from error
+        problem = f"{origin} cannot be imported from {point.value!r}: {error_line(error)}"
+        raise PluginError(problem) from error
     manager = _registered(plugin, point.name, origin)
     return {hook: _collect(manager, hook, point.name, distribution) for hook in HOOKS}
 
@@ -145,17 +142,15 @@ def _call(implementation: pluggy.HookImpl, hook: str) -> Mapping[str, object]:
         raise PluginError(f"plugin {plugin!r} fails in {hook}(): {error_line(error)}") from error
     if not isinstance(values, Mapping):
         wanted = "class" if HOOKS[hook].holds_classes else "value"
-        raise PluginError(
-            f"plugin {plugin!r}, {hook}() must return {{name: {wanted}}}, not {values!r:.80}"
-        )
+        problem = f"plugin {plugin!r}, {hook}() must return {{name: {wanted}}}, not {values!r:.80}"
+        raise PluginError(problem)
     return values
 
 
 def _check(name: object, value: object, kind: Kind[Any], origin: str) -> None:
     if not (isinstance(name, str) and name and re.fullmatch(r"[a-z0-9.-]*(-K)?", name)):
-        raise PluginError(
-            f"{origin}: the name {name!r} may hold lower-case letters, digits, '-' and '.' only"
-        )
+        allowed = "lower-case letters, digits, '-' and '.' only"
+        raise PluginError(f"{origin}: the name {name!r} may hold {allowed}")
     if kind.holds_classes:
         _check_class(name, value, kind.base, origin)
     elif isinstance(value, str) and not re.fullmatch(r"[\w.]+:[\w.]+", value):
@@ -164,9 +159,8 @@ def _check(name: object, value: object, kind: Kind[Any], origin: str) -> None:
 
 def _check_class(name: str, cls: object, interface: type[object], origin: str) -> None:
     if not (isinstance(cls, type) and issubclass(cls, interface)):
-        raise PluginError(
-            f"{origin}: {name!r} is {cls!r:.80}, which is not a subclass of {interface.__name__}"
-        )
+        problem = f"{origin}: {name!r} is {cls!r:.80}"
+        raise PluginError(f"{problem}, which is not a subclass of {interface.__name__}")
     if inspect.isabstract(cls):
         missing = ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
         raise PluginError(f"{origin}: {name!r} does not implement {missing}")

@@ -47,9 +47,8 @@ class Isotonic(Part):
     def _rises(self) -> Self:
         num_scores, num_probabilities = len(self.scores), len(self.probabilities)
         if num_scores != num_probabilities:
-            raise ValueError(
-                f"{num_scores} scores do not pair up with {num_probabilities} probabilities"
-            )
+            problem = f"{num_scores} scores do not pair up with {num_probabilities} probabilities"
+            raise ValueError(problem)
         if any(low >= high for low, high in pairwise(self.scores)):
             raise ValueError("scores must increase")
         if any(low > high for low, high in pairwise(self.probabilities)):
@@ -189,17 +188,13 @@ class CalibrationFile(Part):
         """Raise InputError, with both names, unless it was fitted on this model's scores."""
         name = predictor.info.name
         if name != self.model:
-            raise InputError(
-                f"the calibration is for model {self.model!r}, not for {name!r}; if both are one "
-                "checkpoint, say so in the file's field 'model'",
-                "calibration",
-            )
+            problem = f"the calibration is for model {self.model!r}, not for {name!r}"
+            advice = "if both are one checkpoint, say so in the file's field 'model'"
+            raise InputError(f"{problem}; {advice}", "calibration")
         if self.fingerprint not in (None, own := fingerprint(predictor)):
-            raise InputError(
-                f"the calibration is for a model {name!r} whose fingerprint is "
-                f"{self.fingerprint}, and this one's is {own}",
-                "calibration",
-            )
+            fitted = f"a model {name!r} whose fingerprint is {self.fingerprint}"
+            problem = f"the calibration is for {fitted}, and this one's is {own}"
+            raise InputError(problem, "calibration")
 
 
 class Calibration(CalibrationFile, Fit):

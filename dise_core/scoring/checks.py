@@ -44,10 +44,8 @@ def broken(role: str, strategy: Strategy, promise: str, answer: str) -> PluginEr
     """Return the error that names the promise of a strategy, and the answer instead, if any."""
     cls = type(strategy)
     instead = f", not {answer}" if answer else ""
-    return PluginError(
-        f"{role} {cls.__qualname__} of {cls.__module__} must return {promise}{instead}",
-        cls.__module__,
-    )
+    problem = f"{role} {cls.__qualname__} of {cls.__module__} must return {promise}{instead}"
+    return PluginError(problem, cls.__module__)
 
 
 def described(value: object) -> str:

@@ -51,12 +51,10 @@ class SequenceScorer:
 
     def _score(self, sequence: TokenSequence) -> Plan[Score]:
         if self.scorer.needs_writing and sequence.own_writing() is None:
-            raise InputError(
-                f"{self.name} reads how a text was written, and a given text has no record of it; "
-                "use it where answers are generated, and for given ones 'duel', which replays the "
-                "writing, or 'interleaved'",
-                "scorer",
-            )
+            problem = f"{self.name} reads how a text was written, and a given text has no record"
+            advice = "for given ones 'duel', which replays the writing, or 'interleaved'"
+            where = "use it where answers are generated"
+            raise InputError(f"{problem} of it; {where}, and {advice}", "scorer")
         if self.scorer.asks == "target":
             end_id = self.end_id if self.scorer.reads_end else None
             selector = self.selector
@@ -81,9 +79,8 @@ class SequenceScorer:
         """
         chosen, text = np.flatnonzero(self.selector.select(sequence)), sequence.text_positions
         if len(np.setdiff1d(text, chosen)) or (chosen < sequence.prompt_length).any():
-            raise InputError(
-                f"{self.name} takes the whole response: its selector is response-text", "selector"
-            )
+            problem = f"{self.name} takes the whole response: its selector is response-text"
+            raise InputError(problem, "selector")
         return text
 
     def evaluate(self, sequence: TokenSequence) -> Plan[Evaluation]:

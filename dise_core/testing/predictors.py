@@ -59,11 +59,9 @@ def _check_two_streams(
         text, where = np.append(context[:start], masked[start:stop]), everywhere[start:stop]
         [alone] = predictor.read([Read(text, where, TokenLogProbs(context[where]))])
         difference = np.abs(alone.logprobs - together.logprobs[where]).max()
-        expect(
-            difference <= tolerance,
-            "with context_ids a block must be read after the finished ones before it: its "
-            f"log-probabilities differ by {difference}",
-        )
+        promise = "with context_ids a block must be read after the finished ones before it"
+        told = f"{promise}: its log-probabilities differ by {difference}"
+        expect(difference <= tolerance, told)
 
 
 def check_claims(

@@ -116,21 +116,16 @@ class ToyPredictor(MaskPredictor):
         """Return logits [M, V]; with a context, and of shadows, from one text for each position."""
         if context is None and not read.shadow:
             return self.logits(ids)[read.positions]
-        texts = [
-            self._masked(ids, position) if context is None else self._after(position, ids, context)
-            for position in read.positions
-        ]
-        rows = [self.logits(text)[at] for text, at in zip(texts, read.positions, strict=True)]
+        rows = []
+        for position in read.positions:
+            if context is None:  # in a single layer one mask is a shadow
+                text = np.where(np.arange(len(ids)) == position, MASK, ids)
+            else:
+                assert isinstance(self.info.attention, BlockCausal)
+                start = position - position % self.info.attention.length
+                text = np.concatenate([context[:start], ids[start:]])
+            rows.append(self.logits(text)[position])
         return np.array(rows).reshape(len(rows), VOCAB_SIZE)
-
-    def _after(self, position: int, ids: Ids, context: Ids) -> Ids:
-        assert isinstance(self.info.attention, BlockCausal)
-        start = position - position % self.info.attention.length
-        return np.concatenate([context[:start], ids[start:]])
-
-    def _masked(self, ids: Ids, position: int) -> Ids:
-        """Return the text with one mask, which in a single layer is a shadow."""
-        return np.where(np.arange(len(ids)) == position, MASK, ids)
 
 
 def naive_readout(logits: Logits, read: Read) -> Reading:

@@ -39,9 +39,7 @@ class Denoiser(Sampler):
         return self.info.block_length or self.params.block_length
 
     def once(self) -> Self:
-        """Return the denoiser of a response that is final once written, unless it is revised or one
-        of several that are searched.
-        """
+        """Return the denoiser of a response that is final once written, if nothing revises it."""
         return replace(self, is_settled=not self.is_revised and self.params.search is None)
 
     def text(self, ids: Ids, prompt_length: int) -> TokenSequence:

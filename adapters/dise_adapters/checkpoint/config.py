@@ -27,9 +27,7 @@ class ConfigJson:
     where: str
 
     def refuse_variants(self, covered: Mapping[str, Sequence[object]]) -> None:
-        """Raise CheckpointError, naming the field and its value, unless each field is absent or has
-        one of its covered values.
-        """
+        """Raise CheckpointError, naming field and value, for a field of a value not covered."""
         for field, values in covered.items():
             value = self.fields.get(field, values[0])
             if value not in values:
@@ -86,7 +84,6 @@ class ConfigJson:
         return known
 
     def _unscaled(self, name: str) -> JsonFields:
-        """Return settings of rotary embeddings that scale nothing."""
         rope = self.fields.get(name) or {}
         if isinstance(rope, Mapping):
             rope_types = [rope.get("rope_type"), rope.get("type")]

@@ -22,9 +22,7 @@ def read_object(path: Path) -> JsonFields:
 
 @contextmanager
 def refused(what: str) -> Iterator[None]:
-    """Turn whatever is raised inside into a CheckpointError of one line, a panic of Rust too, which
-    is no Exception.
-    """
+    """Turn whatever is raised, a panic of Rust too, into a CheckpointError of one line."""
     try:
         yield
     except (DiseError, KeyboardInterrupt, SystemExit, GeneratorExit):

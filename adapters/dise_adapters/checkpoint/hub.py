@@ -31,7 +31,8 @@ def read_config(model: str, revision: str | None = None) -> JsonFields | None:
     """
     if is_gguf(model):
         return gguf_file(gguf_path(model)).config(model)
-    if not (_is_folder(model) or _is_hub_id(model)):
+    is_hub_id = re.fullmatch(r"[^./][^/]*/[^./][^/]*", model)
+    if not (_is_folder(model) or is_hub_id):
         return None
     return read_object(_config_folder(model, revision) / "config.json")
 
@@ -107,10 +108,6 @@ def _is_folder(model: str) -> bool:
     return False
 
 
-def _is_hub_id(model: str) -> bool:
-    return re.fullmatch(r"[^./][^/]*/[^./][^/]*", model) is not None
-
-
 def _is_transient(error: BaseException) -> bool:
     """Return whether a retry may help: a lost connection, a timeout, a busy or failing server."""
     from huggingface_hub import errors
@@ -136,13 +133,9 @@ def _problem(model: str, error: Exception) -> str:
         advice = "accept its terms on its page, then log in with `hf auth login`"
         return f"model {model!r} is gated: {advice}"
     if isinstance(error, errors.RepositoryNotFoundError):
-        return (
-            f"the hub has no model {model!r} that you may read; check the name, or log in with "
-            "`hf auth login`"
-        )
+        advice = "check the name, or log in with `hf auth login`"
+        return f"the hub has no model {model!r} that you may read; {advice}"
     if _is_transient(error):
-        return (
-            f"model {model!r} is not on this machine and the hub cannot be reached; connect, or "
-            "give the folder of a checkpoint that you have"
-        )
+        advice = "connect, or give the folder of a checkpoint that you have"
+        return f"model {model!r} is not on this machine and the hub cannot be reached; {advice}"
     return f"model {model!r} cannot be downloaded: {one_line(_cause(error))}"

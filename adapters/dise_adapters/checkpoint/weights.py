@@ -76,7 +76,5 @@ def refuse_larger(folder: Path, stored: Mapping[str, Stored], num_elements: int)
     num_stored = sum(math.prod(weight.shape) for weight in stored.values())
     num_bytes = sum(path.stat().st_size for path in {weight.path for weight in stored.values()})
     if num_elements > SPARE + max(4 * num_bytes, 2 * num_stored):
-        raise CheckpointError(
-            f"cannot load {folder}: its config.json makes a model of {num_elements} weights, and "
-            f"its files hold {num_stored}"
-        )
+        problem = f"cannot load {folder}: its config.json makes a model of {num_elements} weights"
+        raise CheckpointError(f"{problem}, and its files hold {num_stored}")

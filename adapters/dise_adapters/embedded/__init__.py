@@ -50,9 +50,8 @@ class EmbeddedPredictor(CheckpointPredictor):
     @classmethod
     def load(cls, model: str, config: EngineConfig) -> Self:
         if not cls.claims(model):
-            raise InputError(
-                f"adapter {cls.name!r} loads the model {cls.name!r} alone, not {model!r}", "adapter"
-            )
+            problem = f"adapter {cls.name!r} loads the model {cls.name!r} alone, not {model!r}"
+            raise InputError(problem, "adapter")
         predictor = cls(cls.folder(), model, config)
         file = cls.folder() / "calibration.json"
         predictor.calibration_file = file if file.exists() else None  # as before it is fitted

@@ -68,11 +68,11 @@ def experts(config: ConfigJson) -> ConfigFields:
 def qwen3_moe_settings(config: ConfigJson) -> ConfigFields:
     """Return the configuration as a Qwen3-MoE's with experts in every layer."""
     config.refuse_variants({"mlp_only_layers": ([], None), "decoder_sparse_step": (1, None)})
-    return {
-        **qwen3_settings(config),
-        **experts(config),
-        "moe_intermediate_size": config.whole("moe_intermediate_size"),
-        "norm_topk_prob": config.flag("norm_topk_prob"),
-        "decoder_sparse_step": 1,
-        "mlp_only_layers": [],
-    }
+    size, is_normed = config.whole("moe_intermediate_size"), config.flag("norm_topk_prob")
+    return qwen3_settings(config) | experts_everywhere(config, size, is_normed)
+
+
+def experts_everywhere(config: ConfigJson, size: int, is_normed: bool) -> ConfigFields:
+    """Return a Qwen3-MoE's settings of experts of that size in every layer."""
+    every = {"decoder_sparse_step": 1, "mlp_only_layers": []}
+    return experts(config) | every | {"moe_intermediate_size": size, "norm_topk_prob": is_normed}

@@ -20,15 +20,12 @@ ENCODERS = (
     "megatron-bert", "rembert", "roberta", "roberta-prelayernorm", "roc_bert", "roformer",
     "xlm-roberta", "xlm-roberta-xl", "xmod",
 )  # fmt: skip
-"""Model types whose causal class in transformers attends in both directions unless config.json sets
-is_decoder.
-"""
+"""Model types whose causal class attends in both directions unless config.json sets is_decoder."""
 
 HAS_CAUSAL_ROFORMER = tuple(map(int, version("transformers").split(".")[:2])) >= (5, 18)
 
 BIDIRECTIONAL = ("cpmant", "xlm", "xlnet") + (() if HAS_CAUSAL_ROFORMER else ("roformer",))
-"""Model types whose causal class in the installed transformers always attends in both directions.
-"""
+"""Model types whose causal class in this transformers always attends in both directions."""
 
 OTHER_NAMES = (
     "BertGenerationDecoder", "BertLMHeadModel", "CTRLLMHeadModel", "GPT2LMHeadModel",
@@ -69,10 +66,8 @@ def obstacle(fields: JsonFields, model: str) -> str | None:
                 return f"it is a diffusion model by {source} ({name}){advice}"
     foreign = [name for name in remote_classes(fields) if name.casefold() not in _own_classes()]
     if foreign:
-        return (
-            f"its auto_map asks for code of its own ({foreign[0]}), which is not run, and what "
-            "that computes is not known"
-        )
+        problem = f"its auto_map asks for code of its own ({foreign[0]}), which is not run"
+        return f"{problem}, and what that computes is not known"
     model_type = str(fields.get("model_type"))
     if model_type in BIDIRECTIONAL:
         return f"a {model_type} model attends in both directions"

@@ -1,7 +1,7 @@
 """LLaDA-MoE-7B-A1B: LLaDA as a mixture of experts, in the format of transformers' Qwen3-MoE."""
 
 from dise_adapters.checkpoint.config import ConfigJson
-from dise_adapters.families.backbones import NO_BIAS, experts, qwen_settings
+from dise_adapters.families.backbones import NO_BIAS, experts_everywhere, qwen_settings
 from dise_adapters.families.family import ConfigFields, Family
 
 
@@ -11,15 +11,8 @@ def llada_moe_settings(config: ConfigJson) -> ConfigFields:
     size = config.whole("expert_intermediate_size")
     whole = ConfigJson({**config.fields, "intermediate_size": size}, config.where)
     settings = qwen_settings(whole)
-    return {
-        **settings,
-        **experts(config),
-        "head_dim": settings["hidden_size"] // settings["num_attention_heads"],
-        "moe_intermediate_size": size,
-        "norm_topk_prob": False,
-        "decoder_sparse_step": 1,
-        "mlp_only_layers": [],
-    }
+    head_dim = settings["hidden_size"] // settings["num_attention_heads"]
+    return settings | experts_everywhere(config, size, is_normed=False) | {"head_dim": head_dim}
 
 
 LLADA_MOE = Family(

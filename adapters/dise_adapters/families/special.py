@@ -28,10 +28,8 @@ def special_tokens(
         raise CheckpointError(f"the files of {config.where} name different mask tokens: {listed}")
     mask_id = next(iter(masks.values()), mask_token_id)
     if mask_id is None:
-        raise CheckpointError(
-            f"{config.where} names no mask token, so nothing can be denoised; give its id with "
-            "--mask-token-id (mask_token_id=...)"
-        )
+        message = f"{config.where} names no mask token, so nothing can be denoised"
+        raise CheckpointError(f"{message}; give its id with --mask-token-id (mask_token_id=...)")
     if mask_token_id not in (None, mask_id):
         problem = f"mask_token_id={mask_token_id} is not the mask: {listed}"
         raise InputError(problem, "mask_token_id")

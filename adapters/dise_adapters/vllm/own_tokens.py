@@ -1,6 +1,4 @@
-"""Reads of an auto-regressive model on vLLM, which answers only with the log-probabilities of a
-text's own tokens.
-"""
+"""Reads of an auto-regressive model on vLLM, which tells of a text's own tokens alone."""
 
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
@@ -38,12 +36,8 @@ class OwnTokensReader(Reader):
 def _check(read: Read) -> None:
     own, readout = read.token_ids[read.positions], read.readout
     if not isinstance(readout, TokenLogProbs) or (readout.targets != own).any():
-        raise InputError(
-            "a judge on vLLM tells the log-probabilities of a text's own tokens, nothing else",
-            "logprobs",
-        )
+        problem = "a judge on vLLM tells the log-probabilities of a text's own tokens, nothing else"
+        raise InputError(problem, "logprobs")
     if len(read.positions) and read.positions.min() == 0:
-        raise InputError(
-            "an auto-regressive model has no answer for the first token of a text; give a prompt",
-            "prompt",
-        )
+        problem = "an auto-regressive model has no answer for the first token of a text"
+        raise InputError(f"{problem}; give a prompt", "prompt")

@@ -135,11 +135,9 @@ def llm_options(config: EngineConfig, runner: str) -> Record:
     for name, allowed in NEVER.items():
         if own.vllm_options.get(name, allowed[0]) not in allowed:
             value = own.vllm_options[name]
-            raise InputError(
-                f"vllm_options.{name}={value!r:.40}: a checkpoint's code never runs and only "
-                "safetensors are read; leave it out",
-                "vllm_options",
-            )
+            problem = f"vllm_options.{name}={value!r:.40}"
+            advice = "a checkpoint's code never runs and only safetensors are read; leave it out"
+            raise InputError(f"{problem}: {advice}", "vllm_options")
     has_gpu = torch.cuda.is_available()
     options: Record = {
         "runner": runner,

@@ -1,6 +1,4 @@
-"""The wire format between DiSE and a vLLM engine: Reads as plain JSON, and their Readings as one
-float32 vector per text.
-"""
+"""The wire format of a vLLM engine: Reads as JSON, and one float32 vector per text."""
 
 from __future__ import annotations
 
@@ -42,9 +40,7 @@ from dise_core.sequence import as_ids, check_token_ids
 Vector = npt.NDArray[np.float32]
 
 TASK = "token_classify"
-"""The pooling task of a Read: the only one that returns numbers per token and that both of vLLM's
-model runners support.
-"""
+"""The pooling task that returns numbers per token and that both of vLLM's runners support."""
 
 MAX_READS = 64
 """The most Reads of one text in one request."""
@@ -202,10 +198,8 @@ def checksum(token_ids: Sequence[int] | Ids) -> int:
 def encode(read: Read) -> ReadJson:
     """Return a Read without its text. Raises InputError for guidance, which reads two texts."""
     if read.guidance is not None:
-        raise InputError(
-            "classifier-free guidance needs the transformers engine; leave out cfg_scale",
-            "cfg_scale",
-        )
+        problem = "classifier-free guidance needs the transformers engine; leave out cfg_scale"
+        raise InputError(problem, "cfg_scale")
     readout = read.readout
     settings = {field.name: getattr(readout, field.name) for field in fields(readout)}
     form: ReadJson = FORMS[type(readout)].model_construct(positions=read.positions, **settings)
@@ -232,10 +226,8 @@ def unpack(vector: Vector, reads: Sequence[Read], vocab_size: int) -> list[Readi
     """Return the Readings that `pack` packed. Raises ModelError for a vector of another length."""
     lengths = [_lengths(read, vocab_size) for read in reads]
     if len(vector) != sum(map(sum, lengths)):
-        raise ModelError(
-            "the vLLM engine refused a read or answered another one; do both sides run the same "
-            "version of dise?"
-        )
+        problem = "the vLLM engine refused a read or answered another one"
+        raise ModelError(f"{problem}; do both sides run the same version of dise?")
     readings = []
     for read, parts in zip(reads, lengths, strict=True):
         ids, logprobs, sure, vector = np.split(vector, np.cumsum(parts))
@@ -254,22 +246,18 @@ def unpack(vector: Vector, reads: Sequence[Read], vocab_size: int) -> list[Readi
 
 
 def _whole(ids: Vector, vocab_size: int) -> Ids:
-    """Return token ids int64. Raises ModelOutputError for what is none."""
     is_id = (ids >= 0) & (ids < vocab_size) & (ids == np.floor(ids))
     if not is_id.all():
-        raise ModelOutputError(
-            f"the vLLM engine answered {ids[~is_id][0]} as a token id, which is a whole number in "
-            f"0..{vocab_size - 1}"
-        )
+        problem = f"the vLLM engine answered {ids[~is_id][0]} as a token id"
+        raise ModelOutputError(f"{problem}, which is a whole number in 0..{vocab_size - 1}")
     return ids.astype(np.int64)
 
 
 def _check_numbers(logprobs: Vector, confidences: Vector) -> None:
     """Raise ModelOutputError for impossible numbers. NaN log-probabilities fail one request."""
     if (logprobs > MAX_LOGPROB).any():
-        raise ModelOutputError(
-            f"the vLLM engine answered {logprobs.max()} as a log-probability, which is at most 0"
-        )
+        problem = f"the vLLM engine answered {logprobs.max()} as a log-probability"
+        raise ModelOutputError(f"{problem}, which is at most 0")
     if np.isnan(confidences).any() and not np.isnan(logprobs).any():
         raise ModelOutputError("the vLLM engine answered NaN as a confidence")
 
@@ -280,7 +268,6 @@ def _is_probability(read: Read) -> bool:
 
 
 def _lengths(read: Read, vocab_size: int) -> tuple[int, int, int]:
-    """Return how many token ids, log-probabilities and confidences answer a read."""
     size, readout = math.prod(read.answer_shape(vocab_size)), read.readout
     num_confidences = len(read.positions) * has_confidences(readout)
     return size * isinstance(readout, CHOOSES), size, num_confidences

@@ -16,6 +16,7 @@ from dise_app.server.schemas.requests import CompletionRequest
 from dise_app.server.service import Service
 from dise_core import RequestOutput, SamplingParams, ScoringParams
 from dise_core.front.verbs import Job, constrained, results
+from dise_core.plans.plan import numbered
 
 
 async def echo(
@@ -23,9 +24,11 @@ async def echo(
 ) -> JsonObject:
     """Return the choices, the usage and the cost. Raises what Service.run raises."""
     planner, prompts, scoring = service.llm.planner, body.prompts, ScoringParams.of(params)
-    plans = planner.scores([""] * len(prompts), prompts, scoring, False, finished=False)
+    scores = [planner.score("", prompt, scoring, False, finished=False) for prompt in prompts]
+    plans = numbered(scores, "text")
     if body.max_tokens != 0:
-        plans += planner.generations(prompts, params, False)
+        generations = [planner.generate(prompt, params, False) for prompt in prompts]
+        plans += numbered(generations, "prompt")
     answers = await service.run(service.llm.do(Job(plans, results, constrained(params))), request)
     scored, written = answers[: len(prompts)], answers[len(prompts) :]
     has_logprobs = body.logprobs is not None

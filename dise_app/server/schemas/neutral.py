@@ -11,9 +11,7 @@ WITHOUT_EFFECT = (
     "safety_identifier store user"
 )
 HINTS = frozenset(WITHOUT_EFFECT.split())
-"""Fields without effect: they tell OpenAI whom to bill, what to keep or how to call tools, or what
-its client read in an answer.
-"""
+"""Fields without effect: whom to bill, what to keep, how to call tools, what a client read."""
 
 NOT_SUPPORTED = "not_supported"
 """The type of pydantic's problem with a field that asks for what is not there."""

@@ -1,7 +1,5 @@
 """Answers that are one of several texts."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Answers that match a regular expression."""
 
-from __future__ import annotations
-
 from pydantic import Field
 
 from dise_core import Constraint

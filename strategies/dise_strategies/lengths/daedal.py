@@ -1,6 +1,4 @@
-"""DAEDAL: finds a length before denoising, and inserts masks where the model is unsure. Source: Li
-et al., 2025.
-"""
+"""DAEDAL: finds a length, then inserts masks where the model is unsure. Source: Li et al., 2025."""
 
 import numpy as np
 from pydantic import Field
@@ -41,9 +39,7 @@ class DAEDAL(LengthController):
     """End tokens over which that confidence is averaged."""
 
     def generate(self, prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer) -> Plan[Generation]:
-        """Raises InputError if max_tokens is above max_gen_length, or if the model has no end
-        token.
-        """
+        """Raises InputError for max_tokens above max_gen_length, and without an end token."""
         canvas = GrowingCanvas.of(prompt, denoiser, self.max_gen_length)
         yield from self._find_length(canvas)
         canvas.insert(len(canvas.ids), np.full(self.eos_check_tokens // 2, denoiser.special.eos_id))

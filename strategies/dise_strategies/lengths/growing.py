@@ -15,9 +15,7 @@ from dise_strategies.lengths.probing import end_of
 
 @dataclass(slots=True)
 class GrowingCanvas:
-    """The text being written, on at most max_length tokens. trace: its lengths, and what was
-    judged by at each.
-    """
+    """The text being written, of max_length tokens at most. trace: its lengths, and why."""
 
     denoiser: Denoiser
     prompt_length: int
@@ -31,11 +29,8 @@ class GrowingCanvas:
         InputError if max_tokens is more, or if the model has no end token.
         """
         if denoiser.max_tokens > longest:
-            raise InputError(
-                f"max_tokens={denoiser.max_tokens}, the length to start from, is above "
-                f"max_gen_length={longest}",
-                "max_tokens",
-            )
+            problem = f"max_tokens={denoiser.max_tokens}, the length to start from"
+            raise InputError(f"{problem}, is above max_gen_length={longest}", "max_tokens")
         end_of(denoiser)
         ids = np.concatenate([prompt, denoiser.masks(denoiser.max_tokens)])
         limit = min(denoiser.max_length, len(prompt) + longest)
@@ -65,9 +60,7 @@ class GrowingCanvas:
         self.trace.append(LengthStep(len(self.trace) + 1, length, confidence, nfe))
 
     def likeliest(self) -> Read:
-        """Return the Read of the likeliest token, which may be the mask, at each response
-        position.
-        """
+        """Return the Read of the likeliest token, be it the mask, at each response position."""
         response = np.arange(self.prompt_length, len(self.ids))
         return self.denoiser.ask(self.ids, response, Candidates(), self.prompt_length)
 

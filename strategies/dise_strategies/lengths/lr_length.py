@@ -1,6 +1,4 @@
-"""LR-DLLM's length: the one at which the model is surer than the length alone explains. Source:
-LR-DLLM, 2026.
-"""
+"""LR-DLLM: the length at which a model is surer than length explains. Source: LR-DLLM, 2026."""
 
 from typing import ClassVar
 

@@ -13,11 +13,9 @@ from dise_core.writing.generation import Generation, LengthStep
 def refuse_blocks(name: str, denoiser: Denoiser) -> None:
     """Raise InputError for a block-causal model, which does not see what follows a block."""
     if denoiser.info.block_length is not None:
-        raise InputError(
-            f"{name} looks ahead, and {denoiser.info.name!r} sees nothing behind a block: "
-            "its attention is block-causal; use 'until-end', which finds the length by writing",
-            "length",
-        )
+        problem = f"{name} looks ahead, and {denoiser.info.name!r} sees nothing behind a block"
+        advice = "its attention is block-causal; use 'until-end', which finds the length by writing"
+        raise InputError(f"{problem}: {advice}", "length")
 
 
 def end_of(denoiser: Denoiser) -> int:

@@ -1,6 +1,4 @@
-"""rho-EOS: the canvas grows and shrinks with the share of end tokens expected. Source: rho-EOS,
-2026.
-"""
+"""rho-EOS: the canvas grows and shrinks with the end tokens expected. Source: rho-EOS, 2026."""
 
 import math
 from typing import Literal

@@ -16,10 +16,8 @@ class UntilEnd(LengthController):
 
     def generate(self, prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer) -> Plan[Generation]:
         if denoiser.info.block_length is None:
-            raise InputError(
-                f"until-end appends blocks, and {denoiser.info.name!r} has none of its own: its "
-                "attention is not block-causal; use 'fixed', 'daedal' or 'dise-flexible'",
-                "length",
-            )
+            problem = f"until-end appends blocks, and {denoiser.info.name!r} has none of its own"
+            advice = "its attention is not block-causal; use 'fixed', 'daedal' or 'dise-flexible'"
+            raise InputError(f"{problem}: {advice}", "length")
         sequence = yield from denoiser.once().write(prompt, denoiser.max_tokens, until_end=True)
         return Generation(sequence, (yield from scorer.evaluate(sequence)))

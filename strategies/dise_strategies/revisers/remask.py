@@ -66,9 +66,8 @@ class Remask(Reviser):
 
     def check(self, scorer: SequenceScorer) -> None:
         if self.accept == "score" and scorer.scorer.needs_writing:
-            raise self._refusal(
-                f"accept 'score' with {scorer.name}: what is written again is always surer"
-            )
+            problem = f"accept 'score' with {scorer.name}: what is written again is always surer"
+            raise self._refusal(problem)
 
     def _refusal(self, why: str) -> InputError:
         return InputError(f"remask's {why}; take another", "reviser_settings")
@@ -153,9 +152,7 @@ class Remask(Reviser):
 def _evaluated(
     plan: Plan[TokenSequence], scorer: SequenceScorer, seen: dict[bytes, Generation]
 ) -> Plan[tuple[Generation, bool]]:
-    """Return a plan of a text, and whether it is new: only then it is evaluated, and added to
-    `seen`.
-    """
+    """Return a plan of a text, and whether it is new: then it is evaluated and put into `seen`."""
     text = yield from plan
     key = text.ids.tobytes()
     if key in seen:

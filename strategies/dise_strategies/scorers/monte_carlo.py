@@ -22,9 +22,7 @@ from dise_core.plans.reading import Guidance
 
 @dataclass(frozen=True, slots=True)
 class MaskingSample:
-    """One random masking of the n selected tokens, bool [n], and the weight of its sum of
-    log-probabilities.
-    """
+    """A masking of the selected tokens, bool [n], and the weight of its log-probabilities."""
 
     is_masked: Mask
     weight: float

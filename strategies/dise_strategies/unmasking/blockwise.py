@@ -16,9 +16,7 @@ from dise_strategies.unmasking.ranked import surest
 
 
 class Sequential(UnmaskingPolicy):
-    """Commits the schedule's quota of positions from left to right, one a step unless the request
-    says otherwise. Source: SDAR.
-    """
+    """Commits the schedule's quota from left to right, by default one a step. Source: SDAR."""
 
     default_tokens_per_step: ClassVar[int | None] = 1
 

@@ -1,6 +1,4 @@
-"""Policies that ignore the schedule and commit every candidate that the model is sure enough of.
-Source: Fast-dLLM.
-"""
+"""Policies that ignore the schedule and commit what is sure enough. Source: Fast-dLLM."""
 
 from typing import ClassVar
 

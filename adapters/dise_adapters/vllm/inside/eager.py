@@ -46,9 +46,7 @@ class SiluTimesUp(nn.Module):
 
 
 def spare_memory(model: nn.Module, config: VllmConfig) -> None:
-    """Replace vLLM's layers by these if the model runs uncompiled on a CPU; to be called before the
-    weights are loaded.
-    """
+    """Replace vLLM's layers if the model runs uncompiled on a CPU, before weights are loaded."""
     if config.device_config.device_type != "cpu" or not config.model_config.enforce_eager:
         return
     for parent in list(model.modules()):

@@ -98,10 +98,8 @@ class ReadService:
                 raise InputError(f"the body is larger than {MAX_BODY_BYTES} bytes; send fewer rows")
         body = ReadBody.model_validate_json(bytes(received), context=self._vocab_size)
         if body.model is not None and body.model not in self._names:
-            raise InputError(
-                f"there is no model {body.model!r}; this server has {', '.join(self._names)}",
-                "model",
-            )
+            problem = f"there is no model {body.model!r}; this server has {', '.join(self._names)}"
+            raise InputError(problem, "model")
         total = 0
         for number, row in enumerate(body.rows):
             try:
@@ -109,11 +107,8 @@ class ReadService:
             except (InputError, PlanError) as error:
                 raise InputError(f"rows.{number}: {error}", "rows") from error
         if total > MAX_NUMBERS:
-            raise InputError(
-                f"the answer would hold {total} numbers, at most {MAX_NUMBERS} are sent; ask for "
-                "fewer rows, positions or tokens",
-                "rows",
-            )
+            problem = f"the answer would hold {total} numbers, at most {MAX_NUMBERS} are sent"
+            raise InputError(f"{problem}; ask for fewer rows, positions or tokens", "rows")
         return body
 
     async def read(self, body: ReadBody) -> list[str]:
@@ -134,7 +129,6 @@ class ReadService:
         return base64.b64encode(np.ascontiguousarray(data, dtype="<f4").tobytes()).decode()
 
     def _checked_size(self, row: RowBody) -> int:
-        """Return how many numbers answer a row. Raises InputError, PlanError."""
         length = len(row.token_ids)
         if length > self._max_length:
             raise InputError(
@@ -142,9 +136,7 @@ class ReadService:
             )
         for form in row.reads:
             if form.asks_for is Distribution:
-                raise InputError(
-                    "whole distributions do not travel over HTTP; analyze with the engine in "
-                    "process"
-                )
+                problem = "whole distributions do not travel over HTTP"
+                raise InputError(f"{problem}; analyze with the engine in process")
         reads = [form.decoded(row.token_ids) for form in row.reads]
         return num_numbers(reads, self._vocab_size)

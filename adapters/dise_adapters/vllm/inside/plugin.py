@@ -1,7 +1,5 @@
 """The entry point in the group vllm.general_plugins, which vLLM calls in each of its processes."""
 
-from __future__ import annotations
-
 
 def register() -> None:
     """Register the installed families with vLLM. May be called any number of times."""

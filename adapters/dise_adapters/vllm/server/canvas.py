@@ -64,9 +64,8 @@ class VllmCanvasPredictor(MaskPredictor):
     @classmethod
     def load(cls, model: str, config: EngineConfig) -> Self:
         if not cls.claims(model):
-            raise InputError(
-                f"adapter 'vllm-canvas' takes canvas+ and an address, not {model!r}", "adapter"
-            )
+            problem = f"adapter 'vllm-canvas' takes canvas+ and an address, not {model!r}"
+            raise InputError(problem, "adapter")
         refuse_local_options(config)
         server = NamedServer.at(model.removeprefix(SCHEME), config.revision)
         return cls(server, FastTokenizer.from_folder(server.folder))
@@ -76,9 +75,8 @@ class VllmCanvasPredictor(MaskPredictor):
         where = str(server.folder)
         fields = read_config(where) or {}
         if "canvas_length" not in fields:
-            raise CheckpointError(
-                f"{where}/config.json has no canvas_length: this is not a block-diffusion model"
-            )
+            problem = f"{where}/config.json has no canvas_length"
+            raise CheckpointError(f"{problem}: this is not a block-diffusion model")
         text = fields.get("text_config", fields)
         shared = {"eos_token_id": fields.get("eos_token_id")}
         config = ConfigJson({**shared, **(text if isinstance(text, dict) else {})}, where)
@@ -117,7 +115,6 @@ class VllmCanvasPredictor(MaskPredictor):
         return list(canvases.values())
 
     def _fill(self, canvas: SeededCanvas) -> None:
-        """Ask for a canvas, and write its log-probabilities into the readings."""
         before, seed = np.split(canvas.token_ids, [canvas.start])
         targets = [reading.token_ids[rows] for reading, rows, _ in canvas.parts]
         wanted = np.unique(np.concatenate(targets)).tolist()
@@ -160,10 +157,9 @@ class VllmCanvasPredictor(MaskPredictor):
 
 def _targets(read: Read) -> Ids:
     if not isinstance(read.readout, TokenLogProbs) or read.guidance is not None:
-        raise InputError(
-            "a block-diffusion model on vLLM tells the log-probabilities of given tokens, nothing "
-            "else: score with it, and leave out logprobs; its server writes by itself"
-        )
+        message = "a block-diffusion model on vLLM tells the log-probabilities of given tokens"
+        advice = "nothing else: score with it, and leave out logprobs; its server writes by itself"
+        raise InputError(f"{message}, {advice}")
     if len(read.positions) and read.positions.min() == 0:
         problem = "a block-diffusion model on vLLM needs a prompt before its canvas"
         raise InputError(problem, "prompt")

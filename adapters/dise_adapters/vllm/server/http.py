@@ -109,10 +109,8 @@ class Connection:
                 if len(content) > most:
                     break
         if response.status_code == 200 and len(content) > most:
-            raise ModelOutputError(
-                f"{self.address}{path} answered more than {most} bytes, which is more than was "
-                "asked for"
-            )
+            problem = f"{self.address}{path} answered more than {most} bytes"
+            raise ModelOutputError(f"{problem}, which is more than was asked for")
         return httpx.Response(response.status_code, content=bytes(content[:most]))
 
 
@@ -126,9 +124,8 @@ def split_address(address: str) -> tuple[str, tuple[str, str] | None]:
         url = httpx.URL("")
     is_server = url.scheme in ("http", "https") and url.host and 0 < (url.port or 80) < 2**16
     if not is_server or url.query or url.fragment:
-        raise InputError(
-            "the model's address is not that of a server; name http://HOST:PORT", "model"
-        )
+        problem = "the model's address is not that of a server; name http://HOST:PORT"
+        raise InputError(problem, "model")
     shown = str(url.copy_with(userinfo=b"")).rstrip("/")
     return shown, (url.username, url.password) if url.userinfo else None
 
@@ -153,15 +150,12 @@ def _checked(schema: type[T], content: bytes, where: str) -> T:
     except ValidationError as error:
         problem: Any = error.errors(include_url=False)[0]
         if problem["type"] == "json_invalid":
-            raise ModelError(
-                f"{where} did not answer with JSON ({problem['ctx']['error']}); is it a vLLM "
-                "server?"
-            ) from error
+            message = f"{where} did not answer with JSON ({problem['ctx']['error']})"
+            raise ModelError(f"{message}; is it a vLLM server?") from error
         place = one_line(".".join(map(str, problem["loc"])) or "the answer")
-        raise ModelOutputError(
-            f"{where} gave an answer of another shape; is it a vLLM server? {place:.200}: "
-            f"{problem['msg']} (given: {problem['input']!r:.80})"
-        ) from error
+        message = f"{where} gave an answer of another shape; is it a vLLM server? {place:.200}"
+        advice = f"{problem['msg']} (given: {problem['input']!r:.80})"
+        raise ModelOutputError(f"{message}: {advice}") from error
 
 
 def _refusal(where: str, response: httpx.Response) -> InputError | ModelError:

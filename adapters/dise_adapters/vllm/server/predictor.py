@@ -37,10 +37,8 @@ class VllmServerPredictor(MaskPredictor):
     @classmethod
     def load(cls, model: str, config: EngineConfig) -> Self:
         if not cls.claims(model):
-            raise InputError(
-                f"adapter 'vllm-server' takes an address, http://HOST:PORT, not {model!r}",
-                "adapter",
-            )
+            problem = f"adapter 'vllm-server' takes an address, http://HOST:PORT, not {model!r}"
+            raise InputError(problem, "adapter")
         refuse_local_options(config)
         return cls(NamedServer.at(model, config.revision), config)
 
@@ -74,9 +72,8 @@ class NamedServer(NamedTuple):
         try:
             folder = model_folder(files, revision, TOKENIZER_FILES)
         except (InputError, ModelError) as error:
-            raise ModelError(
-                f"{address} runs {files!r}, whose tokenizer is not here; name it: {address}#FOLDER"
-            ) from error
+            problem = f"{address} runs {files!r}, whose tokenizer is not here"
+            raise ModelError(f"{problem}; name it: {address}#FOLDER") from error
         return cls(f"{address}#{source}" if source else address, connection, served, folder)
 
 
@@ -84,9 +81,8 @@ def refuse_local_options(config: EngineConfig) -> None:
     """Raise InputError for options that only the server can set."""
     names = {"engine", "device", "dtype", "attn_implementation"}
     for name in config.model_dump(include=names, exclude_defaults=True):
-        raise InputError(
-            f"{name} is the server's to choose where the model is an address; leave it out", name
-        )
+        problem = f"{name} is the server's to choose where the model is an address; leave it out"
+        raise InputError(problem, name)
 
 
 def _family_predictor(server: NamedServer, config: EngineConfig) -> MaskPredictor:

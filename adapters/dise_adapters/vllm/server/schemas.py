@@ -51,17 +51,14 @@ class PromptChoice(_Answer):
     def logprobs_of(self, token_ids: list[int]) -> list[float]:
         """Return the log-probability of each token but the first. Raises ModelOutputError."""
         if len(self.prompt_logprobs) != len(token_ids):
-            raise ModelOutputError(
-                f"the server answered {len(self.prompt_logprobs)} positions of a text of "
-                f"{len(token_ids)} tokens"
-            )
+            answered = f"{len(self.prompt_logprobs)} positions of a text"
+            raise ModelOutputError(f"the server answered {answered} of {len(token_ids)} tokens")
         rest = zip(token_ids[1:], self.prompt_logprobs[1:], strict=True)
         try:
             return [(entries or {})[str(token_id)].logprob for token_id, entries in rest]
         except KeyError as error:
-            raise ModelOutputError(
-                f"the server answered about another text: it left out token {error}"
-            ) from error
+            problem = f"the server answered about another text: it left out token {error}"
+            raise ModelOutputError(problem) from error
 
 
 class Completions(_Answer):
@@ -73,9 +70,8 @@ class Completions(_Answer):
         """Return one choice for each prompt, in order. Raises ModelOutputError."""
         choices = sorted(self.choices, key=lambda choice: choice.index)
         if [choice.index for choice in choices] != list(range(num_prompts)):
-            raise ModelOutputError(
-                f"the server did not answer each of the {num_prompts} prompts once"
-            )
+            problem = f"the server did not answer each of the {num_prompts} prompts once"
+            raise ModelOutputError(problem)
         return choices
 
 

@@ -1,6 +1,4 @@
-"""Expressions of arrays and objects. `write` gives the expression of a place's values, None where
-there are none.
-"""
+"""Expressions of arrays and objects. `write` gives that of a place's values, None for none."""
 
 import re
 from collections.abc import Callable
@@ -16,9 +14,7 @@ MAX_NESTED = 32
 
 
 def arrays(place: Place, write: Write, spacing: Spacing) -> str | None:
-    """Return the expression of a place's arrays. Behind `prefixItems` without `items` no other item
-    is written.
-    """
+    """Return the expression of arrays; behind `prefixItems` without `items` stands no other."""
     low, high = place.counts("minItems", "maxItems")
     number = len(place.read("prefixItems", list))
     first = [write(place.at("prefixItems", index)) for index in range(number)]
@@ -46,9 +42,7 @@ def _items(first: list[str], item: str | None, low: int, high: int | None, comma
 
 
 def objects(place: Place, write: Write, spacing: Spacing) -> str | None:
-    """Return the expression of a place's objects: its properties in order and no others, or any
-    keys where it has none.
-    """
+    """Return the expression of objects: the properties in order or, without any, any keys."""
     properties, required = place.read("properties", dict), place.read("required", list)
     for name in required:
         if not isinstance(name, str) or name not in properties:
@@ -82,9 +76,7 @@ def _members(members: list[tuple[str, bool]], comma: str) -> str:
 
 
 def _some(members: list[str], comma: str) -> str:
-    """Return the expression of one or more of the members in order; each stands in it at most four
-    times, however many there are.
-    """
+    """Return the expression of some members in order; each stands in it at most four times."""
     if len(members) > MAX_NESTED:
         starts = range(0, len(members), MAX_NESTED)
         members = [_some(members[start : start + MAX_NESTED], comma) for start in starts]

@@ -21,9 +21,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """schema: what stands there. pointer: where. refs: the pointers that references on the way led
-    to.
-    """
+    """schema: what stands there. pointer: where. refs: the pointers that were followed to it."""
 
     schema: Any
     pointer: str = ""

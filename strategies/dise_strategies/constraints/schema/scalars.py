@@ -54,7 +54,6 @@ def integers(place: Place) -> str | None:
 
 
 def _bounds(place: Place, keyword: str) -> list[float]:
-    """Return the keyword's value, if it is there."""
     if keyword not in place.schema:
         return []
     value = place.schema[keyword]

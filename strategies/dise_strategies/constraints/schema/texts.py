@@ -29,11 +29,8 @@ BOOLEAN = "(?:true|false)"
 def checked(expression: str) -> str:
     """Return the expression. Raises InputError for one that is too long."""
     if len(expression) > MAX_EXPRESSION:
-        raise InputError(
-            f"the constraint needs a regular expression of more than {MAX_EXPRESSION} characters; "
-            "allow less",
-            "constraint",
-        )
+        needed = f"a regular expression of more than {MAX_EXPRESSION} characters"
+        raise InputError(f"the constraint needs {needed}; allow less", "constraint")
     return expression
 
 

@@ -52,11 +52,9 @@ def expression_of(schema: Record | bool | str, spacing: Spacing, max_depth: int 
     top = Place(_parsed(schema))
     expression = _Writer(top, spacing, max_depth).write(top)
     if expression is None:
-        raise InputError(
-            "no JSON can be written for the schema: what it requires is false, out of bounds, or "
-            f"leads into itself more than max_depth={max_depth} times",
-            "constraint",
-        )
+        problem = "no JSON can be written for the schema: what it requires is false, out of bounds"
+        advice = f"or leads into itself more than max_depth={max_depth} times"
+        raise InputError(f"{problem}, {advice}", "constraint")
     return expression
 
 
@@ -69,11 +67,8 @@ def _parsed(schema: Record | bool | str) -> Record | bool:
     except (TypeError, ValueError, RecursionError) as error:
         raise InputError(f"the schema is no JSON: {error}", "constraint") from None
     if len(text) > MAX_SCHEMA or is_deeper(root, MAX_NESTED):
-        raise InputError(
-            f"the schema may have at most {MAX_SCHEMA} characters and {MAX_NESTED} levels of lists "
-            "and objects",
-            "constraint",
-        )
+        most = f"{MAX_SCHEMA} characters and {MAX_NESTED} levels of lists and objects"
+        raise InputError(f"the schema may have at most {most}", "constraint")
     return root
 
 
