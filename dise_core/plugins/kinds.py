@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from dise_core.constraints.constraint import Constraint
 from dise_core.models.backend import Backend
 from dise_core.models.predictor import MaskPredictor
+from dise_core.params.base import Params
 from dise_core.scoring.scorer import Scorer, Selector
 from dise_core.writing.length import LengthController
 from dise_core.writing.policy import UnmaskingPolicy
@@ -53,9 +54,10 @@ ENGINE: Kind[Backend[Any]] = Kind("engine", "engine", Backend)
 DATASET = Kind("dataset", "dataset", object)
 COMMAND = Kind("", "command", object)
 ROUTES = Kind("", "route", object)
+FILE_RUNNER = Kind("", "file runner", Params)
 
 STRATEGIES: tuple[Kind[Any], ...] = (SCORER, SELECTOR, UNMASKING, LENGTH, REVISER, CONSTRAINT)
-KINDS: tuple[Kind[Any], ...] = (*STRATEGIES, ADAPTER, ENGINE, DATASET, COMMAND, ROUTES)
+KINDS: tuple[Kind[Any], ...] = (*STRATEGIES, ADAPTER, ENGINE, DATASET, COMMAND, ROUTES, FILE_RUNNER)
 BY_PLURAL = {kind.plural: kind for kind in KINDS}
 
 
