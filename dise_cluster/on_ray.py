@@ -86,7 +86,7 @@ class _Pool(Generic[P]):
             own = local if options.ray == "local" else {}
             ray.init(address=options.ray, log_to_driver=False, **own)
         kept = {"num_cpus": options.cpus_per_worker, "num_gpus": options.gpus_per_worker}
-        self._class, self._job = ray.remote(**kept, **RESTARTS)(ShardWorker), ray.put(job)
+        self._class, self._job = ray.remote(**kept, **RESTARTS)(ShardWorker), job
         self._running: dict[ray.ObjectRef, tuple[ActorHandle, int | None]] = {}
         for _ in range(size):
             self._give(self._new(), None)
