@@ -18,7 +18,18 @@ from tempfile import TemporaryDirectory
 import psutil
 from command import Parser, head, row
 
-ANSWER = "--max-tokens 8 --block-length 8 --temperature 0.7 --logprobs none --seed 7".split()
+ANSWER = [
+    "--max-tokens",
+    "8",
+    "--block-length",
+    "8",
+    "--temperature",
+    "0.7",
+    "--logprobs",
+    "none",
+    "--seed",
+    "7",
+]
 
 
 def written(folder: Path, num_rows: int) -> Path:

@@ -4,11 +4,12 @@ That each row is there once is the shards' doing, not Ray's.
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Generic
 
 from dise_app.files.runner import P
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from ray.actor import ActorHandle
 
     from dise_cluster.folder import Manifest
-    from dise_cluster.runner import Shards
     from dise_cluster.shard import Job
 
 RESTARTS = {"max_restarts": 2, "max_task_retries": 2}
@@ -52,12 +52,14 @@ class ShardWorker(Generic[P]):
             raise DiseError(error_line(error)) from None
 
 
-def made_on_ray(job: Job[P], numbers: Sequence[int], options: Shards) -> Iterator[Manifest]:
+def made_on_ray(
+    job: Job[P], numbers: Sequence[int], address: str, num_workers: int, **kept: float
+) -> Iterator[Manifest]:
     """Yield the manifests of shards as workers finish them. A shard that is given up is named and
     left out. Raises InputError as a worker does, and DiseError when shards are given up one after
-    the other, as many as there are workers.
+    the other, as many as there are workers. kept: num_cpus and num_gpus of each.
     """
-    pool = _Pool(job, options, min(options.workers or 1, len(numbers)))
+    pool = _Pool(job, address, min(num_workers, len(numbers)), kept)
     waiting, num_lost, progress = deque(numbers), 0, _Progress(len(numbers))
     while waiting or pool.is_making:
         number, made, problem = pool.next(waiting)
@@ -76,16 +78,15 @@ def made_on_ray(job: Job[P], numbers: Sequence[int], options: Shards) -> Iterato
 class _Pool(Generic[P]):
     """Workers. Each gets a shard once its model is loaded, so that none waits for a node."""
 
-    def __init__(self, job: Job[P], options: Shards, size: int) -> None:
+    def __init__(self, job: Job[P], address: str, size: int, kept: Mapping[str, float]) -> None:
         import ray
 
         self.size = size
         if not ray.is_initialized():
             os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-            local = {"num_cpus": size * options.cpus_per_worker, "include_dashboard": False}
-            own = local if options.ray == "local" else {}
-            ray.init(address=options.ray, log_to_driver=False, **own)
-        kept = {"num_cpus": options.cpus_per_worker, "num_gpus": options.gpus_per_worker}
+            local = {"num_cpus": math.ceil(size * kept["num_cpus"]), "include_dashboard": False}
+            own = local if address == "local" else {}
+            ray.init(address=address, log_to_driver=False, **own)
         self._class, self._job = ray.remote(**kept, **RESTARTS)(ShardWorker), job
         self._running: dict[ray.ObjectRef, tuple[ActorHandle, int | None]] = {}
         for _ in range(size):
@@ -127,19 +128,17 @@ class _Pool(Generic[P]):
 class _Progress:
     """Tells of the shards that are there, with rows a second and the time that is left."""
 
-    def __init__(self, num_shards: int) -> None:
-        self._num_shards, self._num_found, self._num_made, self._rows = num_shards, 0, 0, 0
+    def __init__(self, num_left: int) -> None:
+        self._num_left, self._num_made, self._rows = num_left, 0, 0
         self._started = self._told = time.monotonic()
 
     def count(self, manifest: Manifest, is_new: bool) -> None:
+        self._num_left -= 1
         self._num_made += is_new
-        self._num_found += not is_new
         self._rows += manifest.num_rows * is_new
         now = time.monotonic()
-        if now - self._told < INTERVAL or not self._num_made:
-            return
-        self._told, seconds = now, now - self._started
-        num_done = self._num_found + self._num_made
-        left = seconds / self._num_made * (self._num_shards - num_done)
-        rate = f"{self._rows / seconds:.1f} rows/s, {left:.0f} s left"
-        print(f"dise: {num_done}/{self._num_shards} shards, {rate}", file=sys.stderr)
+        if is_new and now - self._told > INTERVAL:
+            self._told, seconds = now, now - self._started
+            left = seconds / self._num_made * self._num_left
+            rate = f"{self._rows / seconds:.1f} rows/s, {left:.0f} s left"
+            print(f"dise: {self._num_left} shards are left, {rate}", file=sys.stderr)

@@ -70,7 +70,8 @@ class Shards(FileRunner):
         else:
             from dise_cluster.on_ray import made_on_ray
 
-            made = made_on_ray(job, numbers, self)
+            kept = {"num_cpus": self.cpus_per_worker, "num_gpus": self.gpus_per_worker}
+            made = made_on_ray(job, numbers, self.ray, self.workers or 1, **kept)
         _tell(job, list(made), len(numbers))
 
     def _job(self, work: Work[P]) -> tuple[Job[P], list[int]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -51,18 +50,18 @@ class Job(Generic[P]):
         }
         return claim(self.folder, run)
 
-    def make(
-        self, llm: LLM, run: str, index: int, advance: Callable[[int], None] = lambda _: None
-    ) -> tuple[Manifest, bool]:
+    def make(self, llm: LLM, run: str, index: int) -> tuple[Manifest, bool]:
         """Return the manifest of a shard, and whether it was made now and not found whole. run: its
         digest. Raises the error of a row that is no fault of the row.
         """
         shard = read_shard(self.files, index, self.num_shards)
+        if shard.corrupt and not shard.num_total:
+            raise InputError(f"no file can be read: {shard.corrupt}", "input")
         path = self.path(index)
         found = Manifest.of(path)
         if found is not None and (found.run, found.rows) == (run, shard.digest):
             return found, False
-        outcomes = in_order(llm, shard.rows, lambda row: self._plan(llm, row), advance)
+        outcomes = in_order(llm, shard.rows, lambda row: self._plan(llm, row), lambda _: None)
         answers = [told(outcome) for _, outcome in outcomes]
         with replacing(path) as part:
             self._write(part, shard, answers)
@@ -92,7 +91,7 @@ class Job(Generic[P]):
         return (yield from self.work.plan_of(llm.planner, row.record, params))
 
     def _write(self, path: Path, shard: ShardRows, answers: list[Record]) -> None:
-        if not shard.tables:
+        if ending_of(self.files[0]) != "parquet":
             pairs = zip(shard.rows, answers, strict=True)
             lines = [encoded({**row.record, **answer, "line": row.number}) for row, answer in pairs]
             write_lines(path, lines, ending_of(self.files[0]))

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Generic, Literal, Unpack
-
-from pydantic import Field
+from typing import TYPE_CHECKING, Generic, Unpack
 
 from dise_app.cli.answer import text_or_ids
 from dise_app.files.runner import P
@@ -16,7 +14,6 @@ from dise_cluster.columns import columns_of, with_columns
 from dise_cluster.on_ray import RESTARTS
 from dise_core import LLM, InputError, Plan, RequestOutput, SamplingParams, ScoringParams
 from dise_core.front.llm import EngineOptions
-from dise_core.params.base import Params
 from dise_core.records import JsonFields, Record
 
 if TYPE_CHECKING:
@@ -99,49 +96,35 @@ class DiseGenerator(Worker[SamplingParams]):
         return self._llm.planner.generate(text_or_ids(row, "prompt"), params)
 
 
-class DiseProcessorConfig(Params):
-    """What `dise_processor` runs, and on what."""
-
-    task: Literal["score", "generate"] = "score"
-    """What is done with each row, by DiseScorer or DiseGenerator."""
-    model: str = "countdown"
-    """A model's name, a local folder or a hub id."""
-    params: SamplingParams | ScoringParams | None = None
-    """How rows are answered."""
-    engine: Record = Field(default_factory=dict)
-    """Options of LLM, by name."""
-    batch_size: int = Field(default=512, ge=1)
-    """Rows in memory at a time, and lost with a worker; the engine batches them by tokens."""
-    concurrency: int = Field(default=1, ge=1)
-    """Workers."""
-    num_cpus: float = Field(default=1, gt=0)
-    """CPU cores for each worker."""
-    num_gpus: float = Field(default=0, ge=0)
-    """GPUs for each worker."""
-
-
 def dise_processor(
-    config: DiseProcessorConfig, preprocess: Rows = None, postprocess: Rows = None
+    worker: type[DiseScorer] | type[DiseGenerator],
+    preprocess: Rows = None,
+    postprocess: Rows = None,
+    *,
+    batch_size: int = 512,
+    concurrency: int = 1,
+    num_cpus: float = 1,
+    num_gpus: float = 0,
+    **arguments: object,
 ) -> Callable[[Dataset], Dataset]:
-    """Return a function of a dataset, as `ray.data.llm.build_processor` does: it maps each row by
-    `preprocess`, answers it, and maps it by `postprocess`. A worker that dies is started again
-    twice, and then ends the job.
+    """Return a function of a dataset, in the form of `ray.data.llm.build_processor`: each row is
+    mapped by `preprocess`, answered by a worker made with the arguments, mapped by `postprocess`.
+
+    batch_size: rows that are lost with a worker; concurrency: workers, each with these CPUs and
+    GPUs. A worker that dies is started again twice, and then ends the job.
     """
     from ray.data import ActorPoolStrategy
-
-    worker = DiseScorer if config.task == "score" else DiseGenerator
-    params = {} if config.params is None else {"params": config.params}
 
     def process(dataset: Dataset) -> Dataset:
         given = dataset if preprocess is None else dataset.map(preprocess)
         answered = given.map_batches(
             worker,
-            fn_constructor_kwargs={"model": config.model, **params, **config.engine},
-            compute=ActorPoolStrategy(size=config.concurrency),
-            batch_size=config.batch_size,
+            fn_constructor_kwargs=arguments,
+            compute=ActorPoolStrategy(size=concurrency),
+            batch_size=batch_size,
             batch_format="pyarrow",
-            num_cpus=config.num_cpus,
-            num_gpus=config.num_gpus,
+            num_cpus=num_cpus,
+            num_gpus=num_gpus,
             udf_modifying_row_count=False,
             **RESTARTS,
         )

@@ -19,7 +19,7 @@ from dise_cluster.answers import row_seed
 from dise_cluster.rows import input_files, read_shard
 from tests.cluster.corpora import WRITE, answers, contents, corpus, manifest, rows
 from tests.commands import Dise
-from tests.jsonlines import records_of, written
+from tests.jsonlines import written
 
 parquet = pytest.importorskip("pyarrow.parquet")
 pyarrow = pytest.importorskip("pyarrow")
@@ -169,7 +169,7 @@ def test_a_wrong_row_is_an_error_and_a_corrupt_file_is_named(dise: Dise, tmp_pat
     assert "14 rows, of which 6 failed, in 3 of 3 shards" in ran.err
     assert "b.jsonl.gz is corrupt" in ran.err
     path = output / "score-00002-of-00003.jsonl.gz"
-    records = [line for line in map(str, gzip.decompress(path.read_bytes()).splitlines())]
+    records = list(map(str, gzip.decompress(path.read_bytes()).splitlines()))
     assert len(records) == manifest(path)["num_rows"] == 5
     assert 'either \\"response\\" (text)' in "".join(records).replace("\\\\", "\\")
 
