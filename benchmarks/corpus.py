@@ -19,16 +19,8 @@ import psutil
 from command import Parser, head, row
 
 ANSWER = [
-    "--max-tokens",
-    "8",
-    "--block-length",
-    "8",
-    "--temperature",
-    "0.7",
-    "--logprobs",
-    "none",
-    "--seed",
-    "7",
+    *("--max-tokens", "8", "--block-length", "8", "--logprobs", "none"),
+    *("--temperature", "0.7", "--seed", "7"),
 ]
 
 

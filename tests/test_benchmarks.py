@@ -18,6 +18,7 @@ FIGURES = re.compile(r"^\|.*\| *[\d.]+ *\|", flags=re.MULTILINE)
 """A row of a table that holds a number."""
 
 NEEDS = {
+    "corpus.py": ("ray", "workers are Ray's: the environment of `make cluster` has it"),
     "gpu_check.py": ("torchao", "int8 and int4 weights need the extra large"),
     "quantization.py": ("torchao", "int8 and int4 weights need the extra large"),
     "vllm_overhead.py": ("vllm", "compares with vLLM: `make vllm` runs it"),

@@ -41,6 +41,7 @@ HUB = "needs a model of 16 GB, or a data set, from the hub"
 VLLM = "needs vLLM; tests/vllm run it there"
 SERVER = "needs a server; tests/app/test_serving_docs.py starts one for it"
 PLUGIN = "needs the plugin installed; tests/app/test_third_party.py does it"
+CLUSTER = "needs a corpus, or Ray; tests/cluster runs such lines"
 WALK = "needs what the lines before it write; a test walks the page"
 POLYGRAPH = "needs lm-polygraph; tests/eval/polygraph/test_benchmark.py runs it"
 JUDGE = "needs a judge's file; tests/eval/experiments/test_runs.py runs the verb"
@@ -53,6 +54,7 @@ PYTHON_ELSEWHERE = {
     ("security.md", "scored.jsonl"): WALK,
     ("bridges.md", "from lm_polygraph import"): POLYGRAPH,
     ("serving.md", ""): SERVER,
+    ("corpus.md", "import ray"): CLUSTER,
 }
 """Blocks that do not run here, by the page and what stands in them."""
 
@@ -69,6 +71,8 @@ LINES_ELSEWHERE = {
     ("models.md", "--model JetLM/SDAR-4B-Chat"): HUB,
     ("evaluation.md", "dise-lm-eval --model dise"): HUB,
     ("results.md", "dise eval given"): JUDGE,
+    ("corpus.md", "--input"): CLUSTER,
+    ("corpus.md", "dise check"): CLUSTER,
     ("vllm.md", "--engine vllm"): VLLM,
     ("vllm.md", "gpu7:8000"): VLLM,
     ("plugins.md", "mean-entropy"): PLUGIN,
