@@ -24,8 +24,8 @@ def check(
     from dise_cluster.folder import Manifest, run_of, shard_path
 
     run = run_of(folder)
-    names = run["command"], run["num_shards"], run["ending"]
-    paths = [shard_path(folder, names[0], index, *names[1:]) for index in range(1, names[1] + 1)]
+    name, count, ending = run["command"], run["num_shards"], run["ending"]
+    paths = [shard_path(folder, name, index, count, ending) for index in range(1, count + 1)]
     manifests = {path: found for path in paths if (found := Manifest.of(path)) is not None}
     total = max((found.total for found in manifests.values()), default=0)
     times = np.zeros(total + 1, np.int64)

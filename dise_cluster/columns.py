@@ -33,19 +33,16 @@ def columns_of(answers: Sequence[Fields]) -> dict[str, pyarrow.Array]:
     import pyarrow
 
     rows = [_flat(answer) for answer in answers]
-    columns = {
-        name: pyarrow.array([row.get(name) for row in rows], pyarrow.type_for_alias(alias))
-        for name, alias in TYPES.items()
-    }
     outputs = [
         [{"text": one["text"], "score": one["score"]["value"]} for one in answer.get("outputs", ())]
         for answer in answers
     ]
+    types = {name: pyarrow.type_for_alias(alias) for name, alias in TYPES.items()}
+    types["dise_logprobs"] = pyarrow.list_(pyarrow.float32())
     output = pyarrow.struct({"text": pyarrow.string(), "score": pyarrow.float64()})
-    logprobs = [row.get("dise_logprobs") for row in rows]
-    return columns | {
+    return {
+        **{name: pyarrow.array([row[name] for row in rows], kind) for name, kind in types.items()},
         "dise_outputs": pyarrow.array(outputs, pyarrow.list_(output)),
-        "dise_logprobs": pyarrow.array(logprobs, pyarrow.list_(pyarrow.float32())),
     }
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ray.actor import ActorHandle
 
     from dise_cluster.folder import Manifest
-    from dise_cluster.shard import Job
+    from dise_cluster.shard import ShardJob
 
 RESTARTS = {"max_restarts": 2, "max_task_retries": 2}
 """How often a worker is started again, and with it a shard, before Ray gives both up."""
@@ -29,18 +29,18 @@ RESTARTS = {"max_restarts": 2, "max_task_retries": 2}
 INTERVAL = 10.0
 """The least seconds between two lines of progress."""
 
-Made = tuple["Manifest", bool]
+MadeShard = tuple["Manifest", bool]
 
 
 class ShardWorker(Generic[P]):
     """Makes shards, one at a time, with a model that it loads for the first."""
 
-    def __init__(self, job: Job[P]) -> None:
+    def __init__(self, job: ShardJob[P]) -> None:
         self._job = job
         self._loaded: tuple[LLM, str] | None = None
 
-    def make(self, number: int | None) -> Made | None:
-        """Return what Job.make returns; for None only load the model."""
+    def make(self, number: int | None) -> MadeShard | None:
+        """Return what ShardJob.make returns; for None only load the model."""
         try:
             if self._loaded is None:
                 llm = self._job.work.load()
@@ -53,7 +53,7 @@ class ShardWorker(Generic[P]):
 
 
 def made_on_ray(
-    job: Job[P], numbers: Sequence[int], address: str, num_workers: int, **kept: float
+    job: ShardJob[P], numbers: Sequence[int], address: str, num_workers: int, **kept: float
 ) -> Iterator[Manifest]:
     """Yield the manifests of shards as workers finish them. A shard that is given up is named and
     left out. Raises InputError as a worker does, and DiseError when shards are given up one after
@@ -78,7 +78,9 @@ def made_on_ray(
 class _Pool(Generic[P]):
     """Workers. Each gets a shard once its model is loaded, so that none waits for a node."""
 
-    def __init__(self, job: Job[P], address: str, size: int, kept: Mapping[str, float]) -> None:
+    def __init__(
+        self, job: ShardJob[P], address: str, size: int, kept: Mapping[str, float]
+    ) -> None:
         import ray
 
         self.size = size
@@ -96,7 +98,7 @@ class _Pool(Generic[P]):
     def is_making(self) -> bool:
         return any(number is not None for _, number in self._running.values())
 
-    def next(self, waiting: deque[int]) -> tuple[int | None, Made | None, str | None]:
+    def next(self, waiting: deque[int]) -> tuple[int | None, MadeShard | None, str | None]:
         """Return the number of the next shard that ends, None for a model, and what came of it: the
         shard, or a problem. Its worker, or a new one, gets the next that waits.
         """

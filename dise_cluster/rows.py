@@ -28,7 +28,7 @@ ENDINGS = {".parquet": "parquet", ".gz": "jsonl.gz", ".zst": "jsonl.zst"}
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class CorpusRow:
     """A row: its number from 1 over all files, and its record, or what is wrong with it."""
 
     number: int
@@ -44,7 +44,7 @@ class ShardRows:
     ends, by name. tables: parquet's rows as they came, after an empty table with their columns.
     """
 
-    rows: list[Row] = field(default_factory=list)
+    rows: list[CorpusRow] = field(default_factory=list)
     num_total: int = 0
     corrupt: dict[str, str] = field(default_factory=dict)
     tables: list[pyarrow.Table] = field(default_factory=list)
@@ -100,11 +100,11 @@ def _add_lines(path: Path, shard: ShardRows, turns: Iterator[bool]) -> None:
                     shard.rows.append(_row(shard.num_total, text))
 
 
-def _row(number: int, line: bytes) -> Row:
+def _row(number: int, line: bytes) -> CorpusRow:
     try:
-        return Row(number, parse(line))
+        return CorpusRow(number, parse(line))
     except InputError as error:
-        return Row(number, {}, f"the line {error}")
+        return CorpusRow(number, {}, f"the line {error}")
 
 
 def _add_groups(path: Path, shard: ShardRows, turns: Iterator[bool]) -> None:
@@ -119,7 +119,7 @@ def _add_groups(path: Path, shard: ShardRows, turns: Iterator[bool]) -> None:
             if next(turns):
                 with _naming(f"{path.name}, row group {group}", shard):
                     table = file.read_row_group(group)
-                    shard.rows += map(Row, count(first), table.to_pylist())
+                    shard.rows += map(CorpusRow, count(first), table.to_pylist())
                     shard.tables.append(table)
 
 

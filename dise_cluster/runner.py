@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from dise_cluster.folder import Manifest
-    from dise_cluster.shard import Job
+    from dise_cluster.shard import ShardJob
 
 
 class Shards(FileRunner):
@@ -74,10 +74,10 @@ class Shards(FileRunner):
             made = made_on_ray(job, numbers, self.ray, self.workers or 1, **kept)
         _tell(job, list(made), len(numbers))
 
-    def _job(self, work: Work[P]) -> tuple[Job[P], list[int]]:
+    def _job(self, work: Work[P]) -> tuple[ShardJob[P], list[int]]:
         """Return the job and the shards to make. Raises InputError for what does not fit."""
         from dise_cluster.rows import input_files
-        from dise_cluster.shard import Job
+        from dise_cluster.shard import ShardJob
 
         folder, files = work.files["output"], tuple(input_files(work.files["input"]))
         if folder is None or str(folder) == "-" or folder.is_file():
@@ -88,7 +88,7 @@ class Shards(FileRunner):
             raise InputError("shards need --seed, from which each row has its own", "seed")
         num_shards = self.num_shards(len(files))
         numbers = [self.index] if self.shard else list(range(1, num_shards + 1))
-        job = Job(work, files, folder.resolve(), num_shards)
+        job = ShardJob(work, files, folder.resolve(), num_shards)
         if not work.files["resume"]:
             for path in map(job.path, numbers):
                 if path.exists():
@@ -98,7 +98,7 @@ class Shards(FileRunner):
         return job, numbers
 
 
-def _one_after_another(job: Job[P], numbers: list[int]) -> Iterable[Manifest]:
+def _one_after_another(job: ShardJob[P], numbers: list[int]) -> Iterable[Manifest]:
     from dise_app.terminal.progress import progress_bar
 
     llm = job.work.load()
@@ -109,7 +109,7 @@ def _one_after_another(job: Job[P], numbers: list[int]) -> Iterable[Manifest]:
             advance(1)
 
 
-def _tell(job: Job[P], made: list[Manifest], num_wanted: int) -> None:
+def _tell(job: ShardJob[P], made: list[Manifest], num_wanted: int) -> None:
     """Tell what was made. Raises typer.Exit(1) if a shard is missing, or a file is corrupt."""
     rows, errors = sum(one.num_rows for one in made), sum(one.num_errors for one in made)
     failed = f", of which {errors} failed" if errors else ""

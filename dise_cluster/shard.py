@@ -14,7 +14,7 @@ from dise_app.terminal.progress import in_order
 from dise_cluster.answers import check_names, row_seed, told
 from dise_cluster.columns import shard_columns, with_columns
 from dise_cluster.folder import Manifest, claim, manifest_path, sha256_of, shard_path, write_lines
-from dise_cluster.rows import Row, ShardRows, ending_of, read_shard
+from dise_cluster.rows import CorpusRow, ShardRows, ending_of, read_shard
 from dise_core import LLM, InputError, Plan, RequestOutput, SamplingParams
 from dise_core.records import Record
 from dise_core.scoring.calibration import fingerprint
@@ -23,7 +23,7 @@ PACKAGES = ("dise", "torch", "transformers", "numpy")
 
 
 @dataclass(frozen=True, slots=True)
-class Job(Generic[P]):
+class ShardJob(Generic[P]):
     """All shards of a run; another process may have it. files: the input; folder: the output."""
 
     work: Work[P]
@@ -81,7 +81,7 @@ class Job(Generic[P]):
         write_json(manifest_path(path), manifest.model_dump())
         return manifest, True
 
-    def _plan(self, llm: LLM, row: Row) -> Plan[RequestOutput]:
+    def _plan(self, llm: LLM, row: CorpusRow) -> Plan[RequestOutput]:
         if row.problem is not None:
             raise InputError(row.problem)
         params = self.work.params

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from ray.data import Dataset
 
-Rows = Callable[[Record], Record] | None
+RowMap = Callable[[Record], Record] | None
 
 
 class Worker(ABC, Generic[P]):
@@ -98,8 +98,8 @@ class DiseGenerator(Worker[SamplingParams]):
 
 def dise_processor(
     worker: type[DiseScorer] | type[DiseGenerator],
-    preprocess: Rows = None,
-    postprocess: Rows = None,
+    preprocess: RowMap = None,
+    postprocess: RowMap = None,
     *,
     batch_size: int = 512,
     concurrency: int = 1,

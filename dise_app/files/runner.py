@@ -1,4 +1,4 @@
-"""What a guest answers the requests of --input with, in place of the command's own way."""
+"""How a guest answers the requests of --input, in place of the command's own way."""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -15,10 +15,8 @@ P = TypeVar("P", bound=Params)
 
 @dataclass(frozen=True, slots=True)
 class Work(Generic[P]):
-    """What a verb does with each record of its input. Without a model, so that another process may
-    have it: `load` loads one, `settings` tells what the answers depend on besides, as JSON.
-
-    files: what the options for files say.
+    """What a verb does with each record, without a model, so that another process may do it: `load`
+    loads one. files: what FILES say. settings: what answers depend on besides, as JSON.
     """
 
     command: str
@@ -30,13 +28,11 @@ class Work(Generic[P]):
 
 
 class FileRunner(Params):
-    """A way to answer the requests of --input. Its fields, all with defaults, are options of the
-    verbs that read files.
-    """
+    """A way to answer requests. Its fields, all with defaults, are options of verbs with FILES."""
 
     @abstractmethod
     def takes(self, files: Fields) -> bool:
-        """Return whether this run is its own; files: --input, --output and all other options."""
+        """Return whether this run, with these files and options, is its own."""
 
     @abstractmethod
     def run(self, work: Work[P]) -> None:

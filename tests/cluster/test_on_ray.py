@@ -16,7 +16,7 @@ import pytest
 from dise_app.cli.answer import load
 from dise_app.files.runner import Work
 from dise_cluster.rows import input_files
-from dise_cluster.shard import Job
+from dise_cluster.shard import ShardJob
 from dise_core import LLM, DiseError, InputError, Plan, RequestOutput, SamplingParams
 from dise_core.front.planner import Planner
 from dise_core.records import JsonFields
@@ -46,14 +46,14 @@ def settings(_: LLM) -> JsonFields:
     return {"command": "generate"}
 
 
-def job_of(tmp_path: Path) -> Job[SamplingParams]:
+def job_of(tmp_path: Path) -> ShardJob[SamplingParams]:
     source = corpus(tmp_path / "in")
     loaded = partial(load, {"model": "countdown"}, {})
     work = Work("generate", {}, PARAMS, loaded, plan_of, settings)
-    return Job(work, tuple(input_files(source)), tmp_path / "out", 4)
+    return ShardJob(work, tuple(input_files(source)), tmp_path / "out", 4)
 
 
-def made(job: Job[SamplingParams]) -> list[int]:
+def made(job: ShardJob[SamplingParams]) -> list[int]:
     from dise_cluster.on_ray import made_on_ray
 
     manifests = made_on_ray(job, [1, 2, 3, 4], "auto", 1, num_cpus=1)
