@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from ray.data import Dataset
 
+__all__ = ["DiseGenerator", "DiseScorer", "dise_processor"]
+
 RowMap = Callable[[Record], Record] | None
 
 

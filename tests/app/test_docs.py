@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 import dise_adapters
+import dise_cluster.workers
 import dise_core
 import dise_core.testing
 import dise_decide
@@ -30,7 +31,7 @@ from dise_strategies.selectors.whole import Response
 from tests.commands import Dise
 from tests.pages import BLOCK, ROOT, lines_of, python_of, titled
 
-DOCUMENTED = (dise_core, dise_decide, dise_adapters, dise_core.testing)
+DOCUMENTED = (dise_core, dise_decide, dise_adapters, dise_core.testing, dise_cluster.workers)
 PAGES = [
     ROOT / "README.md",
     *sorted((ROOT / "docs").glob("*.md")),
