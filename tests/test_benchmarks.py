@@ -19,6 +19,7 @@ FIGURES = re.compile(r"^\|.*\| *[\d.]+ *\|", flags=re.MULTILINE)
 
 NEEDS = {
     "coherence.py": ("jevbench", "`make jevbench` runs it"),
+    "corpus.py": ("ray", "workers are Ray's: the environment of `make cluster` has it"),
     "gpu_check.py": ("torchao", "int8 and int4 weights need the extra large"),
     "quantization.py": ("torchao", "int8 and int4 weights need the extra large"),
     "vllm_overhead.py": ("vllm", "compares with vLLM: `make vllm` runs it"),

@@ -4,16 +4,9 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from dise_app.cli.options import Parts
-from dise_core import (
-    LLM,
-    EngineConfig,
-    InputError,
-    Plan,
-    RequestOutput,
-    SamplingParams,
-    ScoringParams,
-)
+from dise_app.cli.options import Parts, runner_of
+from dise_app.files.runner import P, Work
+from dise_core import LLM, EngineConfig, InputError, Plan, RequestOutput, SamplingParams
 from dise_core.front.planner import Planner
 from dise_core.params.base import Params
 from dise_core.params.marks import Mark, marked
@@ -34,25 +27,33 @@ def load(models: Fields, engine: Fields) -> LLM:
 
 def answer(
     parts: Parts,
-    params: ScoringParams,
-    plan_of: Callable[[Planner, JsonFields], Plan[RequestOutput]],
+    params: P,
+    plan_of: Callable[[Planner, JsonFields, P], Plan[RequestOutput]],
     requests: Sequence[JsonFields] = (),
 ) -> None:
     """Answer --input's lines to --output, or print the answers to the requests."""
     from dise_app.files import jsonl
     from dise_app.terminal import live, render
 
-    llm, as_json = load(parts.models, parts.engine), parts.shared["as_json"]
-    plan = partial(plan_of, llm.planner)
-    if parts.files["input"] is not None:
-        jsonl.run_file(llm, parts.files, plan, settings_of(llm, parts, params))
+    files, loaded = parts.files, partial(load, parts.models, parts.engine)
+    settings = partial(settings_of, parts=parts, params=params)
+    if files["input"] is not None and (runner := runner_of(files)) is not None:
+        runner.run(Work(parts.command, files, params, loaded, plan_of, settings))
+        return
+    llm, as_json = loaded(), parts.shared["as_json"]
+
+    def plan(request: JsonFields) -> Plan[RequestOutput]:
+        return plan_of(llm.planner, request, params)
+
+    if files["input"] is not None:
+        jsonl.run_file(llm, files, plan, settings(llm))
     elif isinstance(params, SamplingParams) and is_shown_live(requests, as_json):
         live.show(llm, plan(requests[0]), _is_random(llm, params))
     else:
         render.show(llm, requests, plan, as_json, _is_random(llm, params))
 
 
-def _is_random(llm: LLM, params: ScoringParams) -> bool:
+def _is_random(llm: LLM, params: Params) -> bool:
     """Return whether another seed gives other answers."""
     if not isinstance(params, SamplingParams):
         return False

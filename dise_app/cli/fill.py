@@ -54,7 +54,9 @@ def fill(
     space = " " if params.constraint is None else ""
     pieces = [] if text is None else _pieces(given_texts([text])[0], parts.shared["gap"], space)
 
-    def plan_of(planner: Planner, request: JsonFields) -> Plan[RequestOutput]:
+    def plan_of(
+        planner: Planner, request: JsonFields, params: SamplingParams
+    ) -> Plan[RequestOutput]:
         prefix, suffix = text_or_ids(request, "prefix", ""), text_or_ids(request, "suffix")
         return planner.fill(prefix, suffix, params)
 

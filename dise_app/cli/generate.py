@@ -41,7 +41,9 @@ def generate(
     requests = [{"prompt": prompt} for prompt in given_texts(prompts or [])]
     params = options.sampling_params(parts)
 
-    def plan_of(planner: Planner, request: JsonFields) -> Plan[RequestOutput]:
+    def plan_of(
+        planner: Planner, request: JsonFields, params: SamplingParams
+    ) -> Plan[RequestOutput]:
         return planner.generate(text_or_ids(request, "prompt"), params, parts.shared["chat"])
 
     answer(parts, params, plan_of, requests)

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from dise_app.cli.tables import MODEL, REQUIRED, FieldOptions, Own, Parts, Table, Verb, option, verb
+from dise_app.files.runner import FileRunner
 from dise_app.files.texts import json_file
 from dise_core import EngineConfig, InputError, SamplingParams, ScoringParams
 from dise_core.params.base import Params
@@ -45,6 +46,9 @@ SHARED = Own(
     as_json=(Json, False),
 )
 
+RUNNERS = [entry.value for entry in installed_plugins().file_runners.values()]
+"""The classes of guests' ways to answer files."""
+
 FILES = Own(
     "Many requests from a file",
     input=option(Path | None, "JSON lines to read; - is standard input."),
@@ -55,6 +59,7 @@ FILES = Own(
         bool, "Answer only the lines that OUTPUT lacks, those that failed too.", False, "--resume"
     ),
     overwrite=option(bool, "Replace what OUTPUT holds.", False, "--overwrite"),
+    **{name: its for cls in RUNNERS for name, its in FieldOptions(cls).options.items()},
 )
 
 FORMS = Own(
@@ -118,6 +123,12 @@ def sampling_params(parts: Parts) -> SamplingParams:
 def scoring_params(parts: Parts) -> ScoringParams:
     """Return what score and rank are told of the scores."""
     return ScoringParams(**with_samples(parts.scoring, parts.shared["samples"]))
+
+
+def runner_of(files: Fields) -> FileRunner | None:
+    """Return the guest that answers the requests of a file, if one does."""
+    runners = (cls(**{name: files[name] for name in cls.model_fields}) for cls in RUNNERS)
+    return next((runner for runner in runners if runner.takes(files)), None)
 
 
 def with_samples(params: Fields, samples: int | None) -> Record:

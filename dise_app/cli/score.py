@@ -7,7 +7,7 @@ import typer
 from dise_app.cli import options
 from dise_app.cli.answer import answer, refuse_both_or_neither, text_or_ids
 from dise_app.terminal.piped import given_texts, piped_texts
-from dise_core import Plan, RequestOutput
+from dise_core import Plan, RequestOutput, ScoringParams
 from dise_core.front.planner import Planner
 from dise_core.records import JsonFields
 
@@ -45,7 +45,9 @@ def score(
         prompt, response = given_texts([prompt or "", response])
     params, shared = options.scoring_params(parts), parts.shared
 
-    def plan_of(planner: Planner, request: JsonFields) -> Plan[RequestOutput]:
+    def plan_of(
+        planner: Planner, request: JsonFields, params: ScoringParams
+    ) -> Plan[RequestOutput]:
         prompt, response = text_or_ids(request, "prompt", ""), text_or_ids(request, "response")
         return planner.score(prompt, response, params, shared["chat"], shared["finished"])
 

@@ -2,9 +2,11 @@
 
 import json
 import os
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from socket import gethostname
 
 from dise_core import DiseError, InputError
 from dise_core.params.base import Settings
@@ -29,17 +31,32 @@ def settings(pairs: Iterable[str]) -> Settings:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a path that replaces `path` once all is written. Raises DiseError if that fails."""
-    part = path.with_name(f".part-{path.name}")
+    """Yield a path, this process's own, that replaces `path` once all is written and on disk.
+    Raises DiseError if that fails.
+    """
+    part = path.with_name(f".{path.name}.tmp-{gethostname()}-{os.getpid()}")
     try:
         yield part
+        _sync(part)
         part.replace(path)
+        _sync(path.parent)
     except OSError as error:
         problem = error.strerror or error
         raise DiseError(f"cannot write {path}: {problem}; the file is as it was") from error
     finally:
         with suppress(OSError):
             part.unlink(missing_ok=True)
+
+
+def _sync(path: Path) -> None:
+    """Return once a file, or the names in a folder, are on disk."""
+    if sys.platform == "win32" and path.is_dir():
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def write_text(path: Path, text: str) -> None:

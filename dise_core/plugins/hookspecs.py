@@ -92,3 +92,10 @@ def dise_fits() -> Mapping[str, object]:  # type: ignore[empty-body]
 @hookspec
 def dise_datasets() -> Mapping[str, object]:  # type: ignore[empty-body]
     """Return data sets of `dise eval` by name, each a Dataset of dise_eval or its "module:name"."""
+
+
+@hookspec
+def dise_file_runners() -> Mapping[str, type[Params]]:  # type: ignore[empty-body]
+    """Return ways to answer the requests of --input by name, each a FileRunner of dise_app, whose
+    fields become options.
+    """

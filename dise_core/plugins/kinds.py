@@ -56,10 +56,11 @@ COMMAND = Kind("", "command", object)
 ROUTES = Kind("", "route", object)
 FIT = Kind("", "fit", object)
 ROUTE_OPTIONS = Kind("", "route option", Params)
+FILE_RUNNER = Kind("", "file runner", Params)
 
 STRATEGIES: tuple[Kind[Any], ...] = (SCORER, SELECTOR, UNMASKING, LENGTH, REVISER, CONSTRAINT)
 KINDS: tuple[Kind[Any], ...] = (
-    *STRATEGIES, ADAPTER, ENGINE, DATASET, COMMAND, FIT, ROUTES, ROUTE_OPTIONS
+    *STRATEGIES, ADAPTER, ENGINE, DATASET, COMMAND, FIT, ROUTES, ROUTE_OPTIONS, FILE_RUNNER
 )  # fmt: skip
 BY_PLURAL = {kind.plural: kind for kind in KINDS}
 

@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 import dise_adapters
+import dise_cluster.workers
 import dise_core
 import dise_core.testing
 import dise_decide
@@ -30,7 +31,7 @@ from dise_strategies.selectors.whole import Response
 from tests.commands import Dise
 from tests.pages import BLOCK, ROOT, lines_of, python_of, titled
 
-DOCUMENTED = (dise_core, dise_decide, dise_adapters, dise_core.testing)
+DOCUMENTED = (dise_core, dise_decide, dise_adapters, dise_core.testing, dise_cluster.workers)
 PAGES = [
     ROOT / "README.md",
     *sorted((ROOT / "docs").glob("*.md")),
@@ -41,6 +42,7 @@ HUB = "needs a model of 16 GB, or a data set, from the hub"
 VLLM = "needs vLLM; tests/vllm run it there"
 SERVER = "needs a server; tests/app/test_serving_docs.py starts one for it"
 PLUGIN = "needs the plugin installed; tests/app/test_third_party.py does it"
+CLUSTER = "needs a corpus, or Ray; tests/cluster runs such lines"
 WALK = "needs what the lines before it write; a test walks the page"
 POLYGRAPH = "needs lm-polygraph; tests/eval/polygraph/test_benchmark.py runs it"
 JUDGE = "needs a judge's file; tests/eval/experiments/test_runs.py runs the verb"
@@ -53,6 +55,7 @@ PYTHON_ELSEWHERE = {
     ("security.md", "scored.jsonl"): WALK,
     ("bridges.md", "from lm_polygraph import"): POLYGRAPH,
     ("serving.md", ""): SERVER,
+    ("corpus.md", "import ray"): CLUSTER,
 }
 """Blocks that do not run here, by the page and what stands in them."""
 
@@ -69,6 +72,8 @@ LINES_ELSEWHERE = {
     ("models.md", "--model JetLM/SDAR-4B-Chat"): HUB,
     ("evaluation.md", "dise-lm-eval --model dise"): HUB,
     ("results.md", "dise eval given"): JUDGE,
+    ("corpus.md", "--input"): CLUSTER,
+    ("corpus.md", "dise check"): CLUSTER,
     ("vllm.md", "--engine vllm"): VLLM,
     ("vllm.md", "gpu7:8000"): VLLM,
     ("plugins.md", "mean-entropy"): PLUGIN,

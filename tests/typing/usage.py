@@ -16,6 +16,7 @@ from pydantic import Field
 import dise
 import dise_adapters as adapters
 import dise_core as core
+from dise_cluster.workers import DiseGenerator, DiseScorer, dise_processor
 from dise_core import testing
 
 PROBLEM = "83,18,75 -> 10"
@@ -420,6 +421,12 @@ def free_room(room: core.CacheRoom | None) -> int:
     return 0 if room is None else room.num_free
 
 
+def corpus() -> DiseGenerator:
+    """Make the workers of a pipeline."""
+    print(DiseScorer(params=dise.ScoringParams(selector="response")), dise_processor)
+    return DiseGenerator("countdown", dise.SamplingParams(seed=0), device="cpu")
+
+
 def read_checkpoint(folder: Path) -> None:
     """Open a checkpoint's files."""
     fields = adapters.hub.read_config(str(folder)) or {}
@@ -452,6 +459,7 @@ def main() -> None:
         decide(llm)
         fail(llm)
         print(llm, sorted(llm.catalog.scorers))
+    print(corpus())
     asyncio.run(serve())
     embed()
 

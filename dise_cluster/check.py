@@ -1,0 +1,62 @@
+"""dise check: is every row of a corpus in its shards, once?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dise_app.cli import options
+
+
+@options.verb()
+def check(
+    folder: Annotated[Path, typer.Argument(help="A folder of shards.", metavar="FOLDER")],
+) -> None:
+    """Count a folder's shards and rows, and those that are missing, doubled or failed.
+
+    Exit code 1 if a shard or a row is missing or doubled, or an input file was corrupt.
+    """
+    import numpy as np
+
+    from dise_cluster.folder import Manifest, run_of, shard_path
+
+    run = run_of(folder)
+    name, count, ending = run["command"], run["num_shards"], run["ending"]
+    paths = [shard_path(folder, name, index, count, ending) for index in range(1, count + 1)]
+    manifests = {path: found for path in paths if (found := Manifest.of(path)) is not None}
+    total = max((found.total for found in manifests.values()), default=0)
+    times = np.zeros(total + 1, np.int64)
+    for path in manifests:
+        np.add.at(times, np.fromiter(_numbers(path), np.int64), 1)
+    missing, doubled = int((times[1:] == 0).sum()), int((times[1:] > 1).sum())
+    errors = sum(found.num_errors for found in manifests.values())
+    print(
+        f"{int(times.sum())} of {total} rows in {len(manifests)} of {len(paths)} shards: "
+        f"{missing} missing, {doubled} doubled, {errors} failed"
+    )
+    corrupt = {name: why for found in manifests.values() for name, why in found.corrupt.items()}
+    for name, why in sorted(corrupt.items()):
+        print(f"{name} was corrupt: {why}")
+    for path in paths:
+        if path not in manifests:
+            print(f"{path.name} is missing or not whole")
+    runs = {(found.run, found.total) for found in manifests.values()}
+    if len(runs) > 1:
+        print("the shards are of several runs, or of an input that changed between them")
+    if missing or doubled or corrupt or len(runs) > 1 or len(manifests) < len(paths):
+        raise typer.Exit(1)
+
+
+def _numbers(path: Path) -> Iterator[int]:
+    """Yield the numbers of the rows in a shard."""
+    if path.suffix == ".parquet":
+        from pyarrow.parquet import read_table
+
+        yield from read_table(path, columns=["dise_line"])["dise_line"].to_pylist()
+    else:
+        from dise_cluster.rows import read_shard
+
+        yield from (row.record["line"] for row in read_shard([path], 1, 1).rows)

@@ -1,0 +1,103 @@
+"""What stands in a folder of shards: the shards, a manifest of each, and what the run is."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Self
+
+from pydantic import BaseModel, ValidationError
+
+from dise_app.files.texts import json_file, refuse_other, write_json
+from dise_core import InputError
+from dise_core.records import JsonFields, Record
+
+if TYPE_CHECKING:
+    import pyarrow
+
+RUN_FILE = "dise-run.json"
+"""What the answers of all shards depend on."""
+
+
+class Manifest(BaseModel):
+    """What a shard is. It is written after the shard: one whose manifest does not fit is no shard.
+
+    run: digest of the run's file. rows: digest of the input's rows. total: rows of all shards.
+    corrupt: see ShardRows. sha256: of the shard's file.
+    """
+
+    shard: int
+    num_shards: int
+    run: str
+    rows: str
+    num_rows: int
+    num_errors: int
+    total: int
+    corrupt: dict[str, str]
+    versions: dict[str, str]
+    sha256: str
+
+    @classmethod
+    def of(cls, shard: Path) -> Self | None:
+        """Return the manifest of a shard if it is whole, else None."""
+        try:
+            manifest = cls.model_validate_json(manifest_path(shard).read_bytes())
+            return manifest if manifest.sha256 == sha256_of(shard) else None
+        except (OSError, ValidationError):
+            return None
+
+
+def shard_path(folder: Path, name: str, index: int, num_shards: int, ending: str) -> Path:
+    """Return where shard `index` of a verb of that name stands."""
+    return folder / f"{name}-{index:05}-of-{num_shards:05}.{ending}"
+
+
+def manifest_path(shard: Path) -> Path:
+    """Return where the manifest of a shard stands."""
+    return shard.with_name(f"{shard.name}.manifest.json")
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def claim(folder: Path, run: JsonFields) -> str:
+    """Return the digest of a run, and note in the folder what it is, or that it goes on. Raises
+    InputError, naming the first difference, if another run's shards stand there.
+    """
+    path, run = folder / RUN_FILE, json.loads(json.dumps(run))
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(path, run)
+    refuse_other(path, run_of(folder), run)
+    return hashlib.sha256(json.dumps(run, sort_keys=True).encode()).hexdigest()
+
+
+def run_of(folder: Path) -> Record:
+    """Return what the run in a folder is. Raises InputError if there is none."""
+    run = json_file(folder / RUN_FILE)
+    if not isinstance(run, dict) or not {"command", "num_shards", "ending"} <= run.keys():
+        raise InputError(f"{folder / RUN_FILE} is none that dise wrote", "output")
+    return run
+
+
+def write_lines(path: Path, lines: Sequence[bytes], ending: str) -> None:
+    """Write lines, compressed as the ending says, the same bytes for the same lines."""
+    with path.open("wb") as file, _compressed(file, ending) as stream:
+        stream.writelines(lines)
+
+
+def _compressed(file: BinaryIO, ending: str) -> gzip.GzipFile | pyarrow.CompressedOutputStream:
+    if ending == "jsonl.gz":
+        return gzip.GzipFile("", "wb", fileobj=file, mtime=0)
+    if ending == "jsonl.zst":
+        import pyarrow
+
+        return pyarrow.CompressedOutputStream(file, "zstd")
+    return nullcontext(file)

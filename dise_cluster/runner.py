@@ -1,0 +1,122 @@
+"""The options of shards, and how one process makes them: one after another."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Self
+
+import typer
+from pydantic import Field, model_validator
+
+from dise_app.files.runner import FileRunner, P, Work
+from dise_core import InputError, SamplingParams
+from dise_core.records import Fields
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dise_cluster.folder import Manifest
+    from dise_cluster.shard import ShardJob
+
+
+class Shards(FileRunner):
+    """Answers many files in shards, each a file that is written whole or not at all."""
+
+    shard: str | None = Field(default=None, pattern="^[0-9]{1,5}/[0-9]{1,5}$")
+    """Make only the i-th of n shards, as i/n, in the folder OUTPUT."""
+    shards: int | None = Field(default=None, ge=1, lt=10**5)
+    """Make all of this many shards in the folder OUTPUT; without it one for each file."""
+    ray: str | None = None
+    """Give the shards to workers of Ray: local starts one here, auto finds the one that runs, or
+    its address."""
+    workers: int | None = Field(default=None, ge=1, le=2**16)
+    """Workers of Ray, each with a model of its own; without it one."""
+    gpus_per_worker: float = Field(default=0, ge=0, le=64)
+    """GPUs that Ray keeps for each worker."""
+    cpus_per_worker: float = Field(default=1, gt=0, le=1024)
+    """CPU cores that Ray keeps for each worker, with as many threads."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.shard is not None and (self.shards is not None or self.ray is not None):
+            raise ValueError("--shard i/n makes one shard: leave out --shards and --ray")
+        if not 1 <= self.index <= self.num_shards(10**5):
+            raise ValueError(f"--shard is i/n with i from 1 to n, not {self.shard}")
+        if self.ray is None and (self.workers or self.gpus_per_worker or self.cpus_per_worker != 1):
+            raise ValueError("--workers, --gpus-per-worker and --cpus-per-worker need --ray")
+        return self
+
+    @property
+    def index(self) -> int:
+        """The number of the one shard that is wanted, else 1."""
+        return int((self.shard or "1").partition("/")[0])
+
+    def num_shards(self, num_files: int) -> int:
+        return self.shards or int((self.shard or f"1/{num_files}").partition("/")[2])
+
+    def takes(self, files: Fields) -> bool:
+        path, output = files["input"], files["output"]
+        if path is None:
+            return False
+        is_many = path.is_dir() or (not path.exists() and any(c in str(path) for c in "*?["))
+        is_packed = path.suffix in (".parquet", ".gz", ".zst")
+        is_asked = (self.shard, self.shards, self.ray) != (None, None, None)
+        return is_asked or is_many or is_packed or (output is not None and output.is_dir())
+
+    def run(self, work: Work[P]) -> None:
+        job, numbers = self._job(work)
+        if self.ray is None:
+            made = _one_after_another(job, numbers)
+        else:
+            from dise_cluster.on_ray import made_on_ray
+
+            kept = {"num_cpus": self.cpus_per_worker, "num_gpus": self.gpus_per_worker}
+            made = made_on_ray(job, numbers, self.ray, self.workers or 1, **kept)
+        _tell(job, list(made), len(numbers))
+
+    def _job(self, work: Work[P]) -> tuple[ShardJob[P], list[int]]:
+        """Return the job and the shards to make. Raises InputError for what does not fit."""
+        from dise_cluster.rows import input_files
+        from dise_cluster.shard import ShardJob
+
+        folder, files = work.files["output"], tuple(input_files(work.files["input"]))
+        if folder is None or str(folder) == "-" or folder.is_file():
+            raise InputError("shards need --output FOLDER", "output")
+        if work.files["overwrite"]:
+            raise InputError("shards are not overwritten: remove them, or give --resume", "output")
+        if isinstance(work.params, SamplingParams) and work.params.seed is None:
+            raise InputError("shards need --seed, from which each row has its own", "seed")
+        num_shards = self.num_shards(len(files))
+        numbers = [self.index] if self.shard else list(range(1, num_shards + 1))
+        job = ShardJob(work, files, folder.resolve(), num_shards)
+        if not work.files["resume"]:
+            for path in map(job.path, numbers):
+                if path.exists():
+                    raise InputError(
+                        f"{path} exists already: --resume keeps what is whole", "output"
+                    )
+        return job, numbers
+
+
+def _one_after_another(job: ShardJob[P], numbers: list[int]) -> Iterable[Manifest]:
+    from dise_app.terminal.progress import progress_bar
+
+    llm = job.work.load()
+    run = job.claim(llm)
+    with progress_bar(len(numbers)) as advance:
+        for number in numbers:
+            yield job.make(llm, run, number)[0]
+            advance(1)
+
+
+def _tell(job: ShardJob[P], made: list[Manifest], num_wanted: int) -> None:
+    """Tell what was made. Raises typer.Exit(1) if a shard is missing, or a file is corrupt."""
+    rows, errors = sum(one.num_rows for one in made), sum(one.num_errors for one in made)
+    failed = f", of which {errors} failed" if errors else ""
+    shards = f"{len(made)} of {num_wanted} shards"
+    print(f"dise: {rows} rows{failed}, in {shards} in {job.folder}", file=sys.stderr)
+    corrupt = {name: why for one in made for name, why in one.corrupt.items()}
+    for name, why in sorted(corrupt.items()):
+        print(f"dise: {name} is corrupt, and read up to there: {why}", file=sys.stderr)
+    if corrupt or len(made) < num_wanted:
+        raise typer.Exit(1)

@@ -1,0 +1,135 @@
+"""Workers for pipelines of Ray Data: columns in, columns out, and an error is a column."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Generic, Unpack
+
+from dise_app.cli.answer import text_or_ids
+from dise_app.files.runner import P
+from dise_app.terminal.progress import in_order
+from dise_cluster.answers import check_names, row_seed, told
+from dise_cluster.columns import columns_of, with_columns
+from dise_cluster.on_ray import RESTARTS
+from dise_core import LLM, InputError, Plan, RequestOutput, SamplingParams, ScoringParams
+from dise_core.front.llm import EngineOptions
+from dise_core.records import JsonFields, Record
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow
+    from numpy.typing import NDArray
+    from ray.data import Dataset
+
+__all__ = ["DiseGenerator", "DiseScorer", "dise_processor"]
+
+RowMap = Callable[[Record], Record] | None
+
+
+class Worker(ABC, Generic[P]):
+    """A class for `ray.data.Dataset.map_batches`, whose instances answer the rows of a batch.
+
+    A row that cannot be answered has the reason in its column `dise_error`; one that has a reason
+    there already keeps it. Columns dise_... have the same Arrow types in every batch; log
+    probabilities of tokens are there where the params set `logprobs`.
+    """
+
+    def __init__(self, model: str, params: P, **options: Unpack[EngineOptions]) -> None:
+        """Load the model; options: see LLM. Raises InputError for wrong params or options."""
+        is_asked = "logprobs" in params.model_fields_set
+        self._params = params if is_asked else params.model_copy(update={"logprobs": None})
+        self._llm = LLM(model, **options)
+        check_names(self._llm, self._params)
+
+    def __call__(self, batch: pyarrow.Table | Mapping[str, NDArray[np.generic]]) -> pyarrow.Table:
+        """Return the batch, a table or columns, with the answers' columns behind its own."""
+        import pyarrow
+
+        table = batch if isinstance(batch, pyarrow.Table) else pyarrow.table(dict(batch))
+        outcomes = in_order(self._llm, table.to_pylist(), self._checked, lambda _: None)
+        columns = columns_of([told(outcome) for _, outcome in outcomes])
+        earlier = [name for name in table.column_names if name in columns]
+        return with_columns(table.drop_columns(earlier), columns)
+
+    def _checked(self, row: JsonFields) -> Plan[RequestOutput]:
+        if row.get("dise_error") is not None:
+            raise InputError(str(row["dise_error"]))
+        return (yield from self._plan(row))
+
+    @abstractmethod
+    def _plan(self, row: JsonFields) -> Plan[RequestOutput]:
+        """Return the plan of a row's answer."""
+
+
+class DiseScorer(Worker[ScoringParams]):
+    """Scores the column `response` (or `response_ids`) given `prompt` (`prompt_ids`), if any."""
+
+    def __init__(
+        self,
+        model: str = "countdown",
+        params: ScoringParams | None = None,
+        **options: Unpack[EngineOptions],
+    ) -> None:
+        super().__init__(model, params or ScoringParams(), **options)
+
+    def _plan(self, row: JsonFields) -> Plan[RequestOutput]:
+        prompt, response = text_or_ids(row, "prompt", ""), text_or_ids(row, "response")
+        return self._llm.planner.score(prompt, response, self._params)
+
+
+class DiseGenerator(Worker[SamplingParams]):
+    """Answers the column `prompt` (or `prompt_ids`). Each row has a seed of its own, of the params'
+    seed, which must be set, and its `id`: so answers do not depend on batches or workers.
+    """
+
+    def __init__(
+        self, model: str, params: SamplingParams, **options: Unpack[EngineOptions]
+    ) -> None:
+        if params.seed is None:
+            raise InputError("a generator needs a seed, from which each row has its own", "seed")
+        super().__init__(model, params, **options)
+
+    def _plan(self, row: JsonFields) -> Plan[RequestOutput]:
+        if row.get("id") is None:
+            raise InputError('needs an "id", of which its seed is made', "id")
+        seed = row_seed(self._params.seed or 0, row["id"])
+        params = self._params.model_copy(update={"seed": seed})
+        return self._llm.planner.generate(text_or_ids(row, "prompt"), params)
+
+
+def dise_processor(
+    worker: type[DiseScorer] | type[DiseGenerator],
+    preprocess: RowMap = None,
+    postprocess: RowMap = None,
+    *,
+    batch_size: int = 512,
+    concurrency: int = 1,
+    num_cpus: float = 1,
+    num_gpus: float = 0,
+    **arguments: object,
+) -> Callable[[Dataset], Dataset]:
+    """Return a function of a dataset, in the form of `ray.data.llm.build_processor`: each row is
+    mapped by `preprocess`, answered by a worker made with the arguments, mapped by `postprocess`.
+
+    batch_size: rows that are lost with a worker; concurrency: workers, each with these CPUs and
+    GPUs. A worker that dies is started again twice, and then ends the job.
+    """
+    from ray.data import ActorPoolStrategy
+
+    def process(dataset: Dataset) -> Dataset:
+        given = dataset if preprocess is None else dataset.map(preprocess)
+        answered = given.map_batches(
+            worker,
+            fn_constructor_kwargs=arguments,
+            compute=ActorPoolStrategy(size=concurrency),
+            batch_size=batch_size,
+            batch_format="pyarrow",
+            num_cpus=num_cpus,
+            num_gpus=num_gpus,
+            udf_modifying_row_count=False,
+            **RESTARTS,
+        )
+        return answered if postprocess is None else answered.map(postprocess)
+
+    return process

@@ -1,0 +1,204 @@
+"""Shards: each row once, whatever dies, and the same answers however they are cut."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dise_cluster.answers import row_seed
+from dise_cluster.rows import input_files, read_shard
+from tests.cluster.corpora import WRITE, answers, contents, corpus, manifest, rows
+from tests.commands import Dise
+from tests.jsonlines import written
+
+parquet = pytest.importorskip("pyarrow.parquet")
+pyarrow = pytest.importorskip("pyarrow")
+
+
+def asked(source: object, output: object, *more: object) -> list[object]:
+    return ["generate", "--input", source, "--output", output, *WRITE, *more]
+
+
+@given(
+    sizes=st.lists(st.integers(0, 9), min_size=1, max_size=4),
+    num_shards=st.integers(1, 8),
+    group=st.integers(1, 4),
+    is_parquet=st.booleans(),
+)
+def test_every_row_is_in_exactly_one_shard(
+    tmp_path_factory: pytest.TempPathFactory,
+    sizes: list[int],
+    num_shards: int,
+    group: int,
+    is_parquet: bool,
+) -> None:
+    folder, expected = tmp_path_factory.mktemp("in"), []
+    for name, size in enumerate(sizes):
+        ids = list(range(len(expected), len(expected) + size))
+        expected += ids
+        if is_parquet:
+            table = pyarrow.table({"id": pyarrow.array(ids, pyarrow.int64())})
+            parquet.write_table(table, folder / f"{name}.parquet", row_group_size=group)
+        else:
+            written(folder / f"{name}.jsonl", *({"id": each} for each in ids))
+    shards = [read_shard(input_files(folder), i, num_shards) for i in range(1, num_shards + 1)]
+    found = sorted((row.number, row.record["id"]) for shard in shards for row in shard.rows)
+    assert found == [(each + 1, each) for each in expected]
+    assert {shard.num_total for shard in shards} == {len(expected)}
+    if not is_parquet:
+        assert all(
+            (row.number - 1) % num_shards == i for i, s in enumerate(shards) for row in s.rows
+        )
+
+
+def test_a_rows_seed_is_the_beginning_of_a_digest() -> None:
+    digest = hashlib.sha256(b'[5, "r1"]').hexdigest()
+    assert row_seed(5, "r1") == int(digest[:16], 16)
+
+
+def test_answers_depend_neither_on_shards_nor_on_batches_nor_on_order(
+    dise: Dise, tmp_path: Path
+) -> None:
+    source = corpus(tmp_path / "in")
+    for name, more in {
+        "1": ("--shards", 1),
+        "3": ("--shards", 3, "--max-num-seqs", 1),
+        "8": ("--shards", 8, "--max-batch-tokens", 64),
+    }.items():
+        assert dise(*asked(source, tmp_path / name, *more)).code == 0
+        assert "12 of 12 rows" in dise("check", tmp_path / name).out
+    whole = answers(tmp_path / "1")
+    assert whole == answers(tmp_path / "3") == answers(tmp_path / "8")
+    written(tmp_path / "reversed.jsonl", *reversed(rows(12)))
+    dise(*asked(tmp_path / "reversed.jsonl", tmp_path / "back", "--shards", 2))
+    assert sorted(map(str, whole.values())) == sorted(map(str, answers(tmp_path / "back").values()))
+
+
+def test_a_killed_shard_is_made_again_to_the_byte(dise: Dise, tmp_path: Path) -> None:
+    source, draw = corpus(tmp_path / "in", 60), random.Random(3)
+    assert dise(*asked(source, tmp_path / "whole", "--shards", 4)).code == 0
+    output = tmp_path / "killed"
+    command = [sys.executable, "-m", "dise", *map(str, asked(source, output, "--shards", 4))]
+    for _ in range(5):
+        process = subprocess.Popen([*command, "--resume"], stderr=subprocess.DEVNULL)
+        while process.poll() is None and not output.exists():
+            time.sleep(0.01)
+        time.sleep(draw.random())
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        whole = contents(tmp_path / "whole")
+        assert all(whole[name] == content for name, content in contents(output).items())
+    assert dise(*asked(source, output, "--shards", 4, "--resume")).code == 0
+    assert contents(output) == contents(tmp_path / "whole")
+
+
+def test_two_processes_make_one_shard_at_once(tmp_path: Path) -> None:
+    source = corpus(tmp_path / "in")
+    words = map(str, asked(source, tmp_path / "out", "--shard", "2/3", "--resume"))
+    command = [sys.executable, "-m", "dise", *words]
+    both = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    told = [process.communicate(timeout=250)[1] for process in both]
+    assert [process.returncode for process in both] == [0, 0], told
+    assert sorted(answers(tmp_path / "out")) == [2, 5, 8, 11]
+    assert len(contents(tmp_path / "out")) == 3
+
+
+def test_a_shard_that_is_there_is_kept_and_a_torn_one_made_anew(dise: Dise, tmp_path: Path) -> None:
+    source, output = corpus(tmp_path / "in"), tmp_path / "out"
+    dise(*asked(source, output, "--shards", 2))
+    before = contents(output)
+    refused = dise(*asked(source, output, "--shards", 2))
+    assert (refused.code, "--resume keeps what is whole" in refused.err) == (2, True)
+    torn = output / "generate-00002-of-00002.jsonl"
+    torn.write_bytes(torn.read_bytes()[:-9])
+    told = dise("check", output)
+    assert told.code == 1
+    assert f"{torn.name} is missing or not whole" in told.out
+    assert "6 of 12 rows in 1 of 2 shards: 6 missing, 0 doubled, 0 failed" in told.out
+    assert dise(*asked(source, output, "--shards", 2, "--resume")).code == 0
+    assert contents(output) == before
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        (("--shards", 3), "its num_shards is 2, not 3"),
+        (("--shards", 2, "--top-k", 3), "its top_k is 0, not 3"),
+        (("--shard", "0/2"), "i from 1 to n, not 0/2"),
+        (("--shards", 2, "--workers", 2), "need --ray"),
+        (("--shards", 2, "--scorer", "nope"), "unknown scorer 'nope'"),
+    ],
+)
+def test_another_run_in_the_folder_is_refused(
+    dise: Dise, tmp_path: Path, more: tuple[object, ...], problem: str
+) -> None:
+    source, output = corpus(tmp_path / "in"), tmp_path / "out"
+    dise(*asked(source, output, "--shards", 2))
+    before = contents(output)
+    refused = dise(*asked(source, output, *more, "--resume"))
+    assert (refused.code, contents(output)) == (2, before)
+    assert problem in refused.err
+
+
+def test_shards_of_what_is_drawn_need_a_seed(dise: Dise, tmp_path: Path) -> None:
+    words = ("generate", "--input", corpus(tmp_path / "in"), "--output", tmp_path / "out")
+    assert "shards need --seed" in dise(*words).err
+
+
+def test_a_wrong_row_is_an_error_and_a_corrupt_file_is_named(dise: Dise, tmp_path: Path) -> None:
+    source, output = tmp_path / "in", tmp_path / "out"
+    source.mkdir()
+    good = [{"prompt": "1,2 -> 3", "response": "1+2"}] * 4
+    bad = [{"id": 1}, {"prompt": "1", "response": "1" * 9999}]
+    lines = written(tmp_path / "lines", *good, *bad).read_bytes() + b"no json\n"
+    (source / "a.jsonl.gz").write_bytes(gzip.compress(lines))
+    (source / "b.jsonl.gz").write_bytes(gzip.compress(lines)[:30])
+    (source / "c.jsonl.gz").write_bytes(gzip.compress(lines))
+    ran = dise("score", "--input", source, "--output", output, "--shards", 3)
+    assert ran.code == 1
+    assert "14 rows, of which 6 failed, in 3 of 3 shards" in ran.err
+    assert "b.jsonl.gz is corrupt" in ran.err
+    path = output / "score-00002-of-00003.jsonl.gz"
+    records = list(map(str, gzip.decompress(path.read_bytes()).splitlines()))
+    assert len(records) == manifest(path)["num_rows"] == 5
+    assert 'either \\"response\\" (text)' in "".join(records).replace("\\\\", "\\")
+
+
+def test_parquet_keeps_its_columns_and_gains_those_of_the_answers(
+    dise: Dise, tmp_path: Path
+) -> None:
+    table = pyarrow.table(
+        {
+            "id": pyarrow.array([1, 2, 3], pyarrow.int32()),
+            "prompt": ["1,2 -> 3", None, "1,2 -> 3"],
+            "response": ["1+2", None, "2+1"],
+        }
+    )
+    parquet.write_table(table, tmp_path / "in.parquet", row_group_size=1)
+    ran = dise(
+        "score", "--input", tmp_path / "in.parquet", "--output", tmp_path / "out", "--shards", 2
+    )
+    assert ran.code == 0
+    first, second = (
+        parquet.read_table(tmp_path / "out" / f"score-0000{i}-of-00002.parquet") for i in (1, 2)
+    )
+    assert first.schema == second.schema
+    assert first.select(table.column_names) == table.take([0, 2])
+    assert first["dise_line"].to_pylist() == [1, 3]
+    assert all(score < 0 for score in first["dise_score"].to_pylist())
+    assert second["dise_score"].to_pylist() == [None]
+    assert "needs either" in second["dise_error"][0].as_py()
+    assert (
+        "3 of 3 rows in 2 of 2 shards: 0 missing, 0 doubled, 1 failed"
+        in dise("check", tmp_path / "out").out
+    )

@@ -1,0 +1,71 @@
+"""Workers for pipelines: columns in, columns out, without Ray and in its datasets."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dise_cluster.workers import DiseGenerator, DiseScorer, dise_processor
+from dise_core import LLM, InputError, SamplingParams, ScoringParams
+
+pyarrow = pytest.importorskip("pyarrow")
+
+WRITE = SamplingParams(max_tokens=8, block_length=8, temperature=0.9, seed=5)
+
+
+def test_scores_are_those_of_llm_and_a_wrong_row_is_an_error() -> None:
+    batch = {
+        "prompt": np.array(["1,2 -> 3", "1,2 -> 3"], object),
+        "response": np.array(["1+2=3", None], object),
+    }
+    table = DiseScorer()(batch)
+    [answer] = LLM().score("1,2 -> 3", "1+2=3", ScoringParams(logprobs=None))
+    assert table["dise_score"].to_pylist()[0] == pytest.approx(answer.outputs[0].score.value)
+    assert table["dise_score"].to_pylist()[1] is None
+    assert "needs either" in table["dise_error"][1].as_py()
+    assert table["dise_logprobs"].to_pylist() == [None, None]
+
+
+def test_an_empty_batch_has_the_columns_of_a_full_one() -> None:
+    scorer = DiseScorer(params=ScoringParams(logprobs=0))
+    full = scorer(pyarrow.table({"response": ["1+2", "2+1"]}))
+    assert scorer(full.schema.empty_table()).schema == full.schema
+    assert scorer(full) == full
+    assert len(full["dise_logprobs"][0]) > 0
+
+
+def test_answers_do_not_depend_on_batches_and_earlier_errors_stay() -> None:
+    table = pyarrow.table({"id": ["a", "b", None], "prompt": ["1,2 -> 3", "1,2 -> 3", "1,2 -> 3"]})
+    writer = DiseGenerator("countdown", WRITE)
+    whole = writer(table)
+    parts = [writer(table.slice(start, 1)) for start in (2, 1, 0)]
+    for name in ("dise_seed", "dise_text"):
+        assert whole[name].to_pylist() == [part[name][0].as_py() for part in reversed(parts)]
+    assert len(set(whole["dise_seed"].to_pylist())) == 3
+    assert whole["dise_error"].to_pylist()[2] == 'needs an "id", of which its seed is made'
+    scored = DiseScorer()(whole.append_column("response", whole["dise_text"]))
+    assert scored["dise_error"].to_pylist() == whole["dise_error"].to_pylist()
+
+
+def test_wrong_params_end_before_the_first_row() -> None:
+    with pytest.raises(InputError, match="unknown scorer 'nope'"):
+        DiseScorer(params=ScoringParams(scorer="nope"))
+    with pytest.raises(InputError, match="needs a seed"):
+        DiseGenerator("countdown", SamplingParams())
+
+
+@pytest.mark.usefixtures("ray_here")
+def test_a_processor_answers_each_row_of_a_dataset_once() -> None:
+    import ray
+
+    rows = [{"number": n, "text": f"{n}+2"} for n in range(60)]
+    process = dise_processor(
+        DiseScorer,
+        preprocess=lambda row: {"number": row["number"], "response": row["text"]},
+        postprocess=lambda row: {"number": row["number"], "score": row["dise_score"]},
+        batch_size=16,
+        params=ScoringParams(selector="response"),
+    )
+    answers = process(ray.data.from_items(rows)).take_all()
+    assert sorted(row["number"] for row in answers) == list(range(60))
+    assert all(row["score"] < 0 for row in answers)
