@@ -73,9 +73,7 @@ class AnswerMaker:
             tuple(prompt.ids.tolist()),
             self.predictor.info.name,
             tuple(self._output(index, generation, params) for index, generation in ranked),
-            Usage(
-                num_given, num_written, cost.nfe, cost.computed, 0.0, min(num_given, cost.reused)
-            ),
+            Usage(num_given, num_written, cost.nfe, cost.computed, 0.0, num_cached),
             is_approximate=not cost.is_exact,
             suffix=prompt.suffix_text,
         )
