@@ -76,11 +76,12 @@ class Decider:
         num_slots = sum(text.num_slot_tokens for text in texts)
         num_tokens = sum(len(text.ids) for text in texts)
         num_tokens -= 0 if self._info.is_autoregressive else num_slots
+        cached = max(0, num_tokens - cost.tokens)
         return DecisionOutput(
             model=self._info.name,
             answers=answers,
             is_joint=self.params.joint and apart is None,
-            usage=Usage(num_tokens, num_slots, cost.nfe, cost.computed, seconds=0.0),
+            usage=Usage(num_tokens, num_slots, cost.nfe, cost.computed, 0.0, cached),
             warnings=(*([apart] if apart else []), *low_masses(answers)),
         )
 

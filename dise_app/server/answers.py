@@ -22,11 +22,16 @@ def confidence(output: CompletionOutput, seed: int | None) -> JsonObject:
     return {key: record[key] for key in (*shown, "seed", "sample") if key in record}
 
 
-def usage(answers: Sequence[RequestOutput], num_read: int | None = None) -> dict[str, int]:
+def usage(answers: Sequence[RequestOutput], num_read: int | None = None) -> JsonObject:
     """Return OpenAI's token counts. num_read: of all that was read, if not of the prompts alone."""
     read = sum(answer.usage.prompt_tokens for answer in answers) if num_read is None else num_read
     written = sum(answer.usage.completion_tokens for answer in answers)
-    return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
+    return {
+        "prompt_tokens": read,
+        "prompt_tokens_details": {"cached_tokens": sum(a.usage.cached_tokens for a in answers)},
+        "completion_tokens": written,
+        "total_tokens": read + written,
+    }
 
 
 def cost(answers: Sequence[RequestOutput]) -> JsonObject:

@@ -44,6 +44,7 @@ class Metrics:
     def count(self, answer: Costed) -> None:
         self._nfe.inc(answer.usage.nfe)
         self._tokens.labels("prompt").inc(answer.usage.prompt_tokens)
+        self._tokens.labels("cached").inc(answer.usage.cached_tokens)
         self._tokens.labels("completion").inc(answer.usage.completion_tokens)
         for output in answer.outputs if isinstance(answer, RequestOutput) else ():
             if math.isfinite(output.score.value):

@@ -67,12 +67,13 @@ class AnswerMaker:
         )[:most]
         num_given = len(prompt.ids) + len(prompt.suffix)
         num_written = sum(len(generation.sequence.text_positions) for _, generation in ranked)
+        num_cached = min(num_given, cost.reused)
         return RequestOutput(
             prompt.text,
             tuple(prompt.ids.tolist()),
             self.predictor.info.name,
             tuple(self._output(index, generation, params) for index, generation in ranked),
-            Usage(num_given, num_written, cost.nfe, cost.computed, seconds=0.0),
+            Usage(num_given, num_written, cost.nfe, cost.computed, 0.0, num_cached),
             is_approximate=not cost.is_exact,
             suffix=prompt.suffix_text,
         )

@@ -120,7 +120,8 @@ class Usage:
 
     `nfe_computed`: like `nfe`, but each forward pass counts as the share of its positions that was
     computed rather than cached. `prompt_tokens`: a suffix's
-    among them. `completion_tokens`: of all outputs, end tokens left out.
+    among them. `completion_tokens`: of all outputs, end tokens left out. `cached_tokens`: those of
+    the prompt that an earlier request had computed.
     """
 
     prompt_tokens: int
@@ -128,6 +129,7 @@ class Usage:
     nfe: int
     nfe_computed: float
     seconds: float
+    cached_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -67,6 +67,10 @@ class EngineConfig(Params):
     wait for room. More than the device has memory for are refused. Without it 16384, or as many as
     fit.
     """
+    prefix_cache_tokens: int | None = Field(default=None, ge=0, le=2**24)
+    """Tokens of finished text whose keys and values are kept, beside those, for later texts that
+    begin alike: exact under causal and block-causal attention, and unused under any other. Those
+    used least recently make room. Without it 8192, or as many as fit; 0 keeps none."""
     calibration: str | None = None
     """A file that `dise calibrate` wrote: every answer then tells its probability of being right,
     and scores are computed as the file says where a request does not say otherwise.

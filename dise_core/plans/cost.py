@@ -13,17 +13,21 @@ T = TypeVar("T")
 class Cost:
     """What a plan cost. nfe: sequences sent through a forward pass. computed: the same, each
     weighted by the share of its positions that was computed rather than cached; M shadows beside a
-    text of N tokens make it (N + M) / N. is_exact: whether every answer is that of a full pass.
+    text of N tokens make it (N + M) / N. tokens: those that were computed. reused: the fewest
+    tokens that a text of the first Reads shared with an earlier one, and did not compute. is_exact:
+    whether every answer is that of a full pass.
     """
 
     nfe: int = 0
     computed: float = 0.0
     is_exact: bool = True
+    tokens: int = 0
+    reused: int = 0
 
 
 def count_cost(plan: Plan[T]) -> Plan[tuple[T, Cost]]:
     """Return a plan of its result and cost. A failed forward pass counts as computed."""
-    nfe, computed, is_exact = 0, 0.0, True
+    nfe, computed, is_exact, tokens, reused = 0, 0.0, True, 0, list[int]()
     try:
         reads = next(plan)
         while True:
@@ -38,12 +42,14 @@ def count_cost(plan: Plan[T]) -> Plan[tuple[T, Cost]]:
             else:
                 for row in rows:
                     share = readings[row.reads[0]].share + row.num_shadows / len(row.token_ids)
-                    computed += row.num_sequences * share
+                    share *= row.num_sequences
+                    computed, tokens = computed + share, tokens + round(share * len(row.token_ids))
+                reused = reused or [reading.num_reused for reading in readings]
                 for reading in readings:
                     is_exact &= reading.is_exact
                 reads = plan.send(readings)
     except StopIteration as stop:
-        return stop.value, Cost(nfe, computed, is_exact)
+        return stop.value, Cost(nfe, computed, is_exact, tokens, min(reused, default=0))
     finally:
         plan.close()
 

@@ -170,7 +170,8 @@ class Reading:
 
     token_ids int64 and logprobs float32: [M], [M, k] or [M, V], by readout. confidences: float64
     [M] for Candidates, and for TopLogProbs with entropies, else empty. share: the share of the
-    text's positions that was computed for this Read; the rest was cached. is_exact: whether the
+    text's positions that was computed for this Read; the rest was cached, or changes no answer.
+    num_reused: tokens at the text's start that an earlier text had computed. is_exact: whether the
     answer is that of a full pass.
     """
 
@@ -179,6 +180,7 @@ class Reading:
     confidences: Floats = field(default_factory=lambda: np.zeros(0))
     share: float = 1.0
     is_exact: bool = True
+    num_reused: int = 0
 
     @classmethod
     def of_nothing(cls) -> Self:

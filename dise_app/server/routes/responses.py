@@ -132,7 +132,10 @@ def _usage(answer: RequestOutput) -> JsonObject:
     read, written = answer.usage.prompt_tokens, answer.usage.completion_tokens
     return {
         "input_tokens": read,
-        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+        "input_tokens_details": {
+            "cached_tokens": answer.usage.cached_tokens,
+            "cache_write_tokens": 0,
+        },
         "output_tokens": written,
         "output_tokens_details": {"reasoning_tokens": 0},
         "total_tokens": read + written,

@@ -36,9 +36,6 @@ class TextBatch:
 class ForwardPass(Protocol):
     """A model without its head."""
 
-    cache_shape: tuple[int, int, int] | None
-    """Layers, key-value heads and head dimension; None if it cannot use a KV cache."""
-
     max_padding: float
     """The largest share of a batch that may be padding."""
 

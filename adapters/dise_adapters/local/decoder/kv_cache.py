@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dise_adapters.local.decoder.prefixes import PrefixTree
 from dise_adapters.local.devices import on_device
 from dise_core import CacheHint, CacheSlot, Ids, Mask, ModelError
-from dise_core.arrays import num_shared
 from dise_core.records import Record
 
 GROWTH = 16
@@ -19,7 +19,8 @@ GROWTH = 16
 
 
 class KVCache:
-    """Rotated keys, and values, of `max_tokens` tokens: [L, 2, T, H, D], allocated at first use.
+    """Rotated keys, and values: [L, 2, T, H, D], allocated at first use. T: `max_tokens` of texts
+    under way, and `prefix_tokens` of finished beginnings, in `prefixes`.
 
     A new text gets all the rows that it may ever need, so that growing texts do not wait for one
     another. A slot holds its rows until its last reference goes, in whichever thread; a text that
@@ -27,11 +28,22 @@ class KVCache:
     """
 
     def __init__(
-        self, shape: tuple[int, int, int], max_tokens: int, device: torch.device, dtype: torch.dtype
+        self,
+        shape: tuple[int, int, int],
+        max_tokens: int,
+        device: torch.device,
+        dtype: torch.dtype,
+        prefix_tokens: int = 0,
+        step: int = 1,
     ) -> None:
-        """shape: layers, key-value heads, head dimension."""
+        """shape: layers, key-value heads, head dimension. step: tokens in a block of a beginning,
+        where the model's attention makes them exact.
+        """
         layers, heads, size = shape
-        self._shape = (layers, 2, max_tokens, heads, size)
+        self._shape = (layers, 2, max_tokens + prefix_tokens, heads, size)
+        self._most = max_tokens
+        rows = np.arange(max_tokens, self._shape[2])
+        self.prefixes = PrefixTree(rows, step) if prefix_tokens else None
         self.device = device
         self._options: Record = {"device": device, "dtype": dtype}
         self._memory: Tensor | None = None
@@ -41,9 +53,9 @@ class KVCache:
 
     def missing(self, hint: CacheHint, length: int) -> int:
         """Return how many tokens of room a text of `length` lacks; 0 if it can never be cached."""
-        if hint.slot in self._texts or length > self._shape[2]:
+        if hint.slot in self._texts or length > self._most:
             return 0
-        return min(max(length, hint.most or length + GROWTH), self._shape[2])
+        return min(max(length, hint.most or length + GROWTH), self._most)
 
     def holds(self, hint: CacheHint, length: int) -> bool:
         """Return whether a text of that length is cached outside the hint's window, and fits."""
@@ -61,7 +73,7 @@ class KVCache:
         held is then no longer valid. So whether a text is cached never depends on other texts.
         """
         missing = self.missing(hint, length)
-        if length > self._shape[2] or missing > self.num_free:
+        if length > self._most or missing > self.num_free:
             self._forget(hint.slot)
             return False
         if hint.slot not in self._texts:
@@ -92,30 +104,36 @@ class KVCache:
             text = self._texts[slot]
             text.current = min(first + len(ids), text.length)
             text.ids[first : text.current] = ids[: max(0, text.current - first)]
+            text.kept = min(text.kept, first)
 
     def is_new(self, slot: CacheSlot) -> bool:
         return slot not in self._texts
 
-    def num_cached(self, ids: Ids) -> int:
-        """Return with how many of the tokens, int64 [N], some cached text begins too."""
-        texts = self._texts.values()
-        return max((num_shared(text.ids[: text.current], ids) for text in texts), default=0)
-
-    def adopt(self, hint: CacheHint, ids: Ids, count: int) -> bool:
+    def adopt(self, hint: CacheHint, ids: Ids, known: Ids) -> bool:
         """Give the slot room for the text `ids`, int64 [N], and copy the keys and values of its
-        first `count` tokens from a text that begins with them too, which must be there: exact where
-        they see nothing behind them. Return False without enough room.
+        beginning from the `known` rows of memory, int64 [< N]. Return False without enough room.
         """
-        texts = self._texts.values()
-        donor = next(text for text in texts if num_shared(text.ids[: text.current], ids) >= count)
         if not self.take(hint, len(ids)):
             return False
-        memory = self.memory()
-        both = (rows[:count] for rows in (self.rows(hint.slot), donor.rows))
-        written, copied = on_device(self.device, *both)
-        memory[:, :, written] = memory[:, :, copied]
-        self.computed(hint.slot, 0, ids[:count])
+        self._copy(known, self.rows(hint.slot)[: len(known)])
+        self.computed(hint.slot, 0, ids[: len(known)])
         return True
+
+    def keep(self, slot: CacheSlot, ids: Ids) -> None:
+        """Keep a beginning of the slot's text, int64 [N], finished and current, in `prefixes`."""
+        text, prefixes = self._texts[slot], self.prefixes
+        if prefixes is None or (count := prefixes.in_blocks(len(ids))) <= text.kept:
+            return
+        text.kept = count
+        if (lease := prefixes.begin(ids[:count], count)) is not None:
+            self._copy(text.rows[lease.num_known : count], lease.rows[lease.num_known :])
+            lease.finished = ids[:count]
+            prefixes.end(lease)
+
+    def _copy(self, rows: Ids, to: Ids) -> None:
+        memory = self.memory()
+        copied, written = on_device(self.device, rows, to)
+        memory[:, :, written] = memory[:, :, copied]
 
     def rows(self, slot: CacheSlot) -> Ids:
         """Return the rows of memory that hold the slot's tokens, int64 [N]."""
@@ -137,7 +155,7 @@ class KVCache:
                 gib = math.prod(self._shape) * self._options["dtype"].itemsize / 2**30
                 raise ModelError(
                     f"no memory to cache keys and values of {self._shape[2]} tokens ({gib:.1f} "
-                    "GiB): lower max_cache_tokens"
+                    "GiB): lower max_cache_tokens or prefix_cache_tokens"
                 ) from error
         return self._memory
 
@@ -145,13 +163,14 @@ class KVCache:
 @dataclass(slots=True, eq=False)
 class _Text:
     """A cached text: its rows of memory, and its tokens as they were cached, int64 [>= length]; its
-    length in tokens, and how many of them are current.
+    length in tokens, and how many of them are current, and kept as a beginning.
     """
 
     rows: Ids
     ids: Ids
     length: int = 0
     current: int = 0
+    kept: int = 0
 
 
 @dataclass(slots=True)

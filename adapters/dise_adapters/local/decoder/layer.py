@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import rms_norm, scaled_dot_product_attention
+from torch.nn.functional import pad, rms_norm, scaled_dot_product_attention
 
 from dise_adapters.local.decoder.kv_cache import CachedPass
 from dise_adapters.local.decoder.linear import MakeLinear, joined, linear
@@ -88,8 +88,11 @@ class Layer:
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         """Return attention's output [B, M, H * D] for queries [B, M, H, D] over keys and values
-        [B, N, H', D]. mask: bool, broadcast to [B, 1, M, N]; None if every key is visible.
+        [B, N, H', D]. mask: bool, broadcast to [B, 1, M, N], or to more keys that nothing sees;
+        None if every key is visible.
         """
+        if mask is not None and (more := mask.shape[-1] - key.shape[1]):
+            key, value = (pad(part, (0, 0, 0, 0, 0, more)) for part in (key, value))
         query, key, value = (part.transpose(1, 2) for part in (query, key, value))
         groups = self._num_queries // self.num_keys
         # On a GPU, torch's grouped-query attention is slow, or impossible, with a mask.

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from dise_adapters.local.decoder.batch import TextBatch
+from dise_adapters.local.decoder.padding import key_width
 from dise_adapters.local.devices import on_device
 from dise_core import Attention, Bidirectional, Ids, Mask
 
@@ -20,7 +21,10 @@ class Masks:
     every token of a window attends to the whole text.
     """
 
-    def __init__(self, attention: Attention, batch: TextBatch, device: torch.device) -> None:
+    def __init__(
+        self, attention: Attention, batch: TextBatch, device: torch.device, is_wide: bool = False
+    ) -> None:
+        """is_wide: whether masks may be wider than the keys, as `key_width` says."""
         positions, (is_key, num_keys) = batch.positions, batch.keys
         self._device, self._width = device, positions.shape[-1]
         self._allowed: Tensor | None = None
@@ -33,10 +37,12 @@ class Masks:
             distinct, lines = np.unique(positions, return_inverse=True)
             allowed = attention.allows(distinct, np.arange(num_keys))
             self._lines = lines.reshape(positions.shape)
-            if not self._sees_all(allowed, is_key):
-                self._allowed = self._on_device(allowed)
+            more = key_width(num_keys, device) - num_keys if is_wide else 0
+            if more or not self._sees_all(allowed, is_key):
+                self._allowed = self._on_device(np.pad(allowed, [(0, 0), (0, more)]))
                 is_whole = len(allowed) == num_keys and len(positions) == 1 and distinct[0] == 0
                 is_key = None if is_whole and _hides_padding(allowed, is_key) else is_key
+                is_key = None if is_key is None else np.pad(is_key, [(0, 0), (0, more)])
         self._is_key = None if is_key is None else self._on_device(is_key[:, None, None, :])
 
     def all(self) -> Tensor | None:

@@ -24,7 +24,7 @@ from dise_adapters.local.decoder.linear import MakeLinear, linear
 from dise_adapters.local.decoder.masks import Masks
 from dise_adapters.local.decoder.padding import Unpadded, key_multiple, padded_rows
 from dise_adapters.local.devices import on_device
-from dise_core import Attention, Causal, Ids
+from dise_core import Attention, Ids
 
 KNOWN = ("LlamaModel", "Qwen2Model", "Qwen3Model", "Qwen3MoeModel", "Glm4MoeModel")
 """The classes of transformers that OwnBody computes. Named, since importing them takes seconds."""
@@ -79,9 +79,12 @@ class OwnBody:
     def covers(body: Any) -> bool:
         """Return whether this class can compute `body`, a transformers model without its head."""
         is_ours = type(body).__module__.startswith("transformers.models.")
+        if not is_ours or type(body).__name__ not in KNOWN:
+            return False
         windows = "sliding_attention" in (getattr(body.config, "layer_types", None) or ())
-        is_plain = not windows and body.config._attn_implementation == "sdpa"
-        return is_ours and type(body).__name__ in KNOWN and is_plain
+        # With some rotary embeddings keys depend on the longest text of the batch.
+        is_fixed = body.rotary_emb.rope_type not in ("dynamic", "longrope")
+        return not windows and is_fixed and body.config._attn_implementation == "sdpa"
 
     def __init__(
         self, parts: DecoderParts, attention: Attention, make_linear: MakeLinear = linear
@@ -93,8 +96,8 @@ class OwnBody:
             Layer(index, *parts.layer(index), parts.traits, make_linear)
             for index in range(parts.num_layers)
         ]
-        shape = (len(self._layers), self._layers[0].num_keys, parts.traits.head_dim)
-        self.cache_shape = None if isinstance(attention, Causal) else shape
+        # Layers, key-value heads and head dimension of what a KV cache keeps.
+        self.cache_shape = (len(self._layers), self._layers[0].num_keys, parts.traits.head_dim)
         self.multiple = key_multiple(parts.norm.device)
 
     def __call__(self, batch: TextBatch, rows: Ids) -> Tensor:
@@ -104,7 +107,7 @@ class OwnBody:
         # Up to its attention the first layer sees tokens alone: compute each distinct one once.
         ids, which = np.unique(batch.input_ids, return_inverse=True)
         distinct, token_of = on_device(device, padded_rows(ids, device), which.reshape(shape))
-        masks = Masks(self._attention, batch, device)
+        masks = Masks(self._attention, batch, device, is_wide=True)
         mask, last_mask = masks.all(), masks.at(last_rows.columns)
         states = embedding(distinct, self._embedding)
         rotation = self._rotation(states, *on_device(device, batch.positions))
@@ -141,7 +144,8 @@ class _LastRows:
         """Return the indices with which the last layer selects the rows of the padded batch."""
         batch, length = unpadded.shape
         counts = np.bincount(rows // length, minlength=batch)
-        is_query = np.arange(counts.max()) < counts[:, None]
+        width = -(-counts.max() // key_multiple(device)) * key_multiple(device)
+        is_query = np.arange(width) < counts[:, None]
         queries = np.zeros(is_query.shape, np.int64)
         queries[is_query] = rows
         tokens = padded_rows(unpadded.which(rows), device)

@@ -28,7 +28,6 @@ def check_implementation(name: str, attention: Attention) -> None:
 class WholeBody:
     """Any transformers model: computes all hidden states and returns those asked for."""
 
-    cache_shape: tuple[int, int, int] | None = None
     max_padding = 0.25
     multiple = 1
 

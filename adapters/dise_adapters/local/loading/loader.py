@@ -20,6 +20,7 @@ from dise_adapters.local.decoder.kv_cache import KVCache
 from dise_adapters.local.decoder.layer import weights_of
 from dise_adapters.local.decoder.linear import linear
 from dise_adapters.local.decoder.own import DecoderParts, OwnBody, decoder_parts
+from dise_adapters.local.decoder.prefixes import whole_blocks
 from dise_adapters.local.decoder.whole import WholeBody, check_implementation
 from dise_adapters.local.devices import choose_device, choose_dtype, is_gpu
 from dise_adapters.local.loading.placing import OnDevice, placing, spread_over
@@ -233,12 +234,13 @@ def _own_reader(
 ) -> TransformerReader:
     """Return a reader with our forward pass. width: numbers that a pass holds for each token."""
     make_linear = quantizer.linear if quantizer else linear
-    body, room = OwnBody(parts, checkpoint.attention, make_linear), None
-    if body.cache_shape is not None:
-        example = parts.embedding
-        working = pass_bytes(width, vocab_size, config, example)
-        tokens = cache_tokens(config, body.cache_shape, example, working)
-        room = KVCache(body.cache_shape, tokens, example.device, example.dtype)
+    attention, example, room = checkpoint.attention, parts.embedding, None
+    body = OwnBody(parts, attention, make_linear)
+    working = pass_bytes(width, vocab_size, config, example)
+    tokens, prefix = cache_tokens(config, attention, body.cache_shape, example, working)
+    if tokens or prefix:
+        options = (example.device, example.dtype, prefix, whole_blocks(attention))
+        room = KVCache(body.cache_shape, tokens, *options)
     layout = _layout(checkpoint, room)
     return TransformerReader(body, head, vocab_size, parts.embedding.device, layout)
 

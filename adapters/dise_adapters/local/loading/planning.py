@@ -8,12 +8,15 @@ from torch import nn
 
 from dise_adapters.local.devices import free_bytes, is_gpu
 from dise_adapters.local.reading.reader import CPU_TOKENS, rows_at_once
-from dise_core import EngineConfig, InputError
+from dise_core import Attention, Bidirectional, Causal, EngineConfig, InputError
 
 log = logging.getLogger(__name__)
 
 CACHE_TOKENS = 16384
-"""Tokens whose keys and values are kept where nobody says how many."""
+"""Tokens whose keys and values are kept of texts under way where nobody says how many."""
+
+PREFIX_TOKENS = 8192
+"""The same of their beginnings, for later texts."""
 
 RESIDUALS = 4
 """Copies of the hidden states that a layer holds beside the outputs of its linear layers."""
@@ -49,10 +52,15 @@ def pass_bytes(states: int, vocab_size: int, config: EngineConfig, example: torc
 
 
 def cache_tokens(
-    config: EngineConfig, shape: tuple[int, int, int], example: torch.Tensor, working: int
-) -> int:
-    """Return how many tokens' keys and values to keep: max_cache_tokens, or without it 16384, or as
-    many as fit on the device beside a forward pass.
+    config: EngineConfig,
+    attention: Attention,
+    shape: tuple[int, int, int],
+    example: torch.Tensor,
+    working: int,
+) -> tuple[int, int]:
+    """Return how many tokens' keys and values to keep: of texts under way, none for a model that
+    writes none, and of their beginnings, none where they are not exact. Of what no option asks for,
+    as much as fits on the device beside a forward pass.
 
     shape: layers, key-value heads, head dimension. example: any tensor of the cache's type on its
     device. working: the bytes of a forward pass. Raises InputError for more tokens than fit. What
@@ -60,20 +68,25 @@ def cache_tokens(
     """
     layers, heads, size = shape
     token, free = layers * 2 * heads * size * example.element_size(), free_bytes(example.device)
-    most = None if free is None else max(0, free - working) // token
-    requested = config.max_cache_tokens
-    if requested is None:
-        tokens = CACHE_TOKENS if most is None else min(CACHE_TOKENS, most)
-        if tokens < CACHE_TOKENS:
-            log.warning(
-                "keys and values of %d tokens are kept, since no more memory is free", tokens
-            )
-        return tokens
-    if most is not None and free is not None and requested > most:
-        raise InputError(
-            f"max_cache_tokens={requested} takes {requested * token / GIB:.1f} GiB, and a forward "
-            f"pass {working / GIB:.1f} GiB, but {example.device} has {free / GIB:.1f} GiB free: at "
-            f"most {most} tokens fit; or lower max_batch_tokens, or take quantization='int8'",
-            "max_cache_tokens",
-        )
-    return requested
+    left = None if free is None else max(0, free - working) // token
+    kept = dict[str, int]()
+    for name, default, is_used in (
+        ("max_cache_tokens", CACHE_TOKENS, not isinstance(attention, Causal)),
+        ("prefix_cache_tokens", PREFIX_TOKENS, not isinstance(attention, Bidirectional)),
+    ):
+        requested: int | None = getattr(config, name)
+        tokens = (default if requested is None else requested) if is_used else 0
+        if left is not None and free is not None and tokens > left:
+            if requested is not None:
+                raise InputError(
+                    f"{name}={tokens} takes {tokens * token / GIB:.1f} GiB, and a forward pass "
+                    f"{working / GIB:.1f} GiB, but {example.device} has {free / GIB:.1f} GiB free: "
+                    f"at most {left} tokens fit; or lower max_batch_tokens, or take "
+                    "quantization='int8'",
+                    name,
+                )
+            log.warning("%s is %d, since no more memory is free", name, left)
+            tokens = left
+        kept[name] = tokens
+        left = None if left is None else left - tokens
+    return kept["max_cache_tokens"], kept["prefix_cache_tokens"]

@@ -10,7 +10,7 @@ from dise_adapters.local.decoder.kv_cache import CachedPass, KVCache
 from dise_adapters.local.decoder.padding import padded_texts
 from dise_adapters.local.devices import on_device
 from dise_adapters.local.reading.layout import Run
-from dise_core import CacheSlot, Ids, Mask
+from dise_core import Ids, Mask
 
 MAX_KEY_PADDING = 0.5
 """The largest share of a cached batch's keys that may be padding: a smaller one splits batches up,
@@ -62,7 +62,7 @@ def text_batch(batch: Sequence[Run], multiple: int, room: KVCache | None) -> Tex
     input_ids, is_real = padded_texts(texts, multiple)
     positions, groups = _positions(batch, input_ids.shape[1])
     cached = None
-    if room is not None and any(run.row.cache for run in batch):
+    if room is not None and any(run.rows is not None for run in batch):
         cached = _cached_pass(room, batch, is_real, input_ids.shape, multiple)
     return TextBatch(input_ids, is_real, positions, groups, cached)
 
@@ -87,23 +87,22 @@ def _padded(lines: Sequence[Ids], width: int) -> Ids:
 
 def _cached_pass(
     room: KVCache, batch: Sequence[Run], is_real: Mask | None, shape: tuple[int, ...], multiple: int
-) -> CachedPass | None:
-    """Return what the batch's pass writes to the KV cache, and what it reads from there; None if no
-    run finds room. shape: of the batch.
+) -> CachedPass:
+    """Return what the batch's pass writes to the KV cache, and what it reads from there. shape: of
+    the batch.
     """
     runs = [run for run in batch for _ in run.token_ids]
-    slots = [_slot(room, run) for run in runs]
-    spans = [(room.rows(slot), run) for slot, run in zip(slots, runs, strict=True) if slot]
-    if not spans:
-        return None
-    written = np.concatenate([rows[run.first : run.first + run.length] for rows, run in spans])
+    cached_runs = [(run.rows, run) for run in runs if run.rows is not None]
+    written = np.concatenate(
+        [rows[run.first : run.first + run.length] for rows, run in cached_runs]
+    )
     # Runs that found no room share the batch, but are not cached.
-    has_slot = np.array([slot is not None for slot in slots])[:, None]
-    is_cached = np.broadcast_to(has_slot, shape) if is_real is None else has_slot & is_real
+    has_rows = np.array([run.rows is not None for run in runs])[:, None]
+    is_cached = np.broadcast_to(has_rows, shape) if is_real is None else has_rows & is_real
     tokens, put = on_device(room.device, np.flatnonzero(is_cached), written)
     cached = CachedPass(room.memory(), tokens, put)
     if batch[0].is_window:
-        texts = [rows for rows, _ in spans]
+        texts = [rows for rows, _ in cached_runs]
         padded, cached.is_key = padded_texts(texts, multiple)
         cached.shape = (len(texts), padded.shape[1])
         cached.read = _consecutive(texts, padded.shape[1], cached.memory.shape[2])
@@ -121,11 +120,3 @@ def _consecutive(texts: Sequence[Ids], width: int, most: int) -> slice | None:
     if others or first + width > most or (np.diff(rows) != 1).any():
         return None
     return slice(first, first + width)
-
-
-def _slot(room: KVCache, run: Run) -> CacheSlot | None:
-    """Return the slot of a run that is cached: a window always, a whole text if there is room."""
-    hint = run.row.cache
-    if hint is None or not (run.is_window or room.take(hint, run.num_keys)):
-        return None
-    return hint.slot

@@ -8,21 +8,22 @@ overlay of one mask. So the tokens of [x_t ; x_0], as block-causal models are tr
 one rule, and only those that an answer depends on run.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from dise_adapters.families.family import AnswersFor
 from dise_adapters.local.decoder.kv_cache import KVCache
+from dise_adapters.local.decoder.prefixes import Key, Lease
 from dise_core import Attention, BlockCausal, CacheHint, Causal, Ids, Read
 from dise_core.blocks import BlockGrid
 from dise_core.models.predictor import Ability
 from dise_core.plans.rows import Row, distinct_rows
 
 LEAST_SHARED = 64
-"""The fewest tokens whose keys and values a new text adopts: for fewer, a copy and a later pass
-cost more than they save.
+"""The fewest tokens for which a text waits until another that begins alike has run, or a text that
+is written copies keys and values: for fewer, that costs more than it saves.
 """
 
 
@@ -33,9 +34,12 @@ class Run:
     token_ids: the tokens, int64 [T], of the text and then, with guidance, of the unconditional one.
     columns: for each Read of the row, the tokens that answer for its positions, int64 [M].
     num_keys: how many keys each token may attend to. first: the first token's position in the text;
-    the others follow it, but for overlays. is_window: whether the keys are cached ones. positions:
-    each token's, int64 [T], and groups: 0 for tokens of the text, else the number of their overlay,
-    int64 [T]; None without overlays.
+    the others follow it, but for overlays. is_window: whether the keys are cached ones. rows: of
+    memory, for the text's tokens, int64 [num_keys]; None where nothing is cached. lease: that of
+    the rows, if they are lent for this run alone. num_reused: tokens at the text's start that an
+    earlier one had computed. is_crowded: whether there were some, but no free rows for the rest.
+    positions: each token's, int64 [T], and groups: 0 for tokens of the text, else the number of
+    their overlay, int64 [T]; None without overlays.
     """
 
     row: Row
@@ -44,12 +48,21 @@ class Run:
     num_keys: int
     first: int = 0
     is_window: bool = False
+    rows: Ids | None = None
+    lease: Lease | None = None
+    num_reused: int = 0
+    is_crowded: bool = False
     positions: Ids | None = None
     groups: Ids | None = None
 
     @property
     def length(self) -> int:
         return len(self.token_ids[0])
+
+    def cut(self, first: int, stop: int) -> None:
+        """Run only the tokens [first, stop) of a text without a twin or overlays."""
+        self.columns = [columns - (first - self.first) for columns in self.columns]
+        self.first, self.token_ids = first, (self.row.token_ids[first:stop],)
 
 
 class Layout:
@@ -66,6 +79,7 @@ class Layout:
         self.attention, self.room, self._mask_id = attention, room, mask_id
         self._shift = 0 if answers_for == "own" else 1
         self._blocks = BlockGrid(attention.length) if isinstance(attention, BlockCausal) else None
+        self._prefixes = None if room is None else room.prefixes
 
     @property
     def abilities(self) -> frozenset[Ability]:
@@ -75,58 +89,128 @@ class Layout:
         streams: list[Ability] = ["two-stream"] if self._blocks else []
         return frozenset(streams if self._mask_id is None else [*streams, "shadow"])
 
-    def waves(self, reads: Sequence[Read]) -> Iterator[list[Run]]:
-        """Yield the runs that answer the reads, in the order in which they are to run: new texts
-        that begin like another new one are laid out after that has run, and adopt its keys and
-        values. Reads of one text share a run.
+    def waves(self, reads: Sequence[Read]) -> Generator[list[Run]]:
+        """Yield the runs that answer the reads, in the order in which they are to run: texts that
+        begin like another one are laid out after that has run, and reuse its keys and values. Reads
+        of one text share a run. Once the next wave is asked for, or none, the last one has ended.
         """
-        first, second, beginnings = list[Row](), list[Row](), set[bytes]()
-        for row in distinct_rows(reads):
-            if not any(len(reads[index].positions) for index in row.reads):
-                continue
-            if self.room is None or self._blocks is None:
-                first.append(row)
-                continue
-            is_new = row.cache is not None and self.room.is_new(row.cache.slot)
-            beginning = row.token_ids[:LEAST_SHARED].tobytes()
-            (second if is_new and beginning in beginnings else first).append(row)
-            if is_new and len(row.token_ids) >= LEAST_SHARED:
-                beginnings.add(beginning)
-        for wave in filter(None, (first, second)):
-            yield [self._run(row, [reads[index] for index in row.reads]) for row in wave]
+        waiting = sorted(distinct_rows(reads), key=lambda row: -len(row.token_ids))
+        waiting = [row for row in waiting if any(len(reads[i].positions) for i in row.reads)]
+        tried = set[Key]()
+        while waiting:
+            runs, later, begun = list[Run](), list[Row](), set[Key]()
+            try:
+                for row in waiting:
+                    asked = [reads[index] for index in row.reads]
+                    wanted, given = self._beginnings(row, asked)
+                    run = None if wanted in begun - tried else self._run(row, asked)
+                    if run is None or (run.is_crowded and any(other.lease for other in runs)):
+                        later.append(row)
+                        continue
+                    runs.append(run)
+                    begun |= {given} if given else set()
+                yield runs
+            finally:
+                self._end(runs)
+            waiting, tried = later, tried | begun
+
+    def computed(self, run: Run) -> None:
+        """Record that a run has ended, so that what it computed of finished text is kept."""
+        if run.rows is None or self.room is None:
+            return
+        ids, hint = run.row.token_ids, run.row.cache
+        if hint is None and run.lease is not None:
+            run.lease.finished = self._finished(ids[: run.num_keys])
+        elif hint is not None:
+            self.room.computed(hint.slot, run.first, run.token_ids[0])
+            if self._prefixes is not None:
+                self.room.keep(hint.slot, self._finished(ids[: self.room.current(hint.slot)]))
+
+    def _end(self, runs: Sequence[Run]) -> None:
+        for run in runs:
+            if run.lease is not None and self._prefixes is not None:
+                self._prefixes.end(run.lease)
+
+    def _finished(self, ids: Ids) -> Ids:
+        """Return the tokens before the first mask, int64 [<= N]."""
+        masks = np.flatnonzero(ids == self._mask_id)
+        return ids[: masks[0]] if len(masks) else ids
+
+    def _beginnings(self, row: Row, reads: Sequence[Read]) -> tuple[Key | None, Key | None]:
+        """Return what stands for the first tokens not known yet that the row could reuse, and for
+        those that it computes; None where these are too few to wait for.
+        """
+        is_plain = row.guidance is None and row.context_ids is None and not row.num_shadows
+        is_new = row.cache is None or self.room is None or self.room.is_new(row.cache.slot)
+        if self._prefixes is None or not (is_plain and is_new):
+            return None, None
+        first = min(int(read.positions.min()) for read in reads if len(read.positions))
+        wanted = self._prefixes.following(row.token_ids[:first], LEAST_SHARED)
+        return wanted, self._prefixes.following(self._finished(row.token_ids), LEAST_SHARED)
 
     def _run(self, row: Row, reads: Sequence[Read]) -> Run:
-        length, room, hint = len(row.token_ids), self.room, row.cache
         if row.context_ids is not None and self._blocks is not None:
             return self._in_two_streams(row, reads, self._blocks)
         if row.num_shadows and self._mask_id is not None:
             return self._with_shadows(row, reads, self._mask_id)
-        first, stop, is_window = 0, length, False
-        if hint is not None and room is not None:
-            if self._adopts(row, hint, reads):
-                first, is_window = room.current(hint.slot), True
-            elif hint.window is not None and room.holds(hint, length):
-                first, stop = self._exact(hint, hint.window, length)
-                is_window = True
-        # Where row i - 1 answers for position i, the window must include one position more.
-        first = max(0, first - self._shift)
         twin = () if row.guidance is None else (row.guidance.token_ids,)
-        columns = [self._answering(read.positions) - first for read in reads]
-        return Run(row, (row.token_ids[first:stop], *twin), columns, length, first, is_window)
+        columns = [self._answering(read.positions) for read in reads]
+        run = Run(row, (row.token_ids, *twin), columns, len(row.token_ids))
+        if row.cache is None and not twin:
+            self._lend(run)
+        elif row.cache is not None and self.room is not None:
+            self._cache(run, row.cache, self.room, np.concatenate([r.positions for r in reads]))
+        return run
+
+    def _lend(self, run: Run) -> None:
+        """Cut a text behind the last token that its answers depend on, and lend it rows of memory:
+        those of its known beginning, and free ones for the rest.
+        """
+        ids, answering = run.row.token_ids, np.concatenate(run.columns)
+        first, stop = int(answering.min()), self._num_seen(int(answering.max()), len(ids))
+        run.cut(0, stop)
+        if self._prefixes is None or stop < self._prefixes.step:
+            return
+        lease = self._prefixes.begin(ids[:stop], first)
+        if lease is None:
+            run.is_crowded = len(self._prefixes.known(ids[:first])) >= LEAST_SHARED
+            return
+        run.lease, run.rows, run.num_reused = lease, lease.rows, lease.num_known
+        run.num_keys, run.is_window = stop, lease.num_known > 0
+        run.cut(lease.num_known, stop)
+
+    def _num_seen(self, position: int, length: int) -> int:
+        """Return how many of a text's `length` tokens the one at a position depends on."""
+        if isinstance(self.attention, Causal):
+            return position + 1
+        if self._blocks is None:
+            return length
+        return min(self._blocks.start_of(position) + self._blocks.length, length)
+
+    def _cache(self, run: Run, hint: CacheHint, room: KVCache, positions: Ids) -> None:
+        """Give a text its slot's rows of memory, and what is known of its beginning if it is new.
+        Cut one that is cached to the hint's window. positions: those read, int64 [M].
+        """
+        ids, first, stop = run.row.token_ids, 0, run.num_keys
+        known = ids[:0]
+        if self._prefixes is not None and room.is_new(hint.slot):
+            known = self._prefixes.known(ids[: positions.min()])
+        if len(known) >= LEAST_SHARED and room.adopt(hint, ids, known):
+            first = run.num_reused = len(known)
+        elif hint.window is not None and room.holds(hint, len(ids)):
+            first, stop = self._exact(hint, hint.window, len(ids))
+        elif room.take(hint, len(ids)):
+            run.rows = room.rows(hint.slot)
+            return
+        else:
+            return
+        # Where row i - 1 answers for position i, the window must include one position more.
+        run.rows, run.is_window = room.rows(hint.slot), True
+        run.cut(max(0, first - self._shift), stop)
 
     def _answering(self, positions: Ids) -> Ids:
         """Return the rows of a text whose logits answer for the positions, int64 [M]."""
         return np.maximum(positions - 1, 0) if self._shift else positions
-
-    def _adopts(self, row: Row, hint: CacheHint, reads: Sequence[Read]) -> bool:
-        """Return whether the row is a new text that got another's keys and values of its first
-        blocks, before any position that is read.
-        """
-        if self._blocks is None or self.room is None or not self.room.is_new(hint.slot):
-            return False
-        first = int(np.concatenate([read.positions for read in reads]).min())
-        count = self._blocks.start_of(self.room.num_cached(row.token_ids[:first]))
-        return count >= LEAST_SHARED and self.room.adopt(hint, row.token_ids, count)
 
     def _exact(self, hint: CacheHint, window: tuple[int, int], length: int) -> tuple[int, int]:
         """Return the hint's window; in blocks widened until its answers are those of the whole

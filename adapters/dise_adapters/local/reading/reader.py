@@ -4,6 +4,7 @@ only at the positions that are read.
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
@@ -21,7 +22,7 @@ from dise_adapters.local.reading.readouts import (
     group_reads,
     split_answers,
 )
-from dise_core import BlockCausal, Causal, Ids, InputError, LogProbs, ModelError, Read, Reading
+from dise_core import Bidirectional, Causal, Ids, InputError, LogProbs, ModelError, Read, Reading
 
 CPU_TOKENS = 2048
 """The most tokens in a batch on a CPU: enough for matmuls at full speed, few enough for their
@@ -74,9 +75,10 @@ class TransformerReader:
             )
         readings: dict[int, Reading] = {}
         max_tokens = math.inf if is_gpu(self._device) else CPU_TOKENS
-        for runs in self._layout.waves(reads):
-            for batch in batches(runs, self._body.max_padding, max_tokens):
-                readings.update(self._read_within_memory(batch, reads))
+        with closing(self._layout.waves(reads)) as waves:
+            for runs in waves:
+                for batch in batches(runs, self._body.max_padding, max_tokens):
+                    readings.update(self._read_within_memory(batch, reads))
         return [readings.get(index) or Reading.of_nothing() for index in range(len(reads))]
 
     def _read_within_memory(self, batch: list[Run], reads: Sequence[Read]) -> dict[int, Reading]:
@@ -100,18 +102,18 @@ class TransformerReader:
         rows, questions = self._questions(batch, reads, texts.input_ids.shape[1])
         states = self._body(texts, rows)
         for run in batch:
-            if run.row.cache is not None and self.room is not None:
-                self.room.computed(run.row.cache.slot, run.first, run.token_ids[0])
+            self._layout.computed(run)
         readings: dict[int, Reading] = {}
         for group, lines, scales in questions:
             answers = self._answers(states, lines, scales, group)
             readings.update(split_answers(group, answers, reads))
         for run in batch:
-            if run.is_window:
-                share = run.length / run.num_keys
-                is_exact = share == 1 or isinstance(self._layout.attention, BlockCausal)
+            if run.groups is None and (share := run.length / len(run.row.token_ids)) < 1:
+                is_exact = not isinstance(self._layout.attention, Bidirectional)
                 for index in run.row.reads:
-                    readings[index] = replace(readings[index], share=share, is_exact=is_exact)
+                    readings[index] = replace(
+                        readings[index], share=share, is_exact=is_exact, num_reused=run.num_reused
+                    )
         return readings
 
     def _questions(

@@ -1,0 +1,96 @@
+"""What is kept of texts' beginnings beside a naive dictionary of prefixes, and a memory that holds
+in each row the text up to its token.
+"""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dise_adapters.local.decoder.prefixes import Lease, PrefixTree
+from dise_core.arrays import Ids
+
+STEP, FIRST_ROW = 2, 5
+
+texts = st.lists(st.integers(0, 1), min_size=1, max_size=9).map(lambda ids: np.array(ids, np.int64))
+"""Of few tokens, so that many begin alike."""
+
+Move = tuple[Ids, int, int, bool]
+"""A text, how many of its tokens may be known and are finished, and whether its lease goes on."""
+
+moves = st.lists(st.tuples(texts, st.integers(0, 9), st.integers(0, 9), st.booleans()), max_size=30)
+
+Memory = dict[int, tuple[int, ...]]
+
+
+def assert_holds(memory: Memory, rows: Ids, ids: Ids) -> None:
+    for place, found in enumerate(rows.tolist()):
+        assert memory[found] == tuple(ids[: place + 1].tolist())
+
+
+def compute(memory: Memory, lease: Lease, ids: Ids, num_finished: int) -> None:
+    """Write what a pass would: each token's row, and what is finished of the text."""
+    assert_holds(memory, lease.rows[: lease.num_known], ids)
+    for place in range(lease.num_known, len(ids)):
+        memory[int(lease.rows[place])] = tuple(ids[: place + 1].tolist())
+    lease.finished = ids[: max(num_finished, lease.num_known)]
+
+
+@given(moves)
+def test_all_that_was_finished_is_known_where_all_fits(moves: list[Move]) -> None:
+    tree, memory, finished = PrefixTree(np.arange(1000), STEP), Memory(), {()}
+    for ids, most, num_finished, _ in moves:
+        known = max(
+            count for count in range(0, len(ids) + 1, STEP) if tuple(ids[:count]) in finished
+        )
+        assert len(tree.known(ids)) == known
+        lease = tree.begin(ids, most)
+        assert lease is not None
+        assert lease.num_known == min(known, most // STEP * STEP)
+        compute(memory, lease, ids, num_finished)
+        tree.end(lease)
+        finished |= {tuple(ids[:stop]) for stop in range(STEP, len(lease.finished) + 1, STEP)}
+    assert tree.num_kept + tree.num_free == 1000
+
+
+@given(moves, st.integers(0, 14))
+def test_no_row_is_given_twice_or_read_after_another_text_took_it(
+    moves: list[Move], size: int
+) -> None:
+    """Some leases go on while others begin; some fail, with nothing finished."""
+    tree, memory = PrefixTree(np.arange(FIRST_ROW, FIRST_ROW + size), STEP), Memory()
+    under_way = list[tuple[Lease, Ids]]()
+    for ids, most, num_finished, goes_on in moves:
+        if (lease := tree.begin(ids, most)) is not None:
+            taken = {
+                row for other, _ in under_way for row in other.rows[other.num_known :].tolist()
+            }
+            assert taken.isdisjoint(lease.rows.tolist())
+            under_way.append((lease, ids))
+        if not goes_on:
+            for lease, text in under_way:
+                compute(memory, lease, text, num_finished)
+                tree.end(lease)
+            under_way = []
+        assert_holds(memory, tree.known(ids), ids)
+        held = sum(len(other.rows) - other.num_known for other, _ in under_way)
+        assert tree.num_kept + tree.num_free + held == size
+    for lease, _ in under_way:
+        tree.end(lease)
+    whole = tree.begin(np.full(size, 7), size)  # nothing stays in use
+    assert whole is not None
+    assert sorted(whole.rows.tolist()) == list(range(FIRST_ROW, FIRST_ROW + size))
+
+
+def test_what_was_used_least_recently_goes_first_and_the_end_of_a_text_before_the_rest() -> None:
+    tree = PrefixTree(np.arange(6), STEP)
+    old, new = np.array([1, 2, 3, 4]), np.array([5, 6])
+    for ids in (old, new):
+        lease = tree.begin(ids, len(ids))
+        assert lease is not None
+        lease.finished = ids
+        tree.end(lease)
+    tree.known(old[:2])
+    lease = tree.begin(np.array([7, 8]), 0)
+    assert lease is not None
+    assert [len(tree.known(ids)) for ids in (old, new)] == [2, 2]
+    assert tree.begin(np.array([7, 8, 9, 9, 9, 9]), 0) is None
