@@ -34,7 +34,7 @@ MOST_ODDS = 50.0
 
 class Temperature(Part):
     """Of choices: softmax(log p / temperature). top: from the likeliest one's probability to that
-    of being right.
+    of being right; the shares stay as they are.
     """
 
     method: Literal["temperature"] = "temperature"

@@ -53,6 +53,8 @@ PYTHON_ELSEWHERE = {
     ("plugins.md", 'ScoringParams(scorer="mean-entropy"'): PLUGIN,
     ("confidence.md", "Calibration.load"): WALK,
     ("security.md", "scored.jsonl"): WALK,
+    ("decisions.md", "problems.jsonl"): WALK,
+    ("decisions.md", "decisions.json"): WALK,
     ("bridges.md", "from lm_polygraph import"): POLYGRAPH,
     ("serving.md", ""): SERVER,
     ("corpus.md", "import ray"): CLUSTER,
@@ -66,6 +68,9 @@ LINES_ELSEWHERE = {
     ("confidence.md", "dise score --input labelled.jsonl"): WALK,
     ("security.md", "dise score --input logs.jsonl"): WALK,
     ("confidence.md", "dise calibrate"): WALK,
+    ("decisions.md", "--input problems.jsonl"): WALK,
+    ("decisions.md", "dise calibrate decided.jsonl"): WALK,
+    ("decisions.md", "--calibration decisions.json"): WALK,
     ("confidence.md", "--calibration calibration.json"): WALK,
     ("evaluation.md", "--dataset gsm8k --model GSAI-ML"): HUB,
     ("models.md", "--model inclusionAI/LLaDA2.0-mini"): HUB,
@@ -202,6 +207,28 @@ def test_the_page_of_logs_walks(
     assert run.code == 0, run.err
     exec(compile(python, "security.md", "exec"), {})
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["2", "1"]
+
+
+def test_the_page_of_decisions_walks(
+    dise: Dise, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The labels take three quarters of the calibration error, as the page says."""
+    monkeypatch.chdir(tmp_path)
+    page = ROOT / "docs/decisions.md"
+    section = page.read_text().partition("## From labels to a gate")[2]
+    making, asking = (text for kind, text in BLOCK.findall(section) if kind == "python")
+    exec(compile(making, "decisions.md", "exec"), {})
+    _, fitting, answering = (
+        dise(*shlex.split(line)[1:])
+        for line in lines_of(page)
+        if "decide" in line or "--dec" in line
+    )
+    assert "name reaches" in fitting.out
+    assert "answer set" in answering.out
+    before, after = map(float, re.findall(r"0\.\d{4}", fitting.out)[:2])
+    assert after < before / 4
+    exec(compile(asking, "decisions.md", "exec"), {})
+    assert "coverage=0.9" in capsys.readouterr().out
 
 
 def test_the_tutorial_shows_a_wrong_answer_that_is_scored_low(dise: Dise) -> None:

@@ -330,6 +330,15 @@ def decide(llm: dise.LLM) -> None:
     print(decided.warnings, decided.is_joint, several[1].usage.nfe, decided.to_dict())
 
 
+def decide_by(llm: dise.LLM, path: Path) -> None:
+    """Answer by a calibration."""
+    calibration = dise.DecisionCalibration.load(path)
+    question = dise.ChoiceQuestion(name="sign", instructions="18", choices=["+", "-"])
+    [answer] = llm.decide(PROBLEM, [question], calibration=calibration).answers
+    answers: dise.AnswerSet | None = answer.answer_set
+    print(answer.abstained, answers and (answers.values, answers.coverage, answers.n))
+
+
 async def serve() -> None:
     """Ask in the same ways at once."""
     budget = dise.Budget(passes=1000, tokens=1_000_000)
