@@ -57,8 +57,8 @@ class JsonPart(Body):
         return as_text(self.data)
 
 
-Part = Annotated[TextPart | JsonPart, Field(discriminator="type")]
-PARTS: TypeAdapter[list[TextPart | JsonPart]] = TypeAdapter(list[Part])
+MessagePart = Annotated[TextPart | JsonPart, Field(discriminator="type")]
+PARTS: TypeAdapter[list[TextPart | JsonPart]] = TypeAdapter(list[MessagePart])
 
 
 def as_text(value: object) -> str:
@@ -70,7 +70,7 @@ class DecisionMessage(Body):
     """One turn of a conversation."""
 
     role: Literal["user", "system", "developer", "assistant"]
-    content: TextOrListOf[Part]
+    content: TextOrListOf[MessagePart]
     type: Literal["message"] = "message"
     phase: Literal["commentary", "final_answer"] | None = None
 
