@@ -40,7 +40,8 @@ Json = dict[str, object]
 def server(*options: str) -> Iterator[str]:
     """Yield the address of `dise serve` with these options."""
     command = [sys.executable, "-m", "dise", "serve", "--port", "0", *options]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    process = subprocess.Popen(command, text=True, **pipes)
     assert process.stdout is not None
     found = re.search(r"http://\S+", process.stdout.readline())
     assert found is not None

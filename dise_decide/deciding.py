@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 
 import numpy as np
 
@@ -30,7 +29,6 @@ from dise_decide.slots import (
     SlotText,
     Spelled,
     Subject,
-    Supports,
     bounded,
     joined,
     leads,
@@ -66,12 +64,11 @@ class Decider:
         checked = check_questions(questions)
         self._check_input(subject)
         self._check_slots(checked)
-        texts, supports, apart = self._texts(subject, checked)
+        texts, apart = self._texts(subject, checked)
         readings, cost = yield from count_cost(read_slots(texts, self._info))
         slots = iter(readings)
         answers = tuple(
-            question.answer(*combined(its, list(islice(slots, len(its))), self.params))
-            for question, its in zip(checked, supports, strict=True)
+            question.answer(*combined(question, self.params, slots)) for question in checked
         )
         num_slots = sum(text.num_slot_tokens for text in texts)
         num_tokens = sum(len(text.ids) for text in texts)
@@ -86,28 +83,20 @@ class Decider:
 
     def _texts(
         self, subject: Subject, questions: Sequence[Question]
-    ) -> tuple[list[SlotText], list[list[Supports]], str | None]:
-        """Return the texts that ask the questions, what the labels of each support, by question,
-        and why there are several where one was wanted.
+    ) -> tuple[list[SlotText], str | None]:
+        """Return the texts that ask the questions, and why there are several where one was wanted:
+        then each question has its own.
         """
+        asked = (one for question in questions for one in asked_texts(question, self.params))
+        pairs: Iterable[SpelledQuestion] = ((one, self._spelled(one)) for one in asked)
         apart = None
         if self.params.joint and len(questions) > 1:
-            asked = [next(asked_texts(question, self.params)) for question in questions]
-            together = self._together(subject, [(one, self._spelled(one)) for one in asked])
+            pairs = list(pairs)
+            together = self._together(subject, pairs)
             if isinstance(together, SlotText):
-                return bounded([together]), [[one.supports] for one in asked], None
+                return bounded([together]), None
             apart = f"joint: each question was asked in a text of its own, because {together}"
-        supports: list[list[Supports]] = [[] for _ in questions]
-        return bounded(self._apart(subject, questions, supports)), supports, apart
-
-    def _apart(
-        self, subject: Subject, questions: Sequence[Question], supports: list[list[Supports]]
-    ) -> Iterator[SlotText]:
-        """Yield the texts of each question, and note what their labels support."""
-        for question, its in zip(questions, supports, strict=True):
-            for asked in asked_texts(question, self.params):
-                its.append(asked.supports)
-                yield self._text(subject, [(asked, self._spelled(asked))])
+        return bounded(self._text(subject, [pair]) for pair in pairs), apart
 
     def _spelled(self, asked: Asked) -> Spelled:
         space = " " if self.params.layout == "questions" else ""

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, Strict
 
 from dise_core.front.outputs import Usage
 from dise_core.records import Record
-from dise_decide.params import Confidence, Reading
+from dise_decide.params import ConfidenceName, ReadingName
 
 LOW_MASS = 0.1
 """A label mass below this is told as a warning."""
@@ -38,9 +38,9 @@ class Diagnostics(_Frozen):
     label_mass: float
     argmax_is_label: bool
     logprobs: tuple[float | None, ...]
-    reading: Reading
+    reading: ReadingName
     passes: int
-    confidence: Confidence | Literal["calibrated"]
+    confidence: ConfidenceName | Literal["calibrated"]
     calibration: str | None = None
 
     def confidence_in(self, probabilities: Sequence[float]) -> float:

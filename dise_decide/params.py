@@ -9,24 +9,24 @@ from pydantic import model_validator
 from dise_core.params.base import Params
 from dise_core.params.marks import Replaces, replaced
 
-Reading = Literal["menu", "each", "each-negated"]
+ReadingName = Literal["menu", "each", "each-negated"]
 
 Orders = Literal[1, "cyclic"]
 
-Confidence = Literal["label-mass", "top", "margin", "entropy", "above-chance"]
+ConfidenceName = Literal["label-mass", "top", "margin", "entropy", "above-chance"]
 
 
 class DecisionParams(Params):
     """How typed questions about an input are asked, and what is made of the answers."""
 
-    reading: Annotated[Reading, Replaces(("joint", "layout"))] = "menu"
+    reading: Annotated[ReadingName, Replaces(("joint", "layout"))] = "menu"
     """menu: a text shows all options, in an order of their own. each: a text asks of each option
     whether it is the answer, yes or no. each-negated: another one asks whether it is wrong, too.
     Probabilities are the mean over a question's texts, normalised."""
     orders: Annotated[Orders, Replaces(("joint", "layout"))] = 1
     """cyclic: average over all rotations of the options' order, over a scale upwards and downwards,
     and over "yes, no" and "no, yes"."""
-    confidence: Confidence = "label-mass"
+    confidence: ConfidenceName = "label-mass"
     """What stands for the confidence of an answer, p being the probability of its likeliest option
     of K. label-mass: p times the label mass; top: p; margin: p minus the second highest; entropy:
     1 - entropy / ln K; above-chance: (K p - 1) / (K - 1)."""

@@ -7,7 +7,8 @@ probabilities are the supports, normalised.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from itertools import islice
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from dise_decide.outputs import Diagnostics
 from dise_decide.params import DecisionParams
 from dise_decide.questions import Choice, Option, PredicateQuestion, Question, ScoreQuestion
 from dise_decide.slot_reads import SlotReading
-from dise_decide.slots import Asked, Supports
+from dise_decide.slots import Asked
 
 YES_NO, TRUE_FALSE = ("yes", "no"), ("true", "false")
 
@@ -103,15 +104,16 @@ def _note(option: Option | Choice) -> str | None:
 
 
 def combined(
-    texts: Sequence[Supports], readings: Sequence[SlotReading], params: DecisionParams
+    question: Question, params: DecisionParams, slots: Iterator[SlotReading]
 ) -> tuple[list[float], Diagnostics]:
     """Return the probabilities of a question's options, all alike where none has any support, and
-    what stands behind them. texts: what the labels of each support; readings: of its slot.
+    what stands behind them. slots: what is known of those of its texts, the next ones.
     """
-    size = 1 + max(index for labels in texts for indices in labels for index in indices)
+    texts, size = list(asked_texts(question, params)), len(question.options)
+    readings = list(islice(slots, len(texts)))
     supports, logprobs, mentions = np.zeros(size), np.zeros(size), np.zeros(size)
-    for labels, reading in zip(texts, readings, strict=True):
-        parts = zip(labels, reading.probabilities, reading.means, strict=True)
+    for text, reading in zip(texts, readings, strict=True):
+        parts = zip(text.supports, reading.probabilities, reading.means, strict=True)
         for indices, probability, logprob in parts:
             for index in indices:
                 supports[index] += probability / len(indices)

@@ -29,20 +29,16 @@ ASK_ONE = "Answer with one of these"
 ASK_ALL = "Answer each question with one of its answers, one line for each."
 
 
-Supports = tuple[tuple[int, ...], ...]
-"""Of each label of a text, the options for which it speaks, by their indices."""
-
-
 @dataclass(frozen=True, slots=True)
 class Asked:
     """A question as one text shows it. labels: what the model may write, in the order shown; notes:
-    of each, when it applies.
+    of each, when it applies; supports: of each, the options for which it speaks, by their indices.
     """
 
     instructions: str
     labels: tuple[str, ...]
     notes: tuple[str | None, ...]
-    supports: Supports
+    supports: tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,10 @@ LINES_ELSEWHERE = {
     ("README.md", "--model GSAI-ML/LLaDA-8B-Instruct"): HUB,
     ("README.md", "dise serve --model countdown"): SERVER,
     ("serving.md", "dise serve --model countdown"): SERVER,
+    (
+        "decisions.md",
+        "dise serve --model countdown --reading each-negated --orders cyclic --confidence margin",
+    ): SERVER,
     ("confidence.md", "dise score --input labelled.jsonl"): WALK,
     ("security.md", "dise score --input logs.jsonl"): WALK,
     ("confidence.md", "dise calibrate"): WALK,

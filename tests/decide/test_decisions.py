@@ -31,7 +31,7 @@ from dise_decide import (
     ScoreAnswer,
     ScoreQuestion,
 )
-from dise_decide.params import Confidence
+from dise_decide.params import ConfidenceName
 from dise_decide.questions import MAX_QUESTIONS
 from dise_decide.slots import LONGEST_REMEMBERED, MOST_REMEMBERED, Memo
 from tests.ascii_model import MASK, AsciiPredictor
@@ -520,7 +520,7 @@ def test_yes_and_no_are_asked_alike_whatever_the_type_of_the_question() -> None:
 
 def test_each_definition_of_confidence() -> None:
     llm, naive = LLM(AsciiPredictor()), dict[str, float]()
-    for confidence in get_args(Confidence):
+    for confidence in get_args(ConfidenceName):
         [answer] = llm.decide("a", [URGENCY], DecisionParams(confidence=confidence)).answers
         assert isinstance(answer, ScoreAnswer)
         assert answer.diagnostics.confidence == confidence

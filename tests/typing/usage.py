@@ -314,11 +314,13 @@ def decide(llm: dise.LLM) -> None:
         dise.ScoreQuestion(instructions="8", levels=("1", dise.Option(label="2"), "3")),
     ]
     params = dise.DecisionParams(layout="cloze", joint=True)
+    print(dise.DecisionParams(reading="each-negated", orders="cyclic", confidence="margin"))
     decided: dise.DecisionOutput = llm.decide(PROBLEM, questions, params)
     several: list[dise.DecisionOutput] = llm.decide([PROBLEM, "1,2 -> 3"], questions, params)
     for answer in decided.answers:
         diagnostics: dise.Diagnostics = answer.diagnostics
         print(answer.name, diagnostics.label_mass, diagnostics.argmax_is_label)
+        print(diagnostics.reading, diagnostics.passes, diagnostics.confidence)
         if isinstance(answer, dise.PredicateAnswer):
             print(answer.probability)
         elif isinstance(answer, dise.ChoiceAnswer):
