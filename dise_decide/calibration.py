@@ -13,10 +13,10 @@ from dise_core.arrays import Floats
 from dise_core.errors import InputError
 from dise_core.scoring.calibration import (
     CalibrationFile,
+    CalibrationPart,
     Count,
     Figures,
     Isotonic,
-    Part,
     Platt,
     Probability,
     Text,
@@ -32,7 +32,7 @@ MOST_ODDS = 50.0
 """Log-odds beyond these are taken as these."""
 
 
-class Temperature(Part):
+class Temperature(CalibrationPart):
     """Of choices: softmax(log p / temperature). top: from the likeliest one's probability to that
     of being right; the shares stay as they are.
     """
@@ -47,7 +47,7 @@ class Temperature(Part):
         return scaled
 
 
-class Tails(Part):
+class Tails(CalibrationPart):
     """Of levels, of which a predicate has two, yes and no: a map of each P(level >= k), k = 1 to
     K - 1, by its log-odds, then made non-increasing.
     """
@@ -80,7 +80,7 @@ def log_odds(shares: Floats) -> Floats:
     return np.clip(odds, -MOST_ODDS, MOST_ODDS)
 
 
-class Coverage(Part):
+class Coverage(CalibrationPart):
     """What keeps the promise that on average a share `coverage` of the answer sets holds the truth:
     the least probability of a member. num_labels: labels that it was chosen on, one of each input.
     """
@@ -90,7 +90,7 @@ class Coverage(Part):
     least: Probability
 
 
-class QuestionFit(Part):
+class QuestionFit(CalibrationPart):
     """What was fitted on the labels of a question, or of all questions of a type.
 
     question: without its name; None where several were asked. map: None leaves the probabilities as

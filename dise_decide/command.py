@@ -33,9 +33,6 @@ REQUEST = options.Own(
         metavar="Q=LOW,..,HIGH",
     ),
     questions=options.option(Path | None, "JSON: a list of questions as of POST /v1/decisions."),
-    calibration=options.option(
-        Path | None, "A file of dise calibrate --decisions, for probabilities of being right."
-    ),
 )
 
 
@@ -45,7 +42,7 @@ REQUEST = options.Own(
     files=options.FILES,
     models=options.TARGET,
     deciding=options.FieldOptions(DecisionParams, panel="How the questions are asked"),
-    engine=options.ENGINE_ALONE,
+    engine=options.ENGINE,
 )
 def decide(
     texts: Annotated[
@@ -70,7 +67,7 @@ def decide(
     from dise_decide.calibration import DecisionCalibration
     from dise_decide.llm import decisions
 
-    request, files = parts.request, parts.files["input"]
+    files = parts.files["input"]
     texts = texts or (piped_texts() if files is None else None)
     refuse_both_or_neither(bool(texts), parts, "TEXT, or - for standard input,")
     if files is not None and files != jsonl.STANDARD and not os.path.exists(files):
@@ -79,7 +76,7 @@ def decide(
     if not questions and texts:
         raise InputError("give at least one question: --yes-no, --choice, --scale or --questions")
     params = DecisionParams(**parts.deciding)
-    calibration = DecisionCalibration.of(request["calibration"])
+    calibration = DecisionCalibration.of(parts.engine.pop("calibration", None))
     texts = given_texts(texts or [])
     llm = load(parts.models, parts.engine)
     if files is not None:

@@ -88,9 +88,7 @@ ROUTES = FieldOptions(
 )
 """What plugins with routes let the operator of a server set."""
 
-UNCALIBRATED = {
-    "calibration": "experiments fit maps of their own, and decisions have files of their own"
-}
+UNCALIBRATED = {"calibration": "experiments fit their own maps, each answer's on other questions"}
 
 ENGINE_ALONE = FieldOptions(EngineConfig, UNCALIBRATED, panel=MODEL, more=OWN)
 

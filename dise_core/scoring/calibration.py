@@ -30,13 +30,13 @@ Text = Annotated[str, Field(max_length=MAX_NAME)]
 Count = Annotated[int, Field(ge=0, le=2**53)]
 
 
-class Part(BaseModel):
+class CalibrationPart(BaseModel):
     """A part of a calibration file: frozen, strict, without unknown fields."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
-class Isotonic(Part):
+class Isotonic(CalibrationPart):
     """A nondecreasing map, linear between knots and constant outside them."""
 
     method: Literal["isotonic"] = "isotonic"
@@ -63,7 +63,7 @@ class Isotonic(Part):
         return self.probabilities[-1]
 
 
-class Platt(Part):
+class Platt(CalibrationPart):
     """1 / (1 + exp(-(slope * score + intercept))), constant outside the scores it was fitted on."""
 
     method: Literal["platt"] = "platt"
@@ -87,7 +87,7 @@ class Platt(Part):
         return float(self.of(np.array(self.highest_score)))
 
 
-class Threshold(Part):
+class Threshold(CalibrationPart):
     """The score below which an answer is marked as abstained, and the promise that it keeps: with
     probability `confidence`, at most `max_risk` of the answers at or above it are wrong.
 
@@ -106,7 +106,7 @@ class Threshold(Part):
     bound: Probability
 
 
-class Figures(Part):
+class Figures(CalibrationPart):
     """How well the map does on questions that it was not fitted on, by cross-validation."""
 
     num_bins: Count
@@ -118,7 +118,7 @@ class Figures(Part):
     auroc: Probability
 
 
-class Fit(Part):
+class Fit(CalibrationPart):
     """A map from scores to probabilities of being right, and the labels that it was fitted on."""
 
     map: Annotated[Isotonic | Platt, Field(discriminator="method")] | None
@@ -139,7 +139,7 @@ class Fit(Part):
         return None if self.threshold is None else score < self.threshold.score
 
 
-class CalibrationFile(Part):
+class CalibrationFile(CalibrationPart):
     """What a calibration holds for, in a file. model, fingerprint: what it was fitted on; it is
     refused for others. fingerprint is None where the labelled file did not say. source: what the
     labels came from.
