@@ -2,11 +2,12 @@
 values, and whether the answers are the same to the bit.
 
 python benchmarks/prefix_reuse.py [--requests 64] [--prompt 1024] [--turns 10] [--questions 100]
-    [--input 2000] [--judge FILE.gguf]
+    [--compared 10] [--input 2000] [--judge FILE.gguf]
 
 Writes with a random Qwen3 of 100 million parameters with blocks of 32, float32: requests that share
 a prompt, also where only two prompts are kept; and a chat. Then asks it, and the auto-regressive
-model that --judge names, questions about one input.
+model that --judge names, questions about one input. The first few of each are answered without
+reuse too.
 """
 
 from __future__ import annotations
@@ -76,17 +77,19 @@ def shared_prompt(load: Callable[[int], LLM], args: argparse.Namespace) -> None:
     prompt = numbers.integers(0, VOCABULARY - 2, args.prompt).tolist()
     ends = numbers.integers(0, VOCABULARY - 2, (args.requests, OWN)).tolist()
     params = SamplingParams(max_tokens=WRITTEN, tokens_per_step=8, length="fixed")
-    head("kept", "prompt's tokens computed", "of one prompt", "cached", "s", "same bits")
+    head("kept", "requests", "prompt's tokens computed", "of one", "cached", "s", "same bits")
     before: list[object] = []
     for kept in (0, KEPT, 2 * (args.prompt + OWN + WRITTEN)):
         llm, started = load(kept), time.perf_counter()
+        some = ends if kept else ends[: args.compared]
         with counted(args.prompt) as total:
-            answers = llm.generate([[*prompt, *end] for end in ends], params)
+            answers = llm.generate([[*prompt, *end] for end in some], params)
         seconds, found = time.perf_counter() - started, written(answers)
         before = before or found
         cached = sum(answer.usage.cached_tokens for answer in answers)
         ratio = total[0] / args.prompt
-        row(kept, total[0], f"{ratio:.2f}", cached, f"{seconds:.1f}", found == before)
+        is_same = found[: args.compared] == before
+        row(kept, len(found), total[0], f"{ratio:.2f}", cached, f"{seconds:.1f}", is_same)
 
 
 def chat(load: Callable[[int], LLM], turns: int) -> None:
@@ -132,12 +135,12 @@ def questions(
                 llm.decide(one, asked[:1], params)
             started = time.perf_counter()
             with counted() as total:
-                answer = llm.decide(text, asked, params)
+                answer = llm.decide(text, asked if kept else asked[: args.compared], params)
             seconds, found = time.perf_counter() - started, decided(answer)
-            is_same = before.setdefault(layout, found) == found
+            is_same = before.setdefault(layout, found) == found[: args.compared]
             cached = f"{answer.usage.cached_tokens} of {answer.usage.prompt_tokens}"
             cells = (total[0], f"{total[0] / of_one[0]:.2f}", cached, f"{seconds:.1f}")
-            row(name, layout, kept, *cells, is_same)
+            row(name, layout, kept, len(found), *cells, is_same)
 
 
 def with_words(folder: Path) -> Path:
@@ -160,6 +163,7 @@ def main() -> None:
     parser.add_argument("--prompt", type=int, default=1024)
     parser.add_argument("--turns", type=int, default=10)
     parser.add_argument("--questions", type=int, default=100)
+    parser.add_argument("--compared", type=int, default=10)
     parser.add_argument("--input", type=int, default=2000)
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--no-blocks", dest="blocks", action="store_false")
@@ -181,7 +185,8 @@ def main() -> None:
         if args.turns:
             chat(load, args.turns)
         print()
-        head("model", "layout", "kept", "computed", "of one question", "cached", "s", "same bits")
+        names = ("model", "layout", "kept", "questions", "computed", "of one question")
+        head(*names, "cached", "s", "same bits")
         numbers = np.random.default_rng(2)
         given = [f"t{i}" for i in numbers.integers(100, VOCABULARY - 2, args.input)]
         for block in (random_qwen3.BLOCK, 4) if args.blocks else ():

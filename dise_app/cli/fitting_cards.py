@@ -88,11 +88,10 @@ def _counts(checkpoint: Checkpoint) -> tuple[int, int, int, int]:
     from torch import nn
 
     from dise_adapters.local.decoder.own import OwnBody
-    from dise_adapters.local.loading.planning import CACHE_TOKENS, states_per_token
+    from dise_adapters.local.loading.planning import default_tokens, states_per_token
     from dise_adapters.local.loading.quantization import LEAST_SHARE, linear_share, linear_weights
     from dise_adapters.local.loading.quiet import quiet
     from dise_adapters.local.loading.weighing import without_memory
-    from dise_core import Causal
 
     with quiet():
         model: Any = without_memory(checkpoint)
@@ -100,13 +99,13 @@ def _counts(checkpoint: Checkpoint) -> tuple[int, int, int, int]:
     is_own = OwnBody.covers(body)
     layers: list[Any]
     layers = next((list(part) for part in body.modules() if isinstance(part, nn.ModuleList)), [])
-    has_cache = is_own and not isinstance(checkpoint.family.attention, Causal)
-    keys = sum(layer.self_attn.k_proj.out_features for layer in layers if has_cache)
+    keys = sum(layer.self_attn.k_proj.out_features for layer in layers if is_own)
+    num_kept = sum(default_tokens(checkpoint.family.attention)) * 2 * keys
     can_shrink = linear_share(body, is_own) >= LEAST_SHARE
     num_linear = linear_weights(body, is_own) if can_shrink else 0
     num_others = sum(weight.numel() for weight in model.parameters()) - num_linear
     num_states = states_per_token(layers, model.config.hidden_size)
-    return num_linear, num_others, CACHE_TOKENS * 2 * keys, num_states
+    return num_linear, num_others, num_kept, num_states
 
 
 def _card(size: float) -> int | None:
@@ -127,10 +126,8 @@ def _print(model: str, rows: list[CardRow], free: dict[str, float]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from dise_adapters.local.loading.planning import CACHE_TOKENS
-
     tokens, console = EngineConfig().max_batch_tokens, Console()
-    heads = (f"cache of {CACHE_TOKENS:,} tokens", f"pass of {tokens:,} tokens")
+    heads = ("keys and values kept", f"pass of {tokens:,} tokens")
     table = Table(
         "weights", "GiB", *heads, "one text fits", "all fits", title=f"Memory of {model}, in GiB",
         box=None, pad_edge=False, title_justify="left",

@@ -97,7 +97,7 @@ def test_without_a_number_the_cache_takes_what_is_free(
     free(monkeypatch, working(folder) + 77 * TOKEN)
     with caplog.at_level(logging.WARNING):
         assert LLM(str(folder)).predictor.room.num_free == 77  # type: ignore[union-attr]
-    assert "keys and values of 77 tokens are kept" in caplog.text
+    assert "max_cache_tokens is 77, since no more memory is free" in caplog.text
     free(monkeypatch, 2**40)
     assert LLM(str(folder)).predictor.room.num_free == 16384  # type: ignore[union-attr]
     free(monkeypatch, 0)

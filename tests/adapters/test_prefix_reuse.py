@@ -18,6 +18,9 @@ from dise_adapters.local.reading import layout
 from dise_core import Bidirectional, BlockCausal, Distribution, MaskPredictor, Read, SamplingParams
 from dise_core.arrays import Ids
 from dise_core.plans.reading import Guidance
+from dise_decide import DecisionParams, PredicateQuestion
+from dise_decide.routes import openai_body
+from tests import tiny_gguf
 from tests.block_checkpoints import BLOCK, KINDS, assert_exact, load, texts_of
 from tests.reference_backbone import block_causal
 from tests.reference_blocks import reference_of
@@ -153,3 +156,22 @@ def test_a_chat_and_its_scores_reuse_earlier_turns(bound: int) -> None:
     assert room is not None
     assert room.num_free == 16384
     assert sum(kept_by(ways[1].predictor)) == bound
+
+
+def test_questions_about_one_input_compute_it_once(tmp_path: Path) -> None:
+    """With an auto-regressive model: all but the input's tokens once, and a few for each question;
+    the server tells the rest as cached.
+    """
+    path = str(tiny_gguf.write(tmp_path / "tiny.gguf"))
+    asked = [PredicateQuestion(instructions=f" {letter}?") for letter in "abcdef"]
+    text, params = "the input " * 9, DecisionParams(layout="cloze")
+    plain, reusing = (
+        LLM(path, prefix_cache_tokens=bound).decide(text, asked, params) for bound in (0, 512)
+    )
+    for one, other in zip(plain.answers, reusing.answers, strict=True):
+        assert one.diagnostics.logprobs == pytest.approx(other.diagnostics.logprobs, abs=1e-5)
+    usage = reusing.usage
+    assert (usage.prompt_tokens, plain.usage.cached_tokens) == (plain.usage.prompt_tokens, 0)
+    assert usage.prompt_tokens - usage.cached_tokens < 1.7 * usage.prompt_tokens / len(asked)
+    counts = openai_body(reusing)["usage"]
+    assert counts["input_tokens_details"]["cached_tokens"] == usage.cached_tokens  # type: ignore[index]

@@ -85,10 +85,14 @@ def test_nfe_counts_sequences_not_reads() -> None:
 @pytest.mark.parametrize(
     ("shares", "is_exact", "expected"),
     [
-        ([1.0, 1.0], [True, True], Cost(4, 4.0, True)),
-        ([0.5, 0.25], [True, True], Cost(4, 2.75, True)),  # cached, and yet as a whole pass
-        ([0.5, 0.5], [True, False], Cost(4, 3.0, False)),
-        ([1.0, 1.0], [False, True], Cost(4, 4.0, False)),
+        ([1.0, 1.0], [True, True], Cost(4, 4.0, True, tokens=4)),
+        (
+            [0.5, 0.25],
+            [True, True],
+            Cost(4, 2.75, True, tokens=2),
+        ),  # cached, and yet as a whole pass
+        ([0.5, 0.5], [True, False], Cost(4, 3.0, False, tokens=2)),
+        ([1.0, 1.0], [False, True], Cost(4, 4.0, False, tokens=4)),
     ],
 )
 def test_what_was_computed_and_what_is_exact_are_two_things(

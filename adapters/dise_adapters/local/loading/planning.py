@@ -6,6 +6,7 @@ from collections.abc import Iterable
 import torch
 from torch import nn
 
+from dise_adapters.families.blocks import Varying
 from dise_adapters.local.devices import free_bytes, is_gpu
 from dise_adapters.local.reading.reader import CPU_TOKENS, rows_at_once
 from dise_core import Attention, Bidirectional, Causal, EngineConfig, InputError
@@ -51,6 +52,14 @@ def pass_bytes(states: int, vocab_size: int, config: EngineConfig, example: torc
     return tokens * states * example.element_size() + logits
 
 
+def default_tokens(attention: Attention | Varying) -> tuple[int, int]:
+    """Return how many tokens' keys and values are kept where no option says it: of texts under way,
+    none for a model that writes none, and of their beginnings, none where they are not exact.
+    """
+    of_texts = 0 if isinstance(attention, Causal) else CACHE_TOKENS
+    return of_texts, 0 if isinstance(attention, Bidirectional) else PREFIX_TOKENS
+
+
 def cache_tokens(
     config: EngineConfig,
     attention: Attention,
@@ -58,9 +67,9 @@ def cache_tokens(
     example: torch.Tensor,
     working: int,
 ) -> tuple[int, int]:
-    """Return how many tokens' keys and values to keep: of texts under way, none for a model that
-    writes none, and of their beginnings, none where they are not exact. Of what no option asks for,
-    as much as fits on the device beside a forward pass.
+    """Return how many tokens' keys and values to keep, of texts under way and of their beginnings:
+    as many as the options say, or else as many of `default_tokens` as fit on the device beside a
+    forward pass.
 
     shape: layers, key-value heads, head dimension. example: any tensor of the cache's type on its
     device. working: the bytes of a forward pass. Raises InputError for more tokens than fit. What
@@ -69,13 +78,11 @@ def cache_tokens(
     layers, heads, size = shape
     token, free = layers * 2 * heads * size * example.element_size(), free_bytes(example.device)
     left = None if free is None else max(0, free - working) // token
-    kept = dict[str, int]()
-    for name, default, is_used in (
-        ("max_cache_tokens", CACHE_TOKENS, not isinstance(attention, Causal)),
-        ("prefix_cache_tokens", PREFIX_TOKENS, not isinstance(attention, Bidirectional)),
-    ):
-        requested: int | None = getattr(config, name)
-        tokens = (default if requested is None else requested) if is_used else 0
+    kept = list[int]()
+    names = ("max_cache_tokens", "prefix_cache_tokens")
+    for name, default in zip(names, default_tokens(attention), strict=True):
+        requested: int | None = getattr(config, name) if default else None
+        tokens = default if requested is None else requested
         if left is not None and free is not None and tokens > left:
             if requested is not None:
                 raise InputError(
@@ -87,6 +94,7 @@ def cache_tokens(
                 )
             log.warning("%s is %d, since no more memory is free", name, left)
             tokens = left
-        kept[name] = tokens
+        kept.append(tokens)
         left = None if left is None else left - tokens
-    return kept["max_cache_tokens"], kept["prefix_cache_tokens"]
+    of_texts, of_beginnings = kept
+    return of_texts, of_beginnings
