@@ -47,6 +47,7 @@ class EngineOptions(TypedDict, total=False):
     tensor_parallel_size: int
     vllm_options: Record
     max_cache_tokens: int | None
+    prefix_cache_tokens: int | None
     calibration: str | PathLike[str] | Calibration | None
 
 
