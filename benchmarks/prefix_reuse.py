@@ -188,7 +188,7 @@ def main() -> None:
         names = ("model", "layout", "kept", "questions", "computed", "of one question")
         head(*names, "cached", "s", "same bits")
         numbers = np.random.default_rng(2)
-        given = [f"t{i}" for i in numbers.integers(100, VOCABULARY - 2, args.input)]
+        given = [f"t{i}" for i in numbers.integers(100, VOCABULARY - 3, args.input)]
         for block in (random_qwen3.BLOCK, 4) if args.blocks else ():
             questions(f"blocks of {block}", partial(load, block=block), args, given)
         if args.judge:
