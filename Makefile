@@ -143,7 +143,7 @@ jevbench: $(JEVBENCH_VENV)/.installed
 
 $(JEVBENCH_VENV)/.installed: pyproject.toml constraints.txt
 	test -x $(JEVBENCH_VENV)/bin/python || $(PYTHON) -m venv $(JEVBENCH_VENV)
-	$(JEVBENCH_VENV)/bin/pip install --quiet --no-compile --constraint constraints.txt --editable '.[serve]' jevbench==0.1.0
+	$(JEVBENCH_VENV)/bin/pip install --quiet --no-compile --constraint constraints.txt --editable '.[gguf,serve]' jevbench==0.1.0
 	$(JEVBENCH_VENV)/bin/pip install --quiet --no-deps $(JUDGE)
 	touch $@
 
