@@ -81,10 +81,8 @@ def _responses(path: Path | None, loaded: ProblemSet) -> dict[str, str]:
             raise InputError(f"line {line.number} of {path} {line.problem}", "texts")
         question, response = str(line.record.get("id")), line.record.get("response")
         if not isinstance(response, str) or question not in known:
-            raise InputError(
-                f'line {line.number} of {path} needs "response" and an "id" that a question has',
-                "texts",
-            )
+            needed = '"response" and an "id" that a question has'
+            raise InputError(f"line {line.number} of {path} needs {needed}", "texts")
         responses[question] = response
     return responses
 

@@ -150,9 +150,8 @@ def sampled(reporter: str, about: str, scores: tuple[str, ...] = SCORES) -> opti
 
         params = SamplingParams(**parts.sampling, logprobs=None)
         if params.n < 2:
-            raise InputError(
-                f"n={params.n}: it takes at least 2 answers to compare their scores", "n"
-            )
+            problem = f"n={params.n}: it takes at least 2 answers to compare their scores"
+            raise InputError(problem, "n")
         llm, problems = load(parts, params.seed or 0, parts.graded["grader"])
         unable = () if "shadow" in llm.predictor.abilities else ("shadow",)
         able = [score for score in scores if not score.startswith(unable)]

@@ -116,9 +116,8 @@ def _examples(dataset: Dataset, shots: Shots, revision: str | None) -> tuple[str
     """Return the worked examples as one text, and their source."""
     shot = dataset.shot
     if shot is None:
-        raise InputError(
-            f"data set {dataset.name!r} has no worked examples; leave out --shots", "shots"
-        )
+        problem = f"data set {dataset.name!r} has no worked examples; leave out --shots"
+        raise InputError(problem, "shots")
     if shots.path is not None:
         shown = _file_rows(shots.path, dataset, "--shots-file")
     elif dataset.hub is not None:

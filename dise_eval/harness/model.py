@@ -100,11 +100,8 @@ class DiseLM(LM):  # type: ignore[misc]
         self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
     ) -> str:
         if not self._tokenizer.has_chat_template:
-            raise InputError(
-                f"model {self._llm.predictor.info.name!r} has no chat template; leave out "
-                "--apply_chat_template",
-                "chat",
-            )
+            problem = f"model {self._llm.predictor.info.name!r} has no chat template"
+            raise InputError(f"{problem}; leave out --apply_chat_template", "chat")
         return self._tokenizer.chat_text(chat_history, add_generation_prompt)
 
     def loglikelihood(
@@ -144,10 +141,8 @@ class DiseLM(LM):  # type: ignore[misc]
             answer = yield from self._llm.planner.score("", text, self._scoring, False)
             score = answer.outputs[0].score
             if score.log_likelihood is None:
-                raise InputError(
-                    f"scorer {self._scoring.scorer!r} is not a log-likelihood; take "
-                    "scorer=mc,selector=response"
-                )
+                problem = f"scorer {self._scoring.scorer!r} is not a log-likelihood"
+                raise InputError(f"{problem}; take scorer=mc,selector=response")
             return score.log_likelihood
 
         return self._run("loglikelihood_rolling", requests, plan_of, disable_tqdm)
@@ -265,9 +260,8 @@ def _in_our_names(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings in our names. Raises InputError if both names of one are given."""
     for theirs, ours in LLADA_NAMES.items():
         if theirs in settings and ours in settings:
-            raise InputError(
-                f"{theirs} and {ours} are two names of one setting; give one of them", theirs
-            )
+            problem = f"{theirs} and {ours} are two names of one setting; give one of them"
+            raise InputError(problem, theirs)
     return {LLADA_NAMES.get(name, name): value for name, value in settings.items()}
 
 
@@ -280,9 +274,8 @@ def _engine_options(
         options["device"] = "auto"
     if batch_size is not None and not str(batch_size).startswith("auto"):
         if not str(batch_size).isdecimal() or int(batch_size) == 0:
-            raise InputError(
-                f"batch_size={batch_size!r}: it is a number from 1 on, or auto", "batch_size"
-            )
+            problem = f"batch_size={batch_size!r}: it is a number from 1 on, or auto"
+            raise InputError(problem, "batch_size")
         options["max_num_seqs"] = int(batch_size)
     names = settings.keys() & installed_catalog().option_names()
     return options | {name: settings[name] for name in names}
