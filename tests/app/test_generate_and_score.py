@@ -153,13 +153,14 @@ def test_bad_usage_is_one_line_and_exit_code_2(dise: Dise, line: str, text: str)
     assert len(run.err.strip().splitlines()) == 1
 
 
-def test_an_empty_file_and_a_folder_for_the_output_are_refused(dise: Dise, tmp_path: Path) -> None:
-    empty = write_jsonl(tmp_path / "in", "")
-    assert "holds no line" in dise("score", "--input", empty).err
-    assert (
-        "cannot write --output"
-        in dise("generate", "--input", write_jsonl(empty, "{}"), "--output", tmp_path).err
-    )
+def test_an_empty_file_and_an_output_that_cannot_be_are_refused(dise: Dise, tmp_path: Path) -> None:
+    given = write_jsonl(tmp_path / "in", "")
+    assert "holds no line" in dise("score", "--input", given).err
+    write_jsonl(given, "{}")
+    inside = dise("generate", "--input", given, "--output", given / "out.jsonl")
+    assert "cannot write --output" in inside.err
+    folder = dise("generate", "--input", given, "--output", tmp_path)
+    assert "shards need --seed" in folder.err
 
 
 def test_debug_shows_the_traceback(dise: Dise) -> None:
