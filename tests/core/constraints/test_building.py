@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from dise_core.constraints import building
+from dise_core.constraints import building, child
 from dise_core.constraints.automaton import Automaton
 from dise_core.constraints.building import automaton_of
 from dise_core.errors import InputError, OverloadedError
@@ -118,6 +118,15 @@ def test_what_cannot_be_used_is_refused_soon_and_in_little_memory(expression: st
 
 def test_a_large_automaton_within_the_limits_is_built() -> None:
     assert automaton_of("(a|b)*a(a|b){12}").num_states == 8192
+
+
+@pytest.mark.parametrize("text", ["ab", "c", "", "abc", "x"])
+def test_the_child_writes_the_edges_of_the_texts_that_match(text: str) -> None:
+    [state, _], *edges = child.edges(r"\x00(?:ab|c)\x00")
+    behind = {(source, key): target for source, key, target in zip(*edges, strict=True)}
+    for byte in f"\x00{text}\x00".encode():
+        state = behind.get((state, byte), -1)
+    assert ((state, child.END) in behind) == (text in ("ab", "c"))
 
 
 def test_an_expression_is_built_once(monkeypatch: pytest.MonkeyPatch) -> None:
