@@ -16,12 +16,14 @@ from dise_core.models.backend import Backend
 from dise_core.params.base import Params
 from dise_core.params.engine import EngineConfig
 from dise_core.params.requests import SamplingParams
-from dise_core.plugins import hookspecs
 from dise_core.plugins.catalog import Catalog
 from dise_core.plugins.entry import OWN_DISTRIBUTION, Entry
+from dise_core.plugins.hookspecs import PROJECT, hookspec
 from dise_core.plugins.kinds import KINDS, Kind
 
 HOOKS: Mapping[str, Kind[Any]] = {kind.hook: kind for kind in KINDS}
+
+HOOKSPECS = type("Hookspecs", (), {hook: hookspec(lambda: None) for hook in HOOKS})
 
 Additions = dict[str, dict[str, Entry[Any]]]
 """Entries by hook and name."""
@@ -41,15 +43,13 @@ def installed_catalog() -> Catalog:
 @cache
 def installed_plugins() -> Catalog:
     """Return the catalog of the installed plugins, and log nothing."""
-    return discover(entry_points(group=hookspecs.PROJECT))
+    return discover(entry_points(group=PROJECT))
 
 
 def discover(points: Iterable[EntryPoint]) -> Catalog:
     """Return the catalog of the plugins behind the entry points. One that cannot be imported, has
-    no hook or misspells one, raises in a hook, or claims a taken name adds nothing but a problem.
-
-    The built-in plugins are loaded first, then the others by name, so in a clash with a built-in
-    name the other plugin is the broken one.
+    no hook or misspells one, raises in a hook, or claims a taken name adds nothing but a problem;
+    built-in plugins come first, so that in a clash the other one is broken.
     """
     found: Additions = {hook: {} for hook in HOOKS}
     known: set[str] = set()
@@ -94,8 +94,8 @@ def _loaded(point: EntryPoint, known: set[str]) -> Additions:
 
 def _registered(plugin: object, name: str, origin: str) -> pluggy.PluginManager:
     """Return a manager of this plugin alone. Raises PluginError for no or unknown hooks."""
-    manager = pluggy.PluginManager(hookspecs.PROJECT)
-    manager.add_hookspecs(hookspecs)
+    manager = pluggy.PluginManager(PROJECT)
+    manager.add_hookspecs(HOOKSPECS)
     hooks = ", ".join(sorted(HOOKS))
     try:
         manager.register(plugin, name=name)

@@ -20,8 +20,9 @@ C = TypeVar("C")
 
 @dataclass(frozen=True)
 class Kind(Generic[C]):
-    """One kind. option: the option that takes its names. base: the base of the classes that its
-    hook returns; object for a hook that returns any values, or "module:name" of each.
+    """One kind, whose hook returns a mapping from names to values. option: the option that takes
+    its names. base: the base of the values, which are classes; object for any values, or for the
+    "module:name" of each, which is imported when it is asked for.
     """
 
     option: str
@@ -53,10 +54,16 @@ ADAPTER = Kind("adapter", "mask predictor", MaskPredictor)
 ENGINE: Kind[Backend[Any]] = Kind("engine", "engine", Backend)
 DATASET = Kind("dataset", "dataset", object)
 COMMAND = Kind("", "command", object)
+"""Verbs of the command: functions or apps as typer takes them."""
 ROUTES = Kind("", "route", object)
+"""Functions of a FastAPI router, to which they add routes, and of the server's Service."""
 FIT = Kind("", "fit", object)
+"""What else `dise calibrate --NAME` fits: functions of the labelled file, the output, the options
+and whether JSON is printed."""
 ROUTE_OPTIONS = Kind("", "route option", Params)
+"""Classes whose fields are options of `dise serve`, which routes get from `Service.options`."""
 FILE_RUNNER = Kind("", "file runner", Params)
+"""Ways to answer the requests of --input, each a FileRunner of dise_app."""
 
 STRATEGIES: tuple[Kind[Any], ...] = (SCORER, SELECTOR, UNMASKING, LENGTH, REVISER, CONSTRAINT)
 KINDS: tuple[Kind[Any], ...] = (
