@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 from dise_app.cli.grouped import METAVARS, MOST_USED, without_none
 from dise_app.files.texts import json_or_text, settings
 from dise_core import EngineConfig, SamplingParams, ScoringParams
-from dise_core.params.base import Params, Settings
+from dise_core.params.base import Params
 from dise_core.plugins.kinds import KINDS
 
 OptionType = tuple[Any, Any]
@@ -39,9 +39,7 @@ class Parts(SimpleNamespace):
 def option(
     annotation: Any, about: str, default: object = None, *flags: str, **more: Any
 ) -> OptionType:
-    """Return an option of this type; about: its help. For a list or None the help tells what holds
-    without it. flags: where they are not those of its name.
-    """
+    """Return an option of this type. flags: where they are not those of its name."""
     return Annotated[annotation, typer.Option(*flags, help=about, **more)], default
 
 
@@ -62,11 +60,9 @@ class Own:
 
 
 class FieldOptions:
-    """The fields of a class of params.py as options, as the class describes them.
-
-    The verb gets the fields that the user named, as arguments for the class; `defaults` replace the
-    class's own defaults. Fields in `without` are not options here, each for its reason. panel: the
-    heading of fields that PANELS do not know. more: classes whose fields follow.
+    """The fields of a class of params.py as options. The verb gets those that the user named, and
+    `defaults`, which replace the class's own. without: fields that are no options here, each with
+    its reason. panel: the heading of fields that PANELS do not know. more: further classes.
     """
 
     def __init__(
@@ -85,7 +81,9 @@ class FieldOptions:
         for name, field in fields:
             if name in self.without:
                 continue
-            flag, default = _flag(name), field.get_default(call_default_factory=True)
+            # Settings are given one at a time.
+            flag = name.removesuffix("s") if name.endswith("_settings") else name
+            default = field.get_default(call_default_factory=True)
             panels = (PANELS[cls] for cls in PANELS if name in cls.model_fields)
             self._fields[flag] = name, field
             self.options[flag] = _option(name, field, defaults.get(name, default))
@@ -93,18 +91,13 @@ class FieldOptions:
 
     def read(self, values: Mapping[str, Any], named: Collection[str]) -> dict[str, Any]:
         return self._defaults | {
-            name: settings(values[flag]) if field.annotation == Settings else values[flag]
+            name: settings(values[flag]) if get_origin(field.annotation) is dict else values[flag]
             for flag, (name, field) in self._fields.items()
             if flag in named
         }
 
 
 Table = Own | FieldOptions
-
-
-def _flag(name: str) -> str:
-    """Return a field's parameter: singular for settings, which are given one at a time."""
-    return name.removesuffix("s") if name.endswith("_settings") else name
 
 
 def _option(name: str, field: FieldInfo, default: object) -> OptionType:
@@ -114,10 +107,10 @@ def _option(name: str, field: FieldInfo, default: object) -> OptionType:
     if not _is_plain(annotation):
         about = f"{about} [default: {default}]"
         annotation, default, more = str, None, {"parser": json_or_text, "metavar": "JSON"}
-    elif annotation == Settings or get_origin(annotation) is tuple:
+    elif (origin := get_origin(annotation)) in (dict, tuple):
         about, default = f"{about.rstrip('.')}; may be repeated.", None
-        more |= {"metavar": "KEY=VALUE"} if annotation == Settings else {}
-        item = str if annotation == Settings else without_none(get_args(annotation)[0])
+        more |= {"metavar": "KEY=VALUE"} if origin is dict else {}
+        item = str if origin is dict else without_none(get_args(annotation)[0])
         annotation = list[item]  # type: ignore[valid-type]
     elif field.default is not None and annotation is not field.annotation:
         more |= {"parser": _number_or_none, "metavar": "INTEGER|none"}
@@ -144,7 +137,7 @@ def _is_plain(annotation: Any) -> bool:
         return all(isinstance(choice, str) for choice in get_args(annotation))
     if get_origin(annotation) is tuple:
         return without_none(get_args(annotation)[0]) in METAVARS
-    return annotation in (*METAVARS, bool, Settings)
+    return annotation in (*METAVARS, bool) or get_origin(annotation) is dict
 
 
 def _number_or_none(text: str | int) -> int | None:

@@ -13,7 +13,6 @@ from dise_core.constraints.tokens import TokenAutomaton
 from dise_core.errors import InputError
 from dise_core.models.info import ModelInfo
 from dise_core.models.tokenizer import Tokenizer
-from dise_core.params.biases import as_pairs
 from dise_core.params.requests import SamplingParams
 from dise_core.plans.reading import Reading
 from dise_core.plans.readouts import Confidence
@@ -57,9 +56,7 @@ class Constrained:
         info: ModelInfo,
         tokenizer: Tokenizer,
     ) -> Self:
-        """Return a request's constraint. confidence: the kind that its policy ranks by. Raises
-        InputError if max_tokens hold no valid answer.
-        """
+        """Return a request's constraint. Raises InputError if max_tokens hold no valid answer."""
         special = info.special
         end = {special.eos_id} if params.logits_eos_inf and special.eos_id is not None else set()
         unwritten = frozenset({special.masking_id, *params.forbidden_token_ids, *end})
@@ -73,14 +70,11 @@ class Constrained:
 
     @cached_property
     def _favoured(self) -> Ids:
-        pairs = as_pairs(self.params.logit_bias)
-        return np.array([token_id for token_id, bias in pairs if bias > 0], np.int64)
+        return np.array([token for token, bias in self.params.biases if bias > 0], np.int64)
 
     @cached_property
     def offered(self) -> tuple[int, ...]:
-        """The candidates of every position beside its likeliest: those that bring any text to its
-        end, and those that the user favours.
-        """
+        """The candidates of each position beside its likeliest: completion's, and favoured ones."""
         return (*self.tokens.completion.tolist(), *self._favoured.tolist())
 
     def weights(self, reading: Reading) -> Floats:
@@ -89,7 +83,7 @@ class Constrained:
         """
         ids, params = reading.token_ids, self.params
         weights = np.maximum(reading.logprobs.astype(np.float64), LEAST)
-        for token_id, bias in as_pairs(params.logit_bias):
+        for token_id, bias in params.biases:
             weights[ids == token_id] += bias
         if params.temperature > 0:
             weights /= params.temperature
@@ -100,9 +94,7 @@ class Constrained:
         return weights
 
     def confidences(self, reading: Reading, columns: Ids) -> Floats:
-        """Return the confidence in the chosen column of each row, float64 [M], of the kind that the
-        policy ranks by, under the untempered distribution.
-        """
+        """Return the untempered confidence in each row's column, float64 [M], for the policy."""
         rows, kind = np.arange(len(columns)), self.confidence
         probabilities = np.exp(reading.logprobs, dtype=np.float64)
         confidences = reading.confidences
@@ -148,9 +140,7 @@ def _check_step(tokens: TokenAutomaton, params: SamplingParams) -> None:
 
 
 def _likely(weights: Floats, num_ranked: int, params: SamplingParams) -> Mask:
-    """Return which columns [M, K] are among the first num_ranked, which the model ranks highest,
-    and not cut by top-k or top-p, which apply where tokens are drawn.
-    """
+    """Return which columns [M, K] are among the first num_ranked, after top-k and top-p."""
     is_kept = np.zeros(weights.shape, np.bool_)
     is_kept[:, :num_ranked] = True
     if params.temperature > 0:
@@ -165,7 +155,6 @@ def _likely(weights: Floats, num_ranked: int, params: SamplingParams) -> Mask:
 
 
 def _is_repeated(ids: Ids) -> Mask:
-    """Return which columns hold an id that one before them holds, bool [M, K]."""
     order = np.argsort(ids, axis=1, kind="stable")
     ordered = np.take_along_axis(ids, order, axis=1)
     is_same = np.zeros(ids.shape, np.bool_)

@@ -4,7 +4,6 @@ from typing import TypeVar
 
 from dise_core.errors import InputError
 from dise_core.models.info import ModelInfo
-from dise_core.params.biases import as_pairs
 from dise_core.params.requests import SamplingParams, Scoring
 from dise_core.scoring.scorer import Scorer
 from dise_core.sequence import as_ids, check_token_ids
@@ -15,11 +14,8 @@ P = TypeVar("P", bound=Scoring)
 
 
 def fitted(params: P, info: ModelInfo) -> P:
-    """Return the params as they apply to the model.
-
-    A block-causal model has blocks of its own; without a `length` it writes until-end, and any kind
-    of cache is "exact". Every other model writes "fixed", and has nothing to cache exactly. Raises
-    InputError for what a block-causal model cannot do.
+    """Return the params as they apply to the model: the block length, the kind of cache and the
+    default `length`. Raises InputError for what a block-causal model cannot do.
     """
     length = info.block_length
     changes: dict[str, object] = {}
@@ -58,7 +54,7 @@ def check_tokens(params: SamplingParams, info: ModelInfo) -> None:
     for name, ids in (
         ("forbidden_token_ids", params.forbidden_token_ids),
         ("allowed_token_ids", params.allowed_token_ids),
-        ("logit_bias", [token for token, _ in as_pairs(params.logit_bias)]),
+        ("logit_bias", [token for token, _ in params.biases]),
     ):
         check_token_ids(as_ids(ids), info.vocab_size, name)
     for name in ("logits_eos_inf", "confidence_eos_eot_inf"):

@@ -24,15 +24,6 @@ MAX_LENGTH = 2**20
 MAX_STEPS = 2**16
 """Denoising steps of a response. Those beyond its tokens are skipped, or commit at random."""
 
-MAX_SAMPLES = 1024
-"""Answers to one prompt that exist at one time."""
-
-MAX_PARTICLES = 64
-"""Particles of a search."""
-
-MAX_STOPS, MAX_STOP = 64, 1000
-"""Stop texts, and the characters of one."""
-
 MAX_NAME = 1000
 """Characters of a name, and of a union of selectors."""
 
@@ -43,12 +34,17 @@ Length = Annotated[int, Field(ge=1, le=MAX_LENGTH)]
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 
 
-if TYPE_CHECKING:  # what may be given: kept as tuples
+Bias = Annotated[float, Field(ge=-100, le=100)]
+"""What is added to a token's logit; either end is as good as writing it always, or never."""
+
+if TYPE_CHECKING:  # what may be given: kept as tuples, and by whole numbers
     TokenIds = Sequence[int]
     Stops = Sequence[str]
+    LogitBias = Mapping[int, float] | Mapping[str, float]
 else:
     TokenIds = tuple[TokenId, ...]
-    Stops = tuple[Annotated[str, StringConstraints(max_length=MAX_STOP)], ...]
+    LogitBias = Annotated[dict[TokenId, Bias], Field(max_length=1024)]
+    Stops = tuple[Annotated[str, StringConstraints(max_length=1000)], ...]
 
 
 Settings = Record
@@ -115,8 +111,9 @@ class Params(Suggesting):
 
 def place_of(problem: Mapping[str, Any]) -> tuple[str | int, ...]:
     """Return where one of pydantic's problems is: its place, with the name that our own tell."""
+    place = tuple(part for part in problem["loc"] if part != "[key]")
     name = problem.get("ctx", {}).get("name")
-    return problem["loc"] if name is None else (*problem["loc"], name)
+    return place if name is None else (*place, name)
 
 
 def input_error(

@@ -98,9 +98,7 @@ class EngineConfig(Params):
         return self.model_extra or {}
 
     def for_judge(self) -> Self:
-        """Return the options of the judge: these, without the model's own, and on its own device in
-        its own type where they are given.
-        """
+        """Return the judge's options: these, on its own device, without the model's own."""
         model_only = marked(type(self), NOT_THE_JUDGES) | {"judge_device", "judge_dtype"}
         judge_only = {"device": self.judge_device, "dtype": self.judge_dtype}
         fields = self.model_dump(exclude=model_only)

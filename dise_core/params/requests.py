@@ -6,18 +6,15 @@ from pydantic import AliasChoices, Field, model_validator
 
 from dise_core.params.base import (
     MAX_LENGTH,
-    MAX_PARTICLES,
-    MAX_SAMPLES,
     MAX_STEPS,
-    MAX_STOPS,
     Length,
+    LogitBias,
     Name,
     Params,
     Settings,
     Stops,
     TokenIds,
 )
-from dise_core.params.biases import LogitBias
 from dise_core.params.marks import Replaces
 
 CacheKind = Literal["exact", "none", "prefix", "dual"]
@@ -123,7 +120,7 @@ class Denoising(Scoring):
     """Write several particles of one answer side by side, and after each block let the likelier go
     on in place of the others; the likeliest is the answer. smc: self-rewarding sequential Monte
     Carlo. At a temperature above 0, with length fixed or until-end."""
-    particles: int = Field(default=4, ge=1, le=MAX_PARTICLES)
+    particles: int = Field(default=4, ge=1, le=64)
     """Particles of the search."""
     ess: float = Field(default=0.5, ge=0, le=1)
     """The share of the particles below which their effective number makes the search draw anew."""
@@ -141,15 +138,13 @@ class SamplingParams(Denoising, ScoringParams):
     seed: int | None = Field(default=None, ge=0, lt=2**64)
     """Same seed, same prompt, same answer, whatever runs beside it. If unset, a seed is drawn
     per request and returned with the answer."""
-    n: Annotated[int, Replaces(("best_of", "stop_at", *SEARCH))] = Field(
-        default=1, ge=1, le=MAX_SAMPLES
-    )
+    n: Annotated[int, Replaces(("best_of", "stop_at", *SEARCH))] = Field(default=1, ge=1, le=1024)
     """Answers to return for a prompt, best score first."""
     best_of: Annotated[int | None, Replaces(("stop_at", *SEARCH))] = Field(
-        default=None, ge=1, le=MAX_SAMPLES
+        default=None, ge=1, le=1024
     )
     """Answers to write, of which the n with the best score are returned; n if not set."""
-    stop: Stops = Field(default=(), max_length=MAX_STOPS)
+    stop: Stops = Field(default=(), max_length=64)
     """An answer's text ends before the first of these; its tokens and its score are of all that was
     written."""
 
@@ -171,6 +166,11 @@ class SamplingParams(Denoising, ScoringParams):
         if self.stop_at is not None and self.num_samples == self.n:
             raise ValueError(f"stop_at={self.stop_at} needs a best_of above n={self.n}")
         return self
+
+    @property
+    def biases(self) -> tuple[tuple[int, float], ...]:
+        """The logit_bias as pairs, by id."""
+        return tuple(sorted((int(token), float(bias)) for token, bias in self.logit_bias.items()))
 
     @property
     def num_samples(self) -> int:

@@ -12,7 +12,6 @@ from dise_core.constraints.constrained import Constrained
 from dise_core.history import Look, Writing
 from dise_core.models.info import ModelInfo
 from dise_core.noise import Noise
-from dise_core.params.biases import as_pairs
 from dise_core.params.requests import SamplingParams
 from dise_core.plans.reading import CacheHint, Canvas, Guidance, Read, Reading
 from dise_core.plans.readouts import Candidates, Confidence, Readout
@@ -122,7 +121,7 @@ class Sampler:
             is_tempered=is_tempered,
             unranked=ends if params.confidence_eos_eot_inf else unwritten,
             allowed=tuple(params.allowed_token_ids),
-            bias=as_pairs(params.logit_bias),
+            bias=params.biases,
         )
 
     def ask(

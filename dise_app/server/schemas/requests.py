@@ -18,18 +18,13 @@ from dise_app.server.schemas.bodies import (
 )
 from dise_app.server.schemas.forms import Form, ResponseFormat, StructuredOutputs, refused
 from dise_app.server.schemas.tools import EarlierCall, Function, Tool, call_schema
-from dise_core.params.base import MAX_LENGTH, TokenId
-from dise_core.params.biases import LogitBias
+from dise_core.params.base import MAX_LENGTH, LogitBias, TokenId
 from dise_core.params.requests import Denoising, SamplingParams, ScoringParams
 from dise_core.records import Record
 
-MAX_ANSWERS = 64
-MAX_PROMPTS = 256
-MAX_CANDIDATES = 256
-MAX_STOPS = 16
-MAX_TOOLS = 128
+MAX_ANSWERS, MAX_PROMPTS, MAX_CANDIDATES = 64, 256, 256
 
-StopTexts = Annotated[Strings, Field(max_length=MAX_STOPS), Tag("is-list")]
+StopTexts = Annotated[Strings, Field(max_length=16), Tag("is-list")]
 
 
 class Extensions(Denoising):
@@ -93,7 +88,6 @@ class WritingRequest(OpenBody):
 
     @property
     def shown_tools(self) -> list[Record]:
-        """The functions that the model sees."""
         return []
 
     @property
@@ -111,7 +105,6 @@ class WritingRequest(OpenBody):
 
     @property
     def settings(self) -> dict[str, object]:
-        """The library's parameters that the request sets."""
         fields = type(self).model_fields.keys() & SamplingParams.model_fields.keys()
         # These two are not what the library has under the same name.
         values = ((name, getattr(self, name)) for name in fields - {"stop", "logprobs"})
@@ -224,7 +217,7 @@ class ChatRequest(Completion):
     max_completion_tokens: int | None = Field(default=None, ge=1)
     logprobs: bool = False
     top_logprobs: int | None = Field(default=None, ge=0, le=20)
-    tools: Annotated[FastList[Tool], Field(max_length=MAX_TOOLS)] = Field(default_factory=list)
+    tools: Annotated[FastList[Tool], Field(max_length=128)] = Field(default_factory=list)
     tool_choice: Literal["none", "auto", "required"] | Tool = "auto"
 
     @property
@@ -314,7 +307,6 @@ def _check_count(name: str, count: int, most: int) -> None:
 
 
 def _several(texts: TextOrIds | list[str] | list[TokenIds]) -> list[TextOrIds]:
-    """Return the texts as a list; a text or a flat list of token ids is one text."""
     if isinstance(texts, str) or all(isinstance(item, int) for item in texts):
         return [texts]  # type: ignore[list-item]
     return list(texts)  # type: ignore[arg-type]
