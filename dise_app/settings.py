@@ -28,11 +28,8 @@ def settings_or_problem(cls: object) -> tuple[list[Record], str | None]:
 
 
 def settings_of(model: type[BaseModel]) -> list[Record]:
-    """Return the fields of a pydantic model.
-
-    type: one of TYPES, or "json" for any other JSON value. nullable: whether null is allowed too. A
-    range is told in the words of JSON Schema; a number that JSON cannot express is null, and no
-    bound.
+    """Return the fields of a pydantic model, in the words of JSON Schema. type: one of TYPES, or
+    "json"; nullable: whether null is allowed too; a number that JSON cannot express is null.
     """
     schema = model.model_json_schema(schema_generator=_Lenient)
     schema = json.loads(to_json(schema, inf_nan_mode="null"))
@@ -62,7 +59,6 @@ def _setting(name: str, schema: Record, is_required: bool, definitions: Record) 
 
 
 def _inclusive(part: Record) -> Record:
-    """Return the bounds of a setting; integers' are inclusive."""
     bounds = {key: part[key] for key in BOUNDS if part.get(key) is not None}
     if "const" in part:
         bounds["enum"] = [part["const"]]

@@ -51,13 +51,9 @@ class UnknownNameError(InputError):
         super().__init__(f"unknown {kind} {name!r}{hint or '.'} Known: {listed}{end}", kind)
 
 
-MAX_COMPARED = 100
-"""Characters of a name that is compared with the known ones."""
-
-
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return ". Did you mean 'NAME'?" with the nearest known name, "" where none is near."""
-    nearest = difflib.get_close_matches(name[:MAX_COMPARED], list(known), n=1)
+    nearest = difflib.get_close_matches(name[:100], list(known), n=1)
     return f". Did you mean {nearest[0]!r}?" if nearest else ""
 
 

@@ -27,11 +27,9 @@ CGROUPS, OWN_CGROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 @cache
 def configure_threads() -> bool:
-    """Configure how this process's threads wait, and limit their number to its CPU quota.
-
-    Sets environment variables, which child processes inherit: they share the same cores. Variables
-    that the user has set stay, and once torch is imported nothing is set. Returns whether the user
-    has left the number of threads open.
+    """Configure how this process's threads wait, and limit their number to its CPU quota, through
+    variables of the environment that the user has not set, before torch is imported. Returns
+    whether the user has left the number of threads open.
     """
     is_open = os.environ.keys().isdisjoint(COUNT_VARIABLES)
     if "torch" not in sys.modules:
@@ -50,9 +48,8 @@ def thread_settings(
 ) -> dict[str, str]:
     """Return the variables to add to an environment. quota: of the CPU in cores, if limited.
 
-    A variable that the user has set rules out all that decide the same. The number of threads is
-    set only if the quota, which OpenMP does not know of, is below the number of cores: a thread
-    that is out of CPU time holds up all others at a barrier.
+    What the user has set stays. A number of threads is set only for a quota, which OpenMP does not
+    know of: a thread that is out of CPU time holds up all others at a barrier.
     """
     settings = dict(BRIEF_WAIT) if environment.keys().isdisjoint(WAIT_VARIABLES) else {}
     is_open = environment.keys().isdisjoint(COUNT_VARIABLES)
@@ -75,10 +72,8 @@ def cpu_quota(root: Path = CGROUPS, own: Path = OWN_CGROUPS) -> float | None:
 
 
 def _groups(root: Path, own: Path) -> Iterator[Path]:
-    """Yield the folders of the process's groups that may limit its CPU time, and their parents.
-
-    Inside a container the listed path may be the host's; then only the topmost folder exists, and
-    that is the container's own.
+    """Yield the folders that may limit the CPU time. The listed path may be the host's; then only
+    the topmost folder exists, and that is the container's own.
     """
     for line in own.read_text().splitlines():
         _, controllers, path = line.split(":", 2)

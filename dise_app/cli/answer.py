@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from dise_app.cli.options import Parts, runner_of
-from dise_app.files.runner import P, Work
-from dise_core import LLM, EngineConfig, InputError, Plan, RequestOutput, SamplingParams
+from dise_app.files.runner import AnswerPlan, P, Work
+from dise_core import LLM, EngineConfig, InputError, SamplingParams
 from dise_core.front.planner import Planner
 from dise_core.params.base import Params
 from dise_core.params.marks import Mark, marked
@@ -28,7 +28,7 @@ def load(models: Fields, engine: Fields) -> LLM:
 def answer(
     parts: Parts,
     params: P,
-    plan_of: Callable[[Planner, JsonFields, P], Plan[RequestOutput]],
+    plan_of: Callable[[Planner, JsonFields, P], AnswerPlan],
     requests: Sequence[JsonFields] = (),
 ) -> None:
     """Answer --input's lines to --output, or print the answers to the requests."""
@@ -42,7 +42,7 @@ def answer(
         return
     llm, as_json = loaded(), parts.shared["as_json"]
 
-    def plan(request: JsonFields) -> Plan[RequestOutput]:
+    def plan(request: JsonFields) -> AnswerPlan:
         return plan_of(llm.planner, request, params)
 
     if files["input"] is not None:
@@ -54,7 +54,6 @@ def answer(
 
 
 def _is_random(llm: LLM, params: Params) -> bool:
-    """Return whether another seed gives other answers."""
     if not isinstance(params, SamplingParams):
         return False
     policy = llm.catalog.unmasking_policy(params.unmasking, params.unmasking_settings)
@@ -95,9 +94,7 @@ def shown_by(parts: Parts) -> str:
 
 
 def text_or_ids(request: JsonFields, field: str, default: str | None = None) -> str | list[int]:
-    """Return request[field], or request[field + "_ids"], or the default. Raises InputError for
-    both, and for neither without a default.
-    """
+    """Return request[field], or its "_ids", or the default. Raises InputError for both or none."""
     text, ids = request.get(field), request.get(f"{field}_ids")
     if text is None and ids is None and default is not None:
         return default

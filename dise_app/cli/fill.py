@@ -8,8 +8,9 @@ import typer
 
 from dise_app.cli import options
 from dise_app.cli.answer import answer, load, refuse_both_or_neither, text_or_ids
+from dise_app.files.runner import AnswerPlan
 from dise_app.terminal.piped import given_texts, piped_texts
-from dise_core import LLM, InputError, Plan, RequestOutput, SamplingParams
+from dise_core import LLM, InputError, RequestOutput, SamplingParams
 from dise_core.front.planner import Planner
 from dise_core.records import JsonFields
 
@@ -54,9 +55,7 @@ def fill(
     space = " " if params.constraint is None else ""
     pieces = [] if text is None else _pieces(given_texts([text])[0], parts.shared["gap"], space)
 
-    def plan_of(
-        planner: Planner, request: JsonFields, params: SamplingParams
-    ) -> Plan[RequestOutput]:
+    def plan_of(planner: Planner, request: JsonFields, params: SamplingParams) -> AnswerPlan:
         prefix, suffix = text_or_ids(request, "prefix", ""), text_or_ids(request, "suffix")
         return planner.fill(prefix, suffix, params)
 
@@ -67,9 +66,6 @@ def fill(
 
 
 def _pieces(text: str, mark: str, space: str) -> list[str]:
-    """Return what stands around the gaps, without the space that a gap begins with. Raises
-    InputError without a text behind each.
-    """
     pieces = text.split(mark) if mark else []
     if len(pieces) < 2:
         raise InputError(f"the text has no gap: mark one by {mark or '{}'}, or another --gap")

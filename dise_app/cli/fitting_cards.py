@@ -82,9 +82,7 @@ def _rows(checkpoint: Checkpoint) -> list[CardRow]:
 
 
 def _counts(checkpoint: Checkpoint) -> tuple[int, int, int, int]:
-    """Return how many numbers the model holds: weights that quantization makes smaller, all others,
-    the keys and values that are cached, and the states of a token in the widest layer.
-    """
+    """Return the numbers in linear weights, others, cached keys and values, a token's states."""
     from torch import nn
 
     from dise_adapters.local.decoder.own import OwnBody

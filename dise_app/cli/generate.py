@@ -6,8 +6,9 @@ import typer
 
 from dise_app.cli import options
 from dise_app.cli.answer import answer, refuse_both_or_neither, text_or_ids
+from dise_app.files.runner import AnswerPlan
 from dise_app.terminal.piped import given_texts, piped_texts
-from dise_core import Plan, RequestOutput, SamplingParams
+from dise_core import SamplingParams
 from dise_core.front.planner import Planner
 from dise_core.records import JsonFields
 
@@ -41,9 +42,7 @@ def generate(
     requests = [{"prompt": prompt} for prompt in given_texts(prompts or [])]
     params = options.sampling_params(parts)
 
-    def plan_of(
-        planner: Planner, request: JsonFields, params: SamplingParams
-    ) -> Plan[RequestOutput]:
+    def plan_of(planner: Planner, request: JsonFields, params: SamplingParams) -> AnswerPlan:
         return planner.generate(text_or_ids(request, "prompt"), params, parts.shared["chat"])
 
     answer(parts, params, plan_of, requests)

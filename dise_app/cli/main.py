@@ -41,7 +41,6 @@ def _main() -> None:
 
 
 def _problem(error: Exception) -> DiseError:
-    """Return what the user is told of an error, in one line."""
     from pydantic import ValidationError
 
     from dise_app.extras import missing

@@ -6,8 +6,9 @@ import typer
 
 from dise_app.cli import options
 from dise_app.cli.answer import answer, refuse_both_or_neither, text_or_ids
+from dise_app.files.runner import AnswerPlan
 from dise_app.terminal.piped import given_texts
-from dise_core import InputError, Plan, RequestOutput, ScoringParams
+from dise_core import InputError, ScoringParams
 from dise_core.front.planner import Planner
 from dise_core.records import JsonFields
 
@@ -34,9 +35,7 @@ def rank(
     prompt, *candidates = given_texts([prompt or "", *(candidates or [])])
     params = options.scoring_params(parts)
 
-    def plan_of(
-        planner: Planner, request: JsonFields, params: ScoringParams
-    ) -> Plan[RequestOutput]:
+    def plan_of(planner: Planner, request: JsonFields, params: ScoringParams) -> AnswerPlan:
         texts = request.get("candidates")
         if not isinstance(texts, list) or not texts:
             raise InputError('needs "candidates", a list of texts or of token ids', "candidates")

@@ -6,8 +6,9 @@ import typer
 
 from dise_app.cli import options
 from dise_app.cli.answer import answer, refuse_both_or_neither, text_or_ids
+from dise_app.files.runner import AnswerPlan
 from dise_app.terminal.piped import given_texts, piped_texts
-from dise_core import Plan, RequestOutput, ScoringParams
+from dise_core import ScoringParams
 from dise_core.front.planner import Planner
 from dise_core.records import JsonFields
 
@@ -45,9 +46,7 @@ def score(
         prompt, response = given_texts([prompt or "", response])
     params, shared = options.scoring_params(parts), parts.shared
 
-    def plan_of(
-        planner: Planner, request: JsonFields, params: ScoringParams
-    ) -> Plan[RequestOutput]:
+    def plan_of(planner: Planner, request: JsonFields, params: ScoringParams) -> AnswerPlan:
         prompt, response = text_or_ids(request, "prompt", ""), text_or_ids(request, "response")
         return planner.score(prompt, response, params, shared["chat"], shared["finished"])
 

@@ -119,7 +119,6 @@ def _open_to_read(path: Path) -> Iterator[BinaryIO]:
 
 
 def _is_same(source: Path, output: Path) -> bool:
-    """Return whether both are one regular file, by whatever names."""
     try:
         first = os.fstat(0) if source == STANDARD else source.stat()
         second = os.fstat(1) if output == STANDARD else output.stat()

@@ -24,9 +24,7 @@ class LineFile:
     """
 
     def __init__(self, path: Path, is_synced: bool = False) -> None:
-        """Open the file, or create it. is_synced: each line is on disk when `add` returns. Raises
-        InputError if the file cannot be opened, or if another run is writing it.
-        """
+        """Open or create the file. is_synced: `add` returns once a line is on disk."""
         self.path, self.torn = path, b""
         self._is_synced, self._end, self._joint = is_synced, 0, b""
         self.is_regular = path.is_file() or not path.exists()

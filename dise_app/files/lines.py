@@ -16,9 +16,7 @@ MAX_DEPTH = 64
 
 
 def lines_of(file: BinaryIO, limit: int = MAX_LINE) -> Iterator[bytes]:
-    """Yield the lines with their line ends. Of a line longer than `limit` bytes only the first
-    `limit` + 1 are yielded, and no more are ever in memory.
-    """
+    """Yield the lines with their ends; of a longer one than `limit` the first `limit` + 1 bytes."""
     while line := file.readline(limit + 1):
         rest = line
         while len(line) > limit and rest and not rest.endswith(b"\n"):

@@ -79,7 +79,6 @@ def _checked(file: LineFile, number: int, record: JsonFields) -> AnswerLine:
 
 
 def _refuse_other_line(file: LineFile, answer: JsonFields, line: JsonFields | None) -> None:
-    """Raise InputError unless the answer is one to this line of the input."""
     own = {"prompt", "model", "seed", "cache", "is_approximate", "outputs", "usage", "line"}
     own |= {"answers", "is_joint", "warnings", "params", "tokenizer"}
     copied = {"prompt"} | (line or answer).keys() - own

@@ -12,6 +12,8 @@ from dise_core.records import Fields, JsonFields
 
 P = TypeVar("P", bound=Params)
 
+AnswerPlan = Plan[RequestOutput]
+
 
 @dataclass(frozen=True, slots=True)
 class Work(Generic[P]):
@@ -23,7 +25,7 @@ class Work(Generic[P]):
     files: Fields
     params: P
     load: Callable[[], LLM]
-    plan_of: Callable[[Planner, JsonFields, P], Plan[RequestOutput]]
+    plan_of: Callable[[Planner, JsonFields, P], AnswerPlan]
     settings: Callable[[LLM], JsonFields]
 
 

@@ -31,9 +31,7 @@ def settings(pairs: Iterable[str]) -> Settings:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a path, this process's own, that replaces `path` once all is written and on disk.
-    Raises DiseError if that fails.
-    """
+    """Yield a path that replaces `path` once written and on disk. Raises DiseError if it fails."""
     part = path.with_name(f".{path.name}.tmp-{gethostname()}-{os.getpid()}")
     try:
         yield part
@@ -49,7 +47,6 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def _sync(path: Path) -> None:
-    """Return once a file, or the names in a folder, are on disk."""
     if sys.platform == "win32" and path.is_dir():
         return
     descriptor = os.open(path, os.O_RDONLY)

@@ -66,9 +66,11 @@ def canvas(update: CanvasUpdate) -> JsonObject:
 def text_logprobs(tokens: Sequence[Token]) -> JsonObject:
     """Return log-probabilities in the format of OpenAI's completions."""
     *offsets, _ = accumulate((len(token.text) for token in tokens), initial=0)
+    # As they stand among the likeliest: clients compare both.
+    logprobs = (dict(token.top_logprobs).get(token.id, token.logprob) for token in tokens)
     return {
         "tokens": [token.text for token in tokens],
-        "token_logprobs": [_finite(_own(token)) for token in tokens],
+        "token_logprobs": [_finite(logprob) for logprob in logprobs],
         "top_logprobs": [{text: _finite(p) for text, p in _named(token)} for token in tokens],
         "text_offset": offsets,
     }
@@ -76,31 +78,28 @@ def text_logprobs(tokens: Sequence[Token]) -> JsonObject:
 
 def chat_logprobs(tokens: Sequence[Token]) -> JsonObject:
     """Return log-probabilities in the format of OpenAI's chat."""
-    content = [
-        _entry(token.text, token.logprob, list(token.text.encode()))
-        | {"top_logprobs": [_alternative(text, p) for text, p in _named(token)]}
-        for token in tokens
-    ]
-    return {"content": content}
-
-
-def _entry(text: str, logprob: float | None, encoded: list[int] | None) -> JsonObject:
-    return {"token": text, "logprob": _finite(logprob), "bytes": encoded}
+    return {
+        "content": [
+            {
+                "token": token.text,
+                "logprob": _finite(token.logprob),
+                "bytes": list(token.text.encode()),
+                "top_logprobs": [_alternative(*named) for named in _named(token)],
+            }
+            for token in tokens
+        ]
+    }
 
 
 def _alternative(text: str, logprob: float) -> JsonObject:
     # The bytes of a token that is part of a character, and was not written, are not known.
-    return _entry(text, logprob, None if BROKEN in text else list(text.encode()))
+    encoded = None if BROKEN in text else list(text.encode())
+    return {"token": text, "logprob": _finite(logprob), "bytes": encoded}
 
 
 def _named(token: Token) -> list[tuple[str, float]]:
     logprobs = (logprob for _, logprob in token.top_logprobs)
     return list(zip(token.top_texts, logprobs, strict=True))
-
-
-def _own(token: Token) -> float | None:
-    """Return a token's log-probability as it stands among the likeliest: clients compare both."""
-    return dict(token.top_logprobs).get(token.id, token.logprob)
 
 
 def _finite(logprob: float | None) -> float:

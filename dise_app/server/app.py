@@ -114,8 +114,6 @@ def _add_errors(app: FastAPI) -> None:
 
 
 def _add_facts(app: FastAPI, service: Service, is_open: bool) -> None:
-    """Add the page, and what is told of the server. is_open: whether it asks for no key."""
-
     @app.get("/", include_in_schema=False)
     @app.head("/", include_in_schema=False)
     async def page() -> FileResponse:
@@ -151,7 +149,6 @@ def _add_facts(app: FastAPI, service: Service, is_open: bool) -> None:
 
 
 def _health(service: Service, is_open: bool) -> Response:
-    """Return 200 only if requests are answered. is_open: whether to name the model."""
     if not service.is_loaded:
         return JSONResponse({"status": "loading"}, 503, headers={"Retry-After": "1"})
     engine, planner = service.llm.engine, service.llm.planner

@@ -96,7 +96,6 @@ def _refusal(error: Exception) -> ServerError:
 
 
 def _problem(error: RequestValidationError) -> str:
-    """Return a body's first problem as one line: its field, and the value if it is short."""
     problem = error.errors()[0]
     if _is_no_json(problem):
         return f"the body is not JSON: {problem['ctx']['error']}"

@@ -78,10 +78,8 @@ class GracefulServer(uvicorn.Server):
             signal.signal(number, self.handle_exit)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
-        """Begin the shutdown; a second Ctrl-C ends the process at once.
-
-        Unlike uvicorn's, it does not raise the signal again afterwards: the exit code tells how the
-        shutdown ended.
+        """Begin the shutdown; a second Ctrl-C ends the process at once. The exit code tells how it
+        ended, where uvicorn's own raises the signal again.
         """
         if self.should_exit and sig == signal.SIGINT:
             cut_off = 1 if self.server_state.tasks else 128 + signal.SIGINT
@@ -140,7 +138,6 @@ class Loading:
 
 
 def _within_open_files(limits: Limits) -> Limits:
-    """Return the limits with no more connections than this process may open files."""
     wanted = limits.max_connections + SPARE_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)

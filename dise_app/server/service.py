@@ -43,9 +43,7 @@ class Service:
         self._llm = llm
 
     def options(self, cls: type[P]) -> P:
-        """Return what the operator set of a plugin's options. Raises InputError for what they do
-        not allow.
-        """
+        """Return what the operator set of a plugin's options."""
         return cls(
             **{name: self._options[name] for name in self._options.keys() & cls.model_fields}
         )
@@ -114,7 +112,6 @@ class Service:
         return params
 
     def scoring(self, body: ScoringRequest) -> ScoringParams:
-        """Return the checked parameters of a score. Raises what `sampling` raises."""
         self.check_model(body.model)
         settings = self.defaults.applied(body.settings, ScoringParams.model_fields)
         return ScoringParams.model_validate(settings)

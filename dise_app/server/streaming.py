@@ -80,7 +80,6 @@ class Reply(ABC):
         """Return the event that a stream ends with after an error."""
 
     def line(self, event: JsonObject) -> str:
-        """Return a server-sent event that holds JSON."""
         return f"data: {json.dumps(event, ensure_ascii=False, allow_nan=False)}\n\n"
 
     def step(self, step: CanvasUpdate | RequestOutput) -> list[JsonObject]:

@@ -33,10 +33,8 @@ def handled() -> Iterator[None]:
 
 
 def end_at_once() -> None:
-    """End the process at once at Ctrl-C, unless the program has a handler of its own or ignores it.
-
-    While libraries are imported and a model is loaded there is nothing to tidy up, and foreign code
-    would swallow an exception or make another of it.
+    """End the process at once at Ctrl-C, unless the program handles or ignores it. While libraries
+    are imported nothing is to be tidied up, and foreign code would swallow an exception.
     """
     is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if is_default and current_thread() is main_thread():

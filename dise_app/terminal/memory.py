@@ -18,11 +18,9 @@ KEEP = {
 
 
 def keep_freed_memory() -> None:
-    """Tell glibc to keep freed memory; without glibc do nothing.
-
-    By default it returns buffers of more than some hundred kilobytes to the system after each
-    layer, and every new page then costs a page fault: on a virtual machine up to half the time of a
-    small model's forward pass.
+    """Tell glibc to keep freed memory. By default it returns large buffers after each layer, and
+    new pages then cost page faults: up to half the time of a small model's pass on a virtual
+    machine.
     """
     if sys.platform != "linux":
         return

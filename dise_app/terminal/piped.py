@@ -38,7 +38,6 @@ def _read() -> str:
 
 
 def _is_piped() -> bool:
-    """Return whether standard input is a pipe, a socket or a file: no terminal, and not nothing."""
     try:
         mode = os.fstat(sys.stdin.fileno()).st_mode
     except (AttributeError, ValueError, OSError):

@@ -29,7 +29,6 @@ class Automaton:
     dead = num_states
 
     def run(self, data: bytes, state: int = 0) -> int:
-        """Return the state behind these bytes."""
         for byte in data:
             state = int(self.next[state, byte])
         return state

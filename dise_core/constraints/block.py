@@ -40,9 +40,7 @@ class ValidBlock:
         return TopLogProbs(NUM_CANDIDATES, constraint.offered, targets, is_by_entropy)
 
     def chosen(self, reading: Reading, noise: Noise) -> Reading:
-        """Return the candidates of the block's masks, [M]: the tokens of the likeliest valid text,
-        or at a temperature above 0 of one that is drawn.
-        """
+        """Return the candidates, [M], of the block's likeliest valid text, or of a drawn one."""
         constraint, is_masked = self.constraint, self._is_masked
         masked = iter(zip(reading.token_ids, constraint.weights(reading), strict=True))
         rows: list[Weighted] = [

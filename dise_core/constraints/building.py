@@ -1,6 +1,4 @@
-"""Automata of regular expressions, built in a child process: an expression may need any time and
-memory, and no thread can be stopped.
-"""
+"""Automata of regular expressions, built in child processes, which can be stopped."""
 
 import re
 import subprocess
@@ -42,10 +40,8 @@ _builders = threading.BoundedSemaphore(2)
 
 @lru_cache(maxsize=NUM_KEPT)
 def automaton_of(expression: str) -> Automaton:
-    """Return the automaton of the texts that match an expression from end to end, without NUL.
-
-    Raises InputError for what is no expression, matches nothing or needs too much; OverloadedError
-    if others are being built meanwhile.
+    """Return the automaton of an expression's whole matches, without NUL. Raises InputError for
+    what cannot be used, OverloadedError if others are being built meanwhile.
     """
     if len(expression) > MAX_CHARACTERS:
         problem = f"has {len(expression):,} characters, more than {MAX_CHARACTERS:,}"
@@ -88,7 +84,6 @@ def _output(expression: str) -> bytes:
 
 
 def _read(expression: str, output: bytes) -> Automaton | None:
-    """Return the automaton between the sentinels of what the child writes."""
     first, dead = np.frombuffer(output, np.uint32, 2).tolist()
     automaton = None
     if dead <= 4 * MAX_STATES:  # before those are dropped from which no text is accepted

@@ -23,11 +23,9 @@ def spellings(tokenizer: Tokenizer, vocab_size: int) -> Spellings:
 
 
 def completion_tokens(automaton: Automaton, known: Spellings, every_length: bool) -> Ids:
-    """Return the ids of the tokens along a shortest way, in bytes, from each state to acceptance.
-
-    Of these ways' bytes, each alone and the most useful of their first strings of up to MAX_BYTES.
-    every_length: with one byte for each two states that bytes join, so that texts of as many bytes
-    as are possible can be made.
+    """Return the ids of the tokens along a shortest way, in bytes, from each state to acceptance:
+    its bytes, and the most useful of their first strings. every_length: with one byte for each two
+    states that bytes join, so that texts of as many bytes as are possible can be made.
     """
     spelled = np.isin(np.arange(256), list(b"".join(known)))
     single = np.array([known.get(bytes([byte]), -1) for byte in range(256)])

@@ -1,6 +1,4 @@
-"""The likeliest valid text among given candidates, and valid texts drawn in proportion: dynamic
-programmes over the states of an automaton.
-"""
+"""The likeliest valid text of candidates, or a drawn one, by dynamic programmes."""
 
 from collections.abc import Callable, Sequence
 
@@ -27,10 +25,8 @@ def best(tokens: TokenAutomaton, state: int, rows: Sequence[Weighted], final: Ma
 def drawn(
     tokens: TokenAutomaton, state: int, rows: Sequence[Weighted], final: Mask, uniforms: Floats
 ) -> Ids:
-    """Return the columns [N] of a text drawn in proportion to exp of its weights' sum from all that
-    lead from the state into `final`, with one uniform number in [0, 1) for each position.
-
-    Raises PlanError if no text does.
+    """Return the columns [N] of a text drawn in proportion to exp of its weights' sum, from all
+    that `best` chooses among, by uniform numbers in [0, 1), float64 [N].
     """
     lattice = _Lattice(tokens, state, rows)
     values = lattice.backward(final, _log_sum_exp)
@@ -69,9 +65,7 @@ class _Lattice:
             self._states.append(np.flatnonzero(is_reached))
 
     def _ahead(self, index: int, states: Ids, worth: Floats) -> Floats:
-        """Return what each candidate of a position is worth from these states, [K, R]. worth: of
-        the states behind the position.
-        """
+        """Return what candidates are worth from states, [K, R]. worth: of the states behind."""
         ids, weights = self._rows[index]
         everywhere = np.full(self._tokens.num_states, -np.inf)
         everywhere[self._states[index + 1]] = worth

@@ -67,8 +67,7 @@ class TokenAutomaton:
         self._least = distances(self.accepting, self._targets, self._sources)
         if self._least[self.start] < 0:
             raise InputError(UNSPELLED if known else UNKNOWN, "constraint")
-        self._exact = [np.packbits(self.accepting).tobytes()]
-        self._first, self._period = {self._exact[0]: 0}, 0
+        self._exact = [np.packbits(self.accepting)]
 
     def _edges(self) -> tuple[States, States]:
         """Return the edges that the completion tokens are, each once: from where, to where."""
@@ -137,38 +136,24 @@ class TokenAutomaton:
         """
         if self._can_end:
             return (self._least >= 0) & (self._least <= num_masks)
-        with self._lock:
-            while len(self._exact) <= num_masks and not self._period:
-                self._look_further(num_masks)
-            last = len(self._exact) - 1
-            if num_masks > last:
-                num_masks = last - (last - num_masks) % self._period
-            return self._unpacked(num_masks)
-
-    def _look_further(self, num_masks: int) -> None:
-        """Find the next of the exact sets, or after how many they repeat."""
-        if len(self._exact) * len(self._targets) > MAX_WORK:
+        if num_masks * len(self._targets) > MAX_WORK:
             problem = f"this constraint is too large for {num_masks} tokens without an end token"
             raise InputError(f"{problem}; ask for fewer, or let the answer end", "constraint")
-        found = np.packbits(self._before(self._unpacked(-1))).tobytes()
-        self._period = len(self._exact) - self._first.setdefault(found, len(self._exact))
-        if not self._period:
-            self._exact.append(found)
+        with self._lock:
+            while len(self._exact) <= num_masks:
+                self._exact.append(np.packbits(self._before(self._unpacked(-1))))
+            return self._unpacked(num_masks)
 
     def _unpacked(self, index: int) -> Mask:
-        packed = np.frombuffer(self._exact[index], np.uint8)
-        return np.unpackbits(packed, count=self.num_states).astype(np.bool_)
+        return np.unpackbits(self._exact[index], count=self.num_states).astype(np.bool_)
 
     def _before(self, final: Mask) -> Mask:
-        """Return the states from which a completion token leads into these."""
         found = np.zeros(self.num_states, np.bool_)
         found[self._sources[final[self._targets]]] = True
         return found
 
     def through(self, final: Mask, options: Sequence[Ids]) -> Mask:
-        """Return the states [num_states] from which positions where these tokens may stand, one of
-        each, lead into those of `final`.
-        """
+        """Return the states [num_states] from which such positions lead into those of `final`."""
         for token_ids in reversed(options):
             is_known = token_ids is self.completion
             final = self._before(final) if is_known else final[self.maps(token_ids)].max(axis=0)

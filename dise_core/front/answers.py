@@ -23,9 +23,7 @@ from dise_core.writing.revisions import Revision
 
 @dataclass(frozen=True, slots=True)
 class AnswerMaker:
-    """Builds the answers of one loaded model. calibration: of its scores. json: which texts may be
-    written, if each of them is JSON.
-    """
+    """Builds a model's answers. json: which texts may be written, if each of them is JSON."""
 
     predictor: MaskPredictor
     calibration: Calibration | None = None

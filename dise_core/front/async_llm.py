@@ -29,9 +29,6 @@ from dise_core.writing.canvas import Canvases, CanvasUpdate
 P = ParamSpec("P")
 T = TypeVar("T")
 
-NUM_BUILDERS = 2
-"""Threads in which constraints are built."""
-
 
 class JobMaker(Verbs):
     """Makes the jobs that LLM's verbs run, and runs none: `do` returns the job itself."""
@@ -97,19 +94,17 @@ class AsyncLLM:
         self.config = self._llm.config
         self.catalog = self._llm.catalog
         self.jobs = JobMaker(lambda: self.planner)
-        self._builders = ThreadPoolExecutor(NUM_BUILDERS)
+        self._builders = ThreadPoolExecutor(2)  # in which constraints are built
 
     def __repr__(self) -> str:
         return f"Async{self._llm!r}"
 
     @property
     def planner(self) -> Planner:
-        """What makes plans of what is asked."""
         return self._llm.planner
 
     @property
     def predictor(self) -> MaskPredictor:
-        """The model that writes."""
         return self._llm.predictor
 
     generate = awaited(Verbs.generate)
@@ -125,18 +120,14 @@ class AsyncLLM:
             return job.finish([outcome async for outcome in outcomes])
 
     async def prepare(self, settings: Sequence[SamplingParams]) -> None:
-        """Build constraints apart from the engine's thread, which goes on meanwhile. Raises what
-        the requests would raise for them.
-        """
+        """Build constraints while the engine goes on. Raises what the requests would raise."""
         loop = asyncio.get_running_loop()
         for params in settings:
             await loop.run_in_executor(self._builders, self.planner.prepare, params)
 
     async def run(self, plans: Iterable[Plan[T]]) -> AsyncGenerator[Outcome[T], None]:
-        """Yield the outcome of each of the planner's plans as it ends.
-
-        Unlike LLM.run, this submits all plans at once, so those beyond max_waiting end with
-        OverloadedError. Leaving the iteration early cancels the plans that are still running.
+        """Yield the outcome of each plan as it ends. All are submitted at once, so those beyond
+        max_waiting end with OverloadedError. Leaving the iteration early cancels the rest.
         """
         caller = Caller(self.budget)
         tasks = [
@@ -159,10 +150,7 @@ class AsyncLLM:
         suffix: Prompt | None = None,
         tools: Sequence[FunctionTool] = (),
     ) -> AsyncGenerator[CanvasUpdate | RequestOutput, None]:
-        """Yield what each denoising step commits, then the answer, like LLM.stream.
-
-        Leaving the iteration early cancels the request.
-        """
+        """Yield as LLM.stream does. Leaving the iteration early cancels the request."""
         await self.prepare(constrained(params))
         loop = asyncio.get_running_loop()
         news: asyncio.Queue[Sequence[Read] | None] = asyncio.Queue()

@@ -35,7 +35,6 @@ def check_calibration(
 
 
 def _check_answers(calibration: Calibration, catalog: Catalog, params: SamplingParams) -> None:
-    """Raise InputError for another reviser, and for a stop_at that no answer reaches."""
     fitted = _revised(calibration.reviser, calibration.reviser_settings, catalog)
     requested = _revised(params.reviser, params.reviser_settings, catalog)
     if fitted != requested:

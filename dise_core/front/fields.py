@@ -99,9 +99,7 @@ class JsonAnswer:
         return np.cumsum([len(piece) for piece in self.pieces])
 
     def _tokens(self, start: int, stop: int) -> Ids:
-        """Return the tokens that spell these characters. One with an empty piece spells a part of
-        the character that a later one completes.
-        """
+        """Return the tokens that spell characters; an empty piece is a part of a later one's."""
         before, first, last = np.searchsorted(self._ends, [start - 1, start, stop - 1], "right")
         return np.arange(min(before + 1, first) if start else 0, last + 1)
 

@@ -142,9 +142,8 @@ class LLM(Verbs):
         tools: Sequence[FunctionTool] = (),
     ) -> Generator[CanvasUpdate | RequestOutput, None, None]:
         """Yield what each denoising step commits, then the answer. Raises what `generate` raises.
-
-        The prompt may be a list of messages. suffix: what follows the gap that is filled, as in
-        `fill`. Leaving the iteration early cancels the request.
+        The prompt may be a list of messages. suffix: as in `fill`. Leaving early cancels the
+        request.
         """
         return self.watch(self.request(prompt, params, chat, suffix, tools))
 

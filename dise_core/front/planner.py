@@ -64,10 +64,8 @@ class Planner:
         chat: bool | None = None,
         recorded: tuple[Recorded, ...] = (),
     ) -> Plan[RequestOutput]:
-        """Return a plan of the responses to one prompt, best score first.
-
-        chat: whether to apply the model's chat template to a text; None: if it has one. recorded:
-        what the responses' Writing tells besides what the scorer reads.
+        """Return a plan of the responses to one prompt, best score first. recorded: what their
+        Writing tells besides what the scorer reads.
         """
         return (yield from self._generate(self._prompts.read(prompt, chat), params, recorded))
 
@@ -91,10 +89,8 @@ class Planner:
         chat: bool | None = None,
         finished: bool | None = None,
     ) -> Plan[RequestOutput]:
-        """Return a plan of the score of a given response; the prompt may be empty.
-
-        finished: whether the response ends here, so that an end token follows it, which scorers
-        read and none selects; None: if it is a text. Token ids are whole as they are.
+        """Return a plan of the score of a given response; the prompt may be empty. finished:
+        whether an end token follows it, which scorers read and none selects; None: if it is a text.
         """
         check_choice(finished, "finished")
         given = self._prompts.read_or_none(prompt, chat)
@@ -140,7 +136,6 @@ class Planner:
         return texts
 
     def end_id(self, prompt: Prompt, chat: bool | None = None) -> int | None:
-        """Return the end token that follows a finished response to the prompt, if there is one."""
         return self._prompts.end_id(self._prompts.read_or_none(prompt, chat))
 
     def translation(self, prompt: Prompt, chat: bool | None = None) -> Translation | None:
@@ -254,7 +249,6 @@ class Planner:
         return policy
 
     def _scorer(self, prompt: GivenPrompt, params: P) -> tuple[SequenceScorer, P]:
-        """Return the scorer of texts with this prompt, and the params with its selector's name."""
         scorer = self.catalog.scorer(params.scorer, params.scorer_settings)
         self.check_scorer(params.scorer, scorer)
         name = params.selector or scorer.default_selector

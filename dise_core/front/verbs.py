@@ -38,9 +38,7 @@ answer, and that of a failed one has its `error` and no outputs.
 
 @dataclass(frozen=True)
 class Job(Generic[T]):
-    """Plans, and what is made of their outcomes, which come in any order. constrained: the settings
-    that the planner may `prepare`, so that no plan waits for it.
-    """
+    """Plans, and what is made of their outcomes, in any order. constrained: prepared first."""
 
     plans: Sequence[Plan[Any]]
     finish: Callable[[Iterable[Outcome[Any]]], T]
@@ -223,9 +221,7 @@ class Verbs(ABC):
         suffix: Prompt | None = None,
         tools: Sequence[FunctionTool] = (),
     ) -> Plan[RequestOutput]:
-        """Return the plan of a prompt, of a conversation if `prompt` is a list of messages, or with
-        a suffix of the gap between the two.
-        """
+        """Return the plan of a prompt, a conversation, or the gap before a suffix."""
         checked = params_of(params, SamplingParams)
         if suffix is not None:
             return self.planner.fill(cast("Prompt", prompt), suffix, checked)
@@ -243,9 +239,7 @@ class Verbs(ABC):
         prompts: Sequence[object] = (),
         settings: Sequence[SamplingParams] = (),
     ) -> Job[list[RequestOutput]]:
-        """Return the job of all answers. what: each plan's subject, as errors call it. prompts:
-        what a failed request's answer names.
-        """
+        """Return the job of all answers. what: each plan's subject. prompts: for failed ones."""
         if on_error not in ("raise", "return"):
             problem = f"on_error must be 'raise' or 'return', not {shown(on_error, 40)}"
             raise InputError(problem, "on_error")

@@ -13,13 +13,11 @@ from dise_core.plans.reading import CacheHint, Read
 
 
 def completed(read: Read, info: ModelInfo) -> Read:
-    """Return the Read as the model runs it. The engine calls this, and every predictor for those
-    who ask it directly: done twice, it changes nothing more.
+    """Return the Read as the model runs it; done twice, it changes nothing more.
 
     Under block-causal attention a text that ends inside a block goes on with end tokens up to the
     block's border, though never beyond max_length: an incomplete block would be seen with fewer
-    neighbours than any in training. The Read asks nothing about those tokens. A model without an
-    end token, a Read that is complete, and every other attention get the text as it is.
+    neighbours than any in training. Not so without an end token, and for a complete Read.
     """
     if not isinstance(info.attention, BlockCausal):
         return _without_context(read)

@@ -42,9 +42,7 @@ def pieces(tokenizer: Tokenizer, ids: Ids) -> list[str]:
 
 
 def _simple(alone: list[str], whole: str) -> list[str] | None:
-    """Return the tokens' own texts, one at least, if they join to the whole, but for the space of
-    the first one that some tokenizers leave out where a text begins; else None.
-    """
+    """Return the tokens' own texts if they join to the whole, a first space aside; else None."""
     joined = "".join(alone)
     surplus = len(joined) - len(whole)
     is_simple = all(alone) and joined.endswith(whole) and BROKEN not in whole
@@ -54,7 +52,6 @@ def _simple(alone: list[str], whole: str) -> list[str] | None:
 
 
 def _added(before: str, after: str, whole: str, at: int) -> str:
-    """Return what a text adds if it is the next part of the whole, else nothing."""
     added = after.removeprefix(before)
     is_next = after.startswith(before) and whole.startswith(added, at)
     return added if is_next else ""

@@ -133,9 +133,7 @@ class Prompts:
         return GivenPrompt(ids, messages[-1]["content"], tuple(messages), tuple(tools), True)
 
     def gap(self, prefix: Prompt, suffix: Prompt) -> GivenPrompt:
-        """Return the two sides of a gap, each tokenized by itself and used as it is; the prefix may
-        be empty. Raises InputError for an empty suffix.
-        """
+        """Return the two sides of a gap as they are. Raises InputError for an empty suffix."""
         ids = self.encode(prefix, "prefix")
         following = self.encode(suffix, "suffix")
         if len(following) == 0:
@@ -198,12 +196,11 @@ class Prompts:
         """Raise TooLongError, before it is tokenized, for a text that cannot fit the model."""
         limit = self.predictor.info.max_length
         if len(text) > CHARACTERS_PER_TOKEN * limit:
-            what, rate = (
-                f"a text of {len(text)} characters",
-                f"at {CHARACTERS_PER_TOKEN} characters",
+            longer = (
+                f"a text of {len(text)} characters is longer than this model's limit of {limit}"
             )
-            problem = f"{what} is longer than this model's limit of {limit} tokens, {rate} a token"
-            raise TooLongError(problem, parameter)
+            rate = f"tokens, at {CHARACTERS_PER_TOKEN} characters a token"
+            raise TooLongError(f"{longer} {rate}", parameter)
 
     def _refuse_longer(self, num_tokens: int, what: str) -> None:
         if num_tokens > (limit := self.predictor.info.max_length):

@@ -9,8 +9,6 @@ from dise_core.arrays import Ids
 from dise_core.errors import InputError
 from dise_core.records import Fields
 
-OFFER = "You can call these functions:"
-
 Message = Fields
 """One turn of a conversation: {"role": ..., "content": ...}, and what its chat template reads."""
 
@@ -67,7 +65,8 @@ class Tokenizer(ABC):
         if tools:
             plain, text = text, self.chat_text(messages, tools=tools)
             if text == plain:
-                offer = f"{OFFER}\n{json.dumps(list(tools), ensure_ascii=False)}\n\n"
+                listed = json.dumps(list(tools), ensure_ascii=False)
+                offer = f"You can call these functions:\n{listed}\n\n"
                 first = {**messages[0], "content": offer + messages[0]["content"]}
                 text = self.chat_text([first, *messages[1:]])
         return self.encode(text)

@@ -81,10 +81,8 @@ def started(plans: Iterable[Plan[T]]) -> Iterator[list[Running[T]]]:
 
 
 def gather(*plans: Plan[T]) -> Plan[list[T]]:
-    """Return a plan that runs plans side by side, joining their reads; its results are in order.
-
-    If one raises, the others are closed and the error propagates. An error thrown into it is raised
-    in each plan that is still waiting.
+    """Return a plan that runs plans side by side, joining their reads; its results are in order. If
+    one raises, the others are closed; an error thrown into it is raised in each that waits.
     """
     with started(plans) as all_running:
         while waiting := [running for running in all_running if not running.is_done]:

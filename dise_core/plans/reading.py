@@ -25,11 +25,8 @@ class Guidance:
 
     @classmethod
     def without_prompt(cls, text: TokenSequence, masked: Ids, scale: float) -> Self | None:
-        """Return the guidance for a text with masks at `masked`, int64 [M]: the same masked text,
-        and the same context, with its whole prompt masked too.
-
-        None at scale 0, and for a text without a prompt, where u = c and guidance changes nothing.
-        Raises InputError if the model has no mask token.
+        """Return the guidance for a text with masks at `masked`, int64 [M], by the same text whose
+        whole prompt is masked too; None at scale 0 and without a prompt, where it changes nothing.
         """
         if not scale or not text.prompt_length:
             return None
@@ -134,7 +131,6 @@ class Read:
                 raise PlanError(f"a Read has {num_positions} positions but {num_targets} targets")
 
     def answer_shape(self, vocab_size: int) -> tuple[int, ...]:
-        """Return the shape of the log-probabilities that answer it."""
         match self.readout:
             case TopLogProbs() as readout:
                 return len(self.positions), readout.width(vocab_size)
@@ -158,7 +154,6 @@ class Read:
 
 
 def _length(what: str, ids: object) -> int:
-    """Return the number of ids. Raises PlanError for anything but int64 [N]."""
     if not isinstance(ids, np.ndarray) or ids.dtype != np.int64 or ids.ndim != 1:
         raise PlanError(f"the {what} of a Read must be int64 [N], not {shown(ids)}")
     return len(ids)
@@ -184,7 +179,6 @@ class Reading:
 
     @classmethod
     def of_nothing(cls) -> Self:
-        """Return the answer to a Read of no position."""
         return cls(np.zeros(0, np.int64), np.zeros(0, np.float32))
 
     def at(self, rows: Mask) -> Self:

@@ -71,7 +71,6 @@ class Catalog:
         return self._build(kinds.SCORER, name, settings)
 
     def length_controller(self, name: str, settings: GivenSettings = None) -> LengthController:
-        """Return the controller of that name, with these settings."""
         return self._build(kinds.LENGTH, name, settings)
 
     def unmasking_policy(self, name: str, settings: GivenSettings = None) -> UnmaskingPolicy:
@@ -79,7 +78,6 @@ class Catalog:
         return self._build(kinds.UNMASKING, name, settings)
 
     def reviser(self, name: str, settings: GivenSettings = None) -> Reviser:
-        """Return the reviser of that name, with these settings."""
         return self._build(kinds.REVISER, name, settings)
 
     def chosen(self, kind: kinds.Kind[S], params: BaseModel) -> S | None:
@@ -97,12 +95,9 @@ class Catalog:
         return {*EngineConfig.model_fields}.union(*own)
 
     def load_model(self, model: str, config: EngineConfig) -> MaskPredictor:
-        """Return the model of that name, folder or hub id, loaded by the adapter config.adapter, or
-        for None by the adapter that claims it.
-
-        Adapters of other distributions take precedence over the built-in ones. Raises InputError if
-        no adapter or several claim it, or for an unknown engine or an option that it does not have;
-        ModelError if loading fails.
+        """Return the model of that name, folder or hub id, loaded by config.adapter, or for None by
+        the adapter that claims it: of other distributions first. Raises InputError if none or
+        several do, and for an engine or an option that there is not; ModelError if loading fails.
         """
         self.check_engine(config)
         return self.adapter(model, config.adapter, config.revision).value.load(model, config)
@@ -110,15 +105,12 @@ class Catalog:
     def adapter(
         self, model: str, name: str | None = None, revision: str | None = None
     ) -> Entry[type[MaskPredictor]]:
-        """Return the adapter of that name, whether or not it claims the model; for None the one
-        that does. Raises what `load_model` raises before it loads.
-        """
+        """Return the adapter of that name, for None the one that claims the model."""
         if name is not None:
             return self._entry(kinds.ADAPTER, name, "adapter")
         return choose(model, self.mask_predictors, revision, self.problems)
 
     def backend(self, name: str) -> type[Backend[Any]]:
-        """Return the backend of that name."""
         return self._entry(kinds.ENGINE, name).value
 
     def check_engine(self, config: EngineConfig) -> None:

@@ -24,14 +24,10 @@ def choose(
     revision: str | None = None,
     problems: Sequence[PluginError] = (),
 ) -> Entry[type[MaskPredictor]]:
-    """Return the adapter that claims the model.
-
-    An adapter whose own name is `model` is asked first. Then come the adapters of other
-    distributions, and last the built-in ones, of which the first by name wins. revision: of a hub
-    id. problems: of the broken plugins. An adapter that raises when asked does not stop the others.
-    Raises UnknownNameError for a model that no adapter claims, with what is known about it;
-    InputError if two adapters of other distributions claim it; PluginError if it is the name of an
-    adapter that another plugin has too; and what `explain` raises.
+    """Return the adapter that claims the model: one of that very name, else one of another
+    distribution, else the first built-in one. One that raises when asked does not stop the others.
+    Raises UnknownNameError, with what is known of the model, if none does; InputError if two others
+    do; PluginError if another plugin has the name too; and what `explain` raises.
     """
     named = {name: entry for name, entry in adapters.items() if name == model}
     others = {name: entry for name, entry in adapters.items() if not entry.is_built_in}

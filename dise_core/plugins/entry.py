@@ -32,9 +32,7 @@ class Entry(Generic[V]):
         return self
 
     def load(self) -> Any:
-        """Return the value, imported now where it is given as "module:name". Raises PluginError if
-        that fails; what fails in a built-in plugin is raised as it is.
-        """
+        """Return the value, imported if it is a "module:name". Raises PluginError if that fails."""
         if not isinstance(self.value, str):
             return self.value
         try:

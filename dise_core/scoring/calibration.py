@@ -22,9 +22,6 @@ P = TypeVar("P", bound=Scoring)
 MAX_BYTES = 2**22
 """The largest file, in bytes."""
 
-MAX_KNOTS = 2**16
-"""Knots of an isotonic map."""
-
 Probability = Annotated[float, Field(ge=0, le=1)]
 Text = Annotated[str, Field(max_length=MAX_NAME)]
 Count = Annotated[int, Field(ge=0, le=2**53)]
@@ -40,7 +37,7 @@ class Isotonic(CalibrationPart):
     """A nondecreasing map, linear between knots and constant outside them."""
 
     method: Literal["isotonic"] = "isotonic"
-    scores: tuple[float, ...] = Field(min_length=1, max_length=MAX_KNOTS)
+    scores: tuple[float, ...] = Field(min_length=1, max_length=2**16)
     probabilities: tuple[Probability, ...]
 
     @model_validator(mode="after")
@@ -176,7 +173,6 @@ class CalibrationFile(CalibrationPart):
         raise InputError(f"a calibration is a file or a {name}, not {its}", "calibration")
 
     def to_dict(self) -> dict[str, object]:
-        """Return its JSON form."""
         return self.model_dump(mode="json")
 
     @property

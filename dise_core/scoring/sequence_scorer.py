@@ -39,13 +39,9 @@ class SequenceScorer:
     end_id: int | None = None
 
     def score(self, sequence: TokenSequence) -> Plan[Score]:
-        """Return a plan of the score of a finished text.
-
-        A scorer that asks the judge gets the text in the judge's tokens and scores the whole
-        response; the Score's positions are those of the original response, end tokens left out.
-        Raises InputError if the selector does not select all of these or selects prompt tokens, if
-        no judge is loaded, if the judge cannot read the text, and for a text that was given if the
-        scorer reads how it was written.
+        """Return a plan of the score of a finished text. A judge scores the whole response in its
+        own tokens, and the positions are the response's. Raises InputError for another selector
+        then, without a judge, and for a given text if the scorer reads how it was written.
         """
         return (yield from remembering(self._score(sequence), self.memory))
 
@@ -74,9 +70,7 @@ class SequenceScorer:
         return replace(score, positions=text) if score.num_positions else score
 
     def _judged_positions(self, sequence: TokenSequence) -> Ids:
-        """Return the positions that a judge's score stands for. Selected positions mean nothing in
-        the judge's tokens, so raises InputError unless the selector takes the whole response.
-        """
+        """Return what a judge's score stands for. Raises InputError but for the whole response."""
         chosen, text = np.flatnonzero(self.selector.select(sequence)), sequence.text_positions
         if len(np.setdiff1d(text, chosen)) or (chosen < sequence.prompt_length).any():
             problem = f"{self.name} takes the whole response: its selector is response-text"
@@ -85,9 +79,7 @@ class SequenceScorer:
 
     def evaluate(self, sequence: TokenSequence) -> Plan[Evaluation]:
         """Return a plan of the score and, unless top_logprobs is None, of the report on all tokens.
-
-        The report reads the unmasked text: it shares the scorer's row if the scorer reads that too,
-        and otherwise costs one more forward pass. Raises what `score` raises.
+        It shares the scorer's row, or costs a pass. Raises what `score` raises.
         """
         plans: list[Plan[Any]] = [self._score(sequence)]
         if self.top_logprobs is not None:
@@ -119,9 +111,7 @@ def regenerate(
     sequence: TokenSequence, top_logprobs: int = 0, ids: Ids | None = None
 ) -> Plan[TokenReport]:
     """Return a plan of the log-probability of regenerating each response token given the whole
-    text, with the top_logprobs likeliest tokens at its position. One forward pass.
-
-    ids: the text with what follows it, int64 [>= N]; None if nothing does.
+    text, with the likeliest tokens there. ids: the text and what follows it, int64 [>= N].
     """
     ids = sequence.ids if ids is None else ids
     positions = sequence.response_positions

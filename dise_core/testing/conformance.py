@@ -33,9 +33,7 @@ from dise_core.writing.policy import Drafts, UnmaskingPolicy, UnmaskingStep
 
 
 def check_selector(selector: Selector) -> None:
-    """Check that the selector returns bool [N], the same each time, and leaves the text unchanged;
-    for texts with and without a prompt and end tokens.
-    """
+    """Check that the selector returns the same bool [N] each time, and changes no text."""
     for text in texts(ToyPredictor().info):
         before = text.ids.copy()
         mask, again = selector.select(text), selector.select(text)
@@ -81,9 +79,7 @@ def check_length_controller(
     controller: LengthController, predictor: MaskPredictor | None = None, tolerance: float = 0.0
 ) -> None:
     """Check that the controller keeps the prompt, leaves no mask, stays within the model's limit,
-    repeats itself, and evaluates the text that it returns.
-
-    predictor, tolerance: as in check_scorer.
+    repeats itself, and evaluates the text that it returns. The others: as in check_scorer.
     """
     prompt = np.array([3, 1, 4])
     for num_tokens, limit in ((1, 12), (6, 12), (9, 40)):
@@ -112,10 +108,8 @@ def check_reviser(
     reviser: Reviser, predictor: MaskPredictor | None = None, tolerance: float = 0.0
 ) -> None:
     """Check that the reviser returns a text that fits, tells of each change, evaluates the text
-    that it returns, leaves the one that it was given as it was, and repeats itself.
-
-    predictor: the model that answers; None: toy models with full and with block-causal attention.
-    tolerance: how far scores of one text may differ, in nats.
+    that it returns, leaves the one that it was given as it was, and repeats itself. The others: as
+    in check_scorer; toy models are of full and of block-causal attention.
     """
     toys = [ToyPredictor(), ToyPredictor(attention=BlockCausal(4))]
     for model in toys if predictor is None else [predictor]:

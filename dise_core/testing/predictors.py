@@ -67,12 +67,9 @@ def _check_two_streams(
 def check_claims(
     adapter: type[MaskPredictor], claimed: Sequence[str], not_claimed: Sequence[str] = ()
 ) -> None:
-    """Check that the adapter claims its own models, and returns False for others without raising.
-
-    claimed: names, folders or hub ids of models that it loads. not_claimed: those of other
-    families. Tried besides: nonsense names, a hub id, paths that do not exist, and folders that are
-    empty or hold a broken or unknown config.json. An adapter that asks the hub asks for that id
-    too: set HF_HUB_OFFLINE=1 to keep tests off the network.
+    """Check that the adapter claims its own models, and returns False for others without raising:
+    not_claimed, nonsense names, a hub id, paths that do not exist, and folders with an empty,
+    broken or unknown config.json. Set HF_HUB_OFFLINE=1 to keep tests off the network.
     """
     for model in claimed:
         expect(_claim(adapter, model), f"claims({model!r}) must be True: the model is its own")
@@ -139,7 +136,6 @@ def _check_readouts(reads: Sequence[Read], readings: Sequence[Reading], toleranc
 
 
 def _check_named(read: Read, named: Reading, logprobs: Floats, tolerance: float) -> None:
-    """Check TopLogProbs with ids, targets and entropies. logprobs: the distribution, [M, V]."""
     assert isinstance(read.readout, TopLogProbs)
     expected = read.readout.named(len(read.positions))
     is_named = np.array_equal(named.token_ids[:, read.readout.k :], expected)

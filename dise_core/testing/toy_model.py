@@ -113,7 +113,6 @@ class ToyPredictor(MaskPredictor):
         return naive_readout(logits, read)
 
     def _logits_at(self, read: Read, ids: Ids, context: Ids | None) -> Logits:
-        """Return logits [M, V]; with a context, and of shadows, from one text for each position."""
         if context is None and not read.shadow:
             return self.logits(ids)[read.positions]
         rows = []

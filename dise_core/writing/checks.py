@@ -64,7 +64,6 @@ def checked_revision(
 def _promises_of_revision(
     generation: Generation, before: TokenSequence, info: ModelInfo, most: int
 ) -> Iterator[tuple[str, bool, str]]:
-    """Yield each promise, whether it is kept, and the answer instead."""
     text, rounds, evaluation = generation.sequence, generation.revisions, generation.evaluation
     ids, length = text.ids, len(text.response)
     is_flat = isinstance(ids, np.ndarray) and ids.dtype == np.int64 and ids.ndim == 1

@@ -25,7 +25,6 @@ class Denoiser(Sampler):
 
     @property
     def max_length(self) -> int:
-        """The longest text that the model accepts, in tokens."""
         return self.info.max_length
 
     @property
@@ -43,9 +42,7 @@ class Denoiser(Sampler):
         return replace(self, is_settled=not self.is_revised and self.params.search is None)
 
     def text(self, ids: Ids, prompt_length: int) -> TokenSequence:
-        """Return ids [N], with which the suffix ends, as a text. Raises InputError for a
-        prompt_length beyond the response's end.
-        """
+        """Return ids [N], with which the suffix ends, as a text. Raises InputError as it does."""
         settings = (self.block_length, self.max_length, self.info.block_origin)
         return TokenSequence(
             ids, prompt_length, self.special, *settings, suffix_length=len(self.suffix)
@@ -143,7 +140,6 @@ class Denoiser(Sampler):
         return text if num_kept == len(text) else text.at(np.arange(num_kept))
 
     def _to_border(self, canvas: TokenSequence) -> Writing:
-        """Return the canvas, with masks up to the border where the last block is written so."""
         ids, num_more = canvas.ids, 0
         if self.info.block_length is not None and self.info.last_block == "masks":
             num_more = border_of(len(ids), self.info) - len(ids)

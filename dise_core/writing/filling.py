@@ -21,9 +21,6 @@ from dise_core.writing.schedule import Commit, Schedule
 NONE: Ids = np.zeros(0, np.int64)
 NOTHING = Reading.of_nothing()
 
-MAX_IDLE_STEPS = 100
-"""Steps in a row without a commit after which a policy without a quota fails."""
-
 
 @dataclass(slots=True, eq=False)
 class Draft:
@@ -109,7 +106,7 @@ class Filling:
             is_changed = yield from self._step(step, masked, commit, is_first)
             step, is_first = step + 1, False
             num_idle = 0 if is_changed else num_idle + 1
-            if num_idle == MAX_IDLE_STEPS or (num_idle and policy.uses_quota):
+            if num_idle == 100 or (num_idle and policy.uses_quota):
                 problem = f"unmasking policy {policy!r} chose no token"
                 raise PlanError(f"{problem}, so denoising would never end")
         for _ in range(policy.num_post_steps if policy.edits else 0):
@@ -165,10 +162,8 @@ class Filling:
     def _read(
         self, step: int, noise: Noise, positions: Ids, is_first: bool, is_whole: bool
     ) -> Plan[Reading]:
-        """Return a plan of a step's candidates at the positions.
-
-        Under block-causal attention the pass also tells the unknown log-probabilities of tokens
-        that are final: of the blocks before, and of this one if it is whole.
+        """Return a plan of a step's candidates; under block-causal attention the pass tells unknown
+        log-probabilities of final tokens too: of the blocks before, of this one if it is whole.
         """
         sampler, memory, span = self.text.sampler, self.text.sampler.memory, self.span
         text = self.text.ids[: span[1]] if sampler.is_block_causal else self.text.ids
@@ -214,9 +209,7 @@ class Filling:
         )
 
     def _final(self, read: Read, stop: int) -> Ids:
-        """Return the response's positions before `stop` that the pass of a Read computes and whose
-        log-probabilities are unknown, int64 [K]; none for a guided pass, which tells no model's.
-        """
+        """Return the response's positions before `stop` whose unknown logprobs the pass tells."""
         known = self.text.sampler.memory.known(read.token_ids)
         if known is None or read.guidance is not None:
             return NONE

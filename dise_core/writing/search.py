@@ -12,9 +12,6 @@ from dise_core.plans.plan import Plan, gather
 from dise_core.scoring.memory import Memory
 from dise_core.writing.filling import Draft
 
-RESAMPLING = 2
-"""The purpose of the noise that draws particles."""
-
 
 def check_search(params: SamplingParams) -> None:
     """Raise InputError for what a search cannot be combined with."""
@@ -55,7 +52,7 @@ def smc(draft: Draft) -> Plan[Draft]:
             break
         weights = np.exp(now - before - (now - before).max())
         if weights.sum() ** 2 < params.ess * len(particles) * (weights**2).sum():
-            generator = first.noise.at_step(block).generator(RESAMPLING)
+            generator = first.noise.at_step(block).generator(purpose=2)
             drawn = generator.choice(len(now), len(now), p=weights / weights.sum())
             particles = [particles[k].by(own) for k, own in zip(drawn, samplers, strict=True)]
             before = now[drawn]

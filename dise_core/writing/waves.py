@@ -17,8 +17,7 @@ def in_waves(
     """Return a plan of the answers that are written: all of the request's samples or, with stop_at,
     as many as it takes until one of them is that sure. sample: returns the plan of one, by number.
 
-    The samples of later waves go along as long as they read the same texts as those of the earlier
-    ones, which costs no pass: so waves never take more passes than all samples at once.
+    Later waves go along while they read the same texts, which costs no pass.
     """
     if params.num_samples == 1:
         return [(yield from sample(0))]

@@ -40,9 +40,7 @@ class Writer:
     def _revised(
         self, reviser: Reviser, first: Generation, denoiser: Denoiser, scorer: SequenceScorer
     ) -> Plan[Generation]:
-        """Return a plan of the revised response. The reviser gets a text of its own to look at, so
-        that it cannot change the one that its answer is compared with.
-        """
+        """Return a plan of the revised response. The reviser gets a copy of the text."""
         text, evaluation = first.sequence, first.evaluation
         if evaluation.tokens is None:
             tokens = yield from regenerate(text, scorer.top_logprobs or 0)

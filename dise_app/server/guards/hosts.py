@@ -14,10 +14,7 @@ class Hosts:
     """The allowed values of the Host header, whatever the port."""
 
     def __init__(self, bound: str, allowed: Iterable[str] = ()) -> None:
-        """bound: the address that the server listens on. On loopback, only loopback's names are
-        allowed, and `allowed`; elsewhere also that address, every IP address, since no name can be
-        rebound to make one, and this machine's name.
-        """
+        """bound: what it listens on; beyond loopback every IP address and its name are taken."""
         loopback = ("localhost", "127.0.0.1", "::1")
         self._names = {_plain(name) for name in (*loopback, bound, *allowed)}
         address = _address(_plain(bound))

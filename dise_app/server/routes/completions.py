@@ -96,7 +96,6 @@ class CompletionReply(Reply):
     def _choice(
         self, index: int, text: JsonObject, output: CompletionOutput, seed: int | None
     ) -> JsonObject:
-        """Return a choice whose output is complete. text: the choice's field with the text."""
         tokens = text_tokens(output) if self.has_logprobs else None
         logprobs = chat_logprobs if self._is_chat else text_logprobs
         reason = output.finish_reason

@@ -90,7 +90,6 @@ class ResponseReply(Reply):
         return {"type": name, "sequence_number": next(self._numbers), **fields}
 
     def _response(self, status: str, answer: RequestOutput | None = None) -> JsonObject:
-        """Return the response; without an answer the one that has just begun."""
         details = {"reason": "max_output_tokens"} if status == "incomplete" else None
         return {
             **self._shared,

@@ -58,7 +58,6 @@ def _strategy(
 
 
 def _refusal(planner: Planner, name: str, cls: type[Scorer]) -> str | None:
-    """Return why no request to this server may name the scorer; None if it may."""
     try:
         planner.check_scorer(name, cls.model_construct())
     except InputError as error:
@@ -67,9 +66,7 @@ def _refusal(planner: Planner, name: str, cls: type[Scorer]) -> str | None:
 
 
 def options(limits: Limits) -> list[Record]:
-    """Return the options of a completion: `in` says whether they stand in the request itself or in
-    its `dise` object, `scores` whether requests for a score have them too.
-    """
+    """Return a completion's options, and where they stand: in the request or in `dise`."""
     left_out = {"logprobs", *(f"{k.option}_settings" for k in kinds_named_by(SamplingParams))}
     options = list[Record]()
     for setting in settings_of(SamplingParams):

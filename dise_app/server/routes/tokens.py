@@ -81,7 +81,6 @@ def _tokenized(planner: Planner, body: TokenizeRequest) -> Plan[JsonObject]:
 
 
 def _detokenized(predictor: MaskPredictor, tokens: Sequence[int]) -> Plan[JsonObject]:
-    """Return a plan without reads of the text of token ids, special tokens left out."""
     yield from ()
     ids = as_ids(tokens)
     check_token_ids(ids, predictor.info.vocab_size, "tokens")

@@ -53,9 +53,7 @@ class EarlierCall(OpenBody):
 
 
 def call_schema(functions: Sequence[Function]) -> Record:
-    """Return the schema of a call of one of the functions. What they define stands at the top of
-    it, where their references look. Raises PydanticCustomError for two that define one name.
-    """
+    """Return the schema of a call of a function, definitions at its top, where $ref looks."""
     calls: list[Record] = []
     defined: Record = {}
     for function in functions:

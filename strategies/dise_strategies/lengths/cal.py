@@ -1,6 +1,4 @@
-"""CAL: chooses the length at which the model's first guess is surest, for that length. Source:
-Calibrated Adaptive Length, 2026.
-"""
+"""CAL: the length at which the model's first guess is surest for its length. Source: CAL, 2026."""
 
 import math
 from typing import Annotated, ClassVar

@@ -69,7 +69,6 @@ def _first(prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer) -> Plan[Gene
 def _extended(
     text: TokenSequence, num_masked: int, t: int, denoiser: Denoiser, scorer: SequenceScorer
 ) -> Plan[Generation]:
-    """Return a plan of text t: its last num_masked tokens, and one more, denoised."""
     start = len(text) - num_masked
     ids = np.concatenate([text.ids[:start], denoiser.masks(num_masked + 1)])
     canvas = replace(text, ids=ids)

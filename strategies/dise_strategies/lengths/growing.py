@@ -25,9 +25,7 @@ class GrowingCanvas:
 
     @classmethod
     def of(cls, prompt: Ids, denoiser: Denoiser, longest: int) -> GrowingCanvas:
-        """Return the canvas of max_tokens masks for a response of at most `longest` tokens. Raises
-        InputError if max_tokens is more, or if the model has no end token.
-        """
+        """Return the canvas of max_tokens masks. Raises InputError for more than `longest`."""
         if denoiser.max_tokens > longest:
             problem = f"max_tokens={denoiser.max_tokens}, the length to start from"
             raise InputError(f"{problem}, is above max_gen_length={longest}", "max_tokens")
@@ -86,9 +84,7 @@ class GrowingCanvas:
         return candidates, is_filled, likeliest
 
     def end_confidence(self, likeliest: Reading, count: int) -> float:
-        """Return the mean probability of the end token over the last `count` positions where it is
-        the likeliest token; missing ones count as 0.
-        """
+        """Return the end token's mean probability where it is likeliest, at the last `count`."""
         is_end = likeliest.token_ids == self.denoiser.special.eos_id
         last = likeliest.logprobs[is_end][-count:]
         return float(np.exp(last, dtype=np.float64).sum() / count)

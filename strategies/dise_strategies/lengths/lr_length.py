@@ -8,9 +8,6 @@ from dise_core import Denoiser, Generation, Ids, LengthController, Plan, Sequenc
 from dise_core.params.base import Length
 from dise_strategies.lengths.probing import refuse_blocks, sureness, written
 
-DIGITS = 12
-"""Decimals to which values are compared: those that differ less are equal."""
-
 
 class LRLength(LengthController):
     """Finds the length with the least entropy for its length, then writes it.
@@ -36,7 +33,7 @@ class LRLength(LengthController):
         spread = np.log(lengths) - np.log(lengths).mean()
         slope = spread @ entropies / (spread @ spread or 1.0)
         while True:
-            calibrated = (entropies - slope * np.log(lengths)).round(DIGITS)
+            calibrated = (entropies - slope * np.log(lengths)).round(12)
             values |= zip(lengths, calibrated.tolist(), strict=True)
             best = max(values, key=values.__getitem__)
             near = (n for n in (best - 1, best + 1) if 0 < n <= denoiser.max_tokens)

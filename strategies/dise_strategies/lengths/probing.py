@@ -40,9 +40,7 @@ def probe(
 def sureness(
     prompt: Ids, lengths: Sequence[int], denoiser: Denoiser, confidence: Confidence
 ) -> Plan[Floats]:
-    """Return a plan of the mean confidence over the masks of each length, float64 [L]. A token that
-    is forbidden, as an end token is in a gap, is no candidate.
-    """
+    """Return a plan of the mean confidence over the masks of each length, float64 [L]."""
     forbidden = tuple(denoiser.params.forbidden_token_ids)
     readout = Candidates(confidence=confidence, forbidden=forbidden)
     readings = yield from probe(prompt, lengths, denoiser, readout)

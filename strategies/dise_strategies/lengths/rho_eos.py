@@ -13,8 +13,6 @@ from dise_strategies.lengths.probing import refuse_blocks
 
 SEGMENT = 0.1
 """The distance from the threshold at which a change of length takes the next factor c."""
-MOST = 8
-"""The largest c."""
 
 
 class RhoEOS(LengthController):
@@ -78,7 +76,7 @@ class RhoEOS(LengthController):
             return
         segment = math.ceil(distance / SEGMENT - 1e-9)
         factors = {"const": 1, "linear": segment, "exp": 2 ** (segment - 1)}
-        count = self.step * min(factors[self.growth], MOST)
+        count = self.step * min(factors[self.growth], 8)
         if rho < self.low:
             masks = canvas.denoiser.masks(min(count, canvas.room))
             canvas.insert(len(canvas.ids), masks)

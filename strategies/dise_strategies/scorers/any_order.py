@@ -51,9 +51,7 @@ class AnyOrder(Scorer):
         return Score(value, positions, error, value, bounds=bounds)
 
     def _drawn_orders(self, text: TokenSequence, positions: Ids, sizes: list[int]) -> Plan[Floats]:
-        """Return a plan of each part's log p_o, float64 [2 · orders, parts]. Raises InputError
-        where that could take more than MAX_PASSES.
-        """
+        """Return a plan of each part's log p_o, float64 [2 · orders, parts]."""
         count = 2 * self.orders
         if (passes := max(sizes) * count) > MAX_PASSES:
             message = f"orders={self.orders} could take {passes} forward passes, above {MAX_PASSES}"
@@ -94,9 +92,7 @@ def _means(logs: Floats) -> tuple[float, float]:
 
 
 def _terms(text: TokenSequence, positions: Ids, hidden: Mask, asked: Mask) -> Plan[Floats]:
-    """Return a plan of log-probabilities, float64 [K, M]: of the asked ones of M positions while
-    others are hidden, K times. What is not asked is 0.
-    """
+    """Return a plan of the asked log-probabilities, float64 [K, M], K times; else 0."""
     logs = np.zeros(hidden.shape)
     needed = np.flatnonzero(asked.any(axis=1))
     for batch in np.split(needed, range(READS_AT_ONCE, len(needed), READS_AT_ONCE)):
@@ -108,12 +104,10 @@ def _terms(text: TokenSequence, positions: Ids, hidden: Mask, asked: Mask) -> Pl
 
 
 def _log_mean(logs: Floats) -> Floats:
-    """Return the logarithm of the mean of exp(logs) over the last axis but one."""
     return np.asarray(np.logaddexp.reduce(logs, axis=-2) - np.log(logs.shape[-2]))
 
 
 def _error(samples: Floats) -> Floats:
-    """Return the standard error of the mean over the last axis but one."""
     return np.asarray(samples.std(axis=-2, ddof=1) / np.sqrt(samples.shape[-2]))
 
 

@@ -1,8 +1,4 @@
-"""Interleaved regeneration: scores each token while every k-th token, itself included, is masked.
-
-Ours, not the paper's: it lies between DiSE, which masks nothing, and pseudo-log-likelihood, which
-masks one token at a time.
-"""
+"""Interleaved regeneration: each token while every k-th, itself included, is masked. Ours."""
 
 import numpy as np
 from pydantic import Field

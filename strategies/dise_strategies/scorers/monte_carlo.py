@@ -1,7 +1,5 @@
-"""Monte Carlo estimates of the likelihood of the selected tokens given all others, each sample with
-a random part of them masked.
-
-Published estimators of the same quantity; they differ in how many tokens a sample masks.
+"""Monte Carlo estimates of the likelihood of the selected tokens given all others; the published
+ones differ in how many tokens a sample masks.
 """
 
 import math

@@ -63,7 +63,6 @@ def objects(place: Place, write: Write, spacing: Spacing) -> str | None:
 
 
 def _members(members: list[tuple[str, bool]], comma: str) -> str:
-    """Return the expression of the members in order, those left out that are not required."""
     first = next((i for i, (_, is_required) in enumerate(members) if is_required), None)
     if first is None:
         return f"(?:{_some([member for member, _ in members], comma)})?" if members else ""

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Iterable
 
-from dise_core.errors import InputError
+from dise_core import InputError
 
 MAX_EXPRESSION = 200_000
 """Characters of a regular expression."""

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
+from dise_core import InputError
 from dise_core.constraints.spans import TYPES
-from dise_core.errors import InputError
 from dise_core.records import Record, is_deeper
 from dise_strategies.constraints.schema.containers import arrays, objects
 from dise_strategies.constraints.schema.place import Place
@@ -43,11 +43,10 @@ KEYWORDS: dict[str, frozenset[str]] = {
 
 
 def expression_of(schema: Record | bool | str, spacing: Spacing, max_depth: int = 3) -> str:
-    """Return the regular expression of JSON that is valid under a schema of draft 2020-12, or under
-    its text, with so many levels of a schema that refers to itself.
-
-    Raises InputError for what cannot be guaranteed. Not all valid JSON is written: properties stand
-    in declared order and no others beside them, exponents are short, and no text has \\u.
+    """Return the expression of JSON that is valid under a schema of draft 2020-12, with max_depth
+    levels of one that refers to itself. Raises InputError for what cannot be guaranteed. Not all
+    valid JSON is written: properties stand in declared order and no others beside them, exponents
+    are short, and no text has \\u.
     """
     top = Place(_parsed(schema))
     expression = _Writer(top, spacing, max_depth).write(top)
@@ -59,7 +58,6 @@ def expression_of(schema: Record | bool | str, spacing: Spacing, max_depth: int 
 
 
 def _parsed(schema: Record | bool | str) -> Record | bool:
-    """Return the schema as JSON. Raises InputError for what is none, and beyond the bounds."""
     try:
         text = schema if isinstance(schema, str) else json.dumps(schema, ensure_ascii=False)
         root: Record | bool = json.loads(text) if len(text) <= MAX_SCHEMA else {}
