@@ -25,13 +25,11 @@ class Look(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Writing:
-    """How a text was written; a denoiser fills it in.
-
-    ids: int64 [N], the text. logprobs: float32 [N], the log-probability in nats that each token
-    had, untempered, in the pass that committed it; NaN for a token that was not chosen: the
-    prompt's, or one that a length controller puts there. steps: int64 [N], the denoising step of
-    the commit, else -1. looks: of all steps, in their order, where they were asked for: what is
-    read of them is NaN for a token without the look that committed it.
+    """How a text was written; a denoiser fills it in. ids: int64 [N], the text. logprobs: float32
+    [N], the log-probability in nats that each token had, untempered, in the pass that committed it;
+    NaN for one that was not chosen: the prompt's, say. steps: int64 [N], the denoising step of the
+    commit, else -1. looks: of all steps, in order, where they were asked for: what is read of them
+    is NaN for a token without the look that committed it.
     """
 
     ids: Ids

@@ -48,27 +48,25 @@ def _checkpoint(model: str) -> Checkpoint:
         is_gguf(model) and adapter.family.takes_gguf
     ):
         raise InputError(f"the adapter of {model!r} cannot say how much memory it takes", "model")
-    if is_gguf(model):
-        path = gguf_path(model)
-        settings = adapter.family.settings(read_config(model) or {}, model)
-        return Checkpoint(adapter.family, path.parent, settings, path.name)
-    if issubclass(adapter, EmbeddedPredictor):
+    file = gguf_path(model) if is_gguf(model) else None
+    if file is not None:
+        folder = file.parent
+    elif issubclass(adapter, EmbeddedPredictor):
         folder = adapter.folder()
     else:
         folder = model_folder(model, None, CONFIG)
-    settings = adapter.family.settings(read_config(str(folder)) or {}, model)
-    return Checkpoint(adapter.family, folder, settings)
+    settings = adapter.family.settings(read_config(str(file or folder)) or {}, model)
+    return Checkpoint(adapter.family, folder, settings, None if file is None else file.name)
 
 
 def _rows(checkpoint: Checkpoint) -> list[CardRow]:
     """Return the GiB of weights, cache and a pass for each type of weights, and the smallest cards
-    that hold the weights with one text, and all of it; None for more than the largest. int8 and
-    int4 only for a model that quantization covers.
+    that hold the weights with one text, and all of it; None for more than the largest.
     """
     num_linear, num_others, num_cached, num_states = _counts(checkpoint)
     rows = list[CardRow]()
     for name, bits in BITS.items():
-        if bits < 16 and not num_linear:
+        if bits < 16 and not num_linear:  # quantization does not cover the model
             continue
         size = (4 if name == "float32" else 2) / GIB
         weights = num_linear * bits / 8 / GIB + num_others * size

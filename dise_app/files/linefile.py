@@ -16,11 +16,9 @@ MAX_OWN_LINE = 2**27
 
 
 class LineFile:
-    """A file of JSON lines that one run at a time may write. It holds whole lines only; the last
-    one may be torn if the machine or the process died while writing it.
-
-    The file is left as it is until `begin`. torn: a last line that was cut short, found by
-    `records`. is_regular: no special file, such as a pipe, which is written without a lock.
+    """A file of whole JSON lines that one run at a time may write, left as it is until `begin`.
+    torn: a last line that was cut short, found by `records`. is_regular: no special file, such as a
+    pipe, which is written without a lock.
     """
 
     def __init__(self, path: Path, is_synced: bool = False) -> None:

@@ -10,11 +10,9 @@ TYPES |= {float: "number", type(None): "null"}
 
 @dataclass(slots=True)
 class Spanned:
-    """A value of a JSON text, and where it stands there, in characters, half-open.
-
-    span: of the value, a string's quotes left out. evidence: where it was decided, up to the quote
-    that ends it or the character behind a number; of an object or an array what lies in none of its
-    values.
+    """A value of a JSON text, and where it stands there, in characters, half-open. span: of the
+    value, a string's quotes left out. evidence: where it was decided, up to its last quote or the
+    character behind a number; of an object or an array what lies in none of its values.
     """
 
     value: object

@@ -29,10 +29,9 @@ class TokenAutomaton:
     """An automaton over the tokens of one model; requests and threads may share it.
 
     Its states are the automaton's, `dead`, `end` behind an end token, and, if the first space of a
-    text is dropped, one before all text. End tokens lead from `accepting` states to the end and
-    stay there; other special tokens and those of unknown bytes lead to `dead`. `unwritten`: tokens
-    that will not be offered, of which `completion` has none. Raises InputError if the vocabulary
-    cannot spell an answer.
+    text is dropped, one before all text. Special tokens and those of unknown bytes lead to `dead`,
+    but end tokens from `accepting` states to the end. `unwritten`: tokens that `completion` lacks.
+    Raises InputError if the vocabulary cannot spell an answer.
     """
 
     def __init__(

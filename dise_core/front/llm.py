@@ -71,12 +71,10 @@ class LLM(Verbs):
         catalog: Catalog | None = None,
         **options: Unpack[EngineOptions],
     ) -> None:
-        """Load a model by name, folder or hub id, or take a loaded one. options: see EngineConfig.
-
-        judge: an auto-regressive model for the scorers that need one; without it an auto-regressive
-        `model` is its own judge. EngineConfig.for_judge says which options apply to it: it comes
-        from the hub's main branch, and the adapter that claims it loads it. The option
-        `calibration` takes a file or a Calibration.
+        """Load a model by name, folder or hub id, or take a loaded one. options: see EngineConfig,
+        and `calibration`, a file or a Calibration. judge: an auto-regressive model for the scorers
+        that need one; an auto-regressive `model` is its own. EngineConfig.for_judge says which
+        options apply to it.
 
         Raises InputError for an unknown model, ModelError for one that cannot be loaded,
         PluginError for one whose name two plugins claim.

@@ -57,10 +57,9 @@ class CompletionOutput:
     `finish_reason`: "stop" if the model, its length controller or a stop text ended the response,
     or a constraint made it whole, "length" if it filled the canvas, None for a given response.
     `probability`: of being right, None without a calibration or a score; `abstained`: whether the
-    score is below the calibration's threshold, None without one. `revisions`: the rounds of the
-    `reviser`, if it doubted anything. `writing`: how prompt and response were written, None for a
-    given response. `fields`: the values of an answer that a constraint wrote as JSON, by JSON
-    pointer.
+    score is below its threshold, None without one. `revisions`: the rounds of the `reviser`.
+    `writing`: how prompt and response were written, None for a given one. `fields`: the values of
+    an answer that a constraint wrote as JSON, by JSON pointer.
     """
 
     text: str
@@ -116,12 +115,10 @@ class CompletionOutput:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a request cost. `nfe`: sequences sent through a forward pass; `seconds`: of its plan.
-
-    `nfe_computed`: like `nfe`, but each forward pass counts as the share of its positions that was
-    computed rather than cached. `prompt_tokens`: a suffix's
-    among them. `completion_tokens`: of all outputs, end tokens left out. `cached_tokens`: those of
-    the prompt that an earlier request had computed.
+    """What a request cost. `nfe`: sequences sent through a forward pass; `nfe_computed`: each as
+    the share of its positions that was computed rather than cached; `seconds`: of its plan.
+    `prompt_tokens`: a suffix's among them. `completion_tokens`: of all outputs, end tokens left
+    out. `cached_tokens`: those of the prompt that an earlier request had computed.
     """
 
     prompt_tokens: int

@@ -37,11 +37,9 @@ P = TypeVar("P", bound=ScoringParams)
 
 @dataclass(frozen=True, slots=True)
 class Planner:
-    """Turns requests into plans. A plan checks its request before its first read.
-
-    predictors: the loaded models by name, "target" and possibly "judge". calibration: of the
-    diffusion model's scores, as the user named it. own: the one that comes with the model, for
-    requests that it fits where the user named none.
+    """Turns requests into plans. A plan checks its request before its first read. predictors: the
+    loaded models, "target" and possibly "judge". calibration: as the user named it. own: the one
+    that comes with the model, for requests that it fits where the user named none.
     """
 
     predictors: Mapping[str, MaskPredictor]

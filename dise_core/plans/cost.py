@@ -12,10 +12,9 @@ T = TypeVar("T")
 @dataclass(frozen=True, slots=True)
 class Cost:
     """What a plan cost. nfe: sequences sent through a forward pass. computed: the same, each
-    weighted by the share of its positions that was computed rather than cached; M shadows beside a
-    text of N tokens make it (N + M) / N. tokens: those that were computed. reused: the fewest
-    tokens that a text of the first Reads shared with an earlier one, and did not compute. is_exact:
-    whether every answer is that of a full pass.
+    weighted by the share of its positions that was computed, shadows included. tokens: those that
+    were. reused: the fewest tokens of a first Read's text that an earlier one had computed.
+    is_exact: whether every answer is that of a full pass.
     """
 
     nfe: int = 0

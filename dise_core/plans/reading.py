@@ -38,14 +38,13 @@ class Guidance:
 @dataclass(frozen=True, slots=True)
 class Canvas:
     """A response being written: which of the request's samples it is, and where in the text it
-    starts and stops; stop None: where the text ends. What is read behind it is no part of it.
+    starts and stops; stop None: where the text ends.
 
-    is_settled: whether the text before its first mask will never change. False where a length
-    controller or a reviser may rewrite or replace it. settled: if not None, only the text before
-    this position will never change, since the unmasking policy may edit what follows. logprobs:
-    what is known of regenerating the response's tokens, float32 [<= R], NaN where nothing is; None
-    for a model whose tokens cannot be scored while the response is written. written: the
-    log-probability that each token had when it was committed, float32 [R], NaN where unknown.
+    is_settled: whether the text before its first mask will never change, as a length controller or
+    a reviser may. settled: if not None, only the text before this position will not, as the policy
+    edits. logprobs: what is known of regenerating the response's tokens, float32 [<= R], NaN where
+    nothing is; None where it never is. written: the log-probability that each token had when it was
+    committed, float32 [R], NaN where unknown.
     """
 
     sample: int
@@ -69,11 +68,10 @@ class CacheHint:
 
     window None: compute the whole text and cache its keys and values; the answers are exact. window
     (start, stop), half-open: outside it the text equals that of the slot's last read, so compute
-    only the window against the cached rest. A window that reaches the end of the text may change
-    the text's length. Under block-causal attention the answers are exact all the same: the window
-    grows to whole blocks, and back to where the cached rest is up to date. A guided Read is never
-    cached. most: the tokens that the text may ever have; 0 if that is not known. One that outgrows
-    its room is computed whole from then on.
+    only the window against the cached rest. A window that reaches the end may change the text's
+    length. Under block-causal attention the window grows to whole blocks, and the answers are
+    exact. A guided Read is never cached. most: the tokens that the text may ever have, 0 if
+    unknown; one that outgrows its room is computed whole.
     """
 
     slot: CacheSlot
@@ -90,16 +88,11 @@ class Read:
     that answers. `canvas` is for streaming and changes no answer. `cache`: see CacheHint.
 
     context_ids: the finished text, int64 [N], where token_ids hold masks. Under block-causal
-    attention each block is then read after the finished earlier ones: the answers at its positions
-    are those of the text whose earlier blocks come from context_ids, the block itself from
-    token_ids. Any other attention ignores it. shadow: answer each position as if it alone were
-    masked, without masking it for the others: its own mask token, which no other token sees,
-    attends to all of the text that the position may see, but for the token at it.
-
-    is_complete: whether a text that ends inside a block is read as it is, so that under
-    block-causal attention no end tokens follow it up to the block's border.
-
-    Raises PlanError for parts that do not fit together.
+    attention each block is then read after the finished earlier ones; any other attention ignores
+    it. shadow: answer each position as if it alone were masked, without masking it for the others:
+    its own mask token, which no other token sees, attends to all of the text that the position may
+    see, but for the token at it. is_complete: whether no end tokens follow a text that ends inside
+    a block up to the block's border. Raises PlanError for parts that do not fit together.
     """
 
     token_ids: Ids

@@ -34,16 +34,13 @@ class Candidates:
     distribution at one uniform number per position. `forbidden` ids are never candidates, nor is
     any other than the `allowed` ones, if there are any. bias: (id, b) pairs; the candidate, not
     what is told of it, comes from logits with b added at id. The Reading holds token_ids [M],
-    logprobs [M] and confidences [M]. Both come from the untempered softmax(logits); a confidence is
-    the "probability" of the candidate, the negative "entropy" in nats, or the "margin" between the
+    logprobs [M] and confidences [M], of the untempered softmax(logits); a confidence is the
+    "probability" of the candidate, the negative "entropy" in nats, or the "margin" between the
     probabilities of the two likeliest tokens.
 
-    is_tempered: take the confidences from the distribution that candidates are drawn from instead:
-    biased, without the ids that are no candidates, tempered, and after top-k and top-p, which apply
-    at temperature 0 too.
-    Source: Dream's sample_tokens. unranked: ids whose logits count as -inf for the confidences; a
-    candidate among them gets the lowest confidence: 0 as a probability, else -inf. Source: LLaDA's
-    confidence_eos_eot_inf.
+    is_tempered: take the confidences from what candidates are drawn from instead, at temperature 0
+    too. Source: Dream's sample_tokens. unranked: ids whose logits count as -inf for the
+    confidences; a candidate among them gets the lowest one. Source: LLaDA's confidence_eos_eot_inf.
     """
 
     temperature: float = 0.0

@@ -196,12 +196,11 @@ class CalibrationFile(CalibrationPart):
 class Calibration(CalibrationFile, Fit):
     """A map from scores of answers to probabilities of being right, with what it holds for.
 
-    model, fingerprint, judge, scorer, selector, scorer_settings: of the scores that it was fitted
-    on; it is refused for any others. judge is None where the labelled file did not say. reviser,
-    reviser_settings: of the answers; None for those without one. It is refused for answers that are
-    revised otherwise. num_labels, num_right, num_questions: of the labels. fields: of the values of
-    JSON answers, by the pattern of their pointer or by their type; where it was fitted on these,
-    map and threshold are None, and figures those of one map for all.
+    judge, scorer, selector, scorer_settings: of the scores that it was fitted on; it is refused for
+    any others. judge is None where the labelled file did not say. reviser, reviser_settings: of the
+    answers; None for those without one. fields: of the values of JSON answers, by the pattern of
+    their pointer or by their type; where it was fitted on these, map and threshold are None, and
+    figures those of one map for all.
     """
 
     version: Literal[1] = 1

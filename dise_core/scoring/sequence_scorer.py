@@ -21,11 +21,9 @@ from dise_core.sequence import TokenSequence
 
 @dataclass(frozen=True, slots=True)
 class SequenceScorer:
-    """Scores texts with one scorer and one selector.
-
-    `top_logprobs`: how many likely tokens to report per position; None makes no report.
-    `translation`: how the judge reads the texts, for a scorer that asks the judge. `name`: the
-    scorer's name in error messages. `memory`: what is known of the response from writing it.
+    """Scores texts with one scorer and one selector. `top_logprobs`: how many likely tokens to
+    report per position; None makes no report. `translation`: how the judge reads the texts. `name`:
+    the scorer's in error messages. `memory`: what is known of the response from writing it.
     `end_id`: the end token that follows a text, read with it and never selected; None for texts
     that are whole or go on.
     """

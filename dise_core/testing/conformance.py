@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from dise_core import Constraint, Denoiser, Generation, Noise, PluginError, Reviser, Score
+from dise_core import Constraint, Denoiser, Generation, Noise, Reviser, Score
 from dise_core.history import Look, Writing
 from dise_core.models.attention import BlockCausal
 from dise_core.models.predictor import MaskPredictor
@@ -14,6 +14,7 @@ from dise_core.params.requests import SamplingParams
 from dise_core.plans.cost import count_nfe
 from dise_core.plans.plan import drive, gather
 from dise_core.plans.reading import Read, Reading
+from dise_core.scoring.checks import CheckedSelector, checked_score
 from dise_core.scoring.scorer import Recorded, Scorer, Selector, Union
 from dise_core.scoring.sequence_scorer import WholeResponse
 from dise_core.sequence import TokenSequence
@@ -22,28 +23,27 @@ from dise_core.testing.promises import (
     Surest,
     expect,
     expect_close,
-    expect_indices,
     expect_repeated,
+    kept,
     texts,
 )
 from dise_core.testing.toy_model import ToyPredictor
-from dise_core.writing.checks import checked_revision
+from dise_core.writing.checks import checked_generation, checked_indices, checked_revision
 from dise_core.writing.length import LengthController
 from dise_core.writing.policy import Drafts, UnmaskingPolicy, UnmaskingStep
 
 
+@kept()
 def check_selector(selector: Selector) -> None:
     """Check that the selector returns the same bool [N] each time, and changes no text."""
     for text in texts(ToyPredictor().info):
         before = text.ids.copy()
-        mask, again = selector.select(text), selector.select(text)
-        is_mask = mask.dtype == np.bool_ and mask.shape == (len(text),)
-        expect(is_mask, f"select must return bool [{len(text)}], not {mask!r}")
-        expect(not mask[text.response_end :].any(), "select must leave out what follows a gap")
+        mask, again = (CheckedSelector(inner=selector).select(text) for _ in range(2))
         expect(np.array_equal(mask, again), "select must return the same mask for the same text")
         expect(np.array_equal(before, text.ids), "select must leave the text unchanged")
 
 
+@kept()
 def check_scorer(
     scorer: Scorer, predictor: MaskPredictor | None = None, tolerance: float = 0.0
 ) -> None:
@@ -62,7 +62,7 @@ def check_scorer(
         several = [_written(text, scorer.recorded) for text in several]
     for text in several:
         score, nfe = drive(count_nfe(scorer.score(text, everything)), read)
-        _check_score(score, text)
+        _check_score(checked_score("scorer", scorer, score), text)
         again = drive(scorer.score(text, everything), read).value
         same = f"the same text must get the same score, not {score.value} and {again}"
         expect_close(score.value, again, tolerance, same)
@@ -75,6 +75,7 @@ def check_scorer(
     expect(nothing.value == -math.inf, f"no selected position must give -inf, not {nothing!r}")
 
 
+@kept()
 def check_length_controller(
     controller: LengthController, predictor: MaskPredictor | None = None, tolerance: float = 0.0
 ) -> None:
@@ -87,11 +88,10 @@ def check_length_controller(
         params = SamplingParams(max_tokens=num_tokens, block_length=4)
         denoiser = Denoiser(replace(model.info, max_length=limit), Surest(), Noise(0), params)
         result, nfe = drive(count_nfe(controller.generate(prompt, denoiser, SCORER)), model.read)
-        text, mask_id = result.sequence, model.info.special.mask_id
-        kept = f"the prompt must stay {prompt!r}, not {text.prompt!r}"
-        expect(np.array_equal(text.prompt, prompt), kept)
-        expect(not (text.ids == mask_id).any(), f"no mask may be left: {text.ids!r}")
-        expect(len(text) <= limit, f"a text of {len(text)} tokens does not fit a model of {limit}")
+        ends = prompt, denoiser.suffix, model.info.special.mask_id
+        checked_generation("length controller", controller, result, *ends)
+        length = len(result.sequence)
+        expect(length <= limit, f"a text of {length} tokens does not fit a model of {limit}")
         again = controller.generate(prompt, denoiser, SCORER)
         same = "the same request must give the same text"
         expect_repeated(result, nfe, again, model, tolerance, same)
@@ -104,6 +104,7 @@ def check_constraint(constraint: Constraint) -> None:
     expect(expression == constraint.expression(), "the expression must stay the same")
 
 
+@kept()
 def check_reviser(
     reviser: Reviser, predictor: MaskPredictor | None = None, tolerance: float = 0.0
 ) -> None:
@@ -128,10 +129,7 @@ def _check_revised(
     denoiser = Denoiser(predictor.info, Surest(), Noise(0), params, is_revised=True)
     result, nfe = drive(count_nfe(reviser.revise(written, denoiser, scorer)), predictor.read)
     expect(np.array_equal(before, text.ids), "revise must leave the given text unchanged")
-    try:
-        checked_revision(reviser, result, text, predictor.info, most)
-    except PluginError as error:
-        raise AssertionError(str(error)) from error
+    checked_revision(reviser, result, text, predictor.info, most)
     again = reviser.revise(written, denoiser, scorer)
     same = "the same response must be revised the same"
     expect_repeated(result, nfe, again, predictor, tolerance, same)
@@ -140,6 +138,7 @@ def _check_revised(
     expect(is_inside, f"a revised token must be one of the given response: {positions}")
 
 
+@kept()
 def check_unmasking_policy(policy: UnmaskingPolicy) -> None:
     """Check that the policy chooses distinct indices, within the quota if it uses one, that it
     edits none but the drafts that it gets, and that denoising with it fills every mask.
@@ -149,8 +148,7 @@ def check_unmasking_policy(policy: UnmaskingPolicy) -> None:
         positions, confidences = np.arange(num_masked) * 2, random.random(num_masked)
         step = UnmaskingStep(positions, confidences, quota, quota / num_masked, Noise(quota))
         before = confidences.copy()
-        chosen = policy.choose(step)
-        expect_indices("choose", chosen, num_masked)
+        chosen = checked_indices(policy, policy.choose(step), num_masked)
         within = f"a policy that uses the quota commits 1..{quota}, not {len(chosen)}"
         expect(not policy.uses_quota or 1 <= len(chosen) <= quota, within)
         expect(np.array_equal(before, step.confidences), "choose must leave the step unchanged")
@@ -158,7 +156,7 @@ def check_unmasking_policy(policy: UnmaskingPolicy) -> None:
         positions, nothing = np.arange(num_drafts), np.zeros(0, np.int64)
         drafts = Drafts(positions, positions, positions[::-1].copy(), random.random(num_drafts))
         step = UnmaskingStep(nothing, np.zeros(0), 0, 1.0, Noise(0), 0, drafts)
-        expect_indices("edit", policy.edit(step), num_drafts)
+        checked_indices(policy, policy.edit(step), num_drafts)
         expect(policy.num_post_steps >= 0, f"num_post_steps is {policy.num_post_steps}")
     toy = ToyPredictor()
     for settings in ({"tokens_per_step": 2}, {"steps": 4}, {"steps": 4, "eps": 1e-3}):
@@ -178,7 +176,6 @@ def _written(text: TokenSequence, recorded: Sequence[Recorded]) -> TokenSequence
 
 
 def _check_score(score: Score, text: TokenSequence) -> None:
-    expect(not math.isnan(score.value), "a score must not be NaN")
     is_empty = score.num_positions == 0
     iff = f"-inf if and only if nothing is scored: {score!r}"
     expect((score.value == -math.inf) == is_empty, iff)

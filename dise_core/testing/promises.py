@@ -1,11 +1,13 @@
 """How a conformance check names a broken promise, and what the checks of strategies run on."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
 
 from dise_core import Generation, Ids, MaskPredictor, ModelInfo, Plan, Score, TokenSequence, drive
+from dise_core.errors import PluginError
 from dise_core.scoring.scorer import Scorer, Selector
 from dise_core.scoring.sequence_scorer import SequenceScorer, WholeResponse, regenerate
 from dise_core.writing.policy import UnmaskingPolicy, UnmaskingStep
@@ -42,13 +44,13 @@ def expect_close(one: float, other: float, tolerance: float, promise: str) -> No
     expect(one == other or abs(one - other) <= tolerance, promise)
 
 
-def expect_indices(method: str, indices: Ids, count: int) -> None:
-    """Raise AssertionError, naming the method, unless these are distinct indices in [0, count)."""
-    is_whole = np.issubdtype(indices.dtype, np.integer)
-    expect(is_whole, f"{method} must return integers, not {indices!r}")
-    expect(len(set(indices.tolist())) == len(indices), f"each index at most once, not {indices!r}")
-    is_inside = all(0 <= index < count for index in indices)
-    expect(is_inside, f"{method} must return distinct indices below {count}, not {indices!r}")
+@contextmanager
+def kept() -> Iterator[None]:
+    """Raise AssertionError for what is refused where requests are answered, too."""
+    try:
+        yield
+    except PluginError as error:
+        raise AssertionError(str(error)) from error
 
 
 def expect_repeated(

@@ -71,8 +71,6 @@ def _promises_of_revision(
     vocabulary = f"token ids in 0..{info.vocab_size - 1}"
     yield vocabulary, are_within(ids, info.vocab_size), described(ids)
     yield f"a response of at most {most} tokens", length <= most, f"one of {length}"
-    is_start = text.prompt_length == before.prompt_length
-    yield "a text that begins with the prompt", is_start, ""
     is_whole = evaluation.tokens is None or np.shape(evaluation.tokens.logprobs) == (length,)
     yield f"a report on all {length} tokens", is_whole, ""
     scored = evaluation.score.positions

@@ -65,11 +65,8 @@ class Denoiser(Sampler):
     ) -> Plan[TokenSequence]:
         """Return a plan of a finished text whose response tokens at the positions, int64 [M], are
         written again, one a step in the policy's order: over the whole response, or under
-        block-causal attention block by block, each against the finished ones before it.
-
-        There, a response in which nothing follows the first end token is cut behind the new first
-        one, and a text that ends inside a block is read with end tokens, as when it was scored.
-        first_step, and what it raises: see `denoise`.
+        block-causal attention block by block, each against the finished ones before it, and cut
+        behind the new first end token if nothing follows one. The others: see `denoise`.
         """
         once = dict.fromkeys(("steps", "eps", "early_exit", "search"))
         update = {"block_length": max(len(text.response), 1), "tokens_per_step": 1, **once}
@@ -99,17 +96,13 @@ class Denoiser(Sampler):
 
         until_end: stop at the first block that holds an end token, and cut the text behind its
         first one. Under block-causal attention each block is written as if the text ended with it,
-        and a text that ends inside a block is written as ModelInfo.last_block says.
+        the last one as ModelInfo.last_block says. Blocks count from `start`, or there from position
+        0. `steps` are spread over the blocks that hold a mask; None commits `rate` tokens per step.
+        Steps count from `first_step` and key the sampling noise, so another pass over the same
+        response must start at one not yet used. witness: a text, int64 [N], that meets the
+        constraint where there is one, and keeps what the canvas keeps.
 
-        Blocks count from `start`, or from position 0 where the model's attention is block-causal;
-        the first and the last may be shorter. `steps` are spread over the blocks that hold a mask;
-        None commits `rate` tokens per step. Denoising steps count from `first_step` and key the
-        sampling noise, so another pass over the same response must start at a step not yet used.
-        witness: a text, int64 [N], that meets the constraint where there is one, and keeps what the
-        canvas keeps.
-
-        Raises PlanError for a policy that commits nothing for too long, InputError for a model
-        without a mask token.
+        Raises PlanError for a policy that commits nothing for too long.
         """
         prompt_length, stop = canvas.prompt_length, canvas.response_end
         writing = self._to_border(canvas)

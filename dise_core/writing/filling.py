@@ -24,12 +24,9 @@ NOTHING = Reading.of_nothing()
 
 @dataclass(slots=True, eq=False)
 class Draft:
-    """A text whose response is being written, block by block.
-
-    stop: where the response ends; what is behind is its suffix, or will be cut. blocks: those that
-    are left, in order, each with its span, its masks and its number of steps, None for the
-    sampler's rate. step: the next denoising step. until_end: whether the block in which the answer
-    ends is the last.
+    """A text whose response is being written, block by block. stop: where the response ends.
+    blocks: those that are left, each with its span, its masks and its number of steps, None for the
+    sampler's rate. step: the next one. until_end: whether the block with the answer's end is last.
     """
 
     sampler: Sampler
@@ -82,11 +79,9 @@ class Draft:
 
 @dataclass(slots=True, eq=False)
 class Filling:
-    """One block of a text that is filled in place.
-
-    span: the block's half-open range, which may begin in the prompt. masks: the positions of its
-    masks, int64 [M]. valid: how it is filled under a constraint. Under block-causal attention the
-    text that is read ends with the block.
+    """One block of a text that is filled in place. span: its half-open range, which may begin in
+    the prompt. masks: int64 [M], the positions of its masks. valid: how it is filled under a
+    constraint. Under block-causal attention the text that is read ends with the block.
     """
 
     text: Draft

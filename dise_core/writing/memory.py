@@ -46,11 +46,9 @@ class StepCache(Memory):
 
 
 class FinishedBlocks(Memory):
-    """The finished blocks of one response under block-causal attention: their keys and values, in a
-    slot of the cache, and their tokens' log-probabilities.
-
-    Text that follows a finished block changes neither, so both are computed once, in one pass. A
-    block counts as cached, or as known, as long as the text up to its end is what it was then.
+    """The finished blocks of one response under block-causal attention: their keys and values, and
+    their tokens' log-probabilities, computed once, in one pass. A block counts as known as long as
+    the text up to its end is what it was then.
     """
 
     knows_tokens = True

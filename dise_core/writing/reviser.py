@@ -24,12 +24,11 @@ class Reviser(Strategy):
     def revise(
         self, generation: Generation, denoiser: Denoiser, scorer: SequenceScorer
     ) -> Plan[Generation]:
-        """Return a plan of the response as it stands after the revision: the text and its
-        evaluation, with a Revision for each round in `revisions`.
+        """Return a plan of the response as it stands after the revision, with a Revision for each
+        round in `revisions`.
 
         The text keeps the prompt, holds no mask, and has no more response tokens than the given one
-        or, if that is more, `denoiser.max_tokens`. Where it differs from the given one, an accepted
-        Revision tells it. `generation.evaluation.tokens` reports on every token of the given
-        response, as `scorer.evaluate` does on a new one. `denoiser.rewrite` writes chosen tokens
-        again; its noise is not that of the first writing, so steps may count from 0.
+        or `denoiser.max_tokens`. Where it differs, an accepted Revision tells it.
+        `generation.evaluation.tokens` reports on every token, as `scorer.evaluate` does on a new
+        text. `denoiser.rewrite` writes chosen tokens again, and its steps may count from 0.
         """

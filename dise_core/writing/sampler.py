@@ -25,15 +25,11 @@ from dise_core.writing.schedule import Schedule, in_steps, in_time
 
 @dataclass(frozen=True)
 class Sampler:
-    """Asks for the tokens of one response, with the settings of one request.
-
-    params: only the fields for schedule, blocks, sampling, guidance, cache and early exit are read
-    here. The mask id is never written. `sample`: which of the request's responses this is.
-    `is_settled`: see Canvas. is_revised: whether a reviser may change the response, so that nothing
-    of it is settled. most: the tokens that the text may grow to, if it is written more than once.
-    recorded: what the text's Writing tells besides. constraint: which texts may be written. suffix:
-    what follows the response, int64 [S].
-    memory: made here unless given; shared with the response's scorer, it spares passes.
+    """Asks for the tokens of one response, with the settings of one request. The mask id is never
+    written. sample: which of the request's responses it is. is_settled: see Canvas. is_revised:
+    whether a reviser may change the response. most: the tokens that the text may grow to, if it is
+    written more than once. recorded: what the text's Writing tells besides. suffix: what follows
+    the response, int64 [S]. memory: made here unless given; shared with the response's scorer.
     """
 
     info: ModelInfo

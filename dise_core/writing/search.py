@@ -32,11 +32,10 @@ def check_search(params: SamplingParams) -> None:
 def smc(draft: Draft) -> Plan[Draft]:
     """Return a plan of the likeliest of several particles, which begin as copies of the draft.
 
-    They are written side by side, each with the noise of a sample of its own. A particle weighs the
-    probability of its tokens, untempered, in the passes that committed them since the last
-    resampling. After each block but the last, if the effective sample size is below `ess` of the
-    particles, as many are drawn with replacement by their weights. The likeliest has the highest
-    sum over its whole path; of equal ones the first. Source: self-rewarding SMC (2602.01849).
+    They are written side by side, each with the noise of a sample of its own, and weigh the
+    probability of their tokens, untempered, since the last resampling. After each block but the
+    last, if the effective sample size is below `ess` of the particles, as many are drawn with
+    replacement by their weights. Source: self-rewarding SMC (2602.01849).
     """
     first, params = draft.sampler, draft.sampler.params
     prompt, samplers = draft.ids[: draft.prompt_length], [first]

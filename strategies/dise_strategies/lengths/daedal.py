@@ -15,12 +15,10 @@ class DAEDAL(LengthController):
     `expansion_factor` tokens at a time until the model is sure enough that the response ends in it.
     Then eos_check_tokens // 2 end tokens are appended, and the canvas is denoised block by block:
     each step commits every candidate with a probability above `high_conf_threshold`, or else the
-    most probable one. If in a step the model is not sure of the end, its least probable candidate
-    below `low_conf_threshold` gives way to `expansion_factor` masks. The request's schedule and
-    unmasking policy are not used. In the trace `score` is the confidence in the end tokens, 0 to 1.
-    On a block-causal model that confidence is read from blocks behind masks, which such a model
-    never saw in training, and a text that ends inside a block goes on with end tokens, as those
-    that DAEDAL appends; until-end finds the length by writing.
+    most probable one. Unless the model is sure of the end, its least probable candidate below
+    `low_conf_threshold` gives way to `expansion_factor` masks. The request's schedule and unmasking
+    policy are not used. In the trace `score` is the confidence in the end tokens, 0 to 1. A
+    block-causal model never saw blocks behind masks in training; there until-end suits.
     """
 
     max_gen_length: Length = 2048

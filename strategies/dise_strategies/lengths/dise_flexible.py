@@ -21,10 +21,8 @@ class DiSEFlexible(LengthController):
     mask, denoises that tail and scores the text; D grows by one each time. Returns the text with
     the best score. Stops by "patience" after K iterations in a row without improvement, by
     "max_iterations" after M_max texts in all, by "context" if one more token would not fit the
-    model. End tokens are removed from the first text only; later ones stay in the extended text. On
-    a block-causal model the tail is denoised block by block on the model's own grid, and the blocks
-    before it keep their keys, values and log-probabilities from iteration to iteration. Source: the
-    paper, Algorithm 1.
+    model. End tokens are removed from the first text only. A block-causal model keeps what it knows
+    of the blocks before the tail. Source: the paper, Algorithm 1.
     """
 
     max_iterations: Length = 10

@@ -12,12 +12,11 @@ from dise_strategies.lengths.probing import refuse_blocks, sureness, written
 class LRLength(LengthController):
     """Finds the length with the least entropy for its length, then writes it.
 
-    A(L) is the negative entropy in nats, the mean over L masks in their place, in one forward
-    pass. It is probed at L = 1, 2, 4, ... up to `longest_probe` and max_tokens, and A = a + k ln L
-    is fitted to these by least squares. From the L with the largest CL(L) = A(L) - k ln L, of
-    equals the shortest, it moves by one token as long as CL grows, at most to max_tokens. Then it
-    writes as usual; the paper finds the length anew after each token. In the trace `score` is CL.
-    Made for infilling, where a text follows the masks. Refuses block-causal models.
+    A(L) is the negative entropy in nats, the mean over L masks in their place. It is probed at
+    L = 1, 2, 4, ... up to `longest_probe` and max_tokens, and A = a + k ln L is fitted by least
+    squares. From the L with the largest CL(L) = A(L) - k ln L, of equals the shortest, it moves by
+    one token as long as CL grows, then writes as usual; the paper finds the length anew after each
+    token. In the trace `score` is CL. Made for infilling. Refuses block-causal models.
     """
 
     fills_gaps: ClassVar[bool] = True

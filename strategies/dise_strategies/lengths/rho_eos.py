@@ -22,9 +22,8 @@ class RhoEOS(LengthController):
     `high_conf_threshold`, or else the most probable one. The same pass tells rho, the density of
     end tokens: below `low` masks are appended, above `high` masks at the end are removed, step · c
     of them. With s the distance from the threshold in tenths, rounded up, c is 2^(s - 1), s or 1
-    (`growth`), at most 8. A token that is written stays, so the canvas may shrink less than that.
-    The request's schedule, blocks and unmasking policy are not used. In the trace `score` is rho
-    where the length changed. Refuses block-causal models, and models without an end token.
+    (`growth`), at most 8. The request's schedule, blocks and unmasking policy are not used. In the
+    trace `score` is rho where the length changed. Refuses block-causal models.
     """
 
     low: float = Field(default=0.4, ge=0, le=1)

@@ -11,10 +11,9 @@ from dise_strategies.lengths.probing import end_of, probe, refuse_blocks, writte
 class SmartCrop(LengthController):
     """Cuts a canvas of max_tokens masks where the response has probably ended, then writes it.
 
-    One forward pass tells P_j, the probability of the end token at each mask. The response lasts
-    beyond mask i with S_i = (1 - P_1) ... (1 - P_i), and the first i with S_i < tau is its last
-    token; without one the canvas stays whole. The trace's one step has the chosen length and, as
-    `score`, the S there. Refuses block-causal models, and models without an end token.
+    One pass tells P_j, the probability of the end token at each mask. The first i with
+    (1 - P_1) ... (1 - P_i) < tau is the last token; that product is the `score` of the trace's one
+    step. Refuses block-causal models, and models without an end token.
     """
 
     tau: float = Field(default=0.5, ge=0, le=1)

@@ -5,13 +5,11 @@ from dise_core import Denoiser, Generation, Ids, InputError, LengthController, P
 
 class UntilEnd(LengthController):
     """Appends blocks of masks and denoises each against the finished ones, until one holds an end
-    token or the response has max_tokens tokens.
+    token or the response has max_tokens tokens. What stands behind its first end token is dropped.
 
-    The response is cut behind its first end token; what the block holds beyond it is dropped. The
-    first block is what is left of the prompt's last one. If max_tokens ends inside a block, that
-    block is written as the model's published sampler writes it: whole and then cut, or alone. For
-    models with block-causal attention alone: with full attention masks that do not exist yet would
-    be missing from what the model sees. Raises InputError for any other.
+    If max_tokens ends inside a block, that block is written as the model's published sampler writes
+    it: whole and then cut, or alone. For block-causal attention alone: with full attention masks
+    that do not exist yet would be missing from what the model sees.
     """
 
     def generate(self, prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer) -> Plan[Generation]:

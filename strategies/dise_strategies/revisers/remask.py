@@ -25,15 +25,13 @@ class Remask(Reviser):
     """Masks the response tokens that a detector doubts, and writes them again.
 
     A round masks the most doubted tokens, ties leftmost, each with `widen` neighbours on either
-    side. It writes them one a step over the whole response, the surest first, whatever the
-    request's rate and unmasking policy; on a block-causal model block by block on the model's own
-    grid, each masked block against the finished ones before it, so that later blocks see what has
-    changed. The new text takes the place of the old if it is better (`accept`). It ends after
-    `rounds` rounds, when nothing is masked, when a round writes a text that there was, or when a
-    text is not accepted. A round costs a pass for each masked token, and the passes of the score
-    unless the text is one that there was; read interleaved, two more, and two in the end. In the
-    trace scores are what `accept` compares. Training: on masks alone is enough with `read`
-    interleaved, and with `accept` always, or score with a scorer for which it is. Source: T2M.
+    side. It writes them one a step over the whole response, the surest first; on a block-causal
+    model block by block, each against the finished ones before it. The new text takes the place of
+    the old if it is better (`accept`, whose scores the trace tells). It ends after `rounds` rounds,
+    when nothing is masked, when a round writes a text that there was, or when a text is not
+    accepted. A round costs a pass for each masked token, and those of the score; read interleaved,
+    two more, and two in the end. Training: on masks alone is enough with `read` interleaved, and
+    with `accept` always, or score with a scorer for which it is. Source: T2M.
     """
 
     detector: Literal["low-prob", "other-token", "drop"] = "low-prob"

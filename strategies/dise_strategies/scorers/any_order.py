@@ -20,12 +20,11 @@ class AnyOrder(Scorer):
     uniformly, with a lower and an upper bound.
 
     With p_o the probability under order o, the value is log mean p_o, the lower bound mean log p_o,
-    which "mc" estimates, and the upper one, with any psi > 0, log psi + mean p_o / psi - 1. Up to
-    exact_up_to tokens the means are over all orders, in 2^n - 1 passes, one for each set of hidden
-    tokens; upper and value are one. Above, they are estimates from 2 · orders, of at most n passes
-    each, and psi is each half's mean for the other; the upper bound is of use only where the orders
-    agree. A block-causal model reveals its blocks side by side, in the passes of one. Training: on
-    masks alone is enough. Source of the upper bound: TUBE (arXiv 2605.24292).
+    and the upper one, with any psi > 0, log psi + mean p_o / psi - 1. Up to exact_up_to tokens the
+    means are over all orders, in 2^n - 1 passes. Above, they are estimates from 2 · orders, of at
+    most n passes each, and psi is each half's mean for the other. A block-causal model reveals its
+    blocks side by side, in the passes of one. Training: on masks alone is enough. Source of the
+    upper bound: TUBE (arXiv 2605.24292).
     """
 
     default_selector: ClassVar[str] = "response"

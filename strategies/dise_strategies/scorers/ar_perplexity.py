@@ -11,10 +11,9 @@ from dise_core import Plan, Read, Score, Scorer, Selector, TokenLogProbs, TokenS
 class ARPerplexity(Scorer):
     """Mean log-probability of the response's tokens under an auto-regressive judge.
 
-    The judge reads prompt and response in its own tokens and chat template, in one forward pass.
-    The value is the mean of log p(token | prompt, tokens before it) over the response's tokens, end
-    tokens left out; `log_likelihood` is their sum, `perplexity` exp(-value). The judge's tokens are
-    not those that a selector chooses from, so the selector must be "response-text", the default.
+    The judge reads prompt and response in its own tokens and chat template, in one forward pass,
+    end tokens left out. `log_likelihood` is the sum, `perplexity` exp(-value). Its tokens are not
+    those that a selector chooses from, so that must be "response-text", the default.
     """
 
     default_selector: ClassVar[str] = "response-text"

@@ -36,11 +36,9 @@ class ScorePart(Strategy):
 
 
 class Combined(Scorer):
-    """The intercept plus the weighted sum of other scores; -inf where one of them is.
-
-    With the weights of `dise calibrate` that is the log-odds of being right. Parts that read the
-    same text share a pass. Each has its own selector; that of the whole only labels positions.
-    Training: what its parts need.
+    """The intercept plus the weighted sum of other scores, each with its own selector; -inf where
+    one of them is. With the weights of `dise calibrate` that is the log-odds of being right. Parts
+    that read the same text share a pass. Training: what its parts need.
     """
 
     parts: tuple[ScorePart, ...] = Field((ScorePart(scorer="dise"),), min_length=1, max_length=16)

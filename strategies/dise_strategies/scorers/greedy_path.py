@@ -12,14 +12,11 @@ class GreedyPath(Scorer):
     """The sum of log p(x_i | prompt and the tokens revealed before it), in nats, where each step
     reveals the selected token that is the surest: for ranking candidates.
 
-    All selected response tokens are masked first; prompt tokens, and tokens that are not selected,
-    are always seen; of equals the leftmost is revealed. This is no log-likelihood: positions are
-    picked by the given tokens themselves, so over all texts exp(value) sums to more than 1. "duel"
-    picks them as a sampler does, by what the model would write, and sums to 1. One pass a token. A
-    block-causal model reveals each block after the finished earlier ones; since these are given,
-    one pass reveals a token of every block, as many passes as the fullest block has selected
-    tokens. Training: on masks alone is enough. Source: iLLaDA (arXiv 2606.25331), its
-    confidence-based scoring.
+    All selected response tokens are masked first; of equals the leftmost is revealed. This is no
+    log-likelihood: positions are picked by the given tokens themselves, so over all texts
+    exp(value) sums to more than 1. "duel" picks them by what the model would write, and sums to 1.
+    One pass a token; a block-causal model reveals a token of every block in a pass. Training: on
+    masks alone is enough. Source: iLLaDA (arXiv 2606.25331), its confidence-based scoring.
     """
 
     default_selector: ClassVar[str] = "response"

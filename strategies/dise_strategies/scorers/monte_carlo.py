@@ -27,18 +27,14 @@ class MaskingSample:
 
 
 class MonteCarloScorer(Scorer):
-    """Estimates log p(selected tokens | all others), in nats, with its standard error.
+    """Estimates log p(selected tokens | all others), in nats, with its standard error: the mean
+    over samples of weight · Σ log p(masked token | partly masked text).
 
-    The estimate is the mean over samples of weight · Σ log p(masked token | partly masked text).
-    With the selector "response" it is the conditional log-likelihood of the response, with "full"
-    the unconditional one of the whole text. The same seed and text give the same samples, whatever
-    runs beside them. A block-causal model reads each block after the finished earlier ones, in
-    which nothing is masked, as in its training. Training: on masks alone is enough. NFE:
-    num_samples, minus the samples that mask nothing.
-
-    cfg_scale > 0 guides each sample with the same partly masked text whose whole prompt is masked
-    too, as `cfg` in LLaDA's evaluation: logits u + (cfg_scale + 1)(c - u), at twice the NFE. A text
-    without a prompt cannot be guided: its estimate and NFE are those of cfg_scale 0.
+    The selector "response" gives the conditional log-likelihood, "full" the unconditional one. A
+    block-causal model reads each block after the finished earlier ones, in which nothing is masked.
+    Training: on masks alone is enough. NFE: num_samples, minus those that mask nothing. cfg_scale
+    guides each sample with the same text whose whole prompt is masked too, as `cfg` in LLaDA's
+    evaluation, at twice the NFE; a text without a prompt cannot be guided.
     """
 
     default_selector: ClassVar[str] = "response"
@@ -145,11 +141,8 @@ class MonteCarlo(MonteCarloScorer):
 
 
 class StratifiedMonteCarlo(MonteCarloScorer):
-    """LLaDA's own likelihood estimator: like "mc", but l is spread evenly over each batch.
-
-    The l of a batch's samples start at a random one and are evenly spaced over 1..n, modulo n, so
-    every batch masks few tokens as often as many; this lowers the variance. `batch_size` must
-    divide num_samples; None makes all samples one batch. The standard error is estimated from the
+    """LLaDA's own likelihood estimator: like "mc", but l is spread evenly over each batch, from a
+    random start over 1..n, modulo n, which lowers the variance. The standard error comes from the
     batch means, or for a single batch from its samples, which overestimates it.
     """
 
@@ -167,10 +160,9 @@ class StratifiedMonteCarlo(MonteCarloScorer):
 class DreamMonteCarlo(MonteCarloScorer):
     """Dream's own likelihood estimator: masks each token with probability t, with weight 1 / t.
 
-    An end token is appended to a text that does not end in one, if the model has room for it. The
-    first and last tokens of the whole text are never masked. The t of all samples start at a random
-    one and are evenly spaced over [eps, 1), modulo 1; the standard error is that of the samples,
-    which overestimates the true one.
+    An end token is appended to a text without one, if there is room; the first and last tokens are
+    never masked. The t are evenly spaced over [eps, 1) from a random start, modulo 1; the standard
+    error of the samples overestimates the true one.
     """
 
     eps: float = Field(default=1e-3, gt=0, lt=1)

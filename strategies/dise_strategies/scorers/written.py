@@ -16,10 +16,8 @@ class Written(Scorer):
     """How sure the model was of the selected tokens at the steps that wrote them: log p(x_i | the
     text as it stood), untempered, in nats.
 
-    Costs no forward pass, and needs answers that are generated with it: a given text has no record
-    of its writing. A token that was edited or revised has its newest value; one that nobody chose,
-    such as an end token that a length controller appends or what a constraint leaves no choice of,
-    is left out. Late tokens are seen with
+    No forward pass, and only for answers that are generated with it. A token that was edited or
+    revised has its newest value; one that nobody chose is left out. Late tokens are seen with
     nearly all others, so calibrate the score before you read it as a probability. Training: on
     masks alone is enough.
     """

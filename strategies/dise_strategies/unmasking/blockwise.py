@@ -53,8 +53,7 @@ class LLaDA2Editing(LLaDA2):
 
     A committed token of the block gives way to another candidate with a probability above
     `editing_threshold`. After the last mask is filled the block is read again until nothing
-    changes, at most max_post_steps times. The pass that changes nothing has seen the final tokens,
-    so DiSE of the block comes from it.
+    changes; that pass has seen the final tokens, so DiSE of the block comes from it.
     """
 
     edits: ClassVar[bool] = True
@@ -94,10 +93,8 @@ class EntropyBounded(UnmaskingPolicy):
 
 class SubBlocks(UnmaskingPolicy):
     """Fills a block by sub-blocks from left to right: in each step every candidate of the first one
-    that holds a mask with a probability above the threshold, and always the most probable.
-
-    A block's first token, which a model that answers for the next position tells from the pass over
-    the blocks before, is committed alone. Source: Fast-dLLM v2.
+    that holds a mask with a probability above the threshold, and always the most probable. A
+    block's first token, known from the pass before, is committed alone. Source: Fast-dLLM v2.
     """
 
     uses_quota: ClassVar[bool] = False

@@ -23,10 +23,8 @@ class ThresholdUnmasking(UnmaskingPolicy):
 
 
 class Factor(UnmaskingPolicy):
-    """Commits the most probable candidates while (r + 1)(1 - p) <= factor for the r-th of them.
-
-    The best one is always committed. The more tokens are written in parallel, the more probable
-    each must be, since they are chosen independently of each other.
+    """Commits the most probable candidates while (r + 1)(1 - p) <= factor for the r-th of them, and
+    always the best one: the more are written in parallel, the more probable each must be.
     """
 
     uses_quota: ClassVar[bool] = False

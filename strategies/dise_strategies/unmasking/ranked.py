@@ -14,10 +14,9 @@ def surest(confidences: Floats) -> Ids:
 
 
 class RankedPolicy(UnmaskingPolicy):
-    """Commits the quota's number of candidates of highest confidence; of equals, the leftmost.
-
-    With alg_temp > 0 they are drawn without replacement from softmax(confidence / alg_temp)
-    instead. Source: Dream.
+    """Commits the quota's number of candidates of highest confidence; of equals, the leftmost. With
+    alg_temp > 0 they are drawn without replacement from softmax(confidence / alg_temp), as in
+    Dream.
     """
 
     alg_temp: float = Field(default=0.0, ge=0, allow_inf_nan=False)
