@@ -44,7 +44,8 @@ class LineFile:
                 try:
                     record = parse(line, MAX_OWN_LINE)
                 except InputError as error:
-                    if _may_be_torn(line):
+                    is_begun = line[:2] in (b"{", b'{"') and not line.endswith(b"\n")
+                    if is_begun and len(line) <= MAX_OWN_LINE:
                         self.torn = line
                         return
                     raise self.foreign(number, str(error)) from error
@@ -104,8 +105,3 @@ def _lock(file: FileIO, path: Path) -> None:
     except OSError as error:
         problem = f"cannot lock {path} ({error.strerror}): start no second run that writes it"
         print(f"dise: {problem}", file=sys.stderr)
-
-
-def _may_be_torn(line: bytes) -> bool:
-    """Return whether this is the beginning of a line that dise wrote, and not its end."""
-    return len(line) <= MAX_OWN_LINE and line[-1:] != b"\n" and line[:2] in (b"{", b'{"')

@@ -20,7 +20,10 @@ def completed(read: Read, info: ModelInfo) -> Read:
     neighbours than any in training. Not so without an end token, and for a complete Read.
     """
     if not isinstance(info.attention, BlockCausal):
-        return _without_context(read)
+        if read.context_ids is None:
+            return read
+        guidance = read.guidance and replace(read.guidance, context_ids=None)
+        return replace(read, context_ids=None, guidance=guidance)
     if info.special.eos_id is None or read.is_complete:
         return read
     num_tokens = len(read.token_ids)
@@ -64,13 +67,6 @@ def check_abilities(read: Read, info: ModelInfo, abilities: frozenset[Ability]) 
             problem = f"{info.name!r:.80} cannot read {what} ({ability}) as it is loaded"
             advice = 'take another scorer, such as "dise", or the engine "transformers"'
             raise InputError(f"{problem}: {advice}", "scorer")
-
-
-def _without_context(read: Read) -> Read:
-    if read.context_ids is None:
-        return read
-    guidance = read.guidance and replace(read.guidance, context_ids=None)
-    return replace(read, context_ids=None, guidance=guidance)
 
 
 def border_of(num_tokens: int, info: ModelInfo) -> int:

@@ -77,7 +77,11 @@ def _unclaimed(
     model: str, revision: str | None, adapters: Adapters, failures: dict[str, str]
 ) -> DiseError:
     if model in adapters and model not in failures:
-        return _adapter_named(model, adapters[model])
+        example = adapters[model].value.example
+        advice = "name a model that it loads by its folder or hub id"
+        advice += f", such as {example}" if example else ""
+        problem = f"{model!r} is an adapter and no model: {advice}"
+        return InputError(f"{problem}; `dise models` lists what can be named", "model")
     told: list[str] = []
     for name, entry in adapters.items():
         try:
@@ -95,13 +99,6 @@ def _unclaimed(
         facts.append(f"{choice}, or install a plugin that has one for it")
     known = [name for name, entry in adapters.items() if claim(name, entry, name)[0]]
     return UnknownNameError("model", model, known or adapters, ". ".join(facts))
-
-
-def _adapter_named(name: str, entry: Entry[type[MaskPredictor]]) -> InputError:
-    example = f", such as {entry.value.example}" if entry.value.example else ""
-    problem = f"{name!r} is an adapter and no model"
-    advice = f"name a model that it loads by its folder or hub id{example}"
-    return InputError(f"{problem}: {advice}; `dise models` lists what can be named", "model")
 
 
 def _failure(name: str, entry: Entry[type[MaskPredictor]], function: str, error: Exception) -> str:
