@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 
 from fastapi import FastAPI, Response
 from ray import serve
-from starlette.middleware import Middleware
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dise_app.files.texts import json_or_text
 from dise_app.server.app import create_app
-from dise_app.server.errors import ServerError, answer
-from dise_app.server.guards.bodies import Bodies
 from dise_app.server.guards.hosts import Hosts
 from dise_app.server.limits import Limits, api_keys
 from dise_app.server.run import MARGIN
@@ -28,7 +23,6 @@ def build(arguments: Fields) -> serve.Application:
     """Return the application. arguments, as JSON or text: num_replicas and max_replicas; num_cpus
     and num_gpus of each; the options of `dise serve`, with underscores.
     """
-    os.environ.setdefault("RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH", "dise_cluster.serve:door")
     given: Record = {}
     for name, value in arguments.items():
         given[name] = json_or_text(value) if isinstance(value, str) else value
@@ -47,7 +41,7 @@ def build(arguments: Fields) -> serve.Application:
             "max_replicas": most,
             "target_ongoing_requests": config.max_num_seqs,
         },
-        max_ongoing_requests=2 * config.max_num_seqs,
+        max_ongoing_requests=config.max_num_seqs + limits.max_waiting,
         max_queued_requests=limits.max_waiting,
         backpressure_config={"status_code": 429, "retry_after_s": 1},
         graceful_shutdown_timeout_s=limits.grace + MARGIN,
@@ -98,35 +92,3 @@ async def _all_metrics() -> Response:
         for head, samples in re.findall(r"((?:#.*\n)+)((?:\w.*\n)*)", str(text)):
             families[head] = families.get(head, head) + samples
     return Response("".join(families.values()), media_type="text/plain; version=0.0.4")
-
-
-def door() -> list[Middleware]:
-    """Return what stands before the replicas, in each of Ray's proxies."""
-    return [Middleware(Door)]
-
-
-class Door:
-    """Reads the whole body of a request before a replica gets it, within the limits that are `dise
-    serve`'s defaults: Ray would hold any. Answers 503 for a replica that died before it answered.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app, self._bodies = app, Bodies(Limits())
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return await self._app(scope, receive, send)
-        is_answered = False
-
-        async def noted(message: Message) -> None:
-            nonlocal is_answered
-            is_answered = True
-            await send(message)
-
-        try:
-            async with self._bodies.whole(receive) as received:
-                await self._app(scope, received, noted)
-            if not is_answered:
-                raise ServerError(503, "this request's replica died; try again", code="died")
-        except ServerError as refusal:
-            await answer(refusal)(scope, receive, send)
