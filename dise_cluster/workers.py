@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Generic, Unpack
 
 from dise_app.cli.answer import text_or_ids
@@ -47,10 +47,14 @@ class Worker(ABC, Generic[P]):
         import pyarrow
 
         table = batch if isinstance(batch, pyarrow.Table) else pyarrow.table(dict(batch))
-        outcomes = in_order(self._llm, table.to_pylist(), self._checked, lambda _: None)
-        columns = columns_of([told(outcome) for _, outcome in outcomes])
+        columns = self.columns(table.to_pylist())
         earlier = [name for name in table.column_names if name in columns]
         return with_columns(table.drop_columns(earlier), columns)
+
+    def columns(self, rows: Sequence[JsonFields]) -> dict[str, pyarrow.Array]:
+        """Return the columns of the rows' answers."""
+        outcomes = in_order(self._llm, rows, self._checked, lambda _: None)
+        return columns_of([told(outcome) for _, outcome in outcomes])
 
     def _checked(self, row: JsonFields) -> Plan[RequestOutput]:
         if row.get("dise_error") is not None:
