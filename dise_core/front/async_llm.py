@@ -101,10 +101,12 @@ class AsyncLLM:
 
     @property
     def planner(self) -> Planner:
+        """What makes plans of requests."""
         return self._llm.planner
 
     @property
     def predictor(self) -> MaskPredictor:
+        """The model that writes."""
         return self._llm.predictor
 
     generate = awaited(Verbs.generate)

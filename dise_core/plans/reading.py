@@ -124,6 +124,7 @@ class Read:
                 raise PlanError(f"a Read has {num_positions} positions but {num_targets} targets")
 
     def answer_shape(self, vocab_size: int) -> tuple[int, ...]:
+        """Return the shape of the log-probabilities that answer it."""
         match self.readout:
             case TopLogProbs() as readout:
                 return len(self.positions), readout.width(vocab_size)
@@ -172,6 +173,7 @@ class Reading:
 
     @classmethod
     def of_nothing(cls) -> Self:
+        """Return the answer to a Read of no position."""
         return cls(np.zeros(0, np.int64), np.zeros(0, np.float32))
 
     def at(self, rows: Mask) -> Self:

@@ -71,6 +71,7 @@ class Catalog:
         return self._build(kinds.SCORER, name, settings)
 
     def length_controller(self, name: str, settings: GivenSettings = None) -> LengthController:
+        """Return the length controller of that name, with these settings."""
         return self._build(kinds.LENGTH, name, settings)
 
     def unmasking_policy(self, name: str, settings: GivenSettings = None) -> UnmaskingPolicy:
@@ -78,6 +79,7 @@ class Catalog:
         return self._build(kinds.UNMASKING, name, settings)
 
     def reviser(self, name: str, settings: GivenSettings = None) -> Reviser:
+        """Return the reviser of that name, with these settings."""
         return self._build(kinds.REVISER, name, settings)
 
     def chosen(self, kind: kinds.Kind[S], params: BaseModel) -> S | None:
@@ -111,6 +113,7 @@ class Catalog:
         return choose(model, self.mask_predictors, revision, self.problems)
 
     def backend(self, name: str) -> type[Backend[Any]]:
+        """Return the engine of that name."""
         return self._entry(kinds.ENGINE, name).value
 
     def check_engine(self, config: EngineConfig) -> None:

@@ -25,6 +25,7 @@ class Denoiser(Sampler):
 
     @property
     def max_length(self) -> int:
+        """The longest text that the model accepts, in tokens."""
         return self.info.max_length
 
     @property

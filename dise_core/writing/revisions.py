@@ -20,6 +20,7 @@ class RevisedToken(NamedTuple):
     new_text: str | None = None
 
     def to_dict(self) -> dict[str, object]:
+        """Return its JSON form."""
         new = None if self.new is None else {"id": self.new, "text": self.new_text}
         old = {"id": self.old, "text": self.old_text}
         return {"position": self.position, "old": old, "new": new}
@@ -44,6 +45,7 @@ class Revision:
         return sum(token.new != token.old for token in self.tokens)
 
     def to_dict(self) -> dict[str, object]:
+        """Return its JSON form."""
         return {
             "accepted": self.is_accepted,
             "score_before": json_number(self.score_before),
