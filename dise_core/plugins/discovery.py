@@ -3,13 +3,11 @@
 import inspect
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
-
-import pluggy
 
 from dise_core.errors import PluginError, error_line
 from dise_core.models.backend import Backend
@@ -18,12 +16,13 @@ from dise_core.params.engine import EngineConfig
 from dise_core.params.requests import SamplingParams
 from dise_core.plugins.catalog import Catalog
 from dise_core.plugins.entry import OWN_DISTRIBUTION, Entry
-from dise_core.plugins.hookspecs import PROJECT, hookspec
+from dise_core.plugins.hookspecs import PROJECT
 from dise_core.plugins.kinds import KINDS, Kind
 
 HOOKS: Mapping[str, Kind[Any]] = {kind.hook: kind for kind in KINDS}
 
-HOOKSPECS = type("Hookspecs", (), {hook: hookspec(lambda: None) for hook in HOOKS})
+MARK = f"{PROJECT}_impl"
+"""The attribute by which hookimpl marks a function."""
 
 Additions = dict[str, dict[str, Entry[Any]]]
 """Entries by hook and name."""
@@ -88,34 +87,32 @@ def _loaded(point: EntryPoint, known: set[str]) -> Additions:
     except (Exception, SystemExit) as error:
         problem = f"{origin} cannot be imported from {point.value!r}: {error_line(error)}"
         raise PluginError(problem) from error
-    manager = _registered(plugin, point.name, origin)
-    return {hook: _collect(manager, hook, point.name, distribution) for hook in HOOKS}
-
-
-def _registered(plugin: object, name: str, origin: str) -> pluggy.PluginManager:
-    """Return a manager of this plugin alone. Raises PluginError for no or unknown hooks."""
-    manager = pluggy.PluginManager(PROJECT)
-    manager.add_hookspecs(HOOKSPECS)
-    hooks = ", ".join(sorted(HOOKS))
-    try:
-        manager.register(plugin, name=name)
-        manager.check_pending()
-    except pluggy.PluginValidationError as error:
-        raise PluginError(f"{origin}: {' '.join(str(error).split())}. Hooks: {hooks}") from error
-    if not manager.get_hookcallers(plugin):
-        raise PluginError(f"{origin} has no function marked with hookimpl. Hooks: {hooks}")
-    return manager
+    functions = inspect.getmembers(plugin, lambda member: hasattr(member, MARK))
+    hooks = {name: function for name, function in functions if inspect.isroutine(function)}
+    problem = "" if hooks else "has no function marked with hookimpl"
+    if unknown := sorted(hooks.keys() - HOOKS.keys()):
+        problem = f"has a hook {unknown[0]!r} that nobody asks"
+    if problem:
+        raise PluginError(f"{origin} {problem}. Hooks: {', '.join(sorted(HOOKS))}")
+    return {
+        hook: _collect(hook, function, point.name, distribution) for hook, function in hooks.items()
+    }
 
 
 def _collect(
-    manager: pluggy.PluginManager, hook: str, plugin: str, distribution: str | None
+    hook: str, function: Callable[[], object], plugin: str, distribution: str | None
 ) -> dict[str, Entry[Any]]:
-    entries: dict[str, Entry[Any]] = {}
-    for implementation in getattr(manager.hook, hook).get_hookimpls():
-        for name, value in _call(implementation, hook).items():
-            _check(name, value, HOOKS[hook], f"plugin {plugin!r}, {hook}()")
-            entries[name] = Entry(value, plugin, distribution)
-    return entries
+    try:
+        values = function()
+    except (Exception, SystemExit) as error:
+        raise PluginError(f"plugin {plugin!r} fails in {hook}(): {error_line(error)}") from error
+    origin = f"plugin {plugin!r}, {hook}()"
+    if not isinstance(values, Mapping):
+        wanted = "class" if HOOKS[hook].holds_classes else "value"
+        raise PluginError(f"{origin} must return {{name: {wanted}}}, not {values!r:.80}")
+    for name, value in values.items():
+        _check(name, value, HOOKS[hook], origin)
+    return {name: Entry(value, plugin, distribution) for name, value in values.items()}
 
 
 def _add(additions: Additions, known: Additions) -> None:
@@ -132,19 +129,6 @@ def _add(additions: Additions, known: Additions) -> None:
         raise PluginError(known[hook][name].clash or "")
     for hook, entries in additions.items():
         known[hook] |= entries
-
-
-def _call(implementation: pluggy.HookImpl, hook: str) -> Mapping[str, object]:
-    plugin = implementation.plugin_name
-    try:
-        values = implementation.function()
-    except (Exception, SystemExit) as error:
-        raise PluginError(f"plugin {plugin!r} fails in {hook}(): {error_line(error)}") from error
-    if not isinstance(values, Mapping):
-        wanted = "class" if HOOKS[hook].holds_classes else "value"
-        problem = f"plugin {plugin!r}, {hook}() must return {{name: {wanted}}}, not {values!r:.80}"
-        raise PluginError(problem)
-    return values
 
 
 def _check(name: object, value: object, kind: Kind[Any], origin: str) -> None:

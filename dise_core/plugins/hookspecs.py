@@ -1,9 +1,8 @@
-"""The marks of the hooks that plugins implement, the built-in ones included."""
+"""The mark of functions that implement a hook, the built-in plugins' included."""
 
 import pluggy
 
 PROJECT = "dise"
 """The entry-point group."""
 
-hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
