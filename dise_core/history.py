@@ -87,18 +87,10 @@ class Writing:
             values[look.positions[is_commit]] = look.confidences[kind][is_commit]
         return values
 
-    def flips(self) -> Floats:
-        """Return how often each token's candidate changed before the commit, float64 [N]."""
-        return self._changes()[0]
-
-    def disagreement(self) -> Floats:
-        """Return the share of the steps before each token's commit that looked at its position and
-        had another candidate, float64 [N]; 0 for one that was committed at first sight.
+    def changes(self) -> tuple[Floats, Floats]:
+        """Return how often each token's candidate changed before the commit, and the share of the
+        steps that looked at its position before and had another one, float64 [N] each.
         """
-        _, num_others, num_looks = self._changes()
-        return num_others / np.maximum(num_looks, 1)
-
-    def _changes(self) -> tuple[Floats, Floats, Floats]:
         last = np.full(len(self.ids), UNKNOWN)
         flips, num_others, num_looks = np.zeros((3, len(self.ids)))
         unseen = np.full(len(self.ids), np.nan)
@@ -110,4 +102,4 @@ class Writing:
             num_others[here] += now != self.ids[here]
             num_looks[here] += 1
             last[here] = now
-        return flips + unseen, num_others + unseen, num_looks
+        return flips + unseen, num_others / np.maximum(num_looks, 1) + unseen

@@ -53,7 +53,7 @@ def writings(draw: Any) -> Writing:
 
 def columns(writing: Writing) -> np.ndarray:
     """All that it tells, a row for each token."""
-    told = (writing.logprobs, writing.steps, writing.flips(), writing.disagreement(),
+    told = (writing.logprobs, writing.steps, *writing.changes(),
             writing.confidences("margin"))  # fmt: skip
     return np.array(told, np.float64).T
 
@@ -88,9 +88,8 @@ def test_flips_and_disagreement_are_those_of_a_path_counted_by_hand() -> None:
             last = here[-1:]
             writing.commit(step, last, np.array(candidates)[last], np.array([-1.0], np.float32))
     assert writing.ids.tolist() == [3, 4, 5]
-    np.testing.assert_array_equal(writing.flips(), [2, 0, np.nan])
-    np.testing.assert_array_equal(writing.disagreement(), [1, 0, np.nan])
-    assert np.isnan(replace(writing, looks=[]).flips()).all()
+    np.testing.assert_array_equal(writing.changes(), [[2, 0, np.nan], [1, 0, np.nan]])
+    assert np.isnan(replace(writing, looks=[]).changes()).all()
 
 
 def test_a_text_that_was_changed_does_not_own_the_old_writing() -> None:

@@ -54,10 +54,9 @@ class Written(Scorer):
         return Score(float(AGGREGATES[self.aggregate](values[known])), known, is_mean=is_mean)
 
     def _values(self, writing: Writing) -> Floats:
-        if self.signal == "flips":
-            return -writing.flips()
-        if self.signal == "disagreement":
-            return -writing.disagreement()
+        if self.signal in ("flips", "disagreement"):
+            flips, disagreement = writing.changes()
+            return -flips if self.signal == "flips" else -disagreement
         if self.signal == "logprob":
             return writing.logprobs.astype(np.float64)
         return writing.confidences(self.signal)
