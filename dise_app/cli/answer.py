@@ -85,12 +85,8 @@ def settings_of(llm: LLM, parts: Parts, params: Params) -> dict[str, object]:
 def refuse_both_or_neither(is_given: bool, parts: Parts, what: str) -> None:
     """Raise InputError unless exactly one is given: requests, or a file of them."""
     if is_given == (parts.files["input"] is not None):
-        raise InputError(f"give either {what} or --input FILE; {shown_by(parts)}")
-
-
-def shown_by(parts: Parts) -> str:
-    """Return the end of an error about a verb's options."""
-    return f"`dise {parts.command} --help` shows how"
+        shown = f"`dise {parts.command} --help` shows how"
+        raise InputError(f"give either {what} or --input FILE; {shown}")
 
 
 def text_or_ids(request: JsonFields, field: str, default: str | None = None) -> str | list[int]:

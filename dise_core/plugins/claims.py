@@ -34,13 +34,9 @@ def choose(
     ours = {name: entry for name, entry in adapters.items() if entry.is_built_in}
     failures = {"": broken(problems)} if problems else {}
     for group in (named, others, ours):
-        claiming = {}
-        for name, entry in group.items():
-            is_claimed, failure = claim(name, entry, model, revision)
-            if is_claimed:
-                claiming[name] = entry
-            if failure is not None:
-                failures[name] = failure
+        answers = {name: claim(name, entry, model, revision) for name, entry in group.items()}
+        failures |= {name: failure for name, (_, failure) in answers.items() if failure}
+        claiming = {name: group[name] for name, (is_claimed, _) in answers.items() if is_claimed}
         if len(claiming) > 1 and group is not ours:
             rivals = " and ".join(
                 f"{name!r} of plugin {entry.plugin!r}" for name, entry in claiming.items()
