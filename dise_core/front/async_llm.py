@@ -16,7 +16,7 @@ from dise_core.errors import DiseError
 from dise_core.front.llm import LLM, EngineOptions
 from dise_core.front.outputs import RequestOutput
 from dise_core.front.planner import Planner
-from dise_core.front.verbs import Job, Verbs, constrained
+from dise_core.front.verbs import Job, Verbs, constrained, request
 from dise_core.models.predictor import MaskPredictor
 from dise_core.models.prompts import Prompt
 from dise_core.models.tokenizer import FunctionTool, Message
@@ -30,28 +30,14 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class JobMaker(Verbs):
-    """Makes the jobs that LLM's verbs run, and runs none: `do` returns the job itself."""
-
-    def __init__(self, planner: Callable[[], Planner]) -> None:
-        self._planner = planner
-
-    @property
-    def planner(self) -> Planner:
-        return self._planner()
-
-    def do(self, job: Job[T]) -> T:
-        return cast("T", job)
-
-
 def awaited(
     verb: Callable[Concatenate[Any, P], T],
 ) -> Callable[Concatenate[AsyncLLM, P], Coroutine[Any, Any, T]]:
-    """Return one of LLM's verbs as a coroutine of AsyncLLM."""
+    """Return one of LLM's verbs as a coroutine of AsyncLLM, whose `do` is one too."""
 
     @wraps(verb)
     async def coroutine(llm: AsyncLLM, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await llm.do(cast("Job[T]", verb(llm.jobs, *args, **kwargs)))
+        return await cast("Coroutine[Any, Any, T]", verb(llm, *args, **kwargs))
 
     return coroutine
 
@@ -93,7 +79,6 @@ class AsyncLLM:
         [self._llm] = loaded
         self.config = self._llm.config
         self.catalog = self._llm.catalog
-        self.jobs = JobMaker(lambda: self.planner)
         self._builders = ThreadPoolExecutor(2)  # in which constraints are built
 
     def __repr__(self) -> str:
@@ -160,7 +145,7 @@ class AsyncLLM:
         def tell(reads: Sequence[Read] | None) -> None:
             loop.call_soon_threadsafe(news.put_nowait, reads)
 
-        plan = self.jobs.request(prompt, params, chat, suffix, tools)
+        plan = request(self.planner, prompt, params, chat, suffix, tools)
         future = asyncio.wrap_future(self.engine.submit(plan, tell, Caller(self.budget)))
         future.add_done_callback(lambda _: news.put_nowait(None))
         canvases = Canvases(self.predictor)

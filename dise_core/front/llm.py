@@ -9,7 +9,7 @@ from dise_core.engine import Engine, Outcome
 from dise_core.errors import ClosedError, InputError
 from dise_core.front.outputs import RequestOutput
 from dise_core.front.planner import Planner
-from dise_core.front.verbs import Job, Verbs
+from dise_core.front.verbs import Job, Verbs, request
 from dise_core.models.predictor import MaskPredictor
 from dise_core.models.prompts import Prompt
 from dise_core.models.tokenizer import FunctionTool, Message
@@ -143,7 +143,7 @@ class LLM(Verbs):
         The prompt may be a list of messages. suffix: as in `fill`. Leaving early cancels the
         request.
         """
-        return self.watch(self.request(prompt, params, chat, suffix, tools))
+        return self.watch(request(self.planner, prompt, params, chat, suffix, tools))
 
     def watch(
         self, plan: Plan[RequestOutput]

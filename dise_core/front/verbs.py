@@ -96,7 +96,7 @@ class Verbs(ABC):
         settings = _settings(len(many), "prompts", params, sampling_params)
         check_choice(chat, "chat")
         plans = [self.planner.generate(*pair, chat) for pair in zip(many, settings, strict=True)]
-        return self.do(self._answers(plans, "prompt", on_error, many, settings))
+        return self.do(_answers(self.planner, plans, "prompt", on_error, many, settings))
 
     def chat(
         self,
@@ -117,7 +117,7 @@ class Verbs(ABC):
             raise InputError("no conversation given", "conversations")
         settings = _settings(len(many), "conversations", params, sampling_params)
         plans = [self.planner.chat(*pair, tools) for pair in zip(many, settings, strict=True)]
-        return self.do(self._answers(plans, "conversation", on_error, settings=settings))
+        return self.do(_answers(self.planner, plans, "conversation", on_error, settings=settings))
 
     def fill(
         self,
@@ -140,7 +140,7 @@ class Verbs(ABC):
         settings = _settings(len(gaps), "gaps", params, sampling_params)
         pairs = zip(gaps, settings, strict=True)
         plans = [self.planner.fill(*gap, setting) for gap, setting in pairs]
-        return self.do(self._answers(plans, "gap", on_error, many, settings))
+        return self.do(_answers(self.planner, plans, "gap", on_error, many, settings))
 
     def score(
         self,
@@ -165,7 +165,7 @@ class Verbs(ABC):
         check_choice(finished, "finished")
         scoring = params_of(params, ScoringParams)
         plans = [self.planner.score(*pair, scoring, chat, finished) for pair in pairs]
-        return self.do(self._answers(plans, "text", on_error, many))
+        return self.do(_answers(self.planner, plans, "text", on_error, many))
 
     @overload
     def rank(  # type: ignore[overload-overlap]
@@ -213,50 +213,52 @@ class Verbs(ABC):
         plans = [self.planner.rank(*pair, scoring, chat) for pair in pairs]
         return self.do(Job(numbered(plans, "prompt"), results))
 
-    def request(
-        self,
-        prompt: Prompt | Sequence[Message],
-        params: SamplingParams | None,
-        chat: bool | None,
-        suffix: Prompt | None = None,
-        tools: Sequence[FunctionTool] = (),
-    ) -> Plan[RequestOutput]:
-        """Return the plan of a prompt, a conversation, or the gap before a suffix."""
-        checked = params_of(params, SamplingParams)
-        if suffix is not None:
-            return self.planner.fill(cast("Prompt", prompt), suffix, checked)
-        if not isinstance(prompt, str):
-            check_list(prompt, "prompt", "a text, token ids or a conversation")
-            if any(isinstance(item, Mapping) for item in prompt):
-                return self.planner.chat(cast("Sequence[Message]", prompt), checked, tools)
-        return self.planner.generate(cast("Prompt", prompt), checked, chat)
 
-    def _answers(
-        self,
-        plans: list[Plan[RequestOutput]],
-        what: str,
-        on_error: OnError,
-        prompts: Sequence[object] = (),
-        settings: Sequence[SamplingParams] = (),
-    ) -> Job[list[RequestOutput]]:
-        """Return the job of all answers. what: each plan's subject. prompts: for failed ones."""
-        if on_error not in ("raise", "return"):
-            problem = f"on_error must be 'raise' or 'return', not {shown(on_error, 40)}"
-            raise InputError(problem, "on_error")
-        plans, prepared = numbered(plans, what), constrained(settings)
-        if on_error == "raise":
-            return Job(plans, results, prepared)
-        model = self.predictor.info.name
+def request(
+    planner: Planner,
+    prompt: Prompt | Sequence[Message],
+    params: SamplingParams | None,
+    chat: bool | None,
+    suffix: Prompt | None = None,
+    tools: Sequence[FunctionTool] = (),
+) -> Plan[RequestOutput]:
+    """Return the plan of a prompt, a conversation, or the gap before a suffix."""
+    checked = params_of(params, SamplingParams)
+    if suffix is not None:
+        return planner.fill(cast("Prompt", prompt), suffix, checked)
+    if not isinstance(prompt, str):
+        check_list(prompt, "prompt", "a text, token ids or a conversation")
+        if any(isinstance(item, Mapping) for item in prompt):
+            return planner.chat(cast("Sequence[Message]", prompt), checked, tools)
+    return planner.generate(cast("Prompt", prompt), checked, chat)
 
-        def answer(outcome: Outcome[RequestOutput]) -> RequestOutput:
-            if outcome.error is None:
-                return outcome.unwrap()
-            prompt = prompts[outcome.index] if prompts else None
-            text = prompt if isinstance(prompt, str) else None
-            usage = Usage(0, 0, 0, 0.0, outcome.seconds)
-            return RequestOutput(text, (), model, (), usage, error=outcome.error)
 
-        return Job(plans, lambda ended: list(map(answer, _in_order(ended))), prepared)
+def _answers(
+    planner: Planner,
+    plans: list[Plan[RequestOutput]],
+    what: str,
+    on_error: OnError,
+    prompts: Sequence[object] = (),
+    settings: Sequence[SamplingParams] = (),
+) -> Job[list[RequestOutput]]:
+    """Return the job of all answers. what: each plan's subject. prompts: for failed ones."""
+    if on_error not in ("raise", "return"):
+        problem = f"on_error must be 'raise' or 'return', not {shown(on_error, 40)}"
+        raise InputError(problem, "on_error")
+    plans, prepared = numbered(plans, what), constrained(settings)
+    if on_error == "raise":
+        return Job(plans, results, prepared)
+    model = planner.predictor.info.name
+
+    def answer(outcome: Outcome[RequestOutput]) -> RequestOutput:
+        if outcome.error is None:
+            return outcome.unwrap()
+        prompt = prompts[outcome.index] if prompts else None
+        text = prompt if isinstance(prompt, str) else None
+        usage = Usage(0, 0, 0, 0.0, outcome.seconds)
+        return RequestOutput(text, (), model, (), usage, error=outcome.error)
+
+    return Job(plans, lambda ended: list(map(answer, _in_order(ended))), prepared)
 
 
 def constrained(params: Sampling) -> list[SamplingParams]:

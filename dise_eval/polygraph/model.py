@@ -8,7 +8,7 @@ from typing import TypeVar
 from lm_polygraph.utils.model import BlackboxModel
 
 from dise_core import LLM, InputError, Message, RequestOutput, SamplingParams
-from dise_core.front.verbs import Job, results
+from dise_core.front.verbs import Job, request, results
 
 T = TypeVar("T")
 
@@ -79,7 +79,7 @@ class DiseModel(BlackboxModel):  # type: ignore[misc]
     __call__ = generate
 
     def _answered(self, inputs: Sequence[Input], params: SamplingParams) -> list[RequestOutput]:
-        plans = [self.llm.request(one, params, self.chat) for one in inputs]
+        plans = [request(self.llm.planner, one, params, self.chat) for one in inputs]
         return self.llm.do(Job(plans, results))
 
 
