@@ -71,7 +71,9 @@ MOST_STUCK = 16
 """Threads that may be left behind, each with a start that has been given up and has not ended."""
 
 LOOK_SECONDS = 1.0
-"""How often to look for starts that take too long, while nothing runs."""
+"""How often to look for late starts while nothing runs. Twice that is the most that counts between
+two looks: the whole process may have been stopped.
+"""
 
 
 class AsyncEngine:
@@ -96,6 +98,7 @@ class AsyncEngine:
         self._is_aborting = False
         self._num_cut_off = 0
         self._step_seconds = 0.0
+        self._looked = self._awake = 0.0
         self._death: DiseError | None = None
         self._to_start: SimpleQueue[_Ticket | None] = SimpleQueue()
         self._starting: list[_Ticket] = []
@@ -200,7 +203,7 @@ class AsyncEngine:
         """Start plans in their order, until one is given up: then a new thread stands in."""
         while (ticket := self._to_start.get()) is not None:
             with self._changed:
-                ticket.begun = time.monotonic()
+                ticket.begun = self._awake
                 self._starting.append(ticket)
             if not ticket.future.cancelled():
                 ticket.request.start()
@@ -219,7 +222,9 @@ class AsyncEngine:
 
     def _give_up_late_starts(self) -> None:
         with self._changed:
-            until = time.monotonic() - START_SECONDS
+            last, self._looked = self._looked, time.monotonic()
+            self._awake += min(self._looked - last, 2 * LOOK_SECONDS)
+            until = self._awake - START_SECONDS
             hopeful = [ticket for ticket in self._starting if not ticket.is_given_up]
             room = MOST_STUCK - (len(self._starting) - len(hopeful))
             late = [ticket for ticket in hopeful if ticket.begun < until][:room]

@@ -261,3 +261,17 @@ def test_a_request_waits_no_longer_than_a_step_takes(monkeypatch: pytest.MonkeyP
     may_ask.set()
     assert slow.result(60)[0] == "done"
     assert engine.close() == 0
+
+
+def test_no_start_is_late_because_the_process_was_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(async_engine, "LOOK_SECONDS", 0.01)
+    engine = AsyncEngine(lambda: Engine({"target": ToyPredictor()}, EngineConfig()))
+    begun, may_ask = threading.Event(), threading.Event()
+    starting = engine.submit(asking_after(may_ask, begun))
+    assert begun.wait(60)
+    now = time.monotonic
+    monkeypatch.setattr(time, "monotonic", lambda: now() + 3600)
+    time.sleep(0.1)  # enough to look for late starts
+    may_ask.set()
+    assert starting.result(60)[0] == "done"
+    assert engine.close() == 0

@@ -8,7 +8,7 @@ examples/embedded_models trains them.
 from pathlib import Path
 from typing import ClassVar, Self
 
-from dise_adapters.checkpoint.tokenizer import FastTokenizer
+from dise_adapters.embedded.tokenizer import ShippedTokenizer
 from dise_adapters.families.llada import LLADA
 from dise_adapters.families.sdar import SDAR
 from dise_adapters.predictor import CheckpointPredictor
@@ -22,7 +22,7 @@ ABILITY = (
 """What is told to those who give a Countdown model another text."""
 
 
-class CountdownTokenizer(FastTokenizer):
+class CountdownTokenizer(ShippedTokenizer):
     """The Countdown models' tokenizer, which says what they can do when it is given other texts."""
 
     def encode(self, text: str) -> Ids:
@@ -36,6 +36,7 @@ class EmbeddedPredictor(CheckpointPredictor):
     """A model that ships with the package, loaded by its name like any other checkpoint."""
 
     name: ClassVar[str]
+    tokenizer_kind = ShippedTokenizer
     checked_on = "its own"
     trained_on = "finished texts too"
 

@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
-import transformers
 from torch import Tensor
 
 from dise_adapters.checkpoint.weights import refuse_larger, stored_weights
@@ -30,6 +29,8 @@ def weigh(checkpoint: Checkpoint) -> None:
 
 def configured(checkpoint: Checkpoint) -> tuple[Any, Any]:
     """Return transformers' class of the checkpoint's model, and its configuration."""
+    import transformers
+
     model_class = getattr(transformers, checkpoint.family.model_class)
     if checkpoint.settings is not None:
         return model_class, model_class.config_class(**checkpoint.settings)
