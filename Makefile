@@ -147,9 +147,9 @@ $(JEVBENCH_VENV)/.installed: pyproject.toml constraints.txt
 	$(JEVBENCH_VENV)/bin/pip install --quiet --no-deps $(JUDGE)
 	touch $@
 
-# Ray and its datasets: the shards' own tests need neither, and are in `make test` too.
+# What runs on Ray and datatrove. The tests of shards need neither, and are in `make test`.
 cluster: $(CLUSTER_VENV)/.installed
-	RAY_USAGE_STATS_ENABLED=0 $(CLUSTER_VENV)/bin/python -m pytest tests/cluster -W default
+	RAY_USAGE_STATS_ENABLED=0 $(CLUSTER_VENV)/bin/python -m pytest tests/cluster --ignore=tests/cluster/test_shards.py -W default
 
 $(CLUSTER_VENV)/.installed: pyproject.toml constraints.txt
 	test -x $(CLUSTER_VENV)/bin/python || $(PYTHON) -m venv $(CLUSTER_VENV)

@@ -1,15 +1,24 @@
-"""What a row's seed is, and what is told of a row whether or not it could be answered."""
+"""What is told of rows: their seeds, and their answers as JSON and as columns of Arrow, of fixed
+types whatever the answers are.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from dise_core import LLM, InputError, ModelOutputError, Outcome, RequestOutput
+from dise_app.files.runner import Answered
+from dise_core import LLM, InputError, ModelOutputError, Outcome
 from dise_core.front.outputs import error_dict
 from dise_core.params.base import Params
 from dise_core.plugins.kinds import kinds_named_by
-from dise_core.records import Record
+from dise_core.records import Fields, Record
+from dise_decide.params import DecisionParams
+
+if TYPE_CHECKING:
+    import pyarrow
 
 
 def row_seed(seed: int, row_id: object) -> int:
@@ -24,7 +33,7 @@ def check_names(llm: LLM, params: Params) -> None:
         llm.catalog.chosen(kind, params)
 
 
-def told(outcome: Outcome[RequestOutput]) -> Record:
+def told(outcome: Outcome[Answered]) -> Record:
     """Return an answer as JSON, without its time, or the error of a row that is itself at fault.
     Raises any other error: another run may answer the row.
     """
@@ -33,3 +42,72 @@ def told(outcome: Outcome[RequestOutput]) -> Record:
     answer = outcome.unwrap().to_dict()
     answer["usage"].pop("seconds", None)
     return answer
+
+
+def columns_of(answers: Sequence[Fields], params: Params) -> dict[str, pyarrow.Array]:
+    """Return the columns of answers as JSON to requests with these params. Of outputs they tell the
+    first, which has the best score, and in `dise_outputs` all.
+    """
+    import pyarrow
+
+    rows = [_flat(answer) for answer in answers]
+    types = _types(isinstance(params, DecisionParams)).items()
+    return {
+        f"dise_{name}": pyarrow.array([row.get(name) for row in rows], kind) for name, kind in types
+    }
+
+
+def with_columns(table: pyarrow.Table, columns: dict[str, pyarrow.Array]) -> pyarrow.Table:
+    """Return the table with these columns behind its own. Raises InputError for a taken name."""
+    for name, column in columns.items():
+        if name in table.column_names:
+            raise InputError(f"the input has a column {name!r}, which answers are to have", "input")
+        table = table.append_column(name, column)
+    return table
+
+
+def _types(is_decided: bool) -> dict[str, pyarrow.DataType]:
+    """Return the names of columns and their types. Probabilities of a typed question's answer are
+    in the order of its options.
+    """
+    import pyarrow
+
+    text, number, count = pyarrow.string(), pyarrow.float64(), pyarrow.int64()
+    common = {"error": text, "nfe": count, "seed": pyarrow.uint64()}
+    score = {"text": text, "score": number}
+    if is_decided:
+        sure = {"confidence": number, "abstained": pyarrow.bool_(), "probability": number}
+        named = {"name": text, "type": text, "choice": text, "score": number}
+        answer = {**named, **sure, "probabilities": pyarrow.list_(number)}
+        return {**common, "answers": pyarrow.list_(pyarrow.struct(answer))}
+    more = {"standard_error": number, "probability": number, "num_positions": pyarrow.int32()}
+    lists = {"logprobs": pyarrow.float32(), "outputs": pyarrow.struct(score)}
+    lists = {name: pyarrow.list_(kind) for name, kind in lists.items()}
+    return {**common, **score, "finish_reason": text, **more, **lists}
+
+
+def _flat(answer: Fields) -> Record:
+    outputs, decided = answer.get("outputs", ()), answer.get("answers", ())
+    best: Record = next(iter(outputs), {})
+    return {
+        **answer,
+        **answer.get("usage", {}),
+        **best,
+        **best.get("score", {}),
+        "error": answer.get("error", {}).get("message"),
+        "score": best.get("score", {}).get("value"),
+        "logprobs": [token["logprob"] for token in best.get("tokens", ())] or None,
+        "outputs": [{"text": one["text"], "score": one["score"]["value"]} for one in outputs],
+        "answers": [
+            {
+                **given,
+                "choice": _text(given.get("choice")),
+                "probabilities": [share["probability"] for share in given.get("probabilities", ())],
+            }
+            for given in decided
+        ],
+    }
+
+
+def _text(choice: str | bool | None) -> str | None:
+    return json.dumps(choice) if isinstance(choice, bool) else choice

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -21,7 +21,7 @@ def check(
     """
     import numpy as np
 
-    from dise_cluster.folder import Manifest, run_of, shard_path
+    from dise_cluster.folder import Manifest, corrupt_files, run_of, shard_path
 
     run = run_of(folder)
     name, count, ending = run["command"], run["num_shards"], run["ending"]
@@ -33,30 +33,26 @@ def check(
         np.add.at(times, np.fromiter(_numbers(path), np.int64), 1)
     missing, doubled = int((times[1:] == 0).sum()), int((times[1:] > 1).sum())
     errors = sum(found.num_errors for found in manifests.values())
+    problems = [f"{path.name} is missing or not whole" for path in paths if path not in manifests]
+    problems += corrupt_files(manifests.values())
+    if len({(found.run, found.total) for found in manifests.values()}) > 1:
+        problems.append("the shards are of several runs, or of an input that changed between them")
     print(
         f"{int(times.sum())} of {total} rows in {len(manifests)} of {len(paths)} shards: "
-        f"{missing} missing, {doubled} doubled, {errors} failed"
+        f"{missing} missing, {doubled} doubled, {errors} failed",
+        *problems,
+        sep="\n",
     )
-    corrupt = {name: why for found in manifests.values() for name, why in found.corrupt.items()}
-    for name, why in sorted(corrupt.items()):
-        print(f"{name} was corrupt: {why}")
-    for path in paths:
-        if path not in manifests:
-            print(f"{path.name} is missing or not whole")
-    runs = {(found.run, found.total) for found in manifests.values()}
-    if len(runs) > 1:
-        print("the shards are of several runs, or of an input that changed between them")
-    if missing or doubled or corrupt or len(runs) > 1 or len(manifests) < len(paths):
+    if missing or doubled or problems:
         raise typer.Exit(1)
 
 
-def _numbers(path: Path) -> Iterator[int]:
-    """Yield the numbers of the rows in a shard."""
+def _numbers(path: Path) -> Iterable[int]:
+    """Return the numbers of the rows in a shard."""
     if path.suffix == ".parquet":
         from pyarrow.parquet import read_table
 
-        yield from read_table(path, columns=["dise_line"])["dise_line"].to_pylist()
-    else:
-        from dise_cluster.rows import read_shard
+        return map(int, read_table(path, columns=["dise_line"])["dise_line"].to_numpy())
+    from dise_cluster.rows import read_shard
 
-        yield from (row.record["line"] for row in read_shard([path], 1, 1).rows)
+    return (row.record["line"] for row in read_shard([path], 1, 1).rows)

@@ -5,19 +5,15 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Self
+from typing import Self
 
 from pydantic import BaseModel, ValidationError
 
 from dise_app.files.texts import json_file, refuse_other, write_json
 from dise_core import InputError
 from dise_core.records import JsonFields, Record
-
-if TYPE_CHECKING:
-    import pyarrow
 
 RUN_FILE = "dise-run.json"
 """What the answers of all shards depend on."""
@@ -31,7 +27,6 @@ class Manifest(BaseModel):
     """
 
     shard: int
-    num_shards: int
     run: str
     rows: str
     num_rows: int
@@ -87,17 +82,18 @@ def run_of(folder: Path) -> Record:
     return run
 
 
-def write_lines(path: Path, lines: Sequence[bytes], ending: str) -> None:
-    """Write lines, compressed as the ending says, the same bytes for the same lines."""
-    with path.open("wb") as file, _compressed(file, ending) as stream:
-        stream.writelines(lines)
+def corrupt_files(manifests: Iterable[Manifest]) -> list[str]:
+    """Return what is wrong with files of the input, a sentence each."""
+    corrupt = {name: why for found in manifests for name, why in found.corrupt.items()}
+    return [f"{name} is corrupt, and read up to there: {why}" for name, why in corrupt.items()]
 
 
-def _compressed(file: BinaryIO, ending: str) -> gzip.GzipFile | pyarrow.CompressedOutputStream:
+def packed(content: bytes, ending: str) -> bytes:
+    """Return what a file with that ending holds: the same bytes for the same content."""
     if ending == "jsonl.gz":
-        return gzip.GzipFile("", "wb", fileobj=file, mtime=0)
+        return gzip.compress(content, mtime=0)
     if ending == "jsonl.zst":
         import pyarrow
 
-        return pyarrow.CompressedOutputStream(file, "zstd")
-    return nullcontext(file)
+        return bytes(pyarrow.compress(content, "zstd", asbytes=True))
+    return content

@@ -1,5 +1,5 @@
-"""Ray gives the numbers of shards to workers, starts dead workers again and places them on GPUs.
-That each row is there once is the shards' doing, not Ray's.
+"""Ray gives the numbers of shards to workers, and places them and those that follow dead ones. That
+each row is there once is the shards' doing, not Ray's.
 """
 
 from __future__ import annotations
@@ -7,12 +7,12 @@ from __future__ import annotations
 import math
 import os
 import sys
-import time
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Generic
 
 from dise_app.files.runner import P
+from dise_app.terminal import interrupts
 from dise_core import LLM, DiseError, InputError
 from dise_core.errors import error_line
 
@@ -20,16 +20,10 @@ if TYPE_CHECKING:
     import ray
     from ray.actor import ActorHandle
 
-    from dise_cluster.folder import Manifest
-    from dise_cluster.shard import ShardJob
+    from dise_cluster.shard import MadeShard, ShardJob
 
-RESTARTS = {"max_restarts": 2, "max_task_retries": 2}
-"""How often a worker is started again, and with it a shard, before Ray gives both up."""
-
-INTERVAL = 10.0
-"""The least seconds between two lines of progress."""
-
-MadeShard = tuple["Manifest", bool]
+ATTEMPTS = 3
+"""How often a shard is tried before it is given up."""
 
 
 class ShardWorker(Generic[P]):
@@ -39,13 +33,13 @@ class ShardWorker(Generic[P]):
         self._job = job
         self._loaded: tuple[LLM, str] | None = None
 
-    def make(self, number: int | None) -> MadeShard | None:
-        """Return what ShardJob.make returns; for None only load the model."""
+    def make(self, number: int) -> MadeShard | None:
+        """Return what ShardJob.make returns; for 0 only load the model."""
         try:
             if self._loaded is None:
                 llm = self._job.work.load()
                 self._loaded = llm, self._job.claim(llm)
-            return None if number is None else self._job.make(*self._loaded, number)
+            return self._job.make(*self._loaded, number) if number else None
         except InputError as error:
             raise InputError(str(error)) from None  # not every subclass can be pickled
         except DiseError as error:
@@ -54,93 +48,68 @@ class ShardWorker(Generic[P]):
 
 def made_on_ray(
     job: ShardJob[P], numbers: Sequence[int], address: str, num_workers: int, **kept: float
-) -> Iterator[Manifest]:
-    """Yield the manifests of shards as workers finish them. A shard that is given up is named and
-    left out. Raises InputError as a worker does, and DiseError when shards are given up one after
-    the other, as many as there are workers. kept: num_cpus and num_gpus of each.
+) -> Iterator[MadeShard]:
+    """Yield shards as workers finish them. One that fails is tried again, then named and left out.
+    Raises InputError as a worker does, and DiseError if nothing but failures comes. kept: num_cpus
+    and num_gpus of each worker, which gets a shard once it is placed and has its model.
     """
-    pool = _Pool(job, address, min(num_workers, len(numbers)), kept)
-    waiting, num_lost, progress = deque(numbers), 0, _Progress(len(numbers))
-    while waiting or pool.is_making:
-        number, made, problem = pool.next(waiting)
+    import ray
+
+    size, waiting = min(num_workers, len(numbers)), deque(numbers)
+    _join(address, size, **kept)
+    new_worker = ray.remote(**kept)(ShardWorker).remote
+    running: dict[ray.ObjectRef, tuple[ActorHandle, int]] = {}
+    for worker in [new_worker(job) for _ in range(size)]:
+        running[worker.make.remote(0)] = worker, 0
+    tries, num_in_a_row = Counter[int](), 0
+    while waiting or any(number for _, number in running.values()):
+        [ended], _ = ray.wait(list(running))
+        worker, number = running.pop(ended)
+        made, problem, is_dead = _outcome(ended)
         if made is not None:
-            num_lost = 0
-            progress.count(*made)
-            yield made[0]
-        elif problem is not None:
-            num_lost += 1
-            what = "a worker" if number is None else f"shard {number}"
-            print(f"dise: {what} is given up: {problem}", file=sys.stderr)
-            if num_lost >= pool.size:
-                raise DiseError(f"{num_lost} failures in a row; --resume goes on where this ended")
-
-
-class _Pool(Generic[P]):
-    """Workers. Each gets a shard once its model is loaded, so that none waits for a node."""
-
-    def __init__(
-        self, job: ShardJob[P], address: str, size: int, kept: Mapping[str, float]
-    ) -> None:
-        import ray
-
-        self.size = size
-        if not ray.is_initialized():
-            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-            local = {"num_cpus": math.ceil(size * kept["num_cpus"]), "include_dashboard": False}
-            own = local if address == "local" else {}
-            ray.init(address=address, log_to_driver=False, **own)
-        self._class, self._job = ray.remote(**kept, **RESTARTS)(ShardWorker), job
-        self._running: dict[ray.ObjectRef, tuple[ActorHandle, int | None]] = {}
-        for _ in range(size):
-            self._give(self._new(), None)
-
-    @property
-    def is_making(self) -> bool:
-        return any(number is not None for _, number in self._running.values())
-
-    def next(self, waiting: deque[int]) -> tuple[int | None, MadeShard | None, str | None]:
-        """Return the number of the next shard that ends, None for a model, and what came of it: the
-        shard, or a problem. Its worker, or a new one, gets the next that waits.
-        """
-        import ray
-        from ray.exceptions import RayActorError, RayTaskError
-
-        [ended], _ = ray.wait(list(self._running))
-        worker, number = self._running.pop(ended)
-        made, problem = None, None
-        try:
-            made = ray.get(ended)
-        except RayActorError as error:
-            worker, problem = self._new(), error_line(error).partition(". ")[0]
-        except RayTaskError as error:
-            if isinstance(error.cause, InputError) or not isinstance(error.cause, DiseError):
-                raise error.cause from error
-            problem = str(error.cause)
+            num_in_a_row = 0
+            yield made
+        if problem is not None:
+            num_in_a_row += 1
+            tries[number] += 1
+            if num_in_a_row > ATTEMPTS * size:
+                raise DiseError(f"{problem}; --resume goes on where this ended")
+            if tries[number] < ATTEMPTS:
+                waiting.extend([number] if number else [])
+            elif number:
+                print(f"dise: shard {number} is given up: {problem}", file=sys.stderr)
         if waiting:
-            self._give(worker, waiting.popleft())
-        return number, made, problem
-
-    def _new(self) -> ActorHandle:
-        return self._class.remote(self._job)
-
-    def _give(self, worker: ActorHandle, number: int | None) -> None:
-        self._running[worker.make.remote(number)] = worker, number
+            worker, number = (new_worker(job), 0) if is_dead else (worker, waiting.popleft())
+            running[worker.make.remote(number)] = worker, number
 
 
-class _Progress:
-    """Tells of the shards that are there, with rows a second and the time that is left."""
+def _outcome(ended: ray.ObjectRef) -> tuple[MadeShard | None, str | None, bool]:
+    """Return a shard, or why it failed, and whether its worker is dead. Raises what another try
+    would not mend.
+    """
+    import ray
+    from ray.exceptions import RayActorError, RayTaskError
 
-    def __init__(self, num_left: int) -> None:
-        self._num_left, self._num_made, self._rows = num_left, 0, 0
-        self._started = self._told = time.monotonic()
+    try:
+        return ray.get(ended), None, False
+    except RayActorError as error:
+        return None, error_line(error).partition(". ")[0], True
+    except RayTaskError as error:
+        if isinstance(error.cause, InputError) or not isinstance(error.cause, DiseError):
+            raise error.cause from error
+        return None, str(error.cause), False
 
-    def count(self, manifest: Manifest, is_new: bool) -> None:
-        self._num_left -= 1
-        self._num_made += is_new
-        self._rows += manifest.num_rows * is_new
-        now = time.monotonic()
-        if is_new and now - self._told > INTERVAL:
-            self._told, seconds = now, now - self._started
-            left = seconds / self._num_made * self._num_left
-            rate = f"{self._rows / seconds:.1f} rows/s, {left:.0f} s left"
-            print(f"dise: {self._num_left} shards are left, {rate}", file=sys.stderr)
+
+def _join(address: str, size: int, num_cpus: float, num_gpus: float) -> None:
+    """Be a driver of Ray, of one started here for local. Tells if it lacks what a worker needs."""
+    import ray
+
+    interrupts.in_order()
+    if not ray.is_initialized():
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        local = {"num_cpus": math.ceil(size * num_cpus), "include_dashboard": False}
+        own = local if address == "local" else {}
+        ray.init(address=address, log_to_driver=False, logging_level="error", **own)
+    has = ray.cluster_resources()
+    if has.get("GPU", 0) < num_gpus or has.get("CPU", 0) < num_cpus:
+        print(f"dise: a worker waits for what Ray lacks; it has {has}", file=sys.stderr)

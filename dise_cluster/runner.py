@@ -1,8 +1,9 @@
-"""The options of shards, and how one process makes them: one after another."""
+"""The options of shards, how one process makes them, and what is told of them."""
 
 from __future__ import annotations
 
 import sys
+import time
 from typing import TYPE_CHECKING, Self
 
 import typer
@@ -13,10 +14,13 @@ from dise_core import InputError, SamplingParams
 from dise_core.records import Fields
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Sequence
 
     from dise_cluster.folder import Manifest
-    from dise_cluster.shard import ShardJob
+    from dise_cluster.shard import MadeShard, ShardJob
+
+INTERVAL = 10.0
+"""The least seconds between two lines of progress."""
 
 
 class Shards(FileRunner):
@@ -72,9 +76,9 @@ class Shards(FileRunner):
 
             kept = {"num_cpus": self.cpus_per_worker, "num_gpus": self.gpus_per_worker}
             made = made_on_ray(job, numbers, self.ray, self.workers or 1, **kept)
-        _tell(job, list(made), len(numbers))
+        _summarize(job, list(_timed(made, len(numbers))), len(numbers))
 
-    def _job(self, work: Work[P]) -> tuple[ShardJob[P], list[int]]:
+    def _job(self, work: Work[P]) -> tuple[ShardJob[P], Sequence[int]]:
         """Return the job and the shards to make. Raises InputError for what does not fit."""
         from dise_cluster.rows import input_files
         from dise_cluster.shard import ShardJob
@@ -87,36 +91,46 @@ class Shards(FileRunner):
         if isinstance(work.params, SamplingParams) and work.params.seed is None:
             raise InputError("shards need --seed, from which each row has its own", "seed")
         num_shards = self.num_shards(len(files))
-        numbers = [self.index] if self.shard else list(range(1, num_shards + 1))
+        numbers = [self.index] if self.shard else range(1, num_shards + 1)
         job = ShardJob(work, files, folder.resolve(), num_shards)
-        if not work.files["resume"]:
-            for path in map(job.path, numbers):
-                if path.exists():
-                    raise InputError(
-                        f"{path} exists already: --resume keeps what is whole", "output"
-                    )
+        found = next((path for path in map(job.path, numbers) if path.exists()), None)
+        if found is not None and not work.files["resume"]:
+            raise InputError(f"{found} exists already: --resume keeps what is whole", "output")
         return job, numbers
 
 
-def _one_after_another(job: ShardJob[P], numbers: list[int]) -> Iterable[Manifest]:
-    from dise_app.terminal.progress import progress_bar
-
+def _one_after_another(job: ShardJob[P], numbers: Sequence[int]) -> Iterator[MadeShard]:
     llm = job.work.load()
     run = job.claim(llm)
-    with progress_bar(len(numbers)) as advance:
-        for number in numbers:
-            yield job.make(llm, run, number)[0]
-            advance(1)
+    return (job.make(llm, run, number) for number in numbers)
 
 
-def _tell(job: ShardJob[P], made: list[Manifest], num_wanted: int) -> None:
+def _timed(made: Iterable[MadeShard], num_shards: int) -> Iterator[Manifest]:
+    """Yield the manifests; tell of rows a second and the time that is left."""
+    started = last = time.monotonic()
+    num_made, num_rows = 0, 0
+    for num_there, (manifest, is_new) in enumerate(made, 1):
+        yield manifest
+        now = time.monotonic()
+        num_made += is_new
+        num_rows += manifest.num_rows * is_new
+        if is_new and now - last > INTERVAL:
+            last, seconds = now, now - started
+            left = seconds / num_made * (num_shards - num_there)
+            rate = f"{num_rows / seconds:.1f} rows/s, {left:.0f} s left"
+            print(f"dise: {num_there} of {num_shards} shards, {rate}", file=sys.stderr)
+
+
+def _summarize(job: ShardJob[P], made: Sequence[Manifest], num_wanted: int) -> None:
     """Tell what was made. Raises typer.Exit(1) if a shard is missing, or a file is corrupt."""
+    from dise_cluster.folder import corrupt_files
+
     rows, errors = sum(one.num_rows for one in made), sum(one.num_errors for one in made)
     failed = f", of which {errors} failed" if errors else ""
     shards = f"{len(made)} of {num_wanted} shards"
     print(f"dise: {rows} rows{failed}, in {shards} in {job.folder}", file=sys.stderr)
-    corrupt = {name: why for one in made for name, why in one.corrupt.items()}
-    for name, why in sorted(corrupt.items()):
-        print(f"dise: {name} is corrupt, and read up to there: {why}", file=sys.stderr)
+    corrupt = corrupt_files(made)
+    for problem in corrupt:
+        print(f"dise: {problem}", file=sys.stderr)
     if corrupt or len(made) < num_wanted:
         raise typer.Exit(1)

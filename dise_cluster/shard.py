@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Generic
 
 from dise_app.files.lines import encoded
-from dise_app.files.runner import P, Work
+from dise_app.files.runner import Answered, P, Work
 from dise_app.files.texts import replacing, write_json
 from dise_app.terminal.progress import in_order
-from dise_cluster.answers import check_names, row_seed, told
-from dise_cluster.columns import shard_columns, with_columns
-from dise_cluster.folder import Manifest, claim, manifest_path, sha256_of, shard_path, write_lines
+from dise_cluster.answers import check_names, columns_of, row_seed, told, with_columns
+from dise_cluster.folder import Manifest, claim, manifest_path, packed, sha256_of, shard_path
 from dise_cluster.rows import CorpusRow, ShardRows, ending_of, read_shard
-from dise_core import LLM, InputError, Plan, RequestOutput, SamplingParams
+from dise_core import LLM, InputError, Plan, SamplingParams
 from dise_core.records import Record
 from dise_core.scoring.calibration import fingerprint
+
+MadeShard = tuple[Manifest, bool]
+"""A shard's manifest, and whether it was made now and not found whole."""
 
 PACKAGES = ("dise", "torch", "transformers", "numpy")
 
@@ -31,10 +34,14 @@ class ShardJob(Generic[P]):
     folder: Path
     num_shards: int
 
+    @property
+    def ending(self) -> str:
+        """What the shards' names end in."""
+        return ending_of(self.files[0])
+
     def path(self, index: int) -> Path:
         """Return where shard `index` stands; the first is 1."""
-        ending = ending_of(self.files[0])
-        return shard_path(self.folder, self.work.command, index, self.num_shards, ending)
+        return shard_path(self.folder, self.work.command, index, self.num_shards, self.ending)
 
     def claim(self, llm: LLM) -> str:
         """Return the run's digest. Raises InputError if the folder is of another run, and for what
@@ -45,21 +52,21 @@ class ShardJob(Generic[P]):
             **self.work.settings(llm),
             "fingerprint": fingerprint(llm.predictor),
             "num_shards": self.num_shards,
-            "ending": ending_of(self.files[0]),
+            "ending": self.ending,
             "input": [[path.name, path.stat().st_size] for path in self.files],
         }
         return claim(self.folder, run)
 
-    def make(self, llm: LLM, run: str, index: int) -> tuple[Manifest, bool]:
-        """Return the manifest of a shard, and whether it was made now and not found whole. run: its
-        digest. Raises the error of a row that is no fault of the row.
+    def make(self, llm: LLM, run: str, index: int) -> MadeShard:
+        """Make a shard, if it is not whole; run: the run's digest. Raises the error of a row that
+        is no fault of the row.
         """
-        shard = read_shard(self.files, index, self.num_shards)
+        shard, path = read_shard(self.files, index, self.num_shards), self.path(index)
+        digest = shard.digest
         if shard.corrupt and not shard.num_total:
             raise InputError(f"no file can be read: {shard.corrupt}", "input")
-        path = self.path(index)
         found = Manifest.of(path)
-        if found is not None and (found.run, found.rows) == (run, shard.digest):
+        if found is not None and (found.run, found.rows) == (run, digest):
             return found, False
         outcomes = in_order(llm, shard.rows, lambda row: self._plan(llm, row), lambda _: None)
         answers = [told(outcome) for _, outcome in outcomes]
@@ -68,9 +75,8 @@ class ShardJob(Generic[P]):
             sha256 = sha256_of(part)
         manifest = Manifest(
             shard=index,
-            num_shards=self.num_shards,
             run=run,
-            rows=shard.digest,
+            rows=digest,
             num_rows=len(answers),
             num_errors=sum("error" in answer for answer in answers),
             total=shard.num_total,
@@ -81,7 +87,7 @@ class ShardJob(Generic[P]):
         write_json(manifest_path(path), manifest.model_dump())
         return manifest, True
 
-    def _plan(self, llm: LLM, row: CorpusRow) -> Plan[RequestOutput]:
+    def _plan(self, llm: LLM, row: CorpusRow) -> Plan[Answered]:
         if row.problem is not None:
             raise InputError(row.problem)
         params = self.work.params
@@ -91,14 +97,19 @@ class ShardJob(Generic[P]):
         return (yield from self.work.plan_of(llm.planner, row.record, params))
 
     def _write(self, path: Path, shard: ShardRows, answers: list[Record]) -> None:
-        if ending_of(self.files[0]) != "parquet":
+        if self.ending != "parquet":
             pairs = zip(shard.rows, answers, strict=True)
             lines = [encoded({**row.record, **answer, "line": row.number}) for row, answer in pairs]
-            write_lines(path, lines, ending_of(self.files[0]))
+            path.write_bytes(packed(b"".join(lines), self.ending))
             return
         import pyarrow
         from pyarrow.parquet import write_table
 
         table = pyarrow.concat_tables(shard.tables, promote_options="default")
-        columns = shard_columns([row.number for row in shard.rows], answers)
+        whole = [json.dumps(answer, ensure_ascii=False, allow_nan=False) for answer in answers]
+        columns = {
+            "dise_line": pyarrow.array([row.number for row in shard.rows], pyarrow.int64()),
+            **columns_of(answers, self.work.params),
+            "dise_json": pyarrow.array(whole, pyarrow.string()),
+        }
         write_table(with_columns(table, columns), path, compression="zstd")

@@ -7,14 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Generic, Unpack
 
 from dise_app.cli.answer import text_or_ids
-from dise_app.files.runner import P
+from dise_app.files.runner import Answered, P
 from dise_app.terminal.progress import in_order
-from dise_cluster.answers import check_names, row_seed, told
-from dise_cluster.columns import columns_of, with_columns
-from dise_cluster.on_ray import RESTARTS
-from dise_core import LLM, InputError, Plan, RequestOutput, SamplingParams, ScoringParams
+from dise_cluster.answers import check_names, columns_of, row_seed, told, with_columns
+from dise_core import LLM, InputError, Plan, SamplingParams, ScoringParams
 from dise_core.front.llm import EngineOptions
 from dise_core.records import JsonFields, Record
+from dise_decide.calibration import DecisionCalibration
+from dise_decide.llm import CalibrationLike, decision
+from dise_decide.params import DecisionParams
+from dise_decide.questions import Question, check_questions
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from ray.data import Dataset
 
-__all__ = ["DiseGenerator", "DiseScorer", "dise_processor"]
+__all__ = ["DiseDecider", "DiseGenerator", "DiseScorer", "dise_processor"]
 
 RowMap = Callable[[Record], Record] | None
 
@@ -37,10 +39,10 @@ class Worker(ABC, Generic[P]):
 
     def __init__(self, model: str, params: P, **options: Unpack[EngineOptions]) -> None:
         """Load the model; options: see LLM. Raises InputError for wrong params or options."""
-        is_asked = "logprobs" in params.model_fields_set
-        self._params = params if is_asked else params.model_copy(update={"logprobs": None})
-        self._llm = LLM(model, **options)
-        check_names(self._llm, self._params)
+        if "logprobs" in type(params).model_fields.keys() - params.model_fields_set:
+            params = params.model_copy(update={"logprobs": None})
+        self._params, self._llm = params, LLM(model, **options)
+        check_names(self._llm, params)
 
     def __call__(self, batch: pyarrow.Table | Mapping[str, NDArray[np.generic]]) -> pyarrow.Table:
         """Return the batch, a table or columns, with the answers' columns behind its own."""
@@ -54,15 +56,15 @@ class Worker(ABC, Generic[P]):
     def columns(self, rows: Sequence[JsonFields]) -> dict[str, pyarrow.Array]:
         """Return the columns of the rows' answers."""
         outcomes = in_order(self._llm, rows, self._checked, lambda _: None)
-        return columns_of([told(outcome) for _, outcome in outcomes])
+        return columns_of([told(outcome) for _, outcome in outcomes], self._params)
 
-    def _checked(self, row: JsonFields) -> Plan[RequestOutput]:
+    def _checked(self, row: JsonFields) -> Plan[Answered]:
         if row.get("dise_error") is not None:
             raise InputError(str(row["dise_error"]))
         return (yield from self._plan(row))
 
     @abstractmethod
-    def _plan(self, row: JsonFields) -> Plan[RequestOutput]:
+    def _plan(self, row: JsonFields) -> Plan[Answered]:
         """Return the plan of a row's answer."""
 
 
@@ -77,7 +79,7 @@ class DiseScorer(Worker[ScoringParams]):
     ) -> None:
         super().__init__(model, params or ScoringParams(), **options)
 
-    def _plan(self, row: JsonFields) -> Plan[RequestOutput]:
+    def _plan(self, row: JsonFields) -> Plan[Answered]:
         prompt, response = text_or_ids(row, "prompt", ""), text_or_ids(row, "response")
         return self._llm.planner.score(prompt, response, self._params)
 
@@ -94,7 +96,7 @@ class DiseGenerator(Worker[SamplingParams]):
             raise InputError("a generator needs a seed, from which each row has its own", "seed")
         super().__init__(model, params, **options)
 
-    def _plan(self, row: JsonFields) -> Plan[RequestOutput]:
+    def _plan(self, row: JsonFields) -> Plan[Answered]:
         if row.get("id") is None:
             raise InputError('needs an "id", of which its seed is made', "id")
         seed = row_seed(self._params.seed or 0, row["id"])
@@ -102,8 +104,32 @@ class DiseGenerator(Worker[SamplingParams]):
         return self._llm.planner.generate(text_or_ids(row, "prompt"), params)
 
 
+class DiseDecider(Worker[DecisionParams]):
+    """Answers typed questions about the column `input`, a text."""
+
+    def __init__(
+        self,
+        model: str,
+        questions: Sequence[Question],
+        params: DecisionParams | None = None,
+        decision_calibration: CalibrationLike = None,
+        **options: Unpack[EngineOptions],
+    ) -> None:
+        self._questions = check_questions(questions)
+        self._calibration = DecisionCalibration.of(decision_calibration)
+        super().__init__(model, params or DecisionParams(), **options)
+        if self._calibration is not None:
+            self._calibration.check_model(self._llm.predictor)
+
+    def _plan(self, row: JsonFields) -> Plan[Answered]:
+        if not isinstance(text := row.get("input"), str):
+            raise InputError('needs "input", a text', "input")
+        planner, calibration = self._llm.planner, self._calibration
+        return decision(planner, text, self._questions, self._params, None, calibration)
+
+
 def dise_processor(
-    worker: type[DiseScorer] | type[DiseGenerator],
+    worker: type[DiseScorer | DiseGenerator | DiseDecider],
     preprocess: RowMap = None,
     postprocess: RowMap = None,
     *,
@@ -132,7 +158,8 @@ def dise_processor(
             num_cpus=num_cpus,
             num_gpus=num_gpus,
             udf_modifying_row_count=False,
-            **RESTARTS,
+            max_restarts=2,
+            max_task_retries=2,
         )
         return answered if postprocess is None else answered.map(postprocess)
 

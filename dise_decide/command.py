@@ -15,7 +15,7 @@ from dise_app.cli import options
 from dise_decide.params import DecisionParams
 
 if TYPE_CHECKING:
-    from dise_core import Plan
+    from dise_core import LLM, Plan
     from dise_core.front.planner import Planner
     from dise_core.records import JsonFields, Record
     from dise_decide.calibration import DecisionCalibration
@@ -60,7 +60,7 @@ def decide(
     a file. Lines of --input hold "input", a text or messages, and "questions" if they have their
     own.
     """
-    from dise_app.cli.answer import load, refuse_both_or_neither, settings_of
+    from dise_app.cli.answer import answer_file, load, refuse_both_or_neither
     from dise_app.files import jsonl
     from dise_app.terminal.piped import given_texts, piped_texts
     from dise_core import InputError
@@ -70,7 +70,8 @@ def decide(
     files = parts.files["input"]
     texts = texts or (piped_texts() if files is None else None)
     refuse_both_or_neither(bool(texts), parts, "TEXT, or - for standard input,")
-    if files is not None and files != jsonl.STANDARD and not os.path.exists(files):
+    is_file = files not in (None, jsonl.STANDARD) and options.runner_of(parts.files) is None
+    if is_file and not os.path.exists(files):
         raise InputError(f"cannot read {str(files)!r:.80}: no such file; a text needs no --input")
     questions = _questions(parts)
     if not questions and texts:
@@ -78,14 +79,11 @@ def decide(
     params = DecisionParams(**parts.deciding)
     calibration = DecisionCalibration.of(parts.engine.pop("calibration", None))
     texts = given_texts(texts or [])
-    llm = load(parts.models, parts.engine)
     if files is not None:
         params = params if calibration is None else calibration.applied(params)
-        digest = None if calibration is None else calibration.digest
-        own = {"calibration": digest, "questions": _told(questions)}
-        asked = questions, params, parts.shared["chat"], calibration
-        plan = partial(_answered, llm.planner, *asked)
-        return jsonl.run_file(llm, parts.files, plan, settings_of(llm, parts, params) | own)
+        plan_of = partial(_answered, questions, parts.shared["chat"], calibration)
+        return answer_file(parts, params, plan_of, partial(_asked, questions, calibration))
+    llm = load(parts.models, parts.engine)
     job = decisions(llm.planner, texts, questions, params, parts.shared["chat"], calibration)
     outputs = llm.do(job)
     for text, output in zip(texts, outputs, strict=True):
@@ -106,13 +104,23 @@ class _Row:
         return {**self.asked, **self.output.to_dict()}
 
 
+def _asked(
+    questions: list[Question], calibration: DecisionCalibration | None, llm: LLM
+) -> JsonFields:
+    """Return what all answers depend on. Raises InputError for a calibration of another model."""
+    if calibration is not None:
+        calibration.check_model(llm.predictor)
+    digest = None if calibration is None else calibration.digest
+    return {"calibration": digest, "questions": _told(questions)}
+
+
 def _answered(
-    planner: Planner,
     questions: list[Question],
-    params: DecisionParams,
     chat: bool | None,
     calibration: DecisionCalibration | None,
+    planner: Planner,
     line: JsonFields,
+    params: DecisionParams,
 ) -> Plan[_Row]:
     """Return a plan of a line's answers. questions: of lines that have none."""
     from dise_core import InputError

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from dise_app.cli.options import Parts, runner_of
-from dise_app.files.runner import AnswerPlan, P, Work
-from dise_core import LLM, EngineConfig, InputError, SamplingParams
+from dise_app.files.runner import Answered, AnswerPlan, P, Work
+from dise_core import LLM, EngineConfig, InputError, Plan, SamplingParams
 from dise_core.front.planner import Planner
 from dise_core.params.base import Params
 from dise_core.params.marks import Mark, marked
@@ -32,25 +32,38 @@ def answer(
     requests: Sequence[JsonFields] = (),
 ) -> None:
     """Answer --input's lines to --output, or print the answers to the requests."""
-    from dise_app.files import jsonl
     from dise_app.terminal import live, render
 
-    files, loaded = parts.files, partial(load, parts.models, parts.engine)
-    settings = partial(settings_of, parts=parts, params=params)
-    if files["input"] is not None and (runner := runner_of(files)) is not None:
-        runner.run(Work(parts.command, files, params, loaded, plan_of, settings))
-        return
-    llm, as_json = loaded(), parts.shared["as_json"]
+    if parts.files["input"] is not None:
+        return answer_file(parts, params, plan_of)
+    llm, as_json = load(parts.models, parts.engine), parts.shared["as_json"]
 
     def plan(request: JsonFields) -> AnswerPlan:
         return plan_of(llm.planner, request, params)
 
-    if files["input"] is not None:
-        jsonl.run_file(llm, files, plan, settings(llm))
-    elif isinstance(params, SamplingParams) and is_shown_live(requests, as_json):
-        live.show(llm, plan(requests[0]), _is_random(llm, params))
-    else:
-        render.show(llm, requests, plan, as_json, _is_random(llm, params))
+    if isinstance(params, SamplingParams) and is_shown_live(requests, as_json):
+        return live.show(llm, plan(requests[0]), _is_random(llm, params))
+    render.show(llm, requests, plan, as_json, _is_random(llm, params))
+
+
+def answer_file(
+    parts: Parts,
+    params: P,
+    plan_of: Callable[[Planner, JsonFields, P], Plan[Answered]],
+    own: Callable[[LLM], JsonFields] = lambda _: {},
+) -> None:
+    """Answer --input's lines to --output. own: what answers depend on besides, as JSON."""
+    from dise_app.files import jsonl
+
+    files, loaded = parts.files, partial(load, parts.models, parts.engine)
+
+    def settings(llm: LLM) -> JsonFields:
+        return {**settings_of(llm, parts, params), **own(llm)}
+
+    if (runner := runner_of(files)) is not None:
+        return runner.run(Work(parts.command, files, params, loaded, plan_of, settings))
+    llm = loaded()
+    jsonl.run_file(llm, files, lambda row: plan_of(llm.planner, row, params), settings(llm))
 
 
 def _is_random(llm: LLM, params: Params) -> bool:

@@ -7,23 +7,18 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 from dise_app.files.linefile import LineFile
 from dise_app.files.lines import MAX_LINE, encoded, lines_of, parse, without_bom
 from dise_app.files.resume import answered, begin
+from dise_app.files.runner import Answered
 from dise_app.files.texts import refuse_existing, settings_path
 from dise_app.terminal.progress import close, in_order, progress_bar
 from dise_core import LLM, DiseError, InputError, Plan
 from dise_core.records import Fields, JsonFields, Record
 
 STANDARD = Path("-")
-
-
-class Answered(Protocol):
-    """An answer with a JSON form."""
-
-    def to_dict(self) -> Record: ...
 
 
 PlanOf = Callable[[JsonFields], Plan[Answered]]

@@ -3,16 +3,22 @@
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
-from dise_core import LLM, Plan, RequestOutput
+from dise_core import LLM, Plan
 from dise_core.front.planner import Planner
 from dise_core.params.base import Params
-from dise_core.records import Fields, JsonFields
+from dise_core.records import Fields, JsonFields, Record
 
 P = TypeVar("P", bound=Params)
 
 AnswerPlan = Plan[RequestOutput]
+
+
+class Answered(Protocol):
+    """An answer with a JSON form."""
+
+    def to_dict(self) -> Record: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +31,7 @@ class Work(Generic[P]):
     files: Fields
     params: P
     load: Callable[[], LLM]
-    plan_of: Callable[[Planner, JsonFields, P], AnswerPlan]
+    plan_of: Callable[[Planner, JsonFields, P], Plan[Answered]]
     settings: Callable[[LLM], JsonFields]
 
 

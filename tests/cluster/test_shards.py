@@ -17,9 +17,11 @@ from hypothesis import strategies as st
 
 from dise_cluster.answers import row_seed
 from dise_cluster.rows import input_files, read_shard
+from dise_decide import ChoiceQuestion, DecisionParams
+from dise_decide.llm import DecidingLLM
 from tests.cluster.corpora import WRITE, answers, contents, corpus, manifest, rows
 from tests.commands import Dise
-from tests.jsonlines import written
+from tests.jsonlines import records_of, written
 
 parquet = pytest.importorskip("pyarrow.parquet")
 pyarrow = pytest.importorskip("pyarrow")
@@ -202,3 +204,34 @@ def test_parquet_keeps_its_columns_and_gains_those_of_the_answers(
         "3 of 3 rows in 2 of 2 shards: 0 missing, 0 doubled, 1 failed"
         in dise("check", tmp_path / "out").out
     )
+
+
+@pytest.mark.parametrize("is_parquet", [False, True])
+def test_decisions_have_shards_and_a_row_without_an_input_is_an_error(
+    dise: Dise, tmp_path: Path, is_parquet: bool
+) -> None:
+    texts = ["1,2 -> 3", None, "83,18,75 -> 10"]
+    if is_parquet:
+        source = tmp_path / "in.parquet"
+        parquet.write_table(pyarrow.table({"input": texts}), source, row_group_size=1)
+    else:
+        source = written(tmp_path / "in.jsonl", *({"input": text} for text in texts))
+    output = tmp_path / "out"
+    asked = ("decide", "--input", source, "--choice", "5+8=+,-", "--layout", "cloze")
+    assert dise(*asked, "--output", output, "--shards", 2).code == 0
+    assert (
+        "3 of 3 rows in 2 of 2 shards: 0 missing, 0 doubled, 1 failed" in dise("check", output).out
+    )
+    question = ChoiceQuestion(instructions="5+8", choices=["+", "-"])
+    [expected] = (
+        DecidingLLM().decide(str(texts[2]), [question], DecisionParams(layout="cloze")).answers
+    )
+    if is_parquet:
+        table = parquet.read_table(output / "decide-00001-of-00002.parquet")
+        [answer] = table["dise_answers"][1].as_py()
+        assert (answer["choice"], answer["type"]) == (expected.choice, "choice")
+        found = answer["probabilities"]
+    else:
+        [answer] = records_of(output / "decide-00001-of-00002.jsonl")[1]["answers"]
+        found = [one["probability"] for one in answer["probabilities"]]
+    assert found == pytest.approx([one.probability for one in expected.probabilities], abs=1e-5)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dise_cluster.workers import DiseGenerator, DiseScorer, dise_processor
+from dise_cluster.workers import DiseDecider, DiseGenerator, DiseScorer, dise_processor
 from dise_core import LLM, InputError, SamplingParams, ScoringParams
+from dise_decide import ChoiceQuestion, DecisionParams, ScoreQuestion
+from dise_decide.llm import DecidingLLM
 
 pyarrow = pytest.importorskip("pyarrow")
 
 WRITE = SamplingParams(max_tokens=8, block_length=8, temperature=0.9, seed=5)
+SCALE = ScoreQuestion(instructions="7", levels=["1", "2", "3"])
 
 
 def test_scores_are_those_of_llm_and_a_wrong_row_is_an_error() -> None:
@@ -47,11 +50,27 @@ def test_answers_do_not_depend_on_batches_and_earlier_errors_stay() -> None:
     assert scored["dise_error"].to_pylist() == whole["dise_error"].to_pylist()
 
 
+def test_decisions_are_columns_of_the_same_types_in_every_batch() -> None:
+    questions = [ChoiceQuestion(instructions="5+8", choices=["+", "-"]), SCALE]
+    decider = DiseDecider("countdown", questions, DecisionParams(layout="cloze"))
+    full = decider(pyarrow.table({"input": ["1,2 -> 3", None]}))
+    assert decider(full.schema.empty_table()).schema == full.schema
+    assert full["dise_error"].to_pylist() == [None, 'needs "input", a text']
+    expected = DecidingLLM().decide("1,2 -> 3", questions, DecisionParams(layout="cloze")).answers
+    (choice, level), nothing = full["dise_answers"].to_pylist()
+    assert nothing == []
+    assert (choice["choice"], choice["score"]) == (expected[0].choice, None)
+    assert level["score"] == pytest.approx(expected[1].score, abs=1e-5)
+    assert sum(level["probabilities"]) == pytest.approx(1)
+
+
 def test_wrong_params_end_before_the_first_row() -> None:
     with pytest.raises(InputError, match="unknown scorer 'nope'"):
         DiseScorer(params=ScoringParams(scorer="nope"))
     with pytest.raises(InputError, match="needs a seed"):
         DiseGenerator("countdown", SamplingParams())
+    with pytest.raises(InputError, match="questions, not 0"):
+        DiseDecider("countdown", [])
 
 
 @pytest.mark.usefixtures("ray_here")
