@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
@@ -13,47 +12,24 @@ from dise_core.errors import InputError, TooLongError
 from dise_core.front.outputs import Usage
 from dise_core.models.info import ModelInfo
 from dise_core.models.inputs import check_messages
-from dise_core.models.predictor import MaskPredictor
 from dise_core.models.prompts import Prompts
 from dise_core.plans.cost import count_cost
 from dise_core.plans.plan import Plan
-from dise_core.sequence import as_ids
 from dise_decide.outputs import DecisionOutput, low_masses
 from dise_decide.params import DecisionParams
 from dise_decide.questions import Question, check_questions
 from dise_decide.readings import asked_texts, combined
 from dise_decide.slot_reads import read_slots
-from dise_decide.slots import (
-    Asked,
-    Memo,
-    SlotText,
-    Spelled,
-    Subject,
-    bounded,
-    joined,
-    leads,
-    spell,
-    with_questions,
-    wording,
-)
-
-SpelledQuestion = tuple[Asked, Spelled]
+from dise_decide.slots import Asked, SlotText, Subject, bounded, joined, leads, with_questions
 
 
 @dataclass(frozen=True, slots=True)
 class Decider:
-    """Answers questions about one input. chat: whether a text goes through the chat template.
-    known: what the model's tokenizer made of earlier questions.
-    """
+    """Answers questions about one input. chat: whether a text goes through the chat template."""
 
     prompts: Prompts
     params: DecisionParams
     chat: bool | None
-    known: Memo
-
-    @property
-    def _predictor(self) -> MaskPredictor:
-        return self.prompts.predictor
 
     @property
     def _info(self) -> ModelInfo:
@@ -62,8 +38,7 @@ class Decider:
     def decide(self, subject: Subject, questions: object) -> Plan[DecisionOutput]:
         """Return a plan of the answers. All is checked before its first read."""
         checked = check_questions(questions)
-        self._check_input(subject)
-        self._check_slots(checked)
+        self._check(subject, checked)
         texts, apart = self._texts(subject, checked)
         readings, cost = yield from count_cost(read_slots(texts, self._info))
         slots = iter(readings)
@@ -89,89 +64,74 @@ class Decider:
         then each question has its own.
         """
         asked = (one for question in questions for one in asked_texts(question, self.params))
-        pairs: Iterable[SpelledQuestion] = ((one, self._spelled(one)) for one in asked)
         apart = None
         if self.params.joint and len(questions) > 1:
-            pairs = list(pairs)
-            together = self._together(subject, pairs)
+            together = self._together(subject, asked := list(asked))  # type: ignore[assignment]
             if isinstance(together, SlotText):
                 return bounded([together]), None
             apart = f"joint: each question was asked in a text of its own, because {together}"
-        return bounded(self._text(subject, [pair]) for pair in pairs), apart
+        return bounded(self._text(subject, [one]) for one in asked), apart
 
-    def _spelled(self, asked: Asked) -> Spelled:
-        space = " " if self.params.layout == "questions" else ""
-        make = partial(spell, asked.instructions, asked.labels, self._predictor, space)
-        return self.known.get((space, *asked.labels), make)
-
-    def _together(self, subject: Subject, pairs: Sequence[SpelledQuestion]) -> SlotText | str:
+    def _together(self, subject: Subject, asked: Sequence[Asked]) -> SlotText | str:
         """Return one text with all questions, or why they cannot share one."""
         info, block = self._info, self._info.block_length
         if info.is_autoregressive:
             return f"{info.name!r} is auto-regressive: a later answer would depend on earlier ones"
         try:
-            text = self._text(subject, pairs)
+            text = self._text(subject, asked)
         except TooLongError as error:
             return str(error)
         if block is not None and text.slots[0].start // block != (text.stop - 1) // block:
             return f"their slots lie in several blocks of {block} tokens"
         return text
 
-    def _check_input(self, subject: object) -> None:
+    def _check(self, subject: Subject, questions: Sequence[Question]) -> None:
+        """Raise InputError for an empty input, a model without slots, and a layout that asks
+        nothing.
+        """
         if not isinstance(subject, str):
             check_messages(subject)
-            return
-        self.prompts.refuse_endless(subject, "input")
-        if not subject.strip():
-            raise InputError("the input is empty", "input")
-
-    def _check_slots(self, questions: Sequence[Question]) -> None:
-        """Raise InputError where the model has no slots, or the layout nothing to ask."""
+        else:
+            self.prompts.refuse_endless(subject, "input")
+            if not subject.strip():
+                raise InputError("the input is empty", "input")
         info = self._info
         if not info.is_autoregressive and info.special.mask_id is None:
             raise InputError(f"{info.name!r} has no mask token, so it has no slots", "model")
         if self.params.layout == "questions" and not all(q.instructions.strip() for q in questions):
             raise InputError("a question without instructions asks nothing", "questions")
 
-    def _text(self, subject: Subject, group: Sequence[SpelledQuestion]) -> SlotText:
-        questions = [question for question, _ in group]
-        texts = [question.instructions for question in questions]
-        if self.params.layout == "questions":
-            subject, texts = with_questions(subject, wording(questions)), leads(len(questions))
-        before, parts = self._context(subject), [self._encoded(text) for text in texts]
+    def _text(self, subject: Subject, asked: Sequence[Asked]) -> SlotText:
+        """Return one text that asks all of it. Raises InputError for a mask outside the slots,
+        TooLongError for a text that the model does not take.
+        """
+        is_cloze, info = self.params.layout == "cloze", self._info
+        texts = [one.instructions for one in asked] if is_cloze else leads(len(asked))
+        before = self._context(subject if is_cloze else with_questions(subject, asked))
+        parts = [self.prompts.encode(text) if text else before[:0] for text in texts]
         parts[0] = np.concatenate([before, parts[0]])
-        mask_id = None if self._info.is_autoregressive else self._info.special.mask_id
-        text = joined(parts, [spelled for _, spelled in group], mask_id)
-        self._check_text(text)
+        pairs = list(zip(parts, asked, strict=True))
+        text = joined(pairs, self.prompts.predictor, "" if is_cloze else " ")
+        inside, mask_id = text.num_slot_tokens, info.special.mask_id
+        num_masks = 0 if mask_id is None else int((text.ids == mask_id).sum())
+        if num_masks > (0 if info.is_autoregressive else inside):
+            raise InputError("the input holds the mask token; it must be finished text", "input")
+        if text.stop > info.max_length:
+            several = len(asked) > 1
+            raise TooLongError(
+                f"{len(asked)} question{'s' * several} with the input and "
+                f"{'slots' if several else 'a slot'} of {inside} tokens take {text.stop} tokens, "
+                f"more than the model's limit of {info.max_length}",
+                "questions",
+            )
         return text
-
-    def _encoded(self, text: str) -> Ids:
-        if not text:
-            return as_ids([])
-        return self.known.get((text,), partial(self.prompts.encode, text))
 
     def _context(self, subject: Subject) -> Ids:
         """Return the tokens of the input, up to where the model's answer begins."""
         if not isinstance(subject, str):
             return self.prompts.conversation(subject).ids
-        tokenizer, ids = self._predictor.tokenizer, self.prompts.read(subject, self.chat).ids
+        tokenizer = self.prompts.predictor.tokenizer
+        ids = self.prompts.read(subject, self.chat).ids
         is_plain = self.chat is False or not tokenizer.has_chat_template
         begins = is_plain and self._info.is_autoregressive
         return np.concatenate([tokenizer.start_ids, ids]) if begins else ids
-
-    def _check_text(self, text: SlotText) -> None:
-        """Raise InputError for a mask outside the slots, TooLongError for a text that the model
-        does not take.
-        """
-        info, inside, mask_id = self._info, text.num_slot_tokens, self._info.special.mask_id
-        num_masks = 0 if mask_id is None else int((text.ids == mask_id).sum())
-        if num_masks > (0 if info.is_autoregressive else inside):
-            raise InputError("the input holds the mask token; it must be finished text", "input")
-        if text.stop > info.max_length:
-            several = len(text.slots) > 1
-            raise TooLongError(
-                f"{len(text.slots)} question{'s' * several} with the input and "
-                f"{'slots' if several else 'a slot'} of {inside} tokens take {text.stop} tokens, "
-                f"more than the model's limit of {info.max_length}",
-                "questions",
-            )

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import cast, overload
-from weakref import WeakKeyDictionary
 
 from dise_core.errors import InputError
 from dise_core.front.async_llm import AsyncLLM, awaited
@@ -15,7 +14,6 @@ from dise_core.front.llm import LLM
 from dise_core.front.planner import Planner
 from dise_core.front.verbs import Job, Verbs, one_result, results
 from dise_core.models.inputs import check_choice, check_list, params_of
-from dise_core.models.predictor import MaskPredictor
 from dise_core.models.prompts import Prompts
 from dise_core.plans.plan import Plan, numbered
 from dise_decide.calibration import DecisionCalibration
@@ -23,11 +21,9 @@ from dise_decide.deciding import Decider
 from dise_decide.outputs import DecisionOutput
 from dise_decide.params import DecisionParams
 from dise_decide.questions import Question, check_questions
-from dise_decide.slots import Memo, Subject
+from dise_decide.slots import Subject
 
 CalibrationLike = str | PathLike[str] | DecisionCalibration | None
-
-_memos: WeakKeyDictionary[MaskPredictor, Memo] = WeakKeyDictionary()
 
 
 def decision(
@@ -42,13 +38,12 @@ def decision(
     calibration if there is one. All is checked before its first read.
     """
     check_choice(chat, "chat")
-    memo = _memos.setdefault(planner.predictor, Memo())
     if calibration is not None:
         calibration.check_model(planner.predictor)
         params = calibration.applied(params)
         for question in check_questions(questions):
             calibration.fit_of(question)
-    decider = Decider(Prompts(planner.predictors), params, chat, memo)
+    decider = Decider(Prompts(planner.predictors), params, chat)
     output = yield from decider.decide(subject, questions)
     return output if calibration is None else calibration.answered(output, questions)
 

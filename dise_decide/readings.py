@@ -113,12 +113,10 @@ def combined(
     readings = list(islice(slots, len(texts)))
     supports, logprobs, mentions = np.zeros(size), np.zeros(size), np.zeros(size)
     for text, reading in zip(texts, readings, strict=True):
-        parts = zip(text.supports, reading.probabilities, reading.means, strict=True)
-        for indices, probability, logprob in parts:
-            for index in indices:
-                supports[index] += probability / len(indices)
-                logprobs[index] += logprob
-                mentions[index] += 1
+        for indices, share, mean in zip(text.supports, reading.shares, reading.means, strict=True):
+            supports[[*indices]] += share / max(1, len(indices))
+            logprobs[[*indices]] += mean
+            mentions[[*indices]] += 1
     supports /= mentions
     total = supports.sum()
     shares = supports / total if total > 0 else np.full(size, 1 / size)

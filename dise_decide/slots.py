@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TypeVar, cast
+from functools import lru_cache, partial
 from unicodedata import normalize
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -18,15 +18,12 @@ from dise_core.models.tokenizer import Message, Tokenizer
 MAX_TEXTS, MAX_TOKENS, MAX_LABEL_TOKENS = 2**11, 2**23, 2**15
 """Texts that ask the questions about one input, and the tokens of all, and of all their labels."""
 
-MOST_REMEMBERED, LONGEST_REMEMBERED = 1024, 4096
-"""Results that are remembered, and the characters that each is made of."""
-
-T = TypeVar("T")
 Subject = str | Sequence[Message]
 """What the questions are about: a text, or a conversation."""
 
-ASK_ONE = "Answer with one of these"
-ASK_ALL = "Answer each question with one of its answers, one line for each."
+LabelIds = Callable[[str, str], tuple[int, ...]]
+
+_remembered: WeakKeyDictionary[MaskPredictor, LabelIds] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,47 +38,16 @@ class Asked:
     supports: tuple[tuple[int, ...], ...]
 
 
-@dataclass(frozen=True)
-class Spelled:
-    """A question's labels as the model writes them: the tokens that precede all of them, int64 [L],
-    and each one's own, at least one.
-    """
-
-    lead: Ids
-    labels: tuple[tuple[int, ...], ...]
-
-    @cached_property
-    def length(self) -> int:
-        """The length of the slot, in tokens: that of the longest label."""
-        return max(len(label) for label in self.labels)
-
-
-class Memo:
-    """What a model's tokenizer made of texts, by the texts: of a question's labels, and of what
-    precedes a slot. Once there is too much, all is forgotten. For any thread.
-    """
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[str, ...], object] = {}
-
-    def get(self, key: tuple[str, ...], make: Callable[[], T]) -> T:
-        """Return what `make` returned for the key, or returns now. Raises what it raises."""
-        value = cast("T | None", self._known.get(key))
-        if value is None:
-            value = make()
-            if sum(map(len, key)) <= LONGEST_REMEMBERED:
-                if len(self._known) >= MOST_REMEMBERED:
-                    self._known.clear()
-                self._known[key] = value
-        return value
-
-
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Where a question's answer stands in a text: its first position, and the labels' tokens."""
+    """Where an answer stands in a text: its first position, and each label's tokens."""
 
     start: int
-    spelled: Spelled
+    labels: tuple[tuple[int, ...], ...]
+
+    @property
+    def stop(self) -> int:
+        return self.start + max(map(len, self.labels))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,44 +62,36 @@ class SlotText:
     @property
     def stop(self) -> int:
         """The first position behind the last slot."""
-        return self.slots[-1].start + self.slots[-1].spelled.length
+        return self.slots[-1].stop
 
     @property
     def num_slot_tokens(self) -> int:
-        return sum(slot.spelled.length for slot in self.slots)
-
-    @property
-    def num_label_tokens(self) -> int:
-        return sum(len(label) for slot in self.slots for label in slot.spelled.labels)
+        return sum(slot.stop - slot.start for slot in self.slots)
 
 
-def wording(questions: Sequence[Asked]) -> str:
-    """Return the questions, with their possible answers, as a user asks them."""
-    if len(questions) == 1:
-        return f"Question: {questions[0].instructions}\n{ASK_ONE}: {_answers(questions[0])}"
-    lines = [
-        f"{number}. {question.instructions}\n   Answers: {_answers(question)}"
-        for number, question in enumerate(questions, 1)
-    ]
-    return "\n".join([ASK_ALL, *lines])
-
-
-def _answers(question: Asked) -> str:
-    pairs = zip(question.labels, question.notes, strict=True)
-    notes = [f"\n   - {label}: {note}" for label, note in pairs if note]
-    return ", ".join(question.labels) + "".join(notes)
-
-
-def with_questions(subject: Subject, text: str) -> Subject:
-    """Return the input, followed by the questions: at the end of a conversation's last turn if that
-    is the user's, else as a turn of their own.
+def with_questions(subject: Subject, asked: Sequence[Asked]) -> Subject:
+    """Return the input, followed by the questions with their possible answers: at the end of a
+    conversation's last turn if that is the user's, else as a turn of their own.
     """
+    if len(asked) == 1:
+        text = f"Question: {asked[0].instructions}\nAnswer with one of these: {_answers(asked[0])}"
+    else:
+        text = "Answer each question with one of its answers, one line for each."
+        for number, one in enumerate(asked, 1):
+            text += f"\n{number}. {one.instructions}\n   Answers: {_answers(one)}"
     if isinstance(subject, str):
         return f"{subject}\n\n{text}"
     *before, last = subject
     if last["role"] != "user":
         return [*subject, {"role": "user", "content": text}]
     return [*before, {**last, "content": f"{last['content']}\n\n{text}"}]
+
+
+def _answers(asked: Asked) -> str:
+    pairs = zip(asked.labels, asked.notes, strict=True)
+    return ", ".join(asked.labels) + "".join(
+        f"\n   - {name}: {note}" for name, note in pairs if note
+    )
 
 
 def leads(num_questions: int) -> list[str]:
@@ -143,30 +101,43 @@ def leads(num_questions: int) -> list[str]:
     return ["1.", *(f"\n{number}." for number in range(2, num_questions + 1))]
 
 
-def spell(about: str, texts: Sequence[str], predictor: MaskPredictor, space: str) -> Spelled:
-    """Return the tokens of a question's labels. about: what names the question in errors. space:
-    what stands between the text before the slot and a label; where it makes tokens of its own, they
-    precede the slot.
+def joined(parts: Sequence[tuple[Ids, Asked]], predictor: MaskPredictor, space: str) -> SlotText:
+    """Return the text of parts, int64 [N_i], each followed by the slot of a question. space: what
+    stands before a label; where it makes tokens of its own, they precede the slot.
 
     Raises InputError for a label that the tokenizer cannot write, and for two that are the same
     tokens.
     """
-    tokenizer = predictor.tokenizer
-    labels = [_label_ids(space, text, tokenizer) for text in texts]
-    lead = tokenizer.encode(space) if space else np.zeros(0, np.int64)
-    size = len(lead)
-    if not size or any(len(ids) <= size or (ids[:size] != lead).any() for ids in labels):
-        lead, size = np.zeros(0, np.int64), 0
-    spelled = Spelled(lead, tuple(tuple(ids[size:].tolist()) for ids in labels))
-    _check(about, texts, spelled.labels, predictor.info.special.mask_id)
-    return spelled
+    info, pieces, slots, length = predictor.info, list[Ids](), list[Slot](), 0
+    before = predictor.tokenizer.encode(space) if space else np.zeros(0, np.int64)
+    for part, asked in parts:
+        labels = _label_ids(asked, predictor, space)
+        size = len(before)
+        if any(len(ids) <= size or ids[:size] != (*before.tolist(),) for ids in labels):
+            size = 0
+        slot = Slot(length + len(part) + size, tuple(ids[size:] for ids in labels))
+        _check(asked, slot, info.special.mask_id)
+        masks = 0 if info.is_autoregressive else slot.stop - slot.start
+        pieces += [part, before[:size], np.full(masks, info.special.mask_id or 0)]
+        length = slot.start + masks
+        slots.append(slot)
+    return SlotText(np.concatenate(pieces), tuple(slots))
 
 
-def _label_ids(space: str, label: str, tokenizer: Tokenizer) -> Ids:
+def _label_ids(asked: Asked, predictor: MaskPredictor, space: str) -> list[tuple[int, ...]]:
+    """Return each label's tokens. A model's newest ones are remembered, for any thread."""
+    make = _remembered.get(predictor)
+    if make is None:
+        make = lru_cache(1024)(partial(_made, predictor.tokenizer))
+        _remembered[predictor] = make
+    return [make(space, label) for label in asked.labels]
+
+
+def _made(tokenizer: Tokenizer, space: str, label: str) -> tuple[int, ...]:
     ids = tokenizer.encode(space + label)
     if len(ids) == 0 or _plain(tokenizer.decode(ids)) != _plain(label):
         raise InputError(f"the model's tokenizer cannot write the label {label!r:.80}", "questions")
-    return ids
+    return tuple(ids.tolist())
 
 
 def _plain(text: str) -> str:
@@ -174,32 +145,18 @@ def _plain(text: str) -> str:
     return "".join(normalize("NFKC", text).casefold().split())
 
 
-def _check(
-    about: str, texts: Sequence[str], labels: Sequence[tuple[int, ...]], mask_id: int | None
-) -> None:
+def _check(asked: Asked, slot: Slot, mask_id: int | None) -> None:
     seen = dict[tuple[int, ...], str]()
-    for text, ids in zip(texts, labels, strict=True):
+    for text, ids in zip(asked.labels, slot.labels, strict=True):
         if mask_id in ids:
             raise InputError(f"the label {text!r:.80} holds the mask token", "questions")
         if ids in seen:
             raise InputError(
-                f"the labels {seen[ids]!r:.80} and {text!r:.80} of the question {about!r:.80} are "
-                "the same tokens",
+                f"the labels {seen[ids]!r:.80} and {text!r:.80} of the question "
+                f"{asked.instructions!r:.80} are the same tokens",
                 "questions",
             )
         seen[ids] = text
-
-
-def joined(parts: Sequence[Ids], spelled: Sequence[Spelled], mask_id: int | None) -> SlotText:
-    """Return the text of parts, each followed by its slot. parts: int64 [N_i]."""
-    pieces, slots, length = list[Ids](), list[Slot](), 0
-    for part, labels in zip(parts, spelled, strict=True):
-        masks = np.full(0 if mask_id is None else labels.length, mask_id or 0)
-        length += len(part) + len(labels.lead)
-        slots.append(Slot(length, labels))
-        pieces += [part, labels.lead, masks]
-        length += len(masks)
-    return SlotText(np.concatenate(pieces), tuple(slots))
 
 
 def bounded(texts: Iterable[SlotText]) -> list[SlotText]:
@@ -208,7 +165,7 @@ def bounded(texts: Iterable[SlotText]) -> list[SlotText]:
     for text in texts:
         kept.append(text)
         num_tokens += len(text.ids)
-        num_label_tokens += text.num_label_tokens
+        num_label_tokens += sum(len(label) for slot in text.slots for label in slot.labels)
         for number, most, what in (
             (len(kept), MAX_TEXTS, "need more than {} texts"),
             (num_tokens, MAX_TOKENS, "need texts of more than {} tokens in all"),
