@@ -89,6 +89,6 @@ async def _all_metrics() -> Response:
     texts = await asked.results_async(timeout_s=10, return_exceptions=True)
     families: dict[str, str] = {}
     for text in texts:
-        for head, samples in re.findall(r"((?:#.*\n)+)((?:\w.*\n)*)", str(text)):
+        for head, samples in re.findall(r"(# HELP .*\n# TYPE .*\n)((?:\w.*\n)*)", str(text)):
             families[head] = families.get(head, head) + samples
     return Response("".join(families.values()), media_type="text/plain; version=0.0.4")
