@@ -4,12 +4,14 @@ from collections.abc import Callable
 from random import Random
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 from embedded_models.countdown.problems import held_out_problems, is_correct, solution
 from embedded_models.words.problems import OTHER_ANSWER, draw_problem
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dise_adapters.checkpoint.tokenizer import FastTokenizer
 from dise_adapters.embedded import CountdownPredictor, WordProblemsPredictor
 from dise_core import LLM, InputError, SamplingParams
 from dise_core.front.outputs import CompletionOutput
@@ -134,6 +136,21 @@ def test_it_answers_a_sentence(words: LLM, text: str, answer: str) -> None:
 def test_it_spells_any_text(words: LLM, text: str) -> None:
     ids = words.predictor.tokenizer.encode(text)
     assert "".join(pieces(words.predictor.tokenizer, ids)) == text
+
+
+@pytest.mark.parametrize("kind", [CountdownPredictor, WordProblemsPredictor])
+def test_its_tokenizer_does_as_that_of_transformers(kind: type[CountdownPredictor]) -> None:
+    def told(by: type[FastTokenizer]) -> list[object]:
+        tokenizer = by.from_folder(kind.folder())
+        ids = tokenizer.encode("8 3,1 -> 10")
+        chat = [{"role": role, "content": "1+2 \n"} for role in ("user", "assistant", "user")]
+        mixed = np.random.default_rng(0).choice([*range(20), *tokenizer.added_tokens.values()], 50)
+        names = [[tokenizer.token_text(i), tokenizer.token_bytes(i)] for i in range(27)]
+        known = tokenizer.id_of("<|user|>"), tokenizer.mask_id, tokenizer.added_tokens
+        texts = tokenizer.chat_text(chat), tokenizer.chat_text(chat, False, [{"type": "function"}])
+        return [ids.tolist(), tokenizer.decode(mixed), *names, *known, *texts]
+
+    assert told(kind.tokenizer_kind) == told(FastTokenizer)
 
 
 def test_a_chat_is_a_prompt_in_the_template(countdown: LLM) -> None:

@@ -1,4 +1,4 @@
-"""The embedded models' tokenizer, read without transformers: its import takes a third of a start."""
+"""The embedded models' tokenizer without transformers, whose import takes a third of a start."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -41,7 +41,7 @@ class ShippedFiles:
         return self.chat_template
 
     def apply_chat_template(self, messages: Sequence[Mapping[str, Any]], **options: object) -> str:
-        return self._template.render(messages=messages, **options)
+        return str(self._template.render(messages=messages, **options))
 
     @cached_property
     def _template(self) -> Any:
