@@ -101,8 +101,10 @@ def write_random(folder: Path) -> str:
     tokenizer = Tokenizer.from_file(file)
     tokenizer.model, alphabet = models.BPE(), pre_tokenizers.ByteLevel.alphabet()
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    sizes = {"vocab_size": TOKENS - 2, "initial_alphabet": alphabet, "show_progress": False}
-    tokenizer.train([str(JUDGED)], trainers.BpeTrainer(**sizes))
+    trainer = trainers.BpeTrainer(
+        vocab_size=TOKENS - 2, initial_alphabet=alphabet, show_progress=False
+    )
+    tokenizer.train([str(JUDGED)], trainer)
     assert tokenizer.get_vocab_size(with_added_tokens=False) == TOKENS - 2
     tokenizer.add_special_tokens(["<|endoftext|>", "<|mdm_mask|>"])
     tokenizer.save(file)
