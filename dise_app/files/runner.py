@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from dise_core import LLM, Plan
+from dise_core import LLM, Plan, RequestOutput
 from dise_core.front.planner import Planner
 from dise_core.params.base import Params
 from dise_core.records import Fields, JsonFields, Record
