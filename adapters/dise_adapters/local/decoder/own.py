@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding, silu
 
 from dise_adapters.local.decoder.batch import TextBatch
+from dise_adapters.local.decoder.integers import Int8Linear
 from dise_adapters.local.decoder.layer import Layer, Traits, norm_of, weights_of
 from dise_adapters.local.decoder.linear import MakeLinear, linear
 from dise_adapters.local.decoder.masks import Masks
@@ -36,12 +38,14 @@ Rotation = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DecoderParts:
-    """What a decoder is made of. embedding: [V, d]. norm: the last one's weight, [d]. layer: takes
-    a layer's number, in order, and returns its weights by transformers' names, and its mixture of
-    experts if it has one. It keeps neither: nothing is in memory twice.
+    """What a decoder is made of. embedding: [V, d]. head: returns its weight and bias; None where
+    the embedding is its weight. norm: the last one's weight, [d], on the device and in the type of
+    the states. layer: takes a layer's number, in order, and returns its weights by transformers'
+    names, and its mixture of experts if it has one. It keeps neither: nothing is in memory twice.
     """
 
-    embedding: Tensor
+    embedding: Tensor | Int8Linear
+    head: Callable[[], tuple[Tensor, Tensor | None]] | None
     norm: Tensor
     rotation: Rotation
     traits: Traits
@@ -49,10 +53,11 @@ class DecoderParts:
     layer: Callable[[int], tuple[Mapping[str, Tensor], nn.Module | None]]
 
 
-def decoder_parts(body: Any, device: torch.device) -> DecoderParts:
+def decoder_parts(body: Any, head: nn.Linear, device: torch.device) -> DecoderParts:
     """Return a body of transformers that OwnBody covers, whose layers go to the device one by one;
     the body can then no longer run.
     """
+    is_tied = head.weight is body.embed_tokens.weight
     for part in (body.embed_tokens, body.norm, body.rotary_emb):
         part.to(device)
     activations = (layer.mlp.act_fn for layer in body.layers if hasattr(layer.mlp, "act_fn"))
@@ -63,8 +68,13 @@ def decoder_parts(body: Any, device: torch.device) -> DecoderParts:
         layer = body.layers.pop(0).to(device)
         return weights_of(layer), layer.mlp if hasattr(layer.mlp, "experts") else None
 
+    def take_head() -> tuple[Tensor, Tensor | None]:
+        weights = weights_of(head.to(device))
+        return weights["weight"], weights.get("bias")
+
     words, norm = body.embed_tokens.weight.detach(), body.norm.weight.detach()
-    return DecoderParts(words, norm, body.rotary_emb, traits, len(body.layers), take)
+    ends = (words, None if is_tied else take_head, norm)
+    return DecoderParts(*ends, body.rotary_emb, traits, len(body.layers), take)
 
 
 class OwnBody:
@@ -89,8 +99,11 @@ class OwnBody:
     def __init__(
         self, parts: DecoderParts, attention: Attention, make_linear: MakeLinear = linear
     ) -> None:
-        self._embedding, self._rotation = parts.embedding, parts.rotation
-        self._attention = attention
+        words, self._rotation = parts.embedding, parts.rotation
+        self._embed = (
+            words.rows if isinstance(words, Int8Linear) else partial(embedding, weight=words)
+        )
+        self._device, self._attention = parts.norm.device, attention
         self._norm = norm_of(parts.norm, parts.traits.epsilon)
         self._layers = [
             Layer(index, *parts.layer(index), parts.traits, make_linear)
@@ -98,10 +111,10 @@ class OwnBody:
         ]
         # Layers, key-value heads and head dimension of what a KV cache keeps.
         self.cache_shape = (len(self._layers), self._layers[0].num_keys, parts.traits.head_dim)
-        self.multiple = key_multiple(parts.norm.device)
+        self.multiple = key_multiple(self._device)
 
     def __call__(self, batch: TextBatch, rows: Ids) -> Tensor:
-        device, shape, cached = self._embedding.device, batch.input_ids.shape, batch.cached
+        device, shape, cached = self._device, batch.input_ids.shape, batch.cached
         unpadded = Unpadded.of(batch.is_real, shape, device)
         last_rows = _LastRows.of(rows, unpadded, device)
         # Up to its attention the first layer sees tokens alone: compute each distinct one once.
@@ -109,7 +122,7 @@ class OwnBody:
         distinct, token_of = on_device(device, padded_rows(ids, device), which.reshape(shape))
         masks = Masks(self._attention, batch, device, is_wide=True)
         mask, last_mask = masks.all(), masks.at(last_rows.columns)
-        states = embedding(distinct, self._embedding)
+        states = self._embed(distinct)
         rotation = self._rotation(states, *on_device(device, batch.positions))
         hidden = states[unpadded.packed(token_of)]
         heads = self._layers[0].heads(states)[token_of]

@@ -6,6 +6,7 @@ import math
 import re
 import weakref
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from shutil import rmtree
 from typing import TYPE_CHECKING, Any
@@ -16,8 +17,8 @@ from safetensors import safe_open
 from dise_adapters.checkpoint.files import one_line
 from dise_adapters.checkpoint.gguf import gguf_file
 from dise_adapters.checkpoint.weights import weight_files
+from dise_adapters.local.decoder.integers import Int8Linear
 from dise_adapters.local.decoder.kv_cache import KVCache
-from dise_adapters.local.decoder.layer import weights_of
 from dise_adapters.local.decoder.linear import linear
 from dise_adapters.local.decoder.own import DecoderParts, OwnBody, decoder_parts
 from dise_adapters.local.decoder.prefixes import whole_blocks
@@ -32,7 +33,12 @@ from dise_adapters.local.loading.planning import (
 )
 from dise_adapters.local.loading.quantization import Quantizer, linear_share
 from dise_adapters.local.loading.quiet import quiet, quiet_gguf
-from dise_adapters.local.loading.stored import HEAD, StoredDecoder, stored_decoder
+from dise_adapters.local.loading.stored import (
+    EMBEDDING,
+    StoredDecoder,
+    give_back_freed_memory,
+    stored_decoder,
+)
 from dise_adapters.local.loading.weighing import configured, refuse_not_finite, weigh
 from dise_adapters.local.reading.layout import Layout
 from dise_adapters.local.reading.reader import TransformerReader
@@ -64,7 +70,7 @@ def load_reader(checkpoint: Checkpoint, config: EngineConfig) -> TransformerRead
             "attn_implementation",
         )
     check_implementation(config.attn_implementation, checkpoint.attention)
-    quantizer = Quantizer(config.quantization, device, dtype) if config.quantization else None
+    quantizer = Quantizer(config.quantization) if config.quantization else None
     if config.attn_implementation == "sdpa" and config.device_map is None:
         stored = stored_decoder(checkpoint, device, dtype)
         if stored is not None:
@@ -181,9 +187,8 @@ def _reader(
         if quantizer:
             quantizer.refuse_few(linear_share(body, has_experts=True), type(body).__name__)
         width = states_per_token(body.layers, body.config.hidden_size)
-        parts, weights = decoder_parts(body, device), weights_of(head.to(device))
-        packed = linear(weights["weight"], weights.get("bias"))
-        return _own_reader(parts, packed, vocab_size, width, checkpoint, config, quantizer)
+        parts = decoder_parts(body, head, device)
+        return _own_reader(parts, vocab_size, width, checkpoint, config, quantizer)
     if quantizer:
         quantizer.modules(body, checkpoint.folder, device)
         model.to(device)
@@ -216,16 +221,13 @@ def _stored_reader(
 ) -> TransformerReader:
     if not is_gpu(stored.device):
         THREADS.fit(sum(map(math.prod, stored.shapes.values())))
-    parts = stored.parts()
-    vocab_size, hidden = parts.embedding.shape
-    head = linear(parts.embedding if stored.is_tied else stored.read([HEAD])[HEAD])
+    vocab_size, hidden = stored.shapes[EMBEDDING]
     width = RESIDUALS * hidden + stored.outputs_per_layer
-    return _own_reader(parts, head, vocab_size, width, checkpoint, config, quantizer)
+    return _own_reader(stored.parts(), vocab_size, width, checkpoint, config, quantizer)
 
 
 def _own_reader(
     parts: DecoderParts,
-    head: torch.nn.Module,
     vocab_size: int,
     width: int,
     checkpoint: Checkpoint,
@@ -233,16 +235,30 @@ def _own_reader(
     quantizer: Quantizer | None,
 ) -> TransformerReader:
     """Return a reader with our forward pass. width: numbers that a pass holds for each token."""
-    make_linear = quantizer.linear if quantizer else linear
-    attention, example, room = checkpoint.attention, parts.embedding, None
-    body = OwnBody(parts, attention, make_linear)
+    parts, head = _with_head(parts, is_int8=quantizer is not None)
+    attention, example, room = checkpoint.attention, parts.norm, None
+    body = OwnBody(parts, attention, quantizer.linear if quantizer else linear)
+    give_back_freed_memory()
     working = pass_bytes(width, vocab_size, config, example)
     tokens, prefix = cache_tokens(config, attention, body.cache_shape, example, working)
     if tokens or prefix:
         options = (example.device, example.dtype, prefix, whole_blocks(attention))
         room = KVCache(body.cache_shape, tokens, *options)
     layout = _layout(checkpoint, room)
-    return TransformerReader(body, head, vocab_size, parts.embedding.device, layout)
+    return TransformerReader(body, head, vocab_size, example.device, layout)
+
+
+def _with_head(parts: DecoderParts, is_int8: bool) -> tuple[DecoderParts, torch.nn.Module]:
+    """Return the parts with the embedding that the body takes, and the head; one is the other where
+    they are tied and int8.
+    """
+    words = parts.embedding
+    assert isinstance(words, torch.Tensor)
+    if not is_int8:
+        return parts, linear(*((words, None) if parts.head is None else parts.head()))
+    table = Int8Linear(words)
+    head = table if parts.head is None else Int8Linear(*parts.head())
+    return replace(parts, embedding=table), head
 
 
 def _layout(checkpoint: Checkpoint, room: KVCache | None = None) -> Layout:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-TORCHAO = ("torchao", "torch.utils._pytree", "accelerate.big_modeling")
+NOISY = ("torchao", "torch.utils._pytree", "accelerate.big_modeling")
 """Loggers that warn of kernels for other devices, and of weights that are on the disk as asked."""
 
 
@@ -19,10 +19,15 @@ def quiet() -> Iterator[None]:
     level = log.get_verbosity()
     log.set_verbosity(logging.CRITICAL)
     log.disable_progress_bar()
+    loggers = [logging.getLogger(name) for name in NOISY]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
     try:
-        with quiet_torchao():
-            yield
+        yield
     finally:
+        for logger, before in zip(loggers, levels, strict=True):
+            logger.setLevel(before)
         log.set_verbosity(level)
         log.enable_progress_bar()
 
@@ -39,17 +44,3 @@ def quiet_gguf() -> Iterator[None]:
         yield
     finally:
         reading.tqdm = tqdm
-
-
-@contextmanager
-def quiet_torchao() -> Iterator[None]:
-    """Silence the warnings of torchao's import, and accelerate's of a device map."""
-    loggers = [logging.getLogger(name) for name in TORCHAO]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)

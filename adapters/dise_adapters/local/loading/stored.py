@@ -80,7 +80,11 @@ class StoredDecoder:
         rotation = _rotation(self.settings["rope_parameters"]["rope_theta"], head_dim, self.device)
         traits = Traits(head_dim, self.settings["rms_norm_eps"], silu)
         num_layers = self.settings["num_hidden_layers"]
-        return DecoderParts(own[EMBEDDING], own[NORM], rotation, traits, num_layers, self._layer)
+        ends = (own[EMBEDDING], None if self.is_tied else self._head, own[NORM])
+        return DecoderParts(*ends, rotation, traits, num_layers, self._layer)
+
+    def _head(self) -> tuple[Tensor, None]:
+        return self.read([HEAD])[HEAD], None
 
     def _layer(self, index: int) -> tuple[dict[str, Tensor], None]:
         prefix = f"model.layers.{index}."

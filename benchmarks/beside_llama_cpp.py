@@ -1,0 +1,325 @@
+"""A pass and a whole answer beside llama.cpp's, from one GGUF file of random weights in LLaDA's
+format.
+
+python benchmarks/beside_llama_cpp.py [--size 141M|1B] [--types F16 Q8_0 Q4_0] [--rounds 5]
+
+`make peers` runs it in an environment of its own. llama.cpp runs as its diffusion example does:
+causal attention off, the whole text in each step, all logits; a batch is one of sequences. Each
+engine has a process of its own, and they take turns; times are medians. Memory is what a process
+has grown by since before it loaded the model. Only `llama_decode` counts of llama.cpp's pass.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from command import Parser, head, row
+from quantization import resident
+
+VOCABULARY, MASK, END, PROMPT = 32000, 31999, 31998, 64
+SIZES = {"141M": (768, 2304, 12), "1B": (2048, 6144, 16), "tiny": (64, 192, 2)}
+"""Width, inner width and layers."""
+
+OURS: dict[str, dict[str, Any]] = {
+    "F32": {"dtype": "float32"},
+    "F16": {"dtype": "float16"},
+    "BF16": {"dtype": "bfloat16"},
+    "Q8_0": {"dtype": "float32", "quantization": "int8"},
+    "Q4_0": {"dtype": "float32", "quantization": "int4"},
+}
+"""Our options for each type of weights."""
+
+ANSWER: dict[str, Any] = {"max_tokens": 128, "steps": 64, "block_length": 32, "scorer": "written"}
+
+
+def write_gguf(path: Path, size: tuple[int, int, int], kind: str) -> None:
+    """Write a model whose weights are drawn from seed 0, with matrices of that type."""
+    import gguf
+    from tokenizers.pre_tokenizers import ByteLevel
+
+    width, inner, layers = size
+    writer, random = gguf.GGUFWriter(path, "llada"), np.random.default_rng(0)
+    numbers = {
+        "embedding_length": width, "block_count": layers, "attention.head_count": width // 64,
+        "feed_forward_length": inner, "context_length": 4096, "vocab_size": VOCABULARY,
+    }  # fmt: skip
+    for name, number in numbers.items():
+        writer.add_uint32(f"llada.{name}", number)
+    writer.add_float32("llada.attention.layer_norm_rms_epsilon", 1e-5)
+    writer.add_float32("llada.rope.freq_base", 500000.0)
+    writer.add_bool("llada.attention.causal", False)
+    writer.add_bool("diffusion.shift_logits", False)
+    letters = sorted(ByteLevel.alphabet())
+    pairs = [(one, other) for one in letters for other in letters][: END - len(letters)]
+    tokens = [*letters, *map("".join, pairs), "<|end|>", "<|mask|>"]
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("bailingmoe")
+    writer.add_token_list(tokens)
+    writer.add_token_types([1] * END + [3, 3])
+    writer.add_token_merges(list(map(" ".join, pairs)))
+    for role, token in (("bos", END), ("eos", END), ("mask", MASK)):
+        writer.add_uint32(f"tokenizer.ggml.{role}_token_id", token)
+    shapes = {"token_embd": (VOCABULARY, width), "output": (VOCABULARY, width)}
+    for layer in range(layers):
+        names = dict.fromkeys(("attn_q", "attn_k", "attn_v", "attn_output"), (width, width))
+        names |= {"ffn_gate": (inner, width), "ffn_up": (inner, width), "ffn_down": (width, inner)}
+        shapes |= {f"blk.{layer}.{name}": shape for name, shape in names.items()}
+        for name in ("attn_norm", "ffn_norm"):
+            writer.add_tensor(f"blk.{layer}.{name}.weight", np.ones(width, np.float32))
+    writer.add_tensor("output_norm.weight", np.ones(width, np.float32))
+    of = gguf.GGMLQuantizationType[kind]
+    for name, shape in shapes.items():
+        weight = random.standard_normal(shape, np.float32) * np.float32(shape[1] ** -0.5)
+        writer.add_tensor(f"{name}.weight", gguf.quantize(weight, of), raw_dtype=of)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def texts(prompts: int, tokens: int) -> np.ndarray:
+    """Return the same token ids in every process, int64 [prompts, tokens]."""
+    return np.random.default_rng(1).integers(0, END, (prompts, tokens))
+
+
+@dataclass
+class Ours:
+    """This project."""
+
+    path: str
+    kind: str
+
+    def load(self) -> None:
+        """Load the model."""
+        from dise_core import LLM
+
+        self.llm = LLM(self.path, **OURS[self.kind])
+
+    def one_pass(self, prompts: int, tokens: int) -> dict[str, Any]:
+        """Return the seconds of a pass, and the log-probabilities of the first text's tokens."""
+        from dise_core import Read, TokenLogProbs
+
+        every = np.arange(tokens)
+        reads = [Read(ids, every, TokenLogProbs(ids)) for ids in texts(prompts, tokens)]
+        started = time.perf_counter()
+        readings = self.llm.predictor.read(reads)
+        seconds = time.perf_counter() - started
+        return {"seconds": seconds, "logprobs": readings[0].logprobs.tolist()}
+
+    def prepare(self) -> None:
+        """Import what a model will need."""
+        from dise_core import LLM
+
+        LLM("countdown", **OURS[self.kind]).score("", "1+2=3")
+
+    def answer(self, prompts: int, cache: str) -> dict[str, Any]:
+        """Return the seconds of whole answers, and their tokens."""
+        from dise_core import SamplingParams
+
+        asked = [ids.tolist() for ids in texts(prompts, PROMPT)]
+        started = time.perf_counter()
+        outputs = self.llm.generate(asked, SamplingParams(**ANSWER, cache=cache))
+        seconds = time.perf_counter() - started
+        return {"seconds": seconds, "tokens": [list(o.outputs[0].token_ids) for o in outputs]}
+
+
+@dataclass
+class Theirs:
+    """llama.cpp, by its low-level interface."""
+
+    path: str
+    kind: str
+
+    def prepare(self) -> None:
+        """Import what a model will need."""
+        import llama_cpp
+
+        self.lib: Any = llama_cpp
+
+    def load(self) -> None:
+        """Load the model, into memory of the process as ours."""
+        llama_cpp = self.lib
+        silent = llama_cpp.llama_log_callback(lambda *_: None)
+        llama_cpp.llama_log_set(silent, ctypes.c_void_p(0))
+        self.kept = silent
+        params = llama_cpp.llama_model_default_params()
+        params.load_mode = llama_cpp.LLAMA_LOAD_MODE_NONE
+        self.model = llama_cpp.llama_model_load_from_file(self.path.encode(), params)
+        self.contexts: dict[tuple[int, int], Any] = {}
+
+    def decode(self, ids: np.ndarray) -> tuple[float, np.ndarray]:
+        """Return the seconds of a pass over texts [B, N], and their logits [B, N, V]."""
+        context, batch = self._context(ids.shape)
+        for place, token in enumerate(ids.ravel().tolist()):
+            batch.token[place] = token
+        started = time.perf_counter()
+        failed = self.lib.llama_decode(context, batch)
+        logits = self.lib.llama_get_logits(context)
+        seconds = time.perf_counter() - started
+        assert not failed
+        return seconds, np.ctypeslib.as_array(logits, (*ids.shape, VOCABULARY))
+
+    def _context(self, shape: tuple[int, int]) -> Any:
+        """Return a context for texts of that shape, and a batch that reads all of them."""
+        if shape not in self.contexts:
+            count, tokens = shape
+            params = self.lib.llama_context_default_params()
+            params.n_ctx = params.n_batch = params.n_ubatch = count * tokens
+            params.n_seq_max, params.kv_unified = count, True
+            params.n_threads = params.n_threads_batch = len(os.sched_getaffinity(0))
+            context = self.lib.llama_init_from_model(self.model, params)
+            self.lib.llama_set_causal_attn(context, False)
+            batch = self.lib.llama_batch_init(count * tokens, 0, 1)
+            batch.n_tokens = count * tokens
+            for place in range(count * tokens):
+                batch.pos[place], batch.n_seq_id[place] = place % tokens, 1
+                batch.seq_id[place][0], batch.logits[place] = place // tokens, True
+            self.contexts = {shape: (context, batch)}
+        return self.contexts[shape]
+
+    def one_pass(self, prompts: int, tokens: int) -> dict[str, Any]:
+        """Return the seconds of a pass, and the log-probabilities of the first text's tokens."""
+        ids = texts(prompts, tokens)
+        seconds, logits = self.decode(ids)
+        first = logits[0].astype(np.float64)
+        first -= np.log(np.exp(first).sum(-1, keepdims=True))
+        logprobs = first[np.arange(tokens), ids[0]]
+        return {"seconds": seconds, "logprobs": logprobs.tolist()}
+
+    def answer(self, prompts: int, _: str) -> dict[str, Any]:
+        """Return the seconds of whole answers, and their tokens: block after block the surest."""
+        size, num_blocks = ANSWER["block_length"], ANSWER["max_tokens"] // ANSWER["block_length"]
+        steps = ANSWER["steps"] // num_blocks
+        masks = np.full((prompts, ANSWER["max_tokens"]), MASK)
+        canvas = np.concatenate([texts(prompts, PROMPT), masks], axis=1)
+        started = time.perf_counter()
+        for block in range(num_blocks):
+            columns = slice(PROMPT + block * size, PROMPT + (block + 1) * size)
+            for _ in range(steps):
+                logits = self.decode(canvas)[1]
+                for text, scores in zip(canvas, logits, strict=True):
+                    commit(text[columns], scores[columns], size // steps)
+        seconds = time.perf_counter() - started
+        return {"seconds": seconds, "tokens": canvas[:, PROMPT:].tolist()}
+
+
+def commit(block: np.ndarray, logits: np.ndarray, count: int) -> None:
+    """Write the surest tokens in place of as many masks of a block [N]. logits: [N, V]."""
+    masked = np.flatnonzero(block == MASK)
+    scores = logits[masked]
+    scores[:, MASK] = -np.inf
+    best = scores.argmax(-1)
+    top = np.take_along_axis(scores, best[:, None], -1)
+    confidence = 1 / np.exp(scores - top).sum(-1)
+    chosen = np.argsort(-confidence, kind="stable")[:count]
+    block[masked[chosen]] = best[chosen]
+
+
+class Worker:
+    """An engine in a process of its own, which answers one question after the other."""
+
+    def __init__(self, engine: str, path: Path, kind: str) -> None:
+        command = [sys.executable, __file__, "--engine", engine, "--path", str(path), kind]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def ask(self, way: str, *arguments: Any) -> dict[str, Any]:
+        """Return the answer to a question."""
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        print(json.dumps([way, *arguments]), file=stdin, flush=True)
+        answer: dict[str, Any] = json.loads(stdout.readline())
+        return answer
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.communicate()
+
+
+def serve(engine: type[Ours] | type[Theirs], path: str, kind: str) -> None:
+    """Answer the questions of standard input."""
+    served = engine(path, kind)
+    served.prepare()
+    before = resident("RssAnon")
+    served.load()
+    for line in sys.stdin:
+        way, *arguments = json.loads(line)
+        answer = getattr(served, way)(*arguments)
+        print(json.dumps({**answer, "memory": resident("RssAnon") - before}), flush=True)
+
+
+def turns(workers: dict[str, Worker], rounds: int, *question: Any) -> list[dict[str, Any]]:
+    """Return the last answers of llama.cpp and of ours, with their median times; where there are
+    several rounds, one more is not counted.
+    """
+    answers = [[worker.ask(*question) for worker in workers.values()] for _ in range(rounds)]
+    counted = answers[1:] or answers
+    medians = [statistics.median(a["seconds"] for a in of) for of in zip(*counted, strict=True)]
+    last = zip(answers[-1], medians, strict=True)
+    return [{**answer, "seconds": seconds} for answer, seconds in last]
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = Parser(__doc__)
+    parser.add_argument("--size", choices=SIZES, default="141M")
+    parser.add_argument("--types", nargs="+", choices=OURS, default=["F16", "BF16", "Q8_0", "Q4_0"])
+    parser.add_argument("--tokens", nargs="+", type=int, default=[128, 512])
+    parser.add_argument("--prompts", nargs="+", type=int, default=[1, 8])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--answers", action="store_true", help="write whole answers too")
+    parser.add_argument("--engine", choices=("ours", "theirs"))
+    parser.add_argument("--path")
+    parser.add_argument("kind", nargs="?")
+    args = parser.options(size="tiny", types=["F32"], tokens=[16], prompts=[1], rounds=1)
+    if args.engine:
+        return serve(Ours if args.engine == "ours" else Theirs, args.path, args.kind)
+    head("type", "what, prompts", "llama.cpp, ms", "ours, ms", "ratio", "llama.cpp, MiB",
+         "ours, MiB", "difference")  # fmt: skip
+    for kind in args.types:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "model.gguf"
+            write_gguf(path, SIZES[args.size], kind)
+            workers = {name: Worker(name, path, kind) for name in ("theirs", "ours")}
+            compare(workers, kind, args)
+            for worker in workers.values():
+                worker.close()
+
+
+def compare(workers: dict[str, Worker], kind: str, args: Any) -> None:
+    """Print the rows of a type."""
+    for prompts in args.prompts:
+        for tokens in args.tokens:
+            theirs, ours = turns(workers, args.rounds + 1, "one_pass", prompts, tokens)
+            difference = np.abs(np.subtract(ours["logprobs"], theirs["logprobs"])).mean()
+            show(kind, f"pass, {prompts} x {tokens}", theirs, ours, f"{difference:.4f} nats")
+    for prompts in args.prompts if args.answers else ():
+        theirs = workers["theirs"].ask("answer", prompts, "")
+        for cache in ("none", "prefix", "dual"):
+            ours = workers["ours"].ask("answer", prompts, cache)
+            same = np.equal(ours["tokens"], theirs["tokens"]).mean()
+            show(kind, f"answers, {prompts}, cache {cache}", theirs, ours, f"{same:.0%} same")
+
+
+def show(kind: str, what: str, theirs: dict[str, Any], ours: dict[str, Any], same: str) -> None:
+    """Print a row."""
+    times = (theirs["seconds"] * 1e3, ours["seconds"] * 1e3)
+    row(kind, what, *(f"{time:.0f}" for time in times), f"{times[1] / times[0]:.2f}",
+        f"{theirs['memory']:.0f}", f"{ours['memory']:.0f}", same)  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
