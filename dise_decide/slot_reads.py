@@ -16,7 +16,7 @@ from dise_core.plans.reading import Read
 from dise_core.plans.readouts import Readout, TokenLogProbs, TopLogProbs
 from dise_decide.slots import SlotText
 
-Label = tuple[int, int]
+SlotLabel = tuple[int, int]
 """A slot of a text, and a label of it, by their indices."""
 
 
@@ -44,7 +44,7 @@ class _Row:
     """A text as the model reads it, and the labels that it answers. context_ids: see Read."""
 
     ids: Ids
-    labels: Sequence[Label]
+    labels: Sequence[SlotLabel]
     context_ids: Ids | None = None
 
     def read(self, positions: Sequence[int], readout: Readout) -> Read:
@@ -79,7 +79,7 @@ def _read_text(text: SlotText, info: ModelInfo) -> Plan[list[SlotReading]]:
         reads.append(row.read(positions, TokenLogProbs(np.array(targets, np.int64))))
         reads.append(row.read(starts, TopLogProbs(1)))
     readings = yield reads
-    logprobs, likeliest = dict[Label, list[float]](), dict[int, int]()
+    logprobs, likeliest = dict[SlotLabel, list[float]](), dict[int, int]()
     for row, tokens, tops in zip(rows, readings[::2], readings[1::2], strict=True):
         numbers = iter(tokens.logprobs.tolist())
         for slot, label in row.labels:
@@ -102,7 +102,7 @@ def _rows(text: SlotText, info: ModelInfo) -> list[_Row]:
     if info.is_autoregressive:
         return _next_token_rows(text)
     grid = None if info.block_length is None else BlockGrid(info.block_length)
-    within, across = list[Label](), list[_Row]()
+    within, across = list[SlotLabel](), list[_Row]()
     for index, slot in enumerate(text.slots):
         for label, ids in enumerate(slot.labels):
             stop = slot.start + len(ids)
@@ -120,7 +120,7 @@ def _next_token_rows(text: SlotText) -> list[_Row]:
     it alone, so that whatever ends the row makes no difference.
     """
     [slot] = text.slots
-    begun = dict[tuple[int, ...], list[Label]]()
+    begun = dict[tuple[int, ...], list[SlotLabel]]()
     for index, ids in enumerate(slot.labels):
         begun.setdefault(ids[:-1], []).append((0, index))
     last = slot.labels[0][0]
