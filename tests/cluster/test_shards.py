@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import json
 import random
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 from dise_cluster.answers import row_seed
 from dise_cluster.rows import input_files, read_shard
+from dise_core import LLM
 from dise_decide import ChoiceQuestion, DecisionParams
 from dise_decide.llm import DecidingLLM
 from tests.cluster.corpora import WRITE, answers, contents, corpus, manifest, rows
@@ -161,19 +163,31 @@ def test_a_wrong_row_is_an_error_and_a_corrupt_file_is_named(dise: Dise, tmp_pat
     source, output = tmp_path / "in", tmp_path / "out"
     source.mkdir()
     good = [{"prompt": "1,2 -> 3", "response": "1+2"}] * 4
-    bad = [{"id": 1}, {"prompt": "1", "response": "1" * 9999}]
+    masks = [LLM().predictor.info.special.mask_id] * 2
+    bad = [{"id": 1}, {"prompt": "1", "response": "1" * 9999}, {"response_ids": masks}]
     lines = written(tmp_path / "lines", *good, *bad).read_bytes() + b"no json\n"
     (source / "a.jsonl.gz").write_bytes(gzip.compress(lines))
     (source / "b.jsonl.gz").write_bytes(gzip.compress(lines)[:30])
     (source / "c.jsonl.gz").write_bytes(gzip.compress(lines))
     ran = dise("score", "--input", source, "--output", output, "--shards", 3)
     assert ran.code == 1
-    assert "14 rows, of which 6 failed, in 3 of 3 shards" in ran.err
+    assert "16 rows, of which 8 failed, in 3 of 3 shards" in ran.err
     assert "b.jsonl.gz is corrupt" in ran.err
     path = output / "score-00002-of-00003.jsonl.gz"
     records = list(map(str, gzip.decompress(path.read_bytes()).splitlines()))
     assert len(records) == manifest(path)["num_rows"] == 5
     assert 'either \\"response\\" (text)' in "".join(records).replace("\\\\", "\\")
+
+
+def test_zstd_is_read_and_written(dise: Dise, tmp_path: Path) -> None:
+    lines = written(tmp_path / "lines", *rows(4)).read_bytes()
+    packed = pyarrow.compress(lines, "zstd", asbytes=True)
+    (tmp_path / "in.jsonl.zst").write_bytes(packed)
+    output = tmp_path / "out"
+    assert dise(*asked(tmp_path / "in.jsonl.zst", output, "--shards", 2)).code == 0
+    assert "4 of 4 rows in 2 of 2 shards: 0 missing" in dise("check", output).out
+    with pyarrow.input_stream(str(output / "generate-00002-of-00002.jsonl.zst")) as stream:
+        assert [json.loads(line)["id"] for line in stream.read().splitlines()] == ["r1", "r3"]
 
 
 def test_parquet_keeps_its_columns_and_gains_those_of_the_answers(
