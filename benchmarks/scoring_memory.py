@@ -45,7 +45,7 @@ def measure(way: str, folder: Path, texts: int, tokens: int, vocabulary: int) ->
     else:
         llm = LLM(str(folder))
         reader: Any = llm.predictor._reader  # type: ignore[attr-defined]
-        weights = [reader._body._embedding]
+        weights = [reader._body._embed.keywords["weight"]]
 
         def score() -> float:
             answers = llm.score([[]] * texts, many.tolist(), ScoringParams(selector="full"))

@@ -125,7 +125,7 @@ def test_a_judge_is_loaded_in_its_own_type(tmp_path: Path) -> None:
     llm = LLM("countdown", judge=tiny_causal.checkpoint(tmp_path, tiny_causal.llama()),
               judge_dtype="bfloat16")  # fmt: skip
     types = {
-        name: predictor._reader._body._embedding.dtype  # type: ignore[attr-defined]
+        name: predictor._reader._body._embed.keywords["weight"].dtype  # type: ignore[attr-defined]
         for name, predictor in llm.planner.predictors.items()
     }
     assert types == {"target": torch.float32, "judge": torch.bfloat16}

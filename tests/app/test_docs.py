@@ -58,6 +58,7 @@ PYTHON_ELSEWHERE = {
     ("bridges.md", "from lm_polygraph import"): POLYGRAPH,
     ("serving.md", ""): SERVER,
     ("corpus.md", "import ray"): CLUSTER,
+    ("corpus.md", "datatrove"): CLUSTER,
 }
 """Blocks that do not run here, by the page and what stands in them."""
 
