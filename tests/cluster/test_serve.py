@@ -14,6 +14,7 @@ from pathlib import Path
 import httpx
 import openai
 import pytest
+from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
 from dise_core import LLM, InputError, SamplingParams
 
@@ -31,7 +32,9 @@ def url(ray_here: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[st
         port = free.getsockname()[1]
     keys = tmp_path_factory.mktemp("serve") / "keys"
     keys.write_text("secret\n")
-    serve.start(http_options={"port": port})
+    # Its proxy has a minute to start, in which a busy machine may give it no core.
+    start = retry(retry=retry_if_exception_type(TimeoutError), stop=stop_after_attempt(3))
+    start(serve.start)(http_options={"port": port})
     arguments = {"num_replicas": "2", "num_cpus": "0.5", "api_key_file": str(keys)}
     serve.run(build(arguments), name=NAME)
     yield f"http://127.0.0.1:{port}"
