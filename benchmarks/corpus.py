@@ -106,18 +106,15 @@ def main() -> None:
         folder = Path(name)
         source = written(folder, options.rows)
         run = {kind: command(source, folder / kind, options.shards) for kind in ("one", "ray")}
+        head("run", "seconds", "rows/s", "beside one process")
         one = seconds_of(run["one"], options.workers)
+        _tell(f"one process, {options.workers} threads", options.rows, one, one)
         undisturbed = seconds_of([*run["ray"], *on_ray], 1)
+        _tell(f"{options.workers} workers", options.rows, undisturbed, one)
         killed = command(source, folder / "killed", options.shards, *on_ray)
         disturbed, kills = kill_at_random(killed, options.kills)
+        _tell(f"{options.workers} workers, {kills} kills", options.rows, disturbed, one)
         expected, found = answers(folder / "one"), answers(folder / "killed")
-    head("run", "seconds", "rows/s", "beside one process")
-    for what, seconds in (
-        (f"one process, {options.workers} threads", one),
-        (f"{options.workers} workers", undisturbed),
-        (f"{options.workers} workers, {kills} kills", disturbed),
-    ):
-        row(what, f"{seconds:.1f}", f"{options.rows / seconds:.1f}", f"{seconds / one:.2f}")
     common = [(expected[line][0], found[line][0]) for line in expected if line in found]
     print()
     head("rows of the killed run", "number")
@@ -126,6 +123,10 @@ def main() -> None:
     row("another seed", sum(ours[0] != theirs[0] for ours, theirs in common))
     row("another text", sum(ours[1] != theirs[1] for ours, theirs in common))
     row("largest difference of scores", f"{max(abs(a[2] - b[2]) for a, b in common):.7f}")
+
+
+def _tell(what: str, num_rows: int, seconds: float, one: float) -> None:
+    row(what, f"{seconds:.1f}", f"{num_rows / seconds:.1f}", f"{seconds / one:.2f}")
 
 
 if __name__ == "__main__":

@@ -41,36 +41,68 @@ def url(ray_here: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[st
     serve.shutdown()
 
 
-async def written(client: openai.AsyncOpenAI, number: int) -> str:
-    """Return an answer: every second is streamed, and asked for again if its stream breaks."""
-    prompt, is_streamed = f"{number + 1},18,75 -> 10", number % 2 == 1
-    asked = {"model": "countdown", "prompt": prompt, "max_tokens": 24, "seed": 1}
-    if not is_streamed:
-        return (await client.completions.create(**asked)).choices[0].text  # type: ignore[call-overload, no-any-return]
+NUM_REQUESTS = int(os.environ.get("DISE_SERVE_REQUESTS", "60"))
+AT_ONCE = 60
+
+
+def prompt_of(number: int) -> str:
+    return f"{number + 1},18,75 -> 10"
+
+
+async def answered(client: openai.AsyncOpenAI, number: int) -> str | float:
+    """Return a text, a streamed text, an answer in a chat or a score, whichever has its turn. A
+    stream that breaks is asked for again.
+    """
+    asked = {"model": "countdown", "max_tokens": 24, "seed": 1}
+    prompt, turn = prompt_of(number), number % 4
+    if turn == 0:
+        answer = await client.completions.create(prompt=prompt, **asked)  # type: ignore[call-overload]
+        return answer.choices[0].text  # type: ignore[no-any-return]
+    if turn == 1:
+        messages = [{"role": "user", "content": prompt}]
+        answer = await client.chat.completions.create(messages=messages, **asked)  # type: ignore[call-overload]
+        return answer.choices[0].message.content  # type: ignore[no-any-return]
+    if turn == 2:
+        body = {"prompt": prompt, "response": "18+75"}
+        told = await client.post("/score", body=body, cast_to=object)
+        return told["data"][0]["score"]["value"]  # type: ignore[index, no-any-return]
     try:
-        chunks = await client.completions.create(**asked, stream=True)  # type: ignore[call-overload]
+        chunks = await client.completions.create(prompt=prompt, **asked, stream=True)  # type: ignore[call-overload]
         choices = [choice async for chunk in chunks for choice in chunk.choices]
     except openai.APIConnectionError:
-        return await written(client, number)
+        return await answered(client, number)
     assert choices[-1].finish_reason is not None
     return "".join(choice.text for choice in choices)
 
 
-def test_no_request_is_lost_with_a_replica(url: str) -> None:
-    async def all_written() -> list[str]:
-        async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="secret") as client:
-            tasks = [asyncio.create_task(written(client, number)) for number in range(60)]
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            ours = ["pgrep", "--full", f"ServeReplica:{NAME}"]
-            pids = subprocess.run(ours, capture_output=True, text=True, check=True).stdout.split()
-            os.kill(int(pids[0]), signal.SIGKILL)
-            return await asyncio.gather(*tasks)
+def expected() -> list[str | float]:
+    """Return what one process answers."""
+    llm, params = LLM(), SamplingParams(max_tokens=24, seed=1)
+    prompts = [prompt_of(number) for number in range(NUM_REQUESTS)]
+    plain, chats = (llm.generate(prompts, params, chat=chat) for chat in (False, True))
+    scores = llm.score(prompts, ["18+75"] * NUM_REQUESTS)
+    texts = ([answer.outputs[0].text for answer in answers] for answers in (plain, chats))
+    kinds = [*texts, [answer.outputs[0].score.value or 0.0 for answer in scores]]
+    order = [kinds[0], kinds[1], kinds[2], kinds[0]]
+    return [order[number % 4][number] for number in range(NUM_REQUESTS)]
 
-    params = SamplingParams(max_tokens=24, seed=1)
-    answers = LLM().generate(
-        [f"{number + 1},18,75 -> 10" for number in range(60)], params, chat=False
-    )
-    assert asyncio.run(all_written()) == [answer.outputs[0].text for answer in answers]
+
+def test_no_request_is_lost_with_a_replica(url: str) -> None:
+    async def all_answers() -> list[str | float]:
+        places = asyncio.Semaphore(AT_ONCE)
+
+        async def one(number: int) -> str | float:
+            async with places:
+                if number % 300 == AT_ONCE // 2:  # while the first requests, or 300 more, run
+                    ours = ["pgrep", "--full", f"ServeReplica:{NAME}"]
+                    pids = subprocess.run(ours, capture_output=True, text=True, check=True).stdout
+                    os.kill(int(pids.split()[0]), signal.SIGKILL)
+                return await answered(client, number)
+
+        async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="secret") as client:
+            return await asyncio.gather(*map(one, range(NUM_REQUESTS)))
+
+    assert asyncio.run(all_answers()) == pytest.approx(expected(), abs=1e-5)
 
 
 def test_metrics_are_those_of_all_replicas(url: str) -> None:
