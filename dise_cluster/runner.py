@@ -106,15 +106,21 @@ def _one_after_another(job: ShardJob[P], numbers: Sequence[int]) -> Iterator[Mad
 
 
 def _timed(made: Iterable[MadeShard], num_shards: int) -> Iterator[Manifest]:
-    """Yield the manifests; tell of rows a second and the time that is left."""
-    started = last = time.monotonic()
-    num_made, num_rows = 0, 0
+    """Yield the manifests; tell of rows a second and the time that is left, both by what followed
+    the first shard, before which models load.
+    """
+    started, last, num_made, num_rows = 0.0, 0.0, 0, 0
     for num_there, (manifest, is_new) in enumerate(made, 1):
         yield manifest
+        if not is_new:
+            continue
         now = time.monotonic()
-        num_made += is_new
-        num_rows += manifest.num_rows * is_new
-        if is_new and now - last > INTERVAL:
+        if not started:
+            started = last = now
+            continue
+        num_made += 1
+        num_rows += manifest.num_rows
+        if now - last > INTERVAL:
             last, seconds = now, now - started
             left = seconds / num_made * (num_shards - num_there)
             rate = f"{num_rows / seconds:.1f} rows/s, {left:.0f} s left"
