@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 from pydantic import (
     AliasChoices,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
+    FailFast,
     Field,
     ModelWrapValidatorHandler,
     StringConstraints,
     ValidationError,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
+from pydantic_core import PydanticCustomError, PydanticKnownError
 
 from dise_core.errors import InputError, did_you_mean
 from dise_core.records import Record
@@ -26,6 +28,9 @@ MAX_STEPS = 2**16
 
 MAX_NAME = 1000
 """Characters of a name, and of a union of selectors."""
+
+MAX_FIELDS, MAX_BIASES = 256, 1024
+"""Fields of an object, and tokens of a logit_bias."""
 
 Name = Annotated[str, StringConstraints(max_length=MAX_NAME)]
 
@@ -42,16 +47,30 @@ if TYPE_CHECKING:  # what may be given: kept as tuples, and by whole numbers
     Stops = Sequence[str]
     LogitBias = Mapping[int, float] | Mapping[str, float]
 else:
-    TokenIds = tuple[TokenId, ...]
-    LogitBias = Annotated[dict[TokenId, Bias], Field(max_length=1024)]
+    TokenIds = Annotated[tuple[TokenId, ...], FailFast()]
+    LogitBias = Annotated[
+        dict[TokenId, Bias],
+        Field(max_length=MAX_BIASES),
+        BeforeValidator(lambda biases: not_larger(biases, MAX_BIASES)),
+    ]
     Stops = tuple[Annotated[str, StringConstraints(max_length=1000)], ...]
 
 
-Settings = Record
+Settings = Annotated[Record, Field(max_length=MAX_FIELDS)]
 """Settings of a strategy, by the names of its fields."""
 
 UNKNOWN = "unknown_name"
 """The type of pydantic's problem with a name that no field has."""
+
+
+def not_larger(fields: Any, most: int) -> Any:
+    """Return an object, or what is none. Refuses one of more fields than that at once: else each
+    may be a problem of its own.
+    """
+    if isinstance(fields, dict) and (count := len(fields)) > most:
+        facts = {"field_type": "Dictionary", "max_length": most, "actual_length": count}
+        raise PydanticKnownError("too_long", facts)
+    return fields
 
 
 class Suggesting(BaseModel):
@@ -61,7 +80,7 @@ class Suggesting(BaseModel):
     @classmethod
     def _suggest(cls, fields: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         try:
-            return handler(fields)
+            return handler(not_larger(fields, MAX_FIELDS))
         except ValidationError as error:
             problems = error.errors(include_url=False)
             problem = next((entry for entry in problems if entry["type"] != "missing"), problems[0])

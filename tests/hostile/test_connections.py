@@ -315,6 +315,29 @@ def test_a_list_of_a_million_wrong_items_is_one_problem(item: bytes) -> None:
         assert len(answer.content) < 1_000
 
 
+PART = '{"input": [{"role": "user", "content": [{"type": "input_text", "text": "a", "logprobs": '
+MANY = "[" + ",".join(["null"] * 350_000) + "]"
+OTHERS = "{" + ",".join(f'"{number}": "a"' for number in range(120_000)) + "}"
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("v1/responses", f"{PART}{MANY}}}]}}]}}"),
+        ("v1/completions", f'{{"prompt": "a", "dise": {{"forbidden_token_ids": {MANY}}}}}'),
+        ("v1/completions", f'{{"prompt": "a", "logit_bias": {OTHERS}}}'),
+        ("v1/completions", f'{{"prompt": "a", "dise": {{"scorer_settings": {OTHERS}}}}}'),
+        ("v1/completions", OTHERS),
+        ("v1/score", OTHERS),
+    ],
+)
+def test_a_million_problems_inside_are_one(path: str, body: str) -> None:
+    with bounded(0.3):
+        answer = asked(f"/{path}", body.encode())
+    assert answer.status_code == 400
+    assert len(answer.content) < 1_000
+
+
 texts = st.one_of(
     st.text(max_size=8),
     st.sampled_from(["", SURROGATE, "\x00", "a" * 3_000, "\u202e", "<mask>", "last-10", "dise"]),

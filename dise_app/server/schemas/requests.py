@@ -185,7 +185,7 @@ class ChatPart(ContentPart):
     """A part of a chat's message."""
 
     type: Literal["text"]
-    prompt_cache_breakpoint: dict[str, str] | None = None
+    prompt_cache_breakpoint: Record | None = None
 
 
 class ChatMessage(OpenBody):

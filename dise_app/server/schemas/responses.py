@@ -23,7 +23,7 @@ class ItemPart(ContentPart):
     """A part of a message; that of an answer may be sent back as it came."""
 
     type: Literal["input_text", "output_text"]
-    logprobs: list[dict[str, object]] | None = None
+    logprobs: FastList[Record] | None = None
 
 
 class MessageItem(OpenBody):
