@@ -15,7 +15,7 @@ from dise_app.server.answers import JsonObject
 from dise_app.server.errors import ErrorObject, error_object
 from dise_app.server.schemas.requests import ChatRequest, WritingRequest
 from dise_app.server.schemas.responses import ResponseRequest
-from dise_app.server.service import Service
+from dise_app.server.service import Service, unless_gone
 from dise_core import CanvasUpdate, DiseError, RequestOutput, SamplingParams
 from dise_core.models.pieces import BROKEN
 
@@ -95,11 +95,16 @@ class Reply(ABC):
 
 
 async def stream(
-    service: Service, steps: AsyncGenerator[CanvasUpdate | RequestOutput, None], reply: Reply
+    service: Service,
+    steps: AsyncGenerator[CanvasUpdate | RequestOutput, None],
+    reply: Reply,
+    request: Request,
 ) -> Response:
-    """Return the steps as server-sent events, but raise what the first step raises."""
+    """Return the steps as server-sent events, but raise what the first step raises, and what
+    unless_gone raises before it.
+    """
     news = _until(asyncio.get_running_loop().time() + service.limits.timeout, steps)
-    first = await anext(news)
+    first = await unless_gone(anext(news), request, service.limits.timeout)
 
     def events(step: CanvasUpdate | RequestOutput) -> list[JsonObject]:
         if isinstance(step, RequestOutput):
@@ -135,7 +140,7 @@ async def chat(
     reply = form(body, params, service.model)
     turns, tools = body.conversation, body.shown_tools
     if body.stream:
-        return await stream(service, service.llm.stream(turns, params, tools=tools), reply)
+        return await stream(service, service.llm.stream(turns, params, tools=tools), reply, request)
     work = service.llm.chat(turns, params, tools=tools)
     return JSONResponse(reply.whole(await service.run(work, request)))
 

@@ -140,8 +140,7 @@ class AsyncEngine:
             if self._is_closing or self._engine is None:
                 raise ClosedError("the engine is shutting down and takes no more requests")
             if len(self._waiting) >= self._max_waiting:
-                waiting = (ticket for ticket in self._waiting if not ticket.future.cancelled())
-                self._waiting = deque(waiting)
+                self._forget_cancelled()
             if len(self._waiting) >= self._max_waiting:
                 problem = f"{self._max_waiting} requests are waiting already; try again later"
                 raise OverloadedError(problem)
@@ -247,6 +246,7 @@ class AsyncEngine:
                 self._give_up_late_starts()
             if not self._running:
                 self._gather(max_running)
+            self._forget_cancelled()
             running = Counter(ticket.request.caller for ticket in self._running)
             started = self._started()
             while (ticket := self._next(started, running, max_running)) is not None:
@@ -265,6 +265,10 @@ class AsyncEngine:
             if (left := until - time.monotonic()) <= 0:
                 return
             self._changed.wait(left)
+
+    def _forget_cancelled(self) -> None:
+        waiting = (ticket for ticket in self._waiting if not ticket.future.cancelled())
+        self._waiting = deque(waiting)
 
     def _started(self) -> list[_Ticket]:
         return [ticket for ticket in self._waiting if ticket.is_started]

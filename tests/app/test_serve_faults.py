@@ -122,20 +122,31 @@ def test_a_stream_that_fails_midway_says_so_and_ends(server: tuple[str, AsyncLLM
     assert events[-1] == "data: [DONE]"
 
 
-def test_a_client_that_goes_away_frees_its_place(server: tuple[str, AsyncLLM]) -> None:
-    url, llm = server
+def sent(url: str, stream: bool) -> socket.socket:
+    """Return a connection on which an endless request has been sent."""
     host, port = url.removeprefix("http://").split(":")
-    for stream in (False, True):
-        body = json.dumps(
-            {"prompt": [1, 2], "max_tokens": 4, "stream": stream, "dise": {"scorer": "endless"}}
-        )
-        with socket.create_connection((host, int(port))) as connection:
-            head = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-            head += f"Content-Length: {len(body)}"
-            connection.sendall(f"{head}\r\n\r\n{body}".encode())
+    body = json.dumps(
+        {"prompt": [1, 2], "max_tokens": 4, "stream": stream, "dise": {"scorer": "endless"}}
+    )
+    connection = socket.create_connection((host, int(port)))
+    head = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    head += f"Content-Length: {len(body)}"
+    connection.sendall(f"{head}\r\n\r\n{body}".encode())
+    return connection
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_goes_away_frees_its_place(stream: bool) -> None:
+    llm = AsyncLLM(Poisoned(), catalog=catalog(), max_num_seqs=1)
+    with serving(llm) as url:
+        with sent(url, stream):
             eventually(lambda: llm.engine.num_running == 1)
+            with sent(url, stream):
+                eventually(lambda: llm.engine.num_waiting == 1)
+            eventually(lambda: llm.engine.num_waiting == 0)
+            assert llm.engine.num_running == 1
         eventually(lambda: llm.engine.num_running == 0)
-    assert good(url)
+        assert good(url)
 
 
 def test_a_full_queue_answers_429_and_later_goes_on(server: tuple[str, AsyncLLM]) -> None:

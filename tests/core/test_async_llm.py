@@ -167,6 +167,19 @@ async def test_a_cancelled_request_frees_its_place_before_the_next_pass() -> Non
 
 
 @in_a_loop
+async def test_who_is_cancelled_while_others_run_waits_no_more() -> None:
+    async with AsyncLLM(ToyPredictor(), max_num_seqs=1) as llm:
+        running = asyncio.ensure_future(outcomes(llm, endless()))
+        await eventually(lambda: llm.engine.num_running == 1)
+        waiting = asyncio.ensure_future(llm.score("a", "b"))
+        await eventually(lambda: llm.engine.num_waiting == 1)
+        waiting.cancel()
+        await eventually(lambda: llm.engine.num_waiting == 0)
+        assert llm.engine.num_running == 1
+        running.cancel()
+
+
+@in_a_loop
 async def test_leaving_a_stream_ends_the_request() -> None:
     async with AsyncLLM(ToyPredictor()) as llm:
         stream = llm.stream([1, 2], SamplingParams(max_tokens=30, tokens_per_step=1))

@@ -127,7 +127,7 @@ def add_completions(app: FastAPI, service: Service) -> None:
         if len(body.prompts) > 1:
             raise ServerError(400, "stream takes one prompt; send several requests", "stream")
         steps = service.llm.stream(body.prompts[0], params, chat=False, suffix=body.suffix or None)
-        return await stream(service, steps, reply)
+        return await stream(service, steps, reply, request)
 
     @app.post("/v1/chat/completions")
     async def chat_completions(body: ChatRequest, request: Request) -> Response:
