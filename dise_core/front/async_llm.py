@@ -29,6 +29,9 @@ from dise_core.writing.canvas import Canvases, CanvasUpdate
 P = ParamSpec("P")
 T = TypeVar("T")
 
+MAX_NEWS = 256
+"""Steps of a stream that wait for whoever takes them; later ones are told by the next that fits."""
+
 
 def awaited(
     verb: Callable[Concatenate[Any, P], T],
@@ -137,13 +140,19 @@ class AsyncLLM:
         suffix: Prompt | None = None,
         tools: Sequence[FunctionTool] = (),
     ) -> AsyncGenerator[CanvasUpdate | RequestOutput, None]:
-        """Yield as LLM.stream does. Leaving the iteration early cancels the request."""
+        """Yield as LLM.stream does, fewer updates where they are taken late. Leaving the iteration
+        early cancels the request.
+        """
         await self.prepare(constrained(params))
         loop = asyncio.get_running_loop()
         news: asyncio.Queue[Sequence[Read] | None] = asyncio.Queue()
 
-        def tell(reads: Sequence[Read] | None) -> None:
-            loop.call_soon_threadsafe(news.put_nowait, reads)
+        def add(reads: Sequence[Read]) -> None:
+            if news.qsize() < MAX_NEWS:
+                news.put_nowait(reads)
+
+        def tell(reads: Sequence[Read]) -> None:
+            loop.call_soon_threadsafe(add, reads)
 
         plan = request(self.planner, prompt, params, chat, suffix, tools)
         future = asyncio.wrap_future(self.engine.submit(plan, tell, Caller(self.budget)))

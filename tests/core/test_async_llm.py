@@ -22,6 +22,7 @@ from dise_core import (
 )
 from dise_core.engine import AsyncEngine, Engine, Outcome, async_engine
 from dise_core.errors import ClosedError, OverloadedError
+from dise_core.front import async_llm
 from dise_core.params.engine import EngineConfig
 from dise_core.plans.plan import Plan
 from dise_core.plans.readouts import TokenLogProbs
@@ -177,6 +178,23 @@ async def test_who_is_cancelled_while_others_run_waits_no_more() -> None:
         await eventually(lambda: llm.engine.num_waiting == 0)
         assert llm.engine.num_running == 1
         running.cancel()
+
+
+def test_a_stream_that_is_taken_slowly_tells_fewer_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(async_llm, "MAX_NEWS", 2)
+    params = SamplingParams(max_tokens=30, tokens_per_step=1, length="fixed")
+
+    async def taken_late() -> list[CanvasUpdate | RequestOutput]:
+        async with AsyncLLM(ToyPredictor()) as llm:
+            stream = llm.stream([1, 2], params)
+            first = await anext(stream)
+            await eventually(lambda: llm.engine.num_running == 0)
+            return [first, *[event async for event in stream]]
+
+    *updates, answer = asyncio.run(taken_late())
+    assert len(updates) <= 3
+    assert isinstance(answer, RequestOutput)
+    assert len(answer.outputs[0].token_ids) == 30
 
 
 @in_a_loop
