@@ -16,11 +16,11 @@ from dise_core.records import Fields, JsonFields
 def load(models: Fields, engine: Fields) -> LLM:
     """Return the loaded model, exempt from garbage collection for the life of the process."""
     from dise_app.terminal import interrupts
-    from dise_app.terminal.memory import settled
+    from dise_app.terminal.memory import kept
     from dise_app.terminal.progress import loading
 
-    with loading(models["model"]):
-        llm = settled(LLM(**models, **engine))
+    with loading(models["model"]), kept():
+        llm = LLM(**models, **engine)
     interrupts.in_order()
     return llm
 

@@ -19,9 +19,11 @@ def main() -> None:
 
 
 def _main() -> None:
-    from dise_app.terminal.memory import keep_freed_memory
-    from dise_core import InputError
-    from dise_core.threads import choose_threads
+    from dise_app.terminal.memory import keep_freed_memory, kept
+
+    with kept():
+        from dise_core import InputError
+        from dise_core.threads import choose_threads
 
     choose_threads()
     keep_freed_memory()
@@ -58,7 +60,10 @@ def _problem(error: Exception) -> DiseError:
 
 def _run() -> None:
     """Run the verb. Raises SystemExit once all is written, OSError if it cannot be."""
-    from dise_app.cli.verbs import app
+    from dise_app.terminal.memory import kept
+
+    with kept():
+        from dise_app.cli.verbs import app
 
     try:
         app(prog_name="dise")

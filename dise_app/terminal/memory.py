@@ -1,9 +1,10 @@
-"""The command's memory: freed memory is kept, and the model is no garbage."""
+"""The command's memory: freed memory is kept, and what is imported or loaded is no garbage."""
 
-import atexit
 import ctypes
 import gc
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -30,10 +31,19 @@ def keep_freed_memory() -> None:
             library.mallopt(parameter, value)
 
 
+@contextmanager
+def kept() -> Iterator[None]:
+    """Spare what is made inside, and all that exists, from garbage collection, which takes long."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 def settled(model: T) -> T:
-    """Return the model, and spare all that exists from garbage collection, which takes long."""
+    """Return the model, and spare all that exists from garbage collection."""
     gc.collect()
     gc.freeze()
-    # Some libraries check at exit which of their objects were never collected.
-    atexit.register(gc.unfreeze)
     return model
