@@ -30,7 +30,7 @@ def build(arguments: Fields) -> serve.Application:
     most = given.pop("max_replicas", fewest)
     kept = {name: given.pop(name) for name in ("num_cpus", "num_gpus") if name in given}
     limits = Limits(**_taken(given, Limits))
-    routes = _taken(given, *(entry.value for entry in installed_plugins().route_options.values()))
+    routes = _taken(given, *(entry.load() for entry in installed_plugins().route_options.values()))
     config = EngineConfig(**{n: given[n] for n in given.keys() - {"model", "judge"}})
     installed_catalog().check_engine(config)
     replicas = serve.deployment(

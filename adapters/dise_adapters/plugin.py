@@ -22,8 +22,6 @@ from dise_adapters.families.sdar import SDAR, SDAR_MOE
 from dise_adapters.local.engine import TransformersBackend
 from dise_adapters.predictor import predictor_of
 from dise_adapters.vllm.engine import VllmBackend
-from dise_adapters.vllm.server.canvas import VllmCanvasPredictor
-from dise_adapters.vllm.server.predictor import VllmServerPredictor
 from dise_core import MaskPredictor, hookimpl
 from dise_core.models.backend import Backends
 
@@ -49,7 +47,7 @@ FAMILIES = {
 
 
 @hookimpl
-def dise_mask_predictors() -> dict[str, type[MaskPredictor]]:
+def dise_mask_predictors() -> dict[str, type[MaskPredictor] | str]:
     """Return the adapters of checkpoint families, of the embedded model, and of vLLM servers."""
     return {
         **{
@@ -59,8 +57,8 @@ def dise_mask_predictors() -> dict[str, type[MaskPredictor]]:
         "countdown": CountdownPredictor,
         "countdown-blocks": CountdownBlocksPredictor,
         "word-problems": WordProblemsPredictor,
-        "vllm-server": VllmServerPredictor,
-        "vllm-canvas": VllmCanvasPredictor,
+        "vllm-server": "dise_adapters.vllm.server.predictor:VllmServerPredictor",
+        "vllm-canvas": "dise_adapters.vllm.server.canvas:VllmCanvasPredictor",
     }
 
 

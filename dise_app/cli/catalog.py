@@ -36,12 +36,13 @@ def plugins(
     catalog, rows = installed_plugins(), Rows()
     for chosen in KINDS if kind is None else [_kind_of(kind)]:
         for name, entry in getattr(catalog, chosen.plural).items():
-            about = _about(entry.value)
+            value = entry.load() if chosen.holds_classes else entry.value
+            about = _about(value)
             row = {"kind": chosen.title, "name": name, "plugin": entry.plugin}
             if kind is None:
                 rows.append({**row, "about": about.partition("\n")[0]})
                 continue
-            settings, problem = settings_or_problem(entry.value)
+            settings, problem = settings_or_problem(value)
             paragraph = " ".join(about.partition("\n\n")[0].split())
             rows.append({**row, "about": paragraph, "settings": settings, "problem": problem})
     show = listings.show_plugins if kind is None else listings.show_settings
@@ -77,21 +78,22 @@ def models(
         return
     catalog, rows = installed_plugins(), Rows()
     problems = list(catalog.problems)
-    chosen = None if model is None else catalog.adapter(model).value
+    chosen = None if model is None else catalog.adapter(model).load()
     for name, entry in catalog.mask_predictors.items():
-        if chosen not in (None, entry.value):
+        adapter = entry.load()
+        if chosen not in (None, adapter):
             continue
         by_name, failure = claim(name, entry, name)
         if failure is not None:
             problems.append(PluginError(failure, entry.plugin))
         row = {"name": name, "plugin": entry.plugin, "by_name": by_name}
         facts = {
-            "checked_on_weights": entry.value.checked_on,
-            "example": model or (name if by_name else entry.value.example),
-            "trained_on": entry.value.trained_on,
-            "scorers": _scorers(entry.value.trained_on),
+            "checked_on_weights": adapter.checked_on,
+            "example": model or (name if by_name else adapter.example),
+            "trained_on": adapter.trained_on,
+            "scorers": _scorers(adapter.trained_on),
         }
-        rows.append(row | facts | {"about": _about(entry.value).partition("\n")[0]})
+        rows.append(row | facts | {"about": _about(adapter).partition("\n")[0]})
     _finish("models", rows, problems, None if as_json else show_models)
 
 

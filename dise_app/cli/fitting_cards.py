@@ -43,7 +43,7 @@ def _checkpoint(model: str) -> Checkpoint:
     from dise_core import InputError
     from dise_core.plugins.discovery import installed_catalog
 
-    adapter = installed_catalog().adapter(model).value
+    adapter = installed_catalog().adapter(model).load()
     if not issubclass(adapter, CheckpointPredictor) or (
         is_gguf(model) and adapter.family.takes_gguf
     ):

@@ -46,7 +46,7 @@ SHARED = Own(
     as_json=(Json, False),
 )
 
-RUNNERS = [entry.value for entry in installed_plugins().file_runners.values()]
+RUNNERS = [entry.load() for entry in installed_plugins().file_runners.values()]
 """The classes of guests' ways to answer files."""
 
 FILES = Own(
@@ -76,7 +76,7 @@ _FORMS: dict[str, tuple[str, str, Callable[[Any], object]]] = {
 }
 """Of each of FORMS the constraint, its setting, and what makes the setting."""
 
-OWN = [entry.value.options for entry in installed_plugins().engines.values()]
+OWN = [entry.load().options for entry in installed_plugins().engines.values()]
 """The classes of what only one engine takes."""
 
 ENGINE = FieldOptions(EngineConfig, panel=MODEL, more=OWN)
@@ -84,7 +84,7 @@ ENGINE = FieldOptions(EngineConfig, panel=MODEL, more=OWN)
 ROUTES = FieldOptions(
     Params,
     panel="What requests to plugins' routes leave unsaid",
-    more=[entry.value for entry in installed_plugins().route_options.values()],
+    more=[entry.load() for entry in installed_plugins().route_options.values()],
 )
 """What plugins with routes let the operator of a server set."""
 

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.middleware.cors import CORSMiddleware
@@ -77,7 +78,7 @@ def create_app(
     return app
 
 
-def _add_guest(app: FastAPI, service: Service, name: str, entry: Entry[object]) -> None:
+def _add_guest(app: FastAPI, service: Service, name: str, entry: Entry[Any]) -> None:
     """Add a plugin's routes; of those that are broken, or that are there already, the log tells."""
     router = APIRouter(route_class=StrictRoute)
     try:

@@ -93,7 +93,7 @@ class Catalog:
 
     def option_names(self) -> set[str]:
         """Return the options of EngineConfig, and of every engine its own."""
-        own = (entry.value.options.model_fields for entry in self.engines.values())
+        own = (entry.load().options.model_fields for entry in self.engines.values())
         return {*EngineConfig.model_fields}.union(*own)
 
     def load_model(self, model: str, config: EngineConfig) -> MaskPredictor:
@@ -102,7 +102,7 @@ class Catalog:
         several do, and for an engine or an option that there is not; ModelError if loading fails.
         """
         self.check_engine(config)
-        return self.adapter(model, config.adapter, config.revision).value.load(model, config)
+        return self.adapter(model, config.adapter, config.revision).load().load(model, config)
 
     def adapter(
         self, model: str, name: str | None = None, revision: str | None = None
@@ -114,7 +114,7 @@ class Catalog:
 
     def backend(self, name: str) -> type[Backend[Any]]:
         """Return the engine of that name."""
-        return self._entry(kinds.ENGINE, name).value
+        return self._entry(kinds.ENGINE, name).load()
 
     def check_engine(self, config: EngineConfig) -> None:
         """Raise InputError for an unknown engine, and for an option that it does not take."""
@@ -125,7 +125,7 @@ class Catalog:
 
     def _check_others(self, option: str, value: object) -> None:
         """Raise InputError for an option that no engine, or only another engine has."""
-        engines = {name: entry.value.options for name, entry in self.engines.items()}
+        engines = {name: entry.load().options for name, entry in self.engines.items()}
         owner = next((name for name in engines if option in engines[name].model_fields), None)
         if owner is None:
             hint = did_you_mean(option, sorted(self.option_names()))
@@ -151,7 +151,7 @@ class Catalog:
     def _build(self, kind: kinds.Kind[S], name: str, settings: GivenSettings) -> S:
         if kind is kinds.UNMASKING:
             name = name.replace("_", "-")
-        cls = self._entry(kind, name).value
+        cls = self._entry(kind, name).load()
         try:
             return cls(**settings or {})
         except ValidationError as error:

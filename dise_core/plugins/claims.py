@@ -60,7 +60,7 @@ def claim(
 ) -> tuple[bool, str | None]:
     """Return whether the adapter claims the model, and why asking failed, if it did."""
     try:
-        return bool(entry.value.claims(model, *_given(revision))), None
+        return bool(entry.load().claims(model, *_given(revision))), None
     except Exception as error:
         return False, _failure(name, entry, "claims", error)
 
@@ -73,7 +73,7 @@ def _unclaimed(
     model: str, revision: str | None, adapters: Adapters, failures: dict[str, str]
 ) -> DiseError:
     if model in adapters and model not in failures:
-        example = adapters[model].value.example
+        example = adapters[model].load().example
         advice = "name a model that it loads by its folder or hub id"
         advice += f", such as {example}" if example else ""
         problem = f"{model!r} is an adapter and no model: {advice}"
@@ -81,7 +81,7 @@ def _unclaimed(
     told: list[str] = []
     for name, entry in adapters.items():
         try:
-            told.append(entry.value.explain(model, *_given(revision)) or "")
+            told.append(entry.load().explain(model, *_given(revision)) or "")
         except DiseError as problem:
             if not failures:
                 return problem

@@ -111,8 +111,11 @@ def _collect(
         wanted = "class" if HOOKS[hook].holds_classes else "value"
         raise PluginError(f"{origin} must return {{name: {wanted}}}, not {values!r:.80}")
     for name, value in values.items():
-        _check(name, value, HOOKS[hook], origin)
-    return {name: Entry(value, plugin, distribution) for name, value in values.items()}
+        _check_name(name, value, origin)
+    entries = {name: Entry(value, plugin, distribution) for name, value in values.items()}
+    for name, entry in entries.items():
+        _check(name, entry, HOOKS[hook], origin)
+    return entries
 
 
 def _add(additions: Additions, known: Additions) -> None:
@@ -131,20 +134,22 @@ def _add(additions: Additions, known: Additions) -> None:
         known[hook] |= entries
 
 
-def _check(name: object, value: object, kind: Kind[Any], origin: str) -> None:
+def _check_name(name: object, value: object, origin: str) -> None:
     if not (isinstance(name, str) and name and re.fullmatch(r"[a-z0-9.-]*(-K)?", name)):
         allowed = "lower-case letters, digits, '-' and '.' only"
         raise PluginError(f"{origin}: the name {name!r} may hold {allowed}")
-    if kind.holds_classes:
-        _check_class(name, value, kind.base, origin)
-    elif isinstance(value, str) and not re.fullmatch(r"[\w.]+:[\w.]+", value):
+    if isinstance(value, str) and not re.fullmatch(r"[\w.]+:[\w.]+", value):
         raise PluginError(f'{origin}: {name!r} is {value!r:.80}, which is no "module:name"')
 
 
-def _check_class(name: str, cls: object, interface: type[object], origin: str) -> None:
-    if not (isinstance(cls, type) and issubclass(cls, interface)):
+def _check(name: str, entry: Entry[Any], kind: Kind[Any], origin: str) -> None:
+    """Check a class; the built-in ones that are named are imported when they are used."""
+    if not kind.holds_classes or (entry.is_built_in and isinstance(entry.value, str)):
+        return
+    cls = entry.load()
+    if not (isinstance(cls, type) and issubclass(cls, kind.base)):
         problem = f"{origin}: {name!r} is {cls!r:.80}"
-        raise PluginError(f"{problem}, which is not a subclass of {interface.__name__}")
+        raise PluginError(f"{problem}, which is not a subclass of {kind.base.__name__}")
     if inspect.isabstract(cls):
         missing = ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
         raise PluginError(f"{origin}: {name!r} does not implement {missing}")

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pkgutil import resolve_name
-from typing import Any, Generic, Self, TypeVar
+from typing import Generic, Self, TypeVar, cast
 
 from dise_core.errors import PluginError, error_line
 
@@ -14,9 +14,11 @@ OWN_DISTRIBUTION = "dise"
 
 @dataclass(frozen=True, slots=True)
 class Entry(Generic[V]):
-    """A registered value. clash: what to say of another plugin that claims its name too."""
+    """A registered value, or its "module:name". clash: what to say of another plugin that claims
+    its name too.
+    """
 
-    value: V
+    value: V | str
     plugin: str
     distribution: str | None = None
     clash: str | None = None
@@ -31,12 +33,12 @@ class Entry(Generic[V]):
             raise PluginError(self.clash, self.plugin)
         return self
 
-    def load(self) -> Any:
+    def load(self) -> V:
         """Return the value, imported if it is a "module:name". Raises PluginError if that fails."""
         if not isinstance(self.value, str):
             return self.value
         try:
-            return resolve_name(self.value)
+            return cast("V", resolve_name(self.value))
         except (Exception, SystemExit) as error:
             if self.is_built_in:
                 raise

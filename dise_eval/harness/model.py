@@ -195,7 +195,7 @@ class DiseLM(LM):  # type: ignore[misc]
     def _refuse_unguided(self) -> None:
         if self._cfg_scale and not _takes_guidance(type(self._scorer)):
             scorers = sorted(self._llm.catalog.scorers.items())
-            able = [name for name, entry in scorers if _takes_guidance(entry.value)]
+            able = [name for name, entry in scorers if _takes_guidance(entry.load())]
             raise InputError(
                 f"scorer {self._scoring.scorer!r} cannot be guided, so cfg_scale={self._cfg_scale} "
                 f"does not reach its likelihoods; take one that can ({', '.join(able)}), or leave "
@@ -289,6 +289,6 @@ def _guided(sampling: SamplingParams, catalog: Catalog) -> ScoringParams:
     """Return the params of likelihoods, guided as generation if the scorer can be."""
     settings = dict(sampling.scorer_settings)
     entry = catalog.scorers.get(sampling.scorer)
-    if sampling.cfg_scale and entry is not None and _takes_guidance(entry.value):
+    if sampling.cfg_scale and entry is not None and _takes_guidance(entry.load()):
         settings.setdefault("cfg_scale", sampling.cfg_scale)
     return ScoringParams.of(sampling).model_copy(update={"scorer_settings": settings})

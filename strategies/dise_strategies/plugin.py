@@ -1,130 +1,93 @@
 """The built-in strategies, registered with the same hooks as any plugin."""
 
-from dise_core import Constraint, LengthController, Reviser, Scorer, Selector, UnmaskingPolicy
-from dise_core.plugins.hookspecs import hookimpl
-from dise_strategies.constraints.choice import OneOfChoices
-from dise_strategies.constraints.json_schema import AnyJsonObject, JsonSchema
-from dise_strategies.constraints.regex import Regex
-from dise_strategies.lengths.cal import CAL
-from dise_strategies.lengths.daedal import DAEDAL
-from dise_strategies.lengths.dise_flexible import DiSEFlexible
-from dise_strategies.lengths.fixed import FixedLength
-from dise_strategies.lengths.lr_length import LRLength
-from dise_strategies.lengths.rho_eos import RhoEOS
-from dise_strategies.lengths.smart_crop import SmartCrop
-from dise_strategies.lengths.until_end import UntilEnd
-from dise_strategies.revisers.remask import Remask
-from dise_strategies.scorers.any_order import AnyOrder
-from dise_strategies.scorers.ar_perplexity import ARPerplexity
-from dise_strategies.scorers.combined import Combined
-from dise_strategies.scorers.dise import DiSE
-from dise_strategies.scorers.duel import Duel
-from dise_strategies.scorers.greedy_path import GreedyPath
-from dise_strategies.scorers.interleaved import InterleavedRegeneration
-from dise_strategies.scorers.monte_carlo import DreamMonteCarlo, MonteCarlo, StratifiedMonteCarlo
-from dise_strategies.scorers.shadow import Shadow
-from dise_strategies.scorers.written import Written
-from dise_strategies.selectors.blocks import FinalBlock, FirstBlock, FirstBlocksK
-from dise_strategies.selectors.counted import FirstK, LastK, MidK, PromptLastK, ResponseFirstK
-from dise_strategies.selectors.whole import Full, PromptOnly, Response, ResponseText
-from dise_strategies.unmasking.blockwise import (
-    EntropyBounded,
-    LLaDA2,
-    LLaDA2Editing,
-    LowConfidenceDynamic,
-    Sequential,
-    SubBlocks,
-)
-from dise_strategies.unmasking.parallel import Factor, ThresholdUnmasking
-from dise_strategies.unmasking.random import Origin, RandomUnmasking
-from dise_strategies.unmasking.ranked import Entropy, LowConfidence, Margin
+from dise_core import hookimpl
 
 
 @hookimpl
-def dise_selectors() -> dict[str, type[Selector]]:
+def dise_selectors() -> dict[str, str]:
     """Return the built-in selectors."""
     return {
-        "full": Full,
-        "prompt": PromptOnly,
-        "response": Response,
-        "response-text": ResponseText,
-        "first-K": FirstK,
-        "mid-K": MidK,
-        "last-K": LastK,
-        "first-block": FirstBlock,
-        "first-blocks-K": FirstBlocksK,
-        "last-block": FinalBlock,
-        "prompt-last-K": PromptLastK,
-        "response-first-K": ResponseFirstK,
+        "full": "dise_strategies.selectors.whole:Full",
+        "prompt": "dise_strategies.selectors.whole:PromptOnly",
+        "response": "dise_strategies.selectors.whole:Response",
+        "response-text": "dise_strategies.selectors.whole:ResponseText",
+        "first-K": "dise_strategies.selectors.counted:FirstK",
+        "mid-K": "dise_strategies.selectors.counted:MidK",
+        "last-K": "dise_strategies.selectors.counted:LastK",
+        "first-block": "dise_strategies.selectors.blocks:FirstBlock",
+        "first-blocks-K": "dise_strategies.selectors.blocks:FirstBlocksK",
+        "last-block": "dise_strategies.selectors.blocks:FinalBlock",
+        "prompt-last-K": "dise_strategies.selectors.counted:PromptLastK",
+        "response-first-K": "dise_strategies.selectors.counted:ResponseFirstK",
     }
 
 
 @hookimpl
-def dise_scorers() -> dict[str, type[Scorer]]:
+def dise_scorers() -> dict[str, str]:
     """Return the built-in scorers."""
     return {
-        "dise": DiSE,
-        "interleaved": InterleavedRegeneration,
-        "mc": MonteCarlo,
-        "mc-llada": StratifiedMonteCarlo,
-        "mc-dream": DreamMonteCarlo,
-        "shadow": Shadow,
-        "greedy-path": GreedyPath,
-        "written": Written,
-        "duel": Duel,
-        "any-order": AnyOrder,
-        "ar-perplexity": ARPerplexity,
-        "combined": Combined,
+        "dise": "dise_strategies.scorers.dise:DiSE",
+        "interleaved": "dise_strategies.scorers.interleaved:InterleavedRegeneration",
+        "mc": "dise_strategies.scorers.monte_carlo:MonteCarlo",
+        "mc-llada": "dise_strategies.scorers.monte_carlo:StratifiedMonteCarlo",
+        "mc-dream": "dise_strategies.scorers.monte_carlo:DreamMonteCarlo",
+        "shadow": "dise_strategies.scorers.shadow:Shadow",
+        "greedy-path": "dise_strategies.scorers.greedy_path:GreedyPath",
+        "written": "dise_strategies.scorers.written:Written",
+        "duel": "dise_strategies.scorers.duel:Duel",
+        "any-order": "dise_strategies.scorers.any_order:AnyOrder",
+        "ar-perplexity": "dise_strategies.scorers.ar_perplexity:ARPerplexity",
+        "combined": "dise_strategies.scorers.combined:Combined",
     }
 
 
 @hookimpl
-def dise_length_controllers() -> dict[str, type[LengthController]]:
+def dise_length_controllers() -> dict[str, str]:
     """Return the built-in length controllers."""
     return {
-        "fixed": FixedLength,
-        "until-end": UntilEnd,
-        "dise-flexible": DiSEFlexible,
-        "daedal": DAEDAL,
-        "cal": CAL,
-        "lr-length": LRLength,
-        "rho-eos": RhoEOS,
-        "smart-crop": SmartCrop,
+        "fixed": "dise_strategies.lengths.fixed:FixedLength",
+        "until-end": "dise_strategies.lengths.until_end:UntilEnd",
+        "dise-flexible": "dise_strategies.lengths.dise_flexible:DiSEFlexible",
+        "daedal": "dise_strategies.lengths.daedal:DAEDAL",
+        "cal": "dise_strategies.lengths.cal:CAL",
+        "lr-length": "dise_strategies.lengths.lr_length:LRLength",
+        "rho-eos": "dise_strategies.lengths.rho_eos:RhoEOS",
+        "smart-crop": "dise_strategies.lengths.smart_crop:SmartCrop",
     }
 
 
 @hookimpl
-def dise_revisers() -> dict[str, type[Reviser]]:
+def dise_revisers() -> dict[str, str]:
     """Return the built-in revisers."""
-    return {"remask": Remask}
+    return {"remask": "dise_strategies.revisers.remask:Remask"}
 
 
 @hookimpl
-def dise_constraints() -> dict[str, type[Constraint]]:
+def dise_constraints() -> dict[str, str]:
     """Return the built-in constraints."""
     return {
-        "regex": Regex,
-        "choice": OneOfChoices,
-        "json-schema": JsonSchema,
-        "json-object": AnyJsonObject,
+        "regex": "dise_strategies.constraints.regex:Regex",
+        "choice": "dise_strategies.constraints.choice:OneOfChoices",
+        "json-schema": "dise_strategies.constraints.json_schema:JsonSchema",
+        "json-object": "dise_strategies.constraints.json_schema:AnyJsonObject",
     }
 
 
 @hookimpl
-def dise_unmasking_policies() -> dict[str, type[UnmaskingPolicy]]:
+def dise_unmasking_policies() -> dict[str, str]:
     """Return the built-in unmasking policies."""
     return {
-        "low-confidence": LowConfidence,
-        "entropy": Entropy,
-        "margin": Margin,
-        "random": RandomUnmasking,
-        "origin": Origin,
-        "threshold": ThresholdUnmasking,
-        "factor": Factor,
-        "sequential": Sequential,
-        "low-confidence-dynamic": LowConfidenceDynamic,
-        "entropy-bounded": EntropyBounded,
-        "llada2": LLaDA2,
-        "llada2-editing": LLaDA2Editing,
-        "sub-blocks": SubBlocks,
+        "low-confidence": "dise_strategies.unmasking.ranked:LowConfidence",
+        "entropy": "dise_strategies.unmasking.ranked:Entropy",
+        "margin": "dise_strategies.unmasking.ranked:Margin",
+        "random": "dise_strategies.unmasking.random:RandomUnmasking",
+        "origin": "dise_strategies.unmasking.random:Origin",
+        "threshold": "dise_strategies.unmasking.parallel:ThresholdUnmasking",
+        "factor": "dise_strategies.unmasking.parallel:Factor",
+        "sequential": "dise_strategies.unmasking.blockwise:Sequential",
+        "low-confidence-dynamic": "dise_strategies.unmasking.blockwise:LowConfidenceDynamic",
+        "entropy-bounded": "dise_strategies.unmasking.blockwise:EntropyBounded",
+        "llada2": "dise_strategies.unmasking.blockwise:LLaDA2",
+        "llada2-editing": "dise_strategies.unmasking.blockwise:LLaDA2Editing",
+        "sub-blocks": "dise_strategies.unmasking.blockwise:SubBlocks",
     }

@@ -101,7 +101,7 @@ def test_every_built_in_setting_is_told_with_its_default_and_description(listed:
     for option, plural in FIELDS.items():
         for name, entry in getattr(own, plural).items():
             told = settings(listed, option, name)
-            fields = entry.value.model_fields
+            fields = entry.load().model_fields
             defaults = {
                 key: field.get_default(call_default_factory=True, validated_data={})
                 for key, field in fields.items()
@@ -179,4 +179,4 @@ def test_the_options_are_those_of_a_completion_within_the_servers_limits(listed:
 
 
 def test_the_settings_of_a_model_without_fields_are_none() -> None:
-    assert settings_of(installed_catalog().scorers["dise"].value) == []
+    assert settings_of(installed_catalog().scorers["dise"].load()) == []

@@ -17,7 +17,7 @@ from tests.exact_toy import ExactToy, all_texts
 POLICIES = [
     name
     for name, entry in installed_catalog().unmasking_policies.items()
-    if name not in ("random", "origin") and not entry.value.edits
+    if name not in ("random", "origin") and not entry.load().edits
 ]
 FULL, BLOCKS = ExactToy(), ExactToy(block_length=2)
 

@@ -5,8 +5,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from jinja2 import TemplateError
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer
 
 from dise_adapters.checkpoint.files import read_object
@@ -45,12 +43,16 @@ class ShippedFiles:
 
     @cached_property
     def _template(self) -> Any:
+        from jinja2.sandbox import ImmutableSandboxedEnvironment
+
         environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
         environment.globals["raise_exception"] = _refuse
         return environment.from_string(self.chat_template)
 
 
 def _refuse(problem: str) -> None:
+    from jinja2 import TemplateError
+
     raise TemplateError(problem)
 
 

@@ -21,8 +21,8 @@ def installed() -> Iterator[type[CheckpointPredictor]]:
     """Yield the predictor classes of all installed families, those of other distributions first."""
     entries = installed_plugins().mask_predictors.values()
     for entry in sorted(entries, key=lambda entry: entry.is_built_in):
-        if issubclass(entry.value, CheckpointPredictor):
-            yield entry.value
+        if issubclass(predictor := entry.load(), CheckpointPredictor):
+            yield predictor
 
 
 def runnable() -> Iterator[Family]:

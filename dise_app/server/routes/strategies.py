@@ -39,7 +39,7 @@ def add_strategies(app: FastAPI, service: Service) -> None:
 def _strategy(
     kind: Kind[Strategy], name: str, entry: Entry[type[Strategy]], planner: Planner
 ) -> Record:
-    cls = entry.value
+    cls = entry.load()
     settings, problem = settings_or_problem(cls)
     record: Record = {
         "kind": kind.title,
