@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from dise_app.cli.main import main
+from dise_app.cli.main import run as run_command
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ def commands(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
         monkeypatch.setenv("COLUMNS", str(columns))
         capsys.readouterr()
         try:
-            main()
+            run_command()
             code = 0
         except SystemExit as leaving:
             code = int(leaving.code or 0)

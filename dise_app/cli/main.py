@@ -6,13 +6,19 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from dise_app.terminal import interrupts
+from dise_app.terminal import ending, interrupts
 
 if TYPE_CHECKING:
     from dise_core import DiseError
 
 
 def main() -> None:
+    """Be the command: the process ends with it."""
+    with ending.prompt():
+        run()
+
+
+def run() -> None:
     """Run the command. Exit code 0: done; 2: bad usage or input; 1: failure; 130: Ctrl-C."""
     with interrupts.handled():
         _main()

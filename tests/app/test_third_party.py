@@ -209,12 +209,12 @@ import contextlib, importlib, io, json, os, sys
 import torch, transformers  # as every command does; each runs in a copy of this process
 
 def told(args):
-    from dise_app.cli.main import main
+    from dise_app.cli.main import run
 
     sys.argv, out, err, code = ["dise", *args], io.StringIO(), io.StringIO(), 0
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
-            main()
+            run()
         except SystemExit as leaving:
             code = leaving.code or 0
     return [code, out.getvalue(), err.getvalue()]
