@@ -68,11 +68,13 @@ def environment(tree: Path, folder: str) -> dict[str, str]:
 def run(code: str, prompt: list[str], variables: dict[str, str]) -> tuple[float, float, str]:
     """Return the seconds that a process took, by the clock and of a processor, and what it told."""
     before, started = os.times(), time.time()
-    command = [sys.executable, "-c", code, "generate", *prompt]
-    told = subprocess.run(command, env=variables, capture_output=True, text=True, check=True).stderr
+    command = [sys.executable, "-P", "-c", code, "generate", *prompt]
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
     seconds, after = time.time() - started, os.times()
+    if done.returncode:
+        sys.exit(done.stderr)
     children = after.children_user + after.children_system
-    return seconds, children - before.children_user - before.children_system, told
+    return seconds, children - before.children_user - before.children_system, done.stderr
 
 
 def stages(prompt: list[str], variables: dict[str, str], rounds: int) -> None:

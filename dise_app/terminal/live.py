@@ -69,7 +69,7 @@ class Following:
 
 def show(llm: LLM, plan: Plan[RequestOutput], shows_seed: bool) -> None:
     """Print the plan's answer, which the terminal shows while it is written."""
-    console = Console(highlight=False)
+    console = Console(highlight=False, emoji=False)
     answer = answered(console, llm, plan)
     show_answer(console, answer, shows_seed=shows_seed)
     show_legend(console, [answer])

@@ -27,7 +27,7 @@ def show(
     shows_seed: bool = False,
 ) -> None:
     """Print the answers in order. A failed one is reported, of several; typer.Exit(1) follows."""
-    console, shown, num_failed = Console(highlight=False), list[RequestOutput](), 0
+    console, shown, num_failed = Console(highlight=False, emoji=False), list[RequestOutput](), 0
     with progress_bar(len(records), console if console.is_terminal else None) as advance:
         outcomes = in_order(llm, records, plan_of, advance)
         for number, (_, outcome) in enumerate(outcomes, start=1):

@@ -165,3 +165,18 @@ def test_neither_the_library_nor_the_help_imports_a_heavy_package() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_a_start_of_the_embedded_model_imports_no_heavy_package() -> None:
+    names = ("transformers", "pandas", "scipy", "sklearn", "matplotlib", "vllm", "fastapi")
+    script = (
+        "import atexit, sys; sys.argv[1:] = ['generate', '1,2,3 -> 6', '--max-tokens', '8']\n"
+        "from dise_app.cli import main as command\n"
+        f"its, command.run = command.run, lambda: atexit.register(lambda: print([name for name in "
+        f"{names} + ('dise_strategies.scorers.duel',) if name in sys.modules])) and its()\n"
+        "command.main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert done.stdout.splitlines()[-1] == "[]"

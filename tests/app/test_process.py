@@ -29,11 +29,26 @@ def run(*lines: str) -> tuple[str, str]:
     return done.stdout, done.stderr
 
 
-def test_nothing_is_left_out_of_the_interpreters_last_collection() -> None:
-    """The hook is registered first and so runs last, after all that the command has registered."""
-    hook = "import atexit, gc; atexit.register(lambda: print('frozen:', gc.get_freeze_count()))"
-    out, err = run(hook, GENERATE, COMMAND)
-    assert out.splitlines()[-1] == "frozen: 0"
+def test_the_end_waits_for_threads_and_exit_handlers() -> None:
+    later = """
+import atexit, threading, time
+from dise_app.cli import main as command
+
+def late():
+    time.sleep(0.2)
+    print("thread")
+
+def run(run=command.run):
+    atexit.register(print, "handler")
+    try:
+        run()
+    finally:
+        threading.Thread(target=late).start()
+
+command.run = run
+"""
+    out, err = run(GENERATE, later, COMMAND)
+    assert out.splitlines()[-2:] == ["thread", "handler"]
     assert err == ""
 
 
