@@ -108,7 +108,7 @@ def measure(model: str, count: int, folder: Path) -> None:
         group = [one for one in labelled(rows) if one[0].name == name]
         held_out, cells = labels_of(group), list[str]()
         for map_ in (None, fit.map):
-            told = events(group[0][0].type, held_out, *mapped(map_, held_out.scores))
+            told = events(group[0][0].type, map_, held_out)
             errors = (error(told.scores, told.is_right) for error in (ece, adaptive_ece))
             cells += [f"{error:.3f}" for error in errors]
         shares, _ = mapped(fit.map, held_out.scores)

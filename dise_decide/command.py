@@ -125,7 +125,7 @@ def _answered(
     """Return a plan of a line's answers. questions: of lines that have none."""
     from dise_core import InputError
     from dise_core.scoring.calibration import fingerprint
-    from dise_decide.llm import decision
+    from dise_decide.deciding import decision
     from dise_decide.questions import questions_of
 
     if not isinstance(subject := line.get("input"), str | list):

@@ -5,7 +5,7 @@ probability the labels hold at all.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal, Self
 
@@ -87,37 +87,52 @@ class PredicateAnswer(_Answer):
     type: Literal["predicate"] = "predicate"
     probability: float
 
+    @property
+    def shares(self) -> list[float]:
+        """The probabilities of the question's options, in their order."""
+        return [self.probability, 1 - self.probability]
 
-class ChoiceProbability(_Frozen):
-    """A choice's value and its probability."""
 
-    value: StrictStr | StrictBool
+class _Share(_Frozen):
     probability: float
 
 
-class ChoiceAnswer(_Answer):
-    """The likeliest choice, and its confidence: see DecisionParams."""
+class ChoiceProbability(_Share):
+    """A choice's value and its probability."""
 
-    type: Literal["choice"] = "choice"
-    choice: StrictStr | StrictBool
-    confidence: float
-    probabilities: tuple[ChoiceProbability, ...]
+    value: StrictStr | StrictBool
 
 
-class LevelProbability(_Frozen):
+class LevelProbability(_Share):
     """A level, counted from 0, with its label and its probability."""
 
     value: int
     label: str
-    probability: float
 
 
-class ScoreAnswer(_Answer):
+class _Chosen(_Answer):
+    confidence: float
+    probabilities: tuple[_Share, ...]
+
+    @property
+    def shares(self) -> list[float]:
+        """The probabilities of the question's options, in their order."""
+        return [share.probability for share in self.probabilities]
+
+
+class ChoiceAnswer(_Chosen):
+    """The likeliest choice, and its confidence: see DecisionParams."""
+
+    type: Literal["choice"] = "choice"
+    choice: StrictStr | StrictBool
+    probabilities: tuple[ChoiceProbability, ...]
+
+
+class ScoreAnswer(_Chosen):
     """The mean level, and its confidence: see DecisionParams."""
 
     type: Literal["score"] = "score"
     score: float
-    confidence: float
     probabilities: tuple[LevelProbability, ...]
 
 
@@ -128,7 +143,8 @@ Answer = Annotated[PredicateAnswer | ChoiceAnswer | ScoreAnswer, Field(discrimin
 class DecisionOutput:
     """The answers to the questions about one input, in their order. is_joint: whether they were
     asked in one text. usage: its completion tokens are those of the slots. warnings: a label mass
-    below LOW_MASS, and questions that were to share a text and could not; a sentence each.
+    below LOW_MASS, an empty answer set, and questions that were to share a text and could not; a
+    sentence each.
     """
 
     model: str
@@ -157,11 +173,15 @@ class DecisionOutput:
         }
 
 
-def low_masses(answers: Sequence[PredicateAnswer | ChoiceAnswer | ScoreAnswer]) -> list[str]:
-    """Return a warning for each answer whose label mass is below LOW_MASS."""
-    return [
-        f"question {answer.name or number}: the model gives its answers a probability of only "
-        f"{answer.diagnostics.label_mass:.2g} in all, so how they compare tells little"
-        for number, answer in enumerate(answers, 1)
-        if answer.diagnostics.label_mass < LOW_MASS
-    ]
+def doubts(answers: Sequence[PredicateAnswer | ChoiceAnswer | ScoreAnswer]) -> Iterator[str]:
+    """Yield a warning for each label mass below LOW_MASS, and for each empty answer set."""
+    for number, answer in enumerate(answers, 1):
+        name, members = f"question {answer.name or number}", answer.answer_set
+        mass = answer.diagnostics.label_mass
+        if mass < LOW_MASS:
+            yield (
+                f"{name}: the model gives its answers a probability of only {mass:.2g} in all, so "
+                "how they compare tells little"
+            )
+        if members is not None and not members.values:
+            yield f"{name}: no answer is probable enough for the answer set"

@@ -35,11 +35,9 @@ MAX_QUESTIONS = 400
 MAX_CHOICES, MAX_LEVELS = 255, 10
 """Choices, or levels, of one question, as OpenAI and vLLM allow."""
 
-MAX_LABEL = 1000
-"""Characters of one label."""
+NotBlank = StringConstraints(max_length=1000, pattern=r"\S")
 
-Label = Annotated[str, StringConstraints(max_length=MAX_LABEL, pattern=r"\S")]
-"""A text that is not blank."""
+Label = Annotated[str, NotBlank]
 
 
 class Option(Params):
@@ -54,7 +52,7 @@ class Choice(Params):
     a bool), and when it applies.
     """
 
-    value: Annotated[StrictStr, StringConstraints(max_length=MAX_LABEL, pattern=r"\S")] | StrictBool
+    value: Annotated[StrictStr, NotBlank] | StrictBool
     description: str | None = None
 
     @property
@@ -63,12 +61,13 @@ class Choice(Params):
         return self.value if isinstance(self.value, str) else str(self.value).lower()
 
 
-def _option(value: object) -> object:
-    return {"label": value} if isinstance(value, str) else value
+AnOption = Annotated[
+    Option, BeforeValidator(lambda it: {"label": it} if isinstance(it, str) else it)
+]
 
-
-def _choice(value: object) -> object:
-    return {"value": value} if isinstance(value, str | bool) else value
+AChoice = Annotated[
+    Choice, BeforeValidator(lambda it: {"value": it} if isinstance(it, str | bool) else it)
+]
 
 
 class Question(Params):
@@ -80,13 +79,13 @@ class Question(Params):
 
     @property
     @abstractmethod
-    def values(self) -> Sequence[str | bool | int]:
-        """What an answer's truth may be, in the order of the options."""
+    def options(self) -> Sequence[Option | Choice]:
+        """Its possible answers, in order."""
 
     @property
     @abstractmethod
-    def options(self) -> Sequence[Option | Choice]:
-        """Its possible answers, in order."""
+    def values(self) -> Sequence[str | bool | int]:
+        """What an answer's truth may be, in the order of the options."""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -94,16 +93,18 @@ class Question(Params):
         return tuple(option.label for option in self.options)
 
     @abstractmethod
-    def answer(self, probabilities: Sequence[float], diagnostics: Diagnostics) -> Answer:
-        """Return the answer. probabilities: of the options, in order."""
+    def answer(
+        self, shares: Sequence[float], confidence: float, diagnostics: Diagnostics
+    ) -> Answer:
+        """Return the answer. shares: the probabilities of the options, in order."""
 
 
 class PredicateQuestion(Question):
     """Is it so? `yes` and `no` are what the model writes: a text alone, or with when it applies."""
 
     type: Literal["predicate"] = "predicate"
-    yes: Annotated[Option, BeforeValidator(_option)] = Option(label="yes")
-    no: Annotated[Option, BeforeValidator(_option)] = Option(label="no")
+    yes: AnOption = Option(label="yes")
+    no: AnOption = Option(label="no")
 
     if TYPE_CHECKING:
 
@@ -124,19 +125,20 @@ class PredicateQuestion(Question):
     def values(self) -> Sequence[bool]:
         return True, False
 
-    def answer(self, probabilities: Sequence[float], diagnostics: Diagnostics) -> PredicateAnswer:
-        return PredicateAnswer(
-            name=self.name, probability=probabilities[0], diagnostics=diagnostics
-        )
+    def answer(
+        self,
+        shares: Sequence[float],
+        confidence: float,  # noqa: ARG002 - an answer of one probability has none
+        diagnostics: Diagnostics,
+    ) -> PredicateAnswer:
+        return PredicateAnswer(name=self.name, probability=shares[0], diagnostics=diagnostics)
 
 
 class ChoiceQuestion(Question):
     """Which of these? choices: texts, bools or `Choice`s."""
 
     type: Literal["choice"] = "choice"
-    choices: tuple[Annotated[Choice, BeforeValidator(_choice)], ...] = Field(
-        min_length=2, max_length=MAX_CHOICES
-    )
+    choices: tuple[AChoice, ...] = Field(min_length=2, max_length=MAX_CHOICES)
 
     if TYPE_CHECKING:
 
@@ -156,15 +158,18 @@ class ChoiceQuestion(Question):
     def values(self) -> Sequence[str | bool]:
         return [choice.value for choice in self.choices]
 
-    def answer(self, probabilities: Sequence[float], diagnostics: Diagnostics) -> ChoiceAnswer:
+    def answer(
+        self, shares: Sequence[float], confidence: float, diagnostics: Diagnostics
+    ) -> ChoiceAnswer:
         """Return the likeliest choice; the first one wins a tie."""
-        pairs = list(zip(self.choices, probabilities, strict=True))
+        pairs = list(zip(self.values, shares, strict=True))
         best, _ = max(pairs, key=lambda pair: pair[1])
+        probabilities = (ChoiceProbability(value=value, probability=p) for value, p in pairs)
         return ChoiceAnswer(
             name=self.name,
-            choice=best.value,
-            confidence=diagnostics.confidence_in(probabilities),
-            probabilities=tuple(ChoiceProbability(value=c.value, probability=p) for c, p in pairs),
+            choice=best,
+            confidence=confidence,
+            probabilities=tuple(probabilities),
             diagnostics=diagnostics,
         )
 
@@ -173,9 +178,7 @@ class ScoreQuestion(Question):
     """How much? levels: from the lowest to the highest, texts or `Option`s."""
 
     type: Literal["score"] = "score"
-    levels: tuple[Annotated[Option, BeforeValidator(_option)], ...] = Field(
-        min_length=2, max_length=MAX_LEVELS
-    )
+    levels: tuple[AnOption, ...] = Field(min_length=2, max_length=MAX_LEVELS)
 
     if TYPE_CHECKING:
 
@@ -191,16 +194,18 @@ class ScoreQuestion(Question):
     def values(self) -> Sequence[int]:
         return range(len(self.levels))
 
-    def answer(self, probabilities: Sequence[float], diagnostics: Diagnostics) -> ScoreAnswer:
+    def answer(
+        self, shares: Sequence[float], confidence: float, diagnostics: Diagnostics
+    ) -> ScoreAnswer:
         """Return the mean level, counted from 0."""
-        pairs = enumerate(zip(self.levels, probabilities, strict=True))
+        triples = zip(self.values, self.labels, shares, strict=True)
         return ScoreAnswer(
             name=self.name,
-            score=sum(level * probability for level, probability in enumerate(probabilities)),
-            confidence=diagnostics.confidence_in(probabilities),
+            score=sum(level * share for level, share in enumerate(shares)),
+            confidence=confidence,
             probabilities=tuple(
-                LevelProbability(value=value, label=level.label, probability=probability)
-                for value, (level, probability) in pairs
+                LevelProbability(value=value, label=label, probability=share)
+                for value, label, share in triples
             ),
             diagnostics=diagnostics,
         )

@@ -348,7 +348,7 @@ REFUSED = {
     "too many": (lambda: choices("a", "b")() * (MAX_QUESTIONS + 1), "400 questions, not 401"),
     "labels of too many tokens": (
         lambda: choices(*(f"{a}{b}c" for a in "abcdefgh" for b in "abcdefgh"))() * 400,
-        "labels of more than 32768 tokens",
+        "need more than 32768 tokens of labels",
     ),
     "no list": (lambda: "Is it?", "questions must be a list of questions"),
     "no questions": (lambda: ["Is it?"], "a question is a PredicateQuestion"),
@@ -531,7 +531,7 @@ def test_one_text_for_all_and_a_cloze_go_with_one_menu(
 @pytest.mark.parametrize(
     ("num_choices", "num_questions", "params", "message"),
     [
-        (255, 400, {"orders": "cyclic"}, "labels of more than 32768 tokens in all"),
+        (255, 400, {"orders": "cyclic"}, "need more than 32768 tokens of labels"),
         (255, 400, {"reading": "each-negated", "orders": "cyclic"}, "need more than 2048 texts"),
         (2, 257, {"reading": "each-negated", "orders": "cyclic"}, "need more than 2048 texts"),
     ],
