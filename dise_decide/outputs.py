@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
 
 from dise_core.front.outputs import Usage
-from dise_core.records import Record
+from dise_core.records import JsonFields, Record
 from dise_decide.params import ConfidenceName, ReadingName
 
 LOW_MASS = 0.1
@@ -144,7 +144,7 @@ class DecisionOutput:
     """The answers to the questions about one input, in their order. is_joint: whether they were
     asked in one text. usage: its completion tokens are those of the slots. warnings: a label mass
     below LOW_MASS, an empty answer set, and questions that were to share a text and could not; a
-    sentence each.
+    sentence each. asked: of a line of a file, what it holds and how it was asked.
     """
 
     model: str
@@ -152,6 +152,7 @@ class DecisionOutput:
     is_joint: bool
     usage: Usage
     warnings: tuple[str, ...] = ()
+    asked: JsonFields = field(default_factory=dict)
 
     def timed(self, seconds: float) -> Self:
         """Return it with the seconds that its plan took."""
@@ -160,6 +161,7 @@ class DecisionOutput:
     def to_dict(self) -> Record:
         """Return the JSON form that the command prints."""
         return {
+            **self.asked,
             "model": self.model,
             "answers": [answer.model_dump(mode="json") for answer in self.answers],
             "is_joint": self.is_joint,

@@ -5,9 +5,9 @@ here.
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from itertools import starmap
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, ClassVar, Literal
 
 from fastapi import APIRouter, Request
 from pydantic import BeforeValidator, Field, JsonValue, Tag, TypeAdapter
@@ -121,85 +121,72 @@ class DecisionRequest(Body):
     dise: DecisionParams = Field(default_factory=DecisionParams)
 
     @property
-    def params(self) -> DecisionParams:
-        return self.dise
-
-    @property
-    def typed_questions(self) -> Sequence[Question]:
-        return self.questions
-
-    @property
     def subject(self) -> str | list[dict[str, str]]:
         if isinstance(self.input, str):
             return self.input
         return [message.plain() for message in self.input]
 
 
+Note = Annotated[str | None, BeforeValidator(lambda it: it if it is None else as_text(it))]
+"""Any JSON, which is read as text."""
+
+
+class NamedQuestion(Body):
+    """A question whose name is its key."""
+
+    default: ClassVar[str]
+    instructions: Note = None
+
+    @property
+    def text(self) -> str:
+        return self.default if self.instructions is None else self.instructions
+
+
 class NoulCriteria(Body):
     """When the answer is yes, and when it is no."""
 
-    true: JsonValue = None
-    false: JsonValue = None
+    true: Note = None
+    false: Note = None
 
 
-class NoulQuestion(Body):
+class NoulQuestion(NamedQuestion):
     """Is it so?"""
 
+    default = "Is this true of the input?"
     type: Literal["noul"]
-    instructions: JsonValue = None
     criteria: NoulCriteria | None = None
 
     def question(self, name: str) -> PredicateQuestion:
-        criteria = self.criteria or NoulCriteria()
-        return PredicateQuestion(
-            name=name,
-            instructions=_text_of(self.instructions, "Is this true of the input?"),
-            yes=Option(label="yes", description=_text_of(criteria.true, None)),
-            no=Option(label="no", description=_text_of(criteria.false, None)),
+        told = self.criteria or NoulCriteria()
+        yes, no = (
+            Option(label=label, description=note)
+            for label, note in (("yes", told.true), ("no", told.false))
         )
+        return PredicateQuestion(name=name, instructions=self.text, yes=yes, no=no)
 
 
-class NamedChoices(Body):
+class NamedChoices(NamedQuestion):
     """Which of these? The criteria are the choices, each with when it applies."""
 
+    default = "Which choice best fits the input?"
     type: Literal["choice"]
-    instructions: JsonValue = None
-    criteria: dict[Label, JsonValue] = Field(min_length=2, max_length=MAX_CHOICES)
+    criteria: dict[Label, Note] = Field(min_length=2, max_length=MAX_CHOICES)
 
     def question(self, name: str) -> ChoiceQuestion:
-        return ChoiceQuestion(
-            name=name,
-            instructions=_text_of(self.instructions, "Which choice best fits the input?"),
-            choices=[
-                Choice(value=value, description=_text_of(note, None))
-                for value, note in self.criteria.items()
-            ],
-        )
+        choices = [Choice(value=value, description=note) for value, note in self.criteria.items()]
+        return ChoiceQuestion(name=name, instructions=self.text, choices=choices)
 
 
-class DescribedLevels(Body):
+class DescribedLevels(NamedQuestion):
     """How much? The criteria describe the levels, lowest first; the model writes their numbers."""
 
+    default = "Which level best fits the input?"
     type: Literal["score"]
-    instructions: JsonValue = None
-    criteria: list[JsonValue] = Field(min_length=2, max_length=MAX_LEVELS)
+    criteria: list[Note] = Field(min_length=2, max_length=MAX_LEVELS)
 
     def question(self, name: str) -> ScoreQuestion:
-        return ScoreQuestion(
-            name=name,
-            instructions=_text_of(self.instructions, "Which level best fits the input?"),
-            levels=[
-                Option(label=str(number), description=_text_of(note, None))
-                for number, note in enumerate(self.criteria)
-            ],
-        )
-
-
-Default = TypeVar("Default", str, None)
-
-
-def _text_of(value: JsonValue, default: Default) -> str | Default:
-    return default if value is None else as_text(value)
+        levels = [Option(label=f"{n}", description=note) for n, note in enumerate(self.criteria)]
+        return ScoreQuestion(name=name, instructions=self.text, levels=levels)
 
 
 Named = Annotated[NoulQuestion | NamedChoices | DescribedLevels, Field(discriminator="type")]
@@ -224,10 +211,6 @@ class SystemOneRequest(DecisionParams):
     def subject(self) -> str:
         state = as_text(self.state)
         return state if self.instructions is None else f"{self.instructions}\n\n{state}"
-
-    @property
-    def params(self) -> DecisionParams:
-        return self
 
     @property
     def typed_questions(self) -> list[Question]:
@@ -290,29 +273,28 @@ def systemone_body(body: SystemOneRequest, output: DecisionOutput) -> Record:
 def add_decisions(router: APIRouter, service: Service) -> None:
     """Add the routes that answer typed questions, as the operator says where a body does not."""
     defaults = service.options(DecisionParams)
-    file = service.options(ServedDecisions).decision_calibration
-    calibration = DecisionCalibration.of(file)
+    calibration = DecisionCalibration.of(service.options(ServedDecisions).decision_calibration)
 
-    def answer(body: DecisionRequest | SystemOneRequest) -> Awaitable[list[DecisionOutput]]:
+    async def answer(
+        body: DecisionRequest | SystemOneRequest,
+        questions: Sequence[Question],
+        params: DecisionParams,
+        request: Request,
+    ) -> DecisionOutput:
         service.check_model(body.model)
-        params = body.params.over(defaults)
-        job = decisions(
-            service.llm.planner,
-            [body.subject],
-            body.typed_questions,
-            params,
-            calibration=calibration,
-        )
-        return service.llm.do(job)
+        how, planner = params.over(defaults), service.llm.planner
+        job = decisions(planner, [body.subject], questions, how, calibration=calibration)
+        [output] = await service.run(service.llm.do(job), request)
+        return output
 
     @router.post("/v1/decisions")
     async def decide(body: DecisionRequest, request: Request) -> Record:
-        [output] = await service.run(answer(body), request)
+        output = await answer(body, body.questions, body.dise, request)
         return {"model": service.model} | openai_body(output)
 
     @router.post("/v1/systemone")
     async def systemone(body: SystemOneRequest, request: Request) -> Record:
-        [output] = await service.run(answer(body), request)
+        output = await answer(body, body.typed_questions, body, request)
         return {"model": service.model} | systemone_body(body, output)
 
 
