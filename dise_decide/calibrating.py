@@ -159,12 +159,14 @@ def _show(made: DecisionCalibration) -> None:
     table = Table("question", "labels", "map", "ECE", "calibrated", "threshold", "answer sets")
     fits = {f"name {name}": fit for name, fit in made.names.items()}
     for name, fit in (fits | {f"type {name}": fit for name, fit in made.types.items()}).items():
-        cells = [name, f"{fit.num_labels}", "none" if fit.map is None else fit.map.method]
-        cells += [f"{fit.before.ece:.4f}", f"{fit.after.ece:.4f}"]
         gate, sets = fit.threshold, fit.sets
-        cells += [
-            f"{gate.score:.4f}: {gate.coverage:.1%} kept, {gate.risk:.1%} wrong" if gate else ""
-        ]
-        cells += [f"{sets.coverage:.0%}: from {sets.least:.4f}" if sets else ""]
-        table.add_row(*cells)
+        table.add_row(
+            name,
+            f"{fit.num_labels}",
+            "none" if fit.map is None else fit.map.method,
+            f"{fit.before.ece:.4f}",
+            f"{fit.after.ece:.4f}",
+            f"{gate.score:.4f}: {gate.coverage:.1%} kept, {gate.risk:.1%} wrong" if gate else "",
+            f"{sets.coverage:.0%}: from {sets.least:.4f}" if sets else "",
+        )
     Console(highlight=False, emoji=False).print(table, markup=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Literal, TypeVar
 
 import numpy as np
@@ -21,7 +20,7 @@ from dise_core.scoring.calibration import (
     Text,
     Threshold,
 )
-from dise_decide.outputs import Answer, AnswerSet, Diagnostics
+from dise_decide.outputs import AnswerSet, Verdict
 from dise_decide.params import DecisionParams
 from dise_decide.questions import MAX_LEVELS, AnyQuestion, Question, ScoreQuestion
 
@@ -106,15 +105,14 @@ class QuestionFit(CalibrationPart):
     threshold: Threshold | None = None
     sets: Coverage | None = None
 
-    def answer(self, question: Question, raw: Sequence[float], diagnostics: Diagnostics) -> Answer:
-        """Return the answer by what was fitted. raw: the model's own probabilities."""
-        [shares], [confidence] = mapped(self.map, np.array([raw]))
+    def verdict(self, question: Question, raw: Verdict) -> Verdict:
+        """Return what was fitted makes of the model's own verdict."""
+        [shares], [confidence] = mapped(self.map, np.array([raw.shares]))
         members = self._members(question, shares)
         is_below = None if self.threshold is None else bool(confidence < self.threshold.score)
         is_empty = members is not None and not members.values
-        answer = question.answer(shares.tolist(), float(confidence), diagnostics)
-        rules = {"abstained": is_empty or is_below, "answer_set": members}
-        return answer.model_copy(update=rules)
+        abstained = is_empty or is_below
+        return Verdict(shares.tolist(), float(confidence), raw.diagnostics, abstained, members)
 
     def _members(self, question: Question, shares: Floats) -> AnswerSet | None:
         if self.sets is None:
@@ -176,15 +174,11 @@ class DecisionCalibration(CalibrationFile):
             )
         return fit
 
-    def answers(
-        self, questions: Sequence[Question], raw: Sequence[tuple[Sequence[float], Diagnostics]]
-    ) -> list[Answer]:
-        """Return the answers. raw: the model's own probabilities, and what stands behind them."""
+    def verdict(self, question: Question, raw: Verdict) -> Verdict:
+        """Return what it makes of the model's own verdict on a question."""
         told = {"confidence": "calibrated", "calibration": self.digest}
-        return [
-            self.fit_of(question).answer(question, shares, diagnostics.model_copy(update=told))
-            for question, (shares, diagnostics) in zip(questions, raw, strict=True)
-        ]
+        diagnostics = raw.diagnostics.model_copy(update=told)
+        return self.fit_of(question).verdict(question, raw._replace(diagnostics=diagnostics))
 
 
 def mapped(map_: Temperature | Tails | None, raw: Floats) -> tuple[Floats, Floats]:

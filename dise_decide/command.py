@@ -114,13 +114,13 @@ class _Asking:
         from dise_core import InputError
         from dise_core.scoring.calibration import fingerprint
         from dise_decide.deciding import decision
-        from dise_decide.questions import questions_of
+        from dise_decide.questions import check_questions
 
         if not isinstance(subject := line.get("input"), str | list):
             raise InputError('needs "input", a text or a list of messages', "input")
-        own = questions_of(line["questions"]) if "questions" in line else self.questions
-        if not own:
+        if "questions" not in line and not self.questions:
             raise InputError('needs "questions"; or give some as options', "questions")
+        own = check_questions(line.get("questions", self.questions))
         how = {
             "params": params.model_dump(mode="json"),
             "tokenizer": fingerprint(planner.predictor),
@@ -135,7 +135,12 @@ def _told(questions: Sequence[Question]) -> list[Record]:
 
 def _questions(parts: options.Parts) -> list[Question]:
     from dise_app.files.texts import json_file
-    from dise_decide.questions import ChoiceQuestion, PredicateQuestion, ScoreQuestion, questions_of
+    from dise_decide.questions import (
+        ChoiceQuestion,
+        PredicateQuestion,
+        ScoreQuestion,
+        check_questions,
+    )
 
     given = parts.request
     questions: list[Question] = [PredicateQuestion(instructions=t) for t in given["yes_no"] or []]
@@ -144,7 +149,7 @@ def _questions(parts: options.Parts) -> list[Question]:
     for instructions, labels in (_split(text, "--scale") for text in given["scale"] or []):
         questions.append(ScoreQuestion(instructions=instructions, levels=labels))
     file = given["questions"]
-    return questions + ([] if file is None else questions_of(json_file(file)))
+    return questions if file is None else [*questions, *check_questions(json_file(file))]
 
 
 def _split(text: str, option: str) -> tuple[str, list[str]]:

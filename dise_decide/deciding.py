@@ -51,20 +51,16 @@ def decision(
     info = planner.predictor.info
     readings, cost = yield from count_cost(read_slots(texts, info))
     slots = iter(readings)
-    raw = [combined(question, params, slots) for question in checked]
-    if calibration is None:
-        pairs = zip(checked, raw, strict=True)
-        answers = [
-            one.answer(shares, told.confidence_in(shares), told) for one, (shares, told) in pairs
-        ]
-    else:
-        answers = calibration.answers(checked, raw)
+    verdicts = [(question, combined(question, params, slots)) for question in checked]
+    if calibration is not None:
+        verdicts = [(question, calibration.verdict(question, raw)) for question, raw in verdicts]
+    answers = tuple(question.answer(verdict) for question, verdict in verdicts)
     num_slots = sum(text.num_slot_tokens for text in texts)
     num_tokens = sum(len(text.ids) - text.num_masks for text in texts)
     cached = max(0, num_tokens - cost.tokens)
     return DecisionOutput(
         model=info.name,
-        answers=tuple(answers),
+        answers=answers,
         is_joint=params.joint and apart is None,
         usage=Usage(num_tokens, num_slots, cost.nfe, cost.computed, 0.0, cached),
         warnings=(*([apart] if apart else []), *doubts(answers)),

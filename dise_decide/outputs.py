@@ -6,10 +6,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Annotated, Literal, Self
+from dataclasses import asdict, dataclass, field, replace
+from typing import Annotated, Literal, NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+    model_serializer,
+)
 
 from dise_core.front.outputs import Usage
 from dise_core.records import JsonFields, Record
@@ -70,15 +79,36 @@ class AnswerSet(_Frozen):
     n: int
 
 
+class Verdict(NamedTuple):
+    """What is found of a question's options. shares: the probability of each, in order; confidence:
+    in the likeliest; the rest is told with the answer, as it is.
+    """
+
+    shares: Sequence[float]
+    confidence: float
+    diagnostics: Diagnostics
+    abstained: bool | None = None
+    answer_set: AnswerSet | None = None
+
+    @property
+    def told(self) -> Record:
+        return {name: getattr(self, name) for name in ("diagnostics", "abstained", "answer_set")}
+
+
 class _Answer(_Frozen):
     """name: the question's. abstained: whether it is too doubtful to act on, None without a rule.
-    answer_set: None without a calibration that has them.
+    answer_set: None without a calibration that has them. Their JSON leaves these two out if None.
     """
 
     name: str | None
     diagnostics: Diagnostics
     abstained: bool | None = None
     answer_set: AnswerSet | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_none(self, dump: SerializerFunctionWrapHandler) -> Record:
+        record: Record = dump(self)
+        return {key: it for key, it in record.items() if it is not None or key == "name"}
 
 
 class PredicateAnswer(_Answer):
@@ -148,7 +178,7 @@ class DecisionOutput:
     """
 
     model: str
-    answers: tuple[PredicateAnswer | ChoiceAnswer | ScoreAnswer, ...]
+    answers: tuple[Answer, ...]
     is_joint: bool
     usage: Usage
     warnings: tuple[str, ...] = ()
@@ -166,16 +196,11 @@ class DecisionOutput:
             "answers": [answer.model_dump(mode="json") for answer in self.answers],
             "is_joint": self.is_joint,
             "warnings": list(self.warnings),
-            "usage": {
-                "prompt_tokens": self.usage.prompt_tokens,
-                "completion_tokens": self.usage.completion_tokens,
-                "nfe": self.usage.nfe,
-                "seconds": round(self.usage.seconds, 4),
-            },
+            "usage": {**asdict(self.usage), "seconds": round(self.usage.seconds, 4)},
         }
 
 
-def doubts(answers: Sequence[PredicateAnswer | ChoiceAnswer | ScoreAnswer]) -> Iterator[str]:
+def doubts(answers: Sequence[Answer]) -> Iterator[str]:
     """Yield a warning for each label mass below LOW_MASS, and for each empty answer set."""
     for number, answer in enumerate(answers, 1):
         name, members = f"question {answer.name or number}", answer.answer_set

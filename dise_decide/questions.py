@@ -16,17 +16,16 @@ from pydantic import (
     ValidationError,
 )
 
-from dise_core.errors import InputError, shown
-from dise_core.models.inputs import check_list
+from dise_core.errors import InputError
 from dise_core.params.base import Name, Params, input_error
 from dise_decide.outputs import (
     Answer,
     ChoiceAnswer,
     ChoiceProbability,
-    Diagnostics,
     LevelProbability,
     PredicateAnswer,
     ScoreAnswer,
+    Verdict,
 )
 
 MAX_QUESTIONS = 400
@@ -93,10 +92,8 @@ class Question(Params):
         return tuple(option.label for option in self.options)
 
     @abstractmethod
-    def answer(
-        self, shares: Sequence[float], confidence: float, diagnostics: Diagnostics
-    ) -> Answer:
-        """Return the answer. shares: the probabilities of the options, in order."""
+    def answer(self, verdict: Verdict) -> Answer:
+        """Return the answer that tells of a verdict on its options."""
 
 
 class PredicateQuestion(Question):
@@ -125,13 +122,9 @@ class PredicateQuestion(Question):
     def values(self) -> Sequence[bool]:
         return True, False
 
-    def answer(
-        self,
-        shares: Sequence[float],
-        confidence: float,  # noqa: ARG002 - an answer of one probability has none
-        diagnostics: Diagnostics,
-    ) -> PredicateAnswer:
-        return PredicateAnswer(name=self.name, probability=shares[0], diagnostics=diagnostics)
+    def answer(self, verdict: Verdict) -> PredicateAnswer:
+        probability = verdict.shares[0]
+        return PredicateAnswer(name=self.name, probability=probability, **verdict.told)
 
 
 class ChoiceQuestion(Question):
@@ -158,19 +151,15 @@ class ChoiceQuestion(Question):
     def values(self) -> Sequence[str | bool]:
         return [choice.value for choice in self.choices]
 
-    def answer(
-        self, shares: Sequence[float], confidence: float, diagnostics: Diagnostics
-    ) -> ChoiceAnswer:
+    def answer(self, verdict: Verdict) -> ChoiceAnswer:
         """Return the likeliest choice; the first one wins a tie."""
-        pairs = list(zip(self.values, shares, strict=True))
-        best, _ = max(pairs, key=lambda pair: pair[1])
-        probabilities = (ChoiceProbability(value=value, probability=p) for value, p in pairs)
+        pairs = list(zip(self.values, verdict.shares, strict=True))
         return ChoiceAnswer(
             name=self.name,
-            choice=best,
-            confidence=confidence,
-            probabilities=tuple(probabilities),
-            diagnostics=diagnostics,
+            choice=max(pairs, key=lambda pair: pair[1])[0],
+            confidence=verdict.confidence,
+            probabilities=tuple(ChoiceProbability(value=v, probability=p) for v, p in pairs),
+            **verdict.told,
         )
 
 
@@ -194,20 +183,18 @@ class ScoreQuestion(Question):
     def values(self) -> Sequence[int]:
         return range(len(self.levels))
 
-    def answer(
-        self, shares: Sequence[float], confidence: float, diagnostics: Diagnostics
-    ) -> ScoreAnswer:
+    def answer(self, verdict: Verdict) -> ScoreAnswer:
         """Return the mean level, counted from 0."""
-        triples = zip(self.values, self.labels, shares, strict=True)
+        levels = list(zip(self.values, self.labels, verdict.shares, strict=True))
         return ScoreAnswer(
             name=self.name,
-            score=sum(level * share for level, share in enumerate(shares)),
-            confidence=confidence,
+            score=sum(value * share for value, _, share in levels),
+            confidence=verdict.confidence,
             probabilities=tuple(
                 LevelProbability(value=value, label=label, probability=share)
-                for value, label, share in triples
+                for value, label, share in levels
             ),
-            diagnostics=diagnostics,
+            **verdict.told,
         )
 
 
@@ -215,34 +202,21 @@ AnyQuestion = Annotated[
     PredicateQuestion | ChoiceQuestion | ScoreQuestion, Field(discriminator="type")
 ]
 
-_LISTED = TypeAdapter(list[AnyQuestion])
+_QUESTIONS: TypeAdapter[list[AnyQuestion]] = TypeAdapter(
+    Annotated[list[AnyQuestion], Field(min_length=1, max_length=MAX_QUESTIONS)]
+)
 
 
-def questions_of(value: object) -> list[Question]:
-    """Return the questions of a list of JSON. Raises InputError for anything else."""
+def check_questions(questions: object) -> Sequence[Question]:
+    """Return the questions, which may be JSON. Raises InputError for none, for too many, for what
+    is no question, and for a name that is given twice.
+    """
     try:
-        return [*_LISTED.validate_python(value)]
+        checked = _QUESTIONS.validate_python(questions)
     except ValidationError as error:
         raise input_error(error, "questions") from error
-
-
-def check_questions(questions: object) -> tuple[Question, ...]:
-    """Return the questions. Raises InputError for none, for too many, for what is no question, and
-    for a name that is given twice.
-    """
-    check_list(questions, "questions", "a list of questions")
-    listed: tuple[Question, ...] = tuple(questions)  # type: ignore[arg-type]
-    if not 1 <= len(listed) <= MAX_QUESTIONS:
-        raise InputError(f"1 to {MAX_QUESTIONS} questions, not {len(listed)}", "questions")
-    names = set[str | None]()
-    for question in listed:
-        if not isinstance(question, Question):
-            raise InputError(
-                "a question is a PredicateQuestion, a ChoiceQuestion or a ScoreQuestion, not "
-                f"{type(question).__name__}: {shown(question, 40)}",
-                "questions",
-            )
-        if question.name in names:
-            raise InputError(f"two questions have the name {question.name!r:.80}", "questions")
-        names |= {question.name} - {None}
-    return listed
+    names = [question.name for question in checked if question.name is not None]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"two questions have the name {name!r:.80}", "questions")
+    return checked

@@ -13,7 +13,7 @@ from itertools import islice
 import numpy as np
 
 from dise_core.records import json_number
-from dise_decide.outputs import Diagnostics
+from dise_decide.outputs import Diagnostics, Verdict
 from dise_decide.params import DecisionParams
 from dise_decide.questions import Choice, Option, PredicateQuestion, Question, ScoreQuestion
 from dise_decide.slot_reads import SlotReading
@@ -103,9 +103,7 @@ def _note(option: Option | Choice) -> str | None:
     return None if note is None or note.casefold() == option.label.casefold() else note
 
 
-def combined(
-    question: Question, params: DecisionParams, slots: Iterator[SlotReading]
-) -> tuple[list[float], Diagnostics]:
+def combined(question: Question, params: DecisionParams, slots: Iterator[SlotReading]) -> Verdict:
     """Return the probabilities of a question's options, all alike where none has any support, and
     what stands behind them. slots: what is known of those of its texts, the next ones.
     """
@@ -120,8 +118,8 @@ def combined(
             mentions[indices] += 1
     supports /= mentions
     total = supports.sum()
-    shares = supports / total if total > 0 else np.full(size, 1 / size)
-    return shares.tolist(), Diagnostics(
+    shares = (supports / total if total > 0 else np.full(size, 1 / size)).tolist()
+    diagnostics = Diagnostics(
         label_mass=sum(reading.label_mass for reading in readings) / len(readings),
         argmax_is_label=all(reading.argmax_is_label for reading in readings),
         logprobs=tuple(map(json_number, (logprobs / mentions).tolist())),
@@ -129,3 +127,4 @@ def combined(
         passes=len(texts),
         confidence=params.confidence,
     )
+    return Verdict(shares, diagnostics.confidence_in(shares), diagnostics)

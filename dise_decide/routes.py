@@ -19,7 +19,6 @@ from dise_core.params.base import Name
 from dise_core.records import Record
 from dise_decide import (
     Choice,
-    ChoiceAnswer,
     ChoiceQuestion,
     DecisionCalibration,
     DecisionOutput,
@@ -76,8 +75,7 @@ class DecisionMessage(Body):
 
     def plain(self) -> dict[str, str]:
         """Return the turn in the chat template's format: a developer speaks as the system."""
-        parts = self.content
-        content = parts if isinstance(parts, str) else "\n".join(part.text for part in parts)
+        content = self.content if isinstance(self.content, str) else _text_of(self.content)
         return {"role": self.role.replace("developer", "system"), "content": content}
 
 
@@ -91,11 +89,14 @@ def _with_text(question: object) -> object:
         raise ValueError(
             "instructions are a text, or parts of the type input_text or input_json"
         ) from error
-    return {**question, "instructions": "\n".join(part.text for part in parts)}
+    return {**question, "instructions": _text_of(parts)}
+
+
+def _text_of(parts: Sequence[TextPart | JsonPart]) -> str:
+    return "\n".join(part.text for part in parts)
 
 
 TypedQuestion = Annotated[AnyQuestion, BeforeValidator(_with_text)]
-
 
 Messages = Annotated[
     list[DecisionMessage],
@@ -217,37 +218,23 @@ class SystemOneRequest(DecisionParams):
         return [question.question(name) for name, question in self.questions.items()]
 
 
-RULED = ("abstained", "answer_set")
-
-
-def _ruled(answer: Answer) -> Record:
-    """Return what a calibration's threshold and answer sets say of an answer, where it has them."""
-    record = answer.model_dump(mode="json", include={*RULED})
-    return {name: value for name, value in record.items() if value is not None}
-
-
-def _openai(answer: Answer) -> Record:
-    return answer.model_dump(mode="json", exclude={"diagnostics", *RULED}) | _ruled(answer)
-
-
-def _systemone(named: NoulQuestion | NamedChoices | DescribedLevels, answer: Answer) -> Record:
+def _named(named: Named, answer: Answer) -> Record:
+    """Return an answer as System One tells it."""
+    record = answer.model_dump(mode="json", exclude={"name", "diagnostics", "probability"})
     if isinstance(answer, PredicateAnswer):
-        return {"type": "noul", "noul": answer.probability} | _ruled(answer)
+        return record | {"type": "noul", "noul": answer.probability}
     shares = {str(share.value): share.probability for share in answer.probabilities}
-    record = {"type": answer.type, "confidence": answer.confidence, "probabilities": shares}
-    record |= _ruled(answer)
-    if isinstance(answer, ChoiceAnswer):
-        return record | {"choice": answer.choice}
-    assert isinstance(named, DescribedLevels)
-    legend = {str(level): note for level, note in enumerate(named.criteria)}
-    return record | {"score": answer.score, "legend": legend}
+    record["probabilities"] = shares
+    if isinstance(named, DescribedLevels):
+        record["legend"] = {str(level): note for level, note in enumerate(named.criteria)}
+    return record
 
 
 def openai_body(output: DecisionOutput) -> Record:
     """Return the answer to POST /v1/decisions."""
     usage = output.usage
     return {
-        "answers": [*map(_openai, output.answers)],
+        "answers": [one.model_dump(mode="json", exclude={"diagnostics"}) for one in output.answers],
         "usage": {
             "input_tokens": usage.prompt_tokens,
             "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0},
@@ -263,7 +250,7 @@ def systemone_body(body: SystemOneRequest, output: DecisionOutput) -> Record:
     """Return the answer to POST /v1/systemone."""
     usage, pairs = output.usage, zip(body.questions.values(), output.answers, strict=True)
     return {
-        "answers": dict(zip(body.questions, starmap(_systemone, pairs), strict=True)),
+        "answers": dict(zip(body.questions, starmap(_named, pairs), strict=True)),
         "usage": {"input_tokens": usage.prompt_tokens, "output_tokens": usage.completion_tokens},
         "diagnostics": dict(zip(body.questions, _diagnostics(output), strict=True)),
         "dise": _cost(output),
