@@ -86,6 +86,19 @@ def test_tails_calibrate_predicates_and_scores(question: Question, size: int, co
     assert (shares.max(axis=1) == confidences).all()
 
 
+@pytest.mark.parametrize("count", [400, 2000])
+def test_after_both_polarities_the_negated_question_has_the_rest(count: int) -> None:
+    random = np.random.default_rng(7)
+    logits = random.normal(scale=4, size=(count, 2))
+    shares, odds = softmax(logits), [1.0, 0.0]
+    labels = labels_of(random, shares, softmax(logits / 2 + odds))
+    with_intercept, _ = fitted(labels, YES_NO)
+    fit, _ = fitting.fitted(labels, [YES_NO] * count, 200, Promises(), "each-negated")
+    for map_, is_kept in ((fit.map, True), (with_intercept.map, False)):
+        one, negated = (maps.mapped(map_, given)[0][:, 0] for given in (shares, shares[:, ::-1]))
+        assert (np.abs(one + negated - 1).max() < 1e-9) == is_kept
+
+
 def test_what_is_calibrated_already_stays_as_it_is() -> None:
     random = np.random.default_rng(2)
     shares = softmax(random.normal(scale=2, size=(900, 3)))
