@@ -169,21 +169,27 @@ def _show(text: str, questions: list[Question], output: DecisionOutput) -> None:
     from rich.table import Table
 
     from dise_app.terminal.render import printable
-    from dise_decide.outputs import ScoreAnswer
+    from dise_decide.outputs import PredicateAnswer, ScoreAnswer
 
     console = Console(highlight=False, emoji=False)
     console.print(f"[bold]{escape(printable(text))}[/bold]")
     has_sets = any(answer.answer_set for answer in output.answers)
     table = Table("question", "answer", "probabilities", "label mass", *["answer set"] * has_sets)
     for question, answer in zip(questions, output.answers, strict=True):
-        shares, labels = answer.shares, question.labels
+        is_predicate, shares = isinstance(answer, PredicateAnswer), answer.shares
+        labels = ("yes", "no") if is_predicate else question.labels
         best = labels[shares.index(max(shares))]
         if isinstance(answer, ScoreAnswer):
             best = f"{answer.score:.2f} of {len(shares) - 1}"
         best = f"abstained ({best})" if answer.abstained else best
         pairs = zip(labels, shares, strict=True)
         listed = "  ".join(f"{label} {share:.3f}" for label, share in pairs)
-        cells = [question.instructions, best, listed, f"{answer.diagnostics.label_mass:.3f}"]
+        cells = [
+            question.instructions or question.name or "",
+            best,
+            listed,
+            f"{answer.diagnostics.label_mass:.3f}",
+        ]
         if (members := answer.answer_set) is not None:
             values = ", ".join(map(str, members.values)) or "none"
             cells.append(f"{values} ({members.coverage:.0%})")
