@@ -16,7 +16,7 @@ from dise_core.errors import InputError, shown
 from dise_core.params.base import input_error
 from dise_core.records import Fields
 from dise_decide.calibration import DecisionCalibration, QuestionFit
-from dise_decide.fitting import LEAST_OF_TYPE, Promises, fitted
+from dise_decide.fitting import LEAST_OF_TYPE, Promises, fitted, joined
 from dise_decide.outputs import Answer
 from dise_decide.params import DecisionParams
 from dise_decide.questions import AnyQuestion
@@ -142,7 +142,7 @@ def _fit(
         names=made["name"],
         types=made["type"],
     )
-    return file, left_out, Labels.joined(held_out)
+    return file, left_out, joined(held_out)
 
 
 def labels_of(group: list[Labelled]) -> Labels:

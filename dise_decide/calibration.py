@@ -20,7 +20,7 @@ from dise_core.scoring.calibration import (
     Text,
     Threshold,
 )
-from dise_decide.outputs import AnswerSet, Verdict
+from dise_decide.outputs import AnswerSet, Finding
 from dise_decide.params import DecisionParams
 from dise_decide.questions import MAX_LEVELS, AnyQuestion, Question, ScoreQuestion
 
@@ -105,14 +105,14 @@ class QuestionFit(CalibrationPart):
     threshold: Threshold | None = None
     sets: Coverage | None = None
 
-    def verdict(self, question: Question, raw: Verdict) -> Verdict:
-        """Return what was fitted makes of the model's own verdict."""
+    def calibrated(self, question: Question, raw: Finding) -> Finding:
+        """Return what was fitted makes of the model's own finding."""
         [shares], [confidence] = mapped(self.map, np.array([raw.shares]))
         members = self._members(question, shares)
         is_below = None if self.threshold is None else bool(confidence < self.threshold.score)
         is_empty = members is not None and not members.values
         abstained = is_empty or is_below
-        return Verdict(shares.tolist(), float(confidence), raw.diagnostics, abstained, members)
+        return Finding(shares.tolist(), float(confidence), raw.diagnostics, abstained, members)
 
     def _members(self, question: Question, shares: Floats) -> AnswerSet | None:
         if self.sets is None:
@@ -174,11 +174,11 @@ class DecisionCalibration(CalibrationFile):
             )
         return fit
 
-    def verdict(self, question: Question, raw: Verdict) -> Verdict:
-        """Return what it makes of the model's own verdict on a question."""
+    def calibrated(self, question: Question, raw: Finding) -> Finding:
+        """Return what it makes of the model's own finding on a question."""
         told = {"confidence": "calibrated", "calibration": self.digest}
         diagnostics = raw.diagnostics.model_copy(update=told)
-        return self.fit_of(question).verdict(question, raw._replace(diagnostics=diagnostics))
+        return self.fit_of(question).calibrated(question, raw._replace(diagnostics=diagnostics))
 
 
 def mapped(map_: Temperature | Tails | None, raw: Floats) -> tuple[Floats, Floats]:

@@ -51,10 +51,10 @@ def decision(
     info = planner.predictor.info
     readings, cost = yield from count_cost(read_slots(texts, info))
     slots = iter(readings)
-    verdicts = [(question, combined(question, params, slots)) for question in checked]
+    findings = [(question, combined(question, params, slots)) for question in checked]
     if calibration is not None:
-        verdicts = [(question, calibration.verdict(question, raw)) for question, raw in verdicts]
-    answers = tuple(question.answer(verdict) for question, verdict in verdicts)
+        findings = [(question, calibration.calibrated(question, raw)) for question, raw in findings]
+    answers = tuple(question.answer(finding) for question, finding in findings)
     num_slots = sum(text.num_slot_tokens for text in texts)
     num_tokens = sum(len(text.ids) - text.num_masks for text in texts)
     cached = max(0, num_tokens - cost.tokens)

@@ -65,7 +65,7 @@ def fitted(
     for make in _candidates(questions, len(mine), reading):
         with suppress(InputError):  # a tail does not rise
             folds = [events(kind, make(mine.of(~here)), mine.of(here)) for here in mine.folds()]
-            tried.append((make(mine), Labels.joined(folds)))
+            tried.append((make(mine), joined(folds)))
     map_, held_out = min(tried, key=lambda one: brier(one[1].scores, one[1].is_right))
     asked = {nameless(question).model_dump_json(): question for question in questions}
     one_each = kept.of(np.random.default_rng(0).permutation(len(kept))).first(1)
@@ -81,6 +81,12 @@ def fitted(
         sets=answer_sets(one_each, map_, coverage) if coverage else None,
     )
     return fit, held_out
+
+
+def joined(parts: Sequence[Labels]) -> Labels:
+    """Return the labels of all."""
+    fields = ((part.scores, part.is_right, part.questions) for part in parts)
+    return Labels(*map(np.concatenate, zip(*fields, strict=True)))
 
 
 def likeliest(map_: Temperature | Tails | None, labels: Labels) -> Labels:
@@ -158,7 +164,7 @@ def tails(method: Method, labels: Labels, is_mirrored: bool = False) -> Tails:
     """
     if is_mirrored:
         mirrored = replace(labels, scores=labels.scores[:, ::-1], is_right=labels.is_right[:, ::-1])
-        labels = Labels.joined([labels, mirrored])
+        labels = joined([labels, mirrored])
     reached = tails_of(labels.is_right.astype(np.float64)) > 0
     columns = zip(log_odds(labels.scores).T, reached.T, strict=True)
     fits = (replace(labels, scores=odds, is_right=is_so) for odds, is_so in columns)

@@ -79,7 +79,7 @@ class AnswerSet(_Frozen):
     n: int
 
 
-class Verdict(NamedTuple):
+class Finding(NamedTuple):
     """What is found of a question's options. shares: the probability of each, in order; confidence:
     in the likeliest; the rest is told with the answer, as it is.
     """

@@ -22,10 +22,10 @@ from dise_decide.outputs import (
     Answer,
     ChoiceAnswer,
     ChoiceProbability,
+    Finding,
     LevelProbability,
     PredicateAnswer,
     ScoreAnswer,
-    Verdict,
 )
 
 MAX_QUESTIONS = 400
@@ -92,8 +92,8 @@ class Question(Params):
         return tuple(option.label for option in self.options)
 
     @abstractmethod
-    def answer(self, verdict: Verdict) -> Answer:
-        """Return the answer that tells of a verdict on its options."""
+    def answer(self, finding: Finding) -> Answer:
+        """Return the answer that tells of a finding on its options."""
 
 
 class PredicateQuestion(Question):
@@ -122,9 +122,9 @@ class PredicateQuestion(Question):
     def values(self) -> Sequence[bool]:
         return True, False
 
-    def answer(self, verdict: Verdict) -> PredicateAnswer:
-        probability = verdict.shares[0]
-        return PredicateAnswer(name=self.name, probability=probability, **verdict.told)
+    def answer(self, finding: Finding) -> PredicateAnswer:
+        probability = finding.shares[0]
+        return PredicateAnswer(name=self.name, probability=probability, **finding.told)
 
 
 class ChoiceQuestion(Question):
@@ -151,15 +151,15 @@ class ChoiceQuestion(Question):
     def values(self) -> Sequence[str | bool]:
         return [choice.value for choice in self.choices]
 
-    def answer(self, verdict: Verdict) -> ChoiceAnswer:
+    def answer(self, finding: Finding) -> ChoiceAnswer:
         """Return the likeliest choice; the first one wins a tie."""
-        pairs = list(zip(self.values, verdict.shares, strict=True))
+        pairs = list(zip(self.values, finding.shares, strict=True))
         return ChoiceAnswer(
             name=self.name,
             choice=max(pairs, key=lambda pair: pair[1])[0],
-            confidence=verdict.confidence,
+            confidence=finding.confidence,
             probabilities=tuple(ChoiceProbability(value=v, probability=p) for v, p in pairs),
-            **verdict.told,
+            **finding.told,
         )
 
 
@@ -183,18 +183,18 @@ class ScoreQuestion(Question):
     def values(self) -> Sequence[int]:
         return range(len(self.levels))
 
-    def answer(self, verdict: Verdict) -> ScoreAnswer:
+    def answer(self, finding: Finding) -> ScoreAnswer:
         """Return the mean level, counted from 0."""
-        levels = list(zip(self.values, self.labels, verdict.shares, strict=True))
+        levels = list(zip(self.values, self.labels, finding.shares, strict=True))
         return ScoreAnswer(
             name=self.name,
             score=sum(value * share for value, _, share in levels),
-            confidence=verdict.confidence,
+            confidence=finding.confidence,
             probabilities=tuple(
                 LevelProbability(value=value, label=label, probability=share)
                 for value, label, share in levels
             ),
-            **verdict.told,
+            **finding.told,
         )
 
 

@@ -13,7 +13,7 @@ from itertools import islice
 import numpy as np
 
 from dise_core.records import json_number
-from dise_decide.outputs import Diagnostics, Verdict
+from dise_decide.outputs import Diagnostics, Finding
 from dise_decide.params import DecisionParams
 from dise_decide.questions import Choice, Option, PredicateQuestion, Question, ScoreQuestion
 from dise_decide.slot_reads import SlotReading
@@ -103,7 +103,7 @@ def _note(option: Option | Choice) -> str | None:
     return None if note is None or note.casefold() == option.label.casefold() else note
 
 
-def combined(question: Question, params: DecisionParams, slots: Iterator[SlotReading]) -> Verdict:
+def combined(question: Question, params: DecisionParams, slots: Iterator[SlotReading]) -> Finding:
     """Return the probabilities of a question's options, all alike where none has any support, and
     what stands behind them. slots: what is known of those of its texts, the next ones.
     """
@@ -127,4 +127,4 @@ def combined(question: Question, params: DecisionParams, slots: Iterator[SlotRea
         passes=len(texts),
         confidence=params.confidence,
     )
-    return Verdict(shares, diagnostics.confidence_in(shares), diagnostics)
+    return Finding(shares, diagnostics.confidence_in(shares), diagnostics)

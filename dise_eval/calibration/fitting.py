@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -64,14 +64,6 @@ class Labels:
         names, place = np.unique(self.questions, return_inverse=True)
         dealt = np.random.default_rng(0).permutation(len(names)) % min(NUM_FOLDS, len(names))
         yield from (dealt[place] == fold for fold in np.unique(dealt))
-
-    @staticmethod
-    def joined(parts: Sequence[Labels]) -> Labels:
-        return Labels(
-            np.concatenate([part.scores for part in parts]),
-            np.concatenate([part.is_right for part in parts]),
-            np.concatenate([part.questions for part in parts]),
-        )
 
     def check(self, least: int = LEAST_LABELS) -> None:
         if len(self) < least:

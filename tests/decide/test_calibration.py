@@ -30,7 +30,7 @@ from dise_decide import (
 )
 from dise_decide import calibration as maps
 from dise_decide.fitting import Promises
-from dise_decide.outputs import Verdict
+from dise_decide.outputs import Finding
 from dise_eval.calibration.fitting import Labels
 from dise_eval.calibration.guarantee import Promise, RankedLabels, sgr
 from tests.app.serving import serving
@@ -219,7 +219,7 @@ def test_answers_are_those_of_the_map(llm: LLM) -> None:
 
 def test_a_set_of_levels_has_no_gap() -> None:
     fit = fit_of(None, sets={"coverage": 0.9, "num_labels": 99, "least": 0.3})
-    found = fit.verdict(LEVELS, Verdict([0.45, 0.1, 0.45], 0.5, diagnostics()))
+    found = fit.calibrated(LEVELS, Finding([0.45, 0.1, 0.45], 0.5, diagnostics()))
     assert found.answer_set is not None
     assert found.answer_set.values == (0, 1, 2)
 
