@@ -17,7 +17,7 @@ from dise_decide.params import DecisionParams
 if TYPE_CHECKING:
     from dise_core import LLM, Plan
     from dise_core.front.planner import Planner
-    from dise_core.records import JsonFields, Record
+    from dise_core.records import Fields, JsonFields, Record
     from dise_decide.calibration import DecisionCalibration
     from dise_decide.outputs import DecisionOutput
     from dise_decide.questions import Question
@@ -73,7 +73,7 @@ def decide(
     is_file = files not in (None, jsonl.STANDARD) and options.runner_of(parts.files) is None
     if is_file and not os.path.exists(files):
         raise InputError(f"cannot read {str(files)!r:.80}: no such file; a text needs no --input")
-    questions = _questions(parts)
+    questions = _questions(parts.request)
     if not questions and texts:
         raise InputError("give at least one question: --yes-no, --choice, --scale or --questions")
     params = DecisionParams(**parts.deciding)
@@ -133,36 +133,26 @@ def _told(questions: Sequence[Question]) -> list[Record]:
     return [question.model_dump(mode="json") for question in questions]
 
 
-def _questions(parts: options.Parts) -> list[Question]:
+def _questions(given: Fields) -> Sequence[Question]:
     from dise_app.files.texts import json_file
-    from dise_decide.questions import (
-        ChoiceQuestion,
-        PredicateQuestion,
-        ScoreQuestion,
-        check_questions,
-    )
-
-    given = parts.request
-    questions: list[Question] = [PredicateQuestion(instructions=t) for t in given["yes_no"] or []]
-    for instructions, labels in (_split(text, "--choice") for text in given["choice"] or []):
-        questions.append(ChoiceQuestion(instructions=instructions, choices=labels))
-    for instructions, labels in (_split(text, "--scale") for text in given["scale"] or []):
-        questions.append(ScoreQuestion(instructions=instructions, levels=labels))
-    file = given["questions"]
-    return questions if file is None else [*questions, *check_questions(json_file(file))]
-
-
-def _split(text: str, option: str) -> tuple[str, list[str]]:
-    """Return the question before the last "=", and the labels after it."""
     from dise_core import InputError
+    from dise_decide.questions import check_questions
 
-    question, equals, labels = text.rpartition("=")
-    if not equals or not question.strip():
-        raise InputError(f"{option} is written QUESTION=A,B,..., not {text!r:.80}")
-    return question, [label.strip() for label in labels.split(",")]
+    asked: list[object] = []
+    asked += [{"type": "predicate", "instructions": text} for text in given["yes_no"] or []]
+    for option, kind, field in (("choice", "choice", "choices"), ("scale", "score", "levels")):
+        for text in given[option] or []:
+            question, equals, labels = text.rpartition("=")
+            if not equals or not question.strip():
+                raise InputError(f"--{option} is written QUESTION=A,B,..., not {text!r:.80}")
+            listed = [label.strip() for label in labels.split(",")]
+            asked.append({"type": kind, "instructions": question, field: listed})
+    if given["questions"] is not None:
+        asked += check_questions(json_file(given["questions"]))
+    return check_questions(asked) if asked else []
 
 
-def _show(text: str, questions: list[Question], output: DecisionOutput) -> None:
+def _show(text: str, questions: Sequence[Question], output: DecisionOutput) -> None:
     """Print one input's answers as a table, and their cost."""
     from rich.console import Console
     from rich.markup import escape
