@@ -27,7 +27,7 @@ from structured import word_problems
 
 from dise_core.records import Record
 from dise_decide.calibrating import DecidedLine, labelled, labels_of
-from dise_decide.calibration import DecisionCalibration, mapped
+from dise_decide.calibration import DecisionCalibration, Temperature, mapped
 from dise_decide.fitting import events
 from dise_eval.calibration.rows import records
 from dise_eval.datasets.dataset import Problem
@@ -108,12 +108,14 @@ def measure(model: str, count: int, folder: Path) -> None:
         group = [one for one in labelled(rows) if one[0].name == name]
         held_out, cells = labels_of(group), list[str]()
         for map_ in (None, fit.map):
-            told = events(group[0][0].type, held_out, *mapped(map_, held_out.scores))
+            told = events(group[0][0].type, map_, held_out)
             errors = (error(told.scores, told.is_right) for error in (ece, adaptive_ece))
             cells += [f"{error:.3f}" for error in errors]
         shares, _ = mapped(fit.map, held_out.scores)
         right = (shares.argmax(axis=1) == held_out.is_right.argmax(axis=1)).mean()
         method = "none" if fit.map is None else fit.map.method
+        if isinstance(fit.map, Temperature) and fit.map.top is not None:
+            method += ", isotonic top"
         row(f"{model}, {name}", fit.num_labels, len(group), method, f"{right:.1%}", *cells)
 
 

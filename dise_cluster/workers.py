@@ -14,7 +14,8 @@ from dise_core import LLM, InputError, Plan, SamplingParams, ScoringParams
 from dise_core.front.llm import EngineOptions
 from dise_core.records import JsonFields, Record
 from dise_decide.calibration import DecisionCalibration
-from dise_decide.llm import CalibrationLike, decision
+from dise_decide.deciding import decision
+from dise_decide.llm import CalibrationLike
 from dise_decide.params import DecisionParams
 from dise_decide.questions import Question, check_questions
 

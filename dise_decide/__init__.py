@@ -20,18 +20,7 @@ from dise_decide.questions import (
 )
 
 __all__ = [
-    "AnswerSet",
-    "Choice",
-    "ChoiceAnswer",
-    "ChoiceQuestion",
-    "DecisionCalibration",
-    "DecisionOutput",
-    "DecisionParams",
-    "Diagnostics",
-    "Option",
-    "PredicateAnswer",
-    "PredicateQuestion",
-    "Question",
-    "ScoreAnswer",
-    "ScoreQuestion",
-]
+    "AnswerSet", "Choice", "ChoiceAnswer", "ChoiceQuestion", "DecisionCalibration",
+    "DecisionOutput", "DecisionParams", "Diagnostics", "Option", "PredicateAnswer",
+    "PredicateQuestion", "Question", "ScoreAnswer", "ScoreQuestion",
+]  # fmt: skip

@@ -15,8 +15,8 @@ from dise_app.files.texts import write_json
 from dise_core.errors import InputError, shown
 from dise_core.params.base import input_error
 from dise_core.records import Fields
-from dise_decide.calibration import DecisionCalibration, QuestionFit, shares_of
-from dise_decide.fitting import LEAST_OF_TYPE, Promises, fitted
+from dise_decide.calibration import DecisionCalibration, QuestionFit
+from dise_decide.fitting import LEAST_OF_TYPE, Promises, fitted, joined
 from dise_decide.outputs import Answer
 from dise_decide.params import DecisionParams
 from dise_decide.questions import AnyQuestion
@@ -59,11 +59,13 @@ class DecidedLine(BaseModel):
 
     def truth(self, question: AnyQuestion) -> int:
         """Return the place of the right option. Raises ValueError for a label that is none."""
-        label, values = self.labels[question.name or ""], list[object](question.values)
-        for known in (values, list[object](question.labels)):
-            if (type(label), label) in (pairs := [(type(value), value) for value in known]):
-                return pairs.index((type(label), label))
-        raise ValueError(f"the label {shown(label, 40)} is none of {shown(values, 80)}")
+        label = self.labels[question.name or ""]
+        known = [*enumerate(question.values), *enumerate(question.labels)]
+        for place, value in known:
+            if (type(value), value) == (type(label), label):
+                return place
+        allowed = shown([*question.values], 80)
+        raise ValueError(f"the label {shown(label, 40)} is none of {allowed}")
 
 
 def calibrate(path: Path, output: Path, options: Fields, as_json: bool) -> None:
@@ -103,7 +105,7 @@ def labelled(lines: list[DecidedLine]) -> list[Labelled]:
     """Return each labelled answer. Lines of equal inputs share a number."""
     inputs = dict[str, int]()
     return [
-        (question, shares_of(answer), line.truth(question), number)
+        (question, answer.shares, line.truth(question), number)
         for line in lines
         for number in [inputs.setdefault(repr(line.input), len(inputs))]
         for question, answer in zip(line.questions, line.answers, strict=True)
@@ -122,16 +124,16 @@ def _fit(
     for kind, least in (("name", LEAST_OF_FIELD), ("type", LEAST_OF_TYPE)):
         for name in dict.fromkeys(getattr(question, kind) for question, *_ in every):
             group = [one for one in every if getattr(one[0], kind) == name]
-            questions = [question for question, *_ in group]
+            questions, reading = [question for question, *_ in group], lines[0].params.reading
             try:
-                made[kind][name], told = fitted(labels_of(group), questions, least, promises)
-                held_out += [told] if kind == "name" or not made["name"] else []
+                fit, told = fitted(labels_of(group), questions, least, promises, reading)
             except InputError as error:
                 left_out[f"{kind} {name}"] = str(error)
+                continue
+            made[kind][name] = fit
+            held_out += [told] if kind == "name" or not made["name"] else []
     if not held_out:
         raise InputError("; ".join(f"{name}: {why}" for name, why in left_out.items()), "scored")
-    parts = ((one.scores, one.is_right, one.questions) for one in held_out)
-    pooled = Labels(*map(np.concatenate, zip(*parts, strict=True)))
     file = DecisionCalibration(
         model=lines[0].model,
         fingerprint=lines[0].tokenizer,
@@ -140,7 +142,7 @@ def _fit(
         names=made["name"],
         types=made["type"],
     )
-    return file, left_out, pooled
+    return file, left_out, joined(held_out)
 
 
 def labels_of(group: list[Labelled]) -> Labels:
@@ -157,12 +159,14 @@ def _show(made: DecisionCalibration) -> None:
     table = Table("question", "labels", "map", "ECE", "calibrated", "threshold", "answer sets")
     fits = {f"name {name}": fit for name, fit in made.names.items()}
     for name, fit in (fits | {f"type {name}": fit for name, fit in made.types.items()}).items():
-        cells = [name, f"{fit.num_labels}", "none" if fit.map is None else fit.map.method]
-        cells += [f"{fit.before.ece:.4f}", f"{fit.after.ece:.4f}"]
         gate, sets = fit.threshold, fit.sets
-        cells += [
-            f"{gate.score:.4f}: {gate.coverage:.1%} kept, {gate.risk:.1%} wrong" if gate else ""
-        ]
-        cells += [f"{sets.coverage:.0%}: from {sets.least:.4f}" if sets else ""]
-        table.add_row(*cells)
+        table.add_row(
+            name,
+            f"{fit.num_labels}",
+            "none" if fit.map is None else fit.map.method,
+            f"{fit.before.ece:.4f}",
+            f"{fit.after.ece:.4f}",
+            f"{gate.score:.4f}: {gate.coverage:.1%} kept, {gate.risk:.1%} wrong" if gate else "",
+            f"{sets.coverage:.0%}: from {sets.least:.4f}" if sets else "",
+        )
     Console(highlight=False, emoji=False).print(table, markup=False)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import Annotated, Literal, TypeVar
 
 import numpy as np
@@ -22,7 +20,7 @@ from dise_core.scoring.calibration import (
     Text,
     Threshold,
 )
-from dise_decide.outputs import Answer, AnswerSet, DecisionOutput, PredicateAnswer
+from dise_decide.outputs import AnswerSet, Finding
 from dise_decide.params import DecisionParams
 from dise_decide.questions import MAX_LEVELS, AnyQuestion, Question, ScoreQuestion
 
@@ -107,21 +105,14 @@ class QuestionFit(CalibrationPart):
     threshold: Threshold | None = None
     sets: Coverage | None = None
 
-    def answered(self, question: Question, raw: Answer, digest: str) -> Answer:
-        """Return the answer with what was fitted in place of the model's own probabilities."""
-        [shares], [confidence] = mapped(self.map, np.array([shares_of(raw)]))
-        answer = question.answer(shares.tolist(), raw.diagnostics)
+    def calibrated(self, question: Question, raw: Finding) -> Finding:
+        """Return what was fitted makes of the model's own finding."""
+        [shares], [confidence] = mapped(self.map, np.array([raw.shares]))
         members = self._members(question, shares)
         is_below = None if self.threshold is None else bool(confidence < self.threshold.score)
         is_empty = members is not None and not members.values
-        told = {"confidence": "calibrated", "calibration": digest}
-        update = {
-            "diagnostics": raw.diagnostics.model_copy(update=told),
-            "abstained": is_empty or is_below,
-            "answer_set": members,
-        }
-        own = {} if isinstance(answer, PredicateAnswer) else {"confidence": float(confidence)}
-        return answer.model_copy(update=update | own)
+        abstained = is_empty or is_below
+        return Finding(shares.tolist(), float(confidence), raw.diagnostics, abstained, members)
 
     def _members(self, question: Question, shares: Floats) -> AnswerSet | None:
         if self.sets is None:
@@ -183,20 +174,11 @@ class DecisionCalibration(CalibrationFile):
             )
         return fit
 
-    def answered(self, output: DecisionOutput, questions: Sequence[Question]) -> DecisionOutput:
-        """Return the output with calibrated answers. Raises InputError if the questions were to
-        share a text and do not.
-        """
-        if self.params.joint and not output.is_joint:
-            raise InputError(f"the calibration is for one text; {output.warnings[0]}", "questions")
-        pairs = zip(questions, output.answers, strict=True)
-        answers = tuple(self.fit_of(q).answered(q, answer, self.digest) for q, answer in pairs)
-        empty = (
-            f"question {answer.name or number}: no answer is probable enough for the answer set"
-            for number, answer in enumerate(answers, 1)
-            if answer.answer_set is not None and not answer.answer_set.values
-        )
-        return replace(output, answers=answers, warnings=(*output.warnings, *empty))
+    def calibrated(self, question: Question, raw: Finding) -> Finding:
+        """Return what it makes of the model's own finding on a question."""
+        told = {"confidence": "calibrated", "calibration": self.digest}
+        diagnostics = raw.diagnostics.model_copy(update=told)
+        return self.fit_of(question).calibrated(question, raw._replace(diagnostics=diagnostics))
 
 
 def mapped(map_: Temperature | Tails | None, raw: Floats) -> tuple[Floats, Floats]:
@@ -205,13 +187,6 @@ def mapped(map_: Temperature | Tails | None, raw: Floats) -> tuple[Floats, Float
     confidences: Floats = shares.max(axis=1)
     top = map_.top if isinstance(map_, Temperature) else None
     return shares, confidences if top is None else top.of(confidences)
-
-
-def shares_of(answer: Answer) -> list[float]:
-    """Return the probability of each of the question's options, in their order."""
-    if isinstance(answer, PredicateAnswer):
-        return [answer.probability, 1 - answer.probability]
-    return [share.probability for share in answer.probabilities]
 
 
 def nameless(question: Q) -> Q:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,9 +17,9 @@ from dise_decide.params import DecisionParams
 if TYPE_CHECKING:
     from dise_core import LLM, Plan
     from dise_core.front.planner import Planner
-    from dise_core.records import JsonFields, Record
+    from dise_core.records import Fields, JsonFields, Record
     from dise_decide.calibration import DecisionCalibration
-    from dise_decide.outputs import AnswerSet, DecisionOutput
+    from dise_decide.outputs import DecisionOutput
     from dise_decide.questions import Question
 
 REQUEST = options.Own(
@@ -73,18 +73,17 @@ def decide(
     is_file = files not in (None, jsonl.STANDARD) and options.runner_of(parts.files) is None
     if is_file and not os.path.exists(files):
         raise InputError(f"cannot read {str(files)!r:.80}: no such file; a text needs no --input")
-    questions = _questions(parts)
+    questions = _questions(parts.request)
     if not questions and texts:
         raise InputError("give at least one question: --yes-no, --choice, --scale or --questions")
     params = DecisionParams(**parts.deciding)
     calibration = DecisionCalibration.of(parts.engine.pop("calibration", None))
-    texts = given_texts(texts or [])
+    asking = _Asking(questions, parts.shared["chat"], calibration)
     if files is not None:
         params = params if calibration is None else calibration.applied(params)
-        plan_of = partial(_answered, questions, parts.shared["chat"], calibration)
-        return answer_file(parts, params, plan_of, partial(_asked, questions, calibration))
-    llm = load(parts.models, parts.engine)
-    job = decisions(llm.planner, texts, questions, params, parts.shared["chat"], calibration)
+        return answer_file(parts, params, asking.answered, asking.facts)
+    texts, llm = given_texts(texts or []), load(parts.models, parts.engine)
+    job = decisions(llm.planner, texts, questions, params, asking.chat, calibration)
     outputs = llm.do(job)
     for text, output in zip(texts, outputs, strict=True):
         if parts.shared["as_json"]:
@@ -94,79 +93,66 @@ def decide(
 
 
 @dataclass(frozen=True)
-class _Row:
-    """An answered line: the output, and what a calibration must know of how it was asked."""
+class _Asking:
+    """What the lines of a file are asked. questions: those of lines that have none."""
 
-    output: DecisionOutput
-    asked: JsonFields
+    questions: Sequence[Question]
+    chat: bool | None
+    calibration: DecisionCalibration | None
 
-    def to_dict(self) -> Record:
-        return {**self.asked, **self.output.to_dict()}
+    def facts(self, llm: LLM) -> JsonFields:
+        """Return what all answers depend on. Raises InputError for another model's calibration."""
+        if self.calibration is not None:
+            self.calibration.check_model(llm.predictor)
+        digest = None if self.calibration is None else self.calibration.digest
+        return {"calibration": digest, "questions": _told(self.questions)}
 
+    def answered(
+        self, planner: Planner, line: JsonFields, params: DecisionParams
+    ) -> Plan[DecisionOutput]:
+        """Return a plan of a line's answers, with what a calibration must know of the asking."""
+        from dise_core import InputError
+        from dise_core.scoring.calibration import fingerprint
+        from dise_decide.deciding import decision
+        from dise_decide.questions import check_questions
 
-def _asked(
-    questions: list[Question], calibration: DecisionCalibration | None, llm: LLM
-) -> JsonFields:
-    """Return what all answers depend on. Raises InputError for a calibration of another model."""
-    if calibration is not None:
-        calibration.check_model(llm.predictor)
-    digest = None if calibration is None else calibration.digest
-    return {"calibration": digest, "questions": _told(questions)}
-
-
-def _answered(
-    questions: list[Question],
-    chat: bool | None,
-    calibration: DecisionCalibration | None,
-    planner: Planner,
-    line: JsonFields,
-    params: DecisionParams,
-) -> Plan[_Row]:
-    """Return a plan of a line's answers. questions: of lines that have none."""
-    from dise_core import InputError
-    from dise_core.scoring.calibration import fingerprint
-    from dise_decide.llm import decision
-    from dise_decide.questions import questions_of
-
-    if not isinstance(subject := line.get("input"), str | list):
-        raise InputError('needs "input", a text or a list of messages', "input")
-    if "questions" not in line and not questions:
-        raise InputError('needs "questions"; or give some as options', "questions")
-    questions = questions_of(line["questions"]) if "questions" in line else questions
-    output = yield from decision(planner, subject, questions, params, chat, calibration)
-    asked = {"params": params.model_dump(mode="json"), "tokenizer": fingerprint(planner.predictor)}
-    return _Row(output, {"questions": _told(questions), **line, **asked})
+        if not isinstance(subject := line.get("input"), str | list):
+            raise InputError('needs "input", a text or a list of messages', "input")
+        if "questions" not in line and not self.questions:
+            raise InputError('needs "questions"; or give some as options', "questions")
+        own = check_questions(line.get("questions", self.questions))
+        how = {
+            "params": params.model_dump(mode="json"),
+            "tokenizer": fingerprint(planner.predictor),
+        }
+        output = yield from decision(planner, subject, own, params, self.chat, self.calibration)
+        return replace(output, asked={"questions": _told(own), **line, **how})
 
 
-def _told(questions: list[Question]) -> list[Record]:
+def _told(questions: Sequence[Question]) -> list[Record]:
     return [question.model_dump(mode="json") for question in questions]
 
 
-def _questions(parts: options.Parts) -> list[Question]:
+def _questions(given: Fields) -> Sequence[Question]:
     from dise_app.files.texts import json_file
-    from dise_decide.questions import ChoiceQuestion, PredicateQuestion, ScoreQuestion, questions_of
-
-    given = parts.request
-    questions: list[Question] = [PredicateQuestion(instructions=t) for t in given["yes_no"] or []]
-    for instructions, labels in (_split(text, "--choice") for text in given["choice"] or []):
-        questions.append(ChoiceQuestion(instructions=instructions, choices=labels))
-    for instructions, labels in (_split(text, "--scale") for text in given["scale"] or []):
-        questions.append(ScoreQuestion(instructions=instructions, levels=labels))
-    file = given["questions"]
-    return questions + ([] if file is None else questions_of(json_file(file)))
-
-
-def _split(text: str, option: str) -> tuple[str, list[str]]:
-    """Return the question before the last "=", and the labels after it."""
     from dise_core import InputError
+    from dise_decide.questions import check_questions
 
-    question, equals, labels = text.rpartition("=")
-    if not equals or not question.strip():
-        raise InputError(f"{option} is written QUESTION=A,B,..., not {text!r:.80}")
-    return question, [label.strip() for label in labels.split(",")]
+    asked: list[object] = []
+    asked += [{"type": "predicate", "instructions": text} for text in given["yes_no"] or []]
+    for option, kind, field in (("choice", "choice", "choices"), ("scale", "score", "levels")):
+        for text in given[option] or []:
+            question, equals, labels = text.rpartition("=")
+            if not equals or not question.strip():
+                raise InputError(f"--{option} is written QUESTION=A,B,..., not {text!r:.80}")
+            listed = [label.strip() for label in labels.split(",")]
+            asked.append({"type": kind, "instructions": question, field: listed})
+    if given["questions"] is not None:
+        asked += check_questions(json_file(given["questions"]))
+    return check_questions(asked) if asked else []
 
 
-def _show(text: str, questions: list[Question], output: DecisionOutput) -> None:
+def _show(text: str, questions: Sequence[Question], output: DecisionOutput) -> None:
     """Print one input's answers as a table, and their cost."""
     from rich.console import Console
     from rich.markup import escape
@@ -180,29 +166,27 @@ def _show(text: str, questions: list[Question], output: DecisionOutput) -> None:
     has_sets = any(answer.answer_set for answer in output.answers)
     table = Table("question", "answer", "probabilities", "label mass", *["answer set"] * has_sets)
     for question, answer in zip(questions, output.answers, strict=True):
-        if isinstance(answer, PredicateAnswer):
-            shares = {"yes": answer.probability, "no": 1 - answer.probability}
-            best = max(shares, key=lambda label: shares[label])
-        elif isinstance(answer, ScoreAnswer):
-            shares = {level.label: level.probability for level in answer.probabilities}
+        is_predicate, shares = isinstance(answer, PredicateAnswer), answer.shares
+        labels = ("yes", "no") if is_predicate else question.labels
+        best = labels[shares.index(max(shares))]
+        if isinstance(answer, ScoreAnswer):
             best = f"{answer.score:.2f} of {len(shares) - 1}"
-        else:
-            shares = {str(choice.value): choice.probability for choice in answer.probabilities}
-            best = str(answer.choice)
         best = f"abstained ({best})" if answer.abstained else best
-        listed = "  ".join(f"{label} {share:.3f}" for label, share in shares.items())
-        cells = (question.instructions, best, listed, f"{answer.diagnostics.label_mass:.3f}")
-        members = [_members(answer.answer_set)] * has_sets
-        table.add_row(*(escape(printable(cell)) for cell in (*cells, *members)))
+        pairs = zip(labels, shares, strict=True)
+        listed = "  ".join(f"{label} {share:.3f}" for label, share in pairs)
+        cells = [
+            question.instructions or question.name or "",
+            best,
+            listed,
+            f"{answer.diagnostics.label_mass:.3f}",
+        ]
+        if (members := answer.answer_set) is not None:
+            values = ", ".join(map(str, members.values)) or "none"
+            cells.append(f"{values} ({members.coverage:.0%})")
+        table.add_row(*(escape(printable(cell)) for cell in cells))
     console.print(table)
     for warning in output.warnings:
         console.print(f"[yellow]warning: {escape(printable(warning))}[/yellow]")
     usage = output.usage
     passes = "1 forward pass" if usage.nfe == 1 else f"{usage.nfe} forward passes"
     console.print(f"[dim]{passes}, {usage.seconds:.2f} s[/dim]")
-
-
-def _members(answers: AnswerSet | None) -> str:
-    if answers is None:
-        return ""
-    return f"{', '.join(map(str, answers.values)) or 'none'} ({answers.coverage:.0%})"

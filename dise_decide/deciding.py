@@ -10,12 +10,14 @@ import numpy as np
 from dise_core.arrays import Ids
 from dise_core.errors import InputError, TooLongError
 from dise_core.front.outputs import Usage
+from dise_core.front.planner import Planner
 from dise_core.models.info import ModelInfo
-from dise_core.models.inputs import check_messages
+from dise_core.models.inputs import check_choice, check_messages
 from dise_core.models.prompts import Prompts
 from dise_core.plans.cost import count_cost
 from dise_core.plans.plan import Plan
-from dise_decide.outputs import DecisionOutput, low_masses
+from dise_decide.calibration import DecisionCalibration
+from dise_decide.outputs import DecisionOutput, doubts
 from dise_decide.params import DecisionParams
 from dise_decide.questions import Question, check_questions
 from dise_decide.readings import asked_texts, combined
@@ -23,9 +25,51 @@ from dise_decide.slot_reads import read_slots
 from dise_decide.slots import Asked, SlotText, Subject, bounded, joined, leads, with_questions
 
 
+def decision(
+    planner: Planner,
+    subject: Subject,
+    questions: Sequence[Question],
+    params: DecisionParams,
+    chat: bool | None = None,
+    calibration: DecisionCalibration | None = None,
+) -> Plan[DecisionOutput]:
+    """Return a plan of the answers to typed questions about a text or a conversation, by a
+    calibration if there is one. All is checked before its first read.
+    """
+    check_choice(chat, "chat")
+    checked = check_questions(questions)
+    if calibration is not None:
+        calibration.check_model(planner.predictor)
+        params = calibration.applied(params)
+        for question in checked:
+            calibration.fit_of(question)
+    asking = Asking(Prompts(planner.predictors), params, chat)
+    asking.check(subject, checked)
+    texts, apart = asking.texts(subject, checked)
+    if calibration is not None and apart:
+        raise InputError(f"the calibration is for one text; {apart}", "questions")
+    info = planner.predictor.info
+    readings, cost = yield from count_cost(read_slots(texts, info))
+    slots = iter(readings)
+    findings = [(question, combined(question, params, slots)) for question in checked]
+    if calibration is not None:
+        findings = [(question, calibration.calibrated(question, raw)) for question, raw in findings]
+    answers = tuple(question.answer(finding) for question, finding in findings)
+    num_slots = sum(text.num_slot_tokens for text in texts)
+    num_tokens = sum(len(text.ids) - text.num_masks for text in texts)
+    cached = max(0, num_tokens - cost.tokens)
+    return DecisionOutput(
+        model=info.name,
+        answers=answers,
+        is_joint=params.joint and apart is None,
+        usage=Usage(num_tokens, num_slots, cost.nfe, cost.computed, 0.0, cached),
+        warnings=(*([apart] if apart else []), *doubts(answers)),
+    )
+
+
 @dataclass(frozen=True, slots=True)
-class Decider:
-    """Answers questions about one input. chat: whether a text goes through the chat template."""
+class Asking:
+    """Makes texts of questions. chat: whether an input goes through the chat template."""
 
     prompts: Prompts
     params: DecisionParams
@@ -35,57 +79,7 @@ class Decider:
     def _info(self) -> ModelInfo:
         return self.prompts.predictor.info
 
-    def decide(self, subject: Subject, questions: object) -> Plan[DecisionOutput]:
-        """Return a plan of the answers. All is checked before its first read."""
-        checked = check_questions(questions)
-        self._check(subject, checked)
-        texts, apart = self._texts(subject, checked)
-        readings, cost = yield from count_cost(read_slots(texts, self._info))
-        slots = iter(readings)
-        answers = tuple(
-            question.answer(*combined(question, self.params, slots)) for question in checked
-        )
-        num_slots = sum(text.num_slot_tokens for text in texts)
-        num_tokens = sum(len(text.ids) for text in texts)
-        num_tokens -= 0 if self._info.is_autoregressive else num_slots
-        cached = max(0, num_tokens - cost.tokens)
-        return DecisionOutput(
-            model=self._info.name,
-            answers=answers,
-            is_joint=self.params.joint and apart is None,
-            usage=Usage(num_tokens, num_slots, cost.nfe, cost.computed, 0.0, cached),
-            warnings=(*([apart] if apart else []), *low_masses(answers)),
-        )
-
-    def _texts(
-        self, subject: Subject, questions: Sequence[Question]
-    ) -> tuple[list[SlotText], str | None]:
-        """Return the texts that ask the questions, and why there are several where one was wanted:
-        then each question has its own.
-        """
-        asked = (one for question in questions for one in asked_texts(question, self.params))
-        apart = None
-        if self.params.joint and len(questions) > 1:
-            together = self._together(subject, asked := list(asked))  # type: ignore[assignment]
-            if isinstance(together, SlotText):
-                return bounded([together]), None
-            apart = f"joint: each question was asked in a text of its own, because {together}"
-        return bounded(self._text(subject, [one]) for one in asked), apart
-
-    def _together(self, subject: Subject, asked: Sequence[Asked]) -> SlotText | str:
-        """Return one text with all questions, or why they cannot share one."""
-        info, block = self._info, self._info.block_length
-        if info.is_autoregressive:
-            return f"{info.name!r} is auto-regressive: a later answer would depend on earlier ones"
-        try:
-            text = self._text(subject, asked)
-        except TooLongError as error:
-            return str(error)
-        if block is not None and text.slots[0].start // block != (text.stop - 1) // block:
-            return f"their slots lie in several blocks of {block} tokens"
-        return text
-
-    def _check(self, subject: Subject, questions: Sequence[Question]) -> None:
+    def check(self, subject: Subject, questions: Sequence[Question]) -> None:
         """Raise InputError for an empty input, a model without slots, and a layout that asks
         nothing.
         """
@@ -101,6 +95,34 @@ class Decider:
         if self.params.layout == "questions" and not all(q.instructions.strip() for q in questions):
             raise InputError("a question without instructions asks nothing", "questions")
 
+    def texts(
+        self, subject: Subject, questions: Sequence[Question]
+    ) -> tuple[list[SlotText], str | None]:
+        """Return the texts that ask the questions, and why there are several where one was wanted:
+        then each question has its own.
+        """
+        asked = (one for question in questions for one in asked_texts(question, self.params))
+        if not self.params.joint or len(questions) == 1:
+            return bounded(self._text(subject, [one]) for one in asked), None
+        together = self._together(subject, every := list(asked))
+        if isinstance(together, SlotText):
+            return bounded([together]), None
+        apart = f"joint: each question was asked in a text of its own, because {together}"
+        return bounded(self._text(subject, [one]) for one in every), apart
+
+    def _together(self, subject: Subject, asked: Sequence[Asked]) -> SlotText | str:
+        """Return one text with all questions, or why they cannot share one."""
+        info, block = self._info, self._info.block_length
+        if info.is_autoregressive:
+            return f"{info.name!r} is auto-regressive: a later answer would depend on earlier ones"
+        try:
+            text = self._text(subject, asked)
+        except TooLongError as error:
+            return str(error)
+        if block is not None and text.slots[0].start // block != (text.stop - 1) // block:
+            return f"their slots lie in several blocks of {block} tokens"
+        return text
+
     def _text(self, subject: Subject, asked: Sequence[Asked]) -> SlotText:
         """Return one text that asks all of it. Raises InputError for a mask outside the slots,
         TooLongError for a text that the model does not take.
@@ -110,18 +132,15 @@ class Decider:
         before = self._context(subject if is_cloze else with_questions(subject, asked))
         parts = [self.prompts.encode(text) if text else before[:0] for text in texts]
         parts[0] = np.concatenate([before, parts[0]])
-        pairs = list(zip(parts, asked, strict=True))
-        text = joined(pairs, self.prompts.predictor, "" if is_cloze else " ")
-        inside, mask_id = text.num_slot_tokens, info.special.mask_id
-        num_masks = 0 if mask_id is None else int((text.ids == mask_id).sum())
-        if num_masks > (0 if info.is_autoregressive else inside):
+        text = joined(parts, asked, self.prompts.predictor, "" if is_cloze else " ")
+        if (text.ids == info.special.mask_id).sum() > text.num_masks:
             raise InputError("the input holds the mask token; it must be finished text", "input")
         if text.stop > info.max_length:
             several = len(asked) > 1
             raise TooLongError(
                 f"{len(asked)} question{'s' * several} with the input and "
-                f"{'slots' if several else 'a slot'} of {inside} tokens take {text.stop} tokens, "
-                f"more than the model's limit of {info.max_length}",
+                f"{'slots' if several else 'a slot'} of {text.num_slot_tokens} tokens take "
+                f"{text.stop} tokens, more than the model's limit of {info.max_length}",
                 "questions",
             )
         return text

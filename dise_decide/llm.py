@@ -13,39 +13,16 @@ from dise_core.front.async_llm import AsyncLLM, awaited
 from dise_core.front.llm import LLM
 from dise_core.front.planner import Planner
 from dise_core.front.verbs import Job, Verbs, one_result, results
-from dise_core.models.inputs import check_choice, check_list, params_of
-from dise_core.models.prompts import Prompts
-from dise_core.plans.plan import Plan, numbered
+from dise_core.models.inputs import check_list, params_of
+from dise_core.plans.plan import numbered
 from dise_decide.calibration import DecisionCalibration
-from dise_decide.deciding import Decider
+from dise_decide.deciding import decision
 from dise_decide.outputs import DecisionOutput
 from dise_decide.params import DecisionParams
-from dise_decide.questions import Question, check_questions
+from dise_decide.questions import Question
 from dise_decide.slots import Subject
 
 CalibrationLike = str | PathLike[str] | DecisionCalibration | None
-
-
-def decision(
-    planner: Planner,
-    subject: Subject,
-    questions: Sequence[Question],
-    params: DecisionParams,
-    chat: bool | None = None,
-    calibration: DecisionCalibration | None = None,
-) -> Plan[DecisionOutput]:
-    """Return a plan of the answers to typed questions about a text or a conversation, by a
-    calibration if there is one. All is checked before its first read.
-    """
-    check_choice(chat, "chat")
-    if calibration is not None:
-        calibration.check_model(planner.predictor)
-        params = calibration.applied(params)
-        for question in check_questions(questions):
-            calibration.fit_of(question)
-    decider = Decider(Prompts(planner.predictors), params, chat)
-    output = yield from decider.decide(subject, questions)
-    return output if calibration is None else calibration.answered(output, questions)
 
 
 def decisions(
@@ -59,9 +36,9 @@ def decisions(
     """Return the job of the answers to the questions about each input, in order."""
     if len(inputs) == 0:
         raise InputError("no input given", "input")
-    checked, asked = check_questions(questions), params_of(params, DecisionParams)
-    settings = checked, asked, chat, DecisionCalibration.of(calibration)
-    return Job(numbered([decision(planner, one, *settings) for one in inputs], "input"), results)
+    how = params_of(params, DecisionParams), chat, DecisionCalibration.of(calibration)
+    plans = [decision(planner, subject, questions, *how) for subject in inputs]
+    return Job(numbered(plans, "input"), results)
 
 
 class Deciding(Verbs):

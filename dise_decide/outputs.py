@@ -5,14 +5,23 @@ probability the labels hold at all.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Annotated, Literal, Self
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Annotated, Literal, NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+    model_serializer,
+)
 
 from dise_core.front.outputs import Usage
-from dise_core.records import Record
+from dise_core.records import JsonFields, Record
 from dise_decide.params import ConfidenceName, ReadingName
 
 LOW_MASS = 0.1
@@ -70,15 +79,36 @@ class AnswerSet(_Frozen):
     n: int
 
 
+class Finding(NamedTuple):
+    """What is found of a question's options. shares: the probability of each, in order; confidence:
+    in the likeliest; the rest is told with the answer, as it is.
+    """
+
+    shares: Sequence[float]
+    confidence: float
+    diagnostics: Diagnostics
+    abstained: bool | None = None
+    answer_set: AnswerSet | None = None
+
+    @property
+    def told(self) -> Record:
+        return {name: getattr(self, name) for name in ("diagnostics", "abstained", "answer_set")}
+
+
 class _Answer(_Frozen):
     """name: the question's. abstained: whether it is too doubtful to act on, None without a rule.
-    answer_set: None without a calibration that has them.
+    answer_set: None without a calibration that has them. Their JSON leaves these two out if None.
     """
 
     name: str | None
     diagnostics: Diagnostics
     abstained: bool | None = None
     answer_set: AnswerSet | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_none(self, dump: SerializerFunctionWrapHandler) -> Record:
+        record: Record = dump(self)
+        return {key: it for key, it in record.items() if it is not None or key == "name"}
 
 
 class PredicateAnswer(_Answer):
@@ -87,37 +117,52 @@ class PredicateAnswer(_Answer):
     type: Literal["predicate"] = "predicate"
     probability: float
 
+    @property
+    def shares(self) -> list[float]:
+        """The probabilities of the question's options, in their order."""
+        return [self.probability, 1 - self.probability]
 
-class ChoiceProbability(_Frozen):
-    """A choice's value and its probability."""
 
-    value: StrictStr | StrictBool
+class _Share(_Frozen):
     probability: float
 
 
-class ChoiceAnswer(_Answer):
-    """The likeliest choice, and its confidence: see DecisionParams."""
+class ChoiceProbability(_Share):
+    """A choice's value and its probability."""
 
-    type: Literal["choice"] = "choice"
-    choice: StrictStr | StrictBool
-    confidence: float
-    probabilities: tuple[ChoiceProbability, ...]
+    value: StrictStr | StrictBool
 
 
-class LevelProbability(_Frozen):
+class LevelProbability(_Share):
     """A level, counted from 0, with its label and its probability."""
 
     value: int
     label: str
-    probability: float
 
 
-class ScoreAnswer(_Answer):
+class _Chosen(_Answer):
+    confidence: float
+    probabilities: tuple[_Share, ...]
+
+    @property
+    def shares(self) -> list[float]:
+        """The probabilities of the question's options, in their order."""
+        return [share.probability for share in self.probabilities]
+
+
+class ChoiceAnswer(_Chosen):
+    """The likeliest choice, and its confidence: see DecisionParams."""
+
+    type: Literal["choice"] = "choice"
+    choice: StrictStr | StrictBool
+    probabilities: tuple[ChoiceProbability, ...]
+
+
+class ScoreAnswer(_Chosen):
     """The mean level, and its confidence: see DecisionParams."""
 
     type: Literal["score"] = "score"
     score: float
-    confidence: float
     probabilities: tuple[LevelProbability, ...]
 
 
@@ -128,14 +173,16 @@ Answer = Annotated[PredicateAnswer | ChoiceAnswer | ScoreAnswer, Field(discrimin
 class DecisionOutput:
     """The answers to the questions about one input, in their order. is_joint: whether they were
     asked in one text. usage: its completion tokens are those of the slots. warnings: a label mass
-    below LOW_MASS, and questions that were to share a text and could not; a sentence each.
+    below LOW_MASS, an empty answer set, and questions that were to share a text and could not; a
+    sentence each. asked: of a line of a file, what it holds and how it was asked.
     """
 
     model: str
-    answers: tuple[PredicateAnswer | ChoiceAnswer | ScoreAnswer, ...]
+    answers: tuple[Answer, ...]
     is_joint: bool
     usage: Usage
     warnings: tuple[str, ...] = ()
+    asked: JsonFields = field(default_factory=dict)
 
     def timed(self, seconds: float) -> Self:
         """Return it with the seconds that its plan took."""
@@ -144,24 +191,24 @@ class DecisionOutput:
     def to_dict(self) -> Record:
         """Return the JSON form that the command prints."""
         return {
+            **self.asked,
             "model": self.model,
             "answers": [answer.model_dump(mode="json") for answer in self.answers],
             "is_joint": self.is_joint,
             "warnings": list(self.warnings),
-            "usage": {
-                "prompt_tokens": self.usage.prompt_tokens,
-                "completion_tokens": self.usage.completion_tokens,
-                "nfe": self.usage.nfe,
-                "seconds": round(self.usage.seconds, 4),
-            },
+            "usage": {**asdict(self.usage), "seconds": round(self.usage.seconds, 4)},
         }
 
 
-def low_masses(answers: Sequence[PredicateAnswer | ChoiceAnswer | ScoreAnswer]) -> list[str]:
-    """Return a warning for each answer whose label mass is below LOW_MASS."""
-    return [
-        f"question {answer.name or number}: the model gives its answers a probability of only "
-        f"{answer.diagnostics.label_mass:.2g} in all, so how they compare tells little"
-        for number, answer in enumerate(answers, 1)
-        if answer.diagnostics.label_mass < LOW_MASS
-    ]
+def doubts(answers: Sequence[Answer]) -> Iterator[str]:
+    """Yield a warning for each label mass below LOW_MASS, and for each empty answer set."""
+    for number, answer in enumerate(answers, 1):
+        name, members = f"question {answer.name or number}", answer.answer_set
+        mass = answer.diagnostics.label_mass
+        if mass < LOW_MASS:
+            yield (
+                f"{name}: the model gives its answers a probability of only {mass:.2g} in all, so "
+                "how they compare tells little"
+            )
+        if members is not None and not members.values:
+            yield f"{name}: no answer is probable enough for the answer set"

@@ -51,13 +51,14 @@ class DecisionParams(Params):
         return self
 
     def over(self, defaults: DecisionParams) -> DecisionParams:
-        """Return what is set here, and what the defaults set of the rest, as far as it goes with
-        it.
-        """
+        """Return what is set here, and what the defaults set of the rest that goes with it."""
         fields = DecisionParams.model_fields
-        own = {name: getattr(self, name) for name in fields if name in self.model_fields_set}
-        changed = [name for name, value in own.items() if value != fields[name].default]
-        gone = {other for name in changed for other in replaced(DecisionParams, name, True)}
+        own = self.model_dump(include={*fields}, exclude_unset=True)
+        gone = {
+            other
+            for name, value in own.items()
+            for other in replaced(DecisionParams, name, value != fields[name].default)
+        }
         others = defaults.model_dump(exclude_unset=True, exclude=gone)
         return DecisionParams(**others | own)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import (
     BeforeValidator,
+    FailFast,
     Field,
     StrictBool,
     StrictStr,
@@ -16,14 +17,13 @@ from pydantic import (
     ValidationError,
 )
 
-from dise_core.errors import InputError, shown
-from dise_core.models.inputs import check_list
+from dise_core.errors import InputError
 from dise_core.params.base import Name, Params, input_error
 from dise_decide.outputs import (
     Answer,
     ChoiceAnswer,
     ChoiceProbability,
-    Diagnostics,
+    Finding,
     LevelProbability,
     PredicateAnswer,
     ScoreAnswer,
@@ -35,11 +35,9 @@ MAX_QUESTIONS = 400
 MAX_CHOICES, MAX_LEVELS = 255, 10
 """Choices, or levels, of one question, as OpenAI and vLLM allow."""
 
-MAX_LABEL = 1000
-"""Characters of one label."""
+NotBlank = StringConstraints(max_length=1000, pattern=r"\S")
 
-Label = Annotated[str, StringConstraints(max_length=MAX_LABEL, pattern=r"\S")]
-"""A text that is not blank."""
+Label = Annotated[str, NotBlank]
 
 
 class Option(Params):
@@ -54,7 +52,7 @@ class Choice(Params):
     a bool), and when it applies.
     """
 
-    value: Annotated[StrictStr, StringConstraints(max_length=MAX_LABEL, pattern=r"\S")] | StrictBool
+    value: Annotated[StrictStr, NotBlank] | StrictBool
     description: str | None = None
 
     @property
@@ -63,12 +61,13 @@ class Choice(Params):
         return self.value if isinstance(self.value, str) else str(self.value).lower()
 
 
-def _option(value: object) -> object:
-    return {"label": value} if isinstance(value, str) else value
+AnOption = Annotated[
+    Option, BeforeValidator(lambda it: {"label": it} if isinstance(it, str) else it)
+]
 
-
-def _choice(value: object) -> object:
-    return {"value": value} if isinstance(value, str | bool) else value
+AChoice = Annotated[
+    Choice, BeforeValidator(lambda it: {"value": it} if isinstance(it, str | bool) else it)
+]
 
 
 class Question(Params):
@@ -80,13 +79,13 @@ class Question(Params):
 
     @property
     @abstractmethod
-    def values(self) -> Sequence[str | bool | int]:
-        """What an answer's truth may be, in the order of the options."""
+    def options(self) -> Sequence[Option | Choice]:
+        """Its possible answers, in order."""
 
     @property
     @abstractmethod
-    def options(self) -> Sequence[Option | Choice]:
-        """Its possible answers, in order."""
+    def values(self) -> Sequence[str | bool | int]:
+        """What an answer's truth may be, in the order of the options."""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -94,16 +93,16 @@ class Question(Params):
         return tuple(option.label for option in self.options)
 
     @abstractmethod
-    def answer(self, probabilities: Sequence[float], diagnostics: Diagnostics) -> Answer:
-        """Return the answer. probabilities: of the options, in order."""
+    def answer(self, finding: Finding) -> Answer:
+        """Return the answer that tells of a finding on its options."""
 
 
 class PredicateQuestion(Question):
     """Is it so? `yes` and `no` are what the model writes: a text alone, or with when it applies."""
 
     type: Literal["predicate"] = "predicate"
-    yes: Annotated[Option, BeforeValidator(_option)] = Option(label="yes")
-    no: Annotated[Option, BeforeValidator(_option)] = Option(label="no")
+    yes: AnOption = Option(label="yes")
+    no: AnOption = Option(label="no")
 
     if TYPE_CHECKING:
 
@@ -124,17 +123,16 @@ class PredicateQuestion(Question):
     def values(self) -> Sequence[bool]:
         return True, False
 
-    def answer(self, probabilities: Sequence[float], diagnostics: Diagnostics) -> PredicateAnswer:
-        return PredicateAnswer(
-            name=self.name, probability=probabilities[0], diagnostics=diagnostics
-        )
+    def answer(self, finding: Finding) -> PredicateAnswer:
+        probability = finding.shares[0]
+        return PredicateAnswer(name=self.name, probability=probability, **finding.told)
 
 
 class ChoiceQuestion(Question):
     """Which of these? choices: texts, bools or `Choice`s."""
 
     type: Literal["choice"] = "choice"
-    choices: tuple[Annotated[Choice, BeforeValidator(_choice)], ...] = Field(
+    choices: Annotated[tuple[AChoice, ...], FailFast()] = Field(
         min_length=2, max_length=MAX_CHOICES
     )
 
@@ -156,16 +154,15 @@ class ChoiceQuestion(Question):
     def values(self) -> Sequence[str | bool]:
         return [choice.value for choice in self.choices]
 
-    def answer(self, probabilities: Sequence[float], diagnostics: Diagnostics) -> ChoiceAnswer:
+    def answer(self, finding: Finding) -> ChoiceAnswer:
         """Return the likeliest choice; the first one wins a tie."""
-        pairs = list(zip(self.choices, probabilities, strict=True))
-        best, _ = max(pairs, key=lambda pair: pair[1])
+        pairs = list(zip(self.values, finding.shares, strict=True))
         return ChoiceAnswer(
             name=self.name,
-            choice=best.value,
-            confidence=diagnostics.confidence_in(probabilities),
-            probabilities=tuple(ChoiceProbability(value=c.value, probability=p) for c, p in pairs),
-            diagnostics=diagnostics,
+            choice=max(pairs, key=lambda pair: pair[1])[0],
+            confidence=finding.confidence,
+            probabilities=tuple(ChoiceProbability(value=v, probability=p) for v, p in pairs),
+            **finding.told,
         )
 
 
@@ -173,9 +170,7 @@ class ScoreQuestion(Question):
     """How much? levels: from the lowest to the highest, texts or `Option`s."""
 
     type: Literal["score"] = "score"
-    levels: tuple[Annotated[Option, BeforeValidator(_option)], ...] = Field(
-        min_length=2, max_length=MAX_LEVELS
-    )
+    levels: Annotated[tuple[AnOption, ...], FailFast()] = Field(min_length=2, max_length=MAX_LEVELS)
 
     if TYPE_CHECKING:
 
@@ -191,18 +186,18 @@ class ScoreQuestion(Question):
     def values(self) -> Sequence[int]:
         return range(len(self.levels))
 
-    def answer(self, probabilities: Sequence[float], diagnostics: Diagnostics) -> ScoreAnswer:
+    def answer(self, finding: Finding) -> ScoreAnswer:
         """Return the mean level, counted from 0."""
-        pairs = enumerate(zip(self.levels, probabilities, strict=True))
+        levels = list(zip(self.values, self.labels, finding.shares, strict=True))
         return ScoreAnswer(
             name=self.name,
-            score=sum(level * probability for level, probability in enumerate(probabilities)),
-            confidence=diagnostics.confidence_in(probabilities),
+            score=sum(value * share for value, _, share in levels),
+            confidence=finding.confidence,
             probabilities=tuple(
-                LevelProbability(value=value, label=level.label, probability=probability)
-                for value, (level, probability) in pairs
+                LevelProbability(value=value, label=label, probability=share)
+                for value, label, share in levels
             ),
-            diagnostics=diagnostics,
+            **finding.told,
         )
 
 
@@ -210,34 +205,21 @@ AnyQuestion = Annotated[
     PredicateQuestion | ChoiceQuestion | ScoreQuestion, Field(discriminator="type")
 ]
 
-_LISTED = TypeAdapter(list[AnyQuestion])
+_QUESTIONS: TypeAdapter[list[AnyQuestion]] = TypeAdapter(
+    Annotated[list[AnyQuestion], Field(min_length=1, max_length=MAX_QUESTIONS)]
+)
 
 
-def questions_of(value: object) -> list[Question]:
-    """Return the questions of a list of JSON. Raises InputError for anything else."""
+def check_questions(questions: object) -> Sequence[Question]:
+    """Return the questions, which may be JSON. Raises InputError for none, for too many, for what
+    is no question, and for a name that is given twice.
+    """
     try:
-        return [*_LISTED.validate_python(value)]
+        checked = _QUESTIONS.validate_python(questions)
     except ValidationError as error:
         raise input_error(error, "questions") from error
-
-
-def check_questions(questions: object) -> tuple[Question, ...]:
-    """Return the questions. Raises InputError for none, for too many, for what is no question, and
-    for a name that is given twice.
-    """
-    check_list(questions, "questions", "a list of questions")
-    listed: tuple[Question, ...] = tuple(questions)  # type: ignore[arg-type]
-    if not 1 <= len(listed) <= MAX_QUESTIONS:
-        raise InputError(f"1 to {MAX_QUESTIONS} questions, not {len(listed)}", "questions")
-    names = set[str | None]()
-    for question in listed:
-        if not isinstance(question, Question):
-            raise InputError(
-                "a question is a PredicateQuestion, a ChoiceQuestion or a ScoreQuestion, not "
-                f"{type(question).__name__}: {shown(question, 40)}",
-                "questions",
-            )
-        if question.name in names:
-            raise InputError(f"two questions have the name {question.name!r:.80}", "questions")
-        names |= {question.name} - {None}
-    return listed
+    names = [question.name for question in checked if question.name is not None]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"two questions have the name {name!r:.80}", "questions")
+    return checked

@@ -13,11 +13,11 @@ from itertools import islice
 import numpy as np
 
 from dise_core.records import json_number
-from dise_decide.outputs import Diagnostics
+from dise_decide.outputs import Diagnostics, Finding
 from dise_decide.params import DecisionParams
 from dise_decide.questions import Choice, Option, PredicateQuestion, Question, ScoreQuestion
 from dise_decide.slot_reads import SlotReading
-from dise_decide.slots import Asked
+from dise_decide.slots import Asked, ShownAnswer
 
 YES_NO, TRUE_FALSE = ("yes", "no"), ("true", "false")
 
@@ -25,18 +25,23 @@ CORRECT = "{question}\nProposed answer: {option}\nIs the proposed answer correct
 WRONG = "{question}\nProposed answer: {option}\nIs the proposed answer wrong?"
 IS_NO = "{question}\nIs the answer to this question no?"
 
+Side = tuple[str | None, tuple[int, ...]]
+"""When yes, or no, applies, and the options for which it speaks."""
+
 
 def asked_texts(question: Question, params: DecisionParams) -> Iterator[Asked]:
     """Yield the texts that ask a question."""
+    is_cyclic = params.orders == "cyclic"
     if params.reading == "menu":
-        yield from _menus(question, params.orders == "cyclic")
+        yield from _menus(question, is_cyclic)
         return
-    for asked in _claims(question, params.reading == "each-negated"):
-        yield asked
-        if params.orders == "cyclic":
-            yield Asked(
-                asked.instructions, asked.labels[::-1], asked.notes[::-1], asked.supports[::-1]
-            )
+    for claim, negation, yes, no in _claims(question):
+        both = [(claim, yes, no), (negation, no, yes)]
+        for text, yes_side, no_side in both if params.reading == "each-negated" else both[:1]:
+            answers = ShownAnswer("yes", *yes_side), ShownAnswer("no", *no_side)
+            yield Asked(text, answers)
+            if is_cyclic:
+                yield Asked(text, answers[::-1])
 
 
 def _menus(question: Question, is_cyclic: bool) -> Iterator[Asked]:
@@ -50,35 +55,30 @@ def _menus(question: Question, is_cyclic: bool) -> Iterator[Asked]:
         order.sort(key=lambda index: (options[index].label, options[index].description or ""))
         order = list(_polar(question) or order)
         orders = [order[start:] + order[:start] for start in range(len(order))]
+    answers = [ShownAnswer(o.label, _note(o), (index,)) for index, o in enumerate(options)]
     for shown in orders if is_cyclic else orders[:1]:
-        labels = tuple(options[index].label for index in shown)
-        notes = tuple(_note(options[index]) for index in shown)
-        yield Asked(question.instructions, labels, notes, tuple((index,) for index in shown))
+        yield Asked(question.instructions, tuple(answers[index] for index in shown))
 
 
-def _claims(question: Question, is_negated: bool) -> Iterator[Asked]:
-    """Yield what is to be answered with yes or no: the question itself where its options are these,
-    else of each option that shows another text whether it is the answer. Each is followed by its
-    negation where that is read, too.
+def _claims(question: Question) -> Iterator[tuple[str, str, Side, Side]]:
+    """Yield what is to be answered with yes or no, its negation, and what yes and no are to the
+    former: the question itself where its options are these, else of each option that shows another
+    text whether it is the answer.
     """
     text, polar = question.instructions, _polar(question)
     if polar is not None:
-        yes, no = ((index,) for index in polar)
         is_predicate = isinstance(question, PredicateQuestion)
-        notes = tuple(o.description if is_predicate else None for o in question.options)
-        yield Asked(text, YES_NO, notes, (yes, no))
-        if is_negated:
-            yield Asked(IS_NO.format(question=text), YES_NO, notes[::-1], (no, yes))
+        notes = (o.description if is_predicate else None for o in question.options)
+        yes, no = ((note, (index,)) for note, index in zip(notes, polar, strict=True))
+        yield text, IS_NO.format(question=text), yes, no
         return
-    sharing = dict[str, list[int]]()
+    sharing = dict[str, tuple[int, ...]]()
     for index, option in enumerate(question.options):
-        sharing.setdefault(_shown(option), []).append(index)
+        shown = _shown(option)
+        sharing[shown] = (*sharing.get(shown, ()), index)
     for shown, its in sharing.items():
-        asked = CORRECT.format(question=text, option=shown)
-        yield Asked(asked, YES_NO, (None, None), (tuple(its), ()))
-        if is_negated:
-            asked = WRONG.format(question=text, option=shown)
-            yield Asked(asked, YES_NO, (None, None), ((), tuple(its)))
+        claim, negation = (form.format(question=text, option=shown) for form in (CORRECT, WRONG))
+        yield claim, negation, (None, its), (None, ())
 
 
 def _polar(question: Question) -> tuple[int, int] | None:
@@ -103,9 +103,7 @@ def _note(option: Option | Choice) -> str | None:
     return None if note is None or note.casefold() == option.label.casefold() else note
 
 
-def combined(
-    question: Question, params: DecisionParams, slots: Iterator[SlotReading]
-) -> tuple[list[float], Diagnostics]:
+def combined(question: Question, params: DecisionParams, slots: Iterator[SlotReading]) -> Finding:
     """Return the probabilities of a question's options, all alike where none has any support, and
     what stands behind them. slots: what is known of those of its texts, the next ones.
     """
@@ -113,14 +111,15 @@ def combined(
     readings = list(islice(slots, len(texts)))
     supports, logprobs, mentions = np.zeros(size), np.zeros(size), np.zeros(size)
     for text, reading in zip(texts, readings, strict=True):
-        for indices, share, mean in zip(text.supports, reading.shares, reading.means, strict=True):
-            supports[[*indices]] += share / max(1, len(indices))
-            logprobs[[*indices]] += mean
-            mentions[[*indices]] += 1
+        for answer, share, mean in zip(text.answers, reading.shares, reading.means, strict=True):
+            indices = [*answer.options]
+            supports[indices] += share / max(1, len(indices))
+            logprobs[indices] += mean
+            mentions[indices] += 1
     supports /= mentions
     total = supports.sum()
-    shares = supports / total if total > 0 else np.full(size, 1 / size)
-    return shares.tolist(), Diagnostics(
+    shares = (supports / total if total > 0 else np.full(size, 1 / size)).tolist()
+    diagnostics = Diagnostics(
         label_mass=sum(reading.label_mass for reading in readings) / len(readings),
         argmax_is_label=all(reading.argmax_is_label for reading in readings),
         logprobs=tuple(map(json_number, (logprobs / mentions).tolist())),
@@ -128,3 +127,4 @@ def combined(
         passes=len(texts),
         confidence=params.confidence,
     )
+    return Finding(shares, diagnostics.confidence_in(shares), diagnostics)

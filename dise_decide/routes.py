@@ -5,9 +5,9 @@ here.
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from itertools import starmap
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, ClassVar, Literal
 
 from fastapi import APIRouter, Request
 from pydantic import BeforeValidator, Field, JsonValue, Tag, TypeAdapter
@@ -15,11 +15,10 @@ from pydantic import ValidationError as Invalid
 
 from dise_app.server.schemas.bodies import TEXT_OR_LIST, Body, FailFastList, PlainText, TextOrListOf
 from dise_app.server.service import Service
-from dise_core.params.base import Name
+from dise_core.params.base import Name, not_larger
 from dise_core.records import Record
 from dise_decide import (
     Choice,
-    ChoiceAnswer,
     ChoiceQuestion,
     DecisionCalibration,
     DecisionOutput,
@@ -43,14 +42,14 @@ class TextPart(Body):
 
     type: Literal["input_text", "output_text"]
     text: str
-    prompt_cache_breakpoint: dict[str, str] | None = None
+    prompt_cache_breakpoint: Record | None = None
 
 
 class JsonPart(Body):
     """A part that is JSON, which is read as text."""
 
     type: Literal["input_json"]
-    data: dict[str, JsonValue] | list[dict[str, JsonValue]]
+    data: Record | Annotated[list[Record], FailFastList]
 
     @property
     def text(self) -> str:
@@ -58,7 +57,9 @@ class JsonPart(Body):
 
 
 MessagePart = Annotated[TextPart | JsonPart, Field(discriminator="type")]
-PARTS: TypeAdapter[list[TextPart | JsonPart]] = TypeAdapter(list[MessagePart])
+PARTS: TypeAdapter[list[TextPart | JsonPart]] = TypeAdapter(
+    Annotated[list[MessagePart], FailFastList]
+)
 
 
 def as_text(value: object) -> str:
@@ -76,8 +77,7 @@ class DecisionMessage(Body):
 
     def plain(self) -> dict[str, str]:
         """Return the turn in the chat template's format: a developer speaks as the system."""
-        parts = self.content
-        content = parts if isinstance(parts, str) else "\n".join(part.text for part in parts)
+        content = self.content if isinstance(self.content, str) else _text_of(self.content)
         return {"role": self.role.replace("developer", "system"), "content": content}
 
 
@@ -91,11 +91,14 @@ def _with_text(question: object) -> object:
         raise ValueError(
             "instructions are a text, or parts of the type input_text or input_json"
         ) from error
-    return {**question, "instructions": "\n".join(part.text for part in parts)}
+    return {**question, "instructions": _text_of(parts)}
+
+
+def _text_of(parts: Sequence[TextPart | JsonPart]) -> str:
+    return "\n".join(part.text for part in parts)
 
 
 TypedQuestion = Annotated[AnyQuestion, BeforeValidator(_with_text)]
-
 
 Messages = Annotated[
     list[DecisionMessage],
@@ -117,16 +120,8 @@ class DecisionRequest(Body):
     ]
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
-    prompt_cache_options: dict[str, str] | None = None
+    prompt_cache_options: Record | None = None
     dise: DecisionParams = Field(default_factory=DecisionParams)
-
-    @property
-    def params(self) -> DecisionParams:
-        return self.dise
-
-    @property
-    def typed_questions(self) -> Sequence[Question]:
-        return self.questions
 
     @property
     def subject(self) -> str | list[dict[str, str]]:
@@ -135,81 +130,69 @@ class DecisionRequest(Body):
         return [message.plain() for message in self.input]
 
 
+Note = Annotated[str | None, BeforeValidator(lambda it: it if it is None else as_text(it))]
+"""Any JSON, which is read as text."""
+
+
+class NamedQuestion(Body):
+    """A question whose name is its key."""
+
+    default: ClassVar[str]
+    instructions: Note = None
+
+    @property
+    def text(self) -> str:
+        return self.default if self.instructions is None else self.instructions
+
+
 class NoulCriteria(Body):
     """When the answer is yes, and when it is no."""
 
-    true: JsonValue = None
-    false: JsonValue = None
+    true: Note = None
+    false: Note = None
 
 
-class NoulQuestion(Body):
+class NoulQuestion(NamedQuestion):
     """Is it so?"""
 
+    default = "Is this true of the input?"
     type: Literal["noul"]
-    instructions: JsonValue = None
     criteria: NoulCriteria | None = None
 
     def question(self, name: str) -> PredicateQuestion:
-        criteria = self.criteria or NoulCriteria()
-        return PredicateQuestion(
-            name=name,
-            instructions=_text_of(self.instructions, "Is this true of the input?"),
-            yes=Option(label="yes", description=_text_of(criteria.true, None)),
-            no=Option(label="no", description=_text_of(criteria.false, None)),
+        told = self.criteria or NoulCriteria()
+        yes, no = (
+            Option(label=label, description=note)
+            for label, note in (("yes", told.true), ("no", told.false))
         )
+        return PredicateQuestion(name=name, instructions=self.text, yes=yes, no=no)
 
 
-class NamedChoices(Body):
+class NamedChoices(NamedQuestion):
     """Which of these? The criteria are the choices, each with when it applies."""
 
+    default = "Which choice best fits the input?"
     type: Literal["choice"]
-    instructions: JsonValue = None
-    criteria: dict[Label, JsonValue] = Field(min_length=2, max_length=MAX_CHOICES)
+    criteria: dict[Label, Note] = Field(min_length=2, max_length=MAX_CHOICES)
 
     def question(self, name: str) -> ChoiceQuestion:
-        return ChoiceQuestion(
-            name=name,
-            instructions=_text_of(self.instructions, "Which choice best fits the input?"),
-            choices=[
-                Choice(value=value, description=_text_of(note, None))
-                for value, note in self.criteria.items()
-            ],
-        )
+        choices = [Choice(value=value, description=note) for value, note in self.criteria.items()]
+        return ChoiceQuestion(name=name, instructions=self.text, choices=choices)
 
 
-class DescribedLevels(Body):
+class DescribedLevels(NamedQuestion):
     """How much? The criteria describe the levels, lowest first; the model writes their numbers."""
 
+    default = "Which level best fits the input?"
     type: Literal["score"]
-    instructions: JsonValue = None
-    criteria: list[JsonValue] = Field(min_length=2, max_length=MAX_LEVELS)
+    criteria: list[Note] = Field(min_length=2, max_length=MAX_LEVELS)
 
     def question(self, name: str) -> ScoreQuestion:
-        return ScoreQuestion(
-            name=name,
-            instructions=_text_of(self.instructions, "Which level best fits the input?"),
-            levels=[
-                Option(label=str(number), description=_text_of(note, None))
-                for number, note in enumerate(self.criteria)
-            ],
-        )
-
-
-Default = TypeVar("Default", str, None)
-
-
-def _text_of(value: JsonValue, default: Default) -> str | Default:
-    return default if value is None else as_text(value)
+        levels = [Option(label=f"{n}", description=note) for n, note in enumerate(self.criteria)]
+        return ScoreQuestion(name=name, instructions=self.text, levels=levels)
 
 
 Named = Annotated[NoulQuestion | NamedChoices | DescribedLevels, Field(discriminator="type")]
-
-
-def _few(questions: object) -> object:
-    """Refuse too many questions at once, before each becomes a problem of its own."""
-    if isinstance(questions, dict) and len(questions) > MAX_QUESTIONS:
-        raise ValueError(f"at most {MAX_QUESTIONS} questions, not {len(questions)}")
-    return questions
 
 
 class SystemOneRequest(DecisionParams):
@@ -218,7 +201,9 @@ class SystemOneRequest(DecisionParams):
     model: str | None = None
     state: JsonValue
     instructions: str | None = None
-    questions: Annotated[dict[Name, Named], BeforeValidator(_few)] = Field(min_length=1)
+    questions: Annotated[
+        dict[Name, Named], BeforeValidator(lambda given: not_larger(given, MAX_QUESTIONS))
+    ] = Field(min_length=1)
 
     @property
     def subject(self) -> str:
@@ -226,45 +211,27 @@ class SystemOneRequest(DecisionParams):
         return state if self.instructions is None else f"{self.instructions}\n\n{state}"
 
     @property
-    def params(self) -> DecisionParams:
-        return self
-
-    @property
     def typed_questions(self) -> list[Question]:
         return [question.question(name) for name, question in self.questions.items()]
 
 
-RULED = ("abstained", "answer_set")
-
-
-def _ruled(answer: Answer) -> Record:
-    """Return what a calibration's threshold and answer sets say of an answer, where it has them."""
-    record = answer.model_dump(mode="json", include={*RULED})
-    return {name: value for name, value in record.items() if value is not None}
-
-
-def _openai(answer: Answer) -> Record:
-    return answer.model_dump(mode="json", exclude={"diagnostics", *RULED}) | _ruled(answer)
-
-
-def _systemone(named: NoulQuestion | NamedChoices | DescribedLevels, answer: Answer) -> Record:
+def _named(named: Named, answer: Answer) -> Record:
+    """Return an answer as System One tells it."""
+    record = answer.model_dump(mode="json", exclude={"name", "diagnostics", "probability"})
     if isinstance(answer, PredicateAnswer):
-        return {"type": "noul", "noul": answer.probability} | _ruled(answer)
+        return record | {"type": "noul", "noul": answer.probability}
     shares = {str(share.value): share.probability for share in answer.probabilities}
-    record = {"type": answer.type, "confidence": answer.confidence, "probabilities": shares}
-    record |= _ruled(answer)
-    if isinstance(answer, ChoiceAnswer):
-        return record | {"choice": answer.choice}
-    assert isinstance(named, DescribedLevels)
-    legend = {str(level): note for level, note in enumerate(named.criteria)}
-    return record | {"score": answer.score, "legend": legend}
+    record["probabilities"] = shares
+    if isinstance(named, DescribedLevels):
+        record["legend"] = {str(level): note for level, note in enumerate(named.criteria)}
+    return record
 
 
 def openai_body(output: DecisionOutput) -> Record:
     """Return the answer to POST /v1/decisions."""
     usage = output.usage
     return {
-        "answers": [*map(_openai, output.answers)],
+        "answers": [one.model_dump(mode="json", exclude={"diagnostics"}) for one in output.answers],
         "usage": {
             "input_tokens": usage.prompt_tokens,
             "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0},
@@ -280,7 +247,7 @@ def systemone_body(body: SystemOneRequest, output: DecisionOutput) -> Record:
     """Return the answer to POST /v1/systemone."""
     usage, pairs = output.usage, zip(body.questions.values(), output.answers, strict=True)
     return {
-        "answers": dict(zip(body.questions, starmap(_systemone, pairs), strict=True)),
+        "answers": dict(zip(body.questions, starmap(_named, pairs), strict=True)),
         "usage": {"input_tokens": usage.prompt_tokens, "output_tokens": usage.completion_tokens},
         "diagnostics": dict(zip(body.questions, _diagnostics(output), strict=True)),
         "dise": _cost(output),
@@ -290,29 +257,28 @@ def systemone_body(body: SystemOneRequest, output: DecisionOutput) -> Record:
 def add_decisions(router: APIRouter, service: Service) -> None:
     """Add the routes that answer typed questions, as the operator says where a body does not."""
     defaults = service.options(DecisionParams)
-    file = service.options(ServedDecisions).decision_calibration
-    calibration = DecisionCalibration.of(file)
+    calibration = DecisionCalibration.of(service.options(ServedDecisions).decision_calibration)
 
-    def answer(body: DecisionRequest | SystemOneRequest) -> Awaitable[list[DecisionOutput]]:
+    async def answer(
+        body: DecisionRequest | SystemOneRequest,
+        questions: Sequence[Question],
+        params: DecisionParams,
+        request: Request,
+    ) -> DecisionOutput:
         service.check_model(body.model)
-        params = body.params.over(defaults)
-        job = decisions(
-            service.llm.planner,
-            [body.subject],
-            body.typed_questions,
-            params,
-            calibration=calibration,
-        )
-        return service.llm.do(job)
+        how, planner = params.over(defaults), service.llm.planner
+        job = decisions(planner, [body.subject], questions, how, calibration=calibration)
+        [output] = await service.run(service.llm.do(job), request)
+        return output
 
     @router.post("/v1/decisions")
     async def decide(body: DecisionRequest, request: Request) -> Record:
-        [output] = await service.run(answer(body), request)
+        output = await answer(body, body.questions, body.dise, request)
         return {"model": service.model} | openai_body(output)
 
     @router.post("/v1/systemone")
     async def systemone(body: SystemOneRequest, request: Request) -> Record:
-        [output] = await service.run(answer(body), request)
+        output = await answer(body, body.typed_questions, body, request)
         return {"model": service.model} | systemone_body(body, output)
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
+from typing import NamedTuple
 from unicodedata import normalize
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -15,27 +16,28 @@ from dise_core.errors import InputError
 from dise_core.models.predictor import MaskPredictor
 from dise_core.models.tokenizer import Message, Tokenizer
 
-MAX_TEXTS, MAX_TOKENS, MAX_LABEL_TOKENS = 2**11, 2**23, 2**15
-"""Texts that ask the questions about one input, and the tokens of all, and of all their labels."""
+LIMITS = {"texts": 2**11, "tokens": 2**23, "tokens of labels": 2**15}
+"""What the questions about one input may need in all."""
 
 Subject = str | Sequence[Message]
 """What the questions are about: a text, or a conversation."""
 
-LabelIds = Callable[[str, str], tuple[int, ...]]
 
-_remembered: WeakKeyDictionary[MaskPredictor, LabelIds] = WeakKeyDictionary()
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A question as one text shows it. labels: what the model may write, in the order shown; notes:
-    of each, when it applies; supports: of each, the options for which it speaks, by their indices.
+class ShownAnswer(NamedTuple):
+    """A possible answer as a text shows it: what the model writes, when it applies, and the options
+    of the question for which it speaks, by their indices.
     """
 
+    label: str
+    note: str | None
+    options: tuple[int, ...]
+
+
+class Asked(NamedTuple):
+    """A question as one text shows it, with its possible answers in order."""
+
     instructions: str
-    labels: tuple[str, ...]
-    notes: tuple[str | None, ...]
-    supports: tuple[tuple[int, ...], ...]
+    answers: tuple[ShownAnswer, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +70,21 @@ class SlotText:
     def num_slot_tokens(self) -> int:
         return sum(slot.stop - slot.start for slot in self.slots)
 
+    @property
+    def num_masks(self) -> int:
+        return sum(min(slot.stop, len(self.ids)) - slot.start for slot in self.slots)
+
 
 def with_questions(subject: Subject, asked: Sequence[Asked]) -> Subject:
     """Return the input, followed by the questions with their possible answers: at the end of a
     conversation's last turn if that is the user's, else as a turn of their own.
     """
     if len(asked) == 1:
-        text = f"Question: {asked[0].instructions}\nAnswer with one of these: {_answers(asked[0])}"
+        text = f"Question: {asked[0].instructions}\nAnswer with one of these: {_menu(asked[0])}"
     else:
         text = "Answer each question with one of its answers, one line for each."
         for number, one in enumerate(asked, 1):
-            text += f"\n{number}. {one.instructions}\n   Answers: {_answers(one)}"
+            text += f"\n{number}. {one.instructions}\n   Answers: {_menu(one)}"
     if isinstance(subject, str):
         return f"{subject}\n\n{text}"
     *before, last = subject
@@ -87,11 +93,9 @@ def with_questions(subject: Subject, asked: Sequence[Asked]) -> Subject:
     return [*before, {**last, "content": f"{last['content']}\n\n{text}"}]
 
 
-def _answers(asked: Asked) -> str:
-    pairs = zip(asked.labels, asked.notes, strict=True)
-    return ", ".join(asked.labels) + "".join(
-        f"\n   - {name}: {note}" for name, note in pairs if note
-    )
+def _menu(asked: Asked) -> str:
+    notes = (f"\n   - {label}: {note}" for label, note, _ in asked.answers if note)
+    return ", ".join(answer.label for answer in asked.answers) + "".join(notes)
 
 
 def leads(num_questions: int) -> list[str]:
@@ -101,7 +105,9 @@ def leads(num_questions: int) -> list[str]:
     return ["1.", *(f"\n{number}." for number in range(2, num_questions + 1))]
 
 
-def joined(parts: Sequence[tuple[Ids, Asked]], predictor: MaskPredictor, space: str) -> SlotText:
+def joined(
+    parts: Sequence[Ids], asked: Sequence[Asked], predictor: MaskPredictor, space: str
+) -> SlotText:
     """Return the text of parts, int64 [N_i], each followed by the slot of a question. space: what
     stands before a label; where it makes tokens of its own, they precede the slot.
 
@@ -109,31 +115,39 @@ def joined(parts: Sequence[tuple[Ids, Asked]], predictor: MaskPredictor, space: 
     tokens.
     """
     info, pieces, slots, length = predictor.info, list[Ids](), list[Slot](), 0
-    before = predictor.tokenizer.encode(space) if space else np.zeros(0, np.int64)
-    for part, asked in parts:
-        labels = _label_ids(asked, predictor, space)
-        size = len(before)
-        if any(len(ids) <= size or ids[:size] != (*before.tolist(),) for ids in labels):
+    spaces = tuple(predictor.tokenizer.encode(space).tolist()) if space else ()
+    for part, one in zip(parts, asked, strict=True):
+        labels, size = _labels(one, predictor, space), len(spaces)
+        if any(len(ids) <= size or ids[:size] != spaces for ids in labels):
             size = 0
         slot = Slot(length + len(part) + size, tuple(ids[size:] for ids in labels))
-        _check(asked, slot, info.special.mask_id)
         masks = 0 if info.is_autoregressive else slot.stop - slot.start
-        pieces += [part, before[:size], np.full(masks, info.special.mask_id or 0)]
+        before = np.array(spaces[:size], np.int64)
+        pieces += [part, before, np.full(masks, info.special.mask_id or 0)]
         length = slot.start + masks
         slots.append(slot)
     return SlotText(np.concatenate(pieces), tuple(slots))
 
 
-def _label_ids(asked: Asked, predictor: MaskPredictor, space: str) -> list[tuple[int, ...]]:
-    """Return each label's tokens. A model's newest ones are remembered, for any thread."""
-    make = _remembered.get(predictor)
-    if make is None:
-        make = lru_cache(1024)(partial(_made, predictor.tokenizer))
-        _remembered[predictor] = make
-    return [make(space, label) for label in asked.labels]
+def _labels(asked: Asked, predictor: MaskPredictor, space: str) -> list[tuple[int, ...]]:
+    """Return each label's tokens, which differ."""
+    labels = dict[tuple[int, ...], str]()
+    for label, _, _ in asked.answers:
+        ids = _label_ids(predictor.tokenizer, space, label)
+        if predictor.info.special.mask_id in ids:
+            raise InputError(f"the label {label!r:.80} holds the mask token", "questions")
+        if ids in labels:
+            raise InputError(
+                f"the labels {labels[ids]!r:.80} and {label!r:.80} of the question "
+                f"{asked.instructions!r:.80} are the same tokens",
+                "questions",
+            )
+        labels[ids] = label
+    return [*labels]
 
 
-def _made(tokenizer: Tokenizer, space: str, label: str) -> tuple[int, ...]:
+@lru_cache(2**12)
+def _label_ids(tokenizer: Tokenizer, space: str, label: str) -> tuple[int, ...]:
     ids = tokenizer.encode(space + label)
     if len(ids) == 0 or _plain(tokenizer.decode(ids)) != _plain(label):
         raise InputError(f"the model's tokenizer cannot write the label {label!r:.80}", "questions")
@@ -145,36 +159,18 @@ def _plain(text: str) -> str:
     return "".join(normalize("NFKC", text).casefold().split())
 
 
-def _check(asked: Asked, slot: Slot, mask_id: int | None) -> None:
-    seen = dict[tuple[int, ...], str]()
-    for text, ids in zip(asked.labels, slot.labels, strict=True):
-        if mask_id in ids:
-            raise InputError(f"the label {text!r:.80} holds the mask token", "questions")
-        if ids in seen:
-            raise InputError(
-                f"the labels {seen[ids]!r:.80} and {text!r:.80} of the question "
-                f"{asked.instructions!r:.80} are the same tokens",
-                "questions",
-            )
-        seen[ids] = text
-
-
 def bounded(texts: Iterable[SlotText]) -> list[SlotText]:
-    """Return the texts. Raises InputError once there are too many, or too many tokens in all."""
-    kept, num_tokens, num_label_tokens = list[SlotText](), 0, 0
+    """Return the texts. Raises InputError once they need more than LIMITS."""
+    kept, need = list[SlotText](), Counter[str]()
     for text in texts:
         kept.append(text)
-        num_tokens += len(text.ids)
-        num_label_tokens += sum(len(label) for slot in text.slots for label in slot.labels)
-        for number, most, what in (
-            (len(kept), MAX_TEXTS, "need more than {} texts"),
-            (num_tokens, MAX_TOKENS, "need texts of more than {} tokens in all"),
-            (num_label_tokens, MAX_LABEL_TOKENS, "have labels of more than {} tokens in all"),
-        ):
-            if number > most:
+        num_label_tokens = sum(len(label) for slot in text.slots for label in slot.labels)
+        need.update({"texts": 1, "tokens": len(text.ids), "tokens of labels": num_label_tokens})
+        for what, most in LIMITS.items():
+            if need[what] > most:
                 raise InputError(
-                    f"the questions {what.format(most)}; ask fewer, with fewer or shorter options, "
-                    "or choose another reading or orders",
+                    f"the questions need more than {most} {what}; ask fewer, with fewer or shorter "
+                    "options, or choose another reading or orders",
                     "questions",
                 )
     return kept

@@ -3,6 +3,7 @@
 import hashlib
 import math
 import re
+from functools import cached_property
 from itertools import pairwise
 from os import PathLike, fspath
 from pathlib import Path
@@ -175,7 +176,7 @@ class CalibrationFile(CalibrationPart):
     def to_dict(self) -> dict[str, object]:
         return self.model_dump(mode="json")
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """A name for its content: 16 hexadecimal digits."""
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:16]

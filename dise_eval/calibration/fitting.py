@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -58,6 +58,12 @@ class Labels:
         names = np.random.default_rng(seed).permutation(np.unique(self.questions))
         chosen = np.isin(self.questions, names[: round(share * len(names))])
         return self.of(~chosen), self.of(chosen)
+
+    def folds(self) -> Iterator[Rights]:
+        """Yield which answers are to each fold's questions, bool [n], dealt with the seed 0."""
+        names, place = np.unique(self.questions, return_inverse=True)
+        dealt = np.random.default_rng(0).permutation(len(names)) % min(NUM_FOLDS, len(names))
+        yield from (dealt[place] == fold for fold in np.unique(dealt))
 
     def check(self, least: int = LEAST_LABELS) -> None:
         if len(self) < least:
@@ -159,14 +165,9 @@ def held_out(method: Method, labels: Labels) -> Scores:
 
 
 def by_folds(fit: Callable[[Labels], Fitted], labels: Labels) -> Scores:
-    """Return what a fit on the other folds' questions makes of each answer's scores, float64 [n].
-    Questions are dealt to folds with the seed 0.
-    """
+    """Return what a fit on the other folds' questions makes of each answer's scores, [n]."""
     results = np.empty(len(labels))
-    names, place = np.unique(labels.questions, return_inverse=True)
-    dealt = np.random.default_rng(0).permutation(len(names)) % min(NUM_FOLDS, len(names))
-    for fold in np.unique(dealt):
-        here = dealt[place] == fold
+    for here in labels.folds():
         results[here] = fit(labels.of(~here))(labels.scores[here])
     return results
 

@@ -211,7 +211,7 @@ def test_the_page_of_logs_walks(
 def test_the_page_of_decisions_walks(
     dise: Dise, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The labels take three quarters of the calibration error, as the page says."""
+    """The labels take three quarters of the calibration error."""
     monkeypatch.chdir(tmp_path)
     page = ROOT / "docs/decisions.md"
     section = page.read_text().partition("## From labels to a gate")[2]

@@ -69,7 +69,7 @@ def test_wrong_params_end_before_the_first_row() -> None:
         DiseScorer(params=ScoringParams(scorer="nope"))
     with pytest.raises(InputError, match="needs a seed"):
         DiseGenerator("countdown", SamplingParams())
-    with pytest.raises(InputError, match="questions, not 0"):
+    with pytest.raises(InputError, match="at least 1 item"):
         DiseDecider("countdown", [])
 
 

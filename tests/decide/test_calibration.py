@@ -30,8 +30,9 @@ from dise_decide import (
 )
 from dise_decide import calibration as maps
 from dise_decide.fitting import Promises
+from dise_decide.outputs import Finding
 from dise_eval.calibration.fitting import Labels
-from dise_eval.calibration.guarantee import Promise
+from dise_eval.calibration.guarantee import Promise, RankedLabels, sgr
 from tests.app.serving import serving
 from tests.calibrations import FIGURES
 from tests.commands import Dise
@@ -59,7 +60,8 @@ def labels_of(random: np.random.Generator, shares: np.ndarray, truths: np.ndarra
 
 
 def fitted(labels: Labels, question: Question, **promises: Any) -> Any:
-    return fitting.fitted(labels, [question], 200, Promises(**promises))
+    questions = [question] * len(labels)
+    return fitting.fitted(labels, questions, 200, Promises(**promises), "menu")
 
 
 def test_a_temperature_is_found_again() -> None:
@@ -84,6 +86,19 @@ def test_tails_calibrate_predicates_and_scores(question: Question, size: int, co
     assert (shares.max(axis=1) == confidences).all()
 
 
+@pytest.mark.parametrize("count", [400, 2000])
+def test_after_both_polarities_the_negated_question_has_the_rest(count: int) -> None:
+    random = np.random.default_rng(7)
+    logits = random.normal(scale=4, size=(count, 2))
+    shares, odds = softmax(logits), [1.0, 0.0]
+    labels = labels_of(random, shares, softmax(logits / 2 + odds))
+    with_intercept, _ = fitted(labels, YES_NO)
+    fit, _ = fitting.fitted(labels, [YES_NO] * count, 200, Promises(), "each-negated")
+    for map_, is_kept in ((fit.map, True), (with_intercept.map, False)):
+        one, negated = (maps.mapped(map_, given)[0][:, 0] for given in (shares, shares[:, ::-1]))
+        assert (np.abs(one + negated - 1).max() < 1e-9) == is_kept
+
+
 def test_what_is_calibrated_already_stays_as_it_is() -> None:
     random = np.random.default_rng(2)
     shares = softmax(random.normal(scale=2, size=(900, 3)))
@@ -101,8 +116,7 @@ def test_the_promised_risk_is_broken_in_at_most_5_of_100_resamplings() -> None:
         mine, kept = drawn(random, 300, 3, 8)[0].split(0.5)
         map_ = fitting.temperature(mine)
         with suppress(InputError):
-            found = fitting.gate(kept, map_, Promises(Promise(0.1, 0.95)))
-            assert found is not None
+            found = sgr(RankedLabels.of(fitting.likeliest(map_, kept)), Promise(0.1, 0.95))
             above = softmax(pool / map_.temperature).max(axis=1) >= found.score
             num_broken += bool(above.any()) and float(risk[above].mean()) > 0.1
             num_made += 1
@@ -119,7 +133,6 @@ def test_answer_sets_cover_what_they_promise_on_average(coverage: float, count: 
     _, pool = drawn(random, 2000, 3)
     for _ in range(1000):
         sets = fitting.answer_sets(drawn(random, count, 3)[0], None, coverage)
-        assert sets is not None
         is_member = softmax(pool) >= sets.least
         found.append(float((softmax(pool / 2) * is_member).sum(axis=1).mean()))
     assert coverage - 0.012 <= np.mean(found) <= coverage + 1 / (count + 1) + 0.012
@@ -206,10 +219,9 @@ def test_answers_are_those_of_the_map(llm: LLM) -> None:
 
 def test_a_set_of_levels_has_no_gap() -> None:
     fit = fit_of(None, sets={"coverage": 0.9, "num_labels": 99, "least": 0.3})
-    llm_answer = LEVELS.answer([0.45, 0.1, 0.45], diagnostics())
-    answer = fit.answered(LEVELS, llm_answer, "digest")
-    assert answer.answer_set is not None
-    assert answer.answer_set.values == (0, 1, 2)
+    found = fit.calibrated(LEVELS, Finding([0.45, 0.1, 0.45], 0.5, diagnostics()))
+    assert found.answer_set is not None
+    assert found.answer_set.values == (0, 1, 2)
 
 
 def diagnostics() -> Any:

@@ -344,14 +344,14 @@ REFUSED = {
     "another letter": (choices("a", "z"), "the model's vocabulary has no 'z'"),
     "what is not read back": (choices("a", "i"), "cannot write the label 'i'"),
     "no tokens": (choices("a", "j"), "cannot write the label 'j'"),
-    "no question": (list, "1 to 400 questions, not 0"),
-    "too many": (lambda: choices("a", "b")() * (MAX_QUESTIONS + 1), "400 questions, not 401"),
+    "no question": (list, "at least 1 item"),
+    "too many": (lambda: choices("a", "b")() * (MAX_QUESTIONS + 1), "at most 400 items"),
     "labels of too many tokens": (
         lambda: choices(*(f"{a}{b}c" for a in "abcdefgh" for b in "abcdefgh"))() * 400,
-        "labels of more than 32768 tokens",
+        "need more than 32768 tokens of labels",
     ),
-    "no list": (lambda: "Is it?", "questions must be a list of questions"),
-    "no questions": (lambda: ["Is it?"], "a question is a PredicateQuestion"),
+    "no list": (lambda: "Is it?", "questions: Input should be a valid list"),
+    "no questions": (lambda: ["Is it?"], "0='Is it\\?': Input should be a valid dictionary"),
     "twice the name": (lambda: [SPAM, SPAM], "two questions have the name 'spam'"),
 }
 
@@ -531,7 +531,7 @@ def test_one_text_for_all_and_a_cloze_go_with_one_menu(
 @pytest.mark.parametrize(
     ("num_choices", "num_questions", "params", "message"),
     [
-        (255, 400, {"orders": "cyclic"}, "labels of more than 32768 tokens in all"),
+        (255, 400, {"orders": "cyclic"}, "need more than 32768 tokens of labels"),
         (255, 400, {"reading": "each-negated", "orders": "cyclic"}, "need more than 2048 texts"),
         (2, 257, {"reading": "each-negated", "orders": "cyclic"}, "need more than 2048 texts"),
     ],
