@@ -2,12 +2,11 @@
 values, and whether the answers are the same to the bit.
 
 python benchmarks/prefix_reuse.py [--requests 64] [--prompt 1024] [--turns 10] [--questions 100]
-    [--compared 10] [--input 2000] [--judge FILE.gguf]
+    [--input 2000] [--layers 12] [--judge FILE.gguf]
 
 Writes with a random Qwen3 of 100 million parameters with blocks of 32, float32: requests that share
 a prompt, also where only two prompts are kept; and a chat. Then asks it, and the auto-regressive
-model that --judge names, questions about one input. The first few of each are answered without
-reuse too.
+model that --judge names, questions about one input. All is answered without reuse too.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from torch import Tensor
 from dise import LLM
 from dise_adapters.local.decoder.batch import TextBatch
 from dise_adapters.local.decoder.own import OwnBody
+from dise_adapters.local.decoder.prefixes import Lease, PrefixTree
 from dise_app.terminal.memory import keep_freed_memory
 from dise_core import RequestOutput, SamplingParams
 from dise_core.arrays import Ids
@@ -43,21 +44,35 @@ NUMBERS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine
 OTHERS = ["Question", "Answer", "with", "one", "of", "these", ":", ","]
 
 
+@dataclass
+class Counts:
+    """Tokens that passes compute: all, and those of the beginning; and those that are kept."""
+
+    computed: int = 0
+    of_beginning: int = 0
+    kept: int = 0
+
+
 @contextmanager
-def counted(below: int = MAX_LENGTH) -> Iterator[list[int]]:
-    """Yield a list of one number: the tokens that passes compute at positions below that."""
-    total, run = [0], OwnBody.__call__
+def counted(beginning: int) -> Iterator[Counts]:
+    """Count until the end of the context. beginning: how many tokens of a text it has."""
+    counts, run, end = Counts(), OwnBody.__call__, PrefixTree.end
 
     def call(body: OwnBody, batch: TextBatch, rows: Ids) -> Tensor:
         is_real = np.ones(batch.input_ids.shape, bool) if batch.is_real is None else batch.is_real
-        total[0] += int((is_real & (batch.positions < below)).sum())
+        counts.computed += int(is_real.sum())
+        counts.of_beginning += int((is_real & (batch.positions < beginning)).sum())
         return run(body, batch, rows)
 
-    OwnBody.__call__ = call  # type: ignore[method-assign]
+    def keep(tree: PrefixTree, lease: Lease) -> None:
+        end(tree, lease)
+        counts.kept = max(counts.kept, tree.num_kept)
+
+    OwnBody.__call__, PrefixTree.end = call, keep  # type: ignore[method-assign]
     try:
-        yield total
+        yield counts
     finally:
-        OwnBody.__call__ = run  # type: ignore[method-assign]
+        OwnBody.__call__, PrefixTree.end = run, end  # type: ignore[method-assign]
 
 
 def written(answers: Sequence[RequestOutput]) -> list[object]:
@@ -77,19 +92,19 @@ def shared_prompt(load: Callable[[int], LLM], args: argparse.Namespace) -> None:
     prompt = numbers.integers(0, VOCABULARY - 2, args.prompt).tolist()
     ends = numbers.integers(0, VOCABULARY - 2, (args.requests, OWN)).tolist()
     params = SamplingParams(max_tokens=WRITTEN, tokens_per_step=8, length="fixed")
-    head("kept", "requests", "prompt's tokens computed", "of one", "cached", "s", "same bits")
+    head("may be kept", "kept at most", "prompt's tokens computed", "of one", "cached", "s",
+         "same bits")  # fmt: skip
     before: list[object] = []
-    for kept in (0, KEPT, 2 * (args.prompt + OWN + WRITTEN)):
-        llm, started = load(kept), time.perf_counter()
-        some = ends if kept else ends[: args.compared]
-        with counted(args.prompt) as total:
-            answers = llm.generate([[*prompt, *end] for end in some], params)
+    for most in (0, KEPT, 2 * (args.prompt + OWN + WRITTEN)):
+        llm, started = load(most), time.perf_counter()
+        with counted(args.prompt) as counts:
+            answers = llm.generate([[*prompt, *end] for end in ends], params)
         seconds, found = time.perf_counter() - started, written(answers)
         before = before or found
         cached = sum(answer.usage.cached_tokens for answer in answers)
-        ratio = total[0] / args.prompt
-        is_same = found[: args.compared] == before
-        row(kept, len(found), total[0], f"{ratio:.2f}", cached, f"{seconds:.1f}", is_same)
+        ratio = f"{counts.of_beginning / args.prompt:.2f}"
+        cells = (counts.kept, counts.of_beginning, ratio, cached)
+        row(most, *cells, f"{seconds:.1f}", found == before)
 
 
 def chat(load: Callable[[int], LLM], turns: int) -> None:
@@ -102,9 +117,9 @@ def chat(load: Callable[[int], LLM], turns: int) -> None:
         numbers = np.random.default_rng(1)
         for _ in range(turns):
             text += numbers.integers(0, VOCABULARY - 2, 2 * OWN).tolist()
-            with counted(len(text)) as total:
+            with counted(len(text)) as of_turn:
                 [answer] = llm.generate([text], params)
-            counts[kept].append(total[0])
+            counts[kept].append(of_turn.of_beginning)
             text += answer.outputs[0].token_ids
         texts[kept] = text
     print(f"\nsame tokens: {texts[0] == texts[KEPT]}")
@@ -131,16 +146,17 @@ def questions(
                 " ".join([*part[turned:], *part[:turned]]) for part in (words[::-1], words)
             )
             params = DecisionParams(layout=layout)
-            with counted() as of_one:
+            with counted(args.input) as of_one:
                 llm.decide(one, asked[:1], params)
             started = time.perf_counter()
-            with counted() as total:
-                answer = llm.decide(text, asked if kept else asked[: args.compared], params)
+            with counted(args.input) as counts:
+                answer = llm.decide(text, asked, params)
             seconds, found = time.perf_counter() - started, decided(answer)
-            is_same = before.setdefault(layout, found) == found[: args.compared]
-            cached = f"{answer.usage.cached_tokens} of {answer.usage.prompt_tokens}"
-            cells = (total[0], f"{total[0] / of_one[0]:.2f}", cached, f"{seconds:.1f}")
-            row(name, layout, kept, len(found), *cells, is_same)
+            ratio = counts.computed / of_one.computed
+            of_input = counts.of_beginning / of_one.of_beginning
+            cells = (counts.computed, f"{ratio:.2f}", f"{of_input:.2f}", answer.usage.cached_tokens)
+            is_same = before.setdefault(layout, found) == found
+            row(name, layout, kept, *cells, f"{seconds:.1f}", is_same)
 
 
 def with_words(folder: Path) -> Path:
@@ -163,7 +179,6 @@ def main() -> None:
     parser.add_argument("--prompt", type=int, default=1024)
     parser.add_argument("--turns", type=int, default=10)
     parser.add_argument("--questions", type=int, default=100)
-    parser.add_argument("--compared", type=int, default=10)
     parser.add_argument("--input", type=int, default=2000)
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--no-blocks", dest="blocks", action="store_false")
@@ -185,8 +200,8 @@ def main() -> None:
         if args.turns:
             chat(load, args.turns)
         print()
-        names = ("model", "layout", "kept", "questions", "computed", "of one question")
-        head(*names, "cached", "s", "same bits")
+        names = ("model", "layout", "may be kept", "computed", "of one question")
+        head(*names, "of the input of one", "cached", "s", "same bits")
         numbers = np.random.default_rng(2)
         given = [f"t{i}" for i in numbers.integers(100, VOCABULARY - 3, args.input)]
         for block in (random_qwen3.BLOCK, 4) if args.blocks else ():
