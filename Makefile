@@ -161,7 +161,7 @@ $(CLUSTER_VENV)/.installed: pyproject.toml constraints.txt
 PEERS_VENV := .venv-peers
 
 peers: $(PEERS_VENV)/.installed
-	$(PEERS_VENV)/bin/python benchmarks/beside_llama_cpp.py $(ARGUMENTS)
+	env -u OMP_WAIT_POLICY $(PEERS_VENV)/bin/python benchmarks/beside_llama_cpp.py $(ARGUMENTS)
 
 $(PEERS_VENV)/.installed: pyproject.toml constraints.txt
 	test -x $(PEERS_VENV)/bin/python || $(PYTHON) -m venv $(PEERS_VENV)

@@ -1,8 +1,9 @@
-"""What the benchmarks share as commands: their options, and their tables."""
+"""What the benchmarks share as commands: their options, their tables, and their memory."""
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 
 class Parser(argparse.ArgumentParser):
@@ -30,3 +31,10 @@ def head(*names: str) -> None:
 def row(*cells: object) -> None:
     """Print a row of a table."""
     print(f"| {' | '.join(map(str, cells))} |", flush=True)
+
+
+def resident(field: str) -> float:
+    """Return a field of this process's memory status in MiB."""
+    status = Path("/proc/self/status").read_text()
+    line = next(line for line in status.splitlines() if line.startswith(field))
+    return int(line.split()[1]) / 1024

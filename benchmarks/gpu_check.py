@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 import random_checkpoints
 import torch
-from command import Parser, head, row
-from quantization import ROWS, resident
+from command import Parser, head, resident, row
+from quantization import ROWS
 from random_checkpoints import Size
 
 MODELS = {"llada-8b": random_checkpoints.LLADA_8B, "llada2-mini": random_checkpoints.LLADA2_MINI}

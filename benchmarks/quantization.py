@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import random_checkpoints
 import torch
-from command import Parser, head, row
+from command import Parser, head, resident, row
 
 ROWS: dict[str, dict[str, Any]] = {
     "float32": {"dtype": "float32"},
@@ -37,13 +37,6 @@ ROWS: dict[str, dict[str, Any]] = {
 
 SHARD, TOKENS, READ, TEXTS = 64 * 2**20, 256, 32, 8
 MIB = 2**20
-
-
-def resident(field: str) -> float:
-    """Return a field of this process's memory status in MiB."""
-    status = Path("/proc/self/status").read_text()
-    line = next(line for line in status.splitlines() if line.startswith(field))
-    return int(line.split()[1]) / 1024
 
 
 def settle() -> None:
