@@ -44,12 +44,12 @@ def serve(
     service = Service(limits, options=parts.routes)
     hosts = Hosts(host, limits.allowed_host)
     app = create_app(service, api_key=api_keys(limits.api_key_file), hosts=hosts)
-    logger = logging.getLogger("dise.server")
-    logger.setLevel(logging.INFO)
-    logger.addHandler(logging.StreamHandler(sys.stderr))
     server = GracefulServer(app, service, host, port)
     server.catch_signals()
     listening = server.listen()
+    logger, to_stderr = logging.getLogger("dise.server"), logging.StreamHandler(sys.stderr)
+    logger.setLevel(logging.INFO)
+    logger.addHandler(to_stderr)
     address = f"http://{host}:{listening.getsockname()[1]}"
     if sys.stderr.isatty():
         name = parts.models["model"]
@@ -62,5 +62,6 @@ def serve(
 
     loading = Loading(load, server)
     server.run(sockets=[listening])
+    logger.removeHandler(to_stderr)
     loading.end()
     raise typer.Exit(server.exit_code)

@@ -1,6 +1,7 @@
 """dise plugins, dise models, and how fast the command starts."""
 
 import json
+import logging
 import subprocess
 import sys
 from pathlib import Path
@@ -153,6 +154,7 @@ def test_every_verb_with_a_model_takes_an_adapter_by_name(
         "dise: unknown adapter 'lama'. Did you mean 'llama'? Known: a2d-qwen2, a2d-qwen3, countdown"
         in done.err
     )
+    assert not logging.getLogger("dise.server").handlers  # they would outlive the test's stderr
 
 
 def test_neither_the_library_nor_the_help_imports_a_heavy_package() -> None:
