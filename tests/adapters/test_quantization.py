@@ -103,6 +103,14 @@ def test_integers_are_multiplied_exactly(layer: type[Int8Linear] | type[Int4Line
     np.testing.assert_array_equal(made(states[4:]).numpy(), found[4:])
 
 
+@pytest.mark.usefixtures("exact_states")
+@pytest.mark.parametrize("layer", [Int8Linear, Int4Linear])
+def test_float16_holds_products_with_integers(layer: type[Int8Linear] | type[Int4Linear]) -> None:
+    weight = torch.full((1, 4096), 0.01, dtype=torch.float16)
+    found = layer(weight)(torch.ones(1, 4096, dtype=torch.float16))
+    assert found.item() == pytest.approx(40.96, rel=0.01)
+
+
 def test_a_batch_gets_what_its_texts_get_alone(tmp_path: Path) -> None:
     llm = LLM(str(write_checkpoint(tmp_path, CONFIG, random_weights(CONFIG))), quantization="int4")
     reads = [Read(IDS[:n], np.arange(n), Distribution()) for n in (7, 40, 23)]

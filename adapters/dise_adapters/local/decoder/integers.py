@@ -24,6 +24,9 @@ BLOCK = 32
 MOST = 127
 """The greatest integer of 8 bits: the largest weight of a row, or state of a token."""
 
+LARGE = 128
+"""What states are divided by before a product with integers, which float16 may not hold."""
+
 BITS = 8
 """Of a block's scale behind the point."""
 
@@ -55,7 +58,8 @@ class IntegerLinear(nn.Module):
 
     def _product(self, states: Tensor) -> Tensor:
         if is_gpu(states.device) or not multiplies_integers():
-            return linear(states, self.integers().to(states.dtype)).float()
+            product = linear(states / LARGE, self.integers().to(states.dtype))
+            return product.float().mul_(LARGE)
         scale = _scale(states)
         rounded = pad((states / scale).round_().to(torch.int8), (0, 0, 0, -len(states) % STEP))
         product = torch._int_mm(rounded, self.integers().t())
