@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dise_adapters.local.decoder import padding
-from dise_adapters.local.decoder.padding import STEP, Unpadded
+from dise_adapters.local.decoder.padding import STEP, Unpadded, key_width
 from dise_core import LLM, Distribution, Read
 from tests import tiny_causal
 from tests.reference_dream import default_config, write_checkpoint
@@ -59,3 +59,10 @@ def test_answers_do_not_depend_on_the_padding(
         monkeypatch.setattr(padding, "LEAST_PADDING", least)
         for expected, found in zip(alone, predictor.read(reads), strict=True):
             np.testing.assert_allclose(found.logprobs, expected, atol=2e-5)
+
+
+def test_a_token_attends_alike_whatever_stands_behind_its_own_keys() -> None:
+    widths = [key_width(num_keys, torch.device("cpu")) for num_keys in range(1, 1100)]
+    assert all(width >= num_keys for num_keys, width in enumerate(widths, 1))
+    in_last = {width % 512 for width in widths}
+    assert in_last == {0, *range(16, 193, 16)}

@@ -58,13 +58,13 @@ def key_width(num_keys: int, device: torch.device) -> int:
     """Return to how many keys a causal mask is padded on a CPU, so that a token's attention is the
     same to the bit whatever keys that it does not see stand behind its own.
 
-    Attention takes 512 keys at a time. MKL adds up to 192 of them one by one, and from 384 on the
-    first 384; between, it splits them in halves. Measured with AVX-512.
+    Attention takes 512 keys at a time. MKL adds up to 192 of them one by one, and more in parts
+    that depend on how many there are. Measured with AVX-512.
     """
     if is_gpu(device):
         return num_keys
     last = num_keys % 512
-    return num_keys + (384 - last if 192 < last < 384 else -last % 16)
+    return num_keys + (512 - last if last > 192 else -last % 16)
 
 
 @dataclass(frozen=True, slots=True)
