@@ -139,9 +139,10 @@ class AsyncEngine:
                 raise self._death
             if self._is_closing or self._engine is None:
                 raise ClosedError("the engine is shutting down and takes no more requests")
-            if len(self._waiting) >= self._max_waiting:
-                self._forget_cancelled()
-            if len(self._waiting) >= self._max_waiting:
+            num_waiting = len(self._waiting)
+            if num_waiting >= self._max_waiting:
+                num_waiting = sum(not ticket.future.cancelled() for ticket in self._waiting)
+            if num_waiting >= self._max_waiting:
                 problem = f"{self._max_waiting} requests are waiting already; try again later"
                 raise OverloadedError(problem)
             ticket = _Ticket(self._engine.request(0, plan, caller), future, watch)
@@ -246,7 +247,7 @@ class AsyncEngine:
                 self._give_up_late_starts()
             if not self._running:
                 self._gather(max_running)
-            self._forget_cancelled()
+            cancelled = self._forget_cancelled()
             running = Counter(ticket.request.caller for ticket in self._running)
             started = self._started()
             while (ticket := self._next(started, running, max_running)) is not None:
@@ -255,6 +256,8 @@ class AsyncEngine:
                 self._running.append(ticket)
                 started.remove(ticket)
                 self._waiting.remove(ticket)
+        for ticket in cancelled:
+            ticket.request.close()
         self._leave()
         return True
 
@@ -266,9 +269,14 @@ class AsyncEngine:
                 return
             self._changed.wait(left)
 
-    def _forget_cancelled(self) -> None:
-        waiting = (ticket for ticket in self._waiting if not ticket.future.cancelled())
-        self._waiting = deque(waiting)
+    def _forget_cancelled(self) -> list[_Ticket]:
+        """Take cancelled requests, but those that are just starting, from the waiting ones."""
+        cancelled: list[_Ticket] = []
+        waiting, self._waiting = self._waiting, deque()
+        for ticket in waiting:
+            is_over = ticket.future.cancelled() and ticket not in self._starting
+            (cancelled if is_over else self._waiting).append(ticket)
+        return cancelled
 
     def _started(self) -> list[_Ticket]:
         return [ticket for ticket in self._waiting if ticket.is_started]
