@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 from unicodedata import normalize
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -21,6 +22,10 @@ LIMITS = {"texts": 2**11, "tokens": 2**23, "tokens of labels": 2**15}
 
 Subject = str | Sequence[Message]
 """What the questions are about: a text, or a conversation."""
+
+_remembered: WeakKeyDictionary[MaskPredictor, Callable[[str, str], tuple[int, ...]]] = (
+    WeakKeyDictionary()
+)
 
 
 class ShownAnswer(NamedTuple):
@@ -133,7 +138,7 @@ def _labels(asked: Asked, predictor: MaskPredictor, space: str) -> list[tuple[in
     """Return each label's tokens, which differ."""
     labels = dict[tuple[int, ...], str]()
     for label, _, _ in asked.answers:
-        ids = _label_ids(predictor.tokenizer, space, label)
+        ids = _label_ids(predictor, space, label)
         if predictor.info.special.mask_id in ids:
             raise InputError(f"the label {label!r:.80} holds the mask token", "questions")
         if ids in labels:
@@ -146,8 +151,16 @@ def _labels(asked: Asked, predictor: MaskPredictor, space: str) -> list[tuple[in
     return [*labels]
 
 
-@lru_cache(2**12)
-def _label_ids(tokenizer: Tokenizer, space: str, label: str) -> tuple[int, ...]:
+def _label_ids(predictor: MaskPredictor, space: str, label: str) -> tuple[int, ...]:
+    """Return a label's tokens. A model's newest ones are remembered as long as the model lives."""
+    make = _remembered.get(predictor)
+    if make is None:
+        make = lru_cache(1024)(partial(_made, predictor.tokenizer))
+        _remembered[predictor] = make
+    return make(space, label)
+
+
+def _made(tokenizer: Tokenizer, space: str, label: str) -> tuple[int, ...]:
     ids = tokenizer.encode(space + label)
     if len(ids) == 0 or _plain(tokenizer.decode(ids)) != _plain(label):
         raise InputError(f"the model's tokenizer cannot write the label {label!r:.80}", "questions")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dise_app.terminal import ending, interrupts
@@ -14,7 +15,9 @@ if TYPE_CHECKING:
 
 def main() -> None:
     """Be the command: the process ends with it."""
-    with ending.prompt():
+    # Python has no stream where the shell has closed one.
+    with Path(os.devnull).open("w") as nowhere, ending.prompt():
+        sys.stdout, sys.stderr = sys.stdout or nowhere, sys.stderr or nowhere
         run()
 
 

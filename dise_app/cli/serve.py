@@ -34,7 +34,7 @@ def serve(
     from dise_app.server.guards.hosts import Hosts
     from dise_app.server.run import GracefulServer, Loading
     from dise_app.server.service import Service
-    from dise_app.terminal.memory import settled
+    from dise_app.terminal.memory import kept
     from dise_core import AsyncLLM, EngineConfig
     from dise_core.plugins.discovery import installed_catalog
 
@@ -57,7 +57,9 @@ def serve(
 
     def load() -> None:
         models = parts.models | {"max_waiting": limits.max_waiting, "budget": limits.budget}
-        service.begin(settled(AsyncLLM(**models, **parts.engine)))
+        with kept():
+            llm = AsyncLLM(**models, **parts.engine)
+        service.begin(llm)
         print(f"dise: {service.model} at {address}", flush=True)
 
     loading = Loading(load, server)

@@ -5,9 +5,6 @@ import gc
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TypeVar
-
-T = TypeVar("T")
 
 KEEP = {
     -1: 2**30,  # M_TRIM_THRESHOLD: give nothing back below 1 GiB
@@ -40,10 +37,3 @@ def kept() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
-
-
-def settled(model: T) -> T:
-    """Return the model, and spare all that exists from garbage collection."""
-    gc.collect()
-    gc.freeze()
-    return model

@@ -52,6 +52,12 @@ command.run = run
     assert err == ""
 
 
+def test_the_command_runs_without_standard_output() -> None:
+    command = 'exec "$0" -m dise models >&-'
+    done = subprocess.run(["sh", "-c", command, sys.executable], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 @pytest.mark.skipif(
     importlib.util.find_spec("triton") is None,
     reason="needs triton, which torch's CUDA wheels bring",
