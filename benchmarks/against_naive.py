@@ -21,9 +21,10 @@ import numpy as np
 import random_llada
 import torch
 from command import Parser, head, row
+from settled import settled
 from side_by_side import ratios, spread, take_turns, whole_reader
 
-from dise_app.terminal.memory import keep_freed_memory, settled
+from dise_app.terminal.memory import keep_freed_memory
 from dise_core import LLM, SamplingParams, ScoringParams
 from dise_eval.datasets import questions
 

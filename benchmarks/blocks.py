@@ -24,12 +24,13 @@ import random_qwen3
 import torch
 from command import Parser, head, row
 from random_qwen3 import BLOCK
+from settled import settled
 from side_by_side import ratios, spread, take_turns
 from stopwatch import Stopwatch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from dise_adapters.local.decoder import layer
-from dise_app.terminal.memory import keep_freed_memory, settled
+from dise_app.terminal.memory import keep_freed_memory
 from dise_core import LLM, SamplingParams
 
 VOCABULARY, WIDTH, MAX_LENGTH = 8192, 768, 4096

@@ -21,9 +21,10 @@ import numpy as np
 import random_llada
 from against_naive import SHAPES
 from command import Parser, head, row
+from settled import settled
 from side_by_side import ratios, spread, take_turns
 
-from dise_app.terminal.memory import keep_freed_memory, settled
+from dise_app.terminal.memory import keep_freed_memory
 from dise_core import LLM, RequestOutput, SamplingParams
 from dise_eval.datasets import questions
 

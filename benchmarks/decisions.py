@@ -22,10 +22,11 @@ from tempfile import TemporaryDirectory
 
 import random_llada
 from command import Parser, head, row
+from settled import settled
 
 import dise_adapters.embedded
 from dise import AsyncLLM
-from dise_app.terminal.memory import keep_freed_memory, settled
+from dise_app.terminal.memory import keep_freed_memory
 from dise_decide import ChoiceQuestion, DecisionOutput, DecisionParams
 
 AT_ONCE, LAYERS = 64, 8

@@ -14,9 +14,10 @@ import statistics
 from typing import Any
 
 from command import Parser, head, row
+from settled import settled
 from stopwatch import Stopwatch
 
-from dise_app.terminal.memory import keep_freed_memory, settled
+from dise_app.terminal.memory import keep_freed_memory
 from dise_core import LLM, SamplingParams
 
 AT_ONCE = 64

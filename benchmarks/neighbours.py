@@ -58,7 +58,9 @@ def decode() -> None:
     """Print torch's number of threads; then, for each number of prompts on a line, decode them and
     print the seconds.
     """
-    from dise_app.terminal.memory import keep_freed_memory, settled
+    from settled import settled
+
+    from dise_app.terminal.memory import keep_freed_memory
     from dise_core import LLM, SamplingParams
 
     keep_freed_memory()

@@ -20,9 +20,10 @@ import random_llada
 from against_naive import SHAPES
 from command import Parser, head, row
 from scoring_memory import memory
+from settled import settled
 from side_by_side import take_turns
 
-from dise_app.terminal.memory import keep_freed_memory, settled
+from dise_app.terminal.memory import keep_freed_memory
 from dise_core import LLM, SamplingParams, ScoringParams
 
 VOCABULARY = 8192
