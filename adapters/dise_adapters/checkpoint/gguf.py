@@ -176,7 +176,8 @@ def _read_head(path: Path, size: int, _time: int) -> GgufFile:
         whole = GgufTensor(path, kind, shape, _row_bytes(kind, shape), start + offset, heads)
         num_bytes = math.prod(shape[:-1]) * whole.row_bytes
         if whole.start + num_bytes > size:
-            raise ValueError(f"it ends at {size}, {stored_name!r:.80} at {whole.start + num_bytes}")
+            end = whole.start + num_bytes
+            raise ValueError(f"it is cut off: it ends at {size}, {stored_name!r:.80} at {end}")
         if "{}" not in part:
             tensors[name] = whole
             continue
@@ -187,18 +188,17 @@ def _read_head(path: Path, size: int, _time: int) -> GgufFile:
 
 
 class _Head:
-    """The head of a file, of which one value after the other is taken; what the file does not hold
-    raises struct.error.
-    """
+    """The head of a file, of which one value after the other is taken."""
 
     def __init__(self, data: mmap) -> None:
         self.at, self._data = 0, data
 
     def take(self, form: str) -> tuple[Any, ...]:
-        """Return values of struct's types."""
-        values = struct.unpack_from(f"<{form}", self._data, self.at)
-        self.at += struct.calcsize(f"<{form}")
-        return values
+        """Return values of struct's types. Raises ValueError where the file ends before them."""
+        start, self.at = self.at, self.at + struct.calcsize(f"<{form}")
+        if self.at > len(self._data):
+            raise ValueError(f"it is cut off: it ends at {len(self._data)}, within its head")
+        return struct.unpack_from(f"<{form}", self._data, start)
 
     def text(self) -> str:
         [length] = self.take("Q")
