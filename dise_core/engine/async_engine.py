@@ -45,6 +45,7 @@ class _Ticket:
             self.watch = None
 
     def settle(self) -> None:
+        self._forget()
         if not self.future.set_running_or_notify_cancel():
             return
         if self.request.error is not None:
@@ -53,10 +54,21 @@ class _Ticket:
             self.future.set_result((self.request.result, self.request.seconds))
 
     def fail(self, error: DiseError) -> None:
-        self.request.close()
+        self.drop()
         if not self.future.done() and self.future.set_running_or_notify_cancel():
             self.future.set_exception(error)
 
+    def drop(self) -> None:
+        """End the request unfinished."""
+        self.request.close()
+        self._forget()
+
+    def _forget(self) -> None:
+        """Let go of what has been shown, which would keep what its texts cached."""
+        self.seen, self.watch = (), None
+
+
+CLOSED = "the engine is shutting down and takes no more requests"
 
 GATHER_SECONDS = 0.2
 """The longest that the first of several requests waits for those that are just starting."""
@@ -102,14 +114,14 @@ class AsyncEngine:
         self._death: DiseError | None = None
         self._to_start: SimpleQueue[_Ticket | None] = SimpleQueue()
         self._starting: list[_Ticket] = []
-        for _ in range(NUM_STARTERS):
-            self._add_starter()
         loaded: Future[Engine] = Future()
         self._thread = threading.Thread(
             target=self._run, args=(load, loaded), name="dise-engine", daemon=True
         )
         self._thread.start()
         self._engine: Engine | None = loaded.result()
+        for _ in range(NUM_STARTERS):
+            self._add_starter()
 
     @property
     def num_running(self) -> int:
@@ -138,7 +150,7 @@ class AsyncEngine:
             if self._death is not None:
                 raise self._death
             if self._is_closing or self._engine is None:
-                raise ClosedError("the engine is shutting down and takes no more requests")
+                raise ClosedError(CLOSED)
             num_waiting = len(self._waiting)
             if num_waiting >= self._max_waiting:
                 num_waiting = sum(not ticket.future.cancelled() for ticket in self._waiting)
@@ -219,6 +231,7 @@ class AsyncEngine:
                 ticket.settle()
             if ticket.is_given_up:
                 return
+            del ticket  # it would live until the next one comes
 
     def _give_up_late_starts(self) -> None:
         with self._changed:
@@ -245,9 +258,11 @@ class AsyncEngine:
                     return False
                 self._changed.wait(LOOK_SECONDS if self._waiting else None)
                 self._give_up_late_starts()
+                for cancelled in self._forget_cancelled():
+                    cancelled.drop()
             if not self._running:
                 self._gather(max_running)
-            cancelled = self._forget_cancelled()
+            gone = self._forget_cancelled()
             running = Counter(ticket.request.caller for ticket in self._running)
             started = self._started()
             while (ticket := self._next(started, running, max_running)) is not None:
@@ -256,8 +271,8 @@ class AsyncEngine:
                 self._running.append(ticket)
                 started.remove(ticket)
                 self._waiting.remove(ticket)
-        for ticket in cancelled:
-            ticket.request.close()
+        for ticket in gone:
+            ticket.drop()
         self._leave()
         return True
 
@@ -297,7 +312,7 @@ class AsyncEngine:
         staying = []
         for ticket in self._running:
             if ticket.future.cancelled():
-                ticket.request.close()
+                ticket.drop()
             elif ticket.request.is_finished:
                 ticket.settle()
             else:

@@ -7,7 +7,7 @@ from threading import current_thread, main_thread
 from typing import Any
 
 from dise_core.engine.caller import Caller
-from dise_core.errors import DiseError, PlanError, error_line, shown
+from dise_core.errors import DiseError, InputError, PlanError, error_line, shown
 from dise_core.plans.plan import Plan, Timed
 from dise_core.plans.reading import Read, Reading
 from dise_core.plans.rows import Row, distinct_rows
@@ -101,6 +101,9 @@ class Request:
             self.result = result.timed(self.seconds) if isinstance(result, Timed) else result
         except BaseException as error:
             self.error = failure(error)
+            if isinstance(error, InputError):
+                # The frames of an error that is kept would keep what the texts of its batch cached.
+                error.__traceback__ = None
             self.finished_at = time.perf_counter()
             self.close()
 

@@ -60,7 +60,8 @@ class Scheduler:
             if batch and (num_seqs > self.max_num_seqs or num_tokens > self._most_tokens(request)):
                 break
             batch.append((request, row))
-            self._credits[request.caller] -= row_tokens
+            # A row that was too long may have been followed by the first one of its caller.
+            self._credits[request.caller] = self._credits.get(request.caller, 0) - row_tokens
         return batch
 
     def _most_tokens(self, request: Request) -> int:

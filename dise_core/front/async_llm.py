@@ -7,12 +7,14 @@ import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
+from dataclasses import replace
 from functools import wraps
 from os import PathLike
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, cast
 
 from dise_core.engine import AsyncEngine, Budget, Caller, Engine, Outcome
-from dise_core.errors import DiseError
+from dise_core.engine.async_engine import CLOSED
+from dise_core.errors import ClosedError, DiseError
 from dise_core.front.llm import LLM, EngineOptions
 from dise_core.front.outputs import RequestOutput
 from dise_core.front.planner import Planner
@@ -111,9 +113,18 @@ class AsyncLLM:
 
     async def prepare(self, settings: Sequence[SamplingParams]) -> None:
         """Build constraints while the engine goes on. Raises what the requests would raise."""
-        loop = asyncio.get_running_loop()
+        task = asyncio.current_task()
         for params in settings:
-            await loop.run_in_executor(self._builders, self.planner.prepare, params)
+            try:
+                built = self._builders.submit(self.planner.prepare, params)
+            except RuntimeError:
+                raise ClosedError(CLOSED) from None
+            try:
+                await asyncio.wrap_future(built)
+            except asyncio.CancelledError:
+                if task is None or task.cancelling():
+                    raise
+                raise ClosedError(CLOSED) from None  # `close` has cancelled what was queued
 
     async def run(self, plans: Iterable[Plan[T]]) -> AsyncGenerator[Outcome[T], None]:
         """Yield the outcome of each plan as it ends. All are submitted at once, so those beyond
@@ -152,6 +163,8 @@ class AsyncLLM:
                 news.put_nowait(reads)
 
         def tell(reads: Sequence[Read]) -> None:
+            # Those that wait must not hold what the texts cached.
+            reads = [replace(read, cache=None) for read in reads if read.canvas is not None]
             loop.call_soon_threadsafe(add, reads)
 
         plan = request(self.planner, prompt, params, chat, suffix, tools)

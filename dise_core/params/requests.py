@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import AliasChoices, Field, model_validator
+from pydantic import AliasChoices, Field, field_validator, model_validator
 
 from dise_core.params.base import (
     MAX_LENGTH,
@@ -147,6 +147,11 @@ class SamplingParams(Denoising, ScoringParams):
     stop: Stops = Field(default=(), max_length=64)
     """An answer's text ends before the first of these; its tokens and its score are of all that was
     written."""
+
+    @field_validator("forbidden_token_ids", "allowed_token_ids")
+    @classmethod
+    def _each_once(cls, ids: TokenIds) -> TokenIds:
+        return tuple(dict.fromkeys(ids))
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

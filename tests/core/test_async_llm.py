@@ -1,8 +1,10 @@
 """AsyncLLM: the same answers as LLM, places freed at once, back-pressure, an orderly end."""
 
 import asyncio
+import gc
 import threading
 import time
+import weakref
 from collections.abc import Callable, Coroutine, Sequence
 from functools import wraps
 from typing import Any
@@ -20,9 +22,10 @@ from dise_core import (
     RequestOutput,
     SamplingParams,
 )
-from dise_core.engine import AsyncEngine, Engine, Outcome, async_engine
+from dise_core.engine import AsyncEngine, Budget, Engine, Outcome, async_engine
 from dise_core.errors import ClosedError, OverloadedError
 from dise_core.front import async_llm
+from dise_core.front.planner import Planner
 from dise_core.params.engine import EngineConfig
 from dise_core.plans.plan import Plan
 from dise_core.plans.readouts import TokenLogProbs
@@ -208,6 +211,64 @@ async def test_leaving_a_stream_ends_the_request() -> None:
 
 
 @in_a_loop
+async def test_what_has_ended_holds_no_room_in_the_cache() -> None:
+    params = PARAMS.model_copy(update={"cache": "prefix"})
+    async with AsyncLLM("countdown", max_cache_tokens=100, budget=Budget(passes=20)) as llm:
+        room = llm.predictor.room
+        assert room is not None
+        await llm.generate("1,2 -> 3", params)
+        untaken = llm.stream("1,2 -> 3", params)
+        await anext(untaken)
+        left = llm.stream("1,2 -> 3", params)
+        await anext(left)
+        await left.aclose()
+        gc.disable()
+        try:
+            with pytest.raises(InputError, match="more than the 20 forward passes") as kept:
+                await llm.generate("1,2 -> 3", params.model_copy(update={"max_tokens": 64}))
+            await eventually(lambda: llm.engine.num_running == 0 and room.num_free == 100)
+        finally:
+            gc.enable()
+        assert kept.value.parameter is None
+        await untaken.aclose()
+
+
+def test_what_waits_for_its_constraint_is_told_that_the_engine_closes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+
+    def prepare(*_: object) -> None:
+        begun.set()
+        assert may_end.wait(60)
+
+    monkeypatch.setattr(Planner, "prepare", prepare)
+
+    @in_a_loop
+    async def closing_ends_them() -> None:
+        llm = AsyncLLM(ToyPredictor())
+        params = PARAMS.model_copy(update={"constraint": "choice"})
+        waiting = [asyncio.ensure_future(llm.generate("abc", params)) for _ in range(4)]
+        cancelled = asyncio.ensure_future(llm.generate("abc", params))
+        await eventually(begun.is_set)
+        cancelled.cancel()
+        await llm.close()
+        may_end.set()
+        ended = await asyncio.gather(*waiting, cancelled, return_exceptions=True)
+        kinds = [type(one) for one in ended]
+        assert kinds == [ClosedError] * 4 + [asyncio.CancelledError]
+
+    closing_ends_them()
+
+
+def test_a_model_that_cannot_be_loaded_leaves_no_thread() -> None:
+    before = set(threading.enumerate())
+    with pytest.raises(InputError):
+        AsyncLLM("/no/such/model")
+    assert all(thread.name != "dise-start" for thread in {*threading.enumerate()} - before)
+
+
+@in_a_loop
 async def test_a_full_queue_refuses_at_once() -> None:
     model = Gate()
     async with AsyncLLM(model, max_num_seqs=1, max_waiting=2) as llm:
@@ -262,6 +323,15 @@ def asking_after(event: threading.Event, begun: threading.Event | None = None) -
     return "done"
 
 
+class Prompt(list[int]):
+    """A prompt that may be referred to weakly."""
+
+
+def asking_of(prompt: Prompt) -> Plan[int]:
+    yield [Read(np.array(prompt), np.array([0]), TokenLogProbs(np.array([3])))]
+    return len(prompt)
+
+
 def test_a_request_waits_for_one_that_is_just_starting(monkeypatch: pytest.MonkeyPatch) -> None:
     model = ToyPredictor()
     begun, may_ask, at_once = (threading.Event() for _ in range(3))
@@ -291,6 +361,26 @@ def test_a_request_waits_no_longer_than_a_step_takes(monkeypatch: pytest.MonkeyP
     assert quick.result(60)[0] == "done"
     may_ask.set()
     assert slow.result(60)[0] == "done"
+    assert engine.close() == 0
+
+
+def test_the_cancelled_behind_slow_starts_are_forgotten() -> None:
+    engine = AsyncEngine(lambda: Engine({"target": ToyPredictor()}, EngineConfig()), max_waiting=8)
+    may_ask = threading.Event()
+    slow = [engine.submit(asking_after(may_ask)) for _ in range(async_engine.NUM_STARTERS)]
+    held = list[weakref.ref[Prompt]]()
+    for _ in range(100):
+        prompt = Prompt([1, 2])
+        held.append(weakref.ref(prompt))
+        engine.submit(asking_of(prompt)).cancel()
+        del prompt
+    engine.submit(asking_of(Prompt([1]))).cancel()
+    until = time.monotonic() + 60
+    while any(ref() is not None for ref in held) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not any(ref() is not None for ref in held)
+    may_ask.set()
+    assert {one.result(60)[0] for one in slow} == {"done"}
     assert engine.close() == 0
 
 

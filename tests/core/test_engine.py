@@ -211,6 +211,18 @@ def test_a_plan_may_handle_the_error_of_its_read_and_ask_again(
     assert outcome.unwrap() == "recovered"
 
 
+def test_a_plan_may_ask_for_less_where_a_text_was_too_long() -> None:
+    def plan() -> Plan[str]:
+        try:
+            yield [read_of([1] * 20)]
+        except TooLongError:
+            yield [read_of([1] * 5)]
+        return "asked for less"
+
+    outcomes = [*engine_of(ToyPredictor(), max_batch_tokens=10).run([plan(), plan()])]
+    assert [outcome.unwrap() for outcome in outcomes] == ["asked for less"] * 2
+
+
 def test_closing_the_run_closes_the_plans_under_way() -> None:
     closed = []
 

@@ -79,3 +79,9 @@ def test_options_of_devices_that_do_not_fit_together(
 def test_options_of_devices_that_fit_together() -> None:
     assert EngineConfig(device_map="balanced", max_memory={"0": "20GiB", "cpu": "1.5GB"})
     assert EngineConfig(quantization="int4", device="cuda:1", judge_device="cpu")
+
+
+@pytest.mark.parametrize("name", ["allowed_token_ids", "forbidden_token_ids"])
+def test_a_token_that_is_named_often_counts_once(name: str) -> None:
+    params = SamplingParams.model_validate({name: [5, *[3] * 100_000, 5]})
+    assert getattr(params, name) == (5, 3)

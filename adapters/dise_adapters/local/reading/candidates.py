@@ -73,13 +73,13 @@ def _confidences(logits: Tensor, token_ids: Tensor, readout: Candidates) -> Tens
     return confidences.masked_fill(torch.isin(token_ids, unranked), -torch.inf)
 
 
-@lru_cache
+@lru_cache(16)
 def ids_on(token_ids: tuple[int, ...], device: torch.device) -> Tensor:
     """Return token ids as a tensor on the device, cached: they are the same at every step."""
     return torch.tensor(token_ids, dtype=torch.int64, device=device)
 
 
-@lru_cache
+@lru_cache(16)
 def _biases(pairs: tuple[tuple[int, float], ...], device: torch.device) -> tuple[Tensor, Tensor]:
     """Return the token ids and their biases as tensors on the device, cached like `ids_on`."""
     token_ids, biases = zip(*pairs, strict=True)
