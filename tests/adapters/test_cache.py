@@ -4,12 +4,14 @@ gone with its request.
 
 import gc
 from pathlib import Path
+from unittest.mock import Mock, patch
 
 import numpy as np
 import pytest
 import torch
 
 from dise_adapters.local.decoder.kv_cache import GROWTH, KVCache
+from dise_adapters.local.decoder.own import OwnBody
 from dise_core import LLM, Candidates, Distribution, Read, SamplingParams
 from dise_core.errors import ModelError
 from dise_core.plans.reading import CacheHint, CacheSlot, Guidance
@@ -201,6 +203,8 @@ def test_a_window_runs_only_against_what_is_kept() -> None:
     kept, slot = KVCache((1, 1, 2), 10, torch.device("cpu"), torch.float32), CacheSlot()
     assert not kept.holds(CacheHint(slot, (2, 4)), 6)
     assert kept.take(CacheHint(slot), 6)
+    assert not kept.holds(CacheHint(slot, (2, 4)), 6), "the pass may have failed"
+    kept.computed(slot, 0, np.arange(6))
     assert kept.holds(CacheHint(slot, (2, 4)), 6)
     assert not kept.holds(CacheHint(slot, (2, 4)), 7)
     assert kept.holds(CacheHint(slot, (2, 7)), 7)
@@ -209,6 +213,21 @@ def test_a_window_runs_only_against_what_is_kept() -> None:
     assert not kept.holds(CacheHint(slot, (2, 12)), 12)
     assert not kept.take(CacheHint(slot), 11)
     assert not kept.holds(CacheHint(slot, (2, 4)), 6), "what could not be kept leaves nothing"
+
+
+def test_a_pass_that_failed_has_kept_nothing() -> None:
+    llm = LLM("countdown", max_cache_tokens=512)
+    ids, positions, hint = (
+        np.arange(3, 43) % 20,
+        np.arange(20, 28),
+        CacheHint(CacheSlot(), (20, 28)),
+    )
+    [exact] = llm.predictor.read([Read(ids, positions, Distribution())])
+    fails = patch.object(OwnBody, "__call__", Mock(side_effect=RuntimeError("failed")))
+    with fails, pytest.raises(RuntimeError, match="failed"):
+        llm.predictor.read([Read(ids, positions, Distribution(), cache=hint)])
+    [again] = llm.predictor.read([Read(ids, positions, Distribution(), cache=hint)])
+    np.testing.assert_allclose(again.logprobs, exact.logprobs, atol=1e-5)
 
 
 def test_an_answer_written_with_a_cache_says_so(tmp_path: Path) -> None:

@@ -60,14 +60,18 @@ class KVCache:
     def holds(self, hint: CacheHint, length: int) -> bool:
         """Return whether a text of that length is cached outside the hint's window, and fits."""
         text = self._texts.get(hint.slot)
-        if text is None or hint.window is None:
+        if text is None or hint.window is None or not text.is_computed:
             return False
         start, stop = hint.window
         is_cached = text.length == length or (stop == length and text.length >= start)
-        return is_cached and self.take(hint, length)
+        if not is_cached or not self.take(hint, length):
+            return False
+        text.is_computed = True
+        return True
 
     def take(self, hint: CacheHint, length: int) -> bool:
-        """Give the slot room for the text, all that it may ever need, and return True.
+        """Give the slot room for the text, all that it may ever need, and return True. What it held
+        no longer counts, whether or not the pass that is to compute the text succeeds.
 
         Return False without enough room, and for a text that outgrows what it has; what the slot
         held is then no longer valid. So whether a text is cached never depends on other texts.
@@ -85,7 +89,7 @@ class KVCache:
         if length > len(text.rows):
             self._forget(hint.slot)
             return False
-        text.length = length
+        text.length, text.is_computed = length, False
         return True
 
     def _forget(self, slot: CacheSlot) -> None:
@@ -103,6 +107,7 @@ class KVCache:
         if slot in self._texts:
             text = self._texts[slot]
             text.current = min(first + len(ids), text.length)
+            text.is_computed |= text.current == text.length
             text.ids[first : text.current] = ids[: max(0, text.current - first)]
             text.kept = min(text.kept, first)
 
@@ -163,7 +168,8 @@ class KVCache:
 @dataclass(slots=True, eq=False)
 class _Text:
     """A cached text: its rows of memory, and its tokens as they were cached, int64 [>= length]; its
-    length in tokens, and how many of them are current, and kept as a beginning.
+    length in tokens, how many of them are current, and kept as a beginning, and whether passes have
+    computed all.
     """
 
     rows: Ids
@@ -171,6 +177,7 @@ class _Text:
     length: int = 0
     current: int = 0
     kept: int = 0
+    is_computed: bool = False
 
 
 @dataclass(slots=True)
