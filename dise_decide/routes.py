@@ -32,9 +32,12 @@ from dise_decide import (
 from dise_decide.llm import decisions
 from dise_decide.outputs import Answer
 from dise_decide.params import ServedDecisions
-from dise_decide.questions import MAX_CHOICES, MAX_LEVELS, MAX_QUESTIONS, AnyQuestion, Label
+from dise_decide.questions import MAX_CHOICES, MAX_LEVELS, MAX_QUESTIONS, AnyQuestion
 
 MAX_MESSAGES = 1024
+
+MAX_OPTIONS = 2**14
+"""Options of all questions of a request: about as many as their labels may have tokens."""
 
 
 class TextPart(Body):
@@ -98,6 +101,19 @@ def _text_of(parts: Sequence[TextPart | JsonPart]) -> str:
     return "\n".join(part.text for part in parts)
 
 
+def _few_options(questions: object) -> object:
+    """Return questions as they came. Refuses more options than MAX_OPTIONS before any is built."""
+    its = not_larger(questions, MAX_QUESTIONS)
+    listed = [*its.values()] if isinstance(its, dict) else its
+    if isinstance(listed, list):
+        dicts = [one for one in listed[:MAX_QUESTIONS] if isinstance(one, dict)]
+        given = (one.get(name) for one in dicts for name in ("choices", "levels", "criteria"))
+        count = sum(len(options) for options in given if isinstance(options, list | dict))
+        if count > MAX_OPTIONS:
+            raise ValueError(f"they have {count} options in all, more than {MAX_OPTIONS}")
+    return its
+
+
 TypedQuestion = Annotated[AnyQuestion, BeforeValidator(_with_text)]
 
 Messages = Annotated[
@@ -116,7 +132,10 @@ class DecisionRequest(Body):
     model: str | None = None
     input: Annotated[PlainText | Messages, TEXT_OR_LIST]
     questions: Annotated[
-        list[TypedQuestion], FailFastList, Field(min_length=1, max_length=MAX_QUESTIONS)
+        list[TypedQuestion],
+        FailFastList,
+        BeforeValidator(_few_options),
+        Field(min_length=1, max_length=MAX_QUESTIONS),
     ]
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
@@ -173,7 +192,9 @@ class NamedChoices(NamedQuestion):
 
     default = "Which choice best fits the input?"
     type: Literal["choice"]
-    criteria: dict[Label, Note] = Field(min_length=2, max_length=MAX_CHOICES)
+    criteria: Annotated[
+        dict[str, Note], BeforeValidator(lambda given: not_larger(given, MAX_CHOICES))
+    ] = Field(min_length=2)
 
     def question(self, name: str) -> ChoiceQuestion:
         choices = [Choice(value=value, description=note) for value, note in self.criteria.items()]
@@ -201,9 +222,7 @@ class SystemOneRequest(DecisionParams):
     model: str | None = None
     state: JsonValue
     instructions: str | None = None
-    questions: Annotated[
-        dict[Name, Named], BeforeValidator(lambda given: not_larger(given, MAX_QUESTIONS))
-    ] = Field(min_length=1)
+    questions: Annotated[dict[Name, Named], BeforeValidator(_few_options)] = Field(min_length=1)
 
     @property
     def subject(self) -> str:

@@ -318,6 +318,15 @@ def test_a_list_of_a_million_wrong_items_is_one_problem(item: bytes) -> None:
 PART = '{"input": [{"role": "user", "content": [{"type": "input_text", "text": "a", "logprobs": '
 MANY = "[" + ",".join(["null"] * 350_000) + "]"
 OTHERS = "{" + ",".join(f'"{number}": "a"' for number in range(120_000)) + "}"
+BLANKS = dict.fromkeys(f"{number:016b}".translate({48: " ", 49: "\t"}) for number in range(60_000))
+MOST, FEW = dict.fromkeys(map(str, range(255))), dict.fromkeys([*BLANKS][:255])
+CHOICE = {"type": "choice", "instructions": "1"}
+CHOICES = {"input": "1", "questions": [CHOICE | {"choices": [*MOST]}] * 400}
+
+
+def criteria(own: object, count: int) -> str:
+    asked = {f"{number}": CHOICE | {"criteria": own} for number in range(count)}
+    return json.dumps({"state": "1", "questions": asked})
 
 
 @pytest.mark.parametrize(
@@ -329,6 +338,10 @@ OTHERS = "{" + ",".join(f'"{number}": "a"' for number in range(120_000)) + "}"
         ("v1/completions", f'{{"prompt": "a", "dise": {{"scorer_settings": {OTHERS}}}}}'),
         ("v1/completions", OTHERS),
         ("v1/score", OTHERS),
+        ("v1/systemone", criteria(BLANKS, 1)),
+        ("v1/systemone", criteria(FEW, 64)),
+        ("v1/systemone", criteria(MOST, 400)),
+        ("v1/decisions", json.dumps(CHOICES)),
     ],
 )
 def test_a_million_problems_inside_are_one(path: str, body: str) -> None:
