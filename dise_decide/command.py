@@ -118,15 +118,17 @@ class _Asking:
 
         if not isinstance(subject := line.get("input"), str | list):
             raise InputError('needs "input", a text or a list of messages', "input")
-        if "questions" not in line and not self.questions:
+        own = line.get("questions")
+        if own is None and not self.questions:
             raise InputError('needs "questions"; or give some as options', "questions")
-        own = check_questions(line.get("questions", self.questions))
-        how = {
+        questions = self.questions if own is None else check_questions(own)
+        asked = {
+            "questions": _told(questions) if own is None else own,
             "params": params.model_dump(mode="json"),
             "tokenizer": fingerprint(planner.predictor),
         }
-        output = yield from decision(planner, subject, own, params, self.chat, self.calibration)
-        return replace(output, asked={"questions": _told(own), **line, **how})
+        how = params, self.chat, self.calibration
+        return replace((yield from decision(planner, subject, questions, *how)), asked=asked)
 
 
 def _told(questions: Sequence[Question]) -> list[Record]:

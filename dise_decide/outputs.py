@@ -174,7 +174,7 @@ class DecisionOutput:
     """The answers to the questions about one input, in their order. is_joint: whether they were
     asked in one text. usage: its completion tokens are those of the slots. warnings: a label mass
     below LOW_MASS, an empty answer set, and questions that were to share a text and could not; a
-    sentence each. asked: of a line of a file, what it holds and how it was asked.
+    sentence each. asked: of a line of a file, its questions and how they were asked.
     """
 
     model: str

@@ -49,7 +49,7 @@ def answered(file: LineFile, settings: JsonFields, lines: Mapping[int, JsonField
             refuse_other(file.path, {name: facts[name] for name in known}, known)
         if not done and written_with is not None:
             refuse_other(file.path, written_with, settings)
-        _refuse_other_line(file, record, lines.get(answer.line))
+        _refuse_other_line(file, record, lines.get(answer.line), settings)
         done.add(answer.line)
     if file.torn and not done and written_with != settings:
         raise file.foreign(1, "is cut short")
@@ -78,12 +78,17 @@ def _checked(file: LineFile, number: int, record: JsonFields) -> AnswerLine:
     return answer
 
 
-def _refuse_other_line(file: LineFile, answer: JsonFields, line: JsonFields | None) -> None:
-    own = {"prompt", "model", "seed", "cache", "is_approximate", "outputs", "usage", "line"}
+def _refuse_other_line(
+    file: LineFile, answer: JsonFields, line: JsonFields | None, settings: JsonFields
+) -> None:
+    own = {"model", "seed", "cache", "is_approximate", "error", "outputs", "usage", "line"}
     own |= {"answers", "is_joint", "warnings", "params", "tokenizer"}
-    copied = {"prompt"} | (line or answer).keys() - own
-    for key in sorted(copied):
-        if line is None or (answer.get(key) or None) != (line.get(key) or None):
+    given = {key: value for key, value in (line or {}).items() if value is not None}
+    told = {"questions": settings.get("questions"), **given}
+    if settings["command"] == "fill":
+        told["prompt"] = given.get("prefix")
+    for key in sorted((answer.keys() | told.keys()) - own):
+        if line is None or (answer.get(key) or None) != (told.get(key) or None):
             other = f"{file.path} answers another line {answer['line']} than --input holds"
             advice = f"see its {key!r}; use another --output"
             raise InputError(f"cannot resume: {other}, {advice}", "output")
