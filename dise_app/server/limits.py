@@ -33,6 +33,9 @@ class Limits(Params):
     400."""
     max_pass_tokens: int = Field(default=2**27, ge=1)
     """The most tokens in all the forward passes of a request; one that goes on gets 400."""
+    max_answer_logprobs: int = Field(default=2**17, ge=1)
+    """The most log-probabilities that an answer may tell: of each token of all its texts, one and
+    the likeliest ones asked for. More gets 400. A given text counts as a token a byte."""
     max_body_bytes: int = Field(default=2 * 2**20, ge=1)
     """The largest request in bytes."""
     max_bytes_in_flight: int = Field(default=64 * 2**20, ge=1)

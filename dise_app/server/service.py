@@ -2,15 +2,16 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from fastapi import Request
+from fastapi.responses import JSONResponse
 
 from dise_app.server.errors import ServerError
 from dise_app.server.limits import Defaults, Limits
 from dise_app.server.metrics import Costed, Metrics
-from dise_app.server.schemas.requests import ScoringRequest, WritingRequest
+from dise_app.server.schemas.requests import ScoringRequest, WritingRequest, most_tokens
 from dise_core import AsyncLLM, InputError, SamplingParams, ScoringParams
 from dise_core.front.verbs import constrained
 from dise_core.params.base import Params
@@ -101,6 +102,8 @@ class Service:
         if params.max_tokens > most:
             longer = f"max_tokens={params.max_tokens} is above the server's {most}"
             raise ServerError(400, longer, "max_tokens")
+        num_tokens = body.num_prompts * params.n * params.max_tokens + body.num_echoed
+        self._check_size(num_tokens, params.logprobs)
         try:
             work = self.llm.prepare(constrained(params))
             await unless_gone(work, request, self.limits.timeout)
@@ -114,7 +117,16 @@ class Service:
     def scoring(self, body: ScoringRequest) -> ScoringParams:
         self.check_model(body.model)
         settings = self.defaults.applied(body.settings, ScoringParams.model_fields)
-        return ScoringParams.model_validate(settings)
+        params = ScoringParams.model_validate(settings)
+        self._check_size(most_tokens(body.texts), params.logprobs)
+        return params
+
+    def _check_size(self, num_tokens: int, num_likeliest: int | None) -> None:
+        count = 0 if num_likeliest is None else num_tokens * (1 + num_likeliest)
+        if count > (most := self.limits.max_answer_logprobs):
+            problem = f"the answer could tell {count} log-probabilities, more than {most}"
+            advice = "ask for fewer or shorter texts, or for fewer likely tokens of each"
+            raise ServerError(400, f"{problem}; {advice}", "logprobs")
 
     async def run(self, work: Awaitable[list[Counted]], request: Request) -> list[Counted]:
         """Return the awaited answers, and count them. Raises what unless_gone raises."""
@@ -122,6 +134,11 @@ class Service:
         for answer in answers:
             self.metrics.count(answer)
         return answers
+
+
+async def written_out(body: Callable[[], object]) -> JSONResponse:
+    """Return a body as a response, made in a thread: a large one takes a second."""
+    return await asyncio.to_thread(lambda: JSONResponse(body()))
 
 
 async def unless_gone(work: Awaitable[T], request: Request, timeout: float) -> T:

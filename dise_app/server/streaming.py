@@ -8,14 +8,14 @@ from contextlib import aclosing
 from typing import ClassVar, TypeVar
 
 from fastapi import Request
-from fastapi.responses import JSONResponse, Response, StreamingResponse
+from fastapi.responses import Response, StreamingResponse
 
 from dise_app.server import answers
 from dise_app.server.answers import JsonObject
 from dise_app.server.errors import ErrorObject, error_object
 from dise_app.server.schemas.requests import ChatRequest, WritingRequest
 from dise_app.server.schemas.responses import ResponseRequest
-from dise_app.server.service import Service, unless_gone
+from dise_app.server.service import Service, unless_gone, written_out
 from dise_core import CanvasUpdate, DiseError, RequestOutput, SamplingParams
 from dise_core.models.pieces import BROKEN
 
@@ -142,7 +142,8 @@ async def chat(
     if body.stream:
         return await stream(service, service.llm.stream(turns, params, tools=tools), reply, request)
     work = service.llm.chat(turns, params, tools=tools)
-    return JSONResponse(reply.whole(await service.run(work, request)))
+    outputs = await service.run(work, request)
+    return await written_out(lambda: reply.whole(outputs))
 
 
 async def _until(deadline: float, steps: AsyncIterator[T]) -> AsyncIterator[T]:

@@ -68,6 +68,11 @@ class Constrained:
         _check_step(tokens, params)
         return cls(tokens, special, params, confidence, unwritten, constraint.is_json)
 
+    @property
+    def at_once(self) -> int:
+        """Answers of a request that may go on in one step: their work delays all others."""
+        return max(1, MAX_STEP // _step(self.tokens, self.params))
+
     @cached_property
     def _favoured(self) -> Ids:
         return np.array([token for token, bias in self.params.biases if bias > 0], np.int64)
@@ -126,12 +131,22 @@ class Constrained:
         return tokens.through(tokens.feasible(len(ids) - num_known), options)
 
 
-def _check_step(tokens: TokenAutomaton, params: SamplingParams) -> None:
-    """Raise InputError if a step over a block, or a revised response, may delay all others."""
+def _together(params: SamplingParams) -> int:
+    """Return how many tokens a step may look at: a block's, or a revised response's."""
     is_whole = params.reviser is not None
-    length = params.max_tokens if is_whole else min(params.max_tokens, params.block_length)
-    per_token = (NUM_CANDIDATES + len(tokens.completion)) * tokens.num_states
-    if length * per_token > MAX_STEP:
+    return params.max_tokens if is_whole else min(params.max_tokens, params.block_length)
+
+
+def _step(tokens: TokenAutomaton, params: SamplingParams) -> int:
+    """Return the ways on that a step of one answer may look at."""
+    return _together(params) * (NUM_CANDIDATES + len(tokens.completion)) * tokens.num_states
+
+
+def _check_step(tokens: TokenAutomaton, params: SamplingParams) -> None:
+    """Raise InputError if a step of one answer may delay all others."""
+    length, is_whole = _together(params), params.reviser is not None
+    if (work := _step(tokens, params)) > MAX_STEP:
+        per_token = work // length
         parts = "revised answers" if is_whole else "blocks"
         problem = f"this constraint is too large for {parts} of {length} tokens"
         advice = f"{MAX_STEP // per_token} can be written together, or use smaller counts such as"

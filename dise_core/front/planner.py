@@ -212,7 +212,8 @@ class Planner:
 
         # A calibration is of whole answers, and tells nothing of a gap.
         calibration = None if prompt.is_gap else self._calibration(scorer, params)
-        generations, cost = yield from count_cost(in_waves(sample, params, calibration))
+        at_once = params.num_samples if constraint is None else constraint.at_once
+        generations, cost = yield from count_cost(in_waves(sample, params, calibration, at_once))
         is_json = constraint is not None and constraint.is_json
         json = constraint.tokens.automaton if constraint and is_json else None
         maker = AnswerMaker(self.predictor, calibration, json)

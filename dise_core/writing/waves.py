@@ -13,9 +13,11 @@ def in_waves(
     sample: Callable[[int], Plan[Generation]],
     params: SamplingParams,
     calibration: Calibration | None,
+    at_once: int,
 ) -> Plan[list[Generation]]:
     """Return a plan of the answers that are written: all of the request's samples or, with stop_at,
     as many as it takes until one of them is that sure. sample: returns the plan of one, by number.
+    at_once: the most that go on in a step.
 
     Later waves go along while they read the same texts, which costs no pass.
     """
@@ -24,7 +26,9 @@ def in_waves(
     written = list[Generation]()
     with started(map(sample, range(params.num_samples))) as samples:
         for wave in waves(params):
-            written += yield from _write(samples[wave.start : wave.stop], samples[wave.stop :])
+            written += yield from _write(
+                samples[wave.start : wave.stop], samples[wave.stop :], at_once
+            )
             scores = (answer.evaluation.score.value for answer in written)
             if any(is_sure(score, params, calibration) for score in scores):
                 break
@@ -32,7 +36,7 @@ def in_waves(
 
 
 def _write(
-    wave: Sequence[Running[Generation]], later: Sequence[Running[Generation]]
+    wave: Sequence[Running[Generation]], later: Sequence[Running[Generation]], at_once: int
 ) -> Plan[list[Generation]]:
     """Return a plan of a wave's answers; `later` samples go along while they need no more rows."""
     while waiting := [sample for sample in wave if not sample.is_done]:
@@ -40,7 +44,7 @@ def _write(
         if idle:
             rows = {row_key(read) for sample in waiting for read in sample.reads}
             waiting += [sample for sample in idle if rows.issuperset(map(row_key, sample.reads))]
-        yield from one_round(waiting)
+        yield from one_round(waiting[:at_once])
     return [sample.result for sample in wave]
 
 

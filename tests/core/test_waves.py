@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from dise_core import LLM, Calibration, InputError, Read, Reading, SamplingParams
+from dise_core.constraints import constrained
+from dise_core.constraints.constrained import Constrained
 from dise_core.errors import PlanError
 from dise_core.plans.plan import drive
 from dise_core.testing import ToyPredictor
@@ -134,3 +136,29 @@ def test_a_number_to_stop_at_needs_answers_to_spare() -> None:
     for numbers in ({}, {"n": 4}, {"n": 4, "best_of": 4}):
         with pytest.raises(InputError, match="needs a best_of above n"):
             SamplingParams(stop_at=0.9, temperature=1.0, **numbers)
+
+
+def test_answers_whose_constraint_is_large_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    form = {"constraint": "regex", "constraint_settings": {"regex": "[a-h]{3}"}}
+    params = PLAIN.model_copy(update={"n": 8, "seed": 3, **form})
+    all_at_once, in_turns = ToyPredictor(), ToyPredictor()
+    [expected] = LLM(all_at_once).generate([[1, 2]], params)
+    monkeypatch.setattr(Constrained, "at_once", 2)
+    [answer] = LLM(in_turns).generate([[1, 2]], params)
+    assert [output.token_ids for output in answer.outputs] == [
+        output.token_ids for output in expected.outputs
+    ]
+    assert max(map(len, all_at_once.batches)) == 4 * max(map(len, in_turns.batches))
+
+
+@pytest.mark.parametrize("most", [10**9, 1])
+def test_as_many_answers_go_on_in_a_step_as_their_work_allows(
+    monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    llm, form = LLM(ToyPredictor()), {"constraint": "regex", "constraint_settings": {"regex": "a"}}
+    params = llm.planner._fitted(PLAIN.model_copy(update=form))
+    built = llm.planner._constrained(params, llm.planner._policy(params))
+    assert built is not None
+    monkeypatch.setattr(constrained, "MAX_STEP", most)
+    work = 4 * (constrained.NUM_CANDIDATES + len(built.tokens.completion)) * built.tokens.num_states
+    assert built.at_once == max(1, most // work)

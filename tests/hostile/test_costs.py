@@ -104,3 +104,37 @@ def test_a_request_beyond_its_budget_is_told_so_and_its_neighbours_are_answered(
         assert httpx.post(f"{url}/v1/score", json=long).status_code == 400
         small = {"prompt": "a", "response": "b"}
         assert httpx.post(f"{url}/v1/score", json=small).status_code == 200
+
+
+TOLD = {"logprobs": 20}
+TEXTS = ["1" * 400] * 256
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("completions", {"prompt": "a", "n": 64, "temperature": 1, "max_tokens": 480, **TOLD}),
+        ("completions", {"prompt": ["a"] * 256, "max_tokens": 480, **TOLD}),
+        ("completions", {"prompt": TEXTS, "max_tokens": 0, "echo": True, **TOLD}),
+        ("score", {"response": TEXTS, **TOLD}),
+        ("rank", {"candidates": TEXTS, **TOLD}),
+    ],
+)
+def test_an_answer_larger_than_the_limit_is_refused_before_any_pass(
+    path: str, body: dict[str, Any]
+) -> None:
+    model = ToyPredictor()
+    with serving(AsyncLLM(model)) as url, bounded(1.0, 0.2):
+        refused = httpx.post(f"{url}/v1/{path}", json=body, timeout=30)
+    assert refused.status_code == 400
+    assert (
+        "log-probabilities, more than 131072; ask for fewer" in refused.json()["error"]["message"]
+    )
+    assert model.batches == []
+
+
+def test_a_combination_has_no_weight_that_overflows() -> None:
+    parts = [{"scorer": "dise", "weight": weight} for weight in (1e308, -1e308)]
+    params = ScoringParams(scorer="combined", scorer_settings={"parts": parts})
+    with pytest.raises(InputError, match="less than or equal to 1000000000"):
+        LLM(MODEL).score([1], [2], params)

@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Sequence
 
 from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 
 from dise_app.server.answers import (
     JsonObject,
@@ -20,7 +20,7 @@ from dise_app.server.errors import ErrorObject, ServerError
 from dise_app.server.routes.echoes import echo
 from dise_app.server.schemas.requests import ChatRequest, Completion, CompletionRequest
 from dise_app.server.schemas.tools import call_of
-from dise_app.server.service import Service
+from dise_app.server.service import Service, written_out
 from dise_app.server.streaming import Reply, chat, stream
 from dise_core import CompletionOutput, RequestOutput, SamplingParams
 
@@ -117,13 +117,14 @@ def add_completions(app: FastAPI, service: Service) -> None:
         params = await service.sampling(body, request)
         reply = CompletionReply(body, params, service.model)
         if body.echo:
-            return JSONResponse(reply.of(**await echo(service, body, params, request)))
+            return await echo(service, body, params, request, reply.of)
         if not body.stream:
             if body.suffix:
                 work = service.llm.fill(body.prompts, [body.suffix] * len(body.prompts), params)
             else:
                 work = service.llm.generate(body.prompts, params, chat=False)
-            return JSONResponse(reply.whole(await service.run(work, request)))
+            answers = await service.run(work, request)
+            return await written_out(lambda: reply.whole(answers))
         if len(body.prompts) > 1:
             raise ServerError(400, "stream takes one prompt; send several requests", "stream")
         steps = service.llm.stream(body.prompts[0], params, chat=False, suffix=body.suffix or None)

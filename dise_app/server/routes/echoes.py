@@ -5,24 +5,28 @@ A prompt's log-probabilities are those of regenerating each token given the whol
 right, whatever is written after it. They are no conditional likelihood, and their sum is none.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import zip_longest
 
-from fastapi import Request
+from fastapi import Request, Response
 
 from dise_app.server.answers import JsonObject, confidence, cost, text_logprobs, usage
 from dise_app.server.schemas.bodies import TextOrIds
 from dise_app.server.schemas.requests import CompletionRequest
-from dise_app.server.service import Service
+from dise_app.server.service import Service, written_out
 from dise_core import RequestOutput, SamplingParams, ScoringParams
 from dise_core.front.verbs import Job, constrained, results
 from dise_core.plans.plan import numbered
 
 
 async def echo(
-    service: Service, body: CompletionRequest, params: SamplingParams, request: Request
-) -> JsonObject:
-    """Return the choices, the usage and the cost. Raises what Service.run raises."""
+    service: Service,
+    body: CompletionRequest,
+    params: SamplingParams,
+    request: Request,
+    completion: Callable[..., JsonObject],
+) -> Response:
+    """Return the completion of prompts that are repeated. Raises what Service.run raises."""
     planner, prompts, scoring = service.llm.planner, body.prompts, ScoringParams.of(params)
     scores = [planner.score("", prompt, scoring, False, finished=False) for prompt in prompts]
     plans = numbered(scores, "text")
@@ -31,18 +35,21 @@ async def echo(
         plans += numbered(generations, "prompt")
     answers = await service.run(service.llm.do(Job(plans, results, constrained(params))), request)
     scored, written = answers[: len(prompts)], answers[len(prompts) :]
-    has_logprobs = body.logprobs is not None
-    choices = [
-        choice
-        for prompt, score, answer in zip_longest(prompts, scored, written)
-        for choice in _choices(prompt, score, answer, has_logprobs)
-    ]
     num_read = sum(len(score.outputs[0].token_ids) for score in scored)
-    return {
-        "choices": [choice | {"index": index} for index, choice in enumerate(choices)],
-        "usage": usage(written, num_read),
-        "dise": cost([*written, *scored]),
-    }
+
+    def whole() -> JsonObject:
+        choices = [
+            choice
+            for prompt, score, answer in zip_longest(prompts, scored, written)
+            for choice in _choices(prompt, score, answer, body.logprobs is not None)
+        ]
+        return completion(
+            choices=[choice | {"index": index} for index, choice in enumerate(choices)],
+            usage=usage(written, num_read),
+            dise=cost([*written, *scored]),
+        )
+
+    return await written_out(whole)
 
 
 def _choices(

@@ -115,6 +115,15 @@ class WritingRequest(OpenBody):
         return settings
 
     @property
+    def num_prompts(self) -> int:
+        return 1
+
+    @property
+    def num_echoed(self) -> int:
+        """The most tokens of prompts that the answer repeats."""
+        return 0
+
+    @property
     @abstractmethod
     def shown_logprobs(self) -> int | None:
         """How many likely tokens to show for each; None for no log-probabilities."""
@@ -149,6 +158,14 @@ class CompletionRequest(Completion):
     @property
     def prompts(self) -> list[TextOrIds]:
         return _several(self.prompt)
+
+    @property
+    def num_prompts(self) -> int:
+        return len(self.prompts)
+
+    @property
+    def num_echoed(self) -> int:
+        return most_tokens(self.prompts) if self.echo else 0
 
     @property
     def shown_logprobs(self) -> int | None:
@@ -275,6 +292,11 @@ class ScoringRequest(ScoringParams):
     chat: bool | None = None
 
     @property
+    @abstractmethod
+    def texts(self) -> Sequence[TextOrIds]:
+        """What is scored."""
+
+    @property
     def settings(self) -> dict[str, object]:
         return self.model_dump(include=set(ScoringParams.model_fields), exclude_unset=True)
 
@@ -286,12 +308,12 @@ class ScoreRequest(ScoringRequest):
     finished: bool | None = None
 
     @property
-    def responses(self) -> list[TextOrIds]:
+    def texts(self) -> list[TextOrIds]:
         return _several(self.response)
 
     @model_validator(mode="after")
     def _is_bounded(self) -> Self:
-        _check_count("response", len(self.responses), MAX_CANDIDATES)
+        _check_count("response", len(self.texts), MAX_CANDIDATES)
         return self
 
 
@@ -299,6 +321,15 @@ class RankRequest(ScoringRequest):
     """POST /v1/rank."""
 
     candidates: list[TextOrIds] = Field(min_length=1, max_length=MAX_CANDIDATES)
+
+    @property
+    def texts(self) -> list[TextOrIds]:
+        return self.candidates
+
+
+def most_tokens(texts: Sequence[TextOrIds]) -> int:
+    """Return the most tokens that texts may have: each of a text's is a byte at least."""
+    return sum(len(one.encode() if isinstance(one, str) else one) for one in texts)
 
 
 def _check_count(name: str, count: int, most: int) -> None:

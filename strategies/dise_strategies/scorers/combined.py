@@ -20,7 +20,7 @@ class ScorePart(Strategy):
     scorer: str
     selector: str | None = None
     scorer_settings: dict[str, JsonValue] = Field(default_factory=dict)
-    weight: FiniteFloat = 1.0
+    weight: float = Field(default=1.0, ge=-1e9, le=1e9)
 
     @cached_property
     def bound(self) -> SequenceScorer:
