@@ -121,6 +121,7 @@ class DiseDecider(Worker[DecisionParams]):
         super().__init__(model, params or DecisionParams(), **options)
         if self._calibration is not None:
             self._calibration.check_model(self._llm.predictor)
+            self._calibration.applied(self._params)
 
     def _plan(self, row: JsonFields) -> Plan[Answered]:
         if not isinstance(text := row.get("input"), str):

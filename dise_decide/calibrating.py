@@ -36,7 +36,7 @@ class DecidedLine(BaseModel):
     model: str
     tokenizer: str
     params: DecisionParams
-    is_joint: bool
+    chat: bool
     questions: list[AnyQuestion]
     answers: list[Answer]
     labels: dict[str, JsonValue]
@@ -48,8 +48,13 @@ class DecidedLine(BaseModel):
             raise ValueError(f"no question is named {min(unknown)!r:.80}")
         if len(self.questions) != len(self.answers):
             raise ValueError("questions and answers do not pair up")
-        if self.params.joint and not self.is_joint:
-            raise ValueError("its questions did not share a text: leave it out")
+        if self.params.joint:
+            raise ValueError("an answer depends on the other questions: decide without --joint")
+        for question, answer in zip(self.questions, self.answers, strict=True):
+            shares = np.array(answer.shares)
+            is_of_it = (answer.type, len(shares)) == (question.type, len(question.options))
+            if not is_of_it or not (shares >= 0).all() or not np.isclose(shares.sum(), 1):
+                raise ValueError(f"the answer to {question.name!r:.80} is none that dise wrote")
         if any(answer.diagnostics.calibration for answer in self.answers):
             raise ValueError("it is calibrated already: decide it without --calibration")
         for question in self.questions:
@@ -95,7 +100,7 @@ def _read(path: Path) -> list[DecidedLine]:
             lines += [DecidedLine.model_validate(record)] if "labels" in record else []
         except ValidationError as error:
             raise input_error(error, f"line {number}") from error
-    if len({(line.model, line.tokenizer, line.params) for line in lines}) != 1:
+    if len({(one.model, one.tokenizer, one.params, one.chat) for one in lines}) != 1:
         several = "the lines with labels are of several models, or asked in several ways"
         raise InputError(several if lines else f'no line of {path} holds "labels"', "scored")
     return lines
@@ -107,7 +112,8 @@ def labelled(lines: list[DecidedLine]) -> list[Labelled]:
     return [
         (question, answer.shares, line.truth(question), number)
         for line in lines
-        for number in [inputs.setdefault(repr(line.input), len(inputs))]
+        for key in [json.dumps(line.input, sort_keys=True)]
+        for number in [inputs.setdefault(key, len(inputs))]
         for question, answer in zip(line.questions, line.answers, strict=True)
         if question.name in line.labels
     ]
@@ -126,6 +132,8 @@ def _fit(
             group = [one for one in every if getattr(one[0], kind) == name]
             questions, reading = [question for question, *_ in group], lines[0].params.reading
             try:
+                if len({question.type for question in questions}) > 1:
+                    raise InputError("its labels are of several types: name them apart")
                 fit, told = fitted(labels_of(group), questions, least, promises, reading)
             except InputError as error:
                 left_out[f"{kind} {name}"] = str(error)
@@ -139,6 +147,7 @@ def _fit(
         fingerprint=lines[0].tokenizer,
         source=source,
         params=lines[0].params,
+        chat=lines[0].chat,
         names=made["name"],
         types=made["type"],
     )

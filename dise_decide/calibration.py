@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal, Self, TypeVar
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from dise_core.arrays import Floats
 from dise_core.errors import InputError
@@ -128,13 +128,21 @@ class DecisionCalibration(CalibrationFile):
     """Maps from the probabilities of answers to typed questions to those of being right, with what
     they hold for. It is refused for another model, and for questions asked in another way.
 
-    params: how the questions were asked. names, types: by the name of a question, else by its type.
+    params, chat: how the questions were asked, and whether in the model's chat template. names,
+    types: by the name of a question, else by its type.
     """
 
     version: Literal[1] = 1
     params: DecisionParams
+    chat: bool
     names: dict[Text, QuestionFit]
     types: dict[Text, QuestionFit]
+
+    @model_validator(mode="after")
+    def _asks_apart(self) -> Self:
+        if self.params.joint:
+            raise ValueError("what is asked in one text depends on the other questions there")
+        return self
 
     def applied(self, params: DecisionParams) -> DecisionParams:
         """Return its own params. Raises InputError for params that say anything else, but for what
@@ -146,11 +154,19 @@ class DecisionCalibration(CalibrationFile):
                 raise InputError(f"the calibration is for {name} {own!r}, not {value!r}", name)
         return self.params
 
+    def check_chat(self, chat: bool) -> None:
+        """Raise InputError for inputs in the chat template if these were not, and conversely."""
+        if chat != self.chat:
+            asked = [
+                f"inputs {'in' if it else 'without'} the chat template" for it in (self.chat, chat)
+            ]
+            raise InputError(f"the calibration is for {asked[0]}, not for {asked[1]}", "chat")
+
     def fit_of(self, question: Question) -> QuestionFit:
         """Return what was fitted on a question of this name, else of its type. Raises InputError,
         with both sides, where that was another question, or nothing.
         """
-        fit = self.names.get(question.name or "")
+        fit = None if question.name is None else self.names.get(question.name)
         if fit is None and (fit := self.types.get(question.type)) is None:
             known = [*map(repr, self.names), *(f"any {name}" for name in self.types)]
             raise InputError(
@@ -165,6 +181,9 @@ class DecisionCalibration(CalibrationFile):
                 f"the calibration's question {question.name!r:.80} is {was:.300}, not {now:.300}",
                 "questions",
             )
+        kind = Temperature if question.type == "choice" else Tails
+        if fit.map is not None and not isinstance(fit.map, kind):
+            raise InputError(f"the calibration's map is not for a {question.type}", "questions")
         size = len(fit.map.tails) + 1 if isinstance(fit.map, Tails) else len(question.options)
         if size != len(question.options):
             raise InputError(

@@ -113,7 +113,7 @@ class _Asking:
         """Return a plan of a line's answers, with what a calibration must know of the asking."""
         from dise_core import InputError
         from dise_core.scoring.calibration import fingerprint
-        from dise_decide.deciding import decision
+        from dise_decide.deciding import decision, is_chat
         from dise_decide.questions import check_questions
 
         if not isinstance(subject := line.get("input"), str | list):
@@ -126,6 +126,7 @@ class _Asking:
             "questions": _told(questions) if own is None else own,
             "params": params.model_dump(mode="json"),
             "tokenizer": fingerprint(planner.predictor),
+            "chat": is_chat(planner.predictor, subject, self.chat),
         }
         how = params, self.chat, self.calibration
         return replace((yield from decision(planner, subject, questions, *how)), asked=asked)

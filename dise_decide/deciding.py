@@ -13,6 +13,7 @@ from dise_core.front.outputs import Usage
 from dise_core.front.planner import Planner
 from dise_core.models.info import ModelInfo
 from dise_core.models.inputs import check_choice, check_messages
+from dise_core.models.predictor import MaskPredictor
 from dise_core.models.prompts import Prompts
 from dise_core.plans.cost import count_cost
 from dise_core.plans.plan import Plan
@@ -45,9 +46,9 @@ def decision(
             calibration.fit_of(question)
     asking = Asking(Prompts(planner.predictors), params, chat)
     asking.check(subject, checked)
+    if calibration is not None:
+        calibration.check_chat(is_chat(planner.predictor, subject, chat))
     texts, apart = asking.texts(subject, checked)
-    if calibration is not None and apart:
-        raise InputError(f"the calibration is for one text; {apart}", "questions")
     info = planner.predictor.info
     readings, cost = yield from count_cost(read_slots(texts, info))
     slots = iter(readings)
@@ -65,6 +66,12 @@ def decision(
         usage=Usage(num_tokens, num_slots, cost.nfe, cost.computed, 0.0, cached),
         warnings=(*([apart] if apart else []), *doubts(answers)),
     )
+
+
+def is_chat(predictor: MaskPredictor, subject: Subject, chat: bool | None) -> bool:
+    """Return whether an input goes through the model's chat template."""
+    has_template = predictor.tokenizer.has_chat_template
+    return not isinstance(subject, str) or (chat is not False and has_template)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +156,7 @@ class Asking:
         """Return the tokens of the input, up to where the model's answer begins."""
         if not isinstance(subject, str):
             return self.prompts.conversation(subject).ids
-        tokenizer = self.prompts.predictor.tokenizer
         ids = self.prompts.read(subject, self.chat).ids
-        is_plain = self.chat is False or not tokenizer.has_chat_template
-        begins = is_plain and self._info.is_autoregressive
-        return np.concatenate([tokenizer.start_ids, ids]) if begins else ids
+        predictor = self.prompts.predictor
+        begins = self._info.is_autoregressive and not is_chat(predictor, subject, self.chat)
+        return np.concatenate([predictor.tokenizer.start_ids, ids]) if begins else ids

@@ -61,7 +61,8 @@ def fitted(
     kind, risk, coverage = questions[0].type, promises.risk, promises.coverage
     events(kind, None, labels).check(least)
     mine, kept = labels.split(0.5) if risk or coverage else (labels, labels)
-    before, tried = events(kind, None, mine), list[tuple[Temperature | Tails | None, Labels]]()
+    (before := events(kind, None, mine)).check(1)
+    tried = list[tuple[Temperature | Tails | None, Labels]]()
     for make in _candidates(questions, len(mine), reading):
         with suppress(InputError):  # a tail does not rise
             folds = [events(kind, make(mine.of(~here)), mine.of(here)) for here in mine.folds()]

@@ -68,7 +68,7 @@ def _claims(question: Question) -> Iterator[tuple[str, str, Side, Side]]:
     text, polar = question.instructions, _polar(question)
     if polar is not None:
         is_predicate = isinstance(question, PredicateQuestion)
-        notes = (o.description if is_predicate else None for o in question.options)
+        notes = (_meaning(o) if is_predicate else None for o in question.options)
         yes, no = ((note, (index,)) for note, index in zip(notes, polar, strict=True))
         yield text, IS_NO.format(question=text), yes, no
         return
@@ -95,6 +95,12 @@ def _polar(question: Question) -> tuple[int, int] | None:
 def _shown(option: Option | Choice) -> str:
     """Return what tells a reader of the option: when it applies, or its label."""
     return option.description or option.label
+
+
+def _meaning(option: Option | Choice) -> str | None:
+    """Return when a predicate's side applies, where "yes" or "no" stands in place of its label."""
+    is_plain = option.label.casefold() in {*YES_NO, *TRUE_FALSE}
+    return option.description or (None if is_plain else option.label)
 
 
 def _note(option: Option | Choice) -> str | None:

@@ -277,6 +277,8 @@ def add_decisions(router: APIRouter, service: Service) -> None:
     """Add the routes that answer typed questions, as the operator says where a body does not."""
     defaults = service.options(DecisionParams)
     calibration = DecisionCalibration.of(service.options(ServedDecisions).decision_calibration)
+    if calibration is not None:
+        calibration.applied(defaults)
 
     async def answer(
         body: DecisionRequest | SystemOneRequest,

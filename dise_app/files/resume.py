@@ -82,7 +82,7 @@ def _refuse_other_line(
     file: LineFile, answer: JsonFields, line: JsonFields | None, settings: JsonFields
 ) -> None:
     own = {"model", "seed", "cache", "is_approximate", "error", "outputs", "usage", "line"}
-    own |= {"answers", "is_joint", "warnings", "params", "tokenizer"}
+    own |= {"answers", "is_joint", "warnings", "params", "tokenizer", "chat"}
     given = {key: value for key, value in (line or {}).items() if value is not None}
     told = {"questions": settings.get("questions"), **given}
     if settings["command"] == "fill":

@@ -6,12 +6,14 @@ import json
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import numpy as np
 import openai
 import pytest
+from pydantic import ValidationError
 
 from dise import LLM, AsyncLLM
 from dise_app.server.app import create_app
@@ -29,6 +31,7 @@ from dise_decide import (
     fitting,
 )
 from dise_decide import calibration as maps
+from dise_decide.calibrating import DecidedLine, labelled
 from dise_decide.fitting import Promises
 from dise_decide.outputs import Finding
 from dise_eval.calibration.fitting import Labels
@@ -160,7 +163,14 @@ def fit_of(question: Question | None, **more: Any) -> maps.QuestionFit:
 
 def file_of(model: str = "countdown", **more: Any) -> DecisionCalibration:
     cloze = DecisionParams(layout="cloze")
-    fields = {"names": {}, "types": {}, "fingerprint": None, "source": "x", "params": cloze}
+    fields = {
+        "names": {},
+        "types": {},
+        "fingerprint": None,
+        "source": "x",
+        "params": cloze,
+        "chat": True,
+    }
     return DecisionCalibration(**({"model": model} | fields | more))
 
 
@@ -251,6 +261,14 @@ def diagnostics() -> Any:
                 {"method": "platt", "slope": 1, "intercept": 0, "lowest_score": 0,
                  "highest_score": 1}]})}), [LEVEL], None, "a score of 2 answers, not of 3",
         ),
+        (
+            file_of(types={"score": fit_of(None, map=maps.Temperature(temperature=1))}), [LEVEL],
+            None, "map is not for a score",
+        ),
+        (
+            file_of(types={"choice": fit_of(None)}, chat=False), [SIGN], None,
+            "is for inputs without the chat template, not for inputs in the chat template",
+        ),
     ],
 )  # fmt: skip
 def test_it_is_refused_for_anything_else(
@@ -263,6 +281,31 @@ def test_it_is_refused_for_anything_else(
     with pytest.raises(InputError) as refused:
         llm.decide(PROBLEM, questions, params, calibration=made)
     assert message in str(refused.value)
+
+
+def test_what_is_asked_in_one_text_has_no_calibration() -> None:
+    with pytest.raises(ValidationError, match="depends on the other questions"):
+        file_of(params=DecisionParams(joint=True))
+
+
+def test_labels_of_one_kind_beside_what_is_promised_are_told() -> None:
+    labels, _ = drawn(np.random.default_rng(6), 400, 3)
+    mine, _ = labels.split(0.5)
+    right = np.where(np.isin(labels.questions, mine.questions), labels.scores.argmax(1), 0)
+    labels = Labels(labels.scores, np.eye(3, dtype=bool)[right], labels.questions)
+    with pytest.raises(InputError, match="all 200 labels are right"):
+        fitted(labels, THREE, coverage=0.9)
+
+
+def test_a_conversation_is_one_input_however_its_keys_stand() -> None:
+    turn = {"role": "user", "content": "a"}
+    asked = {"questions": [SIGN], "labels": {"sign": "+"}}
+    answer = SimpleNamespace(shares=[1.0, 0.0, 0.0])
+    lines = [
+        DecidedLine.model_construct(input=[dict(keys)], answers=[answer], **asked)
+        for keys in (turn.items(), reversed(turn.items()))
+    ]
+    assert {number for *_, number in labelled(lines)} == {0}
 
 
 def problems(count: int) -> list[dict[str, Any]]:
@@ -319,6 +362,38 @@ def test_a_file_is_decided_labelled_fitted_and_used(dise: Dise, tmp_path: Path) 
     assert "it is calibrated already" in run.err
     run = dise("decide", rows[0]["input"], "--choice", "18=+,-", "--calibration", file)
     assert (run.code, "answer set" in run.out) == (0, True)
+
+
+def test_a_name_of_several_types_has_no_fit_of_its_own(dise: Dise, tmp_path: Path) -> None:
+    rows = problems(420)
+    for row in rows[::2]:
+        [asked] = row["questions"]
+        own = {"type": "predicate", "name": "sign", "instructions": asked["instructions"]}
+        row["questions"] = [own | {"yes": "+", "no": "-"}]
+        row["labels"] = {"sign": row["labels"]["sign"] == "+"}
+    given, raw = write(tmp_path / "in.jsonl", rows), tmp_path / "raw.jsonl"
+    dise("decide", "--input", given, "--output", raw, "--layout", "cloze")
+    run = dise("calibrate", raw, "--decisions", "--output", tmp_path / "c.json")
+    assert "name sign: left out, its labels are of several types: name them apart" in run.out
+    made = DecisionCalibration.load(tmp_path / "c.json")
+    assert (set(made.names), set(made.types)) == (set(), {"choice", "predicate"})
+
+
+@pytest.mark.parametrize(
+    "probabilities", [[5.0, -4.0], [0.0, 0.0], [0.2, 0.2], [1.0], [0.5, 0.5, 0.0]]
+)
+def test_probabilities_that_are_none_are_told_with_their_line(
+    dise: Dise, tmp_path: Path, probabilities: list[float]
+) -> None:
+    [row] = problems(1)
+    given, raw = write(tmp_path / "in.jsonl", [row]), tmp_path / "raw.jsonl"
+    dise("decide", "--input", given, "--output", raw, "--layout", "cloze")
+    [line] = lines_of(raw)
+    pairs = [{"value": f"{n}", "probability": p} for n, p in enumerate(probabilities)]
+    line["answers"][0]["probabilities"] = pairs
+    run = dise("calibrate", write(raw, [line]), "--decisions", "--output", tmp_path / "c.json")
+    assert "line 1" in run.err
+    assert "the answer to 'sign' is none that dise wrote" in run.err
 
 
 def test_a_wrong_row_is_an_error_in_its_place_and_a_run_goes_on(dise: Dise, tmp_path: Path) -> None:

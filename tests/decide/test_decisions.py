@@ -32,6 +32,7 @@ from dise_decide import (
 )
 from dise_decide.params import ConfidenceName
 from dise_decide.questions import MAX_QUESTIONS
+from dise_decide.readings import asked_texts
 from tests.ascii_model import MASK, AsciiPredictor
 
 CLOZE = DecisionParams(layout="cloze")
@@ -483,6 +484,19 @@ def test_options_that_show_the_same_text_share_what_it_has() -> None:
         whole, blue = probabilities(one.answers[0])
         assert probabilities(two.answers[0]) == pytest.approx([whole / 2, whole / 2, blue])
         assert one.usage.nfe == two.usage.nfe
+
+
+@pytest.mark.parametrize("reading", ["each", "each-negated"])
+def test_labels_of_a_predicate_are_shown_where_yes_and_no_stand_for_them(reading: str) -> None:
+    told = Option(label="ham", description="wanted")
+    question = PredicateQuestion(instructions="Which is it?", yes="spam", no=told)
+    asked = asked_texts(question, DecisionParams(reading=reading))  # type: ignore[arg-type]
+    sides = [[(answer.label, answer.note) for answer in one.answers] for one in asked]
+    assert sides[0] == [("yes", "spam"), ("no", "wanted")]
+    assert sides[1:] == [[("yes", "wanted"), ("no", "spam")]] * (reading == "each-negated")
+    plain = PredicateQuestion(instructions="Is it?", yes="Yes", no="no")
+    first = next(asked_texts(plain, DecisionParams(reading=reading)))  # type: ignore[arg-type]
+    assert [answer.note for answer in first.answers] == [None, None]
 
 
 def test_yes_and_no_are_asked_alike_whatever_the_type_of_the_question() -> None:
