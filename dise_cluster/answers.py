@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dise_app.files.runner import Answered
-from dise_core import LLM, InputError, ModelOutputError, Outcome
+from dise_core import InputError, ModelOutputError, Outcome
+from dise_core.errors import error_line
 from dise_core.front.outputs import error_dict
 from dise_core.params.base import Params
-from dise_core.plugins.kinds import kinds_named_by
 from dise_core.records import Fields, Record
 from dise_decide.params import DecisionParams
 
@@ -21,16 +21,14 @@ if TYPE_CHECKING:
     import pyarrow
 
 
+LINE, WHOLE = "dise_line", "dise_json"
+"""Columns of a row's number, and of all of its answer."""
+
+
 def row_seed(seed: int, row_id: object) -> int:
     """Return the seed of a row: the first 8 bytes of SHA-256 of [seed, id] in JSON, big-endian."""
     key = json.dumps([seed, row_id], default=str)
     return int.from_bytes(hashlib.sha256(key.encode()).digest()[:8])
-
-
-def check_names(llm: LLM, params: Params) -> None:
-    """Raise InputError for an unknown strategy or its wrong settings: no row would be answered."""
-    for kind in kinds_named_by(type(params)):
-        llm.catalog.chosen(kind, params)
 
 
 def told(outcome: Outcome[Answered]) -> Record:
@@ -55,6 +53,25 @@ def columns_of(answers: Sequence[Fields], params: Params) -> dict[str, pyarrow.A
     return {
         f"dise_{name}": pyarrow.array([row.get(name) for row in rows], kind) for name, kind in types
     }
+
+
+def joined(tables: Sequence[pyarrow.Table], params: Params) -> pyarrow.Table:
+    """Return the rows of all tables, of the type that holds those of each column. Raises InputError
+    where there is none, and for columns that are there twice or are to be the answers'.
+    """
+    import pyarrow
+
+    own = {LINE, WHOLE, *(f"dise_{name}" for name in _types(isinstance(params, DecisionParams)))}
+    for table in tables:
+        names = table.column_names
+        if wrong := [name for name in names if name in own or names.count(name) > 1]:
+            why = "which answers are to have" if wrong[0] in own else "twice"
+            raise InputError(f"the input has a column {wrong[0]!r}, {why}; rename it", "input")
+    try:
+        return pyarrow.concat_tables(tables, promote_options="permissive")
+    except pyarrow.ArrowException as error:
+        problem = f"columns of one name differ between files of the input: {error_line(error)}"
+        raise InputError(problem, "input") from error
 
 
 def with_columns(table: pyarrow.Table, columns: dict[str, pyarrow.Array]) -> pyarrow.Table:

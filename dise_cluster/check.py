@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -35,7 +35,7 @@ def check(
     errors = sum(found.num_errors for found in manifests.values())
     problems = [f"{path.name} is missing or not whole" for path in paths if path not in manifests]
     problems += corrupt_files(manifests.values())
-    if len({(found.run, found.total) for found in manifests.values()}) > 1:
+    if len({(one.run, one.total, one.source) for one in manifests.values()}) > 1:
         problems.append("the shards are of several runs, or of an input that changed between them")
     print(
         f"{int(times.sum())} of {total} rows in {len(manifests)} of {len(paths)} shards: "
@@ -47,12 +47,19 @@ def check(
         raise typer.Exit(1)
 
 
-def _numbers(path: Path) -> Iterable[int]:
-    """Return the numbers of the rows in a shard."""
+def _numbers(path: Path) -> Iterator[int]:
+    """Yield the numbers of the rows in a shard."""
     if path.suffix == ".parquet":
         from pyarrow.parquet import read_table
 
-        return map(int, read_table(path, columns=["dise_line"])["dise_line"].to_numpy())
-    from dise_cluster.rows import read_shard
+        from dise_cluster.answers import LINE
 
-    return (row.record["line"] for row in read_shard([path], 1, 1).rows)
+        yield from read_table(path, columns=[LINE])[LINE].to_pylist()
+        return
+    from dise_app.files.linefile import MAX_OWN_LINE
+    from dise_app.files.lines import lines_of, parse
+    from dise_cluster.rows import opened
+
+    with opened(path) as file:
+        for line in lines_of(file, MAX_OWN_LINE):
+            yield int(str(parse(line, MAX_OWN_LINE)["line"]))

@@ -22,13 +22,14 @@ RUN_FILE = "dise-run.json"
 class Manifest(BaseModel):
     """What a shard is. It is written after the shard: one whose manifest does not fit is no shard.
 
-    run: digest of the run's file. rows: digest of the input's rows. total: rows of all shards.
-    corrupt: see ShardRows. sha256: of the shard's file.
+    run: digest of the run's file. rows, source: digests of its rows, and of the input as it was
+    read. total: rows of all shards. corrupt: see ShardRows. sha256: of the shard's file.
     """
 
     shard: int
     run: str
     rows: str
+    source: str
     num_rows: int
     num_errors: int
     total: int

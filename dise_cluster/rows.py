@@ -23,8 +23,13 @@ from dise_core.records import Record
 if TYPE_CHECKING:
     import pyarrow
 
-ENDINGS = {".parquet": "parquet", ".gz": "jsonl.gz", ".zst": "jsonl.zst"}
+ENDINGS = {
+    ".parquet": "parquet", ".gz": "jsonl.gz", ".zst": "jsonl.zst", ".zstd": "jsonl.zst",
+}  # fmt: skip
 """What shards' names end in, by the suffix of the input's files; for any other it is jsonl."""
+
+MAGIC = {b"PAR1": ".parquet", b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst"}
+"""The first bytes of files that are no JSON lines, and what their names should end in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +45,14 @@ class CorpusRow:
 class ShardRows:
     """The rows of one shard.
 
-    num_total: rows of all shards. corrupt: what is wrong with files that cannot be read to their
-    ends, by name. tables: parquet's rows as they came, after an empty table with their columns.
+    num_total: rows of all shards. source: SHA-256 of the input's lines, or of parquet's footers.
+    corrupt: what is wrong with files that cannot be read to their ends, by name. tables: parquet's
+    rows as they came, after an empty table with their columns.
     """
 
     rows: list[CorpusRow] = field(default_factory=list)
     num_total: int = 0
+    source: hashlib._Hash = field(default_factory=hashlib.sha256)
     corrupt: dict[str, str] = field(default_factory=dict)
     tables: list[pyarrow.Table] = field(default_factory=list)
 
@@ -62,9 +69,14 @@ def input_files(pattern: Path) -> list[Path]:
     """Return the file, the files of a folder, or those that a pattern names, sorted by path.
     Raises InputError for none, and for files of several kinds.
     """
-    wanted = pattern / "*" if pattern.is_dir() else pattern
-    found = [pattern] if pattern.is_file() else map(Path, glob.glob(str(wanted), recursive=True))
-    files = sorted(path.resolve() for path in found if path.is_file())
+    if pattern.is_dir():
+        found = list(pattern.iterdir())
+    else:
+        names = [str(pattern)] if pattern.is_file() else glob.glob(str(pattern), recursive=True)
+        found = [*map(Path, names)]
+    paths = sorted(path.absolute() for path in found if path.is_file())
+    # A link may stand beside its file.
+    files = [*{path.resolve(): path for path in reversed(paths)}.values()][::-1]
     if not files:
         raise InputError(f"--input {pattern} names no file", "input")
     if len(kinds := sorted({ending_of(path) for path in files})) > 1:
@@ -74,7 +86,7 @@ def input_files(pattern: Path) -> list[Path]:
 
 def ending_of(path: Path) -> str:
     """Return what names of shards end in, for a file of the input."""
-    return ENDINGS.get(path.suffix, "jsonl")
+    return ENDINGS.get(path.suffix.lower(), "jsonl")
 
 
 def read_shard(files: Sequence[Path], index: int, num_shards: int) -> ShardRows:
@@ -91,8 +103,9 @@ def read_shard(files: Sequence[Path], index: int, num_shards: int) -> ShardRows:
 
 
 def _add_lines(path: Path, shard: ShardRows, turns: Iterator[bool]) -> None:
-    with _opened(path) as file:
+    with opened(path) as file:
         for number, line in enumerate(lines_of(file)):
+            shard.source.update(line)
             text = line if number else without_bom(line)
             if text.strip():
                 shard.num_total += 1
@@ -110,7 +123,9 @@ def _row(number: int, line: bytes) -> CorpusRow:
 def _add_groups(path: Path, shard: ShardRows, turns: Iterator[bool]) -> None:
     from pyarrow.parquet import ParquetFile
 
-    with ParquetFile(path) as file:
+    with ParquetFile(path) as file, path.open("rb") as raw:
+        raw.seek(-file.metadata.serialized_size - 8, io.SEEK_END)
+        shard.source.update(raw.read())
         if not shard.tables:
             shard.tables.append(file.schema_arrow.empty_table())
         for group in range(file.num_row_groups):
@@ -119,8 +134,22 @@ def _add_groups(path: Path, shard: ShardRows, turns: Iterator[bool]) -> None:
             if next(turns):
                 with _naming(f"{path.name}, row group {group}", shard):
                     table = file.read_row_group(group)
-                    shard.rows += map(CorpusRow, count(first), table.to_pylist())
+                    shard.rows += map(CorpusRow, count(first), _readable(table).to_pylist())
                     shard.tables.append(table)
+
+
+def _readable(table: pyarrow.Table) -> pyarrow.Table:
+    """Return the table without times: no verb reads them, and Python has not all of Arrow's."""
+    fields = enumerate(table.schema)
+    return table.select([at for at, field in fields if not _holds_times(field.type)])
+
+
+def _holds_times(kind: pyarrow.DataType) -> bool:
+    from pyarrow.types import is_dictionary, is_temporal
+
+    inner = [kind.field(at).type for at in range(kind.num_fields)]
+    inner += [kind.value_type] if is_dictionary(kind) else []
+    return bool(is_temporal(kind)) or any(map(_holds_times, inner))
 
 
 @contextmanager
@@ -134,12 +163,19 @@ def _naming(name: str, shard: ShardRows) -> Iterator[None]:
         shard.corrupt[name] = error_line(error)
 
 
-def _opened(path: Path) -> BinaryIO:
-    if path.suffix == ".gz":
+def opened(path: Path) -> BinaryIO:
+    """Return the file, unpacked. Raises ValueError for one whose name says what it is not."""
+    ending = ending_of(path)
+    if ending == "jsonl.gz":
         return cast("BinaryIO", gzip.open(path))
-    if path.suffix == ".zst":
+    if ending == "jsonl.zst":
         import pyarrow
 
         stream = pyarrow.input_stream(str(path), compression="zstd")
         return cast("BinaryIO", io.BufferedReader(stream))
-    return path.open("rb")
+    file = path.open("rb")
+    start = file.peek(4)[:4]
+    if (suffix := next((MAGIC[magic] for magic in MAGIC if start.startswith(magic)), None)) is None:
+        return file
+    file.close()
+    raise ValueError(f"its first bytes are no JSON lines; rename it to end in {suffix}")

@@ -59,11 +59,13 @@ class Shards(FileRunner):
         return self.shards or int((self.shard or f"1/{num_files}").partition("/")[2])
 
     def takes(self, files: Fields) -> bool:
+        from dise_cluster.rows import ending_of
+
         path, output = files["input"], files["output"]
         if path is None:
             return False
         is_many = path.is_dir() or (not path.exists() and any(c in str(path) for c in "*?["))
-        is_packed = path.suffix in (".parquet", ".gz", ".zst")
+        is_packed = ending_of(path) != "jsonl"
         is_asked = (self.shard, self.shards, self.ray) != (None, None, None)
         return is_asked or is_many or is_packed or (output is not None and output.is_dir())
 

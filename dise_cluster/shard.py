@@ -6,18 +6,21 @@ import json
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Generic
+from typing import TYPE_CHECKING, Generic
 
 from dise_app.files.lines import encoded
 from dise_app.files.runner import Answered, P, Work
 from dise_app.files.texts import replacing, write_json
 from dise_app.terminal.progress import in_order
-from dise_cluster.answers import check_names, columns_of, row_seed, told, with_columns
+from dise_cluster.answers import LINE, WHOLE, columns_of, joined, row_seed, told, with_columns
 from dise_cluster.folder import Manifest, claim, manifest_path, packed, sha256_of, shard_path
 from dise_cluster.rows import CorpusRow, ShardRows, ending_of, read_shard
 from dise_core import LLM, InputError, Plan, SamplingParams
 from dise_core.records import Record
 from dise_core.scoring.calibration import fingerprint
+
+if TYPE_CHECKING:
+    import pyarrow
 
 MadeShard = tuple[Manifest, bool]
 """A shard's manifest, and whether it was made now and not found whole."""
@@ -47,7 +50,7 @@ class ShardJob(Generic[P]):
         """Return the run's digest. Raises InputError if the folder is of another run, and for what
         would fail every row.
         """
-        check_names(llm, self.work.params)
+        llm.catalog.check(self.work.params)
         run = {
             **self.work.settings(llm),
             "fingerprint": fingerprint(llm.predictor),
@@ -66,17 +69,20 @@ class ShardJob(Generic[P]):
         if shard.corrupt and not shard.num_total:
             raise InputError(f"no file can be read: {shard.corrupt}", "input")
         found = Manifest.of(path)
-        if found is not None and (found.run, found.rows) == (run, digest):
+        source = shard.source.hexdigest()
+        if found is not None and (found.run, found.rows, found.source) == (run, digest, source):
             return found, False
+        table = joined(shard.tables, self.work.params) if self.ending == "parquet" else None
         outcomes = in_order(llm, shard.rows, lambda row: self._plan(llm, row), lambda _: None)
         answers = [told(outcome) for _, outcome in outcomes]
         with replacing(path) as part:
-            self._write(part, shard, answers)
+            self._write(part, shard, table, answers)
             sha256 = sha256_of(part)
         manifest = Manifest(
             shard=index,
             run=run,
             rows=digest,
+            source=source,
             num_rows=len(answers),
             num_errors=sum("error" in answer for answer in answers),
             total=shard.num_total,
@@ -92,12 +98,15 @@ class ShardJob(Generic[P]):
             raise InputError(row.problem)
         params = self.work.params
         if isinstance(params, SamplingParams):
-            seed = row_seed(params.seed or 0, row.record.get("id", row.number))
+            row_id = row.record.get("id")
+            seed = row_seed(params.seed or 0, row.number if row_id is None else row_id)
             params = params.model_copy(update={"seed": seed})
         return (yield from self.work.plan_of(llm.planner, row.record, params))
 
-    def _write(self, path: Path, shard: ShardRows, answers: list[Record]) -> None:
-        if self.ending != "parquet":
+    def _write(
+        self, path: Path, shard: ShardRows, table: pyarrow.Table | None, answers: list[Record]
+    ) -> None:
+        if table is None:
             pairs = zip(shard.rows, answers, strict=True)
             lines = [encoded({**row.record, **answer, "line": row.number}) for row, answer in pairs]
             path.write_bytes(packed(b"".join(lines), self.ending))
@@ -105,11 +114,10 @@ class ShardJob(Generic[P]):
         import pyarrow
         from pyarrow.parquet import write_table
 
-        table = pyarrow.concat_tables(shard.tables, promote_options="default")
         whole = [json.dumps(answer, ensure_ascii=False, allow_nan=False) for answer in answers]
         columns = {
-            "dise_line": pyarrow.array([row.number for row in shard.rows], pyarrow.int64()),
+            LINE: pyarrow.array([row.number for row in shard.rows], pyarrow.int64()),
             **columns_of(answers, self.work.params),
-            "dise_json": pyarrow.array(whole, pyarrow.string()),
+            WHOLE: pyarrow.array(whole, pyarrow.string()),
         }
         write_table(with_columns(table, columns), path, compression="zstd")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Generic, Unpack
 from dise_app.cli.answer import text_or_ids
 from dise_app.files.runner import Answered, P
 from dise_app.terminal.progress import in_order
-from dise_cluster.answers import check_names, columns_of, row_seed, told, with_columns
+from dise_cluster.answers import columns_of, row_seed, told, with_columns
 from dise_core import LLM, InputError, Plan, SamplingParams, ScoringParams
 from dise_core.front.llm import EngineOptions
 from dise_core.records import JsonFields, Record
@@ -43,7 +43,7 @@ class Worker(ABC, Generic[P]):
         if "logprobs" in type(params).model_fields.keys() - params.model_fields_set:
             params = params.model_copy(update={"logprobs": None})
         self._params, self._llm = params, LLM(model, **options)
-        check_names(self._llm, params)
+        self._llm.catalog.check(params)
 
     def __call__(self, batch: pyarrow.Table | Mapping[str, NDArray[np.generic]]) -> pyarrow.Table:
         """Return the batch, a table or columns, with the answers' columns behind its own."""

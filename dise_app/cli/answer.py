@@ -63,6 +63,7 @@ def answer_file(
     if (runner := runner_of(files)) is not None:
         return runner.run(Work(parts.command, files, params, loaded, plan_of, settings))
     llm = loaded()
+    llm.catalog.check(params)
     jsonl.run_file(llm, files, lambda row: plan_of(llm.planner, row, params), settings(llm))
 
 

@@ -8,10 +8,9 @@ from typing import Annotated
 
 from pydantic import Field, field_validator
 
-from dise_core import Budget, Catalog, InputError, SamplingParams
+from dise_core import Budget, InputError, SamplingParams
 from dise_core.params.base import Name, Params, Settings
 from dise_core.params.marks import replaced
-from dise_core.plugins.kinds import kinds_named_by
 from dise_core.records import Fields, Record
 
 MAX_SECONDS = 1e6
@@ -89,11 +88,6 @@ class Defaults:
             raise InputError("there is no default for logprobs: each request sets it", "logprobs")
         self.params = SamplingParams(**settings)
         self._settings: Record = self.params.model_dump(exclude_unset=True)
-
-    def check(self, catalog: Catalog) -> None:
-        """Raise InputError for the name of a strategy that is not installed, or its settings."""
-        for kind in kinds_named_by(SamplingParams):
-            catalog.chosen(kind, self.params)
 
     def applied(self, asked: Fields, names: Collection[str]) -> Record:
         """Return what a request asks for, and the defaults of all others among the names."""

@@ -40,7 +40,7 @@ class Service:
 
     def begin(self, llm: AsyncLLM) -> None:
         """Answer with this model from now on. Raises InputError for defaults that it refuses."""
-        self.defaults.check(llm.catalog)
+        llm.catalog.check(self.defaults.params)
         self._llm = llm
 
     def options(self, cls: type[P]) -> P:

@@ -91,6 +91,11 @@ class Catalog:
             return cast("S", self.selector(name))
         return self._build(kind, name, getattr(params, f"{kind.option}_settings"))
 
+    def check(self, params: BaseModel) -> None:
+        """Raise InputError for a name of a strategy that is not there, and for wrong settings."""
+        for kind in kinds.kinds_named_by(type(params)):
+            self.chosen(kind, params)
+
     def option_names(self) -> set[str]:
         """Return the options of EngineConfig, and of every engine its own."""
         own = (entry.load().options.model_fields for entry in self.engines.values())

@@ -249,3 +249,73 @@ def test_decisions_have_shards_and_a_row_without_an_input_is_an_error(
         [answer] = records_of(output / "decide-00001-of-00002.jsonl")[1]["answers"]
         found = [one["probability"] for one in answer["probabilities"]]
     assert found == pytest.approx([one.probability for one in expected.probabilities], abs=1e-5)
+
+
+OWN_NAMES = {
+    "error": ["none", "none"], "seed": ["abc", "abc"], "quality": [float("nan"), 1.0],
+    "blob": [b"a", b"b"], "date": pyarrow.array([2**58, 1], pyarrow.timestamp("us")),
+    "zone": pyarrow.array([1, 2], pyarrow.timestamp("s", "No/Where")),
+    "inside": pyarrow.array([[2**58], []], pyarrow.list_(pyarrow.timestamp("us"))),
+}  # fmt: skip
+
+
+def test_columns_that_nobody_reads_stay_as_they_are(dise: Dise, tmp_path: Path) -> None:
+    table = pyarrow.table({"input": ["1,2 -> 3"] * 2, "questions": [None] * 2, **OWN_NAMES})
+    parquet.write_table(table, tmp_path / "in.parquet")
+    run = ("decide", "--input", tmp_path / "in.parquet", "--output", tmp_path / "out")
+    told = dise(*run, "--choice", "5+8=+,-", "--layout", "cloze")
+    assert (told.code, "2 rows, in 1 of 1 shards" in told.err) == (0, True), told.err
+    made = parquet.read_table(tmp_path / "out" / "decide-00001-of-00001.parquet")
+    given = parquet.read_table(tmp_path / "in.parquet")
+    assert str(made.select(given.column_names)) == str(given)
+    assert made["dise_error"].null_count == 2
+
+
+@pytest.mark.parametrize(
+    ("tables", "problem"),
+    [
+        ([{"dise_error": ["x"]}], "has a column 'dise_error', which answers are to have"),
+        ([{"a": [1]}, {"a": ["x"]}], "columns of one name differ between files"),
+        ([{"a": [1]}, {"a": [0.5]}], ""),
+        ([{"a": ["x"]}, {"a": pyarrow.array(["y"], pyarrow.large_string())}], ""),
+    ],
+)
+def test_columns_go_together_or_are_refused_before_any_pass(
+    dise: Dise, tmp_path: Path, tables: list[dict[str, object]], problem: str
+) -> None:
+    (tmp_path / "in").mkdir()
+    for name, columns in enumerate(tables):
+        table = pyarrow.table({"response": ["1+2"], **columns})
+        parquet.write_table(table, tmp_path / "in" / f"{name}.parquet")
+    told = dise("score", "--input", tmp_path / "in", "--output", tmp_path / "out", "--shards", 1)
+    assert (told.code, problem in told.err) == (2 if problem else 0, True), told.err
+
+
+def test_files_are_what_their_names_say_and_are_read_once(dise: Dise, tmp_path: Path) -> None:
+    source, blob = tmp_path / "in [1]", tmp_path / "blob"
+    source.mkdir()
+    parquet.write_table(pyarrow.table({"response": ["1+2"]}), blob)
+    (source / "a.parquet").symlink_to(blob)
+    (source / "b.parquet").symlink_to(source / "a.parquet")
+    run = ("score", "--output", tmp_path / "out", "--input")
+    assert "dise: 1 rows, in 1 of 1 shards" in dise(*run, source).err
+    (tmp_path / "c.jsonl").write_bytes(blob.read_bytes())
+    told = dise("score", "--output", tmp_path / "c", "--input", tmp_path / "c.jsonl", "--shards", 1)
+    assert (told.code, "rename it to end in .parquet" in told.err) == (2, True), told.err
+
+
+def test_an_input_that_changed_between_shards_is_told(dise: Dise, tmp_path: Path) -> None:
+    source, output = written(tmp_path / "in.jsonl", *rows(4)), tmp_path / "out"
+    dise(*asked(source, output, "--shard", "1/2"))
+    source.write_text(source.read_text().replace("18", "19"))
+    dise(*asked(source, output, "--shard", "2/2"))
+    told = dise("check", output)
+    assert (told.code, "an input that changed between them" in told.out) == (1, True)
+    assert dise(*asked(source, output, "--shards", 2, "--resume")).code == 0
+    assert dise("check", output).code == 0
+
+
+def test_a_row_whose_id_is_null_has_a_seed_of_its_own(dise: Dise, tmp_path: Path) -> None:
+    source = written(tmp_path / "in.jsonl", *({"id": None, "prompt": "1,2 -> 3"} for _ in range(2)))
+    dise(*asked(source, tmp_path / "out", "--shards", 1))
+    assert len({seed for _, seed, _ in answers(tmp_path / "out").values()}) == 2

@@ -237,6 +237,44 @@ def test_a_line_without_its_end_is_kept_and_a_torn_one_is_written_again(
         assert output.read_bytes()[:kept] == whole[:kept]
 
 
+@pytest.mark.parametrize(
+    ("verb", "line", "less"),
+    [
+        (("generate", *FAST), {"prompt_ids": [1]}, None),
+        (("score",), {"prompt": "a", "response": "b", "id": None}, {"response": "b"}),
+        (("rank",), {"prompt": "a", "candidates": ["b", "c"], "mine": 1},
+         {"prompt": "a", "candidates": ["b", "c"]}),
+        (("fill", "--max-tokens", 3), {"prefix": "a", "suffix": "b"}, {"prefix": "a"}),
+        (("decide", "--layout", "cloze", "--choice", "c=a,b"),
+         {"input": "a", "questions": [
+             {"type": "choice", "instructions": "c", "choices": ["a", "d"]}]},
+         {"input": "a"}),
+        (("decide", "--layout", "cloze", "--choice", "c=a,b"),
+         {"input": "a", "questions": None, "error": None, "seed": "x"}, {"input": "b"}),
+    ],
+)  # fmt: skip
+def test_a_line_that_lost_a_key_is_another_line(
+    dise: Dise, tmp_path: Path, verb: tuple[str, ...], line: Record, less: Record | None
+) -> None:
+    lines, output = write(tmp_path / "in", line), tmp_path / "out"
+    args = (verb[0], "--input", lines, "--output", output, *verb[1:])
+    assert dise(*args).code == 0
+    before = output.read_bytes()
+    assert (dise(*args, "--resume").code, output.read_bytes()) == (0, before)
+    if less is not None:
+        run = dise(*args, "--resume", "--input", write(lines, less))
+        assert (run.code, output.read_bytes()) == (2, before)
+        assert "answers another line 1 than --input holds" in run.err
+
+
+def test_a_misspelt_strategy_leaves_what_is_to_be_replaced(dise: Dise, tmp_path: Path) -> None:
+    args, output = done(dise, tmp_path)
+    before = output.read_bytes()
+    run = dise(*args, "--overwrite", "--scorer", "nosuch")
+    assert (run.code, output.read_bytes()) == (2, before)
+    assert "unknown scorer 'nosuch'" in run.err
+
+
 def test_failed_lines_are_tried_again(dise: Dise, tmp_path: Path) -> None:
     lines, output = tmp_path / "in", tmp_path / "out"
     args = ("generate", "--input", lines, "--output", output, *FAST)
