@@ -95,9 +95,10 @@ def _outcome(ended: ray.ObjectRef) -> tuple[MadeShard | None, str | None, bool]:
     except RayActorError as error:
         return None, error_line(error).partition(". ")[0], True
     except RayTaskError as error:
-        if isinstance(error.cause, InputError) or not isinstance(error.cause, DiseError):
+        if isinstance(error.cause, InputError):
             raise error.cause from error
-        return None, str(error.cause), False
+        told = str if isinstance(error.cause, DiseError) else error_line
+        return None, told(error.cause), False
 
 
 def _join(address: str, size: int, num_cpus: float, num_gpus: float) -> None:

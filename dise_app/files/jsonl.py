@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from dise_app.files.linefile import LineFile
 from dise_app.files.lines import MAX_LINE, encoded, lines_of, parse, without_bom
-from dise_app.files.resume import answered, begin
+from dise_app.files.resume import answered, begin, refuse_foreign_settings
 from dise_app.files.runner import Answered
 from dise_app.files.texts import refuse_existing, settings_path
 from dise_app.terminal.progress import close, in_order, progress_bar
@@ -66,6 +66,7 @@ def run_file(llm: LLM, files: Fields, plan_of: PlanOf, settings: JsonFields) -> 
     if output == STANDARD:
         num_failed = complete(llm, lines, plan_of, _print)
     else:
+        refuse_foreign_settings(output)
         with closing(LineFile(output)) as file:
             if not (resume or files["overwrite"]):
                 refuse_existing(output, "--resume goes on with it, --overwrite replaces it")

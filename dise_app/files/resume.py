@@ -1,6 +1,7 @@
 """Files of answers that a run goes on with; beside each a file with the settings of its answers."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -56,15 +57,18 @@ def answered(file: LineFile, settings: JsonFields, lines: Mapping[int, JsonField
     return done
 
 
-def begin(file: LineFile, settings: JsonFields) -> None:
-    """Remove what is no answer, and note the settings. Raises InputError if they are others'."""
-    path = settings_path(file.path)
-    if file.is_regular and path.exists() and made_with(file.path) is None:
+def refuse_foreign_settings(output: Path) -> None:
+    """Raise InputError if what stands where the output's settings are noted is another's."""
+    if (path := settings_path(output)).exists() and made_with(output) is None:
         foreign = f"{path} is for the settings of --output, and dise did not write it"
         raise InputError(f"{foreign}: move it, or use another --output", "output")
+
+
+def begin(file: LineFile, settings: JsonFields) -> None:
+    """Remove what is no answer, and note the settings."""
     file.begin()
     if file.is_regular:
-        write_json(path, {MADE_WITH: settings})
+        write_json(settings_path(file.path), {MADE_WITH: settings})
 
 
 def _checked(file: LineFile, number: int, record: JsonFields) -> AnswerLine:

@@ -295,6 +295,7 @@ def test_the_file_for_the_settings_of_an_output_may_be_somebody_elses(
     assert run.code == 2
     assert f"{theirs} is for the settings of --output, and dise did not write it" in run.err
     assert theirs.read_bytes() == b"[1, 2]"
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("value", [float("nan"), "\ud800"])
