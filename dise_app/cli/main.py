@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,9 +47,12 @@ def _main() -> None:
         if "--debug" in sys.argv:
             raise
         problem = _problem(error)
-        print(f"dise: {problem}", file=sys.stderr)
+        with suppress(OSError):
+            print(f"dise: {problem}", file=sys.stderr)
         _give_up_output()
-        sys.exit(2 if isinstance(problem, InputError) else 1)
+        code = 2 if isinstance(problem, InputError) else 1
+        # That of bad usage, where standard error took no word of it.
+        sys.exit(getattr(error.__context__, "exit_code", code))
 
 
 def _problem(error: Exception) -> DiseError:

@@ -33,7 +33,7 @@ class Limits(Params):
     max_pass_tokens: int = Field(default=2**27, ge=1)
     """The most tokens in all the forward passes of a request; one that goes on gets 400."""
     max_answer_logprobs: int = Field(default=2**17, ge=1)
-    """The most log-probabilities that an answer may tell: of each token of all its texts, one and
+    """The most log-probabilities that an answer may tell: of each token of all its texts, two and
     the likeliest ones asked for. More gets 400. A given text counts as a token a byte."""
     max_body_bytes: int = Field(default=2 * 2**20, ge=1)
     """The largest request in bytes."""

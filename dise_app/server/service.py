@@ -102,7 +102,11 @@ class Service:
         if params.max_tokens > most:
             longer = f"max_tokens={params.max_tokens} is above the server's {most}"
             raise ServerError(400, longer, "max_tokens")
-        num_tokens = body.num_prompts * params.n * params.max_tokens + body.num_echoed
+        controller = self.llm.catalog.length_controller(
+            params.length or "fixed", params.length_settings
+        )
+        length = controller.longest(params.max_tokens)
+        num_tokens = params.n * (body.num_prompts * length + body.num_echoed)
         self._check_size(num_tokens, params.logprobs)
         try:
             work = self.llm.prepare(constrained(params))
@@ -122,7 +126,7 @@ class Service:
         return params
 
     def _check_size(self, num_tokens: int, num_likeliest: int | None) -> None:
-        count = 0 if num_likeliest is None else num_tokens * (1 + num_likeliest)
+        count = 0 if num_likeliest is None else num_tokens * (2 + num_likeliest)
         if count > (most := self.limits.max_answer_logprobs):
             problem = f"the answer could tell {count} log-probabilities, more than {most}"
             advice = "ask for fewer or shorter texts, or for fewer likely tokens of each"

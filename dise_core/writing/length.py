@@ -18,6 +18,10 @@ class LengthController(Strategy):
     """Whether it also writes a response that `denoiser.suffix` follows, as `denoiser.write` does;
     one that looks for the answer's end does not."""
 
+    def longest(self, max_tokens: int) -> int:
+        """Return the most tokens that a response may get, which starts from max_tokens."""
+        return max_tokens
+
     @abstractmethod
     def generate(self, prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer) -> Plan[Generation]:
         """Return a plan of the finished response to prompt, int64 [P], and its evaluation.

@@ -116,6 +116,11 @@ TEXTS = ["1" * 400] * 256
         ("completions", {"prompt": "a", "n": 64, "temperature": 1, "max_tokens": 480, **TOLD}),
         ("completions", {"prompt": ["a"] * 256, "max_tokens": 480, **TOLD}),
         ("completions", {"prompt": TEXTS, "max_tokens": 0, "echo": True, **TOLD}),
+        ("completions", {"prompt": "1" * 400, "echo": True, "n": 64, "max_tokens": 1, **TOLD}),
+        (
+            "completions",
+            {"prompt": "a", "n": 64, "max_tokens": 8, "dise": {"length": "daedal"}, **TOLD},
+        ),
         ("score", {"response": TEXTS, **TOLD}),
         ("rank", {"candidates": TEXTS, **TOLD}),
     ],

@@ -376,6 +376,14 @@ main()
 """
 
 
+@pytest.mark.parametrize("words", [["generate", ""], ["nonsense"]])
+def test_bad_usage_keeps_its_code_where_its_message_finds_no_room(words: list[str]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        command = [sys.executable, "-m", "dise", *words]
+        ended = subprocess.run(command, stderr=full, timeout=120, check=False)
+    assert ended.returncode == 2
+
+
 def test_what_standard_output_does_not_take_is_told_once() -> None:
     with Path("/dev/full").open("wb") as full:
         ended = subprocess.run(

@@ -36,6 +36,9 @@ class DAEDAL(LengthController):
     eos_check_tokens: Length = 32
     """End tokens over which that confidence is averaged."""
 
+    def longest(self, max_tokens: int) -> int:
+        return max(max_tokens, self.max_gen_length)
+
     def generate(self, prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer) -> Plan[Generation]:
         """Raises InputError for max_tokens above max_gen_length, and without an end token."""
         canvas = GrowingCanvas.of(prompt, denoiser, self.max_gen_length)

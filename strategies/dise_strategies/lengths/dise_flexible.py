@@ -32,8 +32,11 @@ class DiSEFlexible(LengthController):
     mask_size: Length = 20
     """D of the first extension."""
 
+    def longest(self, max_tokens: int) -> int:
+        return max_tokens + self.max_iterations - 1
+
     def generate(self, prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer) -> Plan[Generation]:
-        most = len(prompt) + denoiser.max_tokens + self.max_iterations - 1
+        most = len(prompt) + self.longest(denoiser.max_tokens)
         denoiser = replace(denoiser, most=most)
         current, nfe = yield from count_nfe(_first(prompt, denoiser, scorer))
         best, num_failures, trace = current, 0, [_step(1, current, nfe)]

@@ -47,6 +47,9 @@ class RhoEOS(LengthController):
     high_conf_threshold: float = Field(default=0.9, ge=0, le=1)
     """Candidates more probable than this are committed."""
 
+    def longest(self, max_tokens: int) -> int:
+        return max(max_tokens, self.max_gen_length)
+
     def generate(self, prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer) -> Plan[Generation]:
         """Raises InputError as DAEDAL does, and for a block-causal model."""
         refuse_blocks("rho-eos", denoiser)
