@@ -75,8 +75,8 @@ def input_files(pattern: Path) -> list[Path]:
         names = [str(pattern)] if pattern.is_file() else glob.glob(str(pattern), recursive=True)
         found = [*map(Path, names)]
     paths = sorted(path.absolute() for path in found if path.is_file())
-    # A link may stand beside its file.
-    files = [*{path.resolve(): path for path in reversed(paths)}.values()][::-1]
+    # A link may stand beside its file: the first name counts.
+    files = sorted({path.resolve(): path for path in reversed(paths)}.values())
     if not files:
         raise InputError(f"--input {pattern} names no file", "input")
     if len(kinds := sorted({ending_of(path) for path in files})) > 1:

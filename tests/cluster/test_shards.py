@@ -299,6 +299,9 @@ def test_files_are_what_their_names_say_and_are_read_once(dise: Dise, tmp_path: 
     (source / "b.parquet").symlink_to(source / "a.parquet")
     run = ("score", "--output", tmp_path / "out", "--input")
     assert "dise: 1 rows, in 1 of 1 shards" in dise(*run, source).err
+    assert input_files(source) == [source / "a.parquet"]
+    parquet.write_table(pyarrow.table({"response": ["1+2"]}), source / "ab.parquet")
+    assert input_files(source) == [source / "a.parquet", source / "ab.parquet"]
     (tmp_path / "c.jsonl").write_bytes(blob.read_bytes())
     told = dise("score", "--output", tmp_path / "c", "--input", tmp_path / "c.jsonl", "--shards", 1)
     assert (told.code, "rename it to end in .parquet" in told.err) == (2, True), told.err
