@@ -96,6 +96,7 @@ class QuestionFit(CalibrationPart):
     that an answer is right, of predicates of yes, without the map and by maps fitted on others'.
     """
 
+    type: Literal["predicate", "choice", "score"]
     question: AnyQuestion | None
     map: ShareMap | None
     num_labels: Count
@@ -182,8 +183,8 @@ class DecisionCalibration(CalibrationFile):
                 "questions",
             )
         kind = Temperature if question.type == "choice" else Tails
-        if fit.map is not None and not isinstance(fit.map, kind):
-            raise InputError(f"the calibration's map is not for a {question.type}", "questions")
+        if fit.type != question.type or not isinstance(fit.map, kind | None):
+            raise InputError(f"the calibration's fit is not for a {question.type}", "questions")
         size = len(fit.map.tails) + 1 if isinstance(fit.map, Tails) else len(question.options)
         if size != len(question.options):
             raise InputError(

@@ -72,6 +72,7 @@ def fitted(
     one_each = kept.of(np.random.default_rng(0).permutation(len(kept))).first(1)
     sure = likeliest(map_, one_each)
     fit = QuestionFit(
+        type=questions[0].type,
         question=nameless(questions[0]) if len(asked) == 1 else None,
         map=map_,
         num_labels=len(mine),

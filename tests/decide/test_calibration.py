@@ -158,7 +158,8 @@ def test_a_promise_takes_one_question_of_each_input_and_other_inputs_than_the_ma
 def fit_of(question: Question | None, **more: Any) -> maps.QuestionFit:
     figures = Figures.model_validate(FIGURES)
     fields = {"map": None, "num_labels": 9, "num_inputs": 9, "before": figures, "after": figures}
-    return maps.QuestionFit.model_validate({"question": question, **fields, **more}, strict=False)
+    fields |= {"type": "choice" if question is None else question.type, "question": question}
+    return maps.QuestionFit.model_validate({**fields, **more}, strict=False)
 
 
 def file_of(model: str = "countdown", **more: Any) -> DecisionCalibration:
@@ -193,7 +194,9 @@ def test_answers_are_those_of_the_map(llm: LLM) -> None:
     hot = maps.Temperature(temperature=3.0, top=top)
     nameless = SIGN.model_copy(update={"name": None})
     sign = fit_of(nameless, map=hot, threshold=threshold)
-    level = fit_of(None, map=maps.Tails(method="platt", tails=tuple(tails)), sets=sets)
+    level = fit_of(
+        None, type="score", map=maps.Tails(method="platt", tails=tuple(tails)), sets=sets
+    )
     made = file_of(names={"sign": sign}, types={"score": level})
     raw = llm.decide(PROBLEM, [SIGN, LEVEL], DecisionParams(layout="cloze"))
     found = llm.decide(PROBLEM, [SIGN, LEVEL], calibration=made)
@@ -221,7 +224,7 @@ def test_answers_are_those_of_the_map(llm: LLM) -> None:
     assert levels.answer_set.values == tuple(range(inside[0], inside[-1] + 1))
     assert (levels.answer_set.coverage, levels.answer_set.n) == (0.9, 99)
     assert levels.abstained is None
-    nothing = file_of(types={"score": fit_of(None, sets=sets | {"least": 1.0})})
+    nothing = file_of(types={"score": fit_of(None, type="score", sets=sets | {"least": 1.0})})
     empty = llm.decide(PROBLEM, [LEVEL], calibration=nothing)
     assert empty.answers[0].abstained is True
     assert "no answer is probable enough for the answer set" in empty.warnings[-1]
@@ -257,14 +260,17 @@ def diagnostics() -> Any:
             "is for layout 'cloze', not 'questions'",
         ),
         (
-            file_of(types={"score": fit_of(None, map={"method": "platt", "tails": [
+            file_of(types={"score": fit_of(None, type="score", map={"method": "platt", "tails": [
                 {"method": "platt", "slope": 1, "intercept": 0, "lowest_score": 0,
                  "highest_score": 1}]})}), [LEVEL], None, "a score of 2 answers, not of 3",
         ),
         (
-            file_of(types={"score": fit_of(None, map=maps.Temperature(temperature=1))}), [LEVEL],
-            None, "map is not for a score",
+            file_of(
+                types={"score": fit_of(None, type="score", map=maps.Temperature(temperature=1))}
+            ),
+            [LEVEL], None, "fit is not for a score",
         ),
+        (file_of(names={"sign": fit_of(None, type="score")}), [SIGN], None, "not for a choice"),
         (
             file_of(types={"choice": fit_of(None)}, chat=False), [SIGN], None,
             "is for inputs without the chat template, not for inputs in the chat template",
@@ -448,7 +454,12 @@ def test_a_coverage_without_decisions_is_refused(dise: Dise, tmp_path: Path) -> 
 def test_a_server_answers_by_a_calibration(tmp_path: Path) -> None:
     sets = {"coverage": 0.9, "num_labels": 99, "least": 0.0}
     hot = fit_of(None, map=maps.Temperature(temperature=3.0), sets=sets)
-    made = file_of(types={"choice": hot, "predicate": hot.model_copy(update={"map": None})})
+    made = file_of(
+        types={
+            "choice": hot,
+            "predicate": hot.model_copy(update={"map": None, "type": "predicate"}),
+        }
+    )
     file = tmp_path / "c.json"
     file.write_text(json.dumps(made.to_dict()))
     with serving(AsyncLLM("countdown"), options={"decision_calibration": str(file)}) as url:
