@@ -129,7 +129,7 @@ class Service:
         count = 0 if num_likeliest is None else num_tokens * (2 + num_likeliest)
         if count > (most := self.limits.max_answer_logprobs):
             problem = f"the answer could tell {count} log-probabilities, more than {most}"
-            advice = "ask for fewer or shorter texts, or for fewer likely tokens of each"
+            advice = "ask for fewer or shorter texts or fewer logprobs (for scores alone: null)"
             raise ServerError(400, f"{problem}; {advice}", "logprobs")
 
     async def run(self, work: Awaitable[list[Counted]], request: Request) -> list[Counted]:
