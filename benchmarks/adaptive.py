@@ -17,7 +17,8 @@ import numpy as np
 from command import Parser, head, row
 
 from dise_core import LLM, RequestOutput, SamplingParams
-from dise_core.scoring.calibration import Calibration, fingerprint
+from dise_core.front.calibrated import fitted_settings
+from dise_core.scoring.calibration import Calibration, Holding, fingerprint
 from dise_eval.calibration.fitting import Labels
 from dise_eval.calibration.making import make
 from dise_eval.datasets.questions import ProblemSet, load
@@ -45,6 +46,7 @@ def calibrated(llm: LLM, params: SamplingParams, num_problems: int) -> Calibrati
     scores = np.array([[output.score.value for output in answer.outputs] for answer in answers])
     numbers = np.repeat(np.arange(len(scores)), scores.shape[1])
     labels = Labels(scores.ravel(), np.array(right(questions, answers)).ravel(), numbers)
+    each = params.model_dump(mode="json") | {"n": 1, "best_of": None, "stop_at": None}
     scorer = llm.catalog.scorer(params.scorer, params.scorer_settings)
     scored_by = {
         "model": llm.predictor.info.name,
@@ -53,6 +55,7 @@ def calibrated(llm: LLM, params: SamplingParams, num_problems: int) -> Calibrati
         "scorer": params.scorer,
         "selector": answers[0].outputs[0].selector,
         "scorer_settings": scorer.model_dump(mode="json"),
+        "holds_for": Holding(texts="written", settings=fitted_settings([each], llm.catalog)),
     }
     return make(labels, scored_by, None, None, "sgr", "drawn problems").calibration
 

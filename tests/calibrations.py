@@ -30,16 +30,23 @@ THRESHOLD = {
     "bound": 0.09,
 }
 
+HOLDING: dict[str, Any] = {
+    "texts": "written",
+    "prompted": True,
+    "finished": True,
+    "chat": None,
+    "settings": None,
+}
+
 RECORD: dict[str, Any] = {
-    "version": 1,
+    "version": 2,
     "model": "toy",
     "fingerprint": fingerprint(ToyPredictor()),
     "judge": None,
     "scorer": "dise",
     "selector": "response",
     "scorer_settings": {},
-    "reviser": None,
-    "reviser_settings": {},
+    "holds_for": HOLDING,
     "map": {
         "method": "isotonic",
         "scores": [-4.0, -3.0, -2.0, -1.0],

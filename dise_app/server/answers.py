@@ -18,8 +18,9 @@ def text_tokens(output: CompletionOutput) -> list[Token]:
 def confidence(output: CompletionOutput, seed: int | None) -> JsonObject:
     """Return a choice's `dise` object. seed: that which reproduces the answer."""
     record = output.to_dict() | {"seed": seed, "sample": output.index}
-    shown = ("score", "probability", "abstained", "fields", "tokens", "length", "revisions")
-    return {key: record[key] for key in (*shown, "seed", "sample") if key in record}
+    said = ("score", "written", "probability", "abstained", "uncalibrated")
+    shown = (*said, "fields", "tokens", "length", "revisions", "seed", "sample")
+    return {key: record[key] for key in shown if key in record}
 
 
 def usage(answers: Sequence[RequestOutput], num_read: int | None = None) -> JsonObject:

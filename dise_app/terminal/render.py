@@ -57,10 +57,14 @@ def show_answer(
         ending = f", {output.finish_reason}" if output.finish_reason else ""
         tokens = _counted(output.score.num_positions, "token")
         how = f"({output.scorer}, {output.selector}, {tokens}{ending})"
-        said = f"  {chance_text(output)}[dim]{score_text(output)} {how}[/dim]{verdict}"
-        console.print(said, soft_wrap=True)
+        if chance := chance_text(output):
+            console.print(f"  {chance}", soft_wrap=True)
+        console.print(f"  [dim]{score_text(output)} {how}[/dim]{verdict}", soft_wrap=True)
         if output.reviser is not None:
             console.print(f"  [dim]{revision_text(output)}[/dim]", soft_wrap=True)
+    if reason := next((output.uncalibrated for output in answer.outputs), None):
+        why = Text(f"  no probability of being right: {printable(reason)}", style="dim")
+        console.print(why, soft_wrap=True)
     usage = answer.usage
     passes = "1 forward pass" if usage.nfe == 1 else f"{usage.nfe} forward passes"
     if answer.is_approximate:
@@ -126,7 +130,14 @@ def score_text(output: CompletionOutput) -> str:
     error, probability = output.score.standard_error, output.score.token_probability
     spread = f" ± {error:.4f}" if error is not None else ""
     share = f", {_share(probability)} a token" if probability else ""
-    return f"score {output.score.value:.4f}{spread}{share}"
+    return f"score {output.score.value:.4f}{spread}{share}{_written_text(output)}"
+
+
+def _written_text(output: CompletionOutput) -> str:
+    """Return how sure the model was of the scored tokens as it wrote them, where that is known."""
+    if output.written is None or output.scorer == "written":
+        return ""
+    return f"; written {_share(math.exp(output.written))}"
 
 
 def _counted(count: int, noun: str) -> str:
@@ -154,8 +165,10 @@ def chance_text(output: CompletionOutput) -> str:
     chance, text = output.probability, ""
     if chance is not None:
         shown = "<1%" if chance < 0.005 else ">99%" if chance > 0.995 else f"{chance:.0%}"
-        text = f"likely to be right: {shown}; "
-    return text + "[bold]abstained[/bold], as it is below the threshold; " * bool(output.abstained)
+        text = f"likely to be right: {shown}"
+    if output.abstained:
+        text += "; " * bool(text) + "[bold]abstained[/bold], as it is below the threshold"
+    return text
 
 
 def show_legend(console: Console, answers: Sequence[RequestOutput]) -> None:

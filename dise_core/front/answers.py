@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import repeat
 
 import numpy as np
 
 from dise_core.constraints.automaton import Automaton
+from dise_core.front.calibrated import Calibrated
 from dise_core.front.fields import Field, JsonAnswer
 from dise_core.front.outputs import CompletionOutput, RequestOutput, Token, Usage
 from dise_core.history import UNKNOWN, Writing
@@ -16,7 +17,6 @@ from dise_core.models.predictor import MaskPredictor
 from dise_core.models.prompts import GivenPrompt
 from dise_core.params.requests import SamplingParams, ScoringParams
 from dise_core.plans.cost import Cost
-from dise_core.scoring.calibration import Calibration
 from dise_core.writing.generation import Generation
 from dise_core.writing.revisions import Revision
 
@@ -26,7 +26,7 @@ class AnswerMaker:
     """Builds a model's answers. json: which texts may be written, if each of them is JSON."""
 
     predictor: MaskPredictor
-    calibration: Calibration | None = None
+    calibrated: Calibrated = field(default_factory=Calibrated)
     json: Automaton | None = None
 
     def written(
@@ -79,7 +79,7 @@ class AnswerMaker:
     def _output(
         self, index: int, generation: Generation, params: ScoringParams
     ) -> CompletionOutput:
-        sequence, calibration = generation.sequence, self.calibration
+        sequence, calibration = generation.sequence, self.calibrated.calibration
         writing = sequence.own_writing()
         value = generation.evaluation.score.value
         return CompletionOutput(
@@ -95,6 +95,7 @@ class AnswerMaker:
             stopped_by=generation.stopped_by,
             probability=None if calibration is None else calibration.probability(value),
             abstained=None if calibration is None else calibration.abstains(value),
+            uncalibrated=self.calibrated.reason,
             writing=writing,
         )
 
@@ -109,7 +110,9 @@ class AnswerMaker:
         logprobs = np.array([token.logprob for token in tokens], np.float64)
         logprobs = np.where(np.isnan(logprobs), written, logprobs)
         pieces = ["" if token.is_end else token.text for token in tokens]
-        return JsonAnswer(self.json, pieces, logprobs, is_forced).fields(self.calibration)
+        return JsonAnswer(self.json, pieces, logprobs, is_forced).fields(
+            self.calibrated.calibration
+        )
 
     def _revision(self, revision: Revision) -> Revision:
         text_of = self.predictor.tokenizer.token_text

@@ -1,55 +1,220 @@
 """Whether a calibration holds for a request: its answers are made and scored as it was fitted."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from pydantic import JsonValue
 
 from dise_core.errors import InputError
-from dise_core.params.requests import SamplingParams, Scoring
+from dise_core.models.predictor import MaskPredictor
+from dise_core.models.prompts import GivenPrompt
+from dise_core.params.requests import SamplingParams, ScoringParams
 from dise_core.plugins.catalog import Catalog
+from dise_core.plugins.kinds import CONSTRAINT, LENGTH, REVISER, UNMASKING, Kind
 from dise_core.scoring.calibration import Calibration
 from dise_core.scoring.sequence_scorer import SequenceScorer
 
+NOT_OF_ANSWERS = {"seed", "steps", "n", "best_of", *ScoringParams.model_fields} - {"block_length"}
+"""Fields of SamplingParams that leave the share of right answers as it is, or stand for others."""
 
-def check_calibration(
-    calibration: Calibration, catalog: Catalog, params: Scoring, bound: SequenceScorer, judge: str
-) -> None:
-    """Raise InputError, with what each is, unless a request's answers and scores are made as those
-    that the calibration was fitted on. judge: the name of the loaded one, "" for none.
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """The answers that a request asks for. params: of what is written, before the model's limits
+    are applied; None for given texts. is_finished: whether given texts end.
     """
-    pairs: list[tuple[str, object, object]] = [("scorer", calibration.scorer, params.scorer)]
-    if params.scorer == calibration.scorer:
-        pairs += [
-            (f"{calibration.scorer} with {name}", value, getattr(bound.scorer, name))
-            for name, value in catalog.scorer(calibration.scorer, calibration.scorer_settings)
-        ]
+
+    predictor: MaskPredictor
+    catalog: Catalog
+    prompt: GivenPrompt
+    scorer: SequenceScorer
+    scoring: ScoringParams
+    judge: str
+    params: SamplingParams | None = None
+    is_finished: bool = True
+
+    @property
+    def texts(self) -> Literal["written", "given"]:
+        return "given" if self.params is None else "written"
+
+
+@dataclass(frozen=True, slots=True)
+class Calibrated:
+    """The calibration that holds for a request's answers, if any. reason: why the one that the user
+    named does not, a sentence; None where it does, and without one.
+    """
+
+    calibration: Calibration | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Calibrations:
+    """named: the calibration that the user named. own: those that come with the model, for requests
+    of which they hold where the user named none.
+    """
+
+    named: Calibration | None = None
+    own: tuple[Calibration, ...] = ()
+
+    def of(self, answers: Answers) -> Calibrated:
+        """Return the calibration that holds for these answers."""
+        if self.named is not None:
+            reason = why_not(self.named, answers)
+            return Calibrated(self.named) if reason is None else Calibrated(None, reason)
+        holding = (own for own in self.own if why_not(own, answers) is None)
+        return Calibrated(next(holding, None))
+
+    def stopping(self, answers: Answers, params: SamplingParams) -> Calibration | None:
+        """Return what makes probabilities of the scores that `stop_at` is compared with; None where
+        it is compared with the scores themselves. Raises InputError for a probability that no
+        calibration tells, and for one that no score reaches.
+        """
+        if params.stop_at is None:
+            return None
+        each = params.model_copy(update={"n": 1, "best_of": None, "stop_at": None})
+        told = self.of(replace(answers, params=each))
+        if told.calibration is None:
+            self._refuse_probability(params.stop_at, told.reason, answers)
+            return None
+        highest = told.calibration.map.highest if told.calibration.map else 0.0
+        if not 0 < params.stop_at <= highest:
+            raise InputError(
+                f"stop_at={params.stop_at}: with this calibration it is a probability above 0 "
+                f"and, as no score has a higher one, at most {highest:.4f}",
+                "stop_at",
+            )
+        return told.calibration
+
+    def _refuse_probability(self, stop_at: float, reason: str | None, answers: Answers) -> None:
+        if reason is not None:
+            raise InputError(
+                f"stop_at={stop_at} is a probability by the calibration, which does not hold "
+                f"for these answers: {reason}",
+                "stop_at",
+            )
+        if stop_at > 0 and any(own.scorer == answers.scoring.scorer for own in self.own):
+            raise InputError(
+                f"stop_at={stop_at} is no score of {answers.scoring.scorer!r}, and the model's "
+                "own calibration holds for single answers at its own settings alone; name a "
+                "calibration that was fitted at yours, or give a score",
+                "stop_at",
+            )
+
+
+def why_not(calibration: Calibration, answers: Answers) -> str | None:
+    """Return why the calibration does not hold for these answers, a sentence; None if it does."""
+    reasons = (_of_scores, _of_texts, _of_settings)
+    return next((why for reason in reasons for why in reason(calibration, answers)), None)
+
+
+def _of_scores(calibration: Calibration, answers: Answers) -> Iterator[str]:
+    bound, scoring, catalog = answers.scorer, answers.scoring, answers.catalog
+    if scoring.scorer != calibration.scorer:
+        yield f"it was fitted on scores of {calibration.scorer!r}, not of {scoring.scorer!r}"
+        return
+    for name, value in catalog.scorer(calibration.scorer, calibration.scorer_settings):
+        if value != (requested := getattr(bound.scorer, name)):
+            yield (
+                f"it was fitted on scores of {calibration.scorer!r} with {name} {value!s:.80}, "
+                f"not {requested!s:.80}"
+            )
     if calibration.map and catalog.selector(calibration.selector) != bound.selector:
-        pairs.append(("selector", calibration.selector, params.selector or ""))
-    if bound.scorer.asks == "judge":
-        pairs.append(("judge", calibration.judge or "none", judge))
-    for what, fitted, requested in pairs:
-        if fitted != requested:
-            problem = f"the calibration is for {what} {fitted!s:.80}, not {requested!s:.80}"
-            advice = "leave that out, or fit a calibration for it"
-            raise InputError(f"{problem}: {advice}", "calibration")
-    if isinstance(params, SamplingParams):
-        _check_answers(calibration, catalog, params)
+        yield (
+            f"it was fitted on scores over {calibration.selector!r}, not over {scoring.selector!r}"
+        )
+    if bound.scorer.asks == "judge" and calibration.judge != answers.judge:
+        yield f"it was fitted on scores of the judge {calibration.judge!r}, not {answers.judge!r}"
 
 
-def _check_answers(calibration: Calibration, catalog: Catalog, params: SamplingParams) -> None:
-    fitted = _revised(calibration.reviser, calibration.reviser_settings, catalog)
-    requested = _revised(params.reviser, params.reviser_settings, catalog)
-    if fitted != requested:
-        problem = f"the calibration is for answers {fitted}, not for answers {requested}"
-        advice = "revise likewise, or fit a calibration for these"
-        raise InputError(f"{problem}: {advice}", "calibration")
-    highest = calibration.map.highest if calibration.map else 0.0
-    if params.stop_at is not None and not 0 < params.stop_at <= highest:
-        problem = f"stop_at={params.stop_at}: with this calibration it is a probability above 0"
-        most = f"as no score has a higher one, at most {highest:.4f}"
-        raise InputError(f"{problem} and, {most}", "stop_at")
+def _of_texts(calibration: Calibration, answers: Answers) -> Iterator[str]:
+    fitted, prompt = calibration.holds_for, answers.prompt
+    if prompt.is_gap:
+        yield "it was fitted on whole answers, and this one fills a gap"
+    if (fitted.texts, answers.texts) == ("written", "given"):
+        yield "it was fitted on answers that the model wrote, and this text was given to it"
+    if (fitted.texts, answers.texts) == ("given", "written"):
+        yield "it was fitted on texts that were given to the model, and it wrote this one"
+    if fitted.finished != answers.is_finished:
+        ends = "finished texts, and this one is read as one that goes on"
+        yield f"it was fitted on {ends if fitted.finished else 'texts that go on, and this ends'}"
+    has_prompt = len(prompt.ids) > 0 and prompt.text != ""
+    if fitted.prompted != has_prompt:
+        without = "answers to prompts, and this text has none"
+        yield f"it was fitted on {without if fitted.prompted else 'texts without a prompt'}"
+    has_template = answers.predictor.tokenizer.has_chat_template
+    if has_prompt and prompt.is_turn != (has_template if fitted.chat is None else fitted.chat):
+        yield (
+            "it was fitted on prompts of plain text, and this one is in the chat template"
+            if prompt.is_turn
+            else "it was fitted on prompts in the chat template, and this one is plain text"
+        )
 
 
-def _revised(name: str | None, settings: Mapping[str, object], catalog: Catalog) -> str:
-    if name is None:
-        return "without a reviser"
-    values = ", ".join(f"{key}={value}" for key, value in catalog.reviser(name, settings))
-    return f"revised by {name} with {values}"
+def _of_settings(calibration: Calibration, answers: Answers) -> Iterator[str]:
+    holding, info, params = calibration.holds_for, answers.predictor.info, answers.params
+    if params is None:
+        return
+    if holding.settings is None:
+        if params.constraint is not None and calibration.map is not None:
+            yield "it was fitted on free answers, and this one keeps to a constraint"
+        return
+    defaults = settings_of_answers(SamplingParams(), answers.catalog)
+    usual = (None, "fixed" if info.block_length is None else "until-end")
+    for name, value in settings_of_answers(params, answers.catalog).items():
+        is_the_models = name == "block_length" and info.block_length is not None
+        same = usual if name == "length" and value in usual else (value,)
+        if is_the_models or any(holding.allows(name, each, defaults[name]) for each in same):
+            continue
+        yield _other_setting(name, value, holding.settings.get(name, (defaults[name],)))
+
+
+def _other_setting(name: str, value: JsonValue, fitted: Sequence[JsonValue]) -> str:
+    """Return what an answer's setting is, beside the values of those that were fitted on."""
+    if name == "constraint" and value is None:
+        return "it was fitted on answers under a constraint, and this one is free"
+    if name == "constraint" and fitted[0] is None:
+        return "it was fitted on free answers, and this one keeps to a constraint"
+    if isinstance(value, dict) and isinstance(other := fitted[0], dict):
+        name = next((key for key in value if value[key] != other.get(key)), name)
+        value, fitted = value.get(name), [other.get(name)]
+    shown = " or ".join(f"{each!s:.80}" for each in fitted)
+    return f"it was fitted on answers with {name} {shown}, not {value!s:.80}"
+
+
+def settings_of_answers(params: SamplingParams, catalog: Catalog) -> dict[str, JsonValue]:
+    """Return what decides how often answers written with these params are right, as JSON. Settings
+    of a strategy are whole, `steps` are told as tokens_per_step, and n only where it selects.
+    """
+    is_selected = params.num_samples > params.n
+    settings: dict[str, JsonValue] = {
+        "constraint": params.constraint,
+        "best_of": f"{params.n} of {params.num_samples}" if is_selected else None,
+        **params.model_dump(mode="json", exclude=NOT_OF_ANSWERS),
+    }
+    kinds: tuple[Kind[Any], ...] = (UNMASKING, LENGTH, REVISER, CONSTRAINT)
+    for kind in kinds:
+        strategy = catalog.chosen(kind, params)
+        fields = {} if strategy is None else strategy.model_dump(mode="json")
+        settings[f"{kind.option}_settings"] = fields
+    if params.steps is not None:
+        settings["tokens_per_step"] = params.max_tokens / params.steps
+    if params.cache not in ("prefix", "dual"):
+        settings["cache"] = "exact"  # as any other that changes no answer
+    return settings
+
+
+def fitted_settings(
+    records: Iterable[Mapping[str, Any]], catalog: Catalog
+) -> dict[str, tuple[JsonValue, ...]]:
+    """Return the values that options had which are not at their defaults in all records, each the
+    fields of a SamplingParams, as `Holding.settings` has them. Raises InputError for other records.
+    """
+    defaults = settings_of_answers(SamplingParams(), catalog)
+    values: dict[str, list[JsonValue]] = {name: [] for name in defaults}
+    for record in records:
+        for name, value in settings_of_answers(SamplingParams(**record), catalog).items():
+            if value not in values[name]:
+                values[name].append(value)
+    return {name: tuple(some) for name, some in values.items() if some != [defaults[name]]}

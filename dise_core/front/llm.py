@@ -7,6 +7,7 @@ from typing import Self, TypedDict, TypeVar, Unpack
 
 from dise_core.engine import Engine, Outcome
 from dise_core.errors import ClosedError, InputError
+from dise_core.front.calibrated import Calibrations
 from dise_core.front.outputs import RequestOutput
 from dise_core.front.planner import Planner
 from dise_core.front.verbs import Job, Verbs, request
@@ -93,8 +94,8 @@ class LLM(Verbs):
         predictor = predictors["target"]
         if calibration is not None:
             calibration.check_model(predictor)
-        own = Calibration.of(predictor.calibration_file)
-        planner = Planner(predictors, self.catalog, calibration, own)
+        own = tuple(map(Calibration.load, predictor.calibration_files))
+        planner = Planner(predictors, self.catalog, Calibrations(calibration, own))
         self._open: tuple[Planner, Engine] | None = (planner, Engine(predictors, self.config))
         self._shown = repr(predictor.info.name)
         self._is_loader = not isinstance(model, MaskPredictor)

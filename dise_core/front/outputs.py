@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import NamedTuple, Self
 
+import numpy as np
+
 from dise_core.errors import DiseError, InputError
 from dise_core.front.fields import Field
 from dise_core.history import Writing
@@ -56,8 +58,9 @@ class CompletionOutput:
     `token_ids` includes end tokens; `text` leaves them out and ends before the first stop text.
     `finish_reason`: "stop" if the model, its length controller or a stop text ended the response,
     or a constraint made it whole, "length" if it filled the canvas, None for a given response.
-    `probability`: of being right, None without a calibration or a score; `abstained`: whether the
-    score is below its threshold, None without one. `revisions`: the rounds of the `reviser`.
+    `probability`: of being right, None without a score or a calibration that holds for it;
+    `abstained`: whether the score is below its threshold, None without one; `uncalibrated`: why the
+    calibration that the user named tells nothing of it. `revisions`: the rounds of the `reviser`.
     `writing`: how prompt and response were written, None for a given one. `fields`: the values of
     an answer that a constraint wrote as JSON, by JSON pointer.
     """
@@ -77,8 +80,19 @@ class CompletionOutput:
     revisions: tuple[Revision, ...] = ()
     probability: float | None = None
     abstained: bool | None = None
+    uncalibrated: str | None = None
     writing: Writing | None = None
     fields: Mapping[str, Field] = field(default_factory=dict)
+
+    @property
+    def written(self) -> float | None:
+        """The mean log-probability, in nats, that the scored tokens had when the model wrote them,
+        at no pass; None for a given response, and where nobody chose one of them.
+        """
+        if self.writing is None:
+            return None
+        logprobs = self.writing.logprobs[self.score.positions].astype(np.float64)
+        return None if np.isnan(logprobs).all() else float(np.nanmean(logprobs))
 
     def to_dict(self) -> dict[str, object]:
         """Return the JSON form; `tokens` has one end token, and none without log-probabilities."""
@@ -88,8 +102,10 @@ class CompletionOutput:
             "token_ids": list(self.token_ids),
             "finish_reason": self.finish_reason,
             "score": {"scorer": self.scorer, "selector": self.selector, **self.score.to_dict()},
+            **({} if self.written is None else {"written": json_number(self.written)}),
             "probability": self.probability,
             "abstained": self.abstained,
+            **({} if self.uncalibrated is None else {"uncalibrated": self.uncalibrated}),
             "tokens": [token.to_dict() for token in self._listed()],
         }
         if self.fields:

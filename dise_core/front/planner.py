@@ -1,14 +1,14 @@
 """Turns a user's request into a plan: checks it, looks up its strategies, builds the answer."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from dise_core.arrays import Ids
 from dise_core.constraints.constrained import Constrained
 from dise_core.errors import InputError
 from dise_core.front.answers import AnswerMaker
-from dise_core.front.calibrated import check_calibration
+from dise_core.front.calibrated import Answers, Calibrations
 from dise_core.front.model_limits import check_constraint, check_gap, check_tokens, fitted, in_gap
 from dise_core.front.outputs import RequestOutput
 from dise_core.models.inputs import check_choice, check_list
@@ -38,18 +38,21 @@ P = TypeVar("P", bound=ScoringParams)
 @dataclass(frozen=True, slots=True)
 class Planner:
     """Turns requests into plans. A plan checks its request before its first read. predictors: the
-    loaded models, "target" and possibly "judge". calibration: as the user named it. own: the one
-    that comes with the model, for requests that it fits where the user named none.
+    loaded models, "target" and possibly "judge". calibrations: what tells probabilities of scores.
     """
 
     predictors: Mapping[str, MaskPredictor]
     catalog: Catalog
-    calibration: Calibration | None = None
-    own: Calibration | None = None
+    calibrations: Calibrations = field(default_factory=Calibrations)
 
     @property
     def predictor(self) -> MaskPredictor:
         return self.predictors["target"]
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """The calibration that the user named."""
+        return self.calibrations.named
 
     @property
     def _prompts(self) -> Prompts:
@@ -164,20 +167,20 @@ class Planner:
     ) -> Plan[RequestOutput]:
         params = self._fitted(params)
         scorer, params = self._scorer(prompt, params)
-        calibration = self._calibration(scorer, params)
-        if finished is False and self.calibration is None:
-            calibration = None
+        answers = self._answers(prompt, scorer, params, is_finished=finished is not False)
         if isinstance(responses[0], str) if finished is None else finished:
             scorer = replace(scorer, end_id=self._prompts.end_id(prompt))
         sequences = self._finished(prompt, responses, params.block_length)
         scored = gather(*(scorer.evaluate(sequence) for sequence in sequences))
         evaluations, cost = yield from count_cost(scored)
         generations = [Generation(*pair) for pair in zip(sequences, evaluations, strict=True)]
-        return AnswerMaker(self.predictor, calibration).given(prompt, generations, params, cost)
+        maker = AnswerMaker(self.predictor, self.calibrations.of(answers))
+        return maker.given(prompt, generations, params, cost)
 
     def _generate(
         self, prompt: GivenPrompt, params: SamplingParams, recorded: tuple[Recorded, ...] = ()
     ) -> Plan[RequestOutput]:
+        asked = params
         if prompt.is_gap:
             params = in_gap(params, self.predictor.info)
         self._prompts.check_room(prompt, params.max_tokens)
@@ -210,13 +213,13 @@ class Planner:
             )
             return writer.write(prompt.ids, denoiser, scorer)
 
-        # A calibration is of whole answers, and tells nothing of a gap.
-        calibration = None if prompt.is_gap else self._calibration(scorer, params)
+        answers = self._answers(prompt, scorer, params, asked)
+        stopping = self.calibrations.stopping(answers, params)
         at_once = params.num_samples if constraint is None else constraint.at_once
-        generations, cost = yield from count_cost(in_waves(sample, params, calibration, at_once))
+        generations, cost = yield from count_cost(in_waves(sample, params, stopping, at_once))
         is_json = constraint is not None and constraint.is_json
         json = constraint.tokens.automaton if constraint and is_json else None
-        maker = AnswerMaker(self.predictor, calibration, json)
+        maker = AnswerMaker(self.predictor, self.calibrations.of(answers), json)
         return maker.written(prompt, generations, params, cost)
 
     def _fitted(self, params: P) -> P:
@@ -259,16 +262,16 @@ class Planner:
         reported = params.logprobs if is_reported else None
         return SequenceScorer(scorer, selector, reported, translation, params.scorer), params
 
-    def _calibration(self, scorer: SequenceScorer, params: ScoringParams) -> Calibration | None:
-        """Return the user's calibration, or the model's own where it fits the request."""
-        calibration = self.calibration or self.own
-        if calibration is None:
-            return None
+    def _answers(
+        self,
+        prompt: GivenPrompt,
+        scorer: SequenceScorer,
+        scoring: ScoringParams,
+        params: SamplingParams | None = None,
+        is_finished: bool = True,
+    ) -> Answers:
+        """Return what calibrations are asked about. params: of written answers, as asked for."""
         judge = self.predictors["judge"].info.name if "judge" in self.predictors else ""
-        try:
-            check_calibration(calibration, self.catalog, params, scorer, judge)
-        except InputError:
-            if self.calibration is None:
-                return None
-            raise
-        return calibration
+        return Answers(
+            self.predictor, self.catalog, prompt, scorer, scoring, judge, params, is_finished
+        )

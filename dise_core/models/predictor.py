@@ -50,9 +50,9 @@ class MaskPredictor(ABC):
     abilities: frozenset[Ability] = frozenset()
     """What it answers beyond plain Reads. The engine refuses the rest by name, before any pass."""
 
-    calibration_file: PathLike[str] | None = None
-    """The calibration that comes with the model, a file by `dise calibrate`. It holds where the
-    user names none and the scores are computed as it says."""
+    calibration_files: Sequence[PathLike[str]] = ()
+    """The calibrations that come with the model, files by `dise calibrate`. Where the user names
+    none, the first that holds for an answer tells how likely it is right."""
 
     room: CacheRoom | None = None
     """Its KV cache, which Reads with a cache hint may fill; None for a predictor without one."""

@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import Annotated, Literal, Self, TypeVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from dise_core.arrays import Floats
 from dise_core.errors import InputError
@@ -194,24 +202,75 @@ class CalibrationFile(CalibrationPart):
             raise InputError(problem, "calibration")
 
 
+class Holding(CalibrationPart):
+    """Which answers a calibration holds for: those made as the labelled ones were.
+
+    texts: whether the model wrote them or they were given to it. prompted: whether a prompt stands
+    before them. finished: whether they end, or are read as texts that go on. chat: what was asked
+    of the chat template; None for the default, which applies it where there is one. settings: of
+    SamplingParams, the values of the options that were not at their defaults, of each a list; None
+    where the labels did not say, which then holds for any.
+    """
+
+    texts: Literal["written", "given"]
+    prompted: bool = True
+    finished: bool = True
+    chat: bool | None = None
+    settings: dict[Text, tuple[JsonValue, ...]] | None = None
+
+    def __str__(self) -> str:
+        """What it holds for, as in "written answers with temperature 0.7"."""
+        prompts = "" if self.prompted else " without a prompt"
+        kind = f"{self.texts} {'answers' if self.finished else 'texts that go on'}{prompts}"
+        if self.texts == "given":
+            return kind
+        if self.settings is None:
+            return f"{kind} with any settings, as the labels do not say with which"
+        values = ((name, " or ".join(map(str, some))) for name, some in self.settings.items())
+        told = ", ".join(f"{name} {text:.80}" for name, text in values if text != "{}")
+        return f"{kind} with {told or 'the default settings'}"
+
+    def allows(self, name: str, value: JsonValue, default: JsonValue) -> bool:
+        """Return whether answers made with this value of a setting are such answers."""
+        if self.settings is None:
+            return True
+        values = self.settings.get(name, (default,))
+        if name in RANGES and isinstance(value, int | float):
+            return min(values) <= value <= max(values)  # type: ignore[type-var, operator]
+        return value in values
+
+
+RANGES = frozenset({"max_tokens", "block_length", "tokens_per_step", "temperature"})
+"""Settings for which what was fitted at two values holds between them, too."""
+
+
 class Calibration(CalibrationFile, Fit):
     """A map from scores of answers to probabilities of being right, with what it holds for.
 
-    judge, scorer, selector, scorer_settings: of the scores that it was fitted on; it is refused for
-    any others. judge is None where the labelled file did not say. reviser, reviser_settings: of the
-    answers; None for those without one. fields: of the values of JSON answers, by the pattern of
-    their pointer or by their type; where it was fitted on these, map and threshold are None, and
-    figures those of one map for all.
+    judge, scorer, selector, scorer_settings: of the scores that it was fitted on. judge is None
+    where the labelled file did not say. holds_for: how the answers were made; others have no
+    probability. fields: of the values of JSON answers, by the pattern of their pointer or by their
+    type; where it was fitted on these, map and threshold are None, and figures those of one map for
+    all.
     """
 
-    version: Literal[1] = 1
+    version: Literal[2] = 2
     judge: Text | None
     scorer: Text
     selector: Text
     scorer_settings: dict[str, JsonValue]
-    reviser: Text | None = None
-    reviser_settings: dict[str, JsonValue] = Field(default_factory=dict)
+    holds_for: Holding
     fields: dict[Text, Fit] = Field(default_factory=dict)
+
+    @field_validator("version", mode="before")
+    @classmethod
+    def _is_of_today(cls, version: object) -> object:
+        if version == 1:
+            raise ValueError(
+                "it is of version 1, which does not say which answers it holds for; "
+                "fit it again with dise calibrate"
+            )
+        return version
 
     def of_field(self, pointer: str, json_type: str) -> Fit | None:
         """Return what was fitted on such fields: on those of its pattern, else of its type."""

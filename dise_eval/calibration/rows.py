@@ -8,7 +8,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -16,9 +16,11 @@ from dise_app.files.jsonl import read_lines
 from dise_app.files.linefile import MAX_OWN_LINE
 from dise_app.files.texts import made_with
 from dise_core.errors import InputError, shown
+from dise_core.front.calibrated import fitted_settings
+from dise_core.params.requests import SamplingParams
 from dise_core.plugins.catalog import Catalog
 from dise_core.records import Fields, Record
-from dise_core.scoring.calibration import pattern_of
+from dise_core.scoring.calibration import Holding, pattern_of
 from dise_eval.calibration.fitting import Labels
 from dise_eval.experiments.scoring import Contender, Contenders
 
@@ -55,9 +57,13 @@ def read(path: Path, options: Fields, catalog: Catalog) -> tuple[Labels, ScoredB
         rows = _of_journal(lines[1:], labels)
         facts = {**(first["settings"].get("params") or {}), **first}
         scored_by = _scored_by(labels, facts, options, catalog)
+        holding = _of_experiment(first, catalog)
     else:
+        beside = made_with(path) or {}
         rows = _of_lines(lines, options)
-        scored_by = _origin(first, made_with(path) or {}, options, catalog)
+        scored_by = _origin(first, beside, options, catalog)
+        holding = _of_answers([record for _, record in lines], beside, options, catalog)
+    scored_by["holds_for"] = holding
     return _labels(rows, options["skip_unscored"]), scored_by
 
 
@@ -197,19 +203,75 @@ def _scored_by(
             f"scorer {scored['scorer']!r} asks a judge that the file does not name: --judge-name",
             "judge",
         )
-    revised_by, reviser = Record(), _text(facts.get("reviser"))
-    if reviser is not None:
-        settings = _dict(facts.get("reviser_settings"))
-        revised_by = catalog.reviser(reviser, settings).model_dump(mode="json")
     is_its_model = options["model_name"] in (None, facts.get("model"))
     return {
         "model": model,
         "fingerprint": _text(facts.get("tokenizer")) if is_its_model else None,
         "judge": _text(judge) if asks_judge else None,
         **scored,
-        "reviser": reviser,
-        "reviser_settings": revised_by,
     }
+
+
+def _of_experiment(first: Fields, catalog: Catalog) -> Holding:
+    """Return how the answers of an experiment were made, by the first line of its journal."""
+    params, chat = _dict(first["settings"]).get("params"), first.get("chat")
+    if first["experiment"] == "given":
+        return Holding(texts="given", chat=chat)
+    if not isinstance(params, dict):
+        return Holding(texts="written", chat=chat)
+    single = params | {"n": 1, "best_of": None}
+    return Holding(texts="written", chat=chat, settings=fitted_settings([single], catalog))
+
+
+def _of_answers(
+    records: Sequence[Record], beside: Fields, options: Fields, catalog: Catalog
+) -> Holding:
+    """Return how answers in lines were made. beside: the settings that lie beside the file; a line
+    may have `params` of its own.
+    """
+    texts = options["texts"] or _texts(records[0], options["fields"])
+    if texts is None:
+        raise InputError(
+            "the file does not say whether the model wrote the answers or was given them: "
+            "say --texts written, or --texts given",
+            "texts",
+        )
+    if any("suffix" in record for record in records):
+        raise InputError("these answers fill gaps, and a calibration is of whole answers", "scored")
+    prompted = {record.get("prompt") != "" for record in records}
+    if len(prompted) > 1:
+        raise InputError("some answers have a prompt and some have none: fit them apart", "scored")
+    written_with = {json.dumps(params): params for params in _params(records, beside)}
+    return Holding(
+        texts=texts,
+        prompted=prompted.pop(),
+        finished=beside.get("finished") is not False,
+        chat=beside.get("chat"),
+        settings=fitted_settings(written_with.values(), catalog) if written_with else None,
+    )
+
+
+def _texts(record: Fields, is_of_fields: bool) -> Literal["written", "given"] | None:
+    """Return how an answer came about; fields are of JSON that a constraint wrote."""
+    outputs = record.get("outputs")
+    if isinstance(outputs, list) and outputs:
+        return "given" if _dict(outputs[0]).get("finish_reason") is None else "written"
+    return "written" if is_of_fields else None
+
+
+def _params(records: Sequence[Record], beside: Fields) -> Iterator[Record]:
+    """Yield the params that each line's first output was written with, where they are told."""
+    if beside.get("command") == "generate":
+        yield _of_the_first(
+            {name: beside[name] for name in SamplingParams.model_fields.keys() & beside}
+        )
+    yield from (_of_the_first(dict(record["params"])) for record in records if "params" in record)
+
+
+def _of_the_first(params: Record) -> Record:
+    """Return the params of the best of several answers, where several were returned."""
+    n = params.get("n", 1)
+    return params if params.get("best_of") or n == 1 else params | {"n": 1, "best_of": n}
 
 
 def _part(contender: Contender) -> Record:

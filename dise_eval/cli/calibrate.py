@@ -30,6 +30,10 @@ LABELLED = options.Own(
     ),
     model_name=option(str | None, "The model of the scores, if the file has none."),
     judge_name=option(str | None, "The judge of the scores, if the file has none."),
+    texts=option(
+        Literal["written", "given"] | None,
+        "Whether the model wrote the answers or was given them, if the file does not say.",
+    ),
     score_field=option(
         list[str] | None,
         "Where lines hold each score, as outputs.0.score.value. [default: there, or score]",
@@ -141,6 +145,7 @@ def _show(
         print(json.dumps(told, ensure_ascii=False, allow_nan=False))
         return
     print(f"{calibration.scorer} over {calibration.selector} of {calibration.model}")
+    print(f"holds for {calibration.holds_for}")
     print(_fitted(calibration))
     for part in weights:
         print(

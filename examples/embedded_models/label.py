@@ -1,6 +1,7 @@
 """Prints answers of an embedded model, labelled right or wrong, as JSON lines that `dise calibrate`
-reads: to problems that it was not trained on, written greedily in the ways that the docs show. On
-standard error it tells how many are right among the surer and the less sure.
+reads: to problems that it was not trained on, written greedily in the ways that the docs show; or,
+with --given, texts that are given to it: greedy answers, drawn ones, and greedy ones of which one
+digit is another. On standard error it tells how many are right among the surer and the less sure.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
+from string import digits
 from typing import Any
 
-from dise import LLM, SamplingParams
+from dise import LLM, SamplingParams, ScoringParams
 
 from .countdown.problems import held_out_problems, is_correct, parse_prompt
 
@@ -54,7 +56,31 @@ def labelled(model: str, count: int) -> Iterator[dict[str, Any]]:
     for params in WAYS[model]:
         for answer in llm.generate(asked, params.model_copy(update={"logprobs": None})):
             record = answer.to_dict()
+            label = is_right(record["prompt"], answer.outputs[0].text)
+            yield {**record, "label": label, "params": params.model_dump(mode="json")}
+
+
+def labelled_texts(model: str, count: int) -> Iterator[dict[str, Any]]:
+    """Yield the scores of given answers to `count` problems, with the labels."""
+    llm, asked, random = LLM(model), prompts(model, count), Random(5)
+    params = WAYS[model][-1].model_copy(update={"logprobs": None})
+    drawn = params.model_copy(update={"temperature": 1.0, "seed": 3})
+    greedy, free = ([a.outputs[0].text for a in llm.generate(asked, p)] for p in (params, drawn))
+    for texts in (greedy, free, [with_another_digit(text, random) for text in greedy]):
+        pairs = [pair for pair in zip(asked, texts, strict=True) if pair[1]]
+        for answer in llm.score(*zip(*pairs, strict=True), ScoringParams(logprobs=None)):
+            record = answer.to_dict()
             yield {**record, "label": is_right(record["prompt"], answer.outputs[0].text)}
+
+
+def with_another_digit(text: str, random: Random) -> str:
+    """Return the text with one of its digits replaced, if it has any."""
+    places = [place for place, character in enumerate(text) if character in digits]
+    if not places:
+        return text
+    place = random.choice(places)
+    other = random.choice(digits.replace(text[place], ""))
+    return text[:place] + other + text[place + 1 :]
 
 
 def shares(records: Sequence[dict[str, Any]]) -> Iterator[str]:
@@ -79,8 +105,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", choices=WAYS)
     parser.add_argument("--count", type=int, default=400)
+    parser.add_argument("--given", action="store_true", help="label given texts")
     args = parser.parse_args()
-    records = list(labelled(args.model, args.count))
+    records = list((labelled_texts if args.given else labelled)(args.model, args.count))
     for record in records:
         print(json.dumps(record))
     print(*shares(records), sep="\n", file=sys.stderr)

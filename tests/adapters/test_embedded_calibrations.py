@@ -7,7 +7,7 @@ from embedded_models.label import is_right, prompts
 from dise_core import LLM, Calibration, SamplingParams, ScoringParams
 
 PROBLEM, ANSWER = "83,18,75 -> 10", "18+75=93,93-83=10<answer>18+75-83</answer>"
-SHORT = SamplingParams(max_tokens=48, tokens_per_step=4)
+SHORT = SamplingParams(max_tokens=48)
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +48,9 @@ def test_sure_answers_to_new_sentences_are_called_as_likely_right_as_they_are() 
         {"selector": "response-text"},
         {"reviser": "remask"},
         {"best_of": 2, "temperature": 1.0, "stop_at": -0.1},
+        {"temperature": 3.0},
+        {"tokens_per_step": 8},
+        {"constraint": "choice", "constraint_settings": {"choices": [ANSWER, "1+2=3"]}},
     ],
 )
 def test_what_a_models_own_calibration_is_not_for_has_no_probability(
@@ -57,17 +60,31 @@ def test_what_a_models_own_calibration_is_not_for_has_no_probability(
     assert answer.outputs[0].probability is None
 
 
-def test_a_given_text_has_a_probability_unless_it_goes_on(llm: LLM) -> None:
+def test_a_given_text_has_a_probability_unless_it_goes_on_or_answers_nothing(llm: LLM) -> None:
     [ended], [goes_on] = (llm.score(PROBLEM, ANSWER, finished=its) for its in (None, False))
     assert ended.outputs[0].probability is not None
     assert goes_on.outputs[0].probability is None
     ranked = llm.rank(PROBLEM, [ANSWER, "1+1=2"])
     assert [output.probability for output in ranked.outputs] == [None, None]
+    [unprompted] = llm.score("", "1+2=3")
+    assert unprompted.outputs[0].probability is None
+    [filled] = llm.fill(PROBLEM + "<answer>18+75", "83", SamplingParams(max_tokens=1))
+    assert filled.outputs[0].probability is None
+
+
+def test_written_and_given_texts_have_a_fit_of_their_own(llm: LLM) -> None:
+    """One text is as likely right whoever wrote it, by what each fit knows, or nearly so."""
+    [written] = llm.generate(PROBLEM, SHORT)
+    [given] = llm.score(PROBLEM, written.outputs[0].text)
+    told = [written.outputs[0].probability, given.outputs[0].probability]
+    fits = {own.holds_for.texts: own for own in llm.planner.calibrations.own}
+    fits_of = ("written", "given")
+    values = [written.outputs[0].score.value, given.outputs[0].score.value]
+    assert told == [fits[kind].probability(v) for kind, v in zip(fits_of, values, strict=True)]
 
 
 def test_the_calibration_that_a_user_names_replaces_the_models_own(llm: LLM) -> None:
-    own = llm.planner.own
-    assert own is not None
+    own = next(own for own in llm.planner.calibrations.own if own.holds_for.texts == "given")
     named = own.model_copy(update={"scorer": "shadow", "selector": "full"})
     calibration = Calibration.model_validate(named.model_dump())
     [answer] = LLM(llm.predictor, calibration=calibration).score(PROBLEM, ANSWER, ScoringParams())

@@ -5,17 +5,24 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from dise_core import LLM, Calibration, InputError, SamplingParams, ScoringParams
-from dise_core.scoring.calibration import MAX_BYTES, Platt
+from dise_core import LLM, Calibration, InputError, RequestOutput, SamplingParams, ScoringParams
+from dise_core.front.calibrated import fitted_settings
+from dise_core.plugins.discovery import installed_catalog
+from dise_core.scoring.calibration import MAX_BYTES, Holding, Platt
 from dise_core.testing import ToyPredictor
-from tests.calibrations import RECORD, made
+from tests.ascii_model import AsciiPredictor
+from tests.calibrations import HOLDING, RECORD, made
+
+GIVEN = HOLDING | {"texts": "given"}
+OF_ASCII = {"model": "ascii", "fingerprint": None}
+SHORT = SamplingParams(max_tokens=4, selector="response")
 
 
 def written(folder: Path, record: object) -> Path:
@@ -57,7 +64,7 @@ def wrong_map(**changes: object) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"version": 2}, "version=2"),
+        ({"version": 3}, "version=3"),
         ({"kind": "x"}, "there is no setting 'kind'"),
         ({"model": "m" * 1001}, "model="),
         ({"map": {"method": "spline"}}, "spline"),
@@ -102,7 +109,9 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_outputs_have_their_probability_and_whether_they_abstain(tmp_path: Path) -> None:
-    for given in (made(), written(tmp_path, RECORD), str(tmp_path / "calibration.json")):
+    record = RECORD | {"holds_for": GIVEN}
+    files = written(tmp_path, record), str(tmp_path / "calibration.json")
+    for given in (made(holds_for=GIVEN), *files):
         llm = LLM(ToyPredictor(), calibration=given)
         outputs = [o for a in llm.score([[1, 2]] * 9, [[i] for i in range(9)]) for o in a.outputs]
         for output in outputs:
@@ -113,12 +122,14 @@ def test_outputs_have_their_probability_and_whether_they_abstain(tmp_path: Path)
             assert output.to_dict()["probability"] == output.probability
             assert output.to_dict()["abstained"] is output.abstained
         assert len({output.abstained for output in outputs}) == 2
-        [written_one] = llm.generate([[1, 2]], SamplingParams(max_tokens=4))
-        assert written_one.outputs[0].probability is not None
+    [answer] = LLM(ToyPredictor(), calibration=made()).generate([[1, 2]], SHORT)
+    assert answer.outputs[0].probability is not None
 
 
 def test_an_answer_without_a_score_has_no_probability_and_abstains() -> None:
-    [answer] = LLM(ToyPredictor(), calibration=made(selector="response-text")).score([[1]], [[10]])
+    [answer] = LLM(
+        ToyPredictor(), calibration=made(selector="response-text", holds_for=GIVEN)
+    ).score([[1]], [[10]])
     assert (answer.outputs[0].probability, answer.outputs[0].abstained) == (None, True)
 
 
@@ -126,7 +137,9 @@ def test_without_a_calibration_or_threshold_both_are_none() -> None:
     [plain] = LLM(ToyPredictor()).score([[1, 2]], [[3]])
     record = plain.to_dict()["outputs"][0]
     assert (record["probability"], record["abstained"]) == (None, None)
-    [answer] = LLM(ToyPredictor(), calibration=made(threshold=None)).score([[1, 2]], [[3]])
+    [answer] = LLM(ToyPredictor(), calibration=made(threshold=None, holds_for=GIVEN)).score(
+        [[1, 2]], [[3]]
+    )
     assert answer.outputs[0].probability is not None
     assert answer.outputs[0].abstained is None
 
@@ -145,70 +158,117 @@ def test_scores_are_computed_as_the_calibration_says_unless_the_request_does() -
     assert (answer.outputs[0].scorer, answer.usage.nfe) == ("mc", plain.usage.nfe)
 
 
+def reason(llm: LLM, *asked: Any, **more: Any) -> str | None:
+    """Why no probability is told of an answer; None where one is."""
+    verb = llm.generate if len(asked) < 3 else llm.score
+    output = verb(*asked, **more)[0].outputs[0]
+    assert (output.probability is None) == (output.uncalibrated is not None)
+    assert output.to_dict().get("uncalibrated") == output.uncalibrated
+    return output.uncalibrated
+
+
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
-        ({"scorer": "shadow"}, "for scorer dise, not shadow"),
-        ({"scorer": "mc", "scorer_settings": {"num_samples": 2}}, "for scorer dise, not mc"),
-        ({"selector": "last-10"}, "for selector response, not last-10"),
+        ({"scorer": "shadow"}, "it was fitted on scores of 'dise', not of 'shadow'"),
+        ({"scorer": "mc", "scorer_settings": {"num_samples": 2}}, "of 'dise', not of 'mc'"),
+        ({"selector": "last-10"}, "over 'response', not over 'last-10'"),
     ],
 )
-def test_other_scores_are_refused_by_name_before_any_pass(asked: dict[str, Any], told: str) -> None:
-    predictor = ToyPredictor()
-    llm = LLM(predictor, calibration=made())
-    for work in (
-        lambda: llm.score([[1]], [[2]], ScoringParams(**asked)),
-        lambda: llm.generate([[1]], SamplingParams(max_tokens=4, **asked)),
-        lambda: llm.rank([1], [[2], [3]], ScoringParams(**asked)),
-    ):
-        with pytest.raises(InputError, match="the calibration is for") as error:
-            work()
-        assert told in str(error.value)
-    assert predictor.batches == []
+def test_other_scores_have_no_probability_and_say_why(asked: dict[str, Any], told: str) -> None:
+    written_ones, given = LLM(ToyPredictor(), calibration=made()), made(holds_for=GIVEN)
+    assert told in str(reason(written_ones, [[1]], SamplingParams(max_tokens=4, **asked)))
+    llm = LLM(ToyPredictor(), calibration=given)
+    assert told in str(reason(llm, [[1]], [[2]], ScoringParams(**asked)))
 
 
-REVISED = (
-    "revised by remask with detector=low-prob, threshold=0.9, read=visible, max_tokens=16, "
-    "share=1.0, per_position=64, widen=0, rounds=2, accept=better"
-)
+def test_other_settings_of_a_scorer_are_named_and_an_unknown_one_is_refused() -> None:
+    asked = ScoringParams(scorer="mc", scorer_settings={"num_samples": 4}, selector="response")
+    other = made(scorer="mc", scorer_settings={"num_samples": 3}, holds_for=GIVEN)
+    llm = LLM(ToyPredictor(), calibration=other)
+    assert "with num_samples 3, not 4" in str(reason(llm, [[1]], [[2]], asked))
+    unknown = LLM(ToyPredictor(), calibration=made(scorer="nothing"))
+    with pytest.raises(InputError, match="unknown scorer 'nothing'"):
+        unknown.score([[1]], [[2]])
+
+
+ROUNDS = {"reviser": "remask", "reviser_settings": {"rounds": 2}}
+REGEX = {"constraint": "regex", "constraint_settings": {"regex": "[0-9]{1,2}"}}
+OTHER_REGEX = REGEX | {"constraint_settings": {"regex": "[0-9]{1,3}"}}
+DRAWN = {"temperature": 0.7}
 
 
 @pytest.mark.parametrize(
     ("fitted", "asked", "told"),
     [
-        ({}, {}, None),
-        ({}, {"reviser": "remask", "reviser_settings": {"rounds": 2}},
-         f"is for answers without a reviser, not for answers {REVISED}: revise likewise"),
-        ({"reviser": "remask", "reviser_settings": {"rounds": 2}}, {},
-         f"is for answers {REVISED}, not for answers without a reviser"),
-        ({"reviser": "remask"}, {"reviser": "remask", "reviser_settings": {"rounds": 4}}, None),
-        ({"reviser": "remask"}, {"reviser": "remask", "reviser_settings": {"rounds": 3}},
-         "rounds=4, accept=better, not for answers revised by remask"),
+        ([{}], {}, None),
+        ([{}], {"seed": 7, "length": "fixed", "cache": "none"}, None),
+        ([{}], ROUNDS, "with reviser None, not remask"),
+        ([ROUNDS], {}, "with reviser remask, not None"),
+        ([ROUNDS], {"reviser": "remask", "reviser_settings": {"rounds": 3}}, "with rounds 2, not 3"),
+        ([{"reviser": "remask"}], {"reviser": "remask", "reviser_settings": {"rounds": 4}}, None),
+        ([{}], REGEX, "it was fitted on free answers, and this one keeps to a constraint"),
+        ([REGEX], {}, "it was fitted on answers under a constraint, and this one is free"),
+        ([REGEX], REGEX, None),
+        ([REGEX], OTHER_REGEX, "with regex [0-9]{1,2}, not [0-9]{1,3}"),
+        ([{}], {"temperature": 3.0}, "with temperature 0.0, not 3.0"),
+        ([DRAWN], DRAWN, None),
+        ([DRAWN, {}], {"temperature": 0.3}, None),
+        ([DRAWN, {}], {"temperature": 1.0}, "with temperature 0.7 or 0.0, not 1.0"),
+        ([{"steps": 4}], {"tokens_per_step": 1}, None),
+        ([{}], {"cfg_scale": 1.0}, "with cfg_scale 0.0, not 1.0"),
+        ([DRAWN], DRAWN | {"n": 3}, None),
+        ([DRAWN], DRAWN | {"best_of": 3}, "with best_of None, not 1 of 3"),
+        ([DRAWN | {"best_of": 3}], DRAWN | {"best_of": 3}, None),
     ],
 )  # fmt: skip
-def test_answers_that_are_revised_otherwise_are_refused(
-    fitted: dict[str, Any], asked: dict[str, Any], told: str | None
+def test_answers_that_are_made_otherwise_have_no_probability_and_say_why(
+    fitted: list[dict[str, Any]], asked: dict[str, Any], told: str | None
 ) -> None:
-    predictor = ToyPredictor()
-    llm = LLM(predictor, calibration=made(**fitted))
-    params = SamplingParams(max_tokens=4, selector="response", **asked)
-    if told is None:
-        assert llm.generate([[1, 2]], params)[0].outputs[0].probability is not None
-        return
-    with pytest.raises(InputError, match=re.escape(told)) as error:
-        llm.generate([[1, 2]], params)
-    assert error.value.parameter == "calibration"
-    assert predictor.batches == []
+    catalog, common = installed_catalog(), {"max_tokens": 4, "selector": "response"}
+    settings = fitted_settings([common | each for each in fitted], catalog)
+    holding = json.loads(Holding(texts="written", settings=settings).model_dump_json())
+    llm = LLM(AsciiPredictor(), calibration=made(**OF_ASCII, holds_for=holding))
+    why = reason(llm, "hi", SamplingParams.model_validate(common | asked))
+    assert why == told if told is None else told in str(why)
 
 
-def test_other_settings_are_refused_by_name() -> None:
-    asked = ScoringParams(scorer="mc", scorer_settings={"num_samples": 4}, selector="response")
-    for fitted, params, told in (
-        (made(scorer="mc", scorer_settings={"num_samples": 3}), asked, "num_samples 3, not 4"),
-        (made(scorer="nothing"), None, "unknown scorer 'nothing'"),
-    ):
-        with pytest.raises(InputError, match=told):
-            LLM(ToyPredictor(), calibration=fitted).score([[1]], [[2]], params)
+@pytest.mark.parametrize(
+    ("holding", "ask", "told"),
+    [
+        (HOLDING, lambda llm: llm.generate("hi", SHORT), None),
+        (HOLDING, lambda llm: llm.score("hi", "a"), "the model wrote, and this text was given"),
+        (GIVEN, lambda llm: llm.generate("hi", SHORT), "given to the model, and it wrote this"),
+        (GIVEN, lambda llm: llm.score("hi", "a"), None),
+        (GIVEN, lambda llm: llm.score("", "a"), "answers to prompts, and this text has none"),
+        (GIVEN | {"prompted": False}, lambda llm: llm.score("", "a"), None),
+        (GIVEN | {"prompted": False}, lambda llm: llm.score("hi", "a"), "without a prompt"),
+        (GIVEN, lambda llm: [llm.rank("hi", ["a", "b"])], "read as one that goes on"),
+        (GIVEN | {"finished": False}, lambda llm: [llm.rank("hi", ["a", "b"])], None),
+        (GIVEN, lambda llm: llm.score("hi", "a", finished=False), "read as one that goes on"),
+        (HOLDING, lambda llm: llm.fill("hi", "a", SHORT), "whole answers, and this one fills"),
+        (HOLDING | {"chat": True}, lambda llm: llm.generate("hi", SHORT), "in the chat template"),
+    ],
+)  # fmt: skip
+def test_texts_of_another_kind_have_no_probability_and_say_why(
+    holding: dict[str, Any], ask: Callable[[LLM], list[RequestOutput]], told: str | None
+) -> None:
+    llm = LLM(AsciiPredictor(), calibration=made(**OF_ASCII, holds_for=holding))
+    for output in ask(llm)[0].outputs:
+        assert (output.probability is None) == (told is not None)
+        assert output.uncalibrated == told if told is None else told in str(output.uncalibrated)
+
+
+def test_a_number_to_stop_at_is_refused_where_the_calibration_does_not_hold() -> None:
+    settings = {"temperature": [0.7]}
+    llm = LLM(ToyPredictor(), calibration=made(holds_for=HOLDING | {"settings": settings}))
+    asked = SamplingParams(max_tokens=4, temperature=0.7, best_of=4, stop_at=0.5)
+    with pytest.raises(InputError, match=r"max_tokens 128, not 4"):
+        llm.generate([[1, 2]], asked)
+    settings["max_tokens"] = [4]
+    llm = LLM(ToyPredictor(), calibration=made(holds_for=HOLDING | {"settings": settings}))
+    [answer] = llm.generate([[1, 2]], asked)
+    assert "with best_of None, not 1 of 4" in str(answer.outputs[0].uncalibrated)
 
 
 @pytest.mark.parametrize(
@@ -225,6 +285,6 @@ def test_another_model_is_refused_by_name(changes: dict[str, Any], told: str) ->
     assert LLM(ToyPredictor(), calibration=made(fingerprint=None)).planner.calibration is not None
 
 
-def test_a_file_of_before_holds_for_answers_as_they_were_written(tmp_path: Path) -> None:
-    older = {key: value for key, value in RECORD.items() if not key.startswith("reviser")}
-    assert Calibration.load(written(tmp_path, older)) == made()
+def test_a_file_of_before_says_that_it_must_be_fitted_again(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="fit it again with dise calibrate"):
+        Calibration.load(written(tmp_path, RECORD | {"version": 1}))

@@ -54,8 +54,7 @@ class EmbeddedPredictor(CheckpointPredictor):
             problem = f"adapter {cls.name!r} loads the model {cls.name!r} alone, not {model!r}"
             raise InputError(problem, "adapter")
         predictor = cls(cls.folder(), model, config)
-        file = cls.folder() / "calibration.json"
-        predictor.calibration_file = file if file.exists() else None  # as before it is fitted
+        predictor.calibration_files = sorted(cls.folder().glob("calibration*.json"))
         return predictor
 
 

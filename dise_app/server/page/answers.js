@@ -52,14 +52,17 @@ function values(fields) {
   return make("dl", { className: "values" }, ...rows);
 }
 
-function scoreLine({ score, probability, abstained, length, revisions }) {
+function scoreLine({ score, written, probability, abstained, uncalibrated, length, revisions }) {
   const line = make("div", { className: "score" });
   if (probability !== null || abstained) line.append(chance(probability, abstained));
   line.append(make("strong", {}, score.value === null ? "no score" : `score ${score.value.toFixed(4)}`));
   line.append(...share(score), `${score.scorer} over ${score.selector}, ${score.num_positions} tokens`);
+  if (written !== undefined && written !== null && score.scorer !== "written")
+    line.append(`, written ${percent(Math.exp(written))}`);
   if (length) line.append(`, ${length.trace.length} lengths tried, stopped by ${length.stopped_by}`);
   const accepted = (revisions ?? []).filter((revision) => revision.accepted).length;
   if (accepted) line.append(`, revised in ${accepted} round${accepted === 1 ? "" : "s"}`);
+  if (uncalibrated) line.append(make("div", { className: "hint" }, `no probability of being right: ${uncalibrated}`));
   return line;
 }
 

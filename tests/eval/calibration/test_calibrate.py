@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,14 @@ import pytest
 
 from dise_core import AsyncLLM, Calibration, InputError
 from dise_core.plugins.discovery import installed_catalog
+from dise_core.scoring.calibration import Holding
 from dise_eval.calibration import rows
 from dise_eval.cli.calibrate import LABELLED
 from tests.app.serving import serving
 from tests.commands import Dise, Run
 from tests.jsonlines import records_of, written
 
-SAID = ("--score", "dise:last-10", "--model-name", "countdown")
+SAID = ("--score", "dise:last-10", "--model-name", "countdown", "--texts", "given")
 
 
 def labelled(path: Path, size: int = 400) -> Path:
@@ -105,7 +107,7 @@ def test_a_journals_scores_are_those_of_the_contender_that_is_named(tmp_path: Pa
     facts = {"model": "m", "fingerprint": "abc", "scorer": "mc", "selector": "response"}
     assert facts.items() <= by.items()
     assert by["scorer_settings"]["num_samples"] == 2
-    assert (by["reviser"], by["reviser_settings"]) == (None, {})
+    assert by["holds_for"] == Holding(texts="written")
     assert read(path, "dise:last-10")[1] == [True, False, True, False]
 
 
@@ -115,14 +117,20 @@ def test_a_file_says_by_what_its_answers_were_revised(dise: Dise, tmp_path: Path
     key["settings"] |= {"params": params}  # type: ignore[operator]
     scored = {"is_correct": True, "scores": {"dise": {"value": -1.0}}}
     [*_, by] = read(written(tmp_path / "journal.jsonl", key, {"id": "a", "answers": [scored]}))
-    assert by["reviser"] == "remask"
-    assert (by["reviser_settings"]["rounds"], by["reviser_settings"]["threshold"]) == (2, 0.9)
+    fitted = by["holds_for"].settings
+    assert fitted["reviser"] == ("remask",)
+    [settings] = fitted["reviser_settings"]
+    assert (settings["rounds"], settings["threshold"]) == (2, 0.9)
     given = written(tmp_path / "in.jsonl", {"prompt": "83,18,75 -> 10", "label": True})
     answers, short = tmp_path / "answers.jsonl", ("--max-tokens", 8, "--block-length", 8)
     more = ("--reviser", "remask", "--reviser-setting", "rounds=3")
     assert dise("generate", "--input", given, "--output", answers, *short, *more).code == 0
     [*_, by] = read(answers)
-    assert (by["reviser"], by["reviser_settings"]["rounds"]) == ("remask", 3)
+    holding = by["holds_for"]
+    assert (holding.texts, holding.prompted, holding.chat) == ("written", True, None)
+    assert holding.settings["reviser"] == ("remask",)
+    assert holding.settings["reviser_settings"][0]["rounds"] == 3
+    assert (holding.settings["max_tokens"], "temperature" in holding.settings) == ((8,), False)
     key["settings"] |= {"params": {"reviser": "none"}}  # type: ignore[operator]
     with pytest.raises(InputError, match="unknown reviser 'none'"):
         read(written(tmp_path / "other.jsonl", key, {"id": "a", "answers": [scored]}))
@@ -139,12 +147,31 @@ def test_answers_of_dise_score_say_what_they_are_scored_by(dise: Dise, tmp_path:
     assert scores == [each["outputs"][0]["score"]["value"] for each in records_of(answers)]
     assert (by["model"], by["scorer"], by["selector"]) == ("countdown", "interleaved", "response")
     assert by["scorer_settings"]["k"] == 3
+    assert by["holds_for"] == Holding(texts="given")
     with pytest.raises(InputError, match="does not say how its scores were computed"):
         read(written(tmp_path / "bare.jsonl", {"score": 1, "label": 1}))
     with pytest.raises(InputError, match="does not name its model"):
         read(tmp_path / "bare.jsonl", "dise")
     with pytest.raises(InputError, match="asks a judge"):
         read(tmp_path / "bare.jsonl", "ar-perplexity", model_name="m")
+    with pytest.raises(InputError, match="say --texts written, or --texts given"):
+        read(tmp_path / "bare.jsonl", "dise", model_name="m")
+    unprompted = records_of(answers)
+    unprompted[1]["prompt"] = ""
+    with pytest.raises(InputError, match="some answers have a prompt and some have none"):
+        read(written(tmp_path / "mixed.jsonl", *unprompted), "dise")
+    gap = records_of(answers)[0] | {"suffix": "83"}
+    with pytest.raises(InputError, match="these answers fill gaps"):
+        read(written(tmp_path / "gaps.jsonl", gap), "dise")
+
+
+def test_lines_may_tell_what_each_was_written_with(tmp_path: Path) -> None:
+    answer = {"score": -1, "label": 1, "prompt": "1 -> 1"}
+    params = ({"temperature": 0.7}, {"temperature": 1.0, "n": 3}, {"temperature": 0.7})
+    path = written(tmp_path / "labels.jsonl", *(answer | {"params": one} for one in params))
+    by = read(path, "dise", model_name="m", texts="written")[2]
+    temperatures, best = (by["holds_for"].settings[name] for name in ("temperature", "best_of"))
+    assert (temperatures, best) == ((0.7, 1.0), (None, "1 of 3"))
 
 
 @pytest.mark.parametrize("text", ["", "[]\n", "{\n", '{"score": 1e999, "label": 1}\n'])
@@ -166,9 +193,10 @@ def test_every_door_tells_the_probability(dise: Dise, tmp_path: Path) -> None:
     assert found["probability"] == pytest.approx(expected)
     assert found["abstained"] in {True, False}
     assert "likely to be right" in dise("score", *asked, "--calibration", output).out
-    refused = dise("score", *asked, "--calibration", output, "--selector", "full")
-    assert refused.code == 2
-    assert "the calibration is for selector last-10, not full" in refused.err
+    other = dise("score", *asked, "--calibration", output, "--selector", "full")
+    assert (other.code, "likely to be right" in other.out) == (0, False)
+    why = "no probability of being right: it was fitted on scores over 'last-10', not over 'full'"
+    assert why in other.out
     llm = AsyncLLM("countdown", calibration=output)
     with serving(llm) as url:
         body = {"prompt": "83,18,75 -> 10", "max_tokens": 8, "temperature": 0}
@@ -177,14 +205,16 @@ def test_every_door_tells_the_probability(dise: Dise, tmp_path: Path) -> None:
         [data] = httpx.post(f"{url}/v1/score", json=scored).json()["data"]
         other = httpx.post(f"{url}/v1/score", json=scored | {"selector": "full"})
         assert httpx.get(f"{url}/health").json()["calibrated_selector"] == "last-10"
-    assert choice["dise"]["probability"] > 0
-    assert choice["dise"]["abstained"] in {True, False}
+    assert choice["dise"]["probability"] is None
+    assert "given to the model, and it wrote this one" in choice["dise"]["uncalibrated"]
+    assert choice["dise"]["written"] < 0
     assert data["probability"] == pytest.approx(expected)
-    assert (other.status_code, "not full" in other.text) == (400, True)
+    assert "not over 'full'" in other.json()["data"][0]["uncalibrated"]
 
 
 TWO = ("--score", "dise:last-10", "--score", "interleaved:response:k=2")
 FIELDS = ("--score-field", "a", "--score-field", "b.0", "--model-name", "countdown")
+GIVEN, WRITTEN = ("--texts", "given"), ("--texts", "written")
 
 
 def two_scores(path: Path, size: int = 400) -> Path:
@@ -198,34 +228,36 @@ def two_scores(path: Path, size: int = 400) -> Path:
 
 def test_several_scores_are_one_calibration_at_every_door(dise: Dise, tmp_path: Path) -> None:
     scored, output = two_scores(tmp_path / "labels.jsonl"), tmp_path / "c.json"
-    run = dise("calibrate", scored, "--output", output, *TWO, *FIELDS, "--held-out", 0.2)
+    run = dise("calibrate", scored, "--output", output, *TWO, *FIELDS, *WRITTEN, "--held-out", 0.2)
     assert run.code == 0, run.err
     assert "combined over last-10 of countdown" in run.out
     assert "interleaved:response:k=2: weight" in run.out
     again = ("--overwrite", "--json", "--max-risk", 0.3)
-    found = json.loads(dise("calibrate", scored, "--output", output, *TWO, *FIELDS, *again).out)
+    found = json.loads(
+        dise("calibrate", scored, "--output", output, *TWO, *FIELDS, *WRITTEN, *again).out
+    )
     made, [first, second] = found["calibration"], found["parts"]
     assert (made["num_labels"], made["threshold"]["num_labels"]) == (200, 200)
     assert (first["score"], second["score"]) == ("dise:last-10", "interleaved:response:k=2")
     assert first["gain"]["low"] > 0 < second["gain"]["low"]
     calibration = Calibration.load(output)
-    asked = ("--prompt", "83,18,75 -> 10", "--response", "18+75=93")
-    [one] = json.loads(dise("score", *asked, "--calibration", output, "--json").out)["outputs"]
-    assert one["probability"] == pytest.approx(calibration.probability(one["score"]["value"]))
     llm = AsyncLLM("countdown", calibration=output)
     with serving(llm) as url:
-        body = {"prompt": "83,18,75 -> 10", "response": "18+75=93"}
-        [data] = httpx.post(f"{url}/v1/score", json=body).json()["data"]
-        other = httpx.post(f"{url}/v1/score", json=body | {"scorer_settings": {"intercept": 9}})
-        drawn = {"prompt": "83,18,75 -> 10", "max_tokens": 8, "temperature": 1, "best_of": 4}
-        drawn |= {"seed": 0, "dise": {"stop_at": 1e-9}}
-        best = httpx.post(f"{url}/v1/completions", json=drawn).raise_for_status().json()
-    assert data["probability"] == pytest.approx(one["probability"])
-    assert "the calibration is for combined with" in other.text
-    assert best["choices"][0]["dise"]["probability"] > 0
+        messages = [{"role": "user", "content": "83,18,75 -> 10"}]
+        body = {"messages": messages, "max_tokens": 8, "temperature": 0}
+        post = functools.partial(httpx.post, f"{url}/v1/chat/completions")
+        [own] = post(json=body).json()["choices"]
+        settings = {"dise": {"scorer_settings": {"intercept": 9}}}
+        [other] = post(json=body | settings).json()["choices"]
+        drawn = {"temperature": 1, "best_of": 4, "seed": 0, "dise": {"stop_at": 1e-9}}
+        [best] = post(json=body | drawn).raise_for_status().json()["choices"]
+    assert own["dise"]["probability"] > 0
+    assert "fitted on scores of 'combined' with" in other["dise"]["uncalibrated"]
+    assert best["dise"]["probability"] > 0
     short = ("83,18,75 -> 10", "--max-tokens", 8, "--calibration", output, "--json")
     [one] = json.loads(dise("generate", *short).out)["outputs"]
     assert one["probability"] == pytest.approx(calibration.probability(one["score"]["value"]))
+    assert one["probability"] == pytest.approx(own["dise"]["probability"])
 
 
 def test_a_line_that_lacks_one_of_the_scores_is_named(dise: Dise, tmp_path: Path) -> None:
@@ -235,14 +267,14 @@ def test_a_line_that_lacks_one_of_the_scores_is_named(dise: Dise, tmp_path: Path
         written(tmp_path / "null.jsonl", *rows),
         ("--overwrite", "--output", tmp_path / "c.json"),
     )
-    run = dise("calibrate", path, *output, *TWO, *FIELDS)
+    run = dise("calibrate", path, *output, *TWO, *FIELDS, *GIVEN)
     assert "line 7: its score is null, that of b.0" in run.err
-    run = dise("calibrate", path, *output, *TWO, *FIELDS, "--skip-unscored")
+    run = dise("calibrate", path, *output, *TWO, *FIELDS, *GIVEN, "--skip-unscored")
     assert "399 labels" in run.out
     del rows[6]["b"]
     path = written(tmp_path / "none.jsonl", *rows)
-    assert "line 7 has no 'b.0'" in dise("calibrate", path, *output, *TWO, *FIELDS).err
-    run = dise("calibrate", path, *output, *TWO, *FIELDS[2:])
+    assert "line 7 has no 'b.0'" in dise("calibrate", path, *output, *TWO, *FIELDS, *GIVEN).err
+    run = dise("calibrate", path, *output, *TWO, *FIELDS[2:], *GIVEN)
     assert "name a --score-field for each --score, in its order" in run.err
     judged = ("--score", "dise:last-10", "--score", "ar-perplexity")
     run = dise("calibrate", path, *output, *judged, *FIELDS)
