@@ -6,7 +6,7 @@ from functools import partial
 
 from dise_app.cli.options import Parts, runner_of
 from dise_app.files.runner import Answered, AnswerPlan, P, Work
-from dise_core import LLM, EngineConfig, InputError, Plan, SamplingParams
+from dise_core import LLM, EngineConfig, InputError, Plan, SamplingParams, ScoringParams
 from dise_core.front.planner import Planner
 from dise_core.params.base import Params
 from dise_core.params.marks import Mark, marked
@@ -37,6 +37,7 @@ def answer(
     if parts.files["input"] is not None:
         return answer_file(parts, params, plan_of)
     llm, as_json = load(parts.models, parts.engine), parts.shared["as_json"]
+    _advise(llm, params)
 
     def plan(request: JsonFields) -> AnswerPlan:
         return plan_of(llm.planner, request, params)
@@ -63,8 +64,16 @@ def answer_file(
     if (runner := runner_of(files)) is not None:
         return runner.run(Work(parts.command, files, params, loaded, plan_of, settings))
     llm = loaded()
+    _advise(llm, params)
     llm.catalog.check(params)
     jsonl.run_file(llm, files, lambda row: plan_of(llm.planner, row, params), settings(llm))
+
+
+def _advise(llm: LLM, params: Params) -> None:
+    from dise_app.cli.suited import advice
+
+    if isinstance(params, ScoringParams) and (line := advice(llm, params)):
+        print(f"dise: {line}", file=sys.stderr)
 
 
 def _is_random(llm: LLM, params: Params) -> bool:

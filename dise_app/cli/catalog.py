@@ -70,6 +70,7 @@ def models(
     """
     from dise_app.cli.fitting_cards import show_memory
     from dise_app.cli.listings import show_models
+    from dise_app.cli.suited import suited_scorers
     from dise_core.plugins.claims import claim
     from dise_core.plugins.discovery import installed_plugins
 
@@ -91,18 +92,10 @@ def models(
             "checked_on_weights": adapter.checked_on,
             "example": model or (name if by_name else adapter.example),
             "trained_on": adapter.trained_on,
-            "scorers": _scorers(adapter.trained_on),
+            "scorers": suited_scorers(adapter.trained_on),
         }
         rows.append(row | facts | {"about": _about(adapter).partition("\n")[0]})
     _finish("models", rows, problems, None if as_json else show_models)
-
-
-def _scorers(trained_on: str) -> dict[str, str]:
-    if trained_on == "next tokens":
-        return {"given": "ar-perplexity"}
-    if not trained_on or trained_on.startswith("masks alone"):
-        return {"generated": "written", "given": "interleaved"}
-    return dict.fromkeys(("generated", "given"), "dise")
 
 
 def _kind_of(title: str) -> Kind[Any]:
