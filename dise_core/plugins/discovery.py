@@ -15,7 +15,7 @@ from dise_core.params.base import Params
 from dise_core.params.engine import EngineConfig
 from dise_core.params.requests import SamplingParams
 from dise_core.plugins.catalog import Catalog
-from dise_core.plugins.entry import OWN_DISTRIBUTION, Entry
+from dise_core.plugins.entry import LEAVING, OWN_DISTRIBUTION, Entry
 from dise_core.plugins.hookspecs import PROJECT
 from dise_core.plugins.kinds import KINDS, Kind
 
@@ -84,7 +84,9 @@ def _loaded(point: EntryPoint, known: set[str]) -> Additions:
     known.add(point.name)
     try:
         plugin = point.load()
-    except (Exception, SystemExit) as error:
+    except LEAVING:
+        raise
+    except BaseException as error:
         problem = f"{origin} cannot be imported from {point.value!r}: {error_line(error)}"
         raise PluginError(problem) from error
     functions = inspect.getmembers(plugin, lambda member: hasattr(member, MARK))
@@ -104,7 +106,9 @@ def _collect(
 ) -> dict[str, Entry[Any]]:
     try:
         values = function()
-    except (Exception, SystemExit) as error:
+    except LEAVING:
+        raise
+    except BaseException as error:
         raise PluginError(f"plugin {plugin!r} fails in {hook}(): {error_line(error)}") from error
     origin = f"plugin {plugin!r}, {hook}()"
     if not isinstance(values, Mapping):

@@ -11,6 +11,11 @@ V = TypeVar("V")
 OWN_DISTRIBUTION = "dise"
 """The distribution whose plugins are built in."""
 
+LEAVING = (KeyboardInterrupt, GeneratorExit)
+"""What passes through a plugin. All else is its failure, a BaseException of its own too, such as a
+panic of a module in Rust, and a SystemExit, which would end the command for one broken plugin.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Entry(Generic[V]):
@@ -39,7 +44,9 @@ class Entry(Generic[V]):
             return self.value
         try:
             return cast("V", resolve_name(self.value))
-        except (Exception, SystemExit) as error:
+        except LEAVING:
+            raise
+        except BaseException as error:
             if self.is_built_in:
                 raise
             raise self.failure(f"{self.value!r} cannot be imported", error) from error

@@ -24,6 +24,7 @@ from dise_core.models.backend import Backend, Reader
 from dise_core.params.base import Params
 from dise_core.plugins import discovery as plugins
 from dise_core.plugins.discovery import discover, installed_catalog, installed_plugins
+from dise_core.plugins.entry import Entry
 from dise_core.testing import ToyPredictor
 
 
@@ -208,16 +209,62 @@ def test_a_plugin_with_a_wrong_hook_is_named(
     [
         ("import no_such_module", "ModuleNotFoundError"),
         ("import sys; sys.exit(7)", "SystemExit: 7"),
+        ("class Panic(BaseException): pass\nraise Panic('poisoned')", "Panic: poisoned"),
     ],
 )
 def test_a_plugin_that_cannot_be_imported_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, source: str, error: str
 ) -> None:
-    module = f"module_of_{error[:6]}"
+    module = f"module_of_{error[:5]}"
     (tmp_path / f"{module}.py").write_text(source)
     monkeypatch.syspath_prepend(tmp_path)
     text = f"plugin 'bad' cannot be imported from '{module}': {error}"
     assert_broken([EntryPoint("bad", module, "dise")], text)
+
+
+class PanicError(BaseException):
+    """What no handler of Exception catches, like the panics of modules in Rust."""
+
+
+def raising(error: BaseException) -> Callable[[], object]:
+    """Return an implementation of a hook that raises this."""
+
+    @hookimpl
+    def dise_selectors() -> object:
+        raise error
+
+    return dise_selectors
+
+
+def test_a_hook_that_raises_a_base_exception_of_its_own_breaks_its_plugin_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    points = [
+        plugin(monkeypatch, "bad", dise_selectors=raising(PanicError("poisoned"))),
+        plugin(monkeypatch, "good", dise_selectors=selectors({"nothing": Nothing})),
+    ]
+    catalog = discover(points)
+    [problem] = catalog.problems
+    assert str(problem) == "plugin 'bad' fails in dise_selectors(): PanicError: poisoned"
+    assert (problem.plugin, list(catalog.selectors)) == ("bad", ["nothing"])
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, GeneratorExit])
+def test_what_ends_the_program_passes_through_a_hook(
+    monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    points = [plugin(monkeypatch, "bad", dise_selectors=raising(error()))]
+    with pytest.raises(error):
+        discover(points)
+
+
+def test_a_class_whose_import_panics_is_named_when_it_is_used(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "panicking.py").write_text("class Panic(BaseException): pass\nraise Panic('here')")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(PluginError, match=r"plugin 'bad': 'panicking:X' cannot be imported: Panic"):
+        Entry("panicking:X", "bad").load()
 
 
 @pytest.mark.parametrize(
