@@ -11,6 +11,7 @@ import pytest
 
 from dise_adapters.checkpoint.tokenizer import FastTokenizer
 from dise_adapters.embedded import CountdownPredictor
+from dise_adapters.embedded.tokenizer import ShippedTokenizer
 from dise_core import AsyncLLM, SamplingParams
 from dise_core.engine import async_engine
 from dise_core.errors import CheckpointError, InputError
@@ -66,9 +67,11 @@ def test_half_a_surrogate_pair_is_no_text(folder: Path) -> None:
         FastTokenizer.from_folder(folder).encode("a\ud800")
 
 
-def with_template(template: str) -> FastTokenizer:
+def with_template(
+    template: str, tokenizer_class: type[FastTokenizer] = FastTokenizer
+) -> FastTokenizer:
     """Return the tokenizer of an embedded model with that chat template."""
-    tokenizer = FastTokenizer.from_folder(CountdownPredictor.folder())
+    tokenizer = tokenizer_class.from_folder(CountdownPredictor.folder())
     tokenizer._tokenizer.chat_template = template
     return tokenizer
 
@@ -92,6 +95,34 @@ def test_what_a_template_may_not_do_is_one_line(
     with one_line(r"chat template refuses the conversation: ."):
         with_template(source).chat_text(CHAT)
     assert not list(tmp_path.iterdir())
+
+
+TO_ENVIRON = "__globals__[os].environ[DISE_API_KEY]"
+ESCAPES = [
+    "{{ lipsum.__globals__['os'].environ['DISE_API_KEY'] }}",
+    "{{ lipsum['__globals__']['os'].environ['DISE_API_KEY'] }}",
+    "{{ (lipsum|attr('__globals__'))['os'].environ['DISE_API_KEY'] }}",
+    "{{ cycler.__init__.__globals__.os.environ['DISE_API_KEY'] }}",
+    "{{ self.__init__.__globals__['__builtins__'].__import__('os').environ['DISE_API_KEY'] }}",
+    "{{ raise_exception.__globals__['__builtins__']['__import__']('os').environ['DISE_API_KEY'] }}",
+    "{{ [lipsum]|map(attribute='__globals__.os.environ.DISE_API_KEY')|join }}",
+    "{{ ().__class__.__mro__[1].__subclasses__() }}",
+    f"{{{{ '{{0.{TO_ENVIRON}}}'.format(lipsum) }}}}",
+    f"{{{{ '{{f.{TO_ENVIRON}}}'.format_map({{'f': lipsum}}) }}}}",  # CVE-2019-10906
+    f"{{{{ ('{{0.{TO_ENVIRON}}}'|attr('format'))(lipsum) }}}}",  # CVE-2025-27516
+    f"{{{{ ('{{f.{TO_ENVIRON}}}'|attr('format_map'))({{'f': lipsum}}) }}}}",
+    f"{{% set kept = '{{0.{TO_ENVIRON}}}'.format %}}{{{{ kept(lipsum) }}}}",  # CVE-2024-56326
+]
+
+
+@pytest.mark.parametrize("tokenizer_class", [FastTokenizer, ShippedTokenizer])
+@pytest.mark.parametrize("escape", ESCAPES)
+def test_a_template_that_reaches_for_the_environment_is_refused(
+    escape: str, tokenizer_class: type[FastTokenizer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISE_API_KEY", "the-servers-key")
+    with one_line(r"chat template refuses the conversation: .*is unsafe"):
+        pytest.fail(with_template(escape, tokenizer_class).chat_text(CHAT))
 
 
 def test_a_template_that_takes_too_long_is_given_up_and_holds_up_nobody(
