@@ -113,6 +113,18 @@ def test_a_server_writes_and_scores_as_the_model_itself(server: Server) -> None:
     assert LLM(server.address).predictor.info.max_length == 200
 
 
+def test_no_proxy_of_the_environment_reads_along(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with serving(Server()) as proxy:
+        for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+            monkeypatch.setenv(name, proxy.address)
+        LLM(server.address).score("8,3,5 -> 10", "5+8-3=10")
+        assert (len(server.asked), len(proxy.asked)) == (1, 0)
+
+
 def test_two_failures_and_then_an_answer_is_an_answer(server: Server) -> None:
     llm = LLM(server.address)
     server.failures = [500, 503]

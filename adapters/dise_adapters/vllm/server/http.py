@@ -1,7 +1,8 @@
 """A connection to a vLLM server, which is taken for a stranger: its answers are bounded in time and
 size while they arrive, and checked against a schema before anything else sees them.
 
-Redirects are not followed, to no host: name the server's own address. Nothing is decompressed.
+Redirects are not followed, to no host: name the server's own address. Nothing is decompressed. No
+proxy of the environment is asked, which would read every text and the key.
 """
 
 import asyncio
@@ -59,7 +60,12 @@ class Connection:
             headers[b"Authorization"] = f"Bearer {key}".encode()
         timeout = httpx.Timeout(SECONDS, connect=CONNECT_SECONDS)
         self._client = httpx.AsyncClient(
-            base_url=self.address, timeout=timeout, headers=headers, auth=auth
+            base_url=self.address,
+            timeout=timeout,
+            headers=headers,
+            auth=auth,
+            verify=httpx.create_ssl_context(),  # by the environment's certificates, as before
+            trust_env=False,
         )
         weakref.finalize(self, _close, self._client)
         self._retrying = AsyncRetrying(
