@@ -24,7 +24,7 @@ class Limits(Params):
     """The options of `dise serve` beside those of the model."""
 
     max_waiting: int = Field(default=1024, ge=1)
-    """Requests that may wait to start; one more gets 429."""
+    """Texts that may wait to start; one more gets 429, and a request of more 400."""
     max_tokens_limit: int = Field(default=4096, ge=1)
     """The most tokens that an answer may ask for."""
     max_passes: int = Field(default=2**15, ge=1)

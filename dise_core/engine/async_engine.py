@@ -102,7 +102,8 @@ class AsyncEngine:
         Models are loaded in the thread that runs them: OpenMP keeps a pool of workers for each
         calling thread, and the idle pool of another thread slows down every later one.
         """
-        self._max_waiting = max_waiting
+        self.max_waiting = max_waiting
+        """The most requests that wait."""
         self._waiting: deque[_Ticket] = deque()
         self._running: list[_Ticket] = []
         self._changed = threading.Condition()
@@ -152,10 +153,10 @@ class AsyncEngine:
             if self._is_closing or self._engine is None:
                 raise ClosedError(CLOSED)
             num_waiting = len(self._waiting)
-            if num_waiting >= self._max_waiting:
+            if num_waiting >= self.max_waiting:
                 num_waiting = sum(not ticket.future.cancelled() for ticket in self._waiting)
-            if num_waiting >= self._max_waiting:
-                problem = f"{self._max_waiting} requests are waiting already; try again later"
+            if num_waiting >= self.max_waiting:
+                problem = f"{self.max_waiting} requests are waiting already; try again later"
                 raise OverloadedError(problem)
             ticket = _Ticket(self._engine.request(0, plan, caller), future, watch)
             self._waiting.append(ticket)

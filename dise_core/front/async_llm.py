@@ -14,7 +14,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, cast
 
 from dise_core.engine import AsyncEngine, Budget, Caller, Engine, Outcome
 from dise_core.engine.async_engine import CLOSED
-from dise_core.errors import ClosedError, DiseError
+from dise_core.errors import ClosedError, DiseError, InputError
 from dise_core.front.llm import LLM, EngineOptions
 from dise_core.front.outputs import RequestOutput
 from dise_core.front.planner import Planner
@@ -70,8 +70,9 @@ class AsyncLLM:
     ) -> None:
         """Load the models as LLM does and start the engine's thread.
 
-        At most max_waiting requests queue; beyond that each method raises OverloadedError. After
-        `close` each raises ClosedError. budget: of one call; beyond it InputError.
+        At most max_waiting requests queue; beyond that each method raises OverloadedError, and a
+        call of more texts InputError. After `close` each raises ClosedError. budget: of one call;
+        beyond it InputError.
         """
         loaded: list[LLM] = []
 
@@ -106,7 +107,15 @@ class AsyncLLM:
     rank = awaited(Verbs.rank)
 
     async def do(self, job: Job[T]) -> T:
-        """Return what a job makes of its plans once all have ended; cancelling it cancels all."""
+        """Return what a job makes of its plans once all have ended; cancelling it cancels all.
+        Raises InputError for more plans than may wait, which no later try would mend.
+        """
+        num_texts, most = len(job.plans), self.engine.max_waiting
+        if num_texts > most:
+            raise InputError(
+                f"this request has {num_texts} texts, more than the {most} that may wait at a time "
+                "(--max-waiting): send it in parts"
+            )
         await self.prepare(job.constrained)
         async with aclosing(self.run(job.plans)) as outcomes:
             return job.finish([outcome async for outcome in outcomes])

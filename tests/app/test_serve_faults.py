@@ -165,6 +165,26 @@ def test_a_full_queue_answers_429_and_later_goes_on(server: tuple[str, AsyncLLM]
     assert good(url)
 
 
+@pytest.mark.parametrize(
+    ("route", "body"),
+    [
+        ("score", {"prompt": [1, 2], "response": [[3, 4]] * 9}),
+        ("completions", {"prompt": [[1, 2]] * 9, "max_tokens": 2}),
+        ("completions", {"prompt": [[1, 2]] * 5, "max_tokens": 2, "echo": True}),
+    ],
+)
+def test_more_texts_than_may_ever_wait_are_the_clients_fault(
+    server: tuple[str, AsyncLLM], route: str, body: dict[str, Any]
+) -> None:
+    url, llm = server
+    refused = httpx.post(f"{url}/v1/{route}", json=body, timeout=20)
+    told = refused.json()["error"]["message"]
+    assert (refused.status_code, "more than the 8 that may wait" in told) == (400, True), told
+    whole = {**BODY, "response": [[3, 4]] * 8}
+    assert httpx.post(f"{url}/v1/score", json=whole, timeout=20).status_code == 200
+    eventually(lambda: llm.engine.num_running == 0)
+
+
 @pytest.mark.parametrize("declared", [True, False])
 def test_a_body_that_is_too_large_is_refused_while_it_arrives(
     server: tuple[str, AsyncLLM], declared: bool
