@@ -1,12 +1,13 @@
 """LLM: the main entry point, modelled on vLLM's LLM. AsyncLLM has the same methods."""
 
 import gc
+import os
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from os import PathLike, fspath
 from typing import Self, TypedDict, TypeVar, Unpack
 
 from dise_core.engine import Engine, Outcome
-from dise_core.errors import ClosedError, InputError
+from dise_core.errors import ClosedError, InputError, ModelError
 from dise_core.front.calibrated import Calibrations
 from dise_core.front.outputs import RequestOutput
 from dise_core.front.planner import Planner
@@ -97,6 +98,7 @@ class LLM(Verbs):
         own = tuple(map(Calibration.load, predictor.calibration_files))
         planner = Planner(predictors, self.catalog, Calibrations(calibration, own))
         self._open: tuple[Planner, Engine] | None = (planner, Engine(predictors, self.config))
+        self._process = os.getpid()
         self._shown = repr(predictor.info.name)
         self._is_loader = not isinstance(model, MaskPredictor)
         if self._is_loader:
@@ -117,6 +119,12 @@ class LLM(Verbs):
     def _parts(self) -> tuple[Planner, Engine]:
         if self._open is None:
             raise ClosedError(f"{self!r} is closed; load the model again")
+        if self._process != os.getpid():
+            # A fork has none of the threads that the model runs on, and may wait for them forever.
+            raise ModelError(
+                f"{self!r} was loaded in process {self._process}, and this is a fork of it, in "
+                "which a model cannot run: load it here, or start processes by spawn"
+            )
         return self._open
 
     def close(self) -> None:

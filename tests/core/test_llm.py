@@ -3,6 +3,9 @@
 import asyncio
 import json
 import math
+import os
+import subprocess
+import sys
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -308,6 +311,44 @@ def test_leaving_the_context_of_an_async_model_does_so_too() -> None:
         await llm.close()
 
     asyncio.run(test())
+
+
+FORKING = """
+import asyncio, os, sys
+from dise_core import LLM, AsyncLLM, DiseError
+from dise_core.testing import ToyPredictor
+
+def tell(ask):
+    if (child := os.fork()) == 0:
+        try:
+            ask()
+        except DiseError as error:
+            print(type(error).__name__, error, flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+
+async def score(llm):
+    await llm.score("ab", "cd")
+
+llm = LLM(ToyPredictor())
+llm.score("ab", "cd")
+tell(lambda: llm.score("ab", "cd"))
+tell(lambda: next(llm.stream("ab")))
+other = AsyncLLM(ToyPredictor())
+tell(lambda: asyncio.run(score(other)))
+print("here", len(llm.score("ab", "cd")))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_a_loaded_model_in_a_forked_child_refuses_in_one_line() -> None:
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKING]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    *refused, here = done.stdout.splitlines()
+    assert (done.returncode, done.stderr, here) == (0, "", "here 1")
+    assert len(refused) == 3
+    assert all(line.startswith("ModelError LLM(") for line in refused)
+    assert all("this is a fork of it" in line for line in refused)
 
 
 def test_a_model_is_shown_by_its_name_and_what_runs_it() -> None:
