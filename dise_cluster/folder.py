@@ -11,7 +11,7 @@ from typing import Self
 
 from pydantic import BaseModel, ValidationError
 
-from dise_app.files.texts import json_file, refuse_other, write_json
+from dise_app.files.texts import json_file, make_folder, refuse_other, write_json
 from dise_core import InputError
 from dise_core.records import JsonFields, Record
 
@@ -69,7 +69,7 @@ def claim(folder: Path, run: JsonFields) -> str:
     """
     path, run = folder / RUN_FILE, json.loads(json.dumps(run))
     if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         write_json(path, run)
     refuse_other(path, run_of(folder), run)
     return hashlib.sha256(json.dumps(run, sort_keys=True).encode()).hexdigest()

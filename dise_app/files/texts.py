@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from socket import gethostname
+from tempfile import TemporaryFile
 
 from dise_core import DiseError, InputError
 from dise_core.params.base import Settings
@@ -65,6 +66,34 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, record: JsonFields) -> None:
     """Write a record as indented JSON, as `write_text` does."""
     write_text(path, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
+
+
+def make_folder(output: Path) -> None:
+    """Make the folder that --output names, if need be. Raises InputError unless it takes files."""
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        _try_folder(output)
+    except OSError as error:
+        raise InputError(
+            f"nothing can be written in the folder --output {output}: {error.strerror}; "
+            "name another one",
+            "output",
+        ) from error
+
+
+def refuse_unwritable(output: Path) -> None:
+    """Raise InputError for an --output that is a folder, or whose folder takes no files."""
+    if output.is_dir():
+        raise InputError(f"--output {output} is a folder; name a file in it", "output")
+    try:
+        _try_folder(output.parent)
+    except OSError as error:
+        raise InputError(f"cannot write --output {output}: {error.strerror}", "output") from error
+
+
+def _try_folder(folder: Path) -> None:
+    with TemporaryFile(dir=folder):
+        pass
 
 
 def refuse_existing(path: Path, advice: str) -> None:

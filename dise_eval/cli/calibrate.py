@@ -10,7 +10,7 @@ import typer
 
 from dise_app.cli import options
 from dise_app.cli.options import option
-from dise_app.files.texts import refuse_existing, write_json
+from dise_app.files.texts import refuse_existing, refuse_unwritable, write_json
 from dise_core.errors import InputError
 from dise_core.plugins.discovery import installed_catalog, installed_plugins
 from dise_core.records import Record
@@ -79,6 +79,7 @@ def calibrate(
     how = parts.fitted
     for name in ("max_risk", "risk_confidence", "held_out", "coverage"):
         _check_share(name, how[name])
+    refuse_unwritable(output)
     if not overwrite:
         refuse_existing(output, "--overwrite replaces it")
     for name in filter(parts.labelled.get, GUESTS):

@@ -159,6 +159,17 @@ def test_shards_of_what_is_drawn_need_a_seed(dise: Dise, tmp_path: Path) -> None
     assert "shards need --seed" in dise(*words).err
 
 
+@pytest.mark.parametrize("name", ["afile/out", "/proc/none/out", "/proc/self"])
+def test_a_folder_that_takes_no_shards_is_refused_before_the_model_is_loaded(
+    dise: Dise, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "afile").touch()
+    words = asked(corpus(tmp_path / "in"), tmp_path / name, "--model", "/no/such/model")
+    refused = dise(*words, "--shards", 2)
+    assert refused.code == 2
+    assert f"nothing can be written in the folder --output {tmp_path / name}: " in refused.err
+
+
 def test_a_wrong_row_is_an_error_and_a_corrupt_file_is_named(dise: Dise, tmp_path: Path) -> None:
     source, output = tmp_path / "in", tmp_path / "out"
     source.mkdir()

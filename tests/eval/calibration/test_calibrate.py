@@ -38,6 +38,23 @@ def calibrated(dise: Dise, folder: Path, *more: object) -> tuple[Run, Path]:
     return dise("calibrate", scored, "--output", output, *SAID, *more), output
 
 
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("nowhere/c.json", "cannot write --output {}: No such file or directory"),
+        ("labels.jsonl/c.json", "cannot write --output {}: Not a directory"),
+        (".", "--output {} is a folder; name a file in it"),
+    ],
+)
+def test_an_output_that_cannot_be_written_is_a_usage_error(
+    dise: Dise, tmp_path: Path, name: str, told: str
+) -> None:
+    scored, output = labelled(tmp_path / "labels.jsonl"), tmp_path / name
+    refused = dise("calibrate", scored, "--output", output, *SAID, "--overwrite")
+    assert (refused.code, told.format(output) in refused.err) == (2, True), refused.err
+    assert [path.name for path in tmp_path.iterdir()] == ["labels.jsonl"]
+
+
 def test_it_writes_a_file_a_picture_and_what_they_say(dise: Dise, tmp_path: Path) -> None:
     run, output = calibrated(dise, tmp_path, "--max-risk", 0.1, "--held-out", 0.25)
     assert run.code == 0, run.err

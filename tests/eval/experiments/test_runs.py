@@ -471,3 +471,13 @@ def test_an_experiment_runs_dreams_sampler(dise: Dise, tmp_path: Path) -> None:
     wanted |= {"eps": 0.001, "top_p": 0.95, "tempered_confidence": True}
     assert wanted.items() <= manifest["settings"]["params"].items()
     assert manifest["chat"] is False
+
+
+def test_a_folder_that_cannot_be_made_is_refused_before_the_model_is_loaded(
+    dise: Dise, tmp_path: Path
+) -> None:
+    (tmp_path / "afile").touch()
+    output = tmp_path / "afile" / "out"
+    refused = dise("eval", "uncertainty", *SHORT, "--output", output, "--model", "/no/such/model")
+    assert refused.code == 2
+    assert f"nothing can be written in the folder --output {output}: Not a dir" in refused.err
