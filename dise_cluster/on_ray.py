@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     import ray
     from ray.actor import ActorHandle
 
-    from dise_cluster.shard import MadeShard, ShardJob
+    from dise_cluster.folder import Manifest
+    from dise_cluster.shard import ShardJob
 
 ATTEMPTS = 3
 """How often a shard is tried before it is given up."""
@@ -33,7 +34,7 @@ class ShardWorker(Generic[P]):
         self._job = job
         self._loaded: tuple[LLM, str] | None = None
 
-    def make(self, number: int) -> MadeShard | None:
+    def make(self, number: int) -> Manifest | None:
         """Return what ShardJob.make returns; for 0 only load the model."""
         try:
             if self._loaded is None:
@@ -48,7 +49,7 @@ class ShardWorker(Generic[P]):
 
 def made_on_ray(
     job: ShardJob[P], numbers: Sequence[int], address: str, num_workers: int, **kept: float
-) -> Iterator[MadeShard]:
+) -> Iterator[Manifest]:
     """Yield shards as workers finish them. One that fails is tried again, then named and left out.
     Raises InputError as a worker does, and DiseError if nothing but failures comes. kept: num_cpus
     and num_gpus of each worker, which gets a shard once it is placed and has its model.
@@ -83,7 +84,7 @@ def made_on_ray(
             running[worker.make.remote(number)] = worker, number
 
 
-def _outcome(ended: ray.ObjectRef) -> tuple[MadeShard | None, str | None, bool]:
+def _outcome(ended: ray.ObjectRef) -> tuple[Manifest | None, str | None, bool]:
     """Return a shard, or why it failed, and whether its worker is dead. Raises what another try
     would not mend.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-import time
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 import typer
@@ -14,13 +14,12 @@ from dise_core import InputError, SamplingParams
 from dise_core.records import Fields
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from dise_cluster.folder import Manifest
-    from dise_cluster.shard import MadeShard, ShardJob
+    from dise_cluster.shard import Advance, ShardJob
 
-INTERVAL = 10.0
-"""The least seconds between two lines of progress."""
+    Maker = Callable[[Advance], Iterable[Manifest]]
 
 
 class Shards(FileRunner):
@@ -70,15 +69,25 @@ class Shards(FileRunner):
         return is_asked or is_many or is_packed or (output is not None and output.is_dir())
 
     def run(self, work: Work[P]) -> None:
+        from dise_app.terminal.progress import progress_bar
+
         job, numbers = self._job(work)
-        if self.ray is None:
-            made = _one_after_another(job, numbers)
-        else:
+        make = self._maker(job, numbers)
+        with progress_bar(len(numbers), parts="shards") as advance:
+            made = list(make(advance))
+        _summarize(job, made, len(numbers))
+
+    def _maker(self, job: ShardJob[P], numbers: Sequence[int]) -> Maker:
+        """Return what makes the shards; without Ray the model is loaded first."""
+        if self.ray is not None:
             from dise_cluster.on_ray import made_on_ray
 
             kept = {"num_cpus": self.cpus_per_worker, "num_gpus": self.gpus_per_worker}
             made = made_on_ray(job, numbers, self.ray, self.workers or 1, **kept)
-        _summarize(job, list(_timed(made, len(numbers))), len(numbers))
+            return partial(_counted, made)
+        llm = job.work.load()
+        run = job.claim(llm)
+        return lambda advance: (job.make(llm, run, number, advance) for number in numbers)
 
     def _job(self, work: Work[P]) -> tuple[ShardJob[P], Sequence[int]]:
         """Return the job and the shards to make. Raises InputError for what does not fit."""
@@ -103,32 +112,10 @@ class Shards(FileRunner):
         return job, numbers
 
 
-def _one_after_another(job: ShardJob[P], numbers: Sequence[int]) -> Iterator[MadeShard]:
-    llm = job.work.load()
-    run = job.claim(llm)
-    return (job.make(llm, run, number) for number in numbers)
-
-
-def _timed(made: Iterable[MadeShard], num_shards: int) -> Iterator[Manifest]:
-    """Yield the manifests; tell of rows a second and the time that is left, both by what followed
-    the first shard, before which models load.
-    """
-    started, last, num_made, num_rows = 0.0, 0.0, 0, 0
-    for num_there, (manifest, is_new) in enumerate(made, 1):
+def _counted(made: Iterable[Manifest], advance: Advance) -> Iterator[Manifest]:
+    for manifest in made:
+        advance(1)
         yield manifest
-        if not is_new:
-            continue
-        now = time.monotonic()
-        if not started:
-            started = last = now
-            continue
-        num_made += 1
-        num_rows += manifest.num_rows
-        if now - last > INTERVAL:
-            last, seconds = now, now - started
-            left = seconds / num_made * (num_shards - num_there)
-            rate = f"{num_rows / seconds:.1f} rows/s, {left:.0f} s left"
-            print(f"dise: {num_there} of {num_shards} shards, {rate}", file=sys.stderr)
 
 
 def _summarize(job: ShardJob[P], made: Sequence[Manifest], num_wanted: int) -> None:

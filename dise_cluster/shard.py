@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic
@@ -22,8 +24,7 @@ from dise_core.scoring.calibration import fingerprint
 if TYPE_CHECKING:
     import pyarrow
 
-MadeShard = tuple[Manifest, bool]
-"""A shard's manifest, and whether it was made now and not found whole."""
+Advance = Callable[[float], None]
 
 PACKAGES = ("dise", "torch", "transformers", "numpy")
 
@@ -60,9 +61,10 @@ class ShardJob(Generic[P]):
         }
         return claim(self.folder, run)
 
-    def make(self, llm: LLM, run: str, index: int) -> MadeShard:
-        """Make a shard, if it is not whole; run: the run's digest. Raises the error of a row that
-        is no fault of the row.
+    def make(self, llm: LLM, run: str, index: int, advance: Advance = lambda _: None) -> Manifest:
+        """Make a shard, if it is not whole, and return its manifest. run: the run's digest. advance
+        is called with shares of the shard, 1 in all. Raises the error of a row that is no fault of
+        the row.
         """
         shard, path = read_shard(self.files, index, self.num_shards), self.path(index)
         digest = shard.digest
@@ -71,9 +73,13 @@ class ShardJob(Generic[P]):
         found = Manifest.of(path)
         source = shard.source.hexdigest()
         if found is not None and (found.run, found.rows, found.source) == (run, digest, source):
-            return found, False
+            advance(1)
+            return found
         table = joined(shard.tables, self.work.params) if self.ending == "parquet" else None
-        outcomes = in_order(llm, shard.rows, lambda row: self._plan(llm, row), lambda _: None)
+        share = 1 / max(len(shard.rows), 1)
+        advance(0 if shard.rows else 1)
+        plan = partial(self._plan, llm)
+        outcomes = in_order(llm, shard.rows, plan, lambda count: advance(count * share))
         answers = [told(outcome) for _, outcome in outcomes]
         with replacing(path) as part:
             self._write(part, shard, table, answers)
@@ -91,7 +97,7 @@ class ShardJob(Generic[P]):
             sha256=sha256,
         )
         write_json(manifest_path(path), manifest.model_dump())
-        return manifest, True
+        return manifest
 
     def _plan(self, llm: LLM, row: CorpusRow) -> Plan[Answered]:
         if row.problem is not None:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Event, Thread
 from typing import TypeVar
 
 import typer
@@ -14,6 +15,7 @@ from rich.progress import (
     MofNCompleteColumn,
     Progress,
     SpinnerColumn,
+    TaskProgressColumn,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -25,23 +27,26 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 INTERVAL = 30.0
-"""The least seconds between two lines of progress."""
+"""Seconds between two lines of progress."""
 
 
 @contextmanager
 def progress_bar(
-    total: int, console: Console | None = None, is_wanted: bool = True
-) -> Iterator[Callable[[int], None]]:
+    total: int, console: Console | None = None, is_wanted: bool = True, parts: str = ""
+) -> Iterator[Callable[[float], None]]:
     """Yield a function that advances the bar, which shows the count, the time elapsed and the time
     left, if it is wanted and on a terminal: that of the console, else of standard error. Where that
-    is none, a line on standard error tells the count as one ends, at most every INTERVAL seconds.
+    is none, a line on standard error tells as much every INTERVAL seconds. parts: what is counted,
+    where it advances by fractions too: a share is told, even of one.
     """
-    console = console or Console(stderr=True)
-    if is_wanted and total > 1 and not console.is_terminal:
-        yield _telling(total)
+    console, is_counted = console or Console(stderr=True), total > 1 or bool(parts)
+    if is_wanted and is_counted and not console.is_terminal:
+        with _telling(total, parts) as advance:
+            yield advance
         return
-    bar = (BarColumn(), MofNCompleteColumn()) if total > 1 else ()
-    left = (TextColumn("left"), TimeRemainingColumn()) if total > 1 else ()
+    count = TaskProgressColumn() if parts else MofNCompleteColumn()
+    bar = (BarColumn(), count) if is_counted else ()
+    left = (TextColumn("left"), TimeRemainingColumn()) if is_counted else ()
     with Progress(
         *(SpinnerColumn(), *bar, TimeElapsedColumn(), *left),
         console=console,
@@ -54,19 +59,32 @@ def progress_bar(
         yield lambda count: progress.advance(task, count)
 
 
-def _telling(total: int) -> Callable[[int], None]:
-    started = last = time.monotonic()
-    num_done = 0
+@contextmanager
+def _telling(total: int, parts: str) -> Iterator[Callable[[float], None]]:
+    """Tell in a thread, so that a line comes while nothing ends, too."""
+    num_done, started, is_over = 0.0, time.monotonic(), Event()
 
-    def count(number: int) -> None:
-        nonlocal last, num_done
-        now = time.monotonic()
-        num_done += number
-        if now - last >= INTERVAL:
-            last = now
-            print(f"dise: {num_done}/{total} done after {now - started:.0f} s", file=sys.stderr)
+    def advance(count: float) -> None:
+        nonlocal num_done
+        num_done += count
 
-    return count
+    def tell() -> None:
+        before = 0.0
+        while not is_over.wait(INTERVAL):
+            done, seconds = num_done, time.monotonic() - started
+            count = f"{done / total:.0%} of {total} {parts}" if parts else f"{done:.0f}/{total}"
+            left = INTERVAL * (total - done) / (done - before) if done > before else None
+            more = "" if left is None else f", about {left:.0f} s left"
+            sys.stderr.write(f"dise: {count} done after {seconds:.0f} s{more}\n")
+            before = done
+
+    thread = Thread(target=tell, name="dise-progress", daemon=True)
+    thread.start()
+    try:
+        yield advance
+    finally:
+        is_over.set()
+        thread.join()
 
 
 def in_order(

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -228,11 +229,26 @@ def test_a_pipe_is_told_the_count_in_lines_on_standard_error(
     data = ("--dataset", "countdown-short", "--limit", 4, "--score", "dise:full")
     run = dise("eval", "uncertainty", *data, *FAST, "--output", tmp_path / "run")
     assert run.code == 0
-    told = re.findall(r"^dise: (\d)/4 done after \d+ s$", run.err, flags=re.MULTILINE)
+    told = re.findall(
+        r"^dise: (\d)/4 done after \d+ s(?:, about \d+ s left)?$", run.err, flags=re.MULTILINE
+    )
     assert told
     assert told == sorted(told)
     monkeypatch.setattr(progress, "INTERVAL", 30)
     assert dise("generate", PROBLEM, "1,2 -> 3", *FAST).err == ""
+
+
+def test_a_pipe_is_told_even_while_nothing_ends(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "INTERVAL", 0.01)
+    told, end = "", time.monotonic() + 20
+    with progress.progress_bar(3, Console(file=io.StringIO())):
+        while "dise: 0/3 done after 0 s\n" not in told and time.monotonic() < end:
+            told += capsys.readouterr().err
+            time.sleep(0.01)
+    assert "dise: 0/3 done after 0 s\n" in told
+    assert "dise-progress" not in {thread.name for thread in threading.enumerate()}
 
 
 def test_loading_is_shown_unless_the_hub_shows_its_own_bars(

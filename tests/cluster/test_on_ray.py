@@ -62,7 +62,7 @@ def made(job: ShardJob[SamplingParams]) -> list[int]:
     from dise_cluster.on_ray import made_on_ray
 
     shards = made_on_ray(job, [1, 2, 3, 4], "auto", 1, num_cpus=1, num_gpus=0)
-    return sorted(manifest.shard for manifest, _ in shards)
+    return sorted(manifest.shard for manifest in shards)
 
 
 @pytest.mark.usefixtures("ray_here")

@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import json
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dise_app.terminal import progress
 from dise_cluster.answers import row_seed
 from dise_cluster.rows import input_files, read_shard
 from dise_core import LLM
@@ -188,6 +190,29 @@ def test_a_wrong_row_is_an_error_and_a_corrupt_file_is_named(dise: Dise, tmp_pat
     records = list(map(str, gzip.decompress(path.read_bytes()).splitlines()))
     assert len(records) == manifest(path)["num_rows"] == 5
     assert 'either \\"response\\" (text)' in "".join(records).replace("\\\\", "\\")
+
+
+def test_a_pipe_is_told_the_share_of_the_shards_in_lines(
+    dise: Dise, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "INTERVAL", 0.01)
+    ran = dise(
+        *asked(corpus(tmp_path / "in", 60), tmp_path / "out", "--shard", "1/2", "--max-num-seqs", 2)
+    )
+    told = re.findall(r"^dise: (\d+)% of 1 shards done after \d+ s", ran.err, re.MULTILINE)
+    shares = list(map(int, told))
+    assert shares == sorted(shares)
+    assert any(0 < share < 100 for share in shares)
+
+
+def test_a_terminal_is_shown_a_bar_of_shards(
+    dise: Dise, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    ran = dise(*asked(corpus(tmp_path / "in", 60), tmp_path / "out", "--shards", 3))
+    assert (ran.code, "\N{BOX DRAWINGS HEAVY HORIZONTAL}" in ran.err) == (0, True)
+    assert re.search(r"\d+%", ran.err)
 
 
 def test_zstd_is_read_and_written(dise: Dise, tmp_path: Path) -> None:
