@@ -17,11 +17,20 @@ def check(
 ) -> None:
     """Count a folder's shards and rows, and those that are missing, doubled or failed.
 
-    Exit code 1 if a shard or a row is missing or doubled, or an input file was corrupt.
+    Exit code 1 if a shard or a row is missing or doubled, belongs to another run than
+    dise-run.json tells, if an input file was corrupt, or if all rows failed.
     """
     import numpy as np
 
-    from dise_cluster.folder import Manifest, corrupt_files, run_of, shard_path
+    from dise_cluster.folder import (
+        Manifest,
+        are_all_failed,
+        corrupt_files,
+        digest_of,
+        failures,
+        run_of,
+        shard_path,
+    )
 
     run = run_of(folder)
     name, count, ending = run["command"], run["num_shards"], run["ending"]
@@ -35,11 +44,19 @@ def check(
     errors = sum(found.num_errors for found in manifests.values())
     problems = [f"{path.name} is missing or not whole" for path in paths if path not in manifests]
     problems += corrupt_files(manifests.values())
+    problems += [
+        f"{path.name} is of another run than dise-run.json tells: its settings, model or input"
+        for path, found in manifests.items()
+        if found.run != digest_of(run)
+    ]
     if len({(one.run, one.total, one.source) for one in manifests.values()}) > 1:
         problems.append("the shards are of several runs, or of an input that changed between them")
+    if are_all_failed([*manifests.values()]):
+        problems.append("all rows failed")
     print(
         f"{int(times.sum())} of {total} rows in {len(manifests)} of {len(paths)} shards: "
         f"{missing} missing, {doubled} doubled, {errors} failed",
+        *failures([*manifests.values()]),
         *problems,
         sep="\n",
     )

@@ -5,12 +5,13 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Self
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
+from dise_app.files.reasons import reasons
 from dise_app.files.texts import json_file, make_folder, refuse_other, write_json
 from dise_core import InputError
 from dise_core.records import JsonFields, Record
@@ -23,7 +24,8 @@ class Manifest(BaseModel):
     """What a shard is. It is written after the shard: one whose manifest does not fit is no shard.
 
     run: digest of the run's file. rows, source: digests of its rows, and of the input as it was
-    read. total: rows of all shards. corrupt: see ShardRows. sha256: of the shard's file.
+    read. reasons: the commonest of its errors. total: rows of all shards. corrupt: see ShardRows.
+    sha256: of the shard's file.
     """
 
     shard: int
@@ -32,6 +34,7 @@ class Manifest(BaseModel):
     source: str
     num_rows: int
     num_errors: int
+    reasons: dict[str, int] = Field(default_factory=dict)
     total: int
     corrupt: dict[str, str]
     versions: dict[str, str]
@@ -71,7 +74,12 @@ def claim(folder: Path, run: JsonFields) -> str:
     if not path.exists():
         make_folder(folder)
         write_json(path, run)
-    refuse_other(path, run_of(folder), run)
+    refuse_other(path, found := run_of(folder), run)
+    return digest_of(found)
+
+
+def digest_of(run: JsonFields) -> str:
+    """Return the digest of a run by which manifests name it."""
     return hashlib.sha256(json.dumps(run, sort_keys=True).encode()).hexdigest()
 
 
@@ -81,6 +89,17 @@ def run_of(folder: Path) -> Record:
     if not isinstance(run, dict) or not {"command", "num_shards", "ending"} <= run.keys():
         raise InputError(f"{folder / RUN_FILE} is none that dise wrote", "output")
     return run
+
+
+def failures(manifests: Sequence[Manifest]) -> list[str]:
+    """Return the commonest reasons why rows failed, a line each."""
+    return reasons(pair for one in manifests for pair in one.reasons.items())
+
+
+def are_all_failed(manifests: Sequence[Manifest]) -> bool:
+    """Return whether there are rows, and not one has an answer."""
+    num_rows = sum(one.num_rows for one in manifests)
+    return 0 < num_rows == sum(one.num_errors for one in manifests)
 
 
 def corrupt_files(manifests: Iterable[Manifest]) -> list[str]:

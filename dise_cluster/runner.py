@@ -119,15 +119,17 @@ def _counted(made: Iterable[Manifest], advance: Advance) -> Iterator[Manifest]:
 
 
 def _summarize(job: ShardJob[P], made: Sequence[Manifest], num_wanted: int) -> None:
-    """Tell what was made. Raises typer.Exit(1) if a shard is missing, or a file is corrupt."""
-    from dise_cluster.folder import corrupt_files
+    """Tell what was made. Raises typer.Exit(1) if a shard is missing, a file is corrupt, or no row
+    has an answer.
+    """
+    from dise_cluster.folder import are_all_failed, corrupt_files, failures
 
     rows, errors = sum(one.num_rows for one in made), sum(one.num_errors for one in made)
     failed = f", of which {errors} failed" if errors else ""
     shards = f"{len(made)} of {num_wanted} shards"
     print(f"dise: {rows} rows{failed}, in {shards} in {job.folder}", file=sys.stderr)
     corrupt = corrupt_files(made)
-    for problem in corrupt:
+    for problem in (*failures(made), *corrupt):
         print(f"dise: {problem}", file=sys.stderr)
-    if corrupt or len(made) < num_wanted:
+    if corrupt or are_all_failed(made) or len(made) < num_wanted:
         raise typer.Exit(1)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Generic
 
 from dise_app.files.lines import encoded
+from dise_app.files.reasons import commonest
 from dise_app.files.runner import Answered, P, Work
 from dise_app.files.texts import replacing, write_json
 from dise_app.terminal.progress import in_order
@@ -84,13 +85,15 @@ class ShardJob(Generic[P]):
         with replacing(path) as part:
             self._write(part, shard, table, answers)
             sha256 = sha256_of(part)
+        problems = [answer["error"]["message"] for answer in answers if "error" in answer]
         manifest = Manifest(
             shard=index,
             run=run,
             rows=digest,
             source=source,
             num_rows=len(answers),
-            num_errors=sum("error" in answer for answer in answers),
+            num_errors=len(problems),
+            reasons=commonest((problem, 1) for problem in problems),
             total=shard.num_total,
             corrupt=shard.corrupt,
             versions={name: version(name) for name in PACKAGES},

@@ -3,6 +3,7 @@
 import os
 import stat
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import BinaryIO
 
 from dise_app.files.linefile import LineFile
 from dise_app.files.lines import MAX_LINE, encoded, lines_of, parse, without_bom
+from dise_app.files.reasons import reasons
 from dise_app.files.resume import answered, begin, refuse_foreign_settings
 from dise_app.files.runner import Answered
 from dise_app.files.texts import refuse_existing, settings_path
@@ -64,7 +66,7 @@ def run_file(llm: LLM, files: Fields, plan_of: PlanOf, settings: JsonFields) -> 
     if not lines:
         raise InputError(f"--input {path} holds no line", "input")
     if output == STANDARD:
-        num_failed = complete(llm, lines, plan_of, _print)
+        problems = complete(llm, lines, plan_of, _print)
     else:
         refuse_foreign_settings(output)
         with closing(LineFile(output)) as file:
@@ -74,13 +76,19 @@ def run_file(llm: LLM, files: Fields, plan_of: PlanOf, settings: JsonFields) -> 
             done = answered(file, settings, records) if resume else set()
             begin(file, settings)
             todo = [line for line in lines if line.number not in done]
-            num_failed = complete(llm, todo, plan_of, file.add, len(done))
+            problems = complete(llm, todo, plan_of, file.add, len(done))
+    num_failed = problems.total()
+    if num_failed == len(lines) > 1:
+        for reason in reasons(problems.items()):
+            print(f"dise: {reason}", file=sys.stderr)
     close(len(lines) - num_failed, num_failed, is_told=True)
 
 
-def complete(llm: LLM, lines: list[Line], plan_of: PlanOf, add: Add, num_done: int = 0) -> int:
-    """Return how many lines failed; answers go to `add`, over their lines' own keys."""
-    num_failed = 0
+def complete(
+    llm: LLM, lines: list[Line], plan_of: PlanOf, add: Add, num_done: int = 0
+) -> Counter[str]:
+    """Return why lines failed, with counts; answers go to `add`, over their lines' own keys."""
+    problems = Counter[str]()
     # Lines and a bar on one terminal would run into each other.
     is_wanted = add is not _print or not sys.stdout.isatty()
     with progress_bar(num_done + len(lines), is_wanted=is_wanted) as advance:
@@ -91,9 +99,9 @@ def complete(llm: LLM, lines: list[Line], plan_of: PlanOf, add: Add, num_done: i
             except DiseError as error:
                 if error is not outcome.error and not isinstance(error, InputError):
                     raise
-                num_failed += 1
+                problems[str(error)] += 1
                 print(f"dise: line {line.number}: {error}", file=sys.stderr)
-    return num_failed
+    return problems
 
 
 def _plan(line: Line, plan_of: PlanOf) -> Plan[Answered]:

@@ -192,6 +192,48 @@ def test_a_wrong_row_is_an_error_and_a_corrupt_file_is_named(dise: Dise, tmp_pat
     assert 'either \\"response\\" (text)' in "".join(records).replace("\\\\", "\\")
 
 
+def test_a_run_in_which_every_row_fails_is_a_failure_and_says_why(
+    dise: Dise, tmp_path: Path
+) -> None:
+    lines = [{"response": "1" * size} for size in (600, 700, 800)] + [{"text": "1+2"}]
+    source, output = written(tmp_path / "in.jsonl", *lines), tmp_path / "out"
+    too_long = r"3 failed: .* longer than the model's limit of 512 tokens"
+    for more in ((), ("--resume",)):
+        ran = dise("score", "--input", source, "--output", output, "--shards", 2, *more)
+        assert ran.code == 1
+        assert "dise: 4 rows, of which 4 failed, in 2 of 2 shards" in ran.err
+        assert re.search(f"dise: {too_long}", ran.err)
+        assert "dise: 1 failed: needs either" in ran.err
+    told = dise("check", output)
+    assert (told.code, re.search(too_long, told.out) is not None) == (1, True)
+    assert "all rows failed" in told.out.splitlines()
+    alone = dise("score", "--input", source, "--output", tmp_path / "out.jsonl")
+    assert (alone.code, re.search(f"dise: {too_long}", alone.err) is not None) == (1, True)
+    assert "dise: 0 answered, 4 failed" in alone.err
+
+
+def test_a_run_of_which_some_rows_fail_says_why(dise: Dise, tmp_path: Path) -> None:
+    source = written(tmp_path / "in.jsonl", {"text": "1+2"}, {"response": "1+2"})
+    ran = dise("score", "--input", source, "--output", tmp_path / "out", "--shards", 2)
+    assert (ran.code, "dise: 1 failed: needs either" in ran.err) == (0, True)
+    told = dise("check", tmp_path / "out")
+    assert (told.code, "1 failed: needs either" in told.out) == (0, True)
+
+
+def test_shards_of_another_run_than_the_folder_tells_are_named(dise: Dise, tmp_path: Path) -> None:
+    source = corpus(tmp_path / "in")
+    for name, more in {"one": (), "other": ("--top-k", 3)}.items():
+        assert dise(*asked(source, tmp_path / name, "--shards", 2, *more)).code == 0
+    run = tmp_path / "other" / "dise-run.json"
+    (tmp_path / "one" / "dise-run.json").write_bytes(run.read_bytes())
+    told = dise("check", tmp_path / "one")
+    assert told.code == 1
+    for number in (1, 2):
+        shard = f"generate-0000{number}-of-00002.jsonl"
+        assert f"{shard} is of another run than dise-run.json tells" in told.out
+    assert dise("check", tmp_path / "other").code == 0
+
+
 def test_a_pipe_is_told_the_share_of_the_shards_in_lines(
     dise: Dise, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
