@@ -208,6 +208,30 @@ def test_the_page_of_logs_walks(
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["2", "1"]
 
 
+def test_the_shards_of_the_page_of_corpora_are_made_of_the_columns_that_it_names(
+    dise: Dise, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    pyarrow = pytest.importorskip("pyarrow")
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs/corpus.md").read_text()
+    [(_, commands), *_] = BLOCK.findall(page.partition("## Shards")[2])
+    assert "`in/` has the columns `prompt` and `response`, `texts/` the column `input`" in page
+    tables = {
+        "in": {"prompt": ["83,18,75 -> 10"] * 4, "response": ["83+18=101"] * 4},
+        "texts": {"input": ["Tom has 12 apples. He eats 5 of them. How many are left?"] * 4},
+    }
+    for folder, columns in tables.items():
+        (tmp_path / folder).mkdir()
+        file = tmp_path / folder / "rows.parquet"
+        parquet.write_table(pyarrow.table(columns), file, row_group_size=1)
+    *runs, check = commands.replace("64", "4").splitlines()
+    for run in runs:
+        ran = dise(*shlex.split(run)[1:])
+        assert (ran.code, "failed" in ran.err) == (0, False), ran.err
+    assert "4 of 4 rows in 4 of 4 shards: 0 missing" in dise(*shlex.split(check)[1:]).out
+
+
 def test_the_page_of_decisions_walks(
     dise: Dise, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
