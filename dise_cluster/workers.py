@@ -145,11 +145,13 @@ def dise_processor(
     mapped by `preprocess`, answered by a worker made with the arguments, mapped by `postprocess`.
 
     batch_size: rows that are lost with a worker; concurrency: workers, each with these CPUs and
-    GPUs. A worker that dies is started again twice, and then ends the job.
+    GPUs. A worker that dies is started again twice, and then ends the job. The function raises
+    InputError where the workers leave less than a core of those that Ray has.
     """
     from ray.data import ActorPoolStrategy
 
     def process(dataset: Dataset) -> Dataset:
+        _check_cores(concurrency, num_cpus)
         given = dataset if preprocess is None else dataset.map(preprocess)
         answered = given.map_batches(
             worker,
@@ -166,3 +168,18 @@ def dise_processor(
         return answered if postprocess is None else answered.map(postprocess)
 
     return process
+
+
+def _check_cores(concurrency: int, num_cpus: float) -> None:
+    """Raise InputError unless Ray's own steps are left a core: they would wait for it forever."""
+    import ray
+
+    num_cores = ray.cluster_resources().get("CPU", 0)
+    left = max(num_cores - concurrency * num_cpus, 0)
+    if left < 1:
+        raise InputError(
+            f"concurrency={concurrency} and num_cpus={num_cpus:g} leave {left:g} of the "
+            f"{num_cores:g} cores that Ray has, and reading and writing need one: "
+            "take fewer workers, or a smaller num_cpus",
+            "concurrency",
+        )

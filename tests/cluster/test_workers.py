@@ -88,3 +88,15 @@ def test_a_processor_answers_each_row_of_a_dataset_once() -> None:
     answers = process(ray.data.from_items(rows)).take_all()
     assert sorted(row["number"] for row in answers) == list(range(60))
     assert all(row["score"] < 0 for row in answers)
+
+
+@pytest.mark.usefixtures("ray_here")
+@pytest.mark.parametrize(("concurrency", "num_cpus"), [(2, 1), (1, 1.5), (8, 0.25)])
+def test_workers_that_leave_no_core_to_read_with_are_refused(
+    concurrency: int, num_cpus: float
+) -> None:
+    import ray
+
+    process = dise_processor(DiseScorer, concurrency=concurrency, num_cpus=num_cpus)
+    with pytest.raises(InputError, match="of the 2 cores that Ray has, and reading and writing"):
+        process(ray.data.from_items([{"response": "1+2"}]))
