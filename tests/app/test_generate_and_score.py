@@ -32,7 +32,7 @@ def test_generate_prints_text_score_and_cost(dise: Dise) -> None:
     assert run.code == 0
     assert PROBLEM in run.out
     assert "(dise, last-10," in run.out
-    assert re.search(r"score -\d\.\d{4}, >?\d+\.\d% a token \(", run.out)
+    assert re.search(r"score -\d\.\d{4}, >?\d+\.\d% a token; written >?\d+\.\d% \(", run.out)
     assert "5 forward passes" in run.out
     assert "probability of writing" not in run.out, "a legend of colours, without any"
 

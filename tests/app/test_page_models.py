@@ -11,7 +11,7 @@ from dise_core import AsyncLLM, BlockCausal, Read, Reading
 from dise_core.testing import ToyPredictor
 from tests.app.browser import NEEDED, Keys, Page, values
 from tests.app.serving import serving
-from tests.calibrations import THRESHOLD, made
+from tests.calibrations import HOLDING, THRESHOLD, made
 
 FILES = Path(__file__).parents[2] / "dise_app" / "server" / "page"
 
@@ -61,7 +61,8 @@ def test_finished_blocks_show_their_confidence_and_escape_stops(page: Page) -> N
 def test_a_key_opens_the_form_and_a_calibration_tells_the_probability(page: Page) -> None:
     platt = {"method": "platt", "slope": 1, "intercept": 2, "lowest_score": -9, "highest_score": 0}
     threshold = THRESHOLD | {"score": -2.0}
-    calibration = made(map=platt, selector="last-3", threshold=threshold)
+    given = HOLDING | {"texts": "given"}
+    calibration = made(map=platt, selector="last-3", threshold=threshold, holds_for=given)
     llm = AsyncLLM(ToyPredictor(), calibration=calibration)
     with serving(llm, api_key="s\u00e9cret") as url:
         page.open(url, until_ready=False)

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from dise_app.terminal.render import coloured, score_text, shade, show_answer
 from dise_core import CompletionOutput, RequestOutput, RevisedToken, Revision, Score, Token, Usage
+from dise_core.history import Writing
 
 
 def output_of(*tokens: Token, value: float = -0.5, error: float | None = None) -> CompletionOutput:
@@ -82,18 +83,33 @@ def test_a_revision_is_told_in_one_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("probability", "abstained", "begins"),
+    ("probability", "abstained", "line"),
     [
-        (0.432, None, "likely to be right: 43%; score -0.5000"),
-        (0.001, None, "likely to be right: <1%; score"),
-        (0.999, None, "likely to be right: >99%; score"),
-        (0.432, True, "likely to be right: 43%; abstained, as it is below the threshold; score"),
-        (None, True, "abstained, as it is below the threshold; score -0.5000"),
-        (None, None, "score -0.5000"),
+        (0.432, None, "likely to be right: 43%"),
+        (0.001, None, "likely to be right: <1%"),
+        (0.999, None, "likely to be right: >99%"),
+        (0.432, True, "likely to be right: 43%; abstained, as it is below the threshold"),
+        (None, True, "abstained, as it is below the threshold"),
     ],
 )
-def test_the_probability_of_being_right_stands_before_the_score(
-    probability: float | None, abstained: bool | None, begins: str
+def test_the_probability_of_being_right_stands_above_the_score(
+    probability: float | None, abstained: bool | None, line: str
 ) -> None:
     output = replace(output_of(token("a")), probability=probability, abstained=abstained)
-    assert shown(output).splitlines()[2].strip().startswith(begins)
+    chance, score = shown(output).splitlines()[2:4]
+    assert chance.strip() == line
+    assert score.strip().startswith("score -0.5000")
+
+
+def test_what_was_known_as_it_was_written_stands_beside_the_score() -> None:
+    writing = Writing(np.array([3, 4]), np.log([np.nan, 0.25]), np.array([-1, 0]))
+    output = replace(output_of(token("a")), writing=writing)
+    assert "; written 25.0% (dise" in shown(output)
+    assert output.written == pytest.approx(np.log(0.25))
+    assert "written" not in shown(replace(output, scorer="written")).partition("(")[0]
+    assert "written" not in shown(replace(output, writing=None))
+
+
+def test_why_there_is_no_probability_is_told_once() -> None:
+    output = replace(output_of(token("a")), uncalibrated="it was fitted on others")
+    assert shown(output).count("no probability of being right: it was fitted on others") == 1

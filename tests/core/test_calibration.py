@@ -205,7 +205,7 @@ DRAWN = {"temperature": 0.7}
         ([{}], {"seed": 7, "length": "fixed", "cache": "none"}, None),
         ([{}], ROUNDS, "with reviser None, not remask"),
         ([ROUNDS], {}, "with reviser remask, not None"),
-        ([ROUNDS], {"reviser": "remask", "reviser_settings": {"rounds": 3}}, "with rounds 2, not 3"),
+        ([ROUNDS], ROUNDS | {"reviser_settings": {"rounds": 3}}, "with rounds 2, not 3"),
         ([{"reviser": "remask"}], {"reviser": "remask", "reviser_settings": {"rounds": 4}}, None),
         ([{}], REGEX, "it was fitted on free answers, and this one keeps to a constraint"),
         ([REGEX], {}, "it was fitted on answers under a constraint, and this one is free"),

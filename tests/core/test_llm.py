@@ -138,7 +138,7 @@ def test_a_generation_has_the_documented_json(llm: LLM) -> None:
     fields = {
         "prompt model seed outputs usage": record,
         "prompt_tokens completion_tokens nfe seconds cached_tokens": record["usage"],
-        "index text token_ids finish_reason score probability abstained tokens": output,
+        "index text token_ids finish_reason score written probability abstained tokens": output,
         "scorer selector value num_positions standard_error": output["score"],
         "id text logprob selected is_end written top_logprobs": output["tokens"][0],
     }
