@@ -25,7 +25,7 @@ from dise_app.server.routes.scores import add_scores
 from dise_app.server.routes.strategies import add_strategies
 from dise_app.server.routes.tokens import add_tokens
 from dise_app.server.service import Service
-from dise_core import AsyncLLM, PluginError
+from dise_core import AsyncLLM, InputError, PluginError
 from dise_core.plugins.discovery import installed_catalog
 from dise_core.plugins.entry import Entry
 
@@ -59,6 +59,11 @@ def create_app(
     app = FastAPI(title="DiSE", docs_url=None, redoc_url=None, lifespan=lifespan)
     app.router.route_class = StrictRoute
     api_keys = [api_key] if isinstance(api_key, str) else api_key or ()
+    if service.limits.cache_salt_by_key and not api_keys:
+        raise InputError(
+            "--cache-salt-by-key needs API keys: set DISE_API_KEY or give --api-key-file FILE",
+            "cache_salt_by_key",
+        )
     app.add_middleware(Guard, service=service, api_keys=api_keys, hosts=hosts)
     if service.limits.allowed_origins:
         app.add_middleware(

@@ -1,6 +1,7 @@
 """Those who submit plans: each gets its turns, and may have a budget."""
 
 from collections.abc import Iterable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from threading import Lock
 
@@ -19,11 +20,19 @@ class Budget:
     tokens: int | None = None
 
 
+CALLER_SALT: ContextVar[str] = ContextVar("CALLER_SALT", default="")
+"""The salt of the callers that are made in a context. Not an argument, since a plugin's route that
+forgot to hand it on would let its callers see what others asked.
+"""
+
+
 class Caller:
-    """Whoever submits plans that share turns and a budget. is_alone: no other will ever come."""
+    """Whoever submits plans that share turns and a budget. is_alone: no other will ever come.
+    cache_salt: stands before the salt of each of its Reads.
+    """
 
     def __init__(self, budget: Budget | None = None, is_alone: bool = False) -> None:
-        self.is_alone = is_alone
+        self.is_alone, self.cache_salt = is_alone, CALLER_SALT.get()
         self._budget = budget or Budget()
         self._is_limited = self._budget != Budget()
         self._num_passes = self._num_tokens = 0

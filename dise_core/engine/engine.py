@@ -1,7 +1,8 @@
 """Continuous batching of plans: new plans join and finished ones leave between forward passes."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import Generic, TypeVar
 
@@ -91,16 +92,21 @@ class Engine:
                 request.close()
 
     def request(self, index: int, plan: Plan[object], caller: Caller | None = None) -> Request:
-        return Request(index, plan, caller or Caller(), self._prepared)
+        caller = caller or Caller()
+        return Request(index, plan, caller, partial(self._prepared, caller.cache_salt))
 
     def step(self, running: list[Request]) -> None:
         batch = self._sound(self._scheduler.schedule(running))
         for (request, row), answer in zip(batch, self._answers(batch), strict=True):
             request.settle(row, answer)
 
-    def _prepared(self, read: Read) -> Read:
-        """Return the Read as its model runs it, so that it takes the room of what runs."""
+    def _prepared(self, salt: str, read: Read) -> Read:
+        """Return the Read as its model runs it, so that it takes the room of what runs. salt: that
+        of its caller.
+        """
         predictor = self._predictors.get(read.predictor)
+        if salt:
+            read = replace(read, cache_salt=salt + read.cache_salt)
         return read if predictor is None else completed(read, predictor.info)
 
     def _sound(self, batch: RowBatch) -> RowBatch:

@@ -18,7 +18,7 @@ from dise_core.models.tokenizer import FunctionTool, Message
 from dise_core.noise import Noise, drawn_seed
 from dise_core.params.requests import SamplingParams, ScoringParams
 from dise_core.plans.cost import count_cost
-from dise_core.plans.plan import Plan, gather
+from dise_core.plans.plan import Plan, gather, salted
 from dise_core.plugins.catalog import Catalog
 from dise_core.plugins.kinds import CONSTRAINT, REVISER
 from dise_core.scoring.calibration import Calibration
@@ -172,7 +172,7 @@ class Planner:
             scorer = replace(scorer, end_id=self._prompts.end_id(prompt))
         sequences = self._finished(prompt, responses, params.block_length)
         scored = gather(*(scorer.evaluate(sequence) for sequence in sequences))
-        evaluations, cost = yield from count_cost(scored)
+        evaluations, cost = yield from count_cost(salted(scored, params.cache_salt))
         generations = [Generation(*pair) for pair in zip(sequences, evaluations, strict=True)]
         maker = AnswerMaker(self.predictor, self.calibrations.of(answers))
         return maker.given(prompt, generations, params, cost)
@@ -216,7 +216,8 @@ class Planner:
         answers = self._answers(prompt, scorer, params, asked)
         stopping = self.calibrations.stopping(answers, params)
         at_once = params.num_samples if constraint is None else constraint.at_once
-        generations, cost = yield from count_cost(in_waves(sample, params, stopping, at_once))
+        samples = salted(in_waves(sample, params, stopping, at_once), params.cache_salt)
+        generations, cost = yield from count_cost(samples)
         is_json = constraint is not None and constraint.is_json
         json = constraint.tokens.automaton if constraint and is_json else None
         maker = AnswerMaker(self.predictor, self.calibrations.of(answers), json)

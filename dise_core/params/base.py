@@ -34,6 +34,8 @@ MAX_FIELDS, MAX_BIASES = 256, 1024
 
 Name = Annotated[str, StringConstraints(max_length=MAX_NAME)]
 
+Salt = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME)]
+
 Length = Annotated[int, Field(ge=1, le=MAX_LENGTH)]
 
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]

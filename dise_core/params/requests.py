@@ -11,6 +11,7 @@ from dise_core.params.base import (
     LogitBias,
     Name,
     Params,
+    Salt,
     Settings,
     Stops,
     TokenIds,
@@ -47,6 +48,9 @@ class ScoringParams(Scoring):
     logprobs: int | None = Field(default=0, ge=0, le=100)
     """Likeliest tokens to report per response position, beside its own; none reports neither, which
     is faster: the model's head then runs only where the score is read."""
+    cache_salt: Salt | None = None
+    """Reuse what is kept of texts' beginnings only among requests of the same salt, a text that
+    others cannot guess."""
 
     @classmethod
     def of(cls, params: Scoring) -> Self:

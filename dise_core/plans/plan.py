@@ -11,7 +11,7 @@ and a framework with its own loop may drive one directly:
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import methodcaller
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
@@ -88,6 +88,26 @@ def gather(*plans: Plan[T]) -> Plan[list[T]]:
         while waiting := [running for running in all_running if not running.is_done]:
             yield from one_round(waiting)
     return [running.result for running in all_running]
+
+
+def salted(plan: Plan[T], cache_salt: str | None) -> Plan[T]:
+    """Return the plan with that salt in its Reads; None leaves them as they are."""
+    if cache_salt is None:
+        return (yield from plan)
+    try:
+        reads = next(plan)
+        while True:
+            try:
+                readings = yield [replace(read, cache_salt=cache_salt) for read in reads]
+            except Exception as error:
+                reads = plan.throw(error)
+            else:
+                reads = plan.send(readings)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+    finally:
+        plan.close()
 
 
 OF_A_TEXT = frozenset({None, "prompt", "response", "messages", "input", "token_ids"})

@@ -92,7 +92,8 @@ class Read:
     it. shadow: answer each position as if it alone were masked, without masking it for the others:
     its own mask token, which no other token sees, attends to all of the text that the position may
     see, but for the token at it. is_complete: whether no end tokens follow a text that ends inside
-    a block up to the block's border. Raises PlanError for parts that do not fit together.
+    a block up to the block's border. cache_salt: keys and values of a text's beginning are reused
+    by texts of the same salt alone. Raises PlanError for parts that do not fit together.
     """
 
     token_ids: Ids
@@ -105,6 +106,7 @@ class Read:
     context_ids: Ids | None = None
     shadow: bool = False
     is_complete: bool = False
+    cache_salt: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
         length = _length("token_ids", self.token_ids)

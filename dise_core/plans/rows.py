@@ -13,7 +13,7 @@ from dise_core.plans.reading import CacheHint, Guidance, Read
 class Row:
     """One sequence to run through the model, and the indices of the Reads that it answers.
 
-    context_ids: see Read. num_shadows: the mask tokens that run beside the text.
+    context_ids, cache_salt: see Read. num_shadows: the mask tokens that run beside the text.
     """
 
     token_ids: Ids
@@ -23,6 +23,7 @@ class Row:
     cache: CacheHint | None = None
     context_ids: Ids | None = None
     num_shadows: int = 0
+    cache_salt: str = ""
 
     @property
     def num_sequences(self) -> int:
@@ -50,7 +51,14 @@ def _row(reads: Sequence[Read], indices: tuple[int, ...]) -> Row:
     shadowed = [reads[index].positions for index in indices if reads[index].shadow]
     num_shadows = len(np.unique(np.concatenate(shadowed))) if shadowed else 0
     return Row(
-        read.token_ids, read.predictor, read.guidance, indices, cache, read.context_ids, num_shadows
+        read.token_ids,
+        read.predictor,
+        read.guidance,
+        indices,
+        cache,
+        read.context_ids,
+        num_shadows,
+        read.cache_salt,
     )
 
 
@@ -62,7 +70,7 @@ def row_key(read: Read) -> tuple[object, ...]:
         _bytes(read.guidance.context_ids),
         read.guidance.scale,
     )
-    return read.predictor, ids, guidance, read.cache
+    return read.predictor, ids, guidance, read.cache, read.cache_salt
 
 
 def _bytes(ids: Ids | None) -> bytes | None:

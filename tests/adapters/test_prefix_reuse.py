@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -80,6 +81,24 @@ def test_answers_are_those_of_whole_passes(
         assert kept + free == bound
     assert reused.count(0) == 1
     assert min(reused[5:]) >= 16
+
+
+def test_texts_of_different_salts_reuse_nothing_of_each_other(
+    loaded: Callable[..., MaskPredictor],
+) -> None:
+    """Neither later nor read together, where none waits for another's beginning: one text under
+    two salts is two rows; with the same answers.
+    """
+    predictor, [prompt] = loaded(), texts_of(22)
+    [read, other] = begun(prompt, 4, 5)
+    [salted, again] = [replace(each, cache_salt="a") for each in (read, other)]
+    [first, alone] = predictor.read([read, salted])
+    assert (first.num_reused, alone.num_reused) == (0, 0)
+    np.testing.assert_allclose(first.logprobs, alone.logprobs, atol=1e-5)
+    [plain, reusing] = predictor.read([replace(read, cache_salt="b"), again])
+    assert (plain.num_reused, reusing.num_reused) == (0, 20)
+    together = [replace(each, cache_salt=salt) for salt in "cd" for each in (read, other)]
+    assert [reading.num_reused for reading in predictor.read(together)].count(0) == 2
 
 
 def test_a_pass_that_fails_leaves_nothing_in_use(

@@ -67,7 +67,7 @@ NEUTRAL: list[tuple[str, dict[str, Any]]] = [
     (CHAT, {"reasoning_effort": "none", "verbosity": "medium", "include_reasoning": True}),
     (CHAT, {"stream_options": None, "dise": {**DISE, "length": None}}),
     (CHAT, {"stop_token_ids": [], "bad_words": [], "skip_special_tokens": True}),
-    (CHAT, {"priority": 0, "cache_salt": "x", "kv_transfer_params": None, "vllm_xargs": {}}),
+    (CHAT, {"priority": 0, "prompt_cache_key": "x", "kv_transfer_params": None, "vllm_xargs": {}}),
     (CHAT, {"messages": [{"role": "user", "content": [{"type": "text", "text": PROBLEM}]}]}),
     (CHAT, {"messages": [{**USER, "name": "a", "tool_calls": None, "refusal": None}]}),
     (CHAT, {"best_of": 1, "stop": []}),

@@ -81,6 +81,25 @@ def test_no_row_is_given_twice_or_read_after_another_text_took_it(
     assert sorted(whole.rows.tolist()) == list(range(FIRST_ROW, FIRST_ROW + size))
 
 
+@given(st.lists(st.tuples(texts, st.sampled_from("ab")), max_size=20))
+def test_texts_of_different_salts_share_nothing(ones: list[tuple[Ids, str]]) -> None:
+    """One tree answers as a tree for each salt would."""
+    shared = PrefixTree(np.arange(1000), STEP)
+    own = {salt: PrefixTree(np.arange(1000), STEP) for salt in "ab"}
+    for ids, salt in ones:
+        for tree, its in ((shared, salt), (own[salt], "")):
+            lease = tree.begin(ids, len(ids), its)
+            assert lease is not None
+            lease.finished = ids
+            tree.end(lease)
+        for other in "ab":
+            assert len(shared.known(ids, other)) == len(own[other].known(ids))
+            wanted, alone = shared.following(ids, 0, other), own[other].following(ids, 0)
+            assert (wanted is None) == (alone is None)
+    new = np.array([7, 7])
+    assert shared.following(new, 0, "a") != shared.following(new, 0, "b")
+
+
 def test_what_was_used_least_recently_goes_first_and_the_end_of_a_text_before_the_rest() -> None:
     tree = PrefixTree(np.arange(6), STEP)
     old, new = np.array([1, 2, 3, 4]), np.array([5, 6])

@@ -16,6 +16,7 @@ from dise_app.server.errors import ServerError, answer
 from dise_app.server.guards.bodies import Bodies
 from dise_app.server.guards.hosts import Hosts
 from dise_app.server.service import Service
+from dise_core.engine.caller import CALLER_SALT
 
 log = logging.getLogger("dise.server")
 
@@ -40,6 +41,7 @@ class Guard:
         self._app, self._service, self._hosts = app, service, hosts
         self._api_keys = [_digest(key.encode("utf-8", "surrogateescape")) for key in api_keys]
         self._bodies = Bodies(service.limits)
+        self._salts_by_key = service.limits.cache_salt_by_key
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -59,6 +61,10 @@ class Guard:
 
         try:
             self._check(scope, headers)
+            if self._salts_by_key:
+                CALLER_SALT.set(
+                    _sent_key(headers).hex()
+                )  # all as long: no two of them run together
             # Who needs no key there takes no bytes from those who have one.
             is_unread = _is_open(scope["path"]) or scope["method"] in {"GET", "HEAD"}
             body = nullcontext(receive) if is_unread else self._bodies.whole(receive)
@@ -90,9 +96,7 @@ class Guard:
 
     def _has_key(self, headers: Headers) -> bool:
         """Compare digests with every key, so that the time tells nothing of any."""
-        authorization = headers.get(b"authorization", b"")
-        scheme, _, key = authorization.partition(b" ")
-        sent = _digest(key if scheme.lower() == b"bearer" else authorization)
+        sent = _sent_key(headers)
         return sum(hmac.compare_digest(sent, known) for known in self._api_keys) > 0
 
     def _note(self, scope: Scope, request_id: str, status: int, seconds: float) -> None:
@@ -106,6 +110,13 @@ class Guard:
 
 def _is_open(path: str) -> bool:
     return path in OPEN_PATHS or path.startswith("/page/")
+
+
+def _sent_key(headers: Headers) -> bytes:
+    """Return the digest of the key that was sent, which may be empty."""
+    authorization = headers.get(b"authorization", b"")
+    scheme, _, key = authorization.partition(b" ")
+    return _digest(key if scheme.lower() == b"bearer" else authorization)
 
 
 def _digest(key: bytes) -> bytes:

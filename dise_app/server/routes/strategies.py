@@ -67,7 +67,8 @@ def _refusal(planner: Planner, name: str, cls: type[Scorer]) -> str | None:
 
 def options(limits: Limits) -> list[Record]:
     """Return a completion's options, and where they stand: in the request or in `dise`."""
-    left_out = {"logprobs", *(f"{k.option}_settings" for k in kinds_named_by(SamplingParams))}
+    of_strategies = (f"{kind.option}_settings" for kind in kinds_named_by(SamplingParams))
+    left_out = {"logprobs", "cache_salt", *of_strategies}
     options = list[Record]()
     for setting in settings_of(SamplingParams):
         if (name := setting["name"]) not in left_out:

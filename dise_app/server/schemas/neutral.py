@@ -6,7 +6,7 @@ from pydantic import JsonValue
 from pydantic_core import PydanticCustomError
 
 WITHOUT_EFFECT = (
-    "cache_control cache_salt include_reasoning metadata parallel_tool_calls parsed "
+    "cache_control include_reasoning metadata parallel_tool_calls parsed "
     "parsed_arguments prompt_cache_key prompt_cache_options prompt_cache_retention request_id "
     "safety_identifier store user"
 )

@@ -18,7 +18,7 @@ from dise_app.server.schemas.bodies import (
 )
 from dise_app.server.schemas.forms import Form, ResponseFormat, StructuredOutputs, refused
 from dise_app.server.schemas.tools import EarlierCall, Function, Tool, call_schema
-from dise_core.params.base import MAX_LENGTH, LogitBias, TokenId
+from dise_core.params.base import MAX_LENGTH, LogitBias, Salt, TokenId
 from dise_core.params.requests import Denoising, SamplingParams, ScoringParams
 from dise_core.records import Record
 
@@ -56,6 +56,7 @@ class WritingRequest(OpenBody):
         default=None, min_length=1, max_length=MAX_LENGTH
     )
     best_of: int | None = Field(default=None, ge=1, le=MAX_ANSWERS)
+    cache_salt: Salt | None = None
     stream: bool = False
     stream_options: StreamOptions | None = None
     response_format: ResponseFormat | None = None

@@ -124,13 +124,15 @@ class KVCache:
         self.computed(hint.slot, 0, ids[: len(known)])
         return True
 
-    def keep(self, slot: CacheSlot, ids: Ids) -> None:
-        """Keep a beginning of the slot's text, int64 [N], finished and current, in `prefixes`."""
+    def keep(self, slot: CacheSlot, ids: Ids, salt: str = "") -> None:
+        """Keep a beginning of the slot's text, int64 [N], finished and current, in `prefixes`, for
+        texts of the same salt.
+        """
         text, prefixes = self._texts[slot], self.prefixes
         if prefixes is None or (count := prefixes.in_blocks(len(ids))) <= text.kept:
             return
         text.kept = count
-        if (lease := prefixes.begin(ids[:count], count)) is not None:
+        if (lease := prefixes.begin(ids[:count], count, salt)) is not None:
             self._copy(text.rows[lease.num_known : count], lease.rows[lease.num_known :])
             lease.finished = ids[:count]
             prefixes.end(lease)

@@ -15,8 +15,10 @@ from dise_core import Attention, BlockCausal, Ids
 STEP = 4
 """The fewest tokens in a block."""
 
-Key = tuple[int, bytes]
-"""The number of the block before, 0 for none, and the tokens: no two beginnings share one."""
+Key = tuple[int | str, bytes]
+"""The number of the block before, for a text's first the text's salt, and the tokens: no two
+beginnings share one, and no two salts a beginning.
+"""
 
 
 def whole_blocks(attention: Attention) -> int:
@@ -38,18 +40,20 @@ class _Block:
 class Lease:
     """Rows of memory for one text, int64 [N]: first those of `num_known` tokens that are kept, and
     stay as long as it lasts, then free ones. finished: the tokens from the text's start whose keys
-    and values a pass has put there, to be kept, int64 [<= N].
+    and values a pass has put there, to be kept, int64 [<= N]. salt: that of the text.
     """
 
     rows: Ids
     num_known: int
     blocks: tuple[_Block, ...]
+    salt: str
     finished: Ids = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
 class PrefixTree:
     """A tree of blocks of `step` tokens, each with its rows of memory. Where rows are missing the
-    blocks that were used least recently go, the last of a beginning first.
+    blocks that were used least recently go, the last of a beginning first. Texts of different
+    salts share none.
     """
 
     def __init__(self, rows: Ids, step: int) -> None:
@@ -70,11 +74,11 @@ class PrefixTree:
         """The number of rows without a token."""
         return len(self._free)
 
-    def known(self, ids: Ids) -> Ids:
+    def known(self, ids: Ids, salt: str = "") -> Ids:
         """Return the rows of the tokens, int64 [N], with which a kept text begins too, in whole
         blocks: int64 [<= N].
         """
-        path = self._path(ids)
+        path = self._path(ids, salt)
         self._use(path)
         return _rows(path)
 
@@ -82,21 +86,21 @@ class PrefixTree:
         """Return how many of so many tokens fill whole blocks."""
         return count // self.step * self.step
 
-    def following(self, ids: Ids, least: int) -> Key | None:
+    def following(self, ids: Ids, least: int, salt: str = "") -> Key | None:
         """Return what stands for the first tokens, at least `least` and a block, that follow the
         kept ones of a text, int64 [N]; None if fewer do.
         """
-        path, size = self._path(ids), max(least, self.step)
+        path, size = self._path(ids, salt), max(least, self.step)
         start = len(path) * self.step
         if start + size > len(ids):
             return None
-        return _last(path), ids[start : start + size].tobytes()
+        return _last(path, salt), ids[start : start + size].tobytes()
 
-    def begin(self, ids: Ids, most: int) -> Lease | None:
+    def begin(self, ids: Ids, most: int, salt: str = "") -> Lease | None:
         """Return rows for a text, int64 [N], at most `most` of its tokens known; None if there are
         too few. Every lease must `end`.
         """
-        path = self._path(ids[:most])
+        path = self._path(ids[:most], salt)
         known = len(path) * self.step
         idle = len(self._blocks) - self._num_used - sum(not part.users for part in path.values())
         if len(self._free) + idle * self.step < len(ids) - known:
@@ -107,17 +111,17 @@ class PrefixTree:
         self._use(path)
         self._evict(len(ids) - known)
         fresh, self._free = np.split(self._free, [len(ids) - known])
-        return Lease(np.concatenate([_rows(path), fresh]), known, tuple(path.values()))
+        return Lease(np.concatenate([_rows(path), fresh]), known, tuple(path.values()), salt)
 
     def end(self, lease: Lease) -> None:
         """Keep the lease's whole finished blocks that are not kept yet, and free its other rows."""
         for block in lease.blocks:
             block.users -= 1
             self._num_used -= not block.users
-        path = self._path(lease.finished)
+        path = self._path(lease.finished, lease.salt)
         known = max(len(path) * self.step, lease.num_known)
         stop = max(self.in_blocks(len(lease.finished)), known)
-        number = _last(path)
+        number = _last(path, lease.salt)
         for start in range(known, stop, self.step):
             part = slice(start, start + self.step)
             block = _Block(next(self._numbers), lease.rows[part])
@@ -141,9 +145,9 @@ class PrefixTree:
             key = next(key for key, block in self._blocks.items() if not block.users)
             self._free = np.concatenate([self._free, self._blocks.pop(key).rows])
 
-    def _path(self, ids: Ids) -> dict[Key, _Block]:
+    def _path(self, ids: Ids, salt: str) -> dict[Key, _Block]:
         """Return the kept blocks with which the tokens begin, in order."""
-        path, number = dict[Key, _Block](), 0
+        path, number = dict[Key, _Block](), _last({}, salt)
         for start in range(0, len(ids) - self.step + 1, self.step):
             key = number, ids[start : start + self.step].tobytes()
             if (block := self._blocks.get(key)) is None:
@@ -152,9 +156,9 @@ class PrefixTree:
         return path
 
 
-def _last(path: dict[Key, _Block]) -> int:
-    """Return the number of a beginning's last block, 0 for an empty one."""
-    return next(reversed(path.values())).number if path else 0
+def _last(path: dict[Key, _Block], salt: str) -> int | str:
+    """Return the number of a beginning's last block, the salt for an empty one."""
+    return next(reversed(path.values())).number if path else salt
 
 
 def _rows(path: dict[Key, _Block]) -> Ids:

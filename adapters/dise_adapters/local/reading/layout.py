@@ -124,7 +124,8 @@ class Layout:
         elif hint is not None:
             self.room.computed(hint.slot, run.first, run.token_ids[0])
             if self._prefixes is not None:
-                self.room.keep(hint.slot, self._finished(ids[: self.room.current(hint.slot)]))
+                finished = self._finished(ids[: self.room.current(hint.slot)])
+                self.room.keep(hint.slot, finished, run.row.cache_salt)
 
     def _end(self, runs: Sequence[Run]) -> None:
         for run in runs:
@@ -145,8 +146,11 @@ class Layout:
         if self._prefixes is None or not (is_plain and is_new):
             return None, None
         first = min(int(read.positions.min()) for read in reads if len(read.positions))
-        wanted = self._prefixes.following(row.token_ids[:first], LEAST_SHARED)
-        return wanted, self._prefixes.following(self._finished(row.token_ids), LEAST_SHARED)
+        beginnings = row.token_ids[:first], self._finished(row.token_ids)
+        wanted, given = (
+            self._prefixes.following(ids, LEAST_SHARED, row.cache_salt) for ids in beginnings
+        )
+        return wanted, given
 
     def _run(self, row: Row, reads: Sequence[Read]) -> Run:
         if row.context_ids is not None and self._blocks is not None:
@@ -166,14 +170,14 @@ class Layout:
         """Cut a text behind the last token that its answers depend on, and lend it rows of memory:
         those of its known beginning, and free ones for the rest.
         """
-        ids, answering = run.row.token_ids, np.concatenate(run.columns)
+        ids, salt, answering = run.row.token_ids, run.row.cache_salt, np.concatenate(run.columns)
         first, stop = int(answering.min()), self._num_seen(int(answering.max()), len(ids))
         run.cut(0, stop)
         if self._prefixes is None or stop < self._prefixes.step:
             return
-        lease = self._prefixes.begin(ids[:stop], first)
+        lease = self._prefixes.begin(ids[:stop], first, salt)
         if lease is None:
-            run.is_crowded = len(self._prefixes.known(ids[:first])) >= LEAST_SHARED
+            run.is_crowded = len(self._prefixes.known(ids[:first], salt)) >= LEAST_SHARED
             return
         run.lease, run.rows, run.num_reused = lease, lease.rows, lease.num_known
         run.num_keys, run.is_window = stop, lease.num_known > 0
@@ -194,7 +198,7 @@ class Layout:
         ids, first, stop = run.row.token_ids, 0, run.num_keys
         known = ids[:0]
         if self._prefixes is not None and room.is_new(hint.slot):
-            known = self._prefixes.known(ids[: positions.min()])
+            known = self._prefixes.known(ids[: positions.min()], run.row.cache_salt)
         if len(known) >= LEAST_SHARED and room.adopt(hint, ids, known):
             first = run.num_reused = len(known)
         elif hint.window is not None and room.holds(hint, len(ids)):

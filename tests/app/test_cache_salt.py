@@ -1,0 +1,141 @@
+"""Who may reuse what others' texts began with: requests of one salt, and callers of one key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from dise_app.server.app import create_app
+from dise_app.server.limits import Limits
+from dise_app.server.service import Service
+from dise_core import AsyncLLM, InputError
+from tests import tiny_gguf
+from tests.app.serving import serving
+from tests.commands import Dise
+
+LONG = "12,3,8,5 -> 22\n" * 8
+SHARED = 64
+"""The fewest tokens of a beginning that an answer reuses."""
+
+KEYS = ("one", "two")
+DISE = {"length": "fixed"}
+TEXT = {"prompt": LONG, "max_tokens": 4, "dise": DISE}
+CHAT = {"messages": [{"role": "user", "content": LONG}], "max_tokens": 4, "dise": DISE}
+NEWER = {"input": LONG, "max_output_tokens": 4, "dise": DISE}
+WRITING = [("/v1/completions", TEXT), ("/v1/chat/completions", CHAT), ("/v1/responses", NEWER)]
+SCORES = [("/v1/score", {"response": "1+1=2"}), ("/v1/rank", {"candidates": ["1+1=2", "1+1=3"]})]
+QUESTION = {"type": "predicate", "name": "a", "instructions": "Is it?"}
+DECISION = {"input": "the input " * 9, "questions": [QUESTION], "dise": {"layout": "cloze"}}
+
+
+@pytest.fixture(scope="module")
+def by_key() -> Iterator[str]:
+    limits = Limits(grace=5, cache_salt_by_key=True)
+    with serving(AsyncLLM("countdown-blocks"), limits, KEYS) as url:
+        yield url
+
+
+def post(url: str, path: str, body: dict[str, Any], key: str = "one") -> dict[str, Any]:
+    headers = {"Authorization": f"Bearer {key}"}
+    answer = httpx.post(url + path, json=body, headers=headers, timeout=60)
+    assert answer.status_code == 200, answer.text
+    told: dict[str, Any] = answer.json()
+    return told
+
+
+def cached(answer: dict[str, Any]) -> int:
+    usage = answer["usage"]
+    details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details")
+    return int(details["cached_tokens"])
+
+
+def words(answer: dict[str, Any]) -> object:
+    """Return what an answer says, without what differs each time."""
+    if "output" in answer:
+        return answer["output"][0]["content"]
+    return [choice.get("text", choice.get("message")) for choice in answer["choices"]]
+
+
+@pytest.mark.parametrize(("path", "body"), WRITING)
+def test_a_salt_isolates_and_changes_no_answer(path: str, body: dict[str, Any]) -> None:
+    with serving(AsyncLLM("countdown-blocks")) as url:
+        first = post(url, path, body)
+        assert cached(first) == 0
+        assert cached(post(url, path, body)) >= SHARED
+        for salt in "ab":
+            salted = {**body, "cache_salt": salt}
+            fresh, again = post(url, path, salted), post(url, path, salted)
+            assert cached(fresh) == 0
+            assert cached(again) >= SHARED
+            assert words(first) == words(fresh) == words(again)
+
+
+@pytest.mark.parametrize("salt", ["", "x" * 1001, 7])
+@pytest.mark.parametrize(("path", "body"), WRITING)
+def test_a_salt_is_a_text_that_is_not_empty_and_of_bounded_length(
+    by_key: str, path: str, body: dict[str, Any], salt: object
+) -> None:
+    headers = {"Authorization": "Bearer one"}
+    answer = httpx.post(by_key + path, json={**body, "cache_salt": salt}, headers=headers)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == "cache_salt"
+
+
+@pytest.mark.parametrize(("path", "body"), WRITING)
+def test_a_key_sees_nothing_of_what_another_asked(
+    by_key: str, path: str, body: dict[str, Any]
+) -> None:
+    own = {**body, "cache_salt": path}
+    first = [post(by_key, path, own, key) for key in KEYS]
+    again = [post(by_key, path, own, key) for key in KEYS]
+    assert [cached(answer) for answer in first] == [0, 0]
+    assert min(cached(answer) for answer in again) >= SHARED
+    assert words(first[0]) == words(first[1]) == words(again[0])
+
+
+@pytest.mark.parametrize(("path", "body"), SCORES)
+def test_scores_of_a_key_are_isolated_too(by_key: str, path: str, body: dict[str, Any]) -> None:
+    own = {**body, "prompt": f"{len(path)},{LONG}"}
+    told = [cached(post(by_key, path, own, key)) for key in (*KEYS, *KEYS)]
+    assert told[:2] == [0, 0]
+    assert min(told[2:]) >= SHARED
+    own["cache_salt"] = "mine"
+    assert [cached(post(by_key, path, own)) > 0 for _ in range(2)] == [False, True]
+
+
+def test_decisions_of_a_key_are_isolated_though_a_plugin_brings_their_route(tmp_path: Path) -> None:
+    """With an auto-regressive model, which reads any text."""
+    limits = Limits(grace=5, cache_salt_by_key=True)
+    model = str(tiny_gguf.write(tmp_path / "tiny.gguf"))
+    with serving(AsyncLLM(model), limits, KEYS) as url:
+        told = [cached(post(url, "/v1/decisions", DECISION, key)) for key in (*KEYS, *KEYS)]
+    assert told[0] == told[1]
+    assert told[2] == told[3] >= told[0] + SHARED
+
+
+def test_a_stream_is_isolated_too(by_key: str) -> None:
+    body = {**CHAT, "stream": True, "stream_options": {"include_usage": True}}
+    body["messages"] = [{"role": "user", "content": "7," + LONG}]
+    told = []
+    for key in (*KEYS, *KEYS):
+        headers = {"Authorization": f"Bearer {key}"}
+        text = httpx.post(f"{by_key}/v1/chat/completions", json=body, headers=headers).text
+        [usage] = [line for line in text.splitlines() if '"prompt_tokens_details"' in line]
+        told.append(int(usage.partition('"cached_tokens":')[2].partition("}")[0]))
+    assert told[:2] == [0, 0]
+    assert min(told[2:]) >= SHARED
+
+
+def test_without_keys_there_is_nothing_to_derive_a_salt_from(
+    dise: Dise, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("DISE_API_KEY", raising=False)
+    refused = dise("serve", "--model", tmp_path / "none", "--cache-salt-by-key")
+    assert refused.code == 2
+    assert "--cache-salt-by-key needs API keys: set DISE_API_KEY" in refused.err
+    with pytest.raises(InputError, match="needs API keys"):
+        create_app(Service(Limits(cache_salt_by_key=True)))
