@@ -6,11 +6,23 @@ from typing import Annotated, Any
 
 import typer
 
-from dise_app.cli.tables import MODEL, REQUIRED, FieldOptions, Own, Parts, Table, Verb, option, verb
+from dise_app.cli.tables import (
+    MODEL,
+    PANELS,
+    REQUIRED,
+    FieldOptions,
+    Own,
+    Parts,
+    Table,
+    Verb,
+    option,
+    verb,
+)
 from dise_app.files.runner import FileRunner
 from dise_app.files.texts import json_file
 from dise_core import EngineConfig, InputError, SamplingParams, ScoringParams
 from dise_core.params.base import Params
+from dise_core.params.requests import Ending
 from dise_core.plugins.discovery import installed_plugins
 from dise_core.records import Fields, Record
 
@@ -92,8 +104,12 @@ UNCALIBRATED = {"calibration": "experiments fit their own maps, each answer's on
 
 ENGINE_ALONE = FieldOptions(EngineConfig, UNCALIBRATED, panel=MODEL, more=OWN)
 
+ENDING = FieldOptions(Ending, panel=PANELS[ScoringParams])
+"""Whether given texts end."""
+
 SCORED: dict[str, Table] = {
-    "files": FILES, "models": MODELS, "scoring": FieldOptions(ScoringParams), "engine": ENGINE,
+    "files": FILES, "models": MODELS, "scoring": FieldOptions(ScoringParams), "ending": ENDING,
+    "engine": ENGINE,
 }  # fmt: skip
 """The tables of score and rank, beside what is shared."""
 

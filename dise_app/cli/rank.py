@@ -28,6 +28,7 @@ def rank(
     """Order candidate answers by their likelihood, best first.
 
     A scorer that estimates the log-likelihood given the prompt ranks by it, any other by its value.
+    Nothing follows a candidate, as an end token does a text of `dise score`, unless --finished.
     Lines of --input hold "prompt" (or "prompt_ids") and "candidates", a list of texts or of token
     ids.
     """
@@ -43,6 +44,6 @@ def rank(
         named = ({f"candidate{end}": text} for end, text in zip(suffixes, texts, strict=True))
         checked = [text_or_ids(candidate, "candidate") for candidate in named]
         prompt = text_or_ids(request, "prompt", "")
-        return planner.rank(prompt, checked, params, parts.shared["chat"])
+        return planner.rank(prompt, checked, params, parts.shared["chat"], **parts.ending)
 
     answer(parts, params, plan_of, [{"prompt": prompt, "candidates": candidates}])

@@ -12,16 +12,8 @@ from dise_core import ScoringParams
 from dise_core.front.planner import Planner
 from dise_core.records import JsonFields
 
-FINISHED = options.option(
-    bool | None,
-    "Whether responses end where they end, and are read with an end token after them. "
-    "Without it texts do, and token ids are taken as they are.",
-    None,
-    "--finished/--unfinished",
-)
 
-
-@options.verb(shared=options.Own(**options.SHARED.options, finished=FINISHED), **options.SCORED)
+@options.verb(shared=options.SHARED, **options.SCORED)
 def score(
     prompt: Annotated[
         str | None, typer.Option(help="The prompt; without it the response is a text of its own.")
@@ -44,10 +36,10 @@ def score(
     refuse_both_or_neither(response is not None, parts, "--response TEXT (with --prompt)")
     if response is not None:
         prompt, response = given_texts([prompt or "", response])
-    params, shared = options.scoring_params(parts), parts.shared
+    params, chat = options.scoring_params(parts), parts.shared["chat"]
 
     def plan_of(planner: Planner, request: JsonFields, params: ScoringParams) -> AnswerPlan:
         prompt, response = text_or_ids(request, "prompt", ""), text_or_ids(request, "response")
-        return planner.score(prompt, response, params, shared["chat"], shared["finished"])
+        return planner.score(prompt, response, params, chat, **parts.ending)
 
     answer(parts, params, plan_of, [{"prompt": prompt, "response": response}])

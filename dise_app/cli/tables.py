@@ -13,6 +13,7 @@ from dise_app.cli.grouped import METAVARS, MOST_USED, without_none
 from dise_app.files.texts import json_or_text, settings
 from dise_core import EngineConfig, SamplingParams, ScoringParams
 from dise_core.params.base import Params
+from dise_core.params.marks import Opposite
 from dise_core.plugins.kinds import KINDS
 
 OptionType = tuple[Any, Any]
@@ -116,6 +117,9 @@ def _option(name: str, field: FieldInfo, default: object) -> OptionType:
         more |= {"parser": _number_or_none, "metavar": "INTEGER|none"}
     elif annotation is bool and default is False:
         flags = ["--" + name.replace("_", "-")]
+    opposite = next((mark.name for mark in field.metadata if isinstance(mark, Opposite)), None)
+    if opposite is not None:
+        flags = [f"--{name}/--{opposite}"]
     taken = annotation | None if default is None else annotation
     return option(taken, about, default, *flags, **more)
 

@@ -103,13 +103,17 @@ class Planner:
         candidates: Sequence[Prompt],
         params: ScoringParams,
         chat: bool | None = None,
+        finished: bool | None = None,
     ) -> Plan[RequestOutput]:
-        """Return a plan of the candidates, by log-likelihood if estimated, else by score."""
+        """Return a plan of the candidates, by log-likelihood if estimated, else by score. finished:
+        whether an end token follows each, as after the text that `score` reads; None: it does not.
+        """
+        check_choice(finished, "finished")
         check_list(candidates, "candidates", "a list of texts or of token ids")
         if len(candidates) == 0:
             raise InputError("no candidate given", "candidates")
         given = self._prompts.read_or_none(prompt, chat)
-        return (yield from self._evaluate(given, candidates, params, finished=False))
+        return (yield from self._evaluate(given, candidates, params, bool(finished)))
 
     def texts(
         self,

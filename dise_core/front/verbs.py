@@ -175,6 +175,7 @@ class Verbs(ABC):
         params: ScoringParams | None = None,
         *,
         chat: bool | None = None,
+        finished: bool | None = None,
     ) -> RequestOutput: ...
 
     @overload
@@ -185,6 +186,7 @@ class Verbs(ABC):
         params: ScoringParams | None = None,
         *,
         chat: bool | None = None,
+        finished: bool | None = None,
     ) -> list[RequestOutput]: ...
 
     def rank(
@@ -194,23 +196,26 @@ class Verbs(ABC):
         params: ScoringParams | None = None,
         *,
         chat: bool | None = None,
+        finished: bool | None = None,
     ) -> RequestOutput | list[RequestOutput]:
         """Return one prompt's candidates, likeliest first; for several prompts, a list with one
         such answer each. An output's `index` is the candidate's index in the argument.
 
-        Candidates are ranked by log-likelihood if the scorer estimates it, else by score. Raises
+        Candidates are ranked by log-likelihood if the scorer estimates it, else by score. finished:
+        whether they end, so that the scorers read an end token after each, as `score` does after a
+        text; None: they do not, so that a candidate has another score here than there. Raises
         InputError if prompts and lists of candidates do not pair up, or if a list is empty.
         """
         if is_one(prompts):
             one = cast("Prompt", prompts), cast("Sequence[Prompt]", candidates)
-            plan = self.planner.rank(*one, params_of(params, ScoringParams), chat)
+            plan = self.planner.rank(*one, params_of(params, ScoringParams), chat, finished)
             return self.do(Job[RequestOutput]([plan], one_result))
         check_list(candidates, "candidates", "a list of candidates for each prompt")
         lists = cast("Sequence[Sequence[Prompt]]", candidates)
         many = cast("Sequence[Prompt]", prompts)
         pairs = _pairs(many, "prompts", lists, "lists of candidates", "candidates")
         scoring = params_of(params, ScoringParams)
-        plans = [self.planner.rank(*pair, scoring, chat) for pair in pairs]
+        plans = [self.planner.rank(*pair, scoring, chat, finished) for pair in pairs]
         return self.do(Job(numbered(plans, "prompt"), results))
 
 

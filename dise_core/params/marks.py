@@ -26,6 +26,13 @@ class Replaces:
     always: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Opposite:
+    """What the command calls a switch that is turned off, where --no-NAME would be no English."""
+
+    name: str
+
+
 def marked(params: type[BaseModel], mark: Mark) -> set[str]:
     """Return the names of the fields with that mark."""
     return {name for name, field in params.model_fields.items() if mark in field.metadata}

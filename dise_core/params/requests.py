@@ -16,7 +16,7 @@ from dise_core.params.base import (
     Stops,
     TokenIds,
 )
-from dise_core.params.marks import Replaces
+from dise_core.params.marks import Opposite, Replaces
 
 CacheKind = Literal["exact", "none", "prefix", "dual"]
 """What denoising caches: what changes no answer, which is the finished blocks of a block-causal
@@ -56,6 +56,15 @@ class ScoringParams(Scoring):
     def of(cls, params: Scoring) -> Self:
         """Return the fields of scoring that were set in `params`."""
         return cls(**params.model_dump(include=set(cls.model_fields), exclude_unset=True))
+
+
+class Ending(Params):
+    """Whether given texts end."""
+
+    finished: Annotated[bool | None, Opposite("unfinished")] = None
+    """Whether given texts end where they end: an end token follows, which most scorers read and no
+    selector takes. Without it a response that is given as text ends, and one of token ids, or a
+    candidate, does not: one text then has two scores."""
 
 
 class Denoising(Scoring):

@@ -186,9 +186,12 @@ def given(*, parts: options.Parts) -> None:
     finish(experiment, parts.run, "uncertainty:given")
 
 
-@options.verb(**COMPARED, scored=SCORED, drawn=DRAWN, scoring=SCORING)
+@options.verb(**COMPARED, scored=SCORED, drawn=DRAWN, scoring=SCORING, ending=options.ENDING)
 def likelihood(*, parts: options.Parts) -> None:
-    """How often is the likeliest candidate right, by each scorer?"""
+    """How often is the likeliest candidate right, by each scorer?
+
+    Nothing follows a candidate, unless --finished.
+    """
     from dise_core import InputError
     from dise_eval.experiments.experiments import Likelihood
 
@@ -201,7 +204,13 @@ def likelihood(*, parts: options.Parts) -> None:
         )
     default = [f"dise:{problems.dataset.likelihood_selector}", *CHOICE_SCORES]
     contenders = contenders_of(parts, llm, default)
-    experiment = Likelihood(llm, problems, contenders, ScoringParams(**parts.scoring))
+    experiment = Likelihood(
+        llm,
+        problems,
+        contenders,
+        ScoringParams(**parts.scoring),
+        bool(parts.ending.get("finished")),
+    )
     finish(experiment, parts.run, "choosing:likelihood")
 
 

@@ -205,9 +205,17 @@ class Scored(Experiment[RecordT]):
 
 @dataclass(frozen=True)
 class Likelihood(Scored[RankedRecord]):
-    """Every candidate of each question, scored by every contender."""
+    """Every candidate of each question, scored by every contender. finished: whether an end token
+    follows each.
+    """
+
+    finished: bool = False
 
     kind: ClassVar[str] = "likelihood"
+
+    @property
+    def settings(self) -> dict[str, object]:
+        return super().settings | ({"finished": True} if self.finished else {})
 
     def candidates(self, item: Problem) -> list[str]:
         """Return the candidates as they follow the prompt.
@@ -220,7 +228,9 @@ class Likelihood(Scored[RankedRecord]):
         return [text.removeprefix(" ") if is_chat else text for text in item.candidates]
 
     def plan(self, item: Problem) -> Plan[RankedRecord]:
-        scores = yield from self.scores(item, self.candidates(item))
+        planner, chat = self.llm.planner, self.questions.chat
+        end_id = planner.end_id(item.prompt, chat) if self.finished else None
+        scores = yield from self.scores(item, self.candidates(item), end_id)
         return {"id": item.id, "right": item.right, "candidates": scores}
 
 

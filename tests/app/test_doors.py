@@ -21,13 +21,13 @@ from dise_app.server.schemas.requests import (
 from dise_app.server.schemas.responses import ResponseRequest
 from dise_core.params.base import Params
 from dise_core.params.engine import EngineConfig
-from dise_core.params.requests import SamplingParams, Scoring, ScoringParams
+from dise_core.params.requests import Ending, SamplingParams, Scoring, ScoringParams
 from dise_decide.params import DecisionParams
 from dise_decide.routes import DecisionRequest, SystemOneRequest
 from dise_eval.harness.model import DiseLM
 
 GENERATE: tuple[type[Params], ...] = (SamplingParams, EngineConfig, VllmOptions)
-SCORE: tuple[type[Params], ...] = (ScoringParams, EngineConfig, VllmOptions)
+SCORE: tuple[type[Params], ...] = (ScoringParams, Ending, EngineConfig, VllmOptions)
 
 EXPECTED: Mapping[str, tuple[type[Params], ...]] = {
     "dise generate": GENERATE,
@@ -36,12 +36,12 @@ EXPECTED: Mapping[str, tuple[type[Params], ...]] = {
     "dise decide": (DecisionParams, EngineConfig, VllmOptions),
     "dise serve": (EngineConfig, VllmOptions),
     "dise eval given": (Scoring, EngineConfig, VllmOptions),
-    "dise eval likelihood": (Scoring, EngineConfig, VllmOptions),
+    "dise eval likelihood": (Scoring, Ending, EngineConfig, VllmOptions),
     "POST /v1/completions": (SamplingParams,),
     "POST /v1/chat/completions": (SamplingParams,),
     "POST /v1/responses": (SamplingParams,),
-    "POST /v1/score": (ScoringParams,),
-    "POST /v1/rank": (ScoringParams,),
+    "POST /v1/score": (ScoringParams, Ending),
+    "POST /v1/rank": (ScoringParams, Ending),
     "POST /v1/decisions": (DecisionParams,),
     "POST /v1/systemone": (DecisionParams,),
 }

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from random import Random
 
 import httpx
@@ -55,6 +56,38 @@ def test_the_command_and_the_server_score_a_text_as_the_library_does(dise: Dise)
     [typed] = json.loads(run.out)["outputs"]
     expected = pytest.approx(answer.outputs[0].score.value, abs=1e-4)
     assert [typed["score"]["value"], served["score"]["value"]] == [expected, expected]
+
+
+def test_a_candidate_that_is_finished_scores_as_the_text_does_at_every_door(
+    dise: Dise, tmp_path: Path
+) -> None:
+    """Else nothing follows it: published figures of candidates are read so."""
+    llm, params = LLM("countdown"), ScoringParams(selector="response")
+    [answer] = llm.score(PROMPTS[0], "1+2=3", params)
+    [cut] = llm.score(PROMPTS[0], "1+2=3", params, finished=False)
+    text, start = answer.outputs[0].score.value, cut.outputs[0].score.value
+    assert abs(text - start) > 0.01
+    given = {"prompt": PROMPTS[0], "candidates": ["1+2=3", "1+3=4"]}
+    (tmp_path / "in.jsonl").write_text(json.dumps(given) + "\n")
+    asked = given | {"selector": "response"}
+    with serving(AsyncLLM("countdown")) as url, httpx.Client(base_url=url, timeout=60) as client:
+        for finished, flags, expected in (
+            (None, [], start),
+            (False, ["--unfinished"], start),
+            (True, ["--finished"], text),
+        ):
+            ranked = llm.rank(PROMPTS[0], given["candidates"], params, finished=finished)
+            told = [output.to_dict() for output in ranked.outputs]
+            several = llm.rank([PROMPTS[0]], [given["candidates"]], params, finished=finished)
+            told += [output.to_dict() for output in several[0].outputs]
+            told += client.post("/v1/rank", json=asked | {"finished": finished}).json()["data"]
+            options = ("--selector", "response", *flags)
+            run = dise("rank", "--prompt", PROMPTS[0], "1+2=3", "1+3=4", *options, "--json")
+            told += json.loads(run.out)["outputs"]
+            run = dise("rank", "--input", tmp_path / "in.jsonl", "--output", "-", *options)
+            told += json.loads(run.out)["outputs"]
+            values = [each["score"]["value"] for each in told if each["index"] == 0]
+            assert values == [pytest.approx(expected, abs=1e-4)] * 5
 
 
 def test_the_server_tells_what_each_token_had_when_it_was_written_and_of_no_given_text() -> None:

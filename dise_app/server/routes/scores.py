@@ -25,7 +25,8 @@ def add_scores(app: FastAPI, service: Service) -> None:
     @app.post("/v1/rank")
     async def rank(body: RankRequest, request: Request) -> Response:
         params = service.scoring(body)
-        work = service.llm.rank([body.prompt], [body.texts], params, chat=body.chat)
+        how = {"chat": body.chat, "finished": body.finished}
+        work = service.llm.rank([body.prompt], [body.texts], params, **how)
         [answer] = await service.run(work, request)
         ranked = [(output, output.index) for output in answer.outputs]
         return await written_out(lambda: _listed(ranked, [answer]))

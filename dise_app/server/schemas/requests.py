@@ -19,7 +19,7 @@ from dise_app.server.schemas.bodies import (
 from dise_app.server.schemas.forms import Form, ResponseFormat, StructuredOutputs, refused
 from dise_app.server.schemas.tools import EarlierCall, Function, Tool, call_schema
 from dise_core.params.base import MAX_LENGTH, LogitBias, Salt, TokenId
-from dise_core.params.requests import Denoising, SamplingParams, ScoringParams
+from dise_core.params.requests import Denoising, Ending, SamplingParams, ScoringParams
 from dise_core.records import Record
 
 MAX_ANSWERS, MAX_PROMPTS, MAX_CANDIDATES = 64, 256, 256
@@ -285,7 +285,7 @@ class ChatRequest(Completion):
         return self
 
 
-class ScoringRequest(ScoringParams):
+class ScoringRequest(ScoringParams, Ending):
     """The fields that POST /v1/score and /v1/rank share; all texts follow the one prompt."""
 
     model: str | None = None
@@ -306,7 +306,6 @@ class ScoreRequest(ScoringRequest):
     """POST /v1/score."""
 
     response: TextOrIds | Strings | FastList[TokenIds]
-    finished: bool | None = None
 
     @property
     def texts(self) -> list[TextOrIds]:

@@ -132,6 +132,22 @@ def test_likelihood_agrees_with_rank_and_finds_the_right_one_of_four_choices(
             assert candidate["dise:response"]["value"] == pytest.approx(expected[index], abs=1e-5)
 
 
+def test_likelihood_reads_candidates_with_their_end_where_they_are_finished(
+    dise: Dise, tmp_path: Path
+) -> None:
+    """And goes on in no folder of the other kind."""
+    line = (*CHOICES, "--limit", 2, "--score", "dise:response", "--output", tmp_path)
+    assert dise(*line, "--finished").code == 0
+    llm, params = LLM("countdown"), ScoringParams(selector="response")
+    records = {record["id"]: record for record in records_of(tmp_path / "journal.jsonl")[1:]}
+    for question in questions.load("countdown-choice", limit=2).items:
+        told = [each["dise:response"]["value"] for each in records[question.id]["candidates"]]
+        prompts = [question.prompt] * len(question.candidates)
+        expected = llm.score(prompts, question.candidates, params)
+        assert told == pytest.approx([one.outputs[0].score.value for one in expected], abs=1e-5)
+    assert "finished" in dise(*line).err
+
+
 def test_length_compares_controllers(dise: Dise, tmp_path: Path) -> None:
     sizes = "--base-length 12 --patience 1 --max-iterations 3 --block-length 12 --limit 4"
     line = f"eval length --dataset countdown-short {sizes} --output {tmp_path} --json"
