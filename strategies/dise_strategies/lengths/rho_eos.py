@@ -24,6 +24,9 @@ class RhoEOS(LengthController):
     of them. With s the distance from the threshold in tenths, rounded up, c is 2^(s - 1), s or 1
     (`growth`), at most 8. The request's schedule, blocks and unmasking policy are not used. In the
     trace `score` is rho where the length changed. Refuses block-causal models.
+
+    The authors' code differs in two places: where it shrinks it drops written tokens too, and once
+    the canvas has max_gen_length tokens it never shrinks again.
     """
 
     low: float = Field(default=0.4, ge=0, le=1)
