@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 
 from dise_app.cli.grouped import GroupedCommand
 from dise_core import PluginError
+from dise_core.errors import did_you_mean
 from dise_core.plugins.discovery import installed_plugins
 from dise_core.plugins.entry import Entry
 
@@ -28,6 +29,14 @@ class VerbGroup(TyperGroup):
         for problem in catalog.problems:
             print(f"dise: {problem}", file=sys.stderr)
         return None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the verb that the arguments begin with. An unknown one suggests the nearest."""
+        known = self.list_commands(ctx)
+        hint = "" if args[0] in known else did_you_mean(args[0], known)
+        if hint and self.get_command(ctx, args[0]) is None:
+            ctx.fail(f"No such command {args[0]!r}{hint}")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: object, formatter: Any) -> None:  # noqa: ARG002
         """List the verbs by what they say of themselves; none is built for that."""

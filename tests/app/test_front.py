@@ -47,3 +47,20 @@ def test_the_shell_completes_verbs_options_and_names(
     told = dise().out
     assert there in told
     assert not_there not in told
+
+
+@pytest.mark.parametrize(
+    ("group", "typed", "hint"),
+    [
+        ((), "generat", ". Did you mean 'generate'?"),
+        ((), "sevre", ". Did you mean 'serve'?"),
+        (("eval",), "likelihod", ". Did you mean 'likelihood'?"),
+        ((), "zzzz", "."),
+    ],
+)
+def test_a_misspelt_verb_suggests_the_nearest(
+    dise: Dise, group: tuple[str, ...], typed: str, hint: str
+) -> None:
+    refused = dise(*group, typed, "--model", "countdown")
+    assert refused.code == 2
+    assert f"No such command {typed!r}{hint}\n" in refused.err
