@@ -10,6 +10,7 @@ from dise_core import LLM, EngineConfig, InputError, Plan, SamplingParams, Scori
 from dise_core.front.planner import Planner
 from dise_core.params.base import Params
 from dise_core.params.marks import Mark, marked
+from dise_core.plugins.discovery import installed_catalog
 from dise_core.records import Fields, JsonFields
 
 
@@ -25,6 +26,37 @@ def load(models: Fields, engine: Fields) -> LLM:
     return llm
 
 
+def refuse_judge(parts: Parts, params: Params) -> None:
+    """Raise InputError for an auto-regressive --model that is to write, or to answer a scorer that
+    asks a diffusion model; its weights are not loaded for that.
+    """
+    config, catalog = EngineConfig(**parts.engine), installed_catalog()
+    if not isinstance(params, ScoringParams):
+        return
+    writes = isinstance(params, SamplingParams)
+    # A calibration may say by which scorer.
+    if not writes and (
+        config.calibration is not None
+        or catalog.scorer(params.scorer, params.scorer_settings).asks == "judge"
+    ):
+        return
+    model = parts.models["model"]
+    if catalog.adapter(model, config.adapter, config.revision).load().trained_on != "next tokens":
+        return
+    if writes:
+        raise InputError(
+            f"{model!r} is an auto-regressive model, and `dise {parts.command}` writes with a "
+            "diffusion language model: name one with --model, and this one with --judge",
+            "model",
+        )
+    raise InputError(
+        f"{model!r} is an auto-regressive model, and scorer {params.scorer!r} asks a diffusion "
+        "language model: name one with --model, and this one with --judge; or score with this one "
+        "alone, by --scorer ar-perplexity",
+        "model",
+    )
+
+
 def answer(
     parts: Parts,
     params: P,
@@ -36,6 +68,7 @@ def answer(
 
     if parts.files["input"] is not None:
         return answer_file(parts, params, plan_of)
+    refuse_judge(parts, params)
     llm, as_json = load(parts.models, parts.engine), parts.shared["as_json"]
     _advise(llm, params)
 
@@ -56,6 +89,7 @@ def answer_file(
     """Answer --input's lines to --output. own: what answers depend on besides, as JSON."""
     from dise_app.files import jsonl
 
+    refuse_judge(parts, params)
     files, loaded = parts.files, partial(load, parts.models, parts.engine)
 
     def settings(llm: LLM) -> JsonFields:

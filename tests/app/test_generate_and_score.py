@@ -198,3 +198,33 @@ def test_rank_takes_a_file_of_texts_and_ids(dise: Dise, tmp_path: Path) -> None:
     assert [problem.split(":")[1] for problem in problems] == [" line 2", " line 3", " line 4"]
     assert 'needs "candidates", a list of texts or of token ids' in problems[0]
     assert '"candidate_ids" must be a list of integers' in problems[2]
+
+
+@pytest.mark.parametrize(
+    ("verb", "told"),
+    [
+        ("generate hi", "`dise generate` writes with a diffusion language model"),
+        ("generate --input {lines}", "`dise generate` writes with a diffusion language model"),
+        ("fill a{{}}b", "`dise fill` writes with a diffusion language model"),
+        ("score --response hi", "scorer 'dise' asks a diffusion language model"),
+        ("rank a b --prompt c --scorer mc", "scorer 'mc' asks a diffusion language model"),
+        ("score --response hi --scorer ar-perplexity", None),
+    ],
+)
+def test_a_judge_that_is_named_as_the_model_is_refused_before_it_is_loaded(
+    dise: Dise, tmp_path: Path, verb: str, told: str | None
+) -> None:
+    """The folder holds a config.json and nothing that could be loaded; a scorer that asks a judge
+    alone goes on, and misses the rest.
+    """
+    config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"]}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    lines = write_jsonl(tmp_path / "in.jsonl", {"prompt": "hi"})
+    run = dise(*verb.format(lines=lines).split(), "--model", tmp_path)
+    if told is None:
+        assert run.code == 1
+        assert "auto-regressive" not in run.err
+        return
+    assert run.code == 2
+    assert f"{str(tmp_path)!r} is an auto-regressive model, and {told}: name one with" in run.err
+    assert "and this one with --judge" in run.err
