@@ -51,7 +51,11 @@ class Token(NamedTuple):
         return record
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+SHOWN = 60
+"""Characters of a text in the repr of an answer."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class CompletionOutput:
     """One response with its score. `index`: which of the samples, or of the candidates, it is.
 
@@ -93,6 +97,15 @@ class CompletionOutput:
             return None
         logprobs = self.writing.logprobs[self.score.positions].astype(np.float64)
         return None if np.isnan(logprobs).all() else float(np.nanmean(logprobs))
+
+    def __repr__(self) -> str:
+        """Return a line: the text's beginning, and how sure the model is of it."""
+        by = f"{self.scorer}, {self.selector}"
+        facts = [f"text={_cut(self.text)}", f"score={self.score.value:.4f} ({by})"]
+        if self.probability is not None:
+            facts.append(f"probability={self.probability:.2f}")
+        facts.append(f"finish_reason={self.finish_reason!r}, {len(self.tokens)} tokens")
+        return f"CompletionOutput({', '.join(facts)})"
 
     def to_dict(self) -> dict[str, object]:
         """Return the JSON form; `tokens` has one end token, and none without log-probabilities."""
@@ -145,7 +158,7 @@ class Usage:
     cached_tokens: int = 0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class RequestOutput:
     """The answer to one request: its outputs, best score first."""
 
@@ -164,6 +177,17 @@ class RequestOutput:
     """What follows a gap, as it was given; None without a gap, or if it was given as token ids."""
     error: DiseError | None = None
     """Why the request failed, where the caller asked for errors as answers: it has no outputs."""
+
+    def __repr__(self) -> str:
+        """Return at most three lines: the prompt's beginning, how many outputs, and the best."""
+        prompt = f"of {len(self.prompt_token_ids)} tokens"
+        prompt = f"prompt {prompt}" if self.prompt is None else f"prompt={_cut(self.prompt)}"
+        facts = f"{prompt}, model={self.model!r}, outputs: {len(self.outputs)}"
+        if self.error is not None:
+            return f"RequestOutput({facts}, error={type(self.error).__name__}: {self.error})"
+        if not self.outputs:
+            return f"RequestOutput({facts})"
+        return f"RequestOutput({facts}, best:\n  {self.outputs[0]!r})"
 
     def timed(self, seconds: float) -> Self:
         """Return it with the seconds that its plan took."""
@@ -187,6 +211,11 @@ class RequestOutput:
             "outputs": [output.to_dict() for output in self.outputs],
             "usage": usage,
         }
+
+
+def _cut(text: str) -> str:
+    """Return the beginning of a text on one line, in quotes."""
+    return repr(text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}\N{HORIZONTAL ELLIPSIS}")
 
 
 def error_dict(error: DiseError) -> dict[str, object]:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,28 @@ from tests.ascii_model import AsciiPredictor
 
 SHORT = SamplingParams(max_tokens=8)
 CHAT = [{"role": "user", "content": "ab"}]
+
+
+def test_an_answer_shows_itself_in_few_short_lines() -> None:
+    """The prompt's beginning, how many outputs, and the best one's text and score."""
+    params = SamplingParams(max_tokens=8, n=3, temperature=1.0, seed=0)
+    [answer] = LLM(AsciiPredictor()).generate("long " * 7, params)
+    [best, *_] = answer.outputs
+    lines = repr(answer).splitlines()
+    assert len(lines) == 2
+    assert max(map(len, lines)) < 200
+    assert lines[0].startswith("RequestOutput(prompt='long long")
+    assert "outputs: 3" in lines[0]
+    assert lines[1] == f"  {best!r})"
+    assert repr(best).startswith(
+        f"CompletionOutput(text={best.text!r}, score={best.score.value:.4f}"
+    )
+    cut = repr(replace(answer, prompt="a\n" * 1000, outputs=(replace(best, text="b" * 1000),)))
+    assert cut.count("\n") == 1
+    assert len(cut) < 400
+    failed = replace(answer, prompt=None, outputs=(), error=InputError("too\nlong"))
+    assert "error=InputError: " in repr(failed)
+    assert len(repr(failed).splitlines()) <= 10
 
 
 @pytest.fixture
