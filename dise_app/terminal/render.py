@@ -62,6 +62,8 @@ def show_answer(
         console.print(f"  [dim]{score_text(output)} {how}[/dim]{verdict}", soft_wrap=True)
         if output.reviser is not None:
             console.print(f"  [dim]{revision_text(output)}[/dim]", soft_wrap=True)
+        if emptiness := empty_text(output):
+            console.print(f"  [yellow]{emptiness}[/yellow]", soft_wrap=True)
     if reason := next((output.uncalibrated for output in answer.outputs), None):
         why = Text(f"  no probability of being right: {printable(reason)}", style="dim")
         console.print(why, soft_wrap=True)
@@ -107,6 +109,18 @@ def coloured(output: CompletionOutput) -> Text:
         if value.is_leaf:
             text.stylize(shade(value.score) + " strike" * bool(value.abstained), *value.span)
     return text
+
+
+def empty_text(output: CompletionOutput) -> str:
+    """Return why a written answer is empty, and what may help; "" for any other."""
+    if output.finish_reason is None or output.text or not output.tokens:
+        return ""
+    if not all(token.is_end for token in output.tokens):
+        return "The answer is empty: a stop text stands at its beginning; leave out that --stop."
+    return (
+        "The answer is empty: the model wrote end tokens alone. A smaller --max-tokens or "
+        "--block-length may help, or --confidence-eos-eot-inf, which writes end tokens last."
+    )
 
 
 def printable(text: str) -> str:

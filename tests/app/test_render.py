@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from dise_app.terminal.render import coloured, score_text, shade, show_answer
+from dise_app.terminal.render import coloured, empty_text, score_text, shade, show_answer
 from dise_core import CompletionOutput, RequestOutput, RevisedToken, Revision, Score, Token, Usage
 from dise_core.history import Writing
 
@@ -50,6 +50,22 @@ def test_control_characters_and_markup_do_not_reach_the_terminal() -> None:
     assert not {"\x1b", "\x07"} & set(text)
     for part in ("[red]", "[bold]", "1 forward pass, 0.50 s", "stop)  well"):
         assert part in text
+
+
+def test_an_empty_answer_says_why_and_what_may_help() -> None:
+    """Neither a given text nor one that holds anything does."""
+    end = token("<end>", is_end=True)
+    alone = output_of(end, end)
+    told = shown(alone).splitlines()[3].strip()
+    assert told.startswith("The answer is empty: the model wrote end tokens alone.")
+    assert all(option in told for option in ("--max-tokens", "--confidence-eos-eot-inf"))
+    assert "a stop text stands at its beginning" in shown(output_of(token("a"), end))
+    for output in (
+        replace(alone, finish_reason=None),
+        replace(output_of(token("a")), text="a"),
+        output_of(),
+    ):
+        assert empty_text(output) == ""
 
 
 def test_a_mean_log_probability_is_told_as_a_probability_too() -> None:
