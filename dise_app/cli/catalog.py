@@ -62,12 +62,14 @@ def models(
     ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """List what can be typed as a model.
+    """List what can be typed as a model; of a GGUF file also what it says of itself.
 
     Names, then the adapters for folders and hub ids, with what models were trained on and the
     scorers that suit them; or, with --memory, what one model takes. A broken plugin, and an adapter
     that fails when it is asked for its own name, are named as `dise plugins` does.
     """
+    from dise_adapters.checkpoint.gguf_card import gguf_card
+    from dise_adapters.checkpoint.hub import gguf_path, is_gguf
     from dise_app.cli.fitting_cards import show_memory
     from dise_app.cli.listings import show_models
     from dise_app.cli.suited import suited_scorers
@@ -95,6 +97,8 @@ def models(
             "scorers": suited_scorers(adapter.trained_on),
         }
         rows.append(row | facts | {"about": _about(adapter).partition("\n")[0]})
+    if model is not None and is_gguf(model):
+        rows = [row | {"file": gguf_card(gguf_path(model))} for row in rows]
     _finish("models", rows, problems, None if as_json else show_models)
 
 

@@ -7,6 +7,7 @@ from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
 
+from dise_app.terminal.render import printable
 from dise_core.records import Fields
 
 SIGNS = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
@@ -61,13 +62,18 @@ def show_models(rows: Sequence[Fields]) -> None:
     """Print names first, then the adapters with an example of what they load, then the scorers."""
     console = Console(highlight=False)
     for heading, by_name in HEADINGS:
-        console.print(f"[italic]{heading}[/italic]")
-        for row in (row for row in rows if row["by_name"] == by_name):
+        listed = [row for row in rows if row["by_name"] == by_name]
+        if listed:
+            console.print(f"[italic]{heading}[/italic]")
+        for row in listed:
             weights, example = row["checked_on_weights"], "" if by_name else row["example"]
             facts = (escape(example), weights and f"[dim]{weights} weights[/dim]")
             name = f"[bold]{escape(row['name'])}[/bold]"
             console.print("  ".join([name, *filter(None, facts)]), soft_wrap=True)
             console.print(Padding(escape(row["about"]), (0, 0, 0, 2), expand=False))
+            for word, fact in row.get("file", {}).items():
+                told = f"{fact:,}" if isinstance(fact, int) else printable(str(fact))
+                console.print(f"    {word}: {escape(told[:200])}", soft_wrap=True)
     console.print("[italic]Scorers by what models were trained on[/italic]")
     for trained_on, scorers in {row["trained_on"]: row["scorers"] for row in rows}.items():
         names = ", ".join(row["name"] for row in rows if row["trained_on"] == trained_on)

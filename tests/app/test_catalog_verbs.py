@@ -7,10 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from gguf import GGUFReader
 from safetensors import safe_open
 
 from dise_adapters.embedded import CountdownPredictor
-from tests import tiny_causal
+from tests import tiny_causal, tiny_gguf
 from tests.commands import Dise
 from tests.gguf_files import MODELS, convert
 from tests.published import LLADA2
@@ -82,6 +83,27 @@ LLADA_8B = {
 """What the published config.json says of the size."""
 
 PUBLISHED_WEIGHTS = 8_015_581_184
+
+
+def test_models_tells_what_a_gguf_file_says_of_itself(dise: Dise, tmp_path: Path) -> None:
+    """Of a diffusion model and of a judge; a file that is cut off is an error of one line."""
+    judge = tiny_gguf.write(tmp_path / "judge.gguf")
+    run = dise("models", judge)
+    told = dict(line.strip().split(": ", 1) for line in run.out.splitlines() if ": " in line)
+    assert (told["architecture"], told["layers"], told["context"]) == ("llama", "2", "128")
+    assert (told["end token"], told["weights"]) == ("1 (</s>)", "F32 100%")
+    read = GGUFReader(judge)
+    assert told["parameters"] == f"{sum(int(part.n_elements) for part in read.tensors):,}"
+
+    tiny, file = MODELS["llada"], tmp_path / "model.gguf"
+    convert(tiny, tiny.folder(tmp_path / tiny.name), file)
+    [row] = json.loads(dise("models", file, "--json").out)["models"]
+    assert row["file"]["architecture"] == tiny.name
+    assert row["file"]["mask token"].startswith(f"{tiny.mask} (")
+    judge.write_bytes(judge.read_bytes()[:900])
+    cut = dise("models", judge)
+    assert (cut.code, cut.err.count("\n")) == (1, 1)
+    assert "cut off" in cut.err
 
 
 def test_models_tells_which_cards_hold_a_model(dise: Dise, tmp_path: Path) -> None:

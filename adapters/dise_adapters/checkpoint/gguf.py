@@ -161,14 +161,11 @@ def gguf_file(path: Path) -> GgufFile:
 def _read_head(path: Path, size: int, _time: int) -> GgufFile:
     """Read a file, which all adapters ask about in turn."""
     with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
-        head = _Head(data)
-        magic, version, num_tensors, num_values = head.take("4sIQQ")
-        if magic != b"GGUF" or version not in (2, 3):
-            raise ValueError("it is no GGUF file of version 2 or 3")
-        metadata = {head.text(): head.value() for _ in range(num_values)}
+        head = Head(data)
+        num_tensors, metadata = begun(head)
         if metadata.get("general.architecture") not in ARCHITECTURES:
             return GgufFile(metadata, {})
-        listed = [(head.text(), head.shape(), *head.take("IQ")) for _ in range(num_tensors)]
+        listed = listed_weights(head, num_tensors)
     alignment = metadata.get("general.alignment", 32)
     start, tensors = -(-head.at // alignment) * alignment, dict[str, GgufTensor]()
     for stored_name, shape, kind, offset in listed:
@@ -187,7 +184,20 @@ def _read_head(path: Path, size: int, _time: int) -> GgufFile:
     return GgufFile(metadata, tensors)
 
 
-class _Head:
+def begun(head: Head) -> tuple[int, dict[str, Any]]:
+    """Return the number of weights in a file, and its metadata."""
+    magic, version, num_tensors, num_values = head.take("4sIQQ")
+    if magic != b"GGUF" or version not in (2, 3):
+        raise ValueError("it is no GGUF file of version 2 or 3")
+    return num_tensors, {head.text(): head.value() for _ in range(num_values)}
+
+
+def listed_weights(head: Head, num_tensors: int) -> list[tuple[str, tuple[int, ...], int, int]]:
+    """Return the weights' names, shapes, types and places, which follow the metadata."""
+    return [(head.text(), head.shape(), *head.take("IQ")) for _ in range(num_tensors)]
+
+
+class Head:
     """The head of a file, of which one value after the other is taken."""
 
     def __init__(self, data: mmap) -> None:
