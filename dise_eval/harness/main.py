@@ -10,6 +10,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from dise_app.extras import missing
 from dise_core.records import Fields
@@ -17,8 +18,21 @@ from dise_core.threads import choose_threads
 
 
 def main() -> None:
-    """Register the model, then run lm_eval with this command's arguments."""
+    """Register the model, then run lm_eval with this command's arguments. Errors are a line, and
+    with --debug a traceback. Exit code 2: bad usage or input; 1: failure.
+    """
     choose_threads()
+    is_debugged = "--debug" in sys.argv
+    sys.argv[1:] = [argument for argument in sys.argv[1:] if argument != "--debug"]
+    try:
+        _run()
+    except Exception as error:
+        if is_debugged:
+            raise
+        _fail(error)
+
+
+def _run() -> None:
     try:
         # Fills the registry, which must not be empty when ours joins.
         import lm_eval.models  # noqa: F401
@@ -33,6 +47,23 @@ def main() -> None:
         register_model("dise")(DiseLM)
     sys.argv[1:] = with_batch_size(sys.argv[1:])
     cli_evaluate()
+
+
+def _fail(error: Exception) -> NoReturn:
+    """Print what went wrong, and exit."""
+    from pydantic import ValidationError
+
+    from dise_core import DiseError, InputError
+    from dise_core.errors import error_line
+    from dise_core.params.base import input_error
+
+    problem = input_error(error) if isinstance(error, ValidationError) else error
+    # lm_eval raises these for a model, a task or an argument that it does not know.
+    is_usage = isinstance(problem, (InputError, ValueError, KeyError))
+    known = isinstance(problem, DiseError)
+    told = str(problem) if known else f"{error_line(problem)} (--debug shows where)"
+    print(f"dise-lm-eval: {told}", file=sys.stderr)
+    sys.exit(2 if is_usage else 1)
 
 
 def with_batch_size(arguments: Sequence[str]) -> list[str]:

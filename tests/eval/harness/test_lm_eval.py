@@ -3,6 +3,7 @@ bad settings.
 """
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from dise_core import LLM, InputError, SamplingParams, ScoringParams
 pytest.importorskip("lm_eval")
 from lm_eval.api.instance import Instance
 
-from dise_eval.harness.main import with_batch_size
+from dise_eval.harness.main import main, with_batch_size
 from dise_eval.harness.model import DiseLM
 from tests.jsonlines import records_of, written
 
@@ -227,3 +228,45 @@ def test_rolling_needs_a_scorer_with_a_likelihood(model: DiseLM) -> None:
 def test_unknown_settings_are_refused_before_loading() -> None:
     with pytest.raises(InputError, match="no setting 'tokens_per_stop'"):
         DiseLM("countdown", tokens_per_stop=2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        ("model=nowhere --tasks t", 2, "unknown model 'nowhere'. Known: countdown"),
+        ("model=countdown,stepz=1 --tasks t", 2, "there is no setting 'stepz'. Did you mean"),
+        ("model=countdown,steps=x --tasks t", 2, "steps='x': Input should be a valid integer"),
+        ("model=countdown --tasks nonsuch", 2, "Tasks not found: nonsuch (--debug shows where)"),
+        ("model={empty} --tasks t", 1, "config.json"),
+    ],
+)
+def test_an_error_of_the_user_is_one_line(
+    arguments: str,
+    code: int,
+    told: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    # Handlers that lm_eval has made for an earlier test write to what is closed by now.
+    monkeypatch.setattr(logging, "raiseExceptions", False)
+    (tmp_path / "empty").mkdir()
+    task = {"task": "t", "dataset_path": "json", "output_type": "multiple_choice"}
+    (tmp_path / "t.yaml").write_text(json.dumps(task))
+    given = arguments.format(empty=tmp_path / "empty").split()
+    line = ["--model", "dise", "--include_path", str(tmp_path), "--model_args", *given]
+    monkeypatch.setattr(sys, "argv", ["dise-lm-eval", *line])
+    with pytest.raises(SystemExit) as exit_of:
+        main()
+    assert exit_of.value.code == code
+    err = capsys.readouterr().err
+    [said] = [part for part in err.splitlines() if part.startswith("dise-lm-eval: ")]
+    assert told in said
+    assert "Traceback" not in err
+
+
+def test_debug_shows_where_an_error_was_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = "dise-lm-eval --model dise --model_args model=countdown --tasks nonsuch --debug"
+    monkeypatch.setattr(sys, "argv", line.split())
+    with pytest.raises(ValueError, match="Tasks not found: nonsuch"):
+        main()
