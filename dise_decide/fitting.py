@@ -26,7 +26,7 @@ from dise_decide.calibration import (
 )
 from dise_decide.params import ReadingName
 from dise_decide.questions import AnyQuestion
-from dise_eval.calibration import fitting, guarantee
+from dise_eval.calibration import fitting, searching
 from dise_eval.calibration.fitting import Labels, Method
 from dise_eval.calibration.guarantee import Promise, Rule
 from dise_eval.statistics.metrics import brier
@@ -79,7 +79,7 @@ def fitted(
         num_inputs=mine.num_questions,
         before=fitting.figures(before.scores, before),
         after=fitting.figures(held_out.scores, held_out),
-        threshold=guarantee.threshold_of(promises.rule, sure, risk) if risk else None,
+        threshold=searching.threshold_of(promises.rule, sure, risk) if risk else None,
         sets=answer_sets(one_each, map_, coverage) if coverage else None,
     )
     return fit, held_out

@@ -3,29 +3,40 @@ above the threshold are wrong.
 
 The labels must be independent draws of what will be asked: one answer for each question. A
 candidate keeps the answers above the score of a given rank; given that score, those kept are
-independent draws from all answers above it, whatever ties there are.
+independent draws from all answers above it, whatever ties there are. So the number of wrong ones
+is binomial, and so few of them are improbable, at most delta, where the risk is above the promise.
+
+A rule tests some of the ranks, each at its part of delta. A test that passes hands its part on to
+the next, and one that fails loses it (Wiens and Dmitrienko's fallback procedure, 2005): where the
+risk grows with the rank, the parts of all tests that may pass wrongly add up to at most delta.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from numpy.typing import ArrayLike
 
-from dise_core.errors import InputError
-from dise_core.scoring.calibration import Threshold
 from dise_eval.calibration.fitting import Labels
 from dise_eval.statistics.metrics import Scores
 
 Rule = Literal["sgr", "ltt"]
 Counts = npt.NDArray[np.int64]
 
-NUM_STEPS = 100
+NUM_STEPS = 6
+"""The tests of sgr that bring a part of delta; later ones have only what was handed on."""
+
+SHARES = (0.6, 0.2, 0.2)
+"""The parts of delta that ltt's starts have, the first one first."""
+
+NUM_TESTS = 100
+"""About how many ranks ltt tests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +45,32 @@ class Promise:
 
     max_risk: float
     confidence: float
+
+    @property
+    def delta(self) -> float:
+        return 1 - self.confidence
+
+
+class Trial(NamedTuple):
+    """A rank, from 1, that was tested at a part delta of what may fail: how many answers are kept,
+    how many of them are wrong, and how probable at most so few are if the risk is above the
+    promise.
+    """
+
+    rank: int
+    num_kept: int
+    num_wrong: int
+    p_value: float
+    delta: float
+
+    @property
+    def passes(self) -> bool:
+        return self.p_value <= self.delta
+
+    @property
+    def bound(self) -> float:
+        """The risk at which so few wrong answers are as improbable as delta."""
+        return float(risk_bound(self.num_kept, self.num_wrong, self.delta))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,115 +96,84 @@ class RankedLabels:
     def num_labels(self) -> int:
         return len(self.thresholds) + 1
 
-    def threshold(self, rank: int, rule: Rule, promise: Promise, bound: float) -> Threshold:
+    def trial(self, rank: int, max_risk: float, delta: float) -> Trial:
         num_kept, num_wrong = int(self.num_kept[rank - 1]), int(self.num_wrong[rank - 1])
-        return Threshold(
-            score=float(self.thresholds[rank - 1]),
-            rule=rule,
-            max_risk=promise.max_risk,
-            confidence=promise.confidence,
-            num_labels=self.num_labels,
-            coverage=num_kept / self.num_labels,
-            risk=num_wrong / num_kept,
-            bound=bound,
-        )
-
-    def unmet(self, rule: Rule, promise: Promise, delta: float) -> InputError:
-        """Return the error that no threshold keeps the promise, with by how much."""
-        bounds = risk_bound(self.num_kept, self.num_wrong, delta)
-        least = int(np.argmin(bounds))
-        return InputError(
-            f"no threshold keeps the risk at {promise.max_risk:.1%} with "
-            f"{promise.confidence:.0%} confidence by {rule}: the smallest bound on "
-            f"{self.num_labels} questions is {bounds[least]:.1%}, "
-            f"{100 * (bounds[least] - promise.max_risk):.1f} points above, where "
-            f"{self.num_kept[least] / self.num_labels:.1%} are answered; label more questions, or "
-            "allow more risk",
-            "max_risk",
-        )
+        return Trial(rank, num_kept, num_wrong, p_value(num_kept, num_wrong, max_risk), delta)
 
 
-def risk_bound(num_kept: ArrayLike, num_wrong: ArrayLike, delta: float) -> Scores:
+def risk_bound(num_kept: ArrayLike, num_wrong: ArrayLike, delta: ArrayLike) -> Scores:
     """Return Clopper and Pearson's bounds b, where P(Bin(num_kept, b) <= num_wrong) = delta: the
     risk is above it with probability at most delta. 1 if nothing right is kept.
     """
     from scipy.special import betaincinv
 
     kept, wrong = np.asarray(num_kept), np.asarray(num_wrong)
-    bounds: Scores = betaincinv(wrong + 1, np.maximum(kept - wrong, 1), 1 - delta)
+    bounds: Scores = betaincinv(wrong + 1, np.maximum(kept - wrong, 1), 1 - np.asarray(delta))
     return np.where(wrong >= kept, 1.0, bounds)
 
 
 def p_value(num_kept: int, num_wrong: int, max_risk: float) -> float:
-    """Return the Hoeffding-Bentkus p-value of "the risk is above max_risk": min(exp(-n h(R, a)), e
-    P(Bin(n, a) <= n R)), with h the relative entropy and R at most a. 1 if nothing is kept.
-
-    MAPIE's is the same, but takes R and rounds n R up, by one where R was rounded.
+    """Return the binomial p-value of "the risk is above max_risk": P(Bin(n, max_risk) <= k), at
+    most delta where `risk_bound` at delta is at most max_risk. 1 if nothing is kept.
     """
-    from scipy.special import bdtr, rel_entr
+    from scipy.special import bdtr
 
-    if num_kept == 0:
-        return 1.0
-    share = min(num_wrong / num_kept, max_risk)
-    entropy = rel_entr(share, max_risk) + rel_entr(1 - share, 1 - max_risk)
-    tail = math.e * bdtr(num_wrong, num_kept, max_risk)
-    return float(min(1.0, math.exp(-num_kept * entropy), tail))
+    return float(bdtr(num_wrong, num_kept, max_risk))
 
 
-def sgr(ranks: RankedLabels, promise: Promise) -> Threshold:
-    """Selection with guaranteed risk (Geifman and El-Yaniv, 2017): binary search over the ranks."""
-    num_steps = max(1, math.ceil(math.log2(ranks.num_labels)))
-    delta = (1 - promise.confidence) / num_steps
-    bounds = risk_bound(ranks.num_kept, ranks.num_wrong, delta)
-    low, high, best = 1, ranks.num_labels - 1, 0
-    for _ in range(num_steps):
+def sgr(ranks: RankedLabels, promise: Promise) -> Iterator[Trial]:
+    """Selection with guaranteed risk (Geifman and El-Yaniv, 2017): binary search for the largest
+    rank, from the smallest that can pass.
+    """
+    share = promise.delta / NUM_STEPS
+    low, high, delta = fewest(promise.max_risk, share), ranks.num_labels - 1, 0.0
+    for step in itertools.count():
+        delta += share if step < NUM_STEPS else 0.0
+        if low > high or delta == 0:
+            return
         middle = -(-(low + high) // 2)
-        if bounds[middle - 1] <= promise.max_risk:
-            if not best or ranks.num_kept[middle - 1] > ranks.num_kept[best - 1]:
-                best = middle
-            low = min(middle + 1, ranks.num_labels - 1)
+        trial = ranks.trial(middle, promise.max_risk, delta)
+        yield trial
+        if trial.passes:
+            low = middle + 1
         else:
-            high = max(middle - 1, 1)
-    if not best:
-        raise ranks.unmet("sgr", promise, delta)
-    return ranks.threshold(best, "sgr", promise, float(bounds[best - 1]))
+            high, delta = middle - 1, 0.0
 
 
-def ltt(ranks: RankedLabels, promise: Promise) -> Threshold:
-    """Learn then test (Angelopoulos et al., 2021) by a fixed sequence: from the smallest number of
-    answers that passes with half of the allowed errors towards all, until one fails.
+def ltt(ranks: RankedLabels, promise: Promise) -> Iterator[Trial]:
+    """Learn then test (Angelopoulos et al., 2021) by fixed sequences: from each of several starts
+    towards all answers, until one fails. Wrong answers near the top end the first of them alone.
     """
-    delta, total = 1 - promise.confidence, ranks.num_labels
-    best, least = 0, 1.0
-    for rank in range(_first_rank(promise, total), total, max(1, total // NUM_STEPS)):
-        kept, wrong = int(ranks.num_kept[rank - 1]), int(ranks.num_wrong[rank - 1])
-        p = p_value(kept, wrong, promise.max_risk)
-        if p > delta:
-            break
-        best, least = rank, p
-    if not best:
-        raise ranks.unmet("ltt", promise, delta)
-    return ranks.threshold(best, "ltt", promise, least)
+    total, delta = ranks.num_labels, 0.0
+    starts = _starts(promise, total)
+    steps = range(min(starts, default=total), total, max(1, total // NUM_TESTS))
+    for rank in sorted({*starts, *steps}):
+        delta += starts.get(rank, 0.0)
+        if delta > 0:
+            trial = ranks.trial(rank, promise.max_risk, delta)
+            yield trial
+            delta = delta if trial.passes else 0.0
 
 
-RULES: Mapping[Rule, Callable[[RankedLabels, Promise], Threshold]] = {"sgr": sgr, "ltt": ltt}
+def fewest(max_risk: float, delta: float) -> int:
+    """Return how many answers pass at delta if none of them is wrong."""
+    return math.ceil(math.log(delta) / math.log1p(-max_risk))
 
 
-def threshold_of(rule: Rule, labels: Labels, promise: Promise) -> Threshold:
-    """Return the rule's threshold of largest coverage, on one answer to each question. Raises
-    InputError, with by how much, if none keeps the promise.
+def _starts(promise: Promise, total: int) -> Mapping[int, float]:
+    """Return where ltt starts, below total, and the part of delta of each: at the fewest answers
+    that pass with half of the allowed errors or, if there are not so many, with none; at half of
+    all answers, and halfway there. It depends on no label.
     """
-    return RULES[rule](RankedLabels.of(labels.first(1)), promise)
+    from scipy.special import bdtr
+
+    part, max_risk, ranks = promise.delta * SHARES[0], promise.max_risk, np.arange(1, total)
+    passing = ranks[bdtr(np.floor(ranks * max_risk / 2), ranks, max_risk) <= part]
+    first = int(passing[0]) if len(passing) else fewest(max_risk, promise.delta)
+    if first >= total // 2:
+        return {first: promise.delta} if first < total else {}
+    places = (first, (first + total // 2) // 2, total // 2)
+    return {rank: promise.delta * share for rank, share in zip(places, SHARES, strict=True)}
 
 
-def _first_rank(promise: Promise, total: int) -> int:
-    """Return the first number of answers at which half of the allowed errors pass; it depends on
-    no label. total if there is none.
-    """
-    delta = 1 - promise.confidence
-    passes = (
-        rank
-        for rank in range(1, total)
-        if p_value(rank, math.floor(rank * promise.max_risk / 2), promise.max_risk) <= delta
-    )
-    return next(passes, total)
+RULES: Mapping[Rule, Callable[[RankedLabels, Promise], Iterator[Trial]]] = {"sgr": sgr, "ltt": ltt}

@@ -10,17 +10,19 @@ import numpy as np
 from dise_core.errors import InputError
 from dise_core.records import Record
 from dise_core.scoring.calibration import Calibration, Figures, Fit
-from dise_eval.calibration import combining, fitting, guarantee
+from dise_eval.calibration import combining, fitting, searching
 from dise_eval.calibration.fitting import Fitted, Labels, Method
 from dise_eval.calibration.guarantee import Promise, Rule
 from dise_eval.calibration.rows import ScoredBy
+from dise_eval.calibration.searching import Search
 from dise_eval.statistics.metrics import Scores
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Made:
     """A calibration, with each label's score and probability by a fit on other questions. weigh:
-    what makes one score of several; weighed: the labels that it was fitted on.
+    what makes one score of several; weighed: the labels that it was fitted on. search: what was
+    tried for the threshold.
     """
 
     calibration: Calibration
@@ -28,6 +30,7 @@ class Made:
     probabilities: Scores
     weigh: Fitted
     weighed: Labels
+    search: Search | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,7 @@ def make(
     if several:
         settings = combining.settings(weighed, scored_by["scorer_settings"]["parts"])
         scored_by = {**scored_by, "scorer_settings": settings}
+    search = searching.search(rule, values, promise) if promise else None
     calibration = Calibration(
         **scored_by,
         map=map_,
@@ -79,10 +83,10 @@ def make(
         num_right=int(labels.is_right.sum()),
         num_questions=labels.num_questions,
         figures=fitting.figures(probabilities, labels),
-        threshold=guarantee.threshold_of(rule, values, promise) if promise else None,
+        threshold=None if search is None else search.threshold,
         source=source,
     )
-    return Made(calibration, labels, probabilities, weigh, weighed)
+    return Made(calibration, labels, probabilities, weigh, weighed, search)
 
 
 def make_fields(

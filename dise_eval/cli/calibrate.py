@@ -105,8 +105,8 @@ def calibrate(
     fitted_on, others = labels.split(how["held_out"])
     made = fit(fitted_on.first(how["answers_each"] or len(labels)))
     tried = making.tried(made, others) if how["held_out"] else None
-    threshold, path = made.calibration.threshold, output.with_suffix(".png")
-    reliability.picture(made.probabilities, made.labels, threshold, path)
+    picture = output.with_suffix(".png")
+    reliability.picture(made.probabilities, made.labels, made.search, picture)
     write_json(output, made.calibration.to_dict())
     several = made.weighed.scores.ndim > 1
     weights = combining.contributions(made.weighed, parts.labelled["score"]) if several else []
@@ -143,6 +143,7 @@ def _show(
     if as_json:
         told: Record = {"calibration": calibration.to_dict(), "held_out": tried and tried.to_dict()}
         told |= {"parts": weights} if weights else {}
+        told |= {"threshold_reason": made.search.reason} if made.search else {}
         print(json.dumps(told, ensure_ascii=False, allow_nan=False))
         return
     print(f"{calibration.scorer} over {calibration.selector} of {calibration.model}")
@@ -154,8 +155,9 @@ def _show(
             "{auroc:.3f}; the combination's {auroc_with:.3f}, without it {auroc_without:.3f}, "
             "difference {gain[value]:.3f} [{gain[low]:.3f}, {gain[high]:.3f}]".format(**part)
         )
-    if calibration.threshold is not None:
+    if calibration.threshold is not None and made.search is not None:
         print(_promise(calibration.threshold))
+        print(f"it is there because {made.search.reason}")
     if tried is not None:
         kept = (
             "" if tried.risk is None else f"; answers {tried.coverage:.1%}, {tried.risk:.1%} wrong"

@@ -9,8 +9,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from dise_core.scoring.calibration import Threshold
 from dise_eval.calibration.fitting import Labels
+from dise_eval.calibration.guarantee import Trial
+from dise_eval.calibration.searching import Search
 from dise_eval.reports.forest import BASELINE, GUIDE, OURS, save
 from dise_eval.statistics.metrics import NUM_BINS, Scores, ece, equal_mass_bins, risk_coverage
 
@@ -46,36 +47,63 @@ def _bin(probabilities: Scores, labels: Labels) -> Bin:
     return Bin(float(probabilities.mean()), share, low, high, len(labels))
 
 
-def picture(probabilities: Scores, labels: Labels, threshold: Threshold | None, path: Path) -> None:
-    """Draw the reliability of held-out probabilities, [n], and the scores' risk and coverage."""
-    figure = Figure(figsize=(9, 4.4), layout="constrained")
+def picture(probabilities: Scores, labels: Labels, search: Search | None, path: Path) -> None:
+    """Draw the reliability of held-out probabilities, [n], and the scores' risk and coverage, with
+    what was tried for a threshold.
+    """
+    figure = Figure(figsize=(10, 5.2), layout="constrained")
     left, right = figure.subplots(1, 2)
     _draw_bins(left, probabilities, labels)
     risks = risk_coverage(labels.scores, labels.is_right)
-    right.plot(np.arange(1, len(risks) + 1) / len(risks), risks, color=OURS, label="all labels")
-    if threshold is not None:
-        right.axhline(threshold.max_risk, color=BASELINE, linestyle="--", linewidth=1)
-        right.plot(threshold.coverage, threshold.risk, "o", color=BASELINE, label="threshold")
-    right.set(
-        xlabel="share of answers kept", ylabel="share of them wrong", title="risk and coverage"
-    )
-    right.set_ylim(bottom=0)
-    right.legend(fontsize=8, loc="lower right")
+    label = "wrong, of the surest labels"
+    right.plot(np.arange(1, len(risks) + 1) / len(risks), risks, color=OURS, label=label)
+    highest = float(risks.max())
+    if search is not None and search.best is not None:
+        _draw_search(right, search, search.best)
+        highest = max(highest, 2 * search.promise.max_risk)
+    right.set(xlabel="share of answers kept, the surest first", ylabel="share of them wrong")
+    right.set(xlim=(0, 1), ylim=(0, min(1.0, 1.1 * highest) or 1.0), title="risk and coverage")
+    for axes in (left, right):
+        axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.13), frameon=False)
     save(figure, path)
 
 
+def _draw_search(axes: Axes, search: Search, best: Trial) -> None:
+    """Draw the promised risk, the threshold, and how many wrong answers each try leaves possible:
+    the threshold is where that is last at most the promised risk.
+    """
+    promise, total = search.promise, search.ranks.num_labels
+    promised = f"promised: at most {promise.max_risk:.1%}"
+    axes.axhline(promise.max_risk, color=BASELINE, linestyle="--", linewidth=1, label=promised)
+    kept = best.num_kept / total
+    score = search.ranks.thresholds[best.rank - 1]
+    told = f"threshold: score {score:.4g}, keeps {kept:.1%}"
+    axes.axvline(kept, color=BASELINE, linewidth=1, label=told)
+    for passes, marker, what in ((True, "^", "passes"), (False, "x", "fails")):
+        tried = [trial for trial in search.trials if trial.passes is passes]
+        shares = [trial.num_kept / total for trial in tried]
+        bounds = [trial.bound for trial in tried]
+        name = f"most that may be wrong, where tried: {what}"
+        if tried:
+            axes.plot(shares, bounds, marker, color="black", markersize=5, label=name)
+
+
 def _draw_bins(axes: Axes, probabilities: Scores, labels: Labels) -> None:
-    """Draw the reliability diagram in a square: the share of right answers over the mean
+    """Draw the reliability diagram: the share of right answers over the mean
     probability of each bin, with the intervals as a band, and at the bottom how many answers have
     which probability.
     """
     means, shares, lows, highs, _ = zip(*bins(probabilities, labels), strict=True)
-    axes.plot([0, 1], [0, 1], color=GUIDE, linestyle=":", linewidth=1)
-    axes.fill_between(means, lows, highs, color=OURS, alpha=0.2, linewidth=0)
-    axes.plot(means, shares, "o-", color=OURS, markersize=4, linewidth=1.2)
+    axes.plot([0, 1], [0, 1], color=GUIDE, linestyle=":", linewidth=1, label="as often right as told")
+    band = "its 95 % interval"
+    axes.fill_between(means, lows, highs, color=OURS, alpha=0.2, linewidth=0, label=band)
+    tenths = "share right, a tenth of the answers each"
+    axes.plot(means, shares, "o-", color=OURS, markersize=4, linewidth=1.2, label=tenths)
     counts, edges = np.histogram(probabilities, 40, (0, 1))
-    axes.stairs(0.15 * counts / counts.max(), edges, fill=True, color=GUIDE, alpha=0.6, zorder=0)
-    axes.set(xlim=(-0.02, 1.02), ylim=(0, 1.02), aspect="equal", title="held-out questions")
-    axes.set(xlabel="probability of being right", ylabel="share that is right")
+    heights = 0.15 * counts / counts.max()
+    many = "how many answers have which probability"
+    axes.stairs(heights, edges, fill=True, color=GUIDE, alpha=0.6, zorder=0, label=many)
+    axes.set(xlim=(-0.02, 1.02), ylim=(0, 1.02), title="questions left out of the fit")
+    axes.set(xlabel="told probability of being right", ylabel="share that is right")
     error = f"ECE {ece(probabilities, labels.is_right):.3f}"
     axes.text(0.03, 0.95, error, transform=axes.transAxes, fontsize=8, va="top")

@@ -35,7 +35,8 @@ from dise_decide.calibrating import DecidedLine, labelled
 from dise_decide.fitting import Promises
 from dise_decide.outputs import Finding
 from dise_eval.calibration.fitting import Labels
-from dise_eval.calibration.guarantee import Promise, RankedLabels, sgr
+from dise_eval.calibration.guarantee import Promise
+from dise_eval.calibration.searching import threshold_of
 from tests.app.serving import serving
 from tests.calibrations import FIGURES
 from tests.commands import Dise
@@ -119,7 +120,7 @@ def test_the_promised_risk_is_broken_in_at_most_5_of_100_resamplings() -> None:
         mine, kept = drawn(random, 300, 3, 8)[0].split(0.5)
         map_ = fitting.temperature(mine)
         with suppress(InputError):
-            found = sgr(RankedLabels.of(fitting.likeliest(map_, kept)), Promise(0.1, 0.95))
+            found = threshold_of("sgr", fitting.likeliest(map_, kept), Promise(0.1, 0.95))
             above = softmax(pool / map_.temperature).max(axis=1) >= found.score
             num_broken += bool(above.any()) and float(risk[above].mean()) > 0.1
             num_made += 1

@@ -72,12 +72,17 @@ def test_it_writes_a_file_a_picture_and_what_they_say(dise: Dise, tmp_path: Path
     kept = [each["label"] for each in scored if each["score"] >= made["threshold"]["score"]]
     assert made["threshold"]["coverage"] == len(kept) / 400
     assert made["threshold"]["risk"] == pytest.approx(1 - np.mean(kept))
+    assert found["threshold_reason"].startswith(f"{kept.count(False)} of the {len(kept)} surest")
+    assert "it is there because" in run.out
 
 
 @pytest.mark.parametrize(
     ("more", "told"),
     [
-        (("--max-risk", 0.001), "points above"),
+        (
+            ("--max-risk", 0.001),
+            "it takes 2995 answers or more without a wrong one, of 400 questions",
+        ),
         (("--max-risk", 1.5), "--max-risk 1.5: it must be between 0 and 1"),
         (("--held-out", 0.0001), "the 0 answers held out are not of both kinds"),
         (("--risk-confidence", 0), "--risk-confidence 0.0"),
