@@ -139,10 +139,13 @@ def _fitted(fit: Fit) -> str:
 def _show(
     made: Made, weights: list[Record], tried: HeldOut | None, output: Path, as_json: bool
 ) -> None:
+    from dise_eval.calibration import combining
+
     calibration = made.calibration
     if as_json:
         told: Record = {"calibration": calibration.to_dict(), "held_out": tried and tried.to_dict()}
-        told |= {"parts": weights} if weights else {}
+        better = combining.better_part(weights)
+        told |= {"parts": weights, "better_part": better and better["score"]} if weights else {}
         told |= {"threshold_reason": made.search.reason} if made.search else {}
         print(json.dumps(told, ensure_ascii=False, allow_nan=False))
         return
@@ -154,6 +157,12 @@ def _show(
             "{score}: weight {weight[value]:.3f} [{weight[low]:.3f}, {weight[high]:.3f}], ROC-AUC "
             "{auroc:.3f}; the combination's {auroc_with:.3f}, without it {auroc_without:.3f}, "
             "difference {gain[value]:.3f} [{gain[low]:.3f}, {gain[high]:.3f}]".format(**part)
+        )
+    if (better := combining.better_part(weights)) is not None:
+        print(
+            "the combination is worse than {score} alone: ROC-AUC {auroc_with:.3f}, on questions "
+            "left out of its fit, beside {auroc:.3f}. Calibrate that: --score {score} without the "
+            "others".format(**better)
         )
     if calibration.threshold is not None and made.search is not None:
         print(_promise(calibration.threshold))

@@ -94,7 +94,8 @@ def _draw_bins(axes: Axes, probabilities: Scores, labels: Labels) -> None:
     which probability.
     """
     means, shares, lows, highs, _ = zip(*bins(probabilities, labels), strict=True)
-    axes.plot([0, 1], [0, 1], color=GUIDE, linestyle=":", linewidth=1, label="as often right as told")
+    as_told = "as often right as told"
+    axes.plot([0, 1], [0, 1], color=GUIDE, linestyle=":", linewidth=1, label=as_told)
     band = "its 95 % interval"
     axes.fill_between(means, lows, highs, color=OURS, alpha=0.2, linewidth=0, label=band)
     tenths = "share right, a tenth of the answers each"

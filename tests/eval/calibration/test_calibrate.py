@@ -282,6 +282,24 @@ def test_several_scores_are_one_calibration_at_every_door(dise: Dise, tmp_path: 
     assert one["probability"] == pytest.approx(own["dise"]["probability"])
 
 
+def test_a_score_that_does_better_alone_is_proposed(dise: Dise, tmp_path: Path) -> None:
+    random = np.random.default_rng(1)
+    rows = [
+        {"a": one["score"], "b": [float(random.normal())], "label": one["label"]}
+        for one in records_of(labelled(tmp_path / "one.jsonl", 200))
+    ]
+    scored, output = written(tmp_path / "two.jsonl", *rows), tmp_path / "c.json"
+    args = ("calibrate", scored, "--output", output, *TWO, *FIELDS, "--overwrite")
+    run = dise(*args)
+    assert "the combination is worse than dise:last-10 alone: ROC-AUC 0." in run.out
+    assert "Calibrate that: --score dise:last-10 without the others" in run.out
+    found = json.loads(dise(*args, "--json").out)
+    assert found["better_part"] == "dise:last-10"
+    assert found["parts"][0]["auroc"] > found["parts"][0]["auroc_with"]
+    scored = two_scores(tmp_path / "labels.jsonl")
+    assert "is worse than" not in dise(*args[:1], scored, *args[2:]).out
+
+
 def test_a_line_that_lacks_one_of_the_scores_is_named(dise: Dise, tmp_path: Path) -> None:
     rows = records_of(two_scores(tmp_path / "labels.jsonl"))
     rows[6]["b"] = [None]

@@ -44,6 +44,20 @@ def test_a_score_that_tells_nothing_carries_nothing() -> None:
     assert told["a"]["auroc"] > 0.5 > told["b"]["auroc"]
 
 
+def test_a_combination_that_is_worse_than_its_best_part_proposes_that_part() -> None:
+    """Beside one score that tells, seven that do not cost the combination its lead."""
+    random = np.random.default_rng(4)
+    scores = random.normal(size=(120, 8))
+    is_right = random.random(120) < 1 / (1 + np.exp(-2 * scores[:, 0]))
+    worse = combining.contributions(Labels(scores, is_right, np.arange(120)), "abcdefgh")
+    proposed = combining.better_part(worse)
+    assert proposed is not None
+    assert proposed["score"] == "a"
+    assert proposed["auroc"] > proposed["auroc_with"]
+    assert combining.better_part(combining.contributions(drawn(1, 200), "abc")) is None
+    assert combining.better_part([]) is None
+
+
 def test_held_out_figures_never_use_a_questions_own_labels_for_its_weights() -> None:
     labels = drawn(2, 60)
     mine = labels.questions == 17
