@@ -50,6 +50,9 @@ def test_each_analysis_writes_results_a_report_and_a_picture(
     assert figure in json.loads((tmp_path / "results.json").read_text())["figures"]
     assert (tmp_path / f"{verb}.png").read_bytes().startswith(b"\x89PNG")
     assert f"]({verb}.png)" in run.out
+    if verb == "ranks":
+        found = json.loads((tmp_path / "results.json").read_text())["figures"]
+        assert [found[top]["the_paper"] for top in ("top_5", "top_10")] == [0.8885, 0.9614]
 
 
 def test_a_rank_is_the_number_of_likelier_tokens() -> None:
