@@ -49,7 +49,7 @@ class Hub:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dataset:
     """A data set by its name. Its rows are in the file `path` or on the hub, or are drawn by
-    `draw(count, seed)`; a user may name another file.
+    `draw(count, seed)`, the first ones the same for any count; a user may name another file.
 
     prompt, answer: of a row; a text names the field that holds it. choices: the candidates and the
     index of the right one. shot: a row as a worked example. These functions raise KeyError,

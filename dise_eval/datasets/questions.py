@@ -16,6 +16,12 @@ from dise_eval.datasets.own import dataset_of
 from dise_eval.graders import Mode
 from dise_eval.graders.verdict import VerdictRecord
 
+NUM_DRAWN = 256
+"""The rows that are drawn without a limit."""
+
+MOST_DRAWN = 16
+"""How many times as many rows as questions are drawn, where some rows make no question."""
+
 WRONG_ROW = (KeyError, TypeError, AttributeError, ValueError)
 
 
@@ -93,7 +99,12 @@ def _rows(
         return _hub_rows(dataset.hub, dataset.hub.split, revision)
     if dataset.draw is None:
         raise InputError(f"data set {dataset.name!r} is read from a file: give --data FILE", "data")
-    return _placed(f"drawn, seed {seed}", dataset.draw(limit or 256, seed))
+    count, source = limit or NUM_DRAWN, f"drawn, seed {seed}"
+    rows = _placed(source, dataset.draw(count, seed))
+    while limit and count < MOST_DRAWN * limit and len([*_problems(dataset, rows)]) < limit:
+        count *= 2
+        rows = _placed(source, dataset.draw(count, seed))
+    return rows
 
 
 def _placed(source: str, rows: Sequence[DataRow]) -> DataRows:
