@@ -43,7 +43,8 @@ def best_of_n(experiment: Sampled, records: Sequence[SampledRecord]) -> Report:
     }
     figures = chosen(records, labels, papers)
     guide = float(rights_of(records).mean())
-    forest = Forest("best_of_n", figures, "accuracy", "share of questions solved", guide)
+    title = "share of questions solved"
+    forest = Forest("best_of_n", figures, "accuracy", title, guide, "an answer at random")
     more = {
         "answers": base_rate(records),
         "passes": _passes(records),

@@ -6,6 +6,7 @@ import textwrap
 from pathlib import Path
 
 import matplotlib as mpl
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dise_app.files.texts import replacing
@@ -24,33 +25,59 @@ OURS, BASELINE, GUIDE = "#0072b2", "#d55e00", "#8c8c8c"
 
 
 def forest(
-    table: FigureTable, column: str, title: str, path: Path, guide: float | None = None
+    table: FigureTable,
+    column: str,
+    title: str,
+    path: Path,
+    guide: float | None = None,
+    guide_name: str = "chance",
 ) -> None:
     """Draw a dot with its 95 % interval for each row's estimate, and a hollow diamond for the
-    paper's figure. guide: where to draw a line to compare with, such as chance.
+    paper's figure. guide: where to draw a line to compare with, called guide_name.
     """
-    figure = Figure(figsize=(7.5, 0.42 * len(table.rows) + 1.5), layout="constrained")
+    figure = Figure(figsize=(7.5, 0.42 * len(table.rows) + 2), layout="constrained")
     axes = figure.subplots()
     for place, row in enumerate(table.rows):
         cell, paper = row[column], row.get(PAPER)
         if isinstance(cell, Estimate) and cell.value == cell.value:
-            colour = BASELINE if is_baseline(str(row[table.index[-1]])) else OURS
+            is_base = is_baseline(str(row[table.index[-1]]))
+            colour, kind = (BASELINE, "of a baseline") if is_base else (OURS, "estimate")
             axes.plot([cell.low, cell.high], [place, place], color=colour, linewidth=2, alpha=0.6)
-            axes.plot(cell.value, place, "o", color=colour)
+            axes.plot(cell.value, place, "o", color=colour, label=kind)
             at = (cell.value, place)
             axes.annotate(
                 f"{cell.value:.3f}", at, (0, 6), textcoords="offset points", ha="center", fontsize=8
             )
         if isinstance(paper, float):
-            axes.plot(paper, place, "D", markerfacecolor="none", color="black")
+            label = "the paper"
+            axes.plot(paper, place, "D", markerfacecolor="none", color="black", label=label)
     if guide is not None:
-        axes.axvline(guide, color=GUIDE, linestyle=":", linewidth=1, zorder=0)
+        axes.axvline(guide, color=GUIDE, linestyle=":", linewidth=1, zorder=0, label=guide_name)
     names = [textwrap.fill(table.name_of(row), LABEL) for row in table.rows]
     axes.set_yticks(range(len(names)), names, fontsize=8)
     axes.set_ylim(len(table.rows) - 0.4, -0.7)
     axes.set_xlabel(f"{title}, with its 95 % interval")
+    axes.set_ylabel(
+        ", ".join(name for name in table.index if len({r[name] for r in table.rows}) > 1)
+    )
+    _name_marks(figure, axes)
     axes.grid(axis="x", alpha=0.3)
     save(figure, path)
+
+
+def _name_marks(figure: Figure, axes: Axes) -> None:
+    """Write below the plot what each kind of mark is, once."""
+    marks, names = axes.get_legend_handles_labels()
+    once = dict(zip(names, marks, strict=True))
+    if once:
+        figure.legend(
+            [*once.values()],
+            [*once],
+            loc="outside lower center",
+            ncols=len(once),
+            fontsize=8,
+            frameon=False,
+        )
 
 
 def save(figure: Figure, path: Path) -> None:

@@ -19,13 +19,16 @@ PUBLIC = {"countdown_cd3_test.jsonl sha256 9916f614621e26fb": PUBLIC_PROBLEMS}
 
 @dataclass(frozen=True, slots=True)
 class Forest:
-    """A plot of one column of a table. name: of its file; title: of the column in words."""
+    """A plot of one column of a table. name: of its file; title: of the column in words. guide:
+    what to compare with, and its name.
+    """
 
     name: str
     table: FigureTable
     column: str
     title: str
     guide: float | None = None
+    guide_name: str = "chance"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,7 @@ def write(output: Path, experiment: Experiment[RecordT], report: Report) -> None
     record = {**key, "command": command, "num_questions": count}
     record |= {"figures": report.figures.to_dict()}
     record |= {name: table.to_dict() for name, table in report.more.items()}
+    record |= {"sentence": report.sentence} if report.sentence else {}
     write_json(output / "results.json", record)
     public = PUBLIC.get(experiment.questions.source)
     link = f"; [its file]({public})" if public else ""
@@ -59,9 +63,10 @@ def write(output: Path, experiment: Experiment[RecordT], report: Report) -> None
         f"Model `{key['model']}`, data set `{key['dataset']}` ({key['source']}{link}), prompts "
         f"`{key['prompts']}`, n = {count} questions. In brackets 95 % intervals over questions."
     )
-    forests = [plot for plot in report.forests if plot.table.rows]
+    forests = [plot for plot in report.forests if plot.table.has(plot.column)]
     for plot in forests:
-        forest(plot.table, plot.column, plot.title, output / f"{plot.name}.png", plot.guide)
+        path, guide = output / f"{plot.name}.png", (plot.guide, plot.guide_name)
+        forest(plot.table, plot.column, plot.title, path, *guide)
     paragraphs = [
         f"# {report.title}",
         facts,

@@ -60,7 +60,7 @@ def distances(_: Distances, records: Sequence[DistancesRecord]) -> Report:
     return Report(
         "Predictions at a position that holds the true token, the mask, or a random token",
         figures,
-        [Forest("distances", figures, "js", "mean Jensen-Shannon divergence, nats", 0)],
+        [Forest("distances", figures, "js", "mean Jensen-Shannon divergence, nats")],
     )
 
 
@@ -81,7 +81,7 @@ def coherence(_: Coherence, records: Sequence[CoherenceRecord]) -> Report:
         )
     figures = FigureTable(("replaced",), rows)
     title = "DiSE of the natural text minus DiSE of the randomized one, nats"
-    forest = Forest("coherence", figures, "mean_difference", title, 0)
+    forest = Forest("coherence", figures, "mean_difference", title, 0, "no difference")
     return Report("Natural against randomized text", figures, [forest])
 
 

@@ -27,7 +27,13 @@ class FigureTable:
     rows: Sequence[Mapping[str, Cell]]
 
     def name_of(self, row: Mapping[str, Cell]) -> str:
+        if self.index[0] == "minus":
+            return f"{row[self.index[1]]} minus {row['minus']}"
         return ", ".join(str(row[column]) for column in self.index if row[column] != "all")
+
+    def has(self, column: str) -> bool:
+        """Return whether a row has a figure in the column."""
+        return any(_is_defined(row.get(column)) for row in self.rows)
 
     def to_dict(self) -> dict[str, JsonValue]:
         """Return the figures by the values of the index, one level for each of its columns."""
@@ -44,11 +50,7 @@ class FigureTable:
     def markdown(self, columns: Sequence[str] = ()) -> str:
         """Return the table with these columns; without any, with those that have a figure."""
         named = columns or dict.fromkeys(name for row in self.rows for name in row)
-        figures = [
-            name
-            for name in named
-            if name not in self.index and any(_is_defined(row.get(name)) for row in self.rows)
-        ]
+        figures = [name for name in named if name not in self.index and self.has(name)]
         shown = [*self.index, *figures]
         marks = ["---"] * len(self.index) + ["---:"] * len(figures)
         lines = [

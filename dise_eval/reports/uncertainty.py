@@ -22,6 +22,7 @@ from dise_eval.experiments.records import (
     rights_of,
     scores_of,
 )
+from dise_eval.graders.verdict import VerdictRecord
 from dise_eval.reports.page import Forest, Report
 from dise_eval.reports.paper import PAPER, paper_figure
 from dise_eval.reports.table import Cell, FigureTable, text
@@ -37,6 +38,9 @@ AREAS = {
     "auroc_per_question": "mean ROC-AUC within questions",
 }
 CHANCE = 0.5
+
+NUM_SHOWN = 5
+"""The extractions that a report without right or without wrong answers shows."""
 
 DEFAULT = "dise:last-10"
 
@@ -61,17 +65,47 @@ def uncertainty(experiment: Sampled, records: Sequence[SampledRecord]) -> Report
         for label in (*labels, LENGTH)
     ]
     figures = FigureTable(("scorer",), rows)
+    by_turn = zip(*(record["answers"] for record in records), strict=True)
+    if told := one_kind([*itertools.chain.from_iterable(by_turn)]):
+        return Report("Uncertainty", figures, [], {"answers": base_rate(records)}, (), told)
     compared = differences(records, labels, references_of(passes))
     return Report(
         "Uncertainty",
         figures,
         [
             *(Forest(name, figures, name, title, CHANCE) for name, title in AREAS.items()),
-            Forest("differences", compared, "auroc_pooled", "difference of ROC-AUC", 0),
+            Forest(
+                "differences",
+                compared,
+                "auroc_pooled",
+                "difference of ROC-AUC over all answers",
+                0,
+                "no difference",
+            ),
         ],
         {"answers": base_rate(records), "compared": compared},
         SHOWN,
         winner(records, labels),
+    )
+
+
+def one_kind(answers: Sequence[VerdictRecord]) -> str:
+    """Return a sentence on answers that are all right or all wrong, with what the grader took from
+    the first ones; empty if there are both kinds.
+    """
+    num_right = sum(answer["is_correct"] for answer in answers)
+    if 0 < num_right < len(answers):
+        return ""
+    taken = [(answer["extracted"], answer["reason"]) for answer in answers[:NUM_SHOWN]]
+    shown = ", ".join(f"{'nothing' if of is None else f'`{of}`'} ({why})" for of, why in taken)
+    kind, advice = (
+        ("wrong", "ask harder questions")
+        if num_right
+        else ("right", "see whether --grader reads these answers as you do")
+    )
+    return (
+        f"{num_right} of {len(answers)} answers are right; the first {len(taken)} extractions: "
+        f"{shown}. Without a {kind} answer there is nothing to tell apart and no ROC-AUC: {advice}."
     )
 
 
@@ -90,10 +124,12 @@ def winner(records: Sequence[SampledRecord], labels: Sequence[str]) -> str:
 
 def correctness(experiment: Sampled, records: Sequence[SampledRecord]) -> Report:
     """Return the report of the mean scores of right and of wrong answers."""
-    report = uncertainty(experiment, records)
+    title, report = "Scores of right and wrong answers", uncertainty(experiment, records)
+    if not report.forests:
+        return replace(report, title=title)
     return replace(
         report,
-        title="Scores of right and wrong answers",
+        title=title,
         forests=[replace(report.forests[0], name="correctness")],
         more={"answers": report.more["answers"]},
         shown=[("mean_score_right", "mean_score_wrong", "auroc_pooled")],
@@ -103,10 +139,13 @@ def correctness(experiment: Sampled, records: Sequence[SampledRecord]) -> Report
 def selectors(experiment: Sampled, records: Sequence[SampledRecord]) -> Report:
     """Return the report of how well DiSE tells right answers from wrong ones with each selector."""
     report, labels = uncertainty(experiment, records), experiment.contenders.labels
+    title = "Which positions to score"
+    if not report.forests:
+        return replace(report, title=title)
     default = DEFAULT if DEFAULT in labels else labels[0]
     return replace(
         report,
-        title="Which positions to score",
+        title=title,
         forests=[replace(report.forests[0], name="selectors")],
         more={**report.more, "compared": differences(records, labels, [default])},
         shown=[(*AREAS, "best_of_n")],
@@ -143,7 +182,7 @@ def given(experiment: GivenAnswers, records: Sequence[GivenRecord]) -> Report:
             )
     figures = FigureTable(("group", "scorer"), rows)
     forest = Forest("given", figures, "auroc", "ROC-AUC", CHANCE)
-    return Report("Given answers", figures, [forest])
+    return Report("Given answers", figures, [forest], sentence=one_kind(records))
 
 
 def base_rate(records: Sequence[SampledRecord]) -> FigureTable:

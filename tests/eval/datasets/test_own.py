@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ from dise_eval.datasets import questions
 from dise_eval.datasets.dataset import Dataset
 from dise_eval.datasets.own import dataset_of
 from tests.commands import Dise
-from tests.jsonlines import written
+from tests.jsonlines import records_of, written
+from tests.pages import ROOT, lines_of, titled
 
 ROWS = [{"prompt": "83,18,75 -> 10", "answer": 10}, {"question": "5,3,2 -> 10", "truth": "10"}]
 
@@ -26,6 +28,73 @@ def test_a_file_and_a_grader_are_a_data_set(dise: Dise, tmp_path: Path) -> None:
     assert run.code == 0, run.err
     facts = {"dataset": "mine", "grader": "number-robust-1", "num_questions": 2}
     assert facts.items() <= json.loads(run.out).items()
+
+
+def test_the_example_of_the_page_grades_what_is_right_as_right(
+    dise: Dise, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As pasted. The answers are read again here: right is 12 - 5 = 7, and 23 + 14 = 37."""
+    page = ROOT / "docs" / "evaluation.md"
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.jsonl").write_text(titled(page.read_text())["mine.jsonl"])
+    [line] = [line for line in lines_of(page) if "./mine.jsonl" in line]
+    run = dise(*shlex.split(line)[1:])
+    assert run.code == 0, run.err
+    assert "`dise` has the highest pooled ROC-AUC on these labels, 1.000" in run.out
+    [_, toms, annas] = records_of(tmp_path / "runs" / "mine" / "journal.jsonl")
+    for record, right in ((toms, "7"), (annas, "37")):
+        for answer in record["answers"]:
+            assert answer["is_correct"] == (re.findall(r"\d+", answer["text"])[-1:] == [right])
+    assert all(answer["is_correct"] for answer in toms["answers"])
+    assert not any(answer["is_correct"] for answer in annas["answers"])
+
+
+@pytest.mark.parametrize(
+    ("grader", "answer", "told"),
+    [
+        (
+            "number",
+            10,
+            r"0 of 4 answers are right; the first 4 extractions: `-83` \(the truth is 10",
+        ),
+        (
+            "countdown",
+            [[83, 18, 75], 10],
+            r"4 of 4 answers are right; the first 4 extractions: `18\+75-83` \(makes 10,",
+        ),
+    ],
+)
+def test_answers_of_one_kind_have_their_extractions_told_and_no_figure(
+    dise: Dise, tmp_path: Path, grader: str, answer: object, told: str
+) -> None:
+    rows = [{"prompt": "83,18,75 -> 10", "answer": answer, "response": "18+75-83=10"}] * 2
+    rows[0] |= {"response": "93-83=10<answer>18+75-83</answer>"}
+    rows[1] |= {"response": "<answer>18+75-83</answer>"}
+    data = written(tmp_path / "mine.jsonl", *rows)
+    common = ("--dataset", data, "--grader", grader, "--score", "dise")
+    few = ("--max-tokens", 48, "--block-length", 16, "--n", 2, "--temperature", 0.1)
+    for verb in (("eval", "uncertainty"), ("analyze", "selectors"), ("analyze", "correctness")):
+        folder = tmp_path / verb[1]
+        run = dise(*verb, *common, *few, "--output", folder)
+        assert run.code == 0, run.err
+        assert re.search(told, run.out)
+        assert not re.search(r"\bnan\b|AU[RG]*C \||highest|\.png", run.out)
+        assert not list(folder.glob("*.png"))
+        assert json.loads((folder / "results.json").read_text())["sentence"] in run.out
+    run = dise("eval", "given", *common, "--output", tmp_path / "given")
+    assert re.search(told.replace("4", "2"), run.out)
+    assert "ROC-AUC |" not in run.out
+    assert not list((tmp_path / "given").glob("*.png"))
+
+
+def test_a_drawn_set_has_as_many_questions_as_its_limit() -> None:
+    """Some of what is drawn for countdown-choice makes no question: of 256 rows 246 do."""
+    limited = {count: questions.load("countdown-choice", limit=count).items for count in (20, 256)}
+    assert [len(items) for items in limited.values()] == [20, 256]
+    every = questions.load("countdown-choice").items
+    assert len(every) == 246
+    assert limited[256][:246] == every
+    assert limited[20] == every[:20]
 
 
 def test_choices_are_ranked_and_given_answers_are_graded(dise: Dise, tmp_path: Path) -> None:

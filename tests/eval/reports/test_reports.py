@@ -8,10 +8,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 from sklearn.metrics import roc_auc_score
 
+from dise_eval.calibration import searching
+from dise_eval.calibration.fitting import Labels
+from dise_eval.calibration.guarantee import Promise
 from dise_eval.experiments.records import SampledRecord, rights_of, scores_of
+from dise_eval.reports import forest as forests
+from dise_eval.reports import reliability
 from dise_eval.reports.choosing import chosen
 from dise_eval.reports.forest import forest
 from dise_eval.reports.paper import paper_figure
@@ -64,6 +70,52 @@ def test_a_plot_has_a_line_for_each_row_also_where_nothing_is_defined(tmp_path: 
             assert image.format == "PNG"
             heights.append(image.size[1])
     assert heights[1] - heights[0] == pytest.approx(4 * 0.42 * 150, abs=2)
+
+
+def test_a_plot_names_its_axes_and_its_marks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figures: list[Figure] = []
+    monkeypatch.setattr(forests, "save", lambda figure, _: figures.append(figure))
+    row = {"minus": "mc", "scorer": "dise", "auroc": ESTIMATE, "the_paper": 0.25}
+    table = FigureTable(("minus", "scorer"), [row, row | {"scorer": "mc:b"}])
+    forest(table, "auroc", "difference", tmp_path / "a.png", 0, "no difference")
+    [figure] = figures
+    [axes] = figure.axes
+    assert axes.get_xlabel() == "difference, with its 95 % interval"
+    assert axes.get_ylabel() == "scorer"
+    assert [tick.get_text() for tick in axes.get_yticklabels()] == [
+        "dise minus mc",
+        "mc:b minus mc",
+    ]
+    [legend] = figure.legends
+    named = {text.get_text() for text in legend.get_texts()}
+    assert named == {"estimate", "of a baseline", "the paper", "no difference"}
+
+
+def test_the_picture_of_a_calibration_names_its_lines_and_why_the_threshold_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figures: list[Figure] = []
+    monkeypatch.setattr(reliability, "save", lambda figure, _: figures.append(figure))
+    scores = -np.arange(300.0)
+    labels = Labels(scores, np.arange(300) < 150, np.arange(300))
+    found = searching.search("ltt", labels, Promise(0.1, 0.95))
+    reliability.picture(np.linspace(1, 0, 300), labels, found, tmp_path / "a.png")
+    left, right = figures[0].axes
+    for axes in (left, right):
+        assert axes.get_xlabel()
+        assert axes.get_ylabel()
+    _, names = right.get_legend_handles_labels()
+    share = f"{found.threshold.coverage:.1%}"
+    assert names[1:3] == ["promised: at most 10.0%", f"threshold: score -157, keeps {share}"]
+    assert names[3:] == [f"most that may be wrong, where tried: {it}" for it in ("passes", "fails")]
+    lines = {str(line.get_label()): line for line in right.lines}
+    kept = lines[names[3]].get_xdata(), lines[names[3]].get_ydata()
+    assert max(kept[0]) == found.threshold.coverage
+    assert max(kept[1]) <= 0.1 < min(lines[names[4]].get_ydata())
+    _, names = left.get_legend_handles_labels()
+    assert len(names) == 4
 
 
 def test_references_are_chosen_by_their_cost_and_by_no_result() -> None:
