@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Self
 
@@ -12,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dise_app.files.texts import write_json
+from dise_core.arrays import Floats
 from dise_core.errors import InputError, shown
 from dise_core.params.base import input_error
 from dise_core.records import Fields
@@ -25,7 +28,7 @@ from dise_eval.calibration.fitting import LEAST_OF_FIELD, Labels
 from dise_eval.calibration.guarantee import Promise
 from dise_eval.reports import reliability
 
-Labelled = tuple[AnyQuestion, list[float], int, int]
+Labelled = tuple[AnyQuestion, Floats, int, int]
 """A question, the probabilities of its options, the right one's place, and the input's number."""
 
 
@@ -79,8 +82,8 @@ def calibrate(path: Path, output: Path, options: Fields, as_json: bool) -> None:
         raise InputError("--decisions takes no --method, no --held-out and no --answers-each")
     risk = options["max_risk"] and Promise(options["max_risk"], options["risk_confidence"])
     promises = Promises(risk, options["rule"], options["coverage"])
-    lines = _read(path)
-    made, left_out, held_out = _fit(lines, promises, path.name)
+    first, answers = _read(path)
+    made, left_out, held_out = _fit(first, answers, promises, path.name)
     picture = output.with_suffix(".png")
     reliability.picture(held_out.scores, held_out, None, picture)
     write_json(output, made.to_dict())
@@ -93,44 +96,79 @@ def calibrate(path: Path, output: Path, options: Fields, as_json: bool) -> None:
     print(f"written: {output}, {picture}")
 
 
-def _read(path: Path) -> list[DecidedLine]:
-    lines = list[DecidedLine]()
+def _read(path: Path) -> tuple[DecidedLine, list[Labelled]]:
+    """Return the first labelled line, and the labelled answers of all, which were asked like it."""
+    lines = _lines(path)
+    first = next(lines, None)
+    if first is None:
+        raise InputError(
+            f"no line of {path} has a label: give lines of `dise decide --output` the right "
+            'answers by the questions\' names, as "labels": {"reaches": true}',
+            "scored",
+        )
+    return first, labelled(_alike(first, lines))
+
+
+def _lines(path: Path) -> Iterator[DecidedLine]:
+    """Yield the lines that have labels, one at a time: each takes kilobytes."""
     for number, record in rows.records(path):
         try:
-            lines += [DecidedLine.model_validate(record)] if "labels" in record else []
+            if record.get("labels", {}) != {}:
+                yield DecidedLine.model_validate(record)
         except ValidationError as error:
             raise input_error(error, f"line {number}") from error
-    if len({(one.model, one.tokenizer, one.params, one.chat) for one in lines}) != 1:
-        several = "the lines with labels are of several models, or asked in several ways"
-        raise InputError(several if lines else f'no line of {path} holds "labels"', "scored")
-    return lines
 
 
-def labelled(lines: list[DecidedLine]) -> list[Labelled]:
-    """Return each labelled answer. Lines of equal inputs share a number."""
-    inputs = dict[str, int]()
-    return [
-        (question, answer.shares, line.truth(question), number)
-        for line in lines
-        for key in [json.dumps(line.input, sort_keys=True)]
-        for number in [inputs.setdefault(key, len(inputs))]
-        for question, answer in zip(line.questions, line.answers, strict=True)
-        if question.name in line.labels
-    ]
+def _alike(first: DecidedLine, others: Iterator[DecidedLine]) -> Iterator[DecidedLine]:
+    """Yield all lines. Raises InputError for one of another model, or asked in another way."""
+    yield first
+    for line in others:
+        asked = ((one.model, one.tokenizer, one.params, one.chat) for one in (first, line))
+        if len({*asked}) > 1:
+            several = "the lines with labels are of several models, or asked in several ways"
+            raise InputError(several, "scored")
+        yield line
+
+
+def labelled(lines: Iterable[DecidedLine]) -> list[Labelled]:
+    """Return each labelled answer. Lines of equal inputs share a number. Of questions of one name,
+    type and size two are kept, the others stand as the second: a fit asks only whether all are one.
+    """
+    inputs, asked = dict[bytes, int](), dict[tuple[str | None, str, int], list[AnyQuestion]]()
+    found = list[Labelled]()
+    for line in lines:
+        key = hashlib.sha256(json.dumps(line.input, sort_keys=True).encode()).digest()
+        number = inputs.setdefault(key, len(inputs))
+        for question, answer in zip(line.questions, line.answers, strict=True):
+            if question.name in line.labels:
+                group = (question.name, question.type, len(question.options))
+                kept = _kept(question, asked.setdefault(group, []))
+                found.append((kept, np.array(answer.shares), line.truth(question), number))
+    return found
+
+
+def _kept(question: AnyQuestion, known: list[AnyQuestion]) -> AnyQuestion:
+    """Return a known question equal to it, else it as the first or second, else the second."""
+    for one in known:
+        if one == question:
+            return one
+    if len(known) < 2:
+        known.append(question)
+    return known[-1]
 
 
 def _fit(
-    lines: list[DecidedLine], promises: Promises, source: str
+    first: DecidedLine, every: list[Labelled], promises: Promises, source: str
 ) -> tuple[DecisionCalibration, dict[str, str], Labels]:
     """Return the calibration, why groups have no fit, and what holds for the others' held-out
     labels, of names if some have a fit. Raises InputError if no group has one.
     """
     made: dict[str, dict[str, QuestionFit]] = {"name": {}, "type": {}}
-    left_out, held_out, every = dict[str, str](), list[Labels](), labelled(lines)
+    left_out, held_out = dict[str, str](), list[Labels]()
     for kind, least in (("name", LEAST_OF_FIELD), ("type", LEAST_OF_TYPE)):
         for name in dict.fromkeys(getattr(question, kind) for question, *_ in every):
             group = [one for one in every if getattr(one[0], kind) == name]
-            questions, reading = [question for question, *_ in group], lines[0].params.reading
+            questions, reading = [question for question, *_ in group], first.params.reading
             try:
                 if len({question.type for question in questions}) > 1:
                     raise InputError("its labels are of several types: name them apart")
@@ -143,11 +181,11 @@ def _fit(
     if not held_out:
         raise InputError("; ".join(f"{name}: {why}" for name, why in left_out.items()), "scored")
     file = DecisionCalibration(
-        model=lines[0].model,
-        fingerprint=lines[0].tokenizer,
+        model=first.model,
+        fingerprint=first.tokenizer,
         source=source,
-        params=lines[0].params,
-        chat=lines[0].chat,
+        params=first.params,
+        chat=first.chat,
         names=made["name"],
         types=made["type"],
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -32,6 +33,8 @@ from dise_decide import (
 )
 from dise_decide import calibration as maps
 from dise_decide.calibrating import DecidedLine, labelled
+from dise_decide.calibrating import labels_of as labels_of_lines
+from dise_decide.calibration import nameless
 from dise_decide.fitting import Promises
 from dise_decide.outputs import Finding
 from dise_eval.calibration.fitting import Labels
@@ -315,6 +318,29 @@ def test_a_conversation_is_one_input_however_its_keys_stand() -> None:
     assert {number for *_, number in labelled(lines)} == {0}
 
 
+def line_of(number: int, question: Question) -> DecidedLine:
+    answer = SimpleNamespace(shares=[0.2, 0.3, 0.5])
+    asked = {"questions": [question], "labels": {question.name: "+"}}
+    return DecidedLine.model_construct(input=f"{number} " * 500, answers=[answer], **asked)
+
+
+@pytest.mark.parametrize("num_questions", [1, 1000])
+def test_a_labelled_answer_takes_less_than_a_kilobyte(num_questions: int) -> None:
+    """Of long inputs and, in the second case, of as many questions as there are answers."""
+    asked = [SIGN.model_copy(update={"instructions": f"{n}" * 50}) for n in range(num_questions)]
+    tracemalloc.start()
+    found = labelled(line_of(n, asked[n % num_questions].model_copy()) for n in range(1000))
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert taken / 1000 < 1000
+    assert len({nameless(question).model_dump_json() for question, *_ in found}) == min(
+        num_questions, 2
+    )
+    labels = labels_of_lines(found)
+    assert labels.scores[7].tolist() == [0.2, 0.3, 0.5]
+    assert labels.num_questions == 1000
+
+
 def problems(count: int) -> list[dict[str, Any]]:
     """Sums with the sign that makes them; half of them as the model would never write them."""
     random = np.random.default_rng(0)
@@ -427,7 +453,12 @@ def test_a_wrong_row_is_an_error_in_its_place_and_a_run_goes_on(dise: Dise, tmp_
         ({"labels": {"sign": "*"}}, (), "the label '*' is none of ['+', '-']"),
         ({"labels": {"sign": "+"}}, (), "name sign: 1 labels are too few"),
         ({"params": 3}, (), "params=3"),
-        ({"n": 1}, (), 'holds "labels"'),
+        (
+            {"n": 1},
+            (),
+            "labelled.jsonl has a label: give lines of `dise decide --output` the right",
+        ),
+        ({"labels": {}}, (), 'as "labels": {"reaches": true}'),
     ],
 )
 def test_what_cannot_be_fitted_is_told(
