@@ -26,6 +26,9 @@ from dise_eval.experiments.scoring import Contender, Contenders
 
 JOURNAL = "journal.jsonl"
 
+LARGEST_SCORE = 1e100
+"""Scores beyond it, which no scorer gives, would overflow where they are squared or subtracted."""
+
 ScoredBy = Record
 """The model of the scores and how they were computed, in the fields of a Calibration."""
 
@@ -151,9 +154,15 @@ def _score(place: str, name: str, value: object) -> float:
     if value is None:
         message = f"{place}: its score is null, that of {name}; --skip-unscored leaves it out"
         raise InputError(message, "scored")
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < math.inf:
         message = f"{place}: its score must be a number, not {shown(value)}, that of {name}"
         raise InputError(message, "scored")
+    if abs(value) > LARGEST_SCORE:
+        raise InputError(
+            f"{place}: its score must be between {-LARGEST_SCORE:g} and {LARGEST_SCORE:g}, not "
+            f"{shown(value)}, that of {name}: leave the line out, or score it again",
+            "scored",
+        )
     return float(value)
 
 

@@ -206,6 +206,36 @@ def test_files_that_hold_no_labels_are_refused(tmp_path: Path, text: str) -> Non
         read(tmp_path / "none.jsonl")
 
 
+@pytest.mark.parametrize("value", [1e308, -1e308, 2e100, 10**400])
+def test_a_score_that_would_overflow_is_refused_by_its_line(
+    dise: Dise, tmp_path: Path, value: float
+) -> None:
+    rows = records_of(labelled(tmp_path / "good.jsonl"))
+    rows[6]["score"] = value
+    path, output = written(tmp_path / "labels.jsonl", *rows), tmp_path / "c.json"
+    run = dise("calibrate", path, "--output", output, *SAID)
+    told = f"line 7: its score must be between -1e+100 and 1e+100, not {value!r:.9}"
+    assert (run.code, told in run.err, run.err.count("\n")) == (2, True, 1)
+
+
+@pytest.mark.parametrize("method", ["platt", "isotonic"])
+@pytest.mark.parametrize("scale", [1e99, 1e-320])
+def test_large_and_small_scores_are_fitted_without_a_warning(
+    dise: Dise, tmp_path: Path, method: str, scale: float
+) -> None:
+    rows = records_of(labelled(tmp_path / "good.jsonl"))
+    scaled = [row | {"score": row["score"] * scale} for row in rows]
+    path, output = written(tmp_path / "labels.jsonl", *scaled), tmp_path / "c.json"
+    more = ("--method", method, "--max-risk", 0.2)
+    run = dise("calibrate", path, "--output", output, *SAID, *more)
+    assert (run.code, run.err) == (0, "")
+    plain = dise(
+        "calibrate", tmp_path / "good.jsonl", "--output", output, *SAID, *more, "--overwrite"
+    )
+    if scale > 1:
+        assert plain.out.partition("ROC-AUC")[0] == run.out.partition("ROC-AUC")[0]
+
+
 def test_every_door_tells_the_probability(dise: Dise, tmp_path: Path) -> None:
     _, output = calibrated(dise, tmp_path, "--max-risk", 0.1)
     asked = ("--prompt", "83,18,75 -> 10", "--response", "18+75=93")
