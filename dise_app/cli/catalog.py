@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
@@ -26,7 +27,7 @@ def plugins(
 ) -> None:
     """List the strategies and adapters that are installed.
 
-    Each with the plugin it came from; of one --kind with their settings. A broken plugin is named
+    By the plugin they came from; of one --kind with their settings. A broken plugin is named
     on standard error (with --json under "problems" too), and the exit code is 1.
     """
     from dise_app.cli import listings
@@ -40,11 +41,11 @@ def plugins(
             about = _about(value)
             row = {"kind": chosen.title, "name": name, "plugin": entry.plugin}
             if kind is None:
-                rows.append({**row, "about": about.partition("\n")[0]})
+                rows.append({**row, "about": _sentence(about)})
                 continue
             settings, problem = settings_or_problem(value)
-            paragraph = " ".join(about.partition("\n\n")[0].split())
-            rows.append({**row, "about": paragraph, "settings": settings, "problem": problem})
+            more = {"about": _paragraph(about), "settings": settings, "problem": problem}
+            rows.append(row | more)
     show = listings.show_plugins if kind is None else listings.show_settings
     _finish("plugins", rows, catalog.problems, None if as_json else show)
 
@@ -96,7 +97,7 @@ def models(
             "trained_on": adapter.trained_on,
             "scorers": suited_scorers(adapter.trained_on),
         }
-        rows.append(row | facts | {"about": _about(adapter).partition("\n")[0]})
+        rows.append(row | facts | {"about": _sentence(_about(adapter))})
     if model is not None and is_gguf(model):
         rows = [row | {"file": gguf_card(gguf_path(model))} for row in rows]
     _finish("models", rows, problems, None if as_json else show_models)
@@ -114,6 +115,15 @@ def _kind_of(title: str) -> Kind[Any]:
 def _about(value: object) -> str:
     """Return what a class or a function says of itself, and where another value is."""
     return value if isinstance(value, str) else inspect.getdoc(value) or ""
+
+
+def _paragraph(about: str) -> str:
+    return " ".join(about.partition("\n\n")[0].split())
+
+
+def _sentence(about: str) -> str:
+    """Return the first sentence, however many lines it takes."""
+    return re.split(r"(?<=\.) (?=[A-Z])", _paragraph(about), maxsplit=1)[0]
 
 
 def _finish(

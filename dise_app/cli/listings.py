@@ -1,18 +1,24 @@
 """What `dise plugins` and `dise models` print on the terminal."""
 
+import textwrap
 from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
+from rich.text import Text
 
 from dise_app.terminal.render import printable
+from dise_core.plugins.kinds import ENGINE, KINDS, STRATEGIES
 from dise_core.records import Fields
 
 SIGNS = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
 TYPES = {"boolean": "true or false", "string": "text", "json": "JSON"}
 """What a type is called here, where it is not called the same."""
+
+TOLD = (*STRATEGIES, ENGINE)
+"""The kinds of what `dise plugins` says a sentence."""
 
 HEADINGS = (
     ("Models by name, for --model, and the weights each was checked on", True),
@@ -21,11 +27,32 @@ HEADINGS = (
 
 
 def show_plugins(rows: Sequence[Fields]) -> None:
-    """Print a row of a table for each plugin."""
-    table = Table(*rows[0], box=None, pad_edge=False)
+    """Print names by kind and plugin; of strategies and engines each with its sentence."""
+    console, groups = Console(highlight=False), dict[tuple[str, str], list[Fields]]()
     for row in rows:
-        table.add_row(*row.values())
-    Console().print(table)
+        groups.setdefault((row["kind"], row["plugin"]), []).append(row)
+    for (title, plugin), group in groups.items():
+        kind = next(kind for kind in KINDS if kind.title == title)
+        option = f", for --{kind.option}" if kind.option else ""
+        heading = f"{kind.plural.replace('_', ' ').capitalize()}{option}, from {plugin}"
+        if kind not in TOLD:
+            names = ", ".join(row["name"] for row in group)
+            console.print(_hanging(heading + ":", names, "italic", console.width))
+            continue
+        console.print(Text(heading, style="italic"))
+        for row in group:
+            console.print(_hanging(f"  {row['name']}:", row["about"], "bold", console.width))
+    console.print("[italic]Settings: dise plugins --kind scorer; models: dise models[/italic]")
+
+
+def _hanging(name: str, about: str, style: str, width: int) -> Text:
+    """Return both in lines of that width, which all but the first are indented."""
+    wrapped = textwrap.wrap(
+        f"{name} {about}", width, subsequent_indent="    ", break_on_hyphens=False
+    )
+    text = Text("\n".join(wrapped), no_wrap=True)
+    text.stylize(style, 0, len(name))
+    return text
 
 
 def show_settings(rows: Sequence[Fields]) -> None:

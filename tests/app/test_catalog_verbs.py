@@ -11,6 +11,7 @@ from gguf import GGUFReader
 from safetensors import safe_open
 
 from dise_adapters.embedded import CountdownPredictor
+from dise_core.plugins.kinds import ENGINE, STRATEGIES
 from tests import tiny_causal, tiny_gguf
 from tests.commands import Dise
 from tests.gguf_files import MODELS, convert
@@ -24,7 +25,21 @@ def test_plugins_lists_every_name_with_its_plugin(dise: Dise) -> None:
     assert named["selector", "prompt-last-K"] == "strategies"
     assert named["mask predictor", "llada"] == "adapters"
     assert all(row["about"] for row in rows)
-    assert "last-K" in dise("plugins").out
+
+
+def test_plugins_take_at_most_120_lines_with_a_whole_sentence_for_each_strategy(dise: Dise) -> None:
+    text, rows = (dise("plugins", *as_json, columns=80).out for as_json in ((), ("--json",)))
+    lines = text.splitlines()
+    assert len(lines) <= 120
+    assert max(map(len, lines)) <= 80
+    told = " ".join(text.split())
+    kinds = {kind.title for kind in (*STRATEGIES, ENGINE)}
+    for row in json.loads(rows)["plugins"]:
+        assert row["name"] in told
+        if row["kind"] in kinds:
+            assert row["about"].endswith(".")
+            assert f"{row['name']}: {row['about']}" in told
+    assert "Selectors, for --selector, from strategies" in lines
 
 
 NAMES = (

@@ -17,13 +17,13 @@ from dise_strategies.scorers.revealing import by_block, questions, without_mask
 
 
 class Duel(Scorer):
-    """The exact log p(response | prompt), in nats, of a sampler with that policy, which picks
-    positions by the confidences of the model's own candidates; the text's tokens are put there.
+    """The exact log p(response | prompt), in nats, of a sampler with that policy.
 
-    The whole response is replayed, in n / tokens_per_step passes for n tokens; the selector chooses
-    the terms that are added. A block-causal model replays its blocks side by side, each after the
-    given ones, in the passes of one. Random and editing policies are refused. Training: on masks
-    alone is enough. Source: DUEL (arXiv 2603.01367).
+    It picks positions by the confidences of the model's own candidates, and puts the text's tokens
+    there. The whole response is replayed, in n / tokens_per_step passes for n tokens; the selector
+    chooses the terms that are added. A block-causal model replays its blocks side by side, each
+    after the given ones, in the passes of one. Random and editing policies are refused. Training:
+    on masks alone is enough. Source: DUEL (arXiv 2603.01367).
     """
 
     default_selector: ClassVar[str] = "response"

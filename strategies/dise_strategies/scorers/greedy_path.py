@@ -9,14 +9,14 @@ from dise_strategies.scorers.revealing import factors
 
 
 class GreedyPath(Scorer):
-    """The sum of log p(x_i | prompt and the tokens revealed before it), in nats, where each step
-    reveals the selected token that is the surest: for ranking candidates.
+    """The sum of log p(x_i | prompt and tokens revealed before it), in nats, surest token first.
 
-    All selected response tokens are masked first; of equals the leftmost is revealed. This is no
-    log-likelihood: positions are picked by the given tokens themselves, so over all texts
-    exp(value) sums to more than 1. "duel" picks them by what the model would write, and sums to 1.
-    One pass a token; a block-causal model reveals a token of every block in a pass. Training: on
-    masks alone is enough. Source: iLLaDA (arXiv 2606.25331), its confidence-based scoring.
+    For ranking candidates. All selected response tokens are masked first; of equals the leftmost
+    is revealed. This is no log-likelihood: positions are picked by the given tokens themselves, so
+    over all texts exp(value) sums to more than 1. "duel" picks them by what the model would write,
+    and sums to 1. One pass a token; a block-causal model reveals a token of every block in a pass.
+    Training: on masks alone is enough. Source: iLLaDA (arXiv 2606.25331), its confidence-based
+    scoring.
     """
 
     default_selector: ClassVar[str] = "response"

@@ -141,9 +141,9 @@ class MonteCarlo(MonteCarloScorer):
 
 
 class StratifiedMonteCarlo(MonteCarloScorer):
-    """LLaDA's own likelihood estimator: like "mc", but l is spread evenly over each batch, from a
-    random start over 1..n, modulo n, which lowers the variance. The standard error comes from the
-    batch means, or for a single batch from its samples, which overestimates it.
+    """LLaDA's own likelihood estimator: like "mc", but l is spread evenly over each batch. It goes
+    from a random start over 1..n, modulo n, which lowers the variance. The standard error comes
+    from the batch means, or for a single batch from its samples, which overestimates it.
     """
 
     batch_size: PositiveInt | None = None

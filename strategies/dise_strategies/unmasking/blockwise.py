@@ -25,9 +25,9 @@ class Sequential(UnmaskingPolicy):
 
 
 class LowConfidenceDynamic(UnmaskingPolicy):
-    """Commits every candidate with a probability above the threshold if these are at least the
-    schedule's quota, one a step unless the request says otherwise, and else the quota's number of
-    the most probable. Source: SDAR.
+    """Commits every candidate with a probability above the threshold, or the schedule's quota of
+    the most probable if these are more. The quota is one a step unless the request says otherwise.
+    Source: SDAR.
     """
 
     uses_quota: ClassVar[bool] = False

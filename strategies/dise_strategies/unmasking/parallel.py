@@ -24,7 +24,7 @@ class ThresholdUnmasking(UnmaskingPolicy):
 
 class Factor(UnmaskingPolicy):
     """Commits the most probable candidates while (r + 1)(1 - p) <= factor for the r-th of them, and
-    always the best one: the more are written in parallel, the more probable each must be.
+    always the best one. The more are written in parallel, the more probable each must be.
     """
 
     uses_quota: ClassVar[bool] = False
