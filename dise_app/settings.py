@@ -11,7 +11,7 @@ from dise_core.errors import error_line
 from dise_core.records import Record
 
 TYPES = ("integer", "number", "boolean", "string")
-"""The types of settings that are told; any other is "json"."""
+"""The types of settings that are told. A list of texts is "texts", any other type "json"."""
 
 BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "maxLength", "enum")
 """What is told of a setting's range, in the words of JSON Schema."""
@@ -28,8 +28,8 @@ def settings_or_problem(cls: object) -> tuple[list[Record], str | None]:
 
 
 def settings_of(model: type[BaseModel]) -> list[Record]:
-    """Return the fields of a pydantic model, in the words of JSON Schema. type: one of TYPES, or
-    "json"; nullable: whether null is allowed too; a number that JSON cannot express is null.
+    """Return the fields of a pydantic model, in the words of JSON Schema. type: one of TYPES,
+    "texts" or "json"; nullable: whether null is allowed; a number that JSON cannot express is null.
     """
     schema = model.model_json_schema(schema_generator=_Lenient)
     schema = json.loads(to_json(schema, inf_nan_mode="null"))
@@ -47,9 +47,10 @@ def _setting(name: str, schema: Record, is_required: bool, definitions: Record) 
     part = parts[0] if len(parts) == 1 else {}
     part = definitions.get(part.get("$ref", "").rpartition("/")[2], part)
     is_simple = part.get("type") in TYPES
+    is_texts = part.get("type") == "array" and part.get("items", {}).get("type") == "string"
     return {
         "name": name,
-        "type": part["type"] if is_simple else "json",
+        "type": part["type"] if is_simple else "texts" if is_texts else "json",
         "nullable": len(parts) < len(choices),
         "required": is_required,
         "default": schema.get("default"),

@@ -14,7 +14,7 @@ from dise_core.plugins.kinds import ENGINE, KINDS, STRATEGIES
 from dise_core.records import Fields
 
 SIGNS = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
-TYPES = {"boolean": "true or false", "string": "text", "json": "JSON"}
+TYPES = {"boolean": "true or false", "string": "text", "texts": "JSON list", "json": "JSON"}
 """What a type is called here, where it is not called the same."""
 
 TOLD = (*STRATEGIES, ENGINE)

@@ -180,10 +180,10 @@ def test_a_bad_request_is_told_at_its_field(page: Page, toy: str) -> None:
     assert page.one("[aria-invalid]") == page.one("#temperature")
     assert page.one("#write").is_enabled()
     page.one("#others summary").click()
-    page.fill(n="", stop="[no")
+    page.fill(n="", logit_bias="[no")
     page.one("#write").click()
-    page.until(lambda: page.one("#status").text == "stop: [no is not JSON")
-    page.fill(stop="", temperature=5, seed=1)
+    page.until(lambda: page.one("#status").text == "logit_bias: [no is not JSON")
+    page.fill(logit_bias="", temperature=5, seed=1)
     page.run()
     assert page.find("[aria-invalid]") == []
     tokens = [each.text for each in page.find("#answers .token")]

@@ -3,14 +3,14 @@
 import { make } from "./dom.js";
 
 const settings = new WeakMap();
+const FORMS = { json: " (JSON)", texts: " (one a line)" };
 
 /** Return a label with the field of one setting. */
 export function field(setting, name = setting.name) {
   const input = setting.enum || setting.type === "boolean" ? chooser(setting) : entry(setting);
   Object.assign(input, { name, id: name.replaceAll(".", "-"), title: setting.description });
   settings.set(input, setting);
-  const kind = setting.type === "json" ? " (JSON)" : "";
-  const caption = make("span", {}, setting.name.replaceAll("_", " ") + kind);
+  const caption = make("span", {}, setting.name.replaceAll("_", " ") + (FORMS[setting.type] ?? ""));
   const about = make("small", { className: "hint" }, setting.description);
   return make("label", { className: "field" }, caption, input, about);
 }
@@ -22,17 +22,30 @@ export function valueOf(input) {
   if (setting.enum) return setting.enum.find((value) => String(value) === text);
   if (setting.type === "string") return input.value;
   if (setting.type === "integer" || setting.type === "number") return Number(text);
+  const parsed = parse(text);
+  if (setting.type === "texts") return isTexts(parsed) ? parsed : input.value.split("\n").filter(Boolean);
+  if (parsed !== undefined) return parsed;
+  throw Object.assign(new Error(`${setting.name}: ${text} is not JSON`), { param: setting.name });
+}
+
+/** Return what JSON says, or undefined for any other text. */
+function parse(text) {
   try {
     return JSON.parse(text);
   } catch {
-    throw Object.assign(new Error(`${setting.name}: ${text} is not JSON`), { param: setting.name });
+    return undefined;
   }
+}
+
+/** Whether a value is a list of texts, which in JSON may hold line breaks. */
+function isTexts(value) {
+  return Array.isArray(value) && value.every((each) => typeof each === "string");
 }
 
 /** Return the values of all fields inside an element, by the names of their settings. */
 export function valuesIn(element) {
   const values = {};
-  for (const input of element.querySelectorAll("input, select")) {
+  for (const input of element.querySelectorAll("input, select, textarea")) {
     const value = settings.has(input) && !input.disabled ? valueOf(input) : undefined;
     if (value !== undefined) values[settings.get(input).name] = value;
   }
@@ -48,7 +61,8 @@ function chooser(setting) {
 }
 
 function entry(setting) {
-  const input = make("input", { required: setting.required, autocomplete: "off", spellcheck: false });
+  const element = setting.type === "texts" ? "textarea" : "input";
+  const input = make(element, { required: setting.required, autocomplete: "off", spellcheck: false });
   if (!setting.required) input.placeholder = said(setting.default);
   if (setting.type === "integer" || setting.type === "number") {
     input.type = "number";
@@ -63,5 +77,6 @@ function entry(setting) {
 function said(value) {
   if (value === null) return "none";
   if (typeof value === "boolean") return value ? "yes" : "no";
+  if (Array.isArray(value) && value.length === 0) return "none";
   return typeof value === "string" ? value : JSON.stringify(value);
 }
