@@ -87,7 +87,7 @@ def run_of(folder: Path) -> Record:
     """Return what the run in a folder is. Raises InputError if there is none."""
     run = json_file(folder / RUN_FILE)
     if not isinstance(run, dict) or not {"command", "num_shards", "ending"} <= run.keys():
-        raise InputError(f"{folder / RUN_FILE} is none that dise wrote", "output")
+        raise InputError(f"{folder / RUN_FILE} was not written by dise", "output")
     return run
 
 

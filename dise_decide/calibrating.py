@@ -57,7 +57,7 @@ class DecidedLine(BaseModel):
             shares = np.array(answer.shares)
             is_of_it = (answer.type, len(shares)) == (question.type, len(question.options))
             if not is_of_it or not (shares >= 0).all() or not np.isclose(shares.sum(), 1):
-                raise ValueError(f"the answer to {question.name!r:.80} is none that dise wrote")
+                raise ValueError(f"the answer to {question.name!r:.80} was not written by dise")
         if any(answer.diagnostics.calibration for answer in self.answers):
             raise ValueError("it is calibrated already: decide it without --calibration")
         for question in self.questions:
@@ -73,7 +73,7 @@ class DecidedLine(BaseModel):
             if (type(value), value) == (type(label), label):
                 return place
         allowed = shown([*question.values], 80)
-        raise ValueError(f"the label {shown(label, 40)} is none of {allowed}")
+        raise ValueError(f"the label {shown(label, 40)} is not one of {allowed}")
 
 
 def calibrate(path: Path, output: Path, options: Fields, as_json: bool) -> None:

@@ -54,8 +54,11 @@ class LineFile:
                 self._joint = b"" if line.endswith(b"\n") else b"\n"
 
     def foreign(self, number: int, reason: str) -> InputError:
-        foreign = f"line {number} of {self.path} is none that dise wrote here, it {reason}"
-        return InputError(f"cannot resume: {foreign}; use another --output", "output")
+        return InputError(
+            f"cannot resume: dise did not write line {number} of {self.path}, it {reason}. "
+            "Use another --output.",
+            "output",
+        )
 
     def begin(self) -> None:
         """Remove all but the records that were read. Raises DiseError if that fails."""

@@ -3,13 +3,14 @@
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from socket import gethostname
 from tempfile import TemporaryFile
 
 from dise_core import DiseError, InputError
+from dise_core.errors import shown
 from dise_core.params.base import Settings
 from dise_core.records import JsonFields
 
@@ -104,10 +105,23 @@ def refuse_existing(path: Path, advice: str) -> None:
 
 def refuse_other(path: Path, facts: JsonFields, wanted: JsonFields) -> None:
     """Raise InputError, naming the first difference, if a file is of another run."""
-    for name in {**facts, **wanted}:
-        if facts.get(name) != wanted.get(name):
-            differs = f"its {name} is {facts.get(name)!r:.200}, not {wanted.get(name)!r:.200}"
-            raise InputError(f"{path} holds another run: {differs}; use another --output", "output")
+    if (difference := _difference("", facts, wanted)) is not None:
+        name, there, here = difference
+        raise InputError(
+            f"{path} holds a run with {name}={shown(there)}, and this run has "
+            f"{name}={shown(here)}. Use another --output, or the settings of that run.",
+            "output",
+        )
+
+
+def _difference(name: str, there: object, here: object) -> tuple[str, object, object] | None:
+    """Return the first value that differs, by the names that lead to it, with both values."""
+    if there == here:
+        return None
+    if isinstance(there, Mapping) and isinstance(here, Mapping):
+        key = next(key for key in {**there, **here} if there.get(key) != here.get(key))
+        return _difference(f"{name}.{key}" if name else key, there.get(key), here.get(key))
+    return name, there, here
 
 
 def settings_path(output: Path) -> Path:

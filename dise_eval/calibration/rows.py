@@ -110,7 +110,9 @@ def _of_journal(lines: Iterable[JsonLine], labels: Sequence[str]) -> Iterator[La
                 right, question = answer["is_correct"], str(record["id"])
                 yield LabelledAnswer(f"line {number}", scores, right, question)
         except (KeyError, TypeError) as error:
-            raise InputError(f"line {number} is no record of dise eval: it lacks {error}") from None
+            raise InputError(
+                f"line {number} was not written by dise eval: it lacks {error}"
+            ) from None
 
 
 def _of_lines(lines: Iterable[JsonLine], options: Fields) -> Iterator[LabelledAnswer]:

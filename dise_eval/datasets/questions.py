@@ -119,7 +119,7 @@ def _problems(dataset: Dataset, rows: DataRows) -> Iterator[Problem]:
         except UnsuitableRowError:
             continue
         except WRONG_ROW as error:
-            problem = f"{place} is none of {dataset.name!r}: {_told(error, dataset)}"
+            problem = f"{place} does not fit {dataset.name!r}: {_told(error, dataset)}"
             raise InputError(problem, "data") from error
 
 
@@ -134,7 +134,7 @@ def _examples(dataset: Dataset, shots: Shots, revision: str | None) -> tuple[str
     elif dataset.hub is not None:
         shown = _hub_rows(dataset.hub, "train", revision)
     else:
-        raise InputError(f"data set {dataset.name!r} is no hub's: give --shots-file", "shots")
+        raise InputError(f"data set {dataset.name!r} is not on the hub: give --shots-file", "shots")
     if len(shown.rows) < shots.count:
         raise InputError(
             f"{shown.source} holds {len(shown.rows)} examples, fewer than --shots {shots.count}",

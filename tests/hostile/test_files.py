@@ -179,15 +179,18 @@ def changed(**fields: Any) -> bytes:
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (b"all my notes", "line 1 of OUT is none that dise wrote here, it is not JSON"),
-        (b'{"my": "notes"', "line 1 of OUT is none that dise wrote here, it is cut short"),
+        (b"all my notes", "dise did not write line 1 of OUT, it is not JSON"),
+        (b'{"my": "notes"', "dise did not write line 1 of OUT, it is cut short"),
         (b"[" * 100_000 + b"\n", "it is nested deeper than 64 lists and objects"),
         (changed(outputs=[{"score": 1}]), "it has no valid 'outputs.0.score'"),
-        (changed(model="other"), "its model is 'other', not 'toy'"),
-        (changed(seed=6), "its seed is 6, not 5"),
+        (
+            changed(model="other"),
+            "holds a run with model='other', and this run has model='toy'. Use another --output",
+        ),
+        (changed(seed=6), "a run with seed=6, and this run has seed=5"),
         (changed(prompt="b"), "answers another line 1 than --input holds, see its 'prompt'"),
         (changed(line=9), "answers another line 9 than --input holds"),
-        (changed() + b"# my notes", "line 2 of OUT is none that dise wrote here"),
+        (changed() + b"# my notes", "dise did not write line 2 of OUT"),
     ],
 )
 def test_a_file_of_others_is_refused_before_a_byte_is_lost(
@@ -204,8 +207,8 @@ def test_a_file_of_others_is_refused_before_a_byte_is_lost(
 @pytest.mark.parametrize(
     ("more", "told"),
     [
-        (("--temperature", 0.5), "its temperature is 0.0, not 0.5"),
-        (("--dtype", "bfloat16"), "its dtype is 'auto', not 'bfloat16'"),
+        (("--temperature", 0.5), "a run with temperature=0.0, and this run has temperature=0.5"),
+        (("--dtype", "bfloat16"), "dtype='auto', and this run has dtype='bfloat16'"),
     ],
 )
 def test_other_settings_are_refused_before_a_byte_is_lost(

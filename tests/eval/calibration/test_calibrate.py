@@ -352,7 +352,7 @@ def test_a_line_that_lacks_one_of_the_scores_is_named(dise: Dise, tmp_path: Path
     key = {"experiment": "sampled", "model": "m", "settings": {"scorers": ["dise", "shadow"]}}
     answer = {"is_correct": True, "scores": {"dise": {"value": -1.0}}}
     journal = written(tmp_path / "journal.jsonl", key, {"id": "a", "answers": [answer]})
-    with pytest.raises(InputError, match="line 2 is no record of dise eval: it lacks 'shadow'"):
+    with pytest.raises(InputError, match="line 2 was not written by dise eval: it lacks 'shadow'"):
         read(journal, "dise", "shadow")
 
 

@@ -131,7 +131,7 @@ def test_a_wrong_line_is_named_with_its_field(tmp_path: Path, row: object, told:
     data = written(tmp_path / "mine.jsonl", ROWS[0], row)
     with pytest.raises(InputError) as refusal:
         questions.load(str(data), grader="number")
-    assert str(refusal.value).startswith("line 2 of mine.jsonl is none of 'mine': ")
+    assert str(refusal.value).startswith("line 2 of mine.jsonl does not fit 'mine': ")
     assert told in str(refusal.value)
     assert 'a row is {"prompt": "...", "answer": ...}' in str(refusal.value)
 

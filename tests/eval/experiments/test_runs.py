@@ -215,7 +215,7 @@ def test_given_answers_are_graded_and_scored_in_groups(dise: Dise, tmp_path: Pat
     ("dataset", "row", "told"),
     [
         ("countdown-short", {"numbers": [1]}, 'a row is {"input": "44,19,7", "output": "56"}'),
-        ("countdown-short", {"input": "1,2", "output": "three"}, "is none of 'countdown-short'"),
+        ("countdown-short", {"input": "1,2", "output": "three"}, "does not fit 'countdown-short'"),
         ("gsm8k", {"question": "?", "answer": "many"}, 'a row is {"question": "...", "answer":'),
         ("math500", {"x": 1}, 'a row is {"problem": "...", "answer": "..."}'),
     ],
@@ -252,7 +252,10 @@ def test_every_data_set_shows_a_row_that_it_reads(name: str) -> None:
         (f"{DRAWN} --score dize", "unknown scorer 'dize'"),
         (f"{DRAWN} --score dise:full:k", "a scorer is written SCORER:SELECTOR:KEY=VALUE"),
         (f"{DRAWN} --score dise --score dise", "a scorer is named twice"),
-        (f"{DRAWN} --seed 1", "holds another run"),
+        (
+            f"{DRAWN} --seed 1",
+            "holds a run with model=None, and this run has model='countdown'",
+        ),
         ("likelihood --dataset countdown-short", "has no candidates"),
     ],
 )
@@ -387,8 +390,13 @@ def test_results_and_journal_name_the_grader_and_another_version_of_it_is_refuse
     first = (tmp_path / "journal.jsonl").read_text().splitlines()[0]
     assert json.loads(first)["grader"] == "countdown-robust-1"
     assert (
-        "its grader is 'countdown-robust-1', not 'countdown-d1-1'"
+        "grader='countdown-robust-1', and this run has grader='countdown-d1-1'"
         in dise(*args, "--grader", "d1").err
+    )
+
+    assert (
+        "settings.params.temperature=0.7, and this run has settings.params.temperature=0.5"
+        in dise(*args, "--temperature", 0.5).err
     )
 
     def stricter(truth: object, mode: Mode) -> CountdownGrader:
@@ -399,7 +407,9 @@ def test_results_and_journal_name_the_grader_and_another_version_of_it_is_refuse
     monkeypatch.setattr(dataset, "GRADERS", {**GRADERS, "countdown": stricter})
     refused = dise(*args)
     assert refused.code == 2
-    assert "its grader is 'countdown-robust-1', not 'countdown-robust-2'" in refused.err
+    assert (
+        "grader='countdown-robust-1', and this run has grader='countdown-robust-2'" in refused.err
+    )
 
 
 class Slow(ToyPredictor):
