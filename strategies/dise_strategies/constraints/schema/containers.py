@@ -46,7 +46,7 @@ def objects(place: Place, write: Write, spacing: Spacing) -> str | None:
     properties, required = place.read("properties", dict), place.read("required", list)
     for name in required:
         if not isinstance(name, str) or name not in properties:
-            raise place.refused(f"{name!r} is none of the properties", "required")
+            raise place.refused(f"{name!r} is not among the properties", "required")
     if not properties:
         has_more = "additionalProperties" in place.schema
         value = write(place.at("additionalProperties")) if has_more else any_value(spacing)
