@@ -59,14 +59,15 @@ def show_answer(
         how = f"({output.scorer}, {output.selector}, {tokens}{ending})"
         if chance := chance_text(output):
             console.print(f"  {chance}", soft_wrap=True)
-        console.print(f"  [dim]{score_text(output)} {how}[/dim]{verdict}", soft_wrap=True)
+        said = f"  [dim]{score_text(output)} {how}[/dim]{verdict}"
+        _print_folded(console, Text.from_markup(said, emoji=False))
         if output.reviser is not None:
             console.print(f"  [dim]{revision_text(output)}[/dim]", soft_wrap=True)
         if emptiness := empty_text(output):
             console.print(f"  [yellow]{emptiness}[/yellow]", soft_wrap=True)
     if reason := next((output.uncalibrated for output in answer.outputs), None):
         why = Text(f"  no probability of being right: {printable(reason)}", style="dim")
-        console.print(why, soft_wrap=True)
+        _print_folded(console, why)
     usage = answer.usage
     passes = "1 forward pass" if usage.nfe == 1 else f"{usage.nfe} forward passes"
     if answer.is_approximate:
@@ -74,6 +75,14 @@ def show_answer(
         passes += f", {computed} (cache {answer.cache}: the text is approximate)"
     seed = f", seed {answer.seed}" if shows_seed else ""
     console.print(f"  [dim]{passes}, {usage.seconds:.2f} s{seed}[/dim]")
+
+
+def _print_folded(console: Console, text: Text) -> None:
+    """Print a line whole, but on a terminal folded between words, the rest indented by four."""
+    is_folded = console.is_terminal and text.cell_len > console.width
+    for number, line in enumerate(text.wrap(console, console.width - 4) if is_folded else [text]):
+        line.rstrip()
+        console.print(Text("    " * (number > 0)).append_text(line), soft_wrap=True)
 
 
 def show_gaps(console: Console, pieces: Sequence[str], answers: Sequence[RequestOutput]) -> None:
@@ -196,12 +205,14 @@ def show_legend(console: Console, answers: Sequence[RequestOutput]) -> None:
 
 
 def legend(is_mean: bool = True) -> Text:
-    """Return the legend of the colours. is_mean: the score is the underlined tokens' mean."""
+    """Return the legend of the colours, in two lines. is_mean: the score is the underlined tokens'
+    mean.
+    """
     text = Text("probability of writing the token again: ", style="dim")
     for least, colour in SHADES:
         text.append(f"≥ {least:.0%} " if least else "less", style=f"not dim {colour}")
     underlined = "the score is their mean log" if is_mean else "what the score looks at"
-    return text.append(f"; underlined: {underlined}", style="dim")
+    return text.append(f"\nunderlined: {underlined}", style="dim")
 
 
 def _is_coloured(output: CompletionOutput) -> bool:

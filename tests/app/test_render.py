@@ -7,8 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from rich.console import Console
+from rich.text import Text
 
-from dise_app.terminal.render import coloured, empty_text, score_text, shade, show_answer
+from dise_app.terminal.render import (
+    coloured,
+    empty_text,
+    score_text,
+    shade,
+    show_answer,
+    show_legend,
+)
 from dise_core import CompletionOutput, RequestOutput, RevisedToken, Revision, Score, Token, Usage
 from dise_core.history import Writing
 
@@ -29,6 +37,21 @@ def shown(output: CompletionOutput, prompt: str = "p", verdict: str = "") -> str
     answer = RequestOutput(prompt, (1,), "toy", (output,), Usage(1, 1, 1, 1.0, 0.5))
     show_answer(Console(file=stream, width=120), answer, verdict=verdict)
     return stream.getvalue()
+
+
+def test_on_a_terminal_of_80_columns_lines_fold_between_words() -> None:
+    stream, words = io.StringIO(), "  and a verdict of many words that goes on and on"
+    answer = RequestOutput("p", (1,), "toy", (output_of(token("a")),), Usage(1, 1, 1, 1.0, 0.5))
+    console = Console(file=stream, width=80, force_terminal=True, color_system="standard")
+    show_answer(console, answer, verdict=words)
+    show_legend(console, [answer])
+    text = Text.from_ansi(stream.getvalue()).plain
+    folded = [line for line in text.splitlines() if line.startswith("    ")]
+    assert folded
+    assert max(map(len, text.splitlines())) <= 80
+    piped = shown(output_of(token("a")), verdict=words)
+    assert [line for line in piped.splitlines() if line.endswith(words)], "a pipe gets it whole"
+    assert " ".join(piped.split()) in " ".join(text.split())
 
 
 def test_a_colour_tells_the_probability() -> None:
