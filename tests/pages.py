@@ -35,6 +35,20 @@ ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
 
 
+SHOWN = re.compile(r"^```\n(dise [^`]*)^```\n\n```text\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
+"""A block with a command, and one with what it prints, or a part of it."""
+
+
+def joined(text: str) -> str:
+    """Return the text with each command in one line."""
+    return re.sub(r"\\\n\s*", " ", text)
+
+
+def shown_of(page: Path) -> list[tuple[str, str]]:
+    """Return the commands whose output the page shows, each with that output."""
+    return [(joined(line).strip(), output) for line, output in SHOWN.findall(page.read_text())]
+
+
 def python_of(page: Path) -> list[str]:
     return [text for kind, text in BLOCK.findall(page.read_text()) if kind == "python"]
 
@@ -42,7 +56,7 @@ def python_of(page: Path) -> list[str]:
 def lines_of(page: Path) -> Iterator[str]:
     """Yield the page's commands, each as one line, without the prompt and the comment."""
     for kind, text in BLOCK.findall(page.read_text()):
-        for line in re.sub(r"\\\n\s*", " ", text).splitlines():
+        for line in joined(text).splitlines():
             command = line.removeprefix("$ ")
             if kind in {"", "bash"} and re.match(r"dise(-lm-eval)? +(?!the )", command):
                 yield command

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import importlib.util
 import inspect
 import json
 import math
@@ -13,7 +14,7 @@ import re
 import shlex
 import subprocess
 from pathlib import Path
-from types import FunctionType
+from types import FunctionType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,12 +25,13 @@ import dise_cluster.workers
 import dise_core
 import dise_core.testing
 import dise_decide
+from dise_app.terminal.render import legend
 from dise_core import TokenSequence
 from dise_core.testing import ToyPredictor
 from dise_strategies.scorers.dise import DiSE
 from dise_strategies.selectors.whole import Response
 from tests.commands import Dise
-from tests.pages import BLOCK, ROOT, lines_of, python_of, titled
+from tests.pages import BLOCK, ROOT, lines_of, python_of, shown_of, titled
 
 DOCUMENTED = (dise_core, dise_decide, dise_adapters, dise_core.testing, dise_cluster.workers)
 PAGES = [
@@ -94,7 +96,11 @@ SMALLER = {"eval": ("--limit", 1), "analyze": ("--limit", 1)}
 
 def name_of(page: Path) -> str:
     """Return the page's name, with its folder where the name alone would not do."""
-    return f"{page.parent.name}/{page.name}" if "examples" in page.parts else page.name
+    return (
+        f"{page.parent.name}/{page.name}"
+        if "examples" in page.relative_to(ROOT).parts
+        else page.name
+    )
 
 
 def reason(elsewhere: dict[tuple[str, str], str], page: str, text: str) -> str | None:
@@ -178,6 +184,63 @@ def test_a_line_of_a_page_runs(
     run = dise(verb, *rest, *SMALLER.get(verb, ()))
     assert run.code == 0, run.err
     assert run.out.strip()
+
+
+SHOWN = [(name_of(page), *shown) for page in PAGES for shown in shown_of(page)]
+
+
+def figures_apart(text: str) -> str:
+    """Return the text without its line breaks, and with # for each fraction, which may round
+    otherwise elsewhere.
+    """
+    return re.sub(r"\d+\.\d+", "#", " ".join(text.split()))
+
+
+@pytest.mark.parametrize(("page", "line", "output"), SHOWN)
+def test_a_line_prints_what_its_page_shows(page: str, line: str, output: str, dise: Dise) -> None:
+    run = dise(*shlex.split(line)[1:])
+    assert run.code == 0, (page, run.err)
+    assert figures_apart(output) in figures_apart(f"{run.out}{legend()}")
+    assert max(map(len, output.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("line", [line for _, line in LINES if "GSAI-ML/LLaDA-8B" in line][:2])
+def test_readmes_lines_for_llada_run_on_a_small_model_in_its_format(dise: Dise, line: str) -> None:
+    small = line.replace("GSAI-ML/LLaDA-8B-Instruct", "word-problems")
+    run = dise(*shlex.split(small)[1:])
+    assert run.code == 0, run.err
+    assert "score -" in run.out
+
+
+NARROW = ("README.md", "index.md", "tutorial.md", "python.md", "models.md", "plugins.md", "vllm.md")
+"""Pages whose commands fit a window of 1280 pixels unfolded."""
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if name_of(page) in NARROW], ids=name_of)
+def test_commands_fit_beside_the_contents_of_the_site(page: Path) -> None:
+    blocks = [text for kind, text in BLOCK.findall(page.read_text()) if kind in {"", "bash"}]
+    assert [line for text in blocks for line in text.splitlines() if len(line) > 82] == []
+
+
+def test_the_first_page_of_the_site_tells_how_llada_scores_a_text() -> None:
+    source = SimpleNamespace(file=SimpleNamespace(src_uri="index.md"))
+    index = (ROOT / "docs/index.md").read_text()
+    page = hooks().on_page_markdown(index, source)
+    assert "| score your own text with LLaDA-8B | [With LLaDA-8B](#with-llada-8b) |" in page
+    section = page.partition("\n## With LLaDA-8B\n")[2]
+    assert "dise score --model GSAI-ML/LLaDA-8B-Instruct" in section
+    assert "\n## " not in section
+    for link in re.findall(r"\]\(([\w./-]+\.md)", section):
+        assert (ROOT / "docs" / link).is_file()
+
+
+def hooks() -> Any:
+    spec = importlib.util.spec_from_file_location("hooks", ROOT / "docs/hooks.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def test_readmes_question_has_a_sure_answer(dise: Dise) -> None:
@@ -265,6 +328,23 @@ def test_the_tutorial_shows_a_wrong_answer_that_is_scored_low(dise: Dise) -> Non
         equations = [each.split("=") for each in text.split(",")]
         assert all(eval(left) == int(right) for left, right in equations) is (verdict == "right")
         assert f"{math.exp(output['score']['value']):.1%}" == f"{share}%"
+
+
+def test_the_tutorial_shows_a_slip_that_remask_mends(dise: Dise) -> None:
+    page = ROOT / "docs/tutorial.md"
+    step = page.read_text().partition("## 5. ")[2].partition("## 6. ")[0]
+    draft, mended = (line for line in lines_of(page) if "--tokens-per-step 4" in line)
+    texts, passes = (
+        re.findall(r"`([\d+,=]+)`", step),
+        re.findall(r"(\d+) passes instead of (\d+)", step),
+    )
+    asked = zip((draft, mended), texts, reversed(passes[0]), strict=True)
+    for line, text, nfe in asked:
+        answer = json.loads(dise(*shlex.split(line)[1:], "--json").out)
+        assert answer["outputs"][0]["text"].startswith(f"{text}<answer>")
+        assert answer["usage"]["nfe"] == int(nfe)
+    slips = [[eval(part.replace("=", "==")) for part in text.split(",")] for text in texts]
+    assert slips == [[False, False], [True, True]]
 
 
 def test_the_reference_has_each_public_name_once() -> None:

@@ -252,10 +252,7 @@ def test_every_data_set_shows_a_row_that_it_reads(name: str) -> None:
         (f"{DRAWN} --score dize", "unknown scorer 'dize'"),
         (f"{DRAWN} --score dise:full:k", "a scorer is written SCORER:SELECTOR:KEY=VALUE"),
         (f"{DRAWN} --score dise --score dise", "a scorer is named twice"),
-        (
-            f"{DRAWN} --seed 1",
-            "holds a run with model=None, and this run has model='countdown'",
-        ),
+        (f"{DRAWN} --seed 1", "holds a run with model=None, and this run has model='countdown'"),
         ("likelihood --dataset countdown-short", "has no candidates"),
     ],
 )
