@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import Field, StringConstraints
 
 from dise_core import Constraint
-from dise_strategies.constraints.schema.texts import checked, either
+from dise_strategies.constraints.schema.texts import bounded, checked, either
 
 
 class OneOfChoices(Constraint):
@@ -18,4 +18,4 @@ class OneOfChoices(Constraint):
     """The texts, of which one may begin with another."""
 
     def expression(self) -> str:
-        return checked(either(map(re.escape, self.choices)))
+        return checked(either(bounded(map(re.escape, self.choices))))

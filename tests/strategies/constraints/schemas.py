@@ -136,3 +136,19 @@ def _keyed(draw: st.DrawFn, schema: Any) -> Any:
         for name, inner in schema["properties"].items()
         if name in schema["required"] or draw(st.booleans())
     }
+
+
+def many_references(branches: int, properties: int, required: int, keyword: str = "oneOf") -> Any:
+    """Return a schema of so many references to one object of so many properties, in 48 KB."""
+    target = {
+        "type": "object",
+        "properties": {f"p{index}": True for index in range(properties)},
+        "required": ["p0"] * required,
+    }
+    return {"$defs": {"a": target}, keyword: [{"$ref": "#/$defs/a"}] * branches}
+
+
+def long_constants(items: int, length: int) -> Any:
+    """Return a schema of so many items, each the constant of so many characters."""
+    constant = {"const": "x" * length}
+    return {"$defs": {"a": constant}, "prefixItems": [{"$ref": "#/$defs/a"}] * items}

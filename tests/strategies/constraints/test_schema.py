@@ -20,7 +20,7 @@ from pydantic import BaseModel, Field
 from dise_core import InputError
 from dise_strategies.constraints.schema.texts import SPACINGS
 from dise_strategies.constraints.schema.writer import expression_of
-from tests.strategies.constraints.schemas import schemas, values
+from tests.strategies.constraints.schemas import long_constants, many_references, schemas, values
 
 JSON = SPACINGS["json"]
 SLOW = settings(deadline=None, suppress_health_check=list(HealthCheck))
@@ -204,6 +204,10 @@ def spread(number: int) -> Any:
             {"$ref": "#/$defs/a", "$defs": {"a": {"anyOf": [{"$ref": "#/$defs/a"}] * 1000}}},
             "schemas",
         ),
+        (many_references(1000, 1300, 2000), "whose const differs"),
+        (many_references(1000, 1300, 2000, "anyOf"), "at most 1000 entries"),
+        (many_references(1000, 1000, 1000, "anyOf"), "more than 200000 characters"),
+        (long_constants(1000, 38_000), "more than 200000 characters"),
     ],
 )
 def test_a_schema_that_grows_without_end_is_refused_at_once(schema: Any, text: str) -> None:

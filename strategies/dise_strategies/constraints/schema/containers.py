@@ -5,7 +5,14 @@ from collections.abc import Callable
 from functools import reduce
 
 from dise_strategies.constraints.schema.place import Place
-from dise_strategies.constraints.schema.texts import Spacing, any_value, checked, json_text, mapping
+from dise_strategies.constraints.schema.texts import (
+    Spacing,
+    any_value,
+    bounded,
+    checked,
+    json_text,
+    mapping,
+)
 
 Write = Callable[[Place], str | None]
 
@@ -17,7 +24,7 @@ def arrays(place: Place, write: Write, spacing: Spacing) -> str | None:
     """Return the expression of arrays; behind `prefixItems` without `items` stands no other."""
     low, high = place.counts("minItems", "maxItems")
     number = len(place.read("prefixItems", list))
-    first = [write(place.at("prefixItems", index)) for index in range(number)]
+    first = bounded(write(place.at("prefixItems", index)) for index in range(number))
     item = None if first else any_value(spacing)
     if "items" in place.schema:
         item = write(place.at("items"))
@@ -51,13 +58,14 @@ def objects(place: Place, write: Write, spacing: Spacing) -> str | None:
         has_more = "additionalProperties" in place.schema
         value = write(place.at("additionalProperties")) if has_more else any_value(spacing)
         return r"\{\}" if value is None else mapping(value, spacing)
+    needed = set(required)
+    values = bounded(write(place.at("properties", name)) for name in properties)
     members: list[tuple[str, bool]] = []
-    for name in properties:
-        value = write(place.at("properties", name))
+    for name, value in zip(properties, values, strict=True):
         if value is not None:
             key = json_text(name, spacing) + re.escape(spacing[1])
-            members.append((key + value, name in required))
-        elif name in required:
+            members.append((key + value, name in needed))
+        elif name in needed:
             return None
     return rf"\{{{_members(members, re.escape(spacing[0]))}\}}"
 

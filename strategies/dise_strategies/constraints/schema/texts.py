@@ -6,8 +6,11 @@ An expression may stand beside another; it is put into a group before it is repe
 import json
 import re
 from collections.abc import Iterable
+from typing import TypeVar
 
 from dise_core import InputError
+
+S = TypeVar("S", bound=str | None)
 
 MAX_EXPRESSION = 200_000
 """Characters of a regular expression."""
@@ -29,9 +32,27 @@ BOOLEAN = "(?:true|false)"
 def checked(expression: str) -> str:
     """Return the expression. Raises InputError for one that is too long."""
     if len(expression) > MAX_EXPRESSION:
-        needed = f"a regular expression of more than {MAX_EXPRESSION} characters"
-        raise InputError(f"the constraint needs {needed}; allow less", "constraint")
+        raise _too_long()
     return expression
+
+
+def bounded(parts: Iterable[S]) -> list[S]:
+    """Return the parts of one expression. Raises InputError as soon as they are too long, so that
+    no more of them are written.
+    """
+    kept: list[S] = []
+    size = 0
+    for part in parts:
+        kept.append(part)
+        size += 0 if part is None else len(part)
+        if size > MAX_EXPRESSION:
+            raise _too_long()
+    return kept
+
+
+def _too_long() -> InputError:
+    needed = f"a regular expression of more than {MAX_EXPRESSION} characters"
+    return InputError(f"the constraint needs {needed}; allow less", "constraint")
 
 
 def json_text(value: object, spacing: Spacing = SPACINGS["json"]) -> str:

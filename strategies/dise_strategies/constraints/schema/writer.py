@@ -1,6 +1,7 @@
 """A JSON schema as a regular expression of JSON that is valid under it."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
@@ -16,6 +17,7 @@ from dise_strategies.constraints.schema.texts import (
     NUMBER,
     Spacing,
     any_value,
+    bounded,
     checked,
     either,
     json_text,
@@ -103,7 +105,7 @@ class _Writer:
                 is_cut = target.refs.count(target.pointer) > self.max_depth
                 expressions = [] if is_cut else [self.write(target)]
             case "anyOf" | "oneOf":
-                expressions = [self.write(branch) for branch in self._branches(place, keyword)]
+                expressions = bounded(map(self.write, self._branches(place, keyword)))
             case "const" | "enum":
                 expressions = self._constants(place, keyword)
             case _:
@@ -125,10 +127,7 @@ class _Writer:
         if not number:
             raise place.refused("must hold a schema", keyword)
         branches = [place.at(keyword, index) for index in range(number)]
-        tags = [_tags(self._target(branch).schema) for branch in branches]
-        shared = set(tags[0]).intersection(*tags)
-        texts = [{found[name] for found in tags} for name in shared]
-        if keyword == "oneOf" and not any(len(some) == number for some in texts):
+        if keyword == "oneOf" and not _differ([self._target(branch) for branch in branches]):
             told = "its schemas must be objects that require one property whose const differs"
             raise place.refused(f"{told}; otherwise use anyOf", keyword)
         return branches
@@ -172,11 +171,23 @@ def _types(place: Place) -> list[str]:
     return [name for name in dict.fromkeys(types) if name not in hidden]
 
 
-def _tags(schema: Any) -> dict[object, str]:
+def _differ(branches: Sequence[Place]) -> bool:
+    """Return whether one property that all branches require tells them apart by its text. One that
+    stands twice is looked at once, and then differs from nothing.
+    """
+    tags = {branch.pointer: _tags(branch.schema) for branch in branches}
+    if len(tags) < len(branches):
+        return False
+    first, *others = tags.values()
+    shared = set(first).intersection(*others)
+    return any(len({found[name] for found in tags.values()}) == len(tags) for name in shared)
+
+
+def _tags(schema: Any) -> dict[str, str]:
     """Return the one text that each required property of objects may be, if it is one."""
     match schema:
         case {"type": "object", "properties": {**properties}, "required": [*required]}:
-            named = {key: value for key, value in properties.items() if key in required}
-            found = ((key, v.get("const")) for key, v in named.items() if isinstance(v, dict))
-            return {key: text for key, text in found if isinstance(text, str)}
+            needed = {name for name in required if isinstance(name, str)} & properties.keys()
+            found = ((k, v.get("const")) for k, v in properties.items() if isinstance(v, dict))
+            return {name: text for name, text in found if name in needed and isinstance(text, str)}
     return {}
