@@ -13,6 +13,7 @@ from dise_app.server.limits import Defaults, Limits
 from dise_app.server.metrics import Costed, Metrics
 from dise_app.server.schemas.requests import ScoringRequest, WritingRequest, most_tokens
 from dise_core import AsyncLLM, InputError, SamplingParams, ScoringParams
+from dise_core.constraints.building import HOST
 from dise_core.front.verbs import constrained
 from dise_core.params.base import Params
 from dise_core.records import Fields
@@ -41,6 +42,7 @@ class Service:
     def begin(self, llm: AsyncLLM) -> None:
         """Answer with this model from now on. Raises InputError for defaults that it refuses."""
         llm.catalog.check(self.defaults.params)
+        HOST.begin()
         self._llm = llm
 
     def options(self, cls: type[P]) -> P:
@@ -109,7 +111,7 @@ class Service:
         num_tokens = params.n * (body.num_prompts * length + body.num_echoed)
         self._check_size(num_tokens, params.logprobs)
         try:
-            work = self.llm.prepare(constrained(params))
+            work = self.llm.prepare(constrained(params), caller_of(request))
             await unless_gone(work, request, self.limits.timeout)
         except InputError as error:
             field, (_, own) = body.form or (None, ("", {}))
@@ -138,6 +140,12 @@ class Service:
         for answer in answers:
             self.metrics.count(answer)
         return answers
+
+
+def caller_of(request: Request) -> tuple[str, bytes | None]:
+    """Return who shares turns: an address, and the key that was sent where one is needed."""
+    host = "" if request.client is None else request.client.host
+    return host, request.scope.get("dise.key")
 
 
 async def written_out(body: Callable[[], object]) -> JSONResponse:

@@ -11,7 +11,7 @@ States = npt.NDArray[np.int32]
 """States of an automaton."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Automaton:
     """A deterministic automaton over bytes, which accepts whole texts; state 0 starts.
 
@@ -27,6 +27,10 @@ class Automaton:
         return len(self.next) - 1
 
     dead = num_states
+
+    @property
+    def num_bytes(self) -> int:
+        return self.next.nbytes + self.accepting.nbytes
 
     def run(self, data: bytes, state: int = 0) -> int:
         for byte in data:

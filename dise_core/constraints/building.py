@@ -1,104 +1,226 @@
-"""Automata of regular expressions, built in child processes, which can be stopped."""
+"""Automata of constraints, built by children of a host, which can be ended."""
 
-import re
+import atexit
+import hashlib
+import json
+import os
+import socket
 import subprocess
 import sys
 import threading
-from functools import lru_cache
-from itertools import accumulate
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 
 import numpy as np
-import outlines_core
 
-from dise_core.constraints import child
-from dise_core.constraints.automaton import Automaton, trimmed
+from dise_core.constraints.automaton import Automaton
+from dise_core.constraints.child import BUILT, LATE, MAX_STATES, OUT_OF_TIME, REFUSED, check
+from dise_core.constraints.constraint import Constraint
+from dise_core.constraints.host import HEAD
+from dise_core.constraints.kept import Kept
+from dise_core.constraints.lanes import LANES, MAX_BYTES, SLOW
 from dise_core.errors import InputError, OverloadedError, shown
 
-MAX_CHARACTERS, MAX_STATES, MAX_BYTES, MAX_SECONDS = 200_000, 20_000, 1 << 30, 2
-"""What one expression may need. A state takes a kibibyte."""
+KEPT: Kept[Automaton] = Kept(64 * 2**20)
 
-NUM_KEPT = 16
+MAX_REFUSAL = 2**16
+"""Bytes of a refusal."""
 
-SENTINEL = r"\x00"
-"""What stands before and behind the text, and never in it. The library builds automata that may
-begin anywhere, which this prevents, and those stop at the first of several alternatives that match
-(`1|12` at 1), but none matches before the second sentinel.
-"""
-
-SYNTAX = (
-    "expressions are in the syntax of Rust's regex crate, without look-around or back-reference"
-)
-
-NOTHING = "matches no text; it is about the whole text, so leave out ^ and $"
-
-PLAIN = re.compile(r"\\.?|\[\^?\]?(?:\\.?|[^]\\])*\]?", re.DOTALL)
-"""Where parentheses are characters."""
-
-_builders = threading.BoundedSemaphore(2)
+RUN = "import sys; sys.path[:] = sys.argv[1:]; from dise_core.constraints.host import main; main()"
 
 
-@lru_cache(maxsize=NUM_KEPT)
-def automaton_of(expression: str) -> Automaton:
-    """Return the automaton of an expression's whole matches, without NUL. Raises InputError for
-    what cannot be used, OverloadedError if others are being built meanwhile.
+class UnfinishedError(Exception):
+    """A build did not end in its lane's time."""
+
+
+class StoppedError(Exception):
+    """Nobody waits for a build any more."""
+
+
+class Stop:
+    """Ends a build from another thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._is_set = False
+        self._connection: socket.socket | None = None
+
+    def set(self) -> None:
+        """End the build, now or as soon as it begins."""
+        with self._lock:
+            self._is_set = True
+            if self._connection is not None:
+                with suppress(OSError):  # it has ended
+                    self._connection.shutdown(socket.SHUT_RDWR)
+
+    def check(self) -> None:
+        """Raise StoppedError once it is set."""
+        if self._is_set:
+            raise StoppedError
+
+    @contextmanager
+    def ends(self, connection: socket.socket) -> Iterator[None]:
+        """Shut the connection down where it is set inside."""
+        with self._lock:
+            self.check()
+            self._connection = connection
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._connection = None
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What an automaton is built from: an expression or, with a maker, the settings of that class,
+    "module:name", as JSON.
     """
-    if len(expression) > MAX_CHARACTERS:
-        problem = f"has {len(expression):,} characters, more than {MAX_CHARACTERS:,}"
-        raise _refused(expression, problem)
-    depths = accumulate((letter == "(") - (letter == ")") for letter in PLAIN.sub("", expression))
-    if min(depths, default=0) < 0:  # its end would lie outside of the sentinels
-        raise _refused(expression, f"has a parenthesis that closes nothing; {SYNTAX}")
-    if not _builders.acquire(timeout=MAX_SECONDS):
-        raise OverloadedError("other constraints are being prepared; try again later")
-    try:
-        automaton = _read(expression, _output(expression))
-    finally:
-        _builders.release()
+
+    text: str
+    maker: str | None = None
+
+    @classmethod
+    def of(cls, constraint: Constraint) -> "Source":
+        """Return a constraint's source. Raises InputError for what cannot be used."""
+        if not constraint.in_child:
+            return cls(constraint.expression())
+        try:
+            text = json.dumps(dict(constraint))
+        except (TypeError, ValueError, RecursionError) as error:
+            problem = f"the constraint's settings are no JSON: {error}"
+            raise InputError(problem, "constraint") from None
+        kind = type(constraint)
+        return cls(text, f"{kind.__module__}:{kind.__qualname__}")
+
+    @property
+    def key(self) -> bytes:
+        """What is short, and differs for every source."""
+        text = f"{self.maker}\0{self.text}".encode(errors="surrogatepass")
+        return hashlib.sha256(text).digest()
+
+    def __str__(self) -> str:
+        return f"the {'expression' if self.maker is None else 'constraint'} {shown(self.text)}"
+
+
+def automaton_of(expression: str) -> Automaton:
+    """Return the automaton of an expression. Raises what `build` raises."""
+    return build(Source(expression))
+
+
+def build(source: Source, lane: int = SLOW, stop: Stop | None = None) -> Automaton:
+    """Return the automaton of a source's whole matches, without NUL. Raises InputError for what
+    cannot be used, UnfinishedError where a lane before the last had too little time for it,
+    OverloadedError where the last one had, and StoppedError.
+    """
+    automaton = KEPT.get(source.key)
     if automaton is None:
-        raise _refused(expression, NOTHING)
+        if source.maker is None:
+            check(source.text)
+        automaton = _read(source, _output(source, lane, stop or Stop()), lane)
+        KEPT.put(source.key, automaton)
     return automaton
 
 
-def _output(expression: str) -> bytes:
-    folder = str(Path(outlines_core.__file__).parents[1])
-    command = [sys.executable, "-I", "-S", child.__file__, folder, str(MAX_BYTES), str(MAX_SECONDS)]
-    text = f"{SENTINEL}(?:{expression}){SENTINEL}".encode(errors="surrogatepass")
-    try:
-        done = subprocess.run(
-            command, input=text, capture_output=True, check=False, timeout=MAX_SECONDS
-        )
-    except subprocess.TimeoutExpired:
-        problem = f"takes longer than {MAX_SECONDS} s to prepare; make it simpler"
-        raise _refused(expression, problem) from None
-    if done.returncode == 0:
-        return done.stdout
-    reason = done.stdout.decode(errors="replace").strip() if done.returncode == 1 else ""
-    problem = f"cannot be used: {reason}; {SYNTAX}"
-    if "Found no transitions" in reason:
-        problem = NOTHING
-    elif not reason:
-        needed = f"{MAX_BYTES >> 30} GiB of memory or {MAX_SECONDS} s"
-        problem = f"needs more than {needed} to prepare; make it simpler"
-    raise _refused(expression, problem)
+def _output(source: Source, lane: int, stop: Stop) -> bytearray:
+    """Return what a child answers."""
+    ours, theirs = socket.socketpair()
+    text = source.text.encode(errors="surrogatepass")
+    head = json.dumps({"lane": lane, "maker": source.maker}).encode().ljust(HEAD)
+    output = bytearray()
+    with ours, theirs, stop.ends(ours):
+        ours.settimeout(LANES[lane].patience + 5)
+        ours.send(head)
+        HOST.send(theirs)
+        theirs.close()
+        with suppress(ConnectionError):  # it may end before it has read all
+            ours.sendall(len(text).to_bytes(4, "big") + text)
+        most = max(MAX_REFUSAL, 5 + (MAX_STATES + 1) * (1 + 4 * 256))
+        with suppress(ConnectionError, TimeoutError):
+            while len(output) < most and (part := ours.recv(1 << 20)):
+                output += part
+    stop.check()
+    return output
 
 
-def _read(expression: str, output: bytes) -> Automaton | None:
-    first, dead = np.frombuffer(output, np.uint32, 2).tolist()
-    automaton = None
-    if dead <= 4 * MAX_STATES:  # before those are dropped from which no text is accepted
-        sources, keys, targets = np.frombuffer(output, np.uint32, offset=8).reshape(3, -1)
-        table = np.full((dead + 1, child.END + 1), dead, np.int32)
-        table[sources, keys] = targets
-        behind = table[:, 0].copy()
-        table[:, 0] = dead
-        is_end = table[:, child.END] != dead
-        automaton = trimmed(table[:, : child.END], is_end[behind], int(behind[first]))
-        if automaton is None or automaton.num_states <= MAX_STATES:
-            return automaton
-    problem = f"has an automaton of more than {MAX_STATES:,} states"
-    raise _refused(expression, f"{problem}; use fewer or smaller counts such as {{1,500}}")
+def _read(source: Source, output: bytearray, lane: int) -> Automaton:
+    kind, size = bytes(output[:1]), int.from_bytes(output[1:5], "big") + 1
+    if kind == BUILT and len(output) == 5 + size * (1 + 4 * 256):
+        accepting = np.frombuffer(output, np.bool_, size, offset=5).copy()
+        table = np.frombuffer(output, np.int32, offset=5 + size).reshape(size, 256).copy()
+        return Automaton(table, accepting)
+    if kind == REFUSED:
+        raise InputError(**json.loads(output[1:]))
+    if kind in (OUT_OF_TIME, LATE) and lane != SLOW:
+        raise UnfinishedError
+    seconds = LANES[SLOW].seconds
+    if kind == OUT_OF_TIME:
+        problem = f"takes longer than {seconds:g} s to prepare; make it simpler"
+        raise InputError(f"{source} {problem}", "constraint")
+    if kind == LATE or not output:
+        raise OverloadedError(f"{source} could not be prepared beside others; try again later")
+    needed = f"{MAX_BYTES >> 30} GiB of memory or {seconds:g} s"
+    raise InputError(f"{source} needs more than {needed} to prepare; make it simpler", "constraint")
 
 
-def _refused(expression: str, problem: str) -> InputError:
-    return InputError(f"the expression {shown(expression)} {problem}", "constraint")
+class _Host:
+    """The process that forks; it begins with the first build, and ends with this process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._control: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def send(self, connection: socket.socket) -> None:
+        """Hand over a connection; where the host has ended, to another one."""
+        with self._lock:
+            if self._control is None or self._process is None or self._process.poll() is not None:
+                self._begin()
+            assert self._control is not None
+            socket.send_fds(self._control, [b"."], [connection.fileno()])
+
+    def begin(self) -> None:
+        """Let the process begin, so that the first build need not wait for it."""
+        with self._lock:
+            if self._process is None:
+                self._begin()
+
+    def _begin(self) -> None:
+        self.end()
+        self._control, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", RUN, *sys.path],
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+            )
+
+    def end(self) -> None:
+        """End the process, and with it all builds."""
+        if self._control is not None:
+            self._control.close()
+        if self._process is not None:
+            self._process.wait()
+        self.forget()
+
+    def forget(self) -> None:
+        """Leave the process to whoever began it."""
+        self._control = self._process = None
+
+
+HOST = _Host()
+atexit.register(HOST.end)
+
+
+def _forget_in_a_fork() -> None:
+    global HOST  # noqa: PLW0603
+    atexit.unregister(HOST.end)
+    HOST = _Host()
+    atexit.register(HOST.end)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_in_a_fork)

@@ -1,31 +1,126 @@
-"""Run as a program: reads a regular expression, writes the edges of its automaton, within limits.
+"""What a child of the host does: makes the automaton of one constraint, within limits."""
 
-Arguments: the folder of outlines_core, bytes of memory, seconds. Writes uint32: the first state and
-the number of states; where each edge begins; their bytes; where they lead. END is the byte of edges
-that final states have. Instead, with exit code 1: a line that says why.
-"""
-
-from __future__ import annotations
-
-import sys
+import importlib
+import json
+import math
+import os
+import re
+import socket
 from array import array
+from itertools import accumulate
+
+import numpy as np
+
+from dise_core.constraints.automaton import Automaton, trimmed
+from dise_core.constraints.lanes import MAX_BYTES, Lane
+from dise_core.errors import InputError, shown
+from dise_core.records import Record
+
+MAX_CHARACTERS, MAX_STATES = 200_000, 20_000
+"""What one expression may need. A state takes a kibibyte."""
 
 END = 256
+"""The byte of edges that final states have."""
+
+BUILT, REFUSED, OUT_OF_TIME, LATE, FAILED = b"K", b"E", b"T", b"W", b"M"
+"""How an answer begins. Behind BUILT stands the number of states, 4 bytes, then the automaton's
+arrays; behind REFUSED why, as JSON. The others stand alone, and come from the host.
+"""
+
+SENTINEL = r"\x00"
+"""What stands before and behind the text, and never in it. The library builds automata that may
+begin anywhere, which this prevents, and those stop at the first of several alternatives that match
+(`1|12` at 1), but none matches before the second sentinel.
+"""
+
+SYNTAX = (
+    "expressions are in the syntax of Rust's regex crate, without look-around or back-reference"
+)
+
+NOTHING = "matches no text; it is about the whole text, so leave out ^ and $"
+
+PLAIN = re.compile(r"\\.?|\[\^?\]?(?:\\.?|[^]\\])*\]?", re.DOTALL)
+"""Where parentheses are characters."""
 
 
-def limit(memory: int, seconds: int) -> None:
-    """Limit this process, where the system can."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return
-    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+def limit(lane: Lane) -> None:
+    """Limit this process, which ends by a signal where it goes beyond."""
+    import resource
+    import signal
+
+    os.nice(lane.nice)
+    signal.setitimer(signal.ITIMER_PROF, lane.seconds)
+    hard = math.ceil(lane.seconds) + 1
+    resource.setrlimit(resource.RLIMIT_CPU, (hard, hard))
+    resource.setrlimit(resource.RLIMIT_AS, (MAX_BYTES, MAX_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def edges(expression: str) -> list[array[int]]:
-    """Return the arrays to write."""
+def answer(connection: socket.socket, maker: str | None) -> None:
+    """Read a request, its length and its text, and write the answer to it."""
+    with connection.makefile("rb") as stream:
+        size = int.from_bytes(stream.read(4), "big")
+        text = stream.read(size).decode(errors="surrogatepass")
+    try:
+        automaton = automaton_of(text if maker is None else _translated(maker, text))
+    except InputError as error:
+        told = {"message": str(error), "parameter": error.parameter}
+        connection.sendall(REFUSED + json.dumps(told).encode())
+        return
+    head = BUILT + automaton.num_states.to_bytes(4, "big")
+    for part in (head, automaton.accepting.data, automaton.next.data.cast("B")):
+        connection.sendall(part)
+
+
+def class_of(maker: str) -> type:
+    """Import the class of a constraint by its module and its name."""
+    module, _, name = maker.partition(":")
+    found: type = getattr(importlib.import_module(module), name)
+    return found
+
+
+def _translated(maker: str, text: str) -> str:
+    settings: Record = json.loads(text)
+    expression: str = class_of(maker)(**settings).expression()
+    return expression
+
+
+def automaton_of(expression: str) -> Automaton:
+    """Return the automaton of an expression's whole matches, without NUL. Raises InputError for
+    what cannot be used.
+    """
+    check(expression)
+    try:
+        first, dead, *edges = edges_of(f"{SENTINEL}(?:{expression}){SENTINEL}")
+    except ValueError as error:
+        reason = " ".join(str(error).split())[:300]
+        if "Found no transitions" in reason:
+            raise _refused(expression, NOTHING) from None
+        raise _refused(expression, f"cannot be used: {reason}; {SYNTAX}") from None
+    if dead <= 4 * MAX_STATES:  # before those are dropped from which no text is accepted
+        automaton = _of_edges(first, dead, *edges)
+        if automaton is None:
+            raise _refused(expression, NOTHING)
+        if automaton.num_states <= MAX_STATES:
+            return automaton
+    problem = f"has an automaton of more than {MAX_STATES:,} states"
+    raise _refused(expression, f"{problem}; use fewer or smaller counts such as {{1,500}}")
+
+
+def check(expression: str) -> None:
+    """Raise InputError for an expression that is too long, or that would leave its sentinels."""
+    if len(expression) > MAX_CHARACTERS:
+        problem = f"has {len(expression):,} characters, more than {MAX_CHARACTERS:,}"
+        raise _refused(expression, problem)
+    depths = accumulate((letter == "(") - (letter == ")") for letter in PLAIN.sub("", expression))
+    if min(depths, default=0) < 0:
+        raise _refused(expression, f"has a parenthesis that closes nothing; {SYNTAX}")
+
+
+def edges_of(expression: str) -> "tuple[int, int, array[int], array[int], array[int]]":
+    """Return the first state, the number of states, and of each edge where it begins, its byte, and
+    where it leads. Raises ValueError for what cannot be used.
+    """
     from outlines_core import Index, Vocabulary
 
     index = Index(expression, Vocabulary(END, {bytes([byte]): [byte] for byte in range(END)}))
@@ -36,23 +131,19 @@ def edges(expression: str) -> list[array[int]]:
         sources.extend([names[state]] * len(row))
         keys.extend(row.keys())
         targets.extend([names.get(target, len(names)) for target in row.values()])
-    first = names.get(index.get_initial_state(), len(names))
-    return [array("I", [first, len(names)]), sources, keys, targets]
+    return names.get(index.get_initial_state(), len(names)), len(names), sources, keys, targets
 
 
-def main() -> None:
-    """Read the expression from standard input and write its edges to standard output."""
-    folder, memory, seconds = sys.argv[1:]
-    sys.path.append(folder)
-    limit(int(memory), int(seconds))
-    try:
-        written = edges(sys.stdin.buffer.read().decode())
-    except ValueError as error:
-        print(" ".join(str(error).split())[:300])
-        sys.exit(1)
-    for part in written:
-        sys.stdout.buffer.write(part.tobytes())
+def _of_edges(
+    first: int, dead: int, sources: "array[int]", keys: "array[int]", targets: "array[int]"
+) -> Automaton | None:
+    table = np.full((dead + 1, END + 1), dead, np.int32)
+    table[np.asarray(sources), np.asarray(keys)] = np.asarray(targets)
+    behind = table[:, 0].copy()
+    table[:, 0] = dead
+    is_end = table[:, END] != dead
+    return trimmed(table[:, :END], is_end[behind], int(behind[first]))
 
 
-if __name__ == "__main__":
-    main()
+def _refused(expression: str, problem: str) -> InputError:
+    return InputError(f"the expression {shown(expression)} {problem}", "constraint")

@@ -1,14 +1,14 @@
 """A constraint as a request applies it: which tokens are candidates, and what they weigh."""
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Self
 
 import numpy as np
 
 from dise_core.arrays import Floats, Ids, Mask
-from dise_core.constraints.building import automaton_of
 from dise_core.constraints.constraint import Constraint
+from dise_core.constraints.orders import Order
 from dise_core.constraints.tokens import TokenAutomaton
 from dise_core.errors import InputError
 from dise_core.models.info import ModelInfo
@@ -29,8 +29,6 @@ LEAST = -5e3
 
 MAX_STEP = 40_000_000
 """Ways on from states by candidates that a step may look at: a fifth of a second."""
-
-_token_automaton = lru_cache(maxsize=16)(TokenAutomaton)
 
 OPEN = -1
 """Where no valid text is known yet."""
@@ -57,16 +55,14 @@ class Constrained:
         tokenizer: Tokenizer,
     ) -> Self:
         """Return a request's constraint. Raises InputError if max_tokens hold no valid answer."""
-        special = info.special
-        end = {special.eos_id} if params.logits_eos_inf and special.eos_id is not None else set()
-        unwritten = frozenset({special.masking_id, *params.forbidden_token_ids, *end})
-        automaton = automaton_of(constraint.expression())
-        tokens = _token_automaton(automaton, tokenizer, special, unwritten, info.vocab_size)
+        order = Order.of(constraint, params, info, tokenizer)
+        tokens = order.built()
         if not tokens.feasible(params.max_tokens)[tokens.start]:
             problem = f"no answer of {params.max_tokens} tokens meets the constraint"
             raise InputError(f"{problem}: the shortest needs {tokens.least}", "max_tokens")
         _check_step(tokens, params)
-        return cls(tokens, special, params, confidence, unwritten, constraint.is_json)
+        is_json = constraint.is_json
+        return cls(tokens, info.special, params, confidence, order.unwritten, is_json)
 
     @property
     def at_once(self) -> int:

@@ -7,9 +7,13 @@ from dise_core.scoring.strategy import Strategy
 
 
 class Constraint(Strategy):
-    """Says which answers may be written. is_json: whether each is JSON, whose fields are told."""
+    """Says which answers may be written. is_json: whether each is JSON, whose fields are told.
+    in_child: whether the expression is made in a child process, for what may take long: that has
+    the settings as JSON, and imports the class by its module and name.
+    """
 
     is_json: ClassVar[bool] = False
+    in_child: ClassVar[bool] = False
 
     @abstractmethod
     def expression(self) -> str:

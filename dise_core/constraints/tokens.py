@@ -54,7 +54,8 @@ class TokenAutomaton:
         self.accepting[self.end] = True
         self._lock = threading.Lock()
         self._rows: dict[int, int] = {}
-        self._kept = np.empty((MAX_KEPT // self.num_states, self.num_states), np.int32)
+        self._max_rows = MAX_KEPT // self.num_states if self.num_states <= MAX_WIDTH else 0
+        self._kept = np.empty((0, self.num_states), np.int32)
         known = spellings(tokenizer, vocab_size)
         left_out = {*unwritten, *special.eos_ids, special.mask_id}
         known = {data: token for data, token in known.items() if token not in left_out}
@@ -77,6 +78,17 @@ class TokenAutomaton:
         return sources.astype(np.int32), targets.astype(np.int32)
 
     @property
+    def num_bytes(self) -> int:
+        """The bytes of its tables, the automaton's too."""
+        tables = (self._next, self.accepting, self._kept, self._sources, self._targets, self._least)
+        exact = len(self._exact) * self._exact[0].nbytes
+        return self.automaton.num_bytes + sum(table.nbytes for table in tables) + exact
+
+    def knows(self, num_masks: int) -> bool:
+        """Return whether `feasible` has been told of that length, or need not be."""
+        return self._can_end or len(self._exact) > num_masks
+
+    @property
     def least(self) -> int:
         """The fewest tokens of `completion` that make an answer."""
         return int(self._least[self.start])
@@ -87,7 +99,7 @@ class TokenAutomaton:
 
     def steps(self, token_ids: Ids, states: Ids) -> States:
         """Return the state behind each token [T] from each of these states [R], int32 [T, R]."""
-        if self.num_states > MAX_WIDTH or len(token_ids) > len(self._kept):
+        if len(token_ids) > self._max_rows:
             return self._walked(token_ids, states)
         with self._lock:
             rows = self._kept_rows(token_ids)
@@ -96,10 +108,13 @@ class TokenAutomaton:
     def _kept_rows(self, token_ids: Ids) -> Ids:
         """Return the rows of the kept maps that are these tokens', [T]; add those that are not."""
         new = np.unique([token for token in token_ids.tolist() if token not in self._rows])
-        if len(self._rows) + len(new) > len(self._kept):
+        if len(self._rows) + len(new) > self._max_rows:
             self._rows, new = {}, np.unique(token_ids)
         if len(new):
             first, stop = len(self._rows), len(self._rows) + len(new)
+            if stop > len(self._kept):
+                size = min(2 * stop, self._max_rows)
+                self._kept = np.resize(self._kept, (size, self.num_states))
             self._rows |= zip(new.tolist(), range(first, stop), strict=True)
             everywhere = np.arange(self.num_states)
             self._kept[first:stop] = self._walked(new.astype(np.int64), everywhere)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncGenerator, Callable, Coroutine, Hashable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import replace
 from functools import wraps
 from os import PathLike
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, cast
 
+from dise_core.constraints.turns import Builders
 from dise_core.engine import AsyncEngine, Budget, Caller, Engine, Outcome
 from dise_core.engine.async_engine import CLOSED
 from dise_core.errors import ClosedError, DiseError, InputError
@@ -85,7 +86,8 @@ class AsyncLLM:
         [self._llm] = loaded
         self.config = self._llm.config
         self.catalog = self._llm.catalog
-        self._builders = ThreadPoolExecutor(2)  # in which constraints are built
+        self._builders = Builders()
+        self._readers = ThreadPoolExecutor(2)  # of what takes a moment, off the event loop
 
     def __repr__(self) -> str:
         return f"Async{self._llm!r}"
@@ -116,24 +118,37 @@ class AsyncLLM:
                 f"this request has {num_texts} texts, more than the {most} that may wait at a time "
                 "(--max-waiting): send it in parts"
             )
-        await self.prepare(job.constrained)
+        prepared = await self.prepare(job.constrained)
         async with aclosing(self.run(job.plans)) as outcomes:
-            return job.finish([outcome async for outcome in outcomes])
+            result = job.finish([outcome async for outcome in outcomes])
+        del prepared  # it was kept for the plans
+        return result
 
-    async def prepare(self, settings: Sequence[SamplingParams]) -> None:
-        """Build constraints while the engine goes on. Raises what the requests would raise."""
-        task = asyncio.current_task()
-        for params in settings:
-            try:
-                built = self._builders.submit(self.planner.prepare, params)
-            except RuntimeError:
-                raise ClosedError(CLOSED) from None
-            try:
-                await asyncio.wrap_future(built)
-            except asyncio.CancelledError:
-                if task is None or task.cancelling():
-                    raise
-                raise ClosedError(CLOSED) from None  # `close` has cancelled what was queued
+    async def prepare(
+        self, settings: Sequence[SamplingParams], caller: Hashable = None
+    ) -> list[object]:
+        """Build constraints while the engine goes on, and return what is to be held until plans
+        have used them. Raises what the requests would raise. caller: with whom others take turns.
+        """
+        caller = object() if caller is None else caller
+        return [await self._prepared(params, caller) for params in settings]
+
+    async def _prepared(self, params: SamplingParams, caller: Hashable) -> object:
+        order = await self._read(lambda: self.planner.order(params))
+        if order is None:
+            return None
+        tokens = order.kept()
+        if tokens is None:
+            tokens = await _unless_closed(self._builders.submit(order, caller))
+        await self._read(lambda: self.planner.prepare(params))
+        return tokens
+
+    async def _read(self, work: Callable[[], T]) -> T:
+        try:
+            future = self._readers.submit(work)
+        except RuntimeError:
+            raise ClosedError(CLOSED) from None
+        return await _unless_closed(future)
 
     async def run(self, plans: Iterable[Plan[T]]) -> AsyncGenerator[Outcome[T], None]:
         """Yield the outcome of each plan as it ends. All are submitted at once, so those beyond
@@ -163,7 +178,7 @@ class AsyncLLM:
         """Yield as LLM.stream does, fewer updates where they are taken late. Leaving the iteration
         early cancels the request.
         """
-        await self.prepare(constrained(params))
+        prepared = await self.prepare(constrained(params))
         loop = asyncio.get_running_loop()
         news: asyncio.Queue[Sequence[Read] | None] = asyncio.Queue()
 
@@ -185,6 +200,7 @@ class AsyncLLM:
                 for update in canvases.updates(reads):
                     yield update
             answer, _ = await future
+            del prepared  # it was kept for the plan
             yield answer
         finally:
             future.cancel()
@@ -193,7 +209,8 @@ class AsyncLLM:
         """Refuse new requests, wait `grace` seconds, fail the unfinished with ClosedError, then
         free the models. Returns how many were unfinished.
         """
-        self._builders.shutdown(wait=False, cancel_futures=True)
+        self._builders.close()
+        self._readers.shutdown(wait=False, cancel_futures=True)
         num_unfinished = await asyncio.to_thread(self.engine.close, grace)
         self._llm.close()
         return num_unfinished
@@ -211,3 +228,14 @@ class AsyncLLM:
         except DiseError as error:
             return Outcome(index, None, error, time.perf_counter() - started)
         return Outcome(index, answer, None, seconds)
+
+
+async def _unless_closed(future: Future[T]) -> T:
+    """Return a future's result; ClosedError where `close` has cancelled it."""
+    task = asyncio.current_task()
+    try:
+        return await asyncio.wrap_future(future)
+    except asyncio.CancelledError:
+        if task is None or task.cancelling():
+            raise
+        raise ClosedError(CLOSED) from None

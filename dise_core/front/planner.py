@@ -6,6 +6,8 @@ from typing import TypeVar
 
 from dise_core.arrays import Ids
 from dise_core.constraints.constrained import Constrained
+from dise_core.constraints.constraint import Constraint
+from dise_core.constraints.orders import Order
 from dise_core.errors import InputError
 from dise_core.front.answers import AnswerMaker
 from dise_core.front.calibrated import Answers, Calibrations
@@ -233,19 +235,35 @@ class Planner:
 
     def prepare(self, params: SamplingParams) -> None:
         """Build what the constraint of a request needs, if it has one: it is kept, so that plans
-        need not wait. For any thread; takes seconds at most. Raises what the plan would raise.
+        need not wait. For any thread; takes seconds at most, and a moment where it is built
+        already. Raises what the plan would raise.
         """
         if params.constraint is not None:
             params = self._fitted(params)
             self._constrained(params, self._policy(params))
 
-    def _constrained(self, params: SamplingParams, policy: UnmaskingPolicy) -> Constrained | None:
-        constraint = self.catalog.chosen(CONSTRAINT, params)
+    def order(self, params: SamplingParams) -> Order | None:
+        """Return what must be built for the constraint of a request, if it has one. For any thread;
+        takes a moment. Raises what the plan would raise, as far as can be known before.
+        """
+        params = self._fitted(params)
+        constraint = self._constraint(params, self._policy(params))
         if constraint is None:
             return None
-        check_constraint(params, policy)
+        return Order.of(constraint, params, self.predictor.info, self.predictor.tokenizer)
+
+    def _constrained(self, params: SamplingParams, policy: UnmaskingPolicy) -> Constrained | None:
+        constraint = self._constraint(params, policy)
+        if constraint is None:
+            return None
         model = self.predictor.info, self.predictor.tokenizer
         return Constrained.by(constraint, params, policy.confidence, *model)
+
+    def _constraint(self, params: SamplingParams, policy: UnmaskingPolicy) -> Constraint | None:
+        constraint = self.catalog.chosen(CONSTRAINT, params)
+        if constraint is not None:
+            check_constraint(params, policy)
+        return constraint
 
     def _policy(self, params: SamplingParams) -> UnmaskingPolicy:
         policy = self.catalog.unmasking_policy(params.unmasking, params.unmasking_settings)

@@ -22,10 +22,10 @@ from dise_core import (
     RequestOutput,
     SamplingParams,
 )
+from dise_core.constraints.orders import Order
 from dise_core.engine import AsyncEngine, Budget, Engine, Outcome, async_engine
 from dise_core.errors import ClosedError, OverloadedError
 from dise_core.front import async_llm
-from dise_core.front.planner import Planner
 from dise_core.params.engine import EngineConfig
 from dise_core.plans.plan import Plan
 from dise_core.plans.readouts import TokenLogProbs
@@ -233,21 +233,24 @@ async def test_what_has_ended_holds_no_room_in_the_cache() -> None:
         await untaken.aclose()
 
 
+CHOICE = {"constraint": "choice", "constraint_settings": {"choices": ("a", "b")}}
+
+
 def test_what_waits_for_its_constraint_is_told_that_the_engine_closes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     begun, may_end = threading.Event(), threading.Event()
 
-    def prepare(*_: object) -> None:
+    def built(*_: object) -> None:
         begun.set()
         assert may_end.wait(60)
 
-    monkeypatch.setattr(Planner, "prepare", prepare)
+    monkeypatch.setattr(Order, "built", built)
 
     @in_a_loop
     async def closing_ends_them() -> None:
         llm = AsyncLLM(ToyPredictor())
-        params = PARAMS.model_copy(update={"constraint": "choice"})
+        params = PARAMS.model_copy(update=CHOICE)
         waiting = [asyncio.ensure_future(llm.generate("abc", params)) for _ in range(4)]
         cancelled = asyncio.ensure_future(llm.generate("abc", params))
         await eventually(begun.is_set)

@@ -17,6 +17,7 @@ class JsonSchema(Constraint):
     """
 
     is_json: ClassVar[bool] = True
+    in_child: ClassVar[bool] = True
 
     json_schema: Record | bool | str = Field(validation_alias=AliasChoices("json_schema", "schema"))
     """The schema, or its JSON text; `schema` for short. Properties are written in its order."""

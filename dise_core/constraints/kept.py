@@ -1,0 +1,59 @@
+"""What is kept of values that took long to make, within a number of bytes."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable
+from typing import Generic, Protocol, TypeVar
+from weakref import WeakValueDictionary
+
+
+class Sized(Protocol):
+    """What tells how many bytes it holds, which may become more."""
+
+    @property
+    def num_bytes(self) -> int: ...
+
+
+V = TypeVar("V", bound=Sized)
+
+
+class Kept(Generic[V]):
+    """The values that were used last, as many as fit, and all others as long as they are in use.
+    Threads may share it.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._lock = threading.Lock()
+        self._last: OrderedDict[Hashable, V] = OrderedDict()
+        self._alive: WeakValueDictionary[Hashable, V] = WeakValueDictionary()
+
+    @property
+    def num_bytes(self) -> int:
+        """The bytes of what is kept though nobody may use it."""
+        with self._lock:
+            return sum(value.num_bytes for value in self._last.values())
+
+    @property
+    def num_alive(self) -> int:
+        """The bytes of all values that are in use or kept."""
+        return sum(value.num_bytes for value in list(self._alive.values()))
+
+    def get(self, key: Hashable) -> V | None:
+        """Return the value of that key, None where there is none."""
+        value = self._alive.get(key)
+        if value is not None:
+            self.put(key, value)
+        return value
+
+    def put(self, key: Hashable, value: V) -> None:
+        """Keep a value as the one that was used last."""
+        dropped = []  # freed after the lock is
+        with self._lock:
+            self._alive[key] = self._last[key] = value
+            self._last.move_to_end(key)
+            size = sum(value.num_bytes for value in self._last.values())
+            while size > self._max_bytes:
+                _, oldest = self._last.popitem(last=False)
+                size -= oldest.num_bytes
+                dropped.append(oldest)

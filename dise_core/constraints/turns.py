@@ -1,0 +1,168 @@
+"""Callers take turns at building."""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Hashable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+
+from dise_core.constraints.building import Stop, UnfinishedError
+from dise_core.constraints.lanes import LANES, QUICK, SLOW
+from dise_core.constraints.orders import Order
+from dise_core.constraints.tokens import TokenAutomaton
+from dise_core.errors import ClosedError, OverloadedError
+
+CLOSED = "the engine is shutting down and prepares no more constraints"
+
+WEIGHT = 0.2
+"""Of the last build in the mean of their seconds."""
+
+Built = Future[TokenAutomaton]
+
+
+@dataclass(eq=False, slots=True)
+class _Build:
+    """What is built once for all who ask for it meanwhile, in the turn of the first."""
+
+    key: Hashable
+    order: Order
+    caller: Hashable
+    lane: int = QUICK
+    stop: Stop = field(default_factory=Stop)
+    waiting: list[Built] = field(default_factory=list)
+
+
+class Builders:
+    """Build what constraints need, in threads. In each lane the next build is of the caller with
+    the fewest under way there, of those of whoever has waited longest. Methods are thread-safe.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._builds: dict[Hashable, _Build] = {}
+        self._lines: list[list[_Build]] = [[] for _ in LANES]
+        self._running: list[list[_Build]] = [[] for _ in LANES]
+        self._means = [lane.seconds / 4 for lane in LANES]
+        self._turn = 0
+        self._turns: dict[Hashable, int] = {}
+        self._pool = ThreadPoolExecutor(sum(lane.slots for lane in LANES))
+
+    def submit(self, order: Order, caller: Hashable = None) -> Built:
+        """Return the future of what is ordered; once nobody waits for it, a build is ended.
+
+        Raises OverloadedError if it would wait too long, ClosedError after `close`.
+        """
+        future: Built = Future()
+        key = order.key, order.num_masks
+        with self._lock:
+            if self._is_closed:
+                raise ClosedError(CLOSED)
+            build = self._builds.get(key)
+            if build is None:
+                self._check_line(caller, QUICK)
+                build = self._builds[key] = _Build(key, order, caller)
+                self._lines[QUICK].append(build)
+            build.waiting.append(future)
+            self._start()
+        future.add_done_callback(partial(self._left, build))
+        return future
+
+    def close(self) -> None:
+        """End all builds; those who wait get ClosedError."""
+        with self._lock:
+            self._is_closed = True
+            builds = list(self._builds.values())
+            self._lines = [[] for _ in LANES]
+            self._builds.clear()
+        for build in builds:
+            build.stop.set()
+            self._settle(build, ClosedError(CLOSED))
+        self._pool.shutdown(wait=False)
+
+    def _check_line(self, caller: Hashable, lane: int) -> None:
+        """Raise OverloadedError if a caller's next build would wait too long."""
+        line, slots = self._lines[lane], LANES[lane].slots
+        own = sum(build.caller == caller for build in line)
+        others = len({build.caller for build in line} - {caller})
+        ahead = min(len(line), own + (own + 1) * others)
+        if ahead * self._means[lane] / slots > LANES[lane].longest_line:
+            raise OverloadedError(
+                f"{ahead} constraints are to be prepared before this one; try again later"
+            )
+
+    def _start(self) -> None:
+        """Start what there is room for."""
+        for lane, (line, running) in enumerate(zip(self._lines, self._running, strict=True)):
+            while line and len(running) < LANES[lane].slots:
+                under_way = Counter(build.caller for build in running)
+                build = min(line, key=lambda one: (under_way[one.caller], self._last(one.caller)))
+                line.remove(build)
+                running.append(build)
+                self._turn += 1
+                self._turns[build.caller] = self._turn
+                self._pool.submit(self._run, build, lane)
+
+    def _last(self, caller: Hashable) -> int:
+        return self._turns.get(caller, 0)
+
+    def _run(self, build: _Build, lane: int) -> None:
+        begun = time.monotonic()
+        outcome: TokenAutomaton | BaseException
+        try:
+            outcome = build.order.built(lane, build.stop)
+        except BaseException as error:
+            outcome = error
+        with self._lock:
+            spent = time.monotonic() - begun
+            self._means[lane] += WEIGHT * (spent - self._means[lane])
+            self._running[lane].remove(build)
+            is_awaited = self._builds.get(build.key) is build
+            if is_awaited and isinstance(outcome, UnfinishedError):
+                outcome = self._moved(build)
+            if not isinstance(outcome, UnfinishedError):
+                self._forget(build)
+            self._start()
+        if is_awaited and not isinstance(outcome, UnfinishedError):
+            self._settle(build, outcome)
+
+    def _moved(self, build: _Build) -> BaseException:
+        """Let a build wait for the next lane; return what came of it."""
+        build.lane = SLOW
+        try:
+            self._check_line(build.caller, SLOW)
+        except OverloadedError as error:
+            return error
+        self._lines[SLOW].append(build)
+        return UnfinishedError()
+
+    def _forget(self, build: _Build) -> None:
+        """Take a build from those that others may join; and its caller, if that has no other."""
+        if self._builds.get(build.key) is build:
+            del self._builds[build.key]
+        if all(other.caller != build.caller for other in self._builds.values()):
+            self._turns.pop(build.caller, None)
+
+    def _left(self, build: _Build, future: Built) -> None:
+        if not future.cancelled():
+            return
+        with self._lock:
+            build.waiting.remove(future)
+            if build.waiting or self._builds.get(build.key) is not build:
+                return
+            self._forget(build)
+            if build in self._lines[build.lane]:
+                self._lines[build.lane].remove(build)
+        build.stop.set()
+
+    @staticmethod
+    def _settle(build: _Build, outcome: TokenAutomaton | BaseException) -> None:
+        for future in list(build.waiting):
+            if not future.set_running_or_notify_cancel():
+                continue
+            if isinstance(outcome, BaseException):
+                future.set_exception(outcome)
+            else:
+                future.set_result(outcome)

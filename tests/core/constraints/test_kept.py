@@ -1,0 +1,66 @@
+"""What is kept within a number of bytes."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from dataclasses import dataclass
+
+from dise_core.constraints.building import Source, build
+from dise_core.constraints.kept import Kept
+from dise_core.constraints.tokens import TokenAutomaton
+from dise_core.testing.toy_model import ToyPredictor
+
+
+@dataclass(eq=False)
+class Value:
+    """So many bytes."""
+
+    num_bytes: int
+
+
+def test_values_are_kept_by_their_bytes_the_last_used_ones() -> None:
+    kept: Kept[Value] = Kept(100)
+    for name in "abcd":
+        kept.put(name, Value(30))
+        assert kept.get("a") is not None
+    assert kept.get("b") is None
+    assert [kept.get(name) is not None for name in "acd"] == [True] * 3
+    assert kept.num_bytes == kept.num_alive == 90
+
+
+def test_a_value_that_grows_drops_others_when_the_next_comes() -> None:
+    kept: Kept[Value] = Kept(100)
+    grown = Value(10)
+    kept.put("a", Value(40))
+    kept.put("b", grown)
+    grown.num_bytes = 90
+    kept.put("c", Value(5))
+    assert kept.get("a") is None
+    assert kept.num_bytes == 95
+
+
+def test_what_is_in_use_is_found_though_it_is_too_large_to_keep() -> None:
+    kept: Kept[Value] = Kept(100)
+    huge = Value(500)
+    kept.put("huge", huge)
+    assert (kept.num_bytes, kept.num_alive) == (0, 500)
+    assert kept.get("huge") is huge
+    there = weakref.ref(huge)
+    del huge
+    gc.collect()
+    assert there() is None
+    assert kept.get("huge") is None
+
+
+def test_an_automaton_over_tokens_counts_all_its_tables() -> None:
+    predictor = ToyPredictor()
+    model = predictor.tokenizer, predictor.info.special, (), predictor.info.vocab_size
+    automaton = build(Source("[a-c]{1,40}"))
+    tokens = TokenAutomaton(automaton, *model)
+    before = tokens.num_bytes
+    assert before >= 2 * automaton.next.nbytes
+    tokens.maps(tokens.completion)
+    tables = [value for value in vars(tokens).values() if hasattr(value, "nbytes")]
+    held = sum(table.nbytes for table in tables if table is not tokens.completion)
+    assert tokens.num_bytes == held + automaton.num_bytes + sum(x.nbytes for x in tokens._exact)

@@ -1,0 +1,166 @@
+"""Builders: callers take turns, and what nobody waits for is not built."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import CancelledError
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from dise_core.constraints.building import Stop, StoppedError, UnfinishedError
+from dise_core.constraints.lanes import QUICK, SLOW
+from dise_core.constraints.turns import Builders
+from dise_core.errors import ClosedError, InputError, OverloadedError
+
+
+@dataclass
+class Orders:
+    """Orders that end when the test says so, and in which order they began."""
+
+    begun: list[tuple[str, int]] = field(default_factory=list)
+    changed: threading.Condition = field(default_factory=threading.Condition)
+
+    def of(self, key: str, seconds: float = 0.0, outcome: BaseException | None = None) -> Any:
+        """Return an order; longer than none needs the slow lane."""
+        return Order(self, key, seconds, outcome)
+
+    def wait_for(self, *begun: tuple[str, int]) -> None:
+        """Wait until these have begun, in that order and no others."""
+        with self.changed:
+            assert self.changed.wait_for(lambda: len(self.begun) >= len(begun), 30)
+            assert self.begun == list(begun)
+
+
+@dataclass
+class Order:
+    """Stands for an order whose build takes as long as the test wants."""
+
+    orders: Orders
+    key: str
+    seconds: float
+    outcome: BaseException | None
+    num_masks: int = 0
+    may_end: threading.Event = field(default_factory=threading.Event)
+
+    def built(self, lane: int, stop: Stop) -> str:
+        """Wait until it may end."""
+        with self.orders.changed:
+            self.orders.begun.append((self.key, lane))
+            self.orders.changed.notify_all()
+        if self.seconds and lane == QUICK:
+            raise UnfinishedError
+        while not self.may_end.wait(0.005):
+            stop.check()
+        if self.outcome is not None:
+            raise self.outcome
+        return self.key
+
+
+@pytest.fixture
+def builders() -> Any:
+    """Yield builders, closed at the end."""
+    builders = Builders()
+    yield builders
+    builders.close()
+
+
+def test_a_caller_with_one_order_does_not_wait_behind_all_those_of_another(
+    builders: Builders,
+) -> None:
+    orders = Orders()
+    hostile = [orders.of(f"h{number}") for number in range(6)]
+    futures = [builders.submit(order, "hostile") for order in hostile]
+    orders.wait_for(("h0", QUICK), ("h1", QUICK))
+    honest = orders.of("honest")
+    honest.may_end.set()
+    last = builders.submit(honest, "honest")
+    hostile[0].may_end.set()
+    assert str(last.result(30)) == "honest"
+    assert [key for key, _ in orders.begun[:3]] == ["h0", "h1", "honest"]
+    for order in hostile:
+        order.may_end.set()
+    assert [str(future.result(30)) for future in futures] == [f"h{n}" for n in range(6)]
+
+
+def test_what_takes_long_leaves_its_place_to_what_does_not(builders: Builders) -> None:
+    orders = Orders()
+    slow = [orders.of(f"slow{number}", seconds=1) for number in range(3)]
+    futures = [builders.submit(order, "one") for order in slow]
+    quick = orders.of("quick")
+    quick.may_end.set()
+    assert str(builders.submit(quick, "one").result(30)) == "quick"
+    assert not any(future.done() for future in futures)
+    for order in slow:
+        order.may_end.set()
+    assert [str(future.result(30)) for future in futures] == ["slow0", "slow1", "slow2"]
+    assert sorted(key for key, lane in orders.begun if lane == SLOW) == ["slow0", "slow1", "slow2"]
+
+
+def test_what_several_ask_for_is_built_once_until_none_is_left(builders: Builders) -> None:
+    orders = Orders()
+    order = orders.of("same")
+    first, second, third = (builders.submit(order, caller) for caller in "abc")
+    orders.wait_for(("same", QUICK))
+    first.cancel()
+    order.may_end.set()
+    assert str(second.result(30)) == str(third.result(30)) == "same"
+    assert len(orders.begun) == 1
+
+
+def test_a_build_that_nobody_waits_for_is_ended_and_its_place_is_free(builders: Builders) -> None:
+    orders = Orders()
+    futures = [builders.submit(orders.of(f"left{number}"), "a") for number in range(3)]
+    orders.wait_for(("left0", QUICK), ("left1", QUICK))
+    for future in reversed(futures):  # the one in the line first
+        future.cancel()
+    after = orders.of("after")
+    after.may_end.set()
+    assert str(builders.submit(after, "b").result(30)) == "after"
+    assert [key for key, _ in orders.begun] == ["left0", "left1", "after"]
+    assert not builders._builds
+    assert not builders._turns
+
+
+def test_all_who_wait_are_told_why_a_build_failed(builders: Builders) -> None:
+    order = Orders().of("bad", outcome=InputError("no such thing"))
+    futures = [builders.submit(order, caller) for caller in "ab"]
+    order.may_end.set()
+    for future in futures:
+        with pytest.raises(InputError, match="no such thing"):
+            future.result(30)
+
+
+def test_a_line_that_is_too_long_is_refused_at_once_and_for_its_caller_alone(
+    builders: Builders,
+) -> None:
+    orders = Orders()
+    for number in range(22):  # two run, and a tenth of a second each is expected of 20
+        builders.submit(orders.of(f"h{number}"), "hostile")
+    builders._means[QUICK] = 1.0
+    with pytest.raises(OverloadedError, match="20 constraints are to be prepared before this one"):
+        builders.submit(orders.of("one more"), "hostile")
+    builders.submit(orders.of("honest"), "honest")
+
+
+def test_closing_ends_all(builders: Builders) -> None:
+    orders = Orders()
+    futures = [builders.submit(orders.of(f"o{number}"), "a") for number in range(3)]
+    futures[2].cancel()
+    builders.close()
+    for future in futures[:2]:
+        with pytest.raises(ClosedError, match="shutting down"):
+            future.result(30)
+    with pytest.raises(CancelledError):
+        futures[2].result(30)
+    with pytest.raises(ClosedError):
+        builders.submit(orders.of("new"), "a")
+
+
+def test_a_stopped_build_says_so() -> None:
+    stop = Stop()
+    stop.check()
+    stop.set()
+    with pytest.raises(StoppedError):
+        stop.check()
