@@ -8,13 +8,16 @@ import asyncio
 import time
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dise_core import LLM, AsyncLLM, InputError, OverloadedError, SamplingParams
+from dise_core.constraints.building import KEPT
+from dise_core.constraints.orders import KEPT_TOKENS
 from tests.ascii_model import AsciiPredictor
 from tests.hostile.bounds import bounded, cases
-from tests.strategies.constraints.schemas import schemas
+from tests.strategies.constraints.schemas import long_constants, many_references, schemas
 
 SHARE = 1 / 50
 """Of all cases: each may take seconds."""
@@ -77,6 +80,14 @@ costly = st.one_of(
     st.builds(
         lambda inner, count: {"type": "array", "items": inner, "maxItems": count}, schemas(), LARGE
     ),
+    st.builds(
+        many_references,
+        st.integers(1, 1000),
+        st.integers(1, 1300),
+        st.integers(0, 2000),
+        st.sampled_from(["anyOf", "oneOf"]),
+    ),
+    st.builds(long_constants, st.integers(1, 1000), st.integers(1, 38_000)),
 )
 
 hostile = st.one_of(
@@ -104,6 +115,15 @@ def test_a_hostile_constraint_ends_soon_in_an_answer_or_in_an_error(case: tuple[
     assert answer.outputs[0].finish_reason == "stop"
 
 
+GROWING: list[tuple[str, Any]] = [
+    ("json-schema", {"schema": schema})
+    for schema in (
+        many_references(1000, 1300, 2000),
+        many_references(1000, 1000, 2000, "anyOf"),
+        long_constants(1000, 38_000),
+    )
+]
+
 SLOW: list[tuple[str, Any]] = [
     ("regex", {"regex": regex})
     for regex in (
@@ -113,6 +133,22 @@ SLOW: list[tuple[str, Any]] = [
         "([a-z]{0,3} ){4000}",
     )
 ]
+
+
+@pytest.mark.parametrize("case", GROWING)
+def test_a_schema_that_grows_costs_the_process_that_answers_nothing(case: tuple[str, Any]) -> None:
+    begun = time.process_time()
+    with bounded(30, 0.3), pytest.raises(InputError):
+        MODEL.generate([1, 2], asked(case))
+    assert time.process_time() - begun < 1
+
+
+def test_wide_automata_are_kept_within_their_bytes() -> None:
+    for index in range(12):
+        case = "regex", {"regex": f"[0-9]{{1,{19_000 + index}}}"}
+        [answer] = MODEL.generate([1, 2], asked(case, max_tokens=8, block_length=8))
+        assert answer.outputs
+    assert KEPT.num_bytes + KEPT_TOKENS.num_bytes < 2**27
 
 
 def test_while_constraints_are_prepared_others_are_answered() -> None:
@@ -127,7 +163,7 @@ def test_while_constraints_are_prepared_others_are_answered() -> None:
     async def main() -> list[float]:
         latencies = []
         async with AsyncLLM(AsciiPredictor()) as llm:
-            tasks = [asyncio.create_task(prepared(llm, case)) for case in SLOW * 2]
+            tasks = [asyncio.create_task(prepared(llm, case)) for case in (SLOW + GROWING) * 2]
             while not all(task.done() for task in tasks):
                 begun = time.perf_counter()
                 [answer] = await llm.generate([1, 2], SamplingParams(max_tokens=8, logprobs=None))
