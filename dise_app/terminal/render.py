@@ -64,7 +64,7 @@ def show_answer(
         if output.reviser is not None:
             console.print(f"  [dim]{revision_text(output)}[/dim]", soft_wrap=True)
         if emptiness := empty_text(output):
-            console.print(f"  [yellow]{emptiness}[/yellow]", soft_wrap=True)
+            _print_folded(console, Text(f"  {emptiness}", style="yellow"))
     if reason := next((output.uncalibrated for output in answer.outputs), None):
         why = Text(f"  no probability of being right: {printable(reason)}", style="dim")
         _print_folded(console, why)
