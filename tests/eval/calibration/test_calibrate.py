@@ -319,7 +319,7 @@ def test_a_score_that_does_better_alone_is_proposed(dise: Dise, tmp_path: Path) 
         for one in records_of(labelled(tmp_path / "one.jsonl", 200))
     ]
     scored, output = written(tmp_path / "two.jsonl", *rows), tmp_path / "c.json"
-    args = ("calibrate", scored, "--output", output, *TWO, *FIELDS, "--overwrite")
+    args = ("calibrate", scored, "--output", output, *TWO, *FIELDS, *GIVEN, "--overwrite")
     run = dise(*args)
     assert "the combination is worse than dise:last-10 alone: ROC-AUC 0." in run.out
     assert "Calibrate that: --score dise:last-10 without the others" in run.out
