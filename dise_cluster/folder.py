@@ -12,7 +12,7 @@ from typing import Self
 from pydantic import BaseModel, Field, ValidationError
 
 from dise_app.files.reasons import reasons
-from dise_app.files.texts import json_file, make_folder, refuse_other, write_json
+from dise_app.files.texts import json_file, refuse_other, write_json
 from dise_core import InputError
 from dise_core.records import JsonFields, Record
 
@@ -72,7 +72,7 @@ def claim(folder: Path, run: JsonFields) -> str:
     """
     path, run = folder / RUN_FILE, json.loads(json.dumps(run))
     if not path.exists():
-        make_folder(folder)
+        folder.mkdir(parents=True, exist_ok=True)
         write_json(path, run)
     refuse_other(path, found := run_of(folder), run)
     return digest_of(found)

@@ -91,7 +91,7 @@ class Shards(FileRunner):
 
     def _job(self, work: Work[P]) -> tuple[ShardJob[P], Sequence[int]]:
         """Return the job and the shards to make. Raises InputError for what does not fit."""
-        from dise_app.files.texts import make_folder
+        from dise_app.files.texts import check_folder
         from dise_cluster.rows import input_files
         from dise_cluster.shard import ShardJob
 
@@ -108,7 +108,7 @@ class Shards(FileRunner):
         found = next((path for path in map(job.path, numbers) if path.exists()), None)
         if found is not None and not work.files["resume"]:
             raise InputError(f"{found} exists already: --resume keeps what is whole", "output")
-        make_folder(folder)
+        check_folder(folder)
         return job, numbers
 
 

@@ -69,8 +69,9 @@ def write_json(path: Path, record: JsonFields) -> None:
     write_text(path, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
 
 
-def make_folder(output: Path) -> None:
-    """Make the folder that --output names, if need be. Raises InputError unless it takes files."""
+def check_folder(output: Path) -> None:
+    """Raise InputError unless the folder that --output names takes files. Leaves nothing there."""
+    missing = [folder for folder in (output, *output.parents) if not folder.exists()]
     try:
         output.mkdir(parents=True, exist_ok=True)
         _try_folder(output)
@@ -80,6 +81,10 @@ def make_folder(output: Path) -> None:
             "name another one",
             "output",
         ) from error
+    finally:
+        for folder in missing:
+            with suppress(OSError):
+                folder.rmdir()
 
 
 def refuse_unwritable(output: Path) -> None:

@@ -100,14 +100,14 @@ COMPARED = {**COMMON, "models": options.MODELS}
 
 
 def load(parts: options.Parts, seed: int = 0, grader: str | None = None) -> tuple[LLM, ProblemSet]:
-    """Return the model, and the questions, once the folder of --output is there. seed: of a data
+    """Return the model, and the questions, if the folder of --output takes files. seed: of a data
     set that is drawn.
     """
     from dise_app.cli import answer
-    from dise_app.files.texts import make_folder
+    from dise_app.files.texts import check_folder
     from dise_eval.datasets import questions
 
-    make_folder(parts.run["output"])
+    check_folder(parts.run["output"])
     data = parts.data
     problems = questions.load(
         data["dataset"],

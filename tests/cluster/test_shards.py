@@ -7,6 +7,7 @@ import hashlib
 import json
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dise_adapters.embedded import CountdownPredictor
 from dise_app.terminal import progress
 from dise_cluster.answers import row_seed
 from dise_cluster.rows import input_files, read_shard
@@ -166,7 +168,12 @@ def test_a_folder_that_takes_no_shards_is_refused_before_the_model_is_loaded(
     dise: Dise, tmp_path: Path, name: str
 ) -> None:
     (tmp_path / "afile").touch()
-    words = asked(corpus(tmp_path / "in"), tmp_path / name, "--model", "/no/such/model")
+    model = shutil.copytree(
+        CountdownPredictor.folder(),
+        tmp_path / "countdown",
+        ignore=shutil.ignore_patterns("*.safetensors"),
+    )
+    words = asked(corpus(tmp_path / "in"), tmp_path / name, "--model", model)
     refused = dise(*words, "--shards", 2)
     assert refused.code == 2
     assert f"nothing can be written in the folder --output {tmp_path / name}: " in refused.err
