@@ -1,16 +1,19 @@
 """Automata over the tokens of a model."""
 
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from functools import cached_property
 
 import numpy as np
 
 from dise_core.arrays import Ids, Mask
 from dise_core.constraints.automaton import Automaton, States, distances
 from dise_core.constraints.completion import completion_tokens, spellings
+from dise_core.constraints.ways import Ways, vocabulary_of, ways_of
 from dise_core.errors import InputError
 from dise_core.models.tokenizer import Tokenizer
 from dise_core.sequence import SpecialTokens
+from dise_core.token_sets import EVERY, TokenSets
 
 MAX_WORK = 300_000_000
 """Edges that may be looked at to find out which lengths are possible: less than a second."""
@@ -47,6 +50,7 @@ class TokenAutomaton:
         self.start = self.end + 1 if tokenizer.drops_first_space else 0
         self.num_states = self.end + 1 + tokenizer.drops_first_space
         self._tokenizer, self._special = tokenizer, special
+        self._unwritten, self._vocab_size = frozenset(unwritten), vocab_size
         more = [self.dead, 0][: self.num_states - self.end]  # like the end, and before all text
         self._next = np.concatenate([automaton.next, automaton.next[more]])
         self._next[self.end + 1 :, ord(" ")] = 0
@@ -54,6 +58,7 @@ class TokenAutomaton:
         self.accepting[self.end] = True
         self._lock = threading.Lock()
         self._rows: dict[int, int] = {}
+        self._alone: dict[int, Ids] = {}
         self._max_rows = MAX_KEPT // self.num_states if self.num_states <= MAX_WIDTH else 0
         self._kept = np.empty((0, self.num_states), np.int32)
         known = spellings(tokenizer, vocab_size)
@@ -82,7 +87,14 @@ class TokenAutomaton:
         """The bytes of its tables, the automaton's too."""
         tables = (self._next, self.accepting, self._kept, self._sources, self._targets, self._least)
         exact = len(self._exact) * self._exact[0].nbytes
-        return self.automaton.num_bytes + sum(table.nbytes for table in tables) + exact
+        ways = self.ways if self.knows_ways else None
+        more = exact + (0 if ways is None else ways.num_bytes)
+        return self.automaton.num_bytes + sum(table.nbytes for table in tables) + more
+
+    @property
+    def knows_ways(self) -> bool:
+        """Whether `ways` has been found out."""
+        return "ways" in self.__dict__
 
     def knows(self, num_masks: int) -> bool:
         """Return whether `feasible` has been told of that length, or need not be."""
@@ -187,14 +199,83 @@ class TokenAutomaton:
         forced = self.automaton.forced
         # A first space that is dropped is no choice.
         certain = np.append(forced, [False, forced[0]])
-        is_forced, state = np.zeros(len(ids), np.bool_), self.start
-        for index, token_id in enumerate(ids.tolist()):
-            passed = [state]
-            for byte in self._bytes(token_id):
-                passed.append(int(self._next[passed[-1], byte]))
-            state = self.after(ids[index : index + 1], state)
-            if state == self.end:
+        is_forced = np.zeros(len(ids), np.bool_)
+        for index, passed in enumerate(self._walks(ids)):
+            if passed[-1] == self.end:
                 is_forced[index] = (self._next[passed[0]] == self.dead).all()
-            elif state != self.dead:
+            elif passed[-1] != self.dead:
                 is_forced[index] = certain[passed[:-1]].all()
         return is_forced
+
+    def _walks(self, ids: Ids) -> Iterator[list[int]]:
+        """Yield the states that each of a response's tokens [R] passes: before each byte of it, or
+        before an end, and behind it.
+        """
+        state, table = self.start, self._next
+        for token_id, is_end in zip(ids.tolist(), self._special.is_end(ids), strict=True):
+            passed = [state]
+            for byte in () if is_end else self._bytes(token_id):
+                passed.append(int(table[passed[-1], byte]))
+            if len(passed) == 1:
+                passed.append(self.end if is_end and self.accepting[state] else self.dead)
+            yield passed
+            state = passed[-1]
+
+    @cached_property
+    def ways(self) -> Ways | None:
+        """Where all tokens that may be written lead; None if that is too much to look at."""
+        left_out = self._unwritten | self._special.eos_ids
+        vocabulary = vocabulary_of(self._tokenizer, self._vocab_size, left_out)
+        ends = np.array(sorted(self._special.eos_ids - self._unwritten), np.int64)
+        going = ends, self.accepting, self.end
+        return ways_of(self._next, self.start, self.dead, vocabulary, going)
+
+    def allowed(self, ids: Ids, cuts: Collection[int] = ()) -> TokenSets:
+        """Return the tokens that may stand in place of each of a finished response, [R].
+
+        One may if the text, all other tokens as they are, is then the beginning of a valid one;
+        where no end token follows, if it is valid. What follows an end token is not looked at, nor
+        what follows one of the `cuts`, positions behind which the model sees nothing. A token that
+        was certain from those before it has no other. EVERY if its own is not allowed.
+        """
+        assert self.ways is not None, "the ways on are known where scores are told by them"
+        before = np.zeros((len(ids), self.num_states), np.bool_)
+        before[np.arange(len(ids)), [passed[0] for passed in self._walks(ids)]] = True
+        sets = self.ways.between(before, self._behind(ids, cuts))
+        return self._with_own(sets, ids)
+
+    def _behind(self, ids: Ids, cuts: Collection[int]) -> Mask:
+        """Return the states behind each token of a response from which the rest is read, [R, S]."""
+        is_end = self._special.is_end(ids)
+        end = int(is_end.argmax()) if is_end.any() else len(ids)
+        tokens, rows = np.unique(ids, return_inverse=True)
+        maps = self.maps(tokens)
+        behind = np.ones((len(ids), self.num_states), np.bool_)
+        behind[:, self.dead] = False
+        for index in reversed(range(min(end, len(ids)))):
+            if index + 1 in cuts or index + 1 == end < len(ids):
+                continue
+            is_last = index + 1 == len(ids)
+            behind[index] = self.accepting if is_last else behind[index + 1][maps[rows[index + 1]]]
+        return behind
+
+    def _with_own(self, sets: TokenSets, ids: Ids) -> TokenSets:
+        """Return the sets, that of a forced token being itself, and EVERY for one without its own
+        token, [R].
+        """
+        which, listed, alone = sets.which.copy(), list(sets.sets), dict[int, int]()
+        is_forced = self.is_forced(ids)
+        for index, token_id in enumerate(ids.tolist()):
+            if is_forced[index]:
+                if token_id not in alone:
+                    alone[token_id] = len(listed)
+                    listed.append(self._alone.setdefault(token_id, np.array([token_id])))
+                which[index] = alone[token_id]
+            elif which[index] != EVERY and not _holds(listed[which[index]], token_id):
+                which[index] = EVERY
+        return TokenSets(tuple(listed), which)
+
+
+def _holds(ascending: Ids, token_id: int) -> bool:
+    at = min(int(np.searchsorted(ascending, token_id)), len(ascending) - 1)
+    return int(ascending[at]) == token_id
