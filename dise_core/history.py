@@ -26,7 +26,8 @@ class Look(NamedTuple):
 @dataclass(slots=True, eq=False)
 class Writing:
     """How a text was written; a denoiser fills it in. ids: int64 [N], the text. logprobs: float32
-    [N], the log-probability in nats that each token had, untempered, in the pass that committed it;
+    [N], the log-probability in nats that each token had, untempered, in the pass that committed it,
+    under a constraint among the tokens that some valid text has there, and 0 for a forced one;
     NaN for one that was not chosen: the prompt's, say. steps: int64 [N], the denoising step of the
     commit, else -1. looks: of all steps, in order, where they were asked for: what is read of them
     is NaN for a token without the look that committed it.

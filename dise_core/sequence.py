@@ -12,6 +12,7 @@ from dise_core.arrays import Ids, Mask
 from dise_core.blocks import BlockGrid
 from dise_core.errors import InputError, shown
 from dise_core.history import Writing
+from dise_core.token_sets import TextRule
 
 BlockOrigin = Literal["response", "text"]
 """Where blocks count from: the start of the response, or of the whole text, prompt included."""
@@ -51,7 +52,8 @@ class TokenSequence:
     ids: int64 [N]; the first `prompt_length` are the prompt, the last `suffix_length` the suffix S,
     and the rest the response. `block_length`: tokens per block of the response; `origin`: where the
     blocks count from. `max_length`: the longest text that the model accepts, if known. `writing`:
-    how a response was written, for `own_writing`. Raises InputError for bad lengths.
+    how a response was written, for `own_writing`. `rule`: what the response must match, None for a
+    free one. Raises InputError for bad lengths.
     """
 
     ids: Ids
@@ -62,6 +64,7 @@ class TokenSequence:
     origin: BlockOrigin = "response"
     writing: Writing | None = None
     suffix_length: int = 0
+    rule: TextRule | None = None
 
     def __post_init__(self) -> None:
         num_tokens = len(self.ids)

@@ -10,6 +10,7 @@ from dise_core.constraints.programme import Weighted, best, drawn
 from dise_core.noise import Noise
 from dise_core.plans.reading import Reading
 from dise_core.plans.readouts import TopLogProbs
+from dise_core.token_sets import TokenSets
 
 
 @dataclass(slots=True, eq=False)
@@ -35,7 +36,27 @@ class ValidBlock:
         constraint, witness = self.constraint, self.witness[self._is_masked]
         targets = np.where(witness == OPEN, constraint.tokens.completion[0], witness)
         is_by_entropy = constraint.confidence == "entropy"
-        return TopLogProbs(NUM_CANDIDATES, constraint.offered, targets, is_by_entropy)
+        among = self.allowed() if constraint.is_told else None
+        return TopLogProbs(NUM_CANDIDATES, constraint.offered, targets, is_by_entropy, among)
+
+    def allowed(self) -> TokenSets:
+        """Return the tokens that some valid text has at each mask, [M], and all that is written."""
+        tokens, is_masked = self.constraint.tokens, self._is_masked
+        ways, num_tokens = tokens.ways, len(self.ids)
+        assert ways is not None, "the ways on are known where scores are told by them"
+        maps = tokens.maps(self.ids)
+        before, behind = np.zeros((2, num_tokens + 1, tokens.num_states), np.bool_)
+        before[0, self.state], behind[num_tokens] = True, self.final
+        for index in range(num_tokens):
+            if is_masked[index]:
+                before[index + 1] = ways.after(before[index])
+            else:
+                before[index + 1, maps[index, before[index]]] = True
+        for index in reversed(range(num_tokens)):
+            ahead = behind[index + 1]
+            behind[index] = ways.before(ahead) if is_masked[index] else ahead[maps[index]]
+        masks = np.flatnonzero(is_masked)
+        return ways.between(before[masks], behind[masks + 1])
 
     def chosen(self, reading: Reading, noise: Noise) -> Reading:
         """Return the candidates, [M], of the block's likeliest valid text, or of a drawn one."""

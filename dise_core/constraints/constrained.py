@@ -1,5 +1,6 @@
 """A constraint as a request applies it: which tokens are candidates, and what they weigh."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
@@ -17,6 +18,7 @@ from dise_core.params.requests import SamplingParams
 from dise_core.plans.reading import Reading
 from dise_core.plans.readouts import Confidence
 from dise_core.sequence import SpecialTokens
+from dise_core.token_sets import TextRule, TokenSets
 
 NUM_CANDIDATES = 32
 """The likeliest tokens of a position that are candidates."""
@@ -35,8 +37,10 @@ OPEN = -1
 
 
 @dataclass(frozen=True)
-class Constrained:
-    """A constraint as one request applies it to a model's tokens."""
+class Constrained(TextRule):
+    """A constraint as one request applies it to a model's tokens. can_tell: whether the model tells
+    log-probabilities among tokens.
+    """
 
     tokens: TokenAutomaton
     special: SpecialTokens
@@ -44,6 +48,7 @@ class Constrained:
     confidence: Confidence
     unwritten: frozenset[int]
     is_json: bool = False
+    can_tell: bool = False
 
     @classmethod
     def by(
@@ -53,16 +58,27 @@ class Constrained:
         confidence: Confidence,
         info: ModelInfo,
         tokenizer: Tokenizer,
+        can_tell: bool = False,
     ) -> Self:
         """Return a request's constraint. Raises InputError if max_tokens hold no valid answer."""
-        order = Order.of(constraint, params, info, tokenizer)
+        order = Order.of(constraint, params, info, tokenizer, can_tell)
         tokens = order.built()
         if not tokens.feasible(params.max_tokens)[tokens.start]:
             problem = f"no answer of {params.max_tokens} tokens meets the constraint"
             raise InputError(f"{problem}: the shortest needs {tokens.least}", "max_tokens")
         _check_step(tokens, params)
         is_json = constraint.is_json
-        return cls(tokens, info.special, params, confidence, order.unwritten, is_json)
+        return cls(tokens, info.special, params, confidence, order.unwritten, is_json, can_tell)
+
+    @property
+    def is_told(self) -> bool:
+        return self.can_tell and self.tokens.ways is not None
+
+    def allowed(self, response: Ids, cuts: Collection[int]) -> TokenSets:
+        return self.tokens.allowed(response, cuts)
+
+    def is_forced(self, response: Ids) -> Mask:
+        return self.tokens.is_forced(response)
 
     @property
     def at_once(self) -> int:

@@ -25,7 +25,7 @@ MAX_ALIVE = 2**30
 @dataclass(frozen=True, slots=True)
 class Order:
     """What one request needs built. unwritten: tokens that it never writes. num_masks: its length,
-    if no end token may end it; else 0.
+    if no end token may end it; else 0. is_told: whether scores are told among what is allowed.
     """
 
     source: Source
@@ -33,10 +33,16 @@ class Order:
     info: ModelInfo
     unwritten: frozenset[int]
     num_masks: int
+    is_told: bool = False
 
     @classmethod
     def of(
-        cls, constraint: Constraint, params: SamplingParams, info: ModelInfo, tokenizer: Tokenizer
+        cls,
+        constraint: Constraint,
+        params: SamplingParams,
+        info: ModelInfo,
+        tokenizer: Tokenizer,
+        is_told: bool = False,
     ) -> "Order":
         """Return a request's order. Raises InputError for what cannot be used."""
         eos_id, masking_id = info.special.eos_id, info.special.masking_id
@@ -44,7 +50,7 @@ class Order:
         unwritten = frozenset({masking_id, *params.forbidden_token_ids, *end})
         can_end = eos_id is not None and eos_id not in unwritten
         length = 0 if can_end else params.max_tokens
-        return cls(Source.of(constraint), tokenizer, info, unwritten, length)
+        return cls(Source.of(constraint), tokenizer, info, unwritten, length, is_told)
 
     @property
     def key(self) -> Hashable:
@@ -56,7 +62,9 @@ class Order:
     def kept(self) -> TokenAutomaton | None:
         """Return what is built already, None if something is not."""
         tokens = KEPT_TOKENS.get(self.key)
-        return tokens if tokens is not None and tokens.knows(self.num_masks) else None
+        if tokens is None or not tokens.knows(self.num_masks):
+            return None
+        return tokens if tokens.knows_ways or not self.is_told else None
 
     def built(self, lane: int = SLOW, stop: Stop | None = None) -> TokenAutomaton:
         """Return it, built now if it is not. Raises what `build` raises, and InputError for
@@ -74,5 +82,6 @@ class Order:
                 automaton, self.tokenizer, info.special, self.unwritten, info.vocab_size
             )
         tokens.feasible(self.num_masks)
+        _ = tokens.ways if self.is_told else None  # made here, where nobody else waits
         KEPT_TOKENS.put(self.key, tokens)
         return tokens

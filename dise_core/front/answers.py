@@ -7,11 +7,11 @@ from itertools import repeat
 
 import numpy as np
 
-from dise_core.constraints.automaton import Automaton
+from dise_core.constraints.constrained import Constrained
 from dise_core.front.calibrated import Calibrated
 from dise_core.front.fields import Field, JsonAnswer
 from dise_core.front.outputs import CompletionOutput, RequestOutput, Token, Usage
-from dise_core.history import UNKNOWN, Writing
+from dise_core.history import Writing
 from dise_core.models.pieces import pieces
 from dise_core.models.predictor import MaskPredictor
 from dise_core.models.prompts import GivenPrompt
@@ -23,11 +23,11 @@ from dise_core.writing.revisions import Revision
 
 @dataclass(frozen=True, slots=True)
 class AnswerMaker:
-    """Builds a model's answers. json: which texts may be written, if each of them is JSON."""
+    """Builds a model's answers. json: what they were written under, if each of them is JSON."""
 
     predictor: MaskPredictor
     calibrated: Calibrated = field(default_factory=Calibrated)
-    json: Automaton | None = None
+    json: Constrained | None = None
 
     def written(
         self,
@@ -106,13 +106,12 @@ class AnswerMaker:
             return {}
         response = slice(len(writing.ids) - len(tokens), None)
         written = writing.logprobs[response]
-        is_forced = np.isnan(written) & (writing.steps[response] != UNKNOWN)
+        is_forced = self.json.is_forced(writing.ids[response])
         logprobs = np.array([token.logprob for token in tokens], np.float64)
         logprobs = np.where(np.isnan(logprobs), written, logprobs)
         pieces = ["" if token.is_end else token.text for token in tokens]
-        return JsonAnswer(self.json, pieces, logprobs, is_forced).fields(
-            self.calibrated.calibration
-        )
+        automaton, calibration = self.json.tokens.automaton, self.calibrated.calibration
+        return JsonAnswer(automaton, pieces, logprobs, is_forced).fields(calibration)
 
     def _revision(self, revision: Revision) -> Revision:
         text_of = self.predictor.tokenizer.token_text

@@ -18,9 +18,10 @@ from dise_core.writing.revisions import Revision
 class Token(NamedTuple):
     """One token of a response. `text`: its piece of the response's text: the pieces of all tokens
     that are no end tokens, joined, are that text before it is cut at a stop text, and a character
-    of several tokens is the last one's. `logprob`: of regenerating it, in nats, or None if not
-    asked for; `selected`: whether it counts towards the score; `written`: the log-probability that
-    it had when it was written, None for a token that is given.
+    of several tokens is the last one's. `logprob`: of regenerating it, in nats, under a constraint
+    among the tokens that may stand there, or None if not asked for; `selected`: whether it counts
+    towards the score; `written`: the log-probability that it had when it was written, None for a
+    token that is given.
     """
 
     id: int

@@ -224,8 +224,7 @@ class Planner:
         at_once = params.num_samples if constraint is None else constraint.at_once
         samples = salted(in_waves(sample, params, stopping, at_once), params.cache_salt)
         generations, cost = yield from count_cost(samples)
-        is_json = constraint is not None and constraint.is_json
-        json = constraint.tokens.automaton if constraint and is_json else None
+        json = constraint if constraint is not None and constraint.is_json else None
         maker = AnswerMaker(self.predictor, self.calibrations.of(answers), json)
         return maker.written(prompt, generations, params, cost)
 
@@ -250,14 +249,19 @@ class Planner:
         constraint = self._constraint(params, self._policy(params))
         if constraint is None:
             return None
-        return Order.of(constraint, params, self.predictor.info, self.predictor.tokenizer)
+        model = self.predictor.info, self.predictor.tokenizer
+        return Order.of(constraint, params, *model, self._can_tell)
 
     def _constrained(self, params: SamplingParams, policy: UnmaskingPolicy) -> Constrained | None:
         constraint = self._constraint(params, policy)
         if constraint is None:
             return None
         model = self.predictor.info, self.predictor.tokenizer
-        return Constrained.by(constraint, params, policy.confidence, *model)
+        return Constrained.by(constraint, params, policy.confidence, *model, self._can_tell)
+
+    @property
+    def _can_tell(self) -> bool:
+        return "among" in self.predictor.abilities
 
     def _constraint(self, params: SamplingParams, policy: UnmaskingPolicy) -> Constraint | None:
         constraint = self.catalog.chosen(CONSTRAINT, params)

@@ -10,6 +10,7 @@ from dise_core.models.attention import BlockCausal
 from dise_core.models.info import ModelInfo
 from dise_core.models.predictor import Ability
 from dise_core.plans.reading import CacheHint, Read
+from dise_core.plans.readouts import among_of
 
 
 def completed(read: Read, info: ModelInfo) -> Read:
@@ -55,12 +56,14 @@ def _followed(context: Ids | None, ends: Ids) -> Ids | None:
 
 def check_abilities(read: Read, info: ModelInfo, abilities: frozenset[Ability]) -> None:
     """Raise InputError for a kind of Read that a predictor of these abilities does not answer."""
-    if read.context_ids is None and not read.shadow:  # as nearly all
+    is_among = among_of(read.readout) is not None
+    if read.context_ids is None and not read.shadow and not is_among:  # as nearly all
         return
     has_context = read.context_ids is not None and isinstance(info.attention, BlockCausal)
     needs: tuple[tuple[Ability, bool, str], ...] = (
         ("two-stream", has_context, "a masked text beside the finished one"),
         ("shadow", read.shadow, "shadows of its tokens"),
+        ("among", is_among, "probabilities among sets of tokens"),
     )
     for ability, is_needed, what in needs:
         if is_needed and ability not in abilities:

@@ -7,7 +7,7 @@ import numpy as np
 
 from dise_core.arrays import Floats, Ids, LogProbs, Mask
 from dise_core.errors import PlanError, shown
-from dise_core.plans.readouts import Distribution, Readout, TokenLogProbs, TopLogProbs
+from dise_core.plans.readouts import Distribution, Readout, TokenLogProbs, TopLogProbs, among_of
 from dise_core.sequence import TokenSequence, are_within
 
 
@@ -124,6 +124,10 @@ class Read:
             num_targets = _length("targets", readout.targets)
             if num_targets != num_positions:
                 raise PlanError(f"a Read has {num_positions} positions but {num_targets} targets")
+        among = among_of(readout)
+        if among is not None and len(among.which) != num_positions:
+            problem = f"a Read has {num_positions} positions but {len(among.which)} sets of tokens"
+            raise PlanError(problem)
 
     def answer_shape(self, vocab_size: int) -> tuple[int, ...]:
         """Return the shape of the log-probabilities that answer it."""
@@ -163,7 +167,7 @@ class Reading:
     [M] for Candidates, and for TopLogProbs with entropies, else empty. share: the share of the
     text's positions that was computed for this Read; the rest was cached, or changes no answer.
     num_reused: tokens at the text's start that an earlier text had computed. is_exact: whether the
-    answer is that of a full pass.
+    answer is that of a full pass. masses: float32 [M] for TopLogProbs among sets, else empty.
     """
 
     token_ids: Ids
@@ -172,6 +176,7 @@ class Reading:
     share: float = 1.0
     is_exact: bool = True
     num_reused: int = 0
+    masses: LogProbs = field(default_factory=lambda: np.zeros(0, np.float32))
 
     @classmethod
     def of_nothing(cls) -> Self:
@@ -185,4 +190,13 @@ class Reading:
             token_ids=self.token_ids[rows],
             logprobs=self.logprobs[rows],
             confidences=self.confidences[rows],
+            masses=self.masses[rows] if len(self.masses) else self.masses,
         )
+
+    @property
+    def among(self) -> LogProbs:
+        """The log-probabilities [M] among the sets of tokens that were asked for, if any were."""
+        if not len(self.masses):
+            return self.logprobs
+        among: LogProbs = np.minimum(self.logprobs - self.masses, 0)  # their rounding may differ
+        return among

@@ -1,13 +1,14 @@
 """What a Read asks for at each position: readouts, computed where the logits are."""
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Literal, Self
 
 import numpy as np
 
-from dise_core.arrays import Ids
+from dise_core.arrays import Ids, Mask
 from dise_core.errors import PlanError
 from dise_core.noise import Noise
+from dise_core.token_sets import TokenSets
 
 Confidence = Literal["probability", "entropy", "margin"]
 
@@ -19,10 +20,17 @@ LEAST_TEMPERATURE = 1e-6
 class TokenLogProbs:
     """Ask for log p(targets[i]) at positions[i]. targets: int64 [M].
 
-    The Reading repeats the targets and holds logprobs float32 [M].
+    The Reading repeats the targets and holds logprobs float32 [M]. among: the tokens that the
+    distribution is renormalised over, one set of them for each position, its target in it.
     """
 
     targets: Ids
+    among: TokenSets | None = None
+
+    def at(self, rows: Mask) -> Self:
+        """Return the question about the positions where rows, bool [M], is True."""
+        among = None if self.among is None else self.among.at(rows)
+        return replace(self, targets=self.targets[rows], among=among)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +79,15 @@ class TopLogProbs:
 
     The Reading holds token_ids and logprobs of softmax(logits), both [M, min(k, V) + len(ids) + 1],
     one less without targets; a token may stand there twice. with_entropy: its confidences are the
-    negative entropies in nats.
+    negative entropies in nats. among: sets of tokens, one for each position: the
+    Reading's masses are the log-probabilities of all tokens of a set together.
     """
 
     k: int
     ids: tuple[int, ...] = ()
     targets: Ids | None = None
     with_entropy: bool = False
+    among: TokenSets | None = None
 
     @property
     def num_named(self) -> int:
@@ -106,12 +116,22 @@ def named_ids(readout: Readout) -> tuple[Ids, ...]:
     """Return the token ids whose log-probabilities a readout asks for by name, int64 [N] each."""
     match readout:
         case TokenLogProbs(targets):
-            return (targets,)
+            return (targets, *_sets(readout))
         case TopLogProbs(_, ids, targets) if ids or targets is not None:
             asked = np.array(ids, np.int64)
-            return (asked,) if targets is None else (asked, targets)
+            return (asked, *(() if targets is None else (targets,)), *_sets(readout))
         case _:
-            return ()
+            return _sets(readout)
+
+
+def among_of(readout: Readout) -> TokenSets | None:
+    """Return the sets of tokens that a readout tells of, if any."""
+    return readout.among if isinstance(readout, TokenLogProbs | TopLogProbs) else None
+
+
+def _sets(readout: Readout) -> tuple[Ids, ...]:
+    among = among_of(readout)
+    return () if among is None else among.sets
 
 
 def has_confidences(readout: Readout) -> bool:

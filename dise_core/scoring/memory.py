@@ -20,6 +20,10 @@ class Memory:
     knows_tokens: ClassVar[bool] = False
     """Whether `known` may know anything."""
 
+    is_among_allowed = False
+    """Whether it knows log-probabilities among the tokens that a constraint allows, and no others.
+    """
+
     def begin(self, context: Ids, most: int) -> None:
         """Start to fill the masks of a text that may grow to `most` tokens. context: what precedes
         them, int64 [C], for keys and values to be reused; empty where none are.
@@ -39,10 +43,13 @@ class Memory:
         """Keep what a Read was answered."""
 
 
-def asks_own_tokens(read: Read) -> bool:
-    """Return whether the Read asks the model itself for a text's own tokens."""
+def asks_own_tokens(read: Read, is_among: bool = False) -> bool:
+    """Return whether the Read asks the model itself for a text's own tokens; is_among: among the
+    tokens that a constraint allows.
+    """
     return (
         isinstance(read.readout, TokenLogProbs)
+        and (read.readout.among is not None) == is_among
         and read.predictor == "target"
         and read.guidance is None
         and read.context_ids is None
@@ -86,7 +93,8 @@ def _readings(reads: Sequence[Read], memory: Memory) -> Plan[list[Reading]]:
 
 def _known(read: Read, memory: Memory) -> LogProbs | None:
     """What is known of a Read's answer, float32 [M], else NaN; None unless it asks its tokens."""
-    logprobs = memory.known(read.token_ids) if asks_own_tokens(read) else None
+    is_own = asks_own_tokens(read, memory.is_among_allowed)
+    logprobs = memory.known(read.token_ids) if is_own else None
     return None if logprobs is None else logprobs[read.positions]
 
 
@@ -110,8 +118,10 @@ def _hint(missing: Sequence[tuple[Read, LogProbs | None]], memory: Memory) -> Ca
 def _gaps(read: Read, known: LogProbs | None, hint: CacheHint | None) -> Read:
     if hint is None or known is None:
         return read
-    positions = read.positions[np.isnan(known)]
-    return Read(read.token_ids, positions, TokenLogProbs(read.token_ids[positions]), cache=hint)
+    assert isinstance(read.readout, TokenLogProbs), "only a text's own tokens are known"
+    is_missing = np.isnan(known)
+    positions, readout = read.positions[is_missing], read.readout.at(is_missing)
+    return Read(read.token_ids, positions, readout, cache=hint)
 
 
 def _filled(read: Read, known: LogProbs, gaps: Reading | None) -> Reading:

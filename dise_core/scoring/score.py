@@ -2,12 +2,15 @@
 
 import math
 from dataclasses import asdict, dataclass, replace
-from typing import Self
+from typing import Literal, Self
 
 import numpy as np
 
 from dise_core.arrays import Ids, LogProbs
 from dise_core.records import json_number
+
+Under = Literal["among allowed tokens", "forced tokens left out"]
+"""How a score takes account of a constraint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +33,9 @@ class Score:
     ranks last. standard_error: None for a deterministic scorer. log_likelihood: log p(response |
     prompt) in nats, from a scorer that estimates it. perplexity: exp(-log_likelihood / n) over the
     scorer's own n tokens. is_mean: whether the value is known to be a mean of log-probabilities.
-    bounds: of the log-likelihood, from a scorer that has some.
+    bounds: of the log-likelihood, from a scorer that has some. under: of an answer that a
+    constraint wrote, whether log-probabilities are told among the tokens that it allows, or the
+    tokens that it forced are left out.
     """
 
     value: float
@@ -40,6 +45,7 @@ class Score:
     perplexity: float | None = None
     is_mean: bool = False
     bounds: Bounds | None = None
+    under: Under | None = None
 
     @classmethod
     def mean_of(cls, logprobs: LogProbs, positions: Ids) -> Self:
@@ -78,6 +84,8 @@ class Score:
         for name in ("log_likelihood", "perplexity"):
             if (number := getattr(self, name)) is not None:
                 record[name] = json_number(number)
+        if self.under is not None:
+            record["constraint"] = self.under
         if self.bounds is not None:
             bounds = asdict(self.bounds)
             record["bounds"] = {name: json_number(bound) for name, bound in bounds.items()}

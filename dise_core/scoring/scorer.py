@@ -56,6 +56,11 @@ class Scorer(Strategy):
     """Whether it reads how the text was written, `sequence.own_writing()`: a given text has no such
     record and is refused before a pass."""
 
+    is_among_allowed: ClassVar[bool] = True
+    """Whether, of an answer under a constraint, it means the log-probabilities of tokens among
+    those that may stand in their places: it is told so by the Reads of TokenLogProbs of the text's
+    own tokens, which it yields as ever. False for a likelihood, and where parts say it."""
+
     @property
     def recorded(self) -> tuple[Recorded, ...]:
         """What it reads of the writing besides tokens, log-probabilities and steps. A kind of

@@ -14,7 +14,8 @@ from dise_core.plans.reading import Read
 from dise_core.plans.readouts import TokenLogProbs, TopLogProbs
 from dise_core.scoring.checks import checked_score
 from dise_core.scoring.memory import Memory, remembering
-from dise_core.scoring.score import Evaluation, Score, TokenReport
+from dise_core.scoring.restricted import Unforced, among_allowed
+from dise_core.scoring.score import Evaluation, Score, TokenReport, Under
 from dise_core.scoring.scorer import Scorer, Selector
 from dise_core.sequence import TokenSequence
 
@@ -54,8 +55,7 @@ class SequenceScorer:
             selector = self.selector
             if end_id is not None:
                 selector = Before(inner=selector, length=len(sequence))
-            score = yield from self.scorer.score(sequence.ended(end_id), selector)
-            return checked_score("scorer", self.scorer, score)
+            return (yield from self._by_target(sequence.ended(end_id), selector))
         text = self._judged_positions(sequence)
         if len(text) == 0:
             return Score.of_nothing()
@@ -66,6 +66,17 @@ class SequenceScorer:
         score = yield from self.scorer.score(judged, WholeResponse())
         score = checked_score("scorer", self.scorer, score)
         return replace(score, positions=text) if score.num_positions else score
+
+    def _by_target(self, text: TokenSequence, selector: Selector) -> Plan[Score]:
+        if text.rule is None or not self.scorer.is_among_allowed:
+            score = yield from self.scorer.score(text, selector)
+            return checked_score("scorer", self.scorer, score)
+        if not text.rule.is_told:
+            selector = Unforced(inner=selector)
+        score = yield from among_allowed(self.scorer.score(text, selector), text)
+        score = checked_score("scorer", self.scorer, score)
+        under: Under = "among allowed tokens" if text.rule.is_told else "forced tokens left out"
+        return replace(score, under=under)
 
     def _judged_positions(self, sequence: TokenSequence) -> Ids:
         """Return what a judge's score stands for. Raises InputError but for the whole response."""
@@ -109,9 +120,14 @@ def regenerate(
     sequence: TokenSequence, top_logprobs: int = 0, ids: Ids | None = None
 ) -> Plan[TokenReport]:
     """Return a plan of the log-probability of regenerating each response token given the whole
-    text, with the likeliest tokens there. ids: the text and what follows it, int64 [>= N].
+    text, under a constraint among those that may stand there, with the likeliest tokens of all.
+    ids: the text and what follows it, int64 [>= N].
     """
     ids = sequence.ids if ids is None else ids
+    return (yield from among_allowed(_regenerated(sequence, top_logprobs, ids), sequence))
+
+
+def _regenerated(sequence: TokenSequence, top_logprobs: int, ids: Ids) -> Plan[TokenReport]:
     positions = sequence.response_positions
     shape = (len(positions), top_logprobs)
     top_ids, logprobs = np.zeros(shape, np.int64), np.zeros(shape, np.float32)

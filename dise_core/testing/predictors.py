@@ -10,6 +10,7 @@ from dise_core import Floats, Ids, MaskPredictor, Noise, Read, Reading
 from dise_core.blocks import BlockGrid
 from dise_core.plans.readouts import Candidates, Distribution, TokenLogProbs, TopLogProbs
 from dise_core.testing.promises import expect
+from dise_core.token_sets import EVERY, TokenSets
 
 STRANGE_NAMES = (
     "of-nobody", "Of Nobody (v2)?", "./of-nobody", "~of-nobody/model", "of-nobody/some-model",
@@ -41,6 +42,8 @@ def check_mask_predictor(predictor: MaskPredictor, tolerance: float = 1e-4) -> N
     num = len(reads) // len(texts)
     for start in range(0, len(reads), num):
         _check_readouts(reads[start : start + num], together[start : start + num], tolerance)
+    for ids in texts if "among" in predictor.abilities else ():
+        _check_among(predictor, ids, tolerance)
     if predictor.info.block_length is not None and "two-stream" in predictor.abilities:
         for ids in texts if predictor.info.special.mask_id is not None else ():
             _check_two_streams(predictor, ids, BlockGrid(predictor.info.block_length), tolerance)
@@ -145,6 +148,29 @@ def _check_named(read: Read, named: Reading, logprobs: Floats, tolerance: float)
     likely = np.maximum(logprobs, -1e3)
     gap = np.abs((np.exp(likely) * likely).sum(axis=1) - named.confidences).max()
     expect(gap <= 10 * tolerance, f"the negative entropies of TopLogProbs are off by {gap}")
+
+
+def _check_among(predictor: MaskPredictor, ids: Ids, tolerance: float) -> None:
+    """Check what is told among sets of tokens: the text's own and one more, and all."""
+    positions, promise = np.arange(len(ids)), "log-probabilities among sets of tokens"
+    if predictor.info.is_autoregressive:
+        positions = positions[1:]
+    own = ids[positions]
+    sets = tuple(np.unique([token, token ^ 1, 0]) for token in own.tolist())
+    which = np.where(positions % 3 == 2, EVERY, np.arange(len(positions)))
+    among = TokenSets(tuple(one[one < predictor.info.vocab_size] for one in sets), which)
+    readouts = TokenLogProbs(own, among), TopLogProbs(1, (), own, among=among), Distribution()
+    told, top, everything = predictor.read([Read(ids, positions, one) for one in readouts])
+    every = everything.logprobs.astype(np.float64)
+    masses = [
+        np.logaddexp.reduce(row if number == EVERY else row[among.sets[number]])
+        for row, number in zip(every, which.tolist(), strict=True)
+    ]
+    expected = every[np.arange(len(own)), own] - masses
+    gap = np.abs(told.logprobs - expected).max(initial=0)
+    expect(gap <= tolerance, f"{promise} differ from the distribution by {gap}")
+    gap = np.abs(top.masses - masses).max(initial=0)
+    expect(gap <= tolerance, f"{promise}: the masses of TopLogProbs are off by {gap}")
 
 
 def _texts_of(predictor: MaskPredictor) -> list[Ids]:

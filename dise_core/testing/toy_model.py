@@ -18,6 +18,7 @@ from dise_core.models.tokenizer import FunctionTool, Message, Tokenizer
 from dise_core.params.engine import EngineConfig
 from dise_core.plans.readouts import Candidates, Distribution, TokenLogProbs, TopLogProbs
 from dise_core.sequence import SpecialTokens
+from dise_core.token_sets import EVERY, TokenSets
 
 Logits = npt.NDArray[np.float64]
 
@@ -69,7 +70,7 @@ class ToyPredictor(MaskPredictor):
     `batches` records the token ids of each Read of each call.
     """
 
-    abilities: frozenset[Ability] = frozenset({"two-stream", "shadow"})
+    abilities: frozenset[Ability] = frozenset({"two-stream", "shadow", "among"})
 
     def __init__(
         self, max_length: int = 40, seed: int = 0, attention: Attention = BIDIRECTIONAL
@@ -135,7 +136,8 @@ def naive_readout(logits: Logits, read: Read) -> Reading:
     match readout := read.readout:
         case TokenLogProbs():
             values = [row[target] for row, target in zip(logprobs, readout.targets, strict=True)]
-            return Reading(readout.targets, np.array(values, np.float32))
+            masses = _naive_masses(logprobs, readout.among)
+            return Reading(readout.targets, (np.array(values) - masses).astype(np.float32))
         case TopLogProbs():
             return _naive_top(logprobs, readout)
         case Distribution():
@@ -157,7 +159,21 @@ def _naive_top(logprobs: Logits, readout: TopLogProbs) -> Reading:
         ids,
         np.take_along_axis(logprobs, ids, 1).astype(np.float32),
         np.array(entropies if readout.with_entropy else []),
+        masses=_naive_masses(logprobs, readout.among).astype(np.float32)
+        if readout.among is not None
+        else np.zeros(0, np.float32),
     )
+
+
+def _naive_masses(logprobs: Logits, among: TokenSets | None) -> Logits:
+    if among is None:
+        return np.zeros(len(logprobs))
+    masses = []
+    for row, number in zip(logprobs, among.which, strict=True):
+        ids = range(len(row)) if number == EVERY else among.sets[number].tolist()
+        most = max(row[i] for i in ids)
+        masses.append(most + math.log(sum(math.exp(row[i] - most) for i in ids)))
+    return np.array(masses)
 
 
 def _naive_candidates(

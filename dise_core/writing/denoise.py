@@ -45,8 +45,14 @@ class Denoiser(Sampler):
     def text(self, ids: Ids, prompt_length: int) -> TokenSequence:
         """Return ids [N], with which the suffix ends, as a text. Raises InputError as it does."""
         settings = (self.block_length, self.max_length, self.info.block_origin)
+        suffix_length = len(self.suffix)
         return TokenSequence(
-            ids, prompt_length, self.special, *settings, suffix_length=len(self.suffix)
+            ids,
+            prompt_length,
+            self.special,
+            *settings,
+            suffix_length=suffix_length,
+            rule=self.constraint,
         )
 
     def masks(self, count: int) -> Ids:
@@ -128,7 +134,8 @@ class Denoiser(Sampler):
         if self.constraint is not None:
             response = slice(prompt_length, draft.stop)
             is_forced = self.constraint.tokens.is_forced(draft.ids[response])
-            draft.writing.logprobs[response][is_forced] = np.nan
+            told = 0.0 if self.constraint.is_told else np.nan
+            draft.writing.logprobs[response][is_forced] = told
         # A response that something follows keeps its length.
         num_kept = draft.stop + canvas.suffix_length
         return text if num_kept == len(text) else text.at(np.arange(num_kept))

@@ -13,6 +13,8 @@ from dise_core.noise import Noise
 from dise_core.plans.plan import Plan
 from dise_core.plans.reading import Canvas, Read, Reading
 from dise_core.plans.readouts import Readout, TokenLogProbs
+from dise_core.scoring.restricted import allowed_in
+from dise_core.sequence import TokenSequence
 from dise_core.writing.checks import checked_indices
 from dise_core.writing.policy import Drafts, UnmaskingStep
 from dise_core.writing.sampler import Sampler
@@ -144,7 +146,7 @@ class Filling:
         policy, writing, chosen = self.text.sampler.policy, self.text.writing, NONE
         if len(state.positions):
             chosen = checked_indices(policy, policy.choose(state), len(state.positions))
-            tokens, logprobs = candidates.token_ids[chosen], candidates.logprobs[chosen]
+            tokens, logprobs = candidates.token_ids[chosen], candidates.among[chosen]
             writing.commit(step, state.positions[chosen], tokens, logprobs)
         if (drafts := state.drafts) is None:
             return len(chosen) > 0
@@ -172,7 +174,7 @@ class Filling:
             is_complete=sampler.info.last_block == "alone",
         )
         final = self._final(read, span[1] if is_whole else span[0])
-        own = replace(read, positions=final, readout=TokenLogProbs(text[final]), canvas=None)
+        own = replace(read, positions=final, readout=self._own(text, final), canvas=None)
         reads = [read, *sampler.recording(read)]
         readings = yield [*reads, own] if len(final) else reads
         if len(final):
@@ -182,6 +184,17 @@ class Filling:
             readings = [self.valid.chosen(readings[0], noise), *readings[1:]]
         sampler.note(self.text.writing, step, read, readings[: len(reads)])
         return readings[0]
+
+    def _own(self, text: Ids, positions: Ids) -> TokenLogProbs:
+        """Return the question about tokens of finished blocks, as a scorer will ask it."""
+        constraint, start = self.text.sampler.constraint, self.text.prompt_length
+        if constraint is None or not constraint.is_told or not len(positions):
+            return TokenLogProbs(text[positions])
+        stop = min(self.span[1], self.text.stop, int(positions[-1]) + 1)
+        info = self.text.sampler.info
+        blocks = info.block_length or len(text), info.max_length, info.block_origin
+        written = TokenSequence(text[:stop], start, info.special, *blocks)
+        return TokenLogProbs(text[positions], allowed_in(written, constraint).at(positions - start))
 
     def _readout(self, noise: Noise) -> Readout:
         if self.valid is not None:

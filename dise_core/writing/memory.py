@@ -53,8 +53,10 @@ class FinishedBlocks(Memory):
 
     knows_tokens = True
 
-    def __init__(self, info: ModelInfo, is_caching: bool = True) -> None:
-        self._info = info
+    def __init__(
+        self, info: ModelInfo, is_caching: bool = True, is_among_allowed: bool = False
+    ) -> None:
+        self._info, self.is_among_allowed = info, is_among_allowed
         self._grid = BlockGrid(info.block_length or 1)
         self._is_caching = is_caching
         self._slot, self._room = CacheSlot(), 0
@@ -92,7 +94,7 @@ class FinishedBlocks(Memory):
         """
         if read.cache is not None:
             self._cached = read.token_ids.copy()
-        if not asks_own_tokens(read) or not reading.is_exact:
+        if not asks_own_tokens(read, self.is_among_allowed) or not reading.is_exact:
             return
         whole = self._completed(read.token_ids)
         masked = np.flatnonzero(whole == self._info.special.mask_id)

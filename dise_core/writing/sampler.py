@@ -53,7 +53,9 @@ class Sampler:
         cache = self.params.cache
         if self.info.block_length is not None:
             # A guided pass runs whole.
-            return FinishedBlocks(self.info, cache != "none" and not self.params.cfg_scale)
+            is_caching = cache != "none" and not self.params.cfg_scale
+            is_told = self.constraint is not None and self.constraint.is_told
+            return FinishedBlocks(self.info, is_caching, is_told)
         return StepCache(cache) if cache in ("prefix", "dual") else Memory()
 
     @property

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from pydantic import Field, FiniteFloat, JsonValue, field_validator
@@ -40,6 +41,8 @@ class Combined(Scorer):
     one of them is. With the weights of `dise calibrate` that is the log-odds of being right. Parts
     that read the same text share a pass. Training: what its parts need.
     """
+
+    is_among_allowed: ClassVar[bool] = False
 
     parts: tuple[ScorePart, ...] = Field((ScorePart(scorer="dise"),), min_length=1, max_length=16)
     """The scores, each {scorer, selector, scorer_settings, weight}."""

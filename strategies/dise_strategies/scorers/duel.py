@@ -28,6 +28,7 @@ class Duel(Scorer):
 
     default_selector: ClassVar[str] = "response"
     reads_end: ClassVar[bool] = False
+    is_among_allowed: ClassVar[bool] = False
 
     unmasking: Name = "low-confidence"
     """The unmasking policy that is replayed."""

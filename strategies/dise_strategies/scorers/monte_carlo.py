@@ -39,6 +39,7 @@ class MonteCarloScorer(Scorer):
 
     default_selector: ClassVar[str] = "response"
     reads_end: ClassVar[bool] = False
+    is_among_allowed: ClassVar[bool] = False
 
     num_samples: int = Field(default=32, ge=1, le=1_000_000)
     """Random maskings to average over."""

@@ -23,6 +23,7 @@ from dise_adapters.local.reading.readouts import (
     split_answers,
 )
 from dise_core import Bidirectional, Causal, Ids, InputError, LogProbs, ModelError, Read, Reading
+from dise_core.models.predictor import Ability
 
 CPU_TOKENS = 2048
 """The most tokens in a batch on a CPU: enough for matmuls at full speed, few enough for their
@@ -56,7 +57,8 @@ class TransformerReader:
         self._body, self._head, self._vocab_size = body, head, vocab_size
         self._device, self._layout = device, layout
         self.room = layout.room
-        self.abilities = layout.abilities if body.takes_overlays else frozenset()
+        overlays = layout.abilities if body.takes_overlays else frozenset()
+        self.abilities: frozenset[Ability] = overlays | {"among"}
 
     @torch.inference_mode()
     def read(self, reads: Sequence[Read]) -> list[Reading]:

@@ -1,0 +1,79 @@
+"""Scores of answers under a constraint: about what it leaves open."""
+
+from dataclasses import replace
+from operator import methodcaller
+from typing import TypeVar
+
+import numpy as np
+from pydantic import SerializeAsAny
+
+from dise_core.arrays import Ids, Mask
+from dise_core.plans.plan import Plan, started
+from dise_core.plans.reading import Read
+from dise_core.plans.readouts import TokenLogProbs
+from dise_core.scoring.scorer import Selector
+from dise_core.sequence import TokenSequence
+from dise_core.token_sets import EVERY, TextRule, TokenSets
+
+T = TypeVar("T")
+
+
+def among_allowed(plan: Plan[T], text: TokenSequence) -> Plan[T]:
+    """Return the plan, told of the text's own tokens among those that may stand in their places,
+    where its Reads ask the model itself. It yields all other Reads as they are.
+    """
+    if text.rule is None or not text.rule.is_told:
+        return (yield from plan)
+    sets = allowed_in(text, text.rule)
+    with started([plan]) as [running]:
+        while not running.is_done:
+            try:
+                readings = yield [_restricted(read, text, sets) for read in running.reads]
+            except Exception as error:
+                running.advance(methodcaller("throw", error))
+            else:
+                running.advance(methodcaller("send", readings))
+    return running.result
+
+
+def allowed_in(text: TokenSequence, rule: TextRule) -> TokenSets:
+    """Return the tokens that may stand in place of each of a text's response, [R]. Under
+    block-causal attention the model sees nothing behind a block.
+    """
+    start, stop = text.prompt_length, text.response_end
+    is_seen_by_block = text.origin == "text"
+    spans = text.blocks.spans(start, stop) if is_seen_by_block else ()
+    return rule.allowed(text.response, {last - start for _, last in spans})
+
+
+def _restricted(read: Read, text: TokenSequence, sets: TokenSets) -> Read:
+    readout, positions = read.readout, read.positions
+    if not isinstance(readout, TokenLogProbs) or read.predictor != "target":
+        return read
+    is_known = len(positions) == 0 or int(positions.max()) < len(text)
+    if not is_known or readout.among is not None:
+        return read
+    if not np.array_equal(readout.targets, text.ids[positions]):
+        return read
+    return replace(read, readout=replace(readout, among=_at(positions, text, sets)))
+
+
+def _at(positions: Ids, text: TokenSequence, sets: TokenSets) -> TokenSets:
+    """Return the sets of positions of the text; any token may stand outside of the response."""
+    which = np.full(len(text), EVERY)
+    which[text.response_positions] = sets.which
+    return replace(sets, which=which[positions])
+
+
+class Unforced(Selector):
+    """Selects what another selector does, but for the tokens that a constraint forced."""
+
+    inner: SerializeAsAny[Selector]
+
+    def select(self, sequence: TokenSequence) -> Mask:
+        mask = self.inner.select(sequence)
+        if (rule := sequence.rule) is None:
+            return mask
+        free = mask.copy()
+        free[sequence.response_positions] &= ~rule.is_forced(sequence.response)
+        return free
