@@ -18,6 +18,14 @@ T = TypeVar("T")
 SHADES = ((0.9, "green"), (0.5, "yellow"), (0.1, "dark_orange"), (0.0, "red"))
 """The least probability for each colour."""
 
+MAX_VALUE = 40
+"""Characters that are shown of a field's value."""
+
+LEFT_OUT = (
+    "the score leaves out the tokens that the constraint forced: this model's engine does not tell "
+    "how likely the other tokens were"
+)
+
 
 def show(
     llm: LLM,
@@ -61,6 +69,10 @@ def show_answer(
             console.print(f"  {chance}", soft_wrap=True)
         said = f"  [dim]{score_text(output)} {how}[/dim]{verdict}"
         _print_folded(console, Text.from_markup(said, emoji=False))
+        if output.score.under == "forced tokens left out":
+            _print_folded(console, Text(f"  {LEFT_OUT}", style="dim"))
+        for line in field_lines(output):
+            console.print(line, soft_wrap=True)
         if output.reviser is not None:
             console.print(f"  [dim]{revision_text(output)}[/dim]", soft_wrap=True)
         if emptiness := empty_text(output):
@@ -130,6 +142,24 @@ def empty_text(output: CompletionOutput) -> str:
         "The answer is empty: the model wrote end tokens alone. A smaller --max-tokens or "
         "--block-length may help, or --confidence-eos-eot-inf, which writes end tokens last."
     )
+
+
+def field_lines(output: CompletionOutput) -> list[Text]:
+    """Return a line for each value of a JSON answer: where it stands, what it is, and in percent
+    the probability that its score is the logarithm of.
+    """
+    leaves = {path: one for path, one in output.fields.items() if one.is_leaf}
+    width = max(map(len, leaves), default=0)
+    lines = []
+    for path, one in leaves.items():
+        value = json.dumps(one.value, ensure_ascii=False)
+        value = value if len(value) <= MAX_VALUE else f"{value[: MAX_VALUE - 3]}..."
+        share = "no other is valid" if one.forced else "no score"
+        share = share if one.score is None else f"{math.exp(one.score):.0%}"
+        said = "  abstained" if one.abstained else ""
+        line = Text(f"  {printable(path):{min(width, MAX_VALUE)}} {printable(value)}  ")
+        lines.append(line.append(share, style=shade(one.score)).append(said))
+    return lines
 
 
 def printable(text: str) -> str:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 
 import httpx
 import numpy as np
 import pytest
 
-from dise_app.terminal.render import coloured, shade
+from dise_app.terminal.render import coloured, field_lines, shade
 from dise_core import LLM, AsyncLLM, SamplingParams
 from tests.app.serving import serving
+from tests.app.test_render import shown
 from tests.ascii_model import AsciiPredictor
 from tests.calibrations import FIGURES, THRESHOLD, made
 
@@ -86,3 +88,32 @@ def test_on_the_terminal_each_value_has_the_colour_of_its_score() -> None:
     assert [(one.start, one.end, one.style) for one in spans] == [
         (*number.span, shade(number.score))
     ]
+
+
+def test_the_terminal_names_each_value_with_its_score() -> None:
+    params = SamplingParams.model_validate({"max_tokens": 30, "seed": 1, **ASKED})
+    [answer] = LLM(AsciiPredictor()).generate("hi", params)
+    output = answer.outputs[0]
+    number = output.fields["/n"]
+    assert number.score is not None
+    share = f"{math.exp(number.score):.0%}"
+    assert [line.plain.strip() for line in field_lines(output)] == [
+        f"/n {number.value}  {share}", '/c "x"  no other is valid'
+    ]  # fmt: skip
+    text = shown(output)
+    assert f"/n {number.value}  {share}" in text
+    assert "leaves out" not in text
+
+
+class NoSums(AsciiPredictor):
+    """A model that tells no sums over sets of tokens, as a server does."""
+
+    abilities = frozenset()
+
+
+def test_the_terminal_says_where_forced_tokens_are_left_out() -> None:
+    params = SamplingParams.model_validate({"max_tokens": 30, "seed": 1, **ASKED})
+    [answer] = LLM(NoSums()).generate("hi", params)
+    assert "the score leaves out the tokens that the constraint forced" in shown(answer.outputs[0])
+    assert answer.outputs[0].to_dict()["score"]["constraint"] == "forced tokens left out"  # type: ignore[index]
+    assert answer.outputs[0].fields["/n"].score is not None
