@@ -4,8 +4,12 @@
 python benchmarks/constrained_step.py [--size 100m] [--block-length 32]
 
 The model has random weights and a vocabulary of 126,464 tokens, made up as in constraints.py. A
-step's time is its median; `choosing` is the programme with its weights, on the CPU; what is left of
-the difference is the larger readout.
+step's time is its median; `choosing` is the programme with its weights, on the CPU; `allowed` is
+which tokens may stand at each mask; what is left of the difference is the larger readout.
+
+The second table is the pass that scores the finished answer and reports on each token: plain, and
+among the tokens that may stand in its place. `naive` finds them by trying each token of the
+vocabulary at a position, byte by byte to the end of the text, as a test would: from one position.
 """
 
 from __future__ import annotations
@@ -25,6 +29,10 @@ from random_checkpoints import RANDOM_100M, Size, write
 
 from dise_core import LLM, SamplingParams
 from dise_core.constraints.block import ValidBlock
+from dise_core.constraints.tokens import TokenAutomaton
+from dise_core.scoring.restricted import allowed_in
+from dise_core.scoring.sequence_scorer import SequenceScorer
+from dise_core.sequence import TokenSequence
 
 SIZES = {"100m": replace(RANDOM_100M, vocabulary=126_464), "tiny": Size(32, 64, 1, 2, 600)}
 OF_JSON = [b'{"', b'", "', b', "', b'": "', b'": ', b'"}', b"field", b"_0", b"_1", b"true", b"red"]
@@ -79,17 +87,60 @@ def main() -> None:
     regex = {"regex": EXPRESSIONS["20 fields of five types"]}
     bound = free.model_copy(update={"constraint": "regex", "constraint_settings": regex})
     llm.planner.prepare(bound)
-    passes, choosing, read = (Lap(), Lap()), Lap(), llm.predictor.read
+    passes, choosing, allowed = (Lap(), Lap()), Lap(), Lap()
+    read = llm.predictor.read
     ValidBlock.chosen = choosing.around(ValidBlock.chosen)  # type: ignore[method-assign]
+    ValidBlock.allowed = allowed.around(ValidBlock.allowed)  # type: ignore[method-assign]
     for _ in range(args.rounds):
         for lap, params in zip(passes, (free, bound), strict=True):
             llm.predictor.read = lap.around(read)  # type: ignore[method-assign]
-            llm.generate([[1, 2, 3]], params)
+            [answer] = llm.generate([[1, 2, 3]], params)
     plain, larger, chosen = passes[0].median, passes[1].median, choosing.median
-    head("step", "free, ms", "bound, ms", "of it choosing, ms", "first, ms", "added")
-    step = larger + chosen
+    head("step", "free, ms", "bound, ms", "of it choosing, ms", "first, ms", "allowed, ms", "added")
+    step = larger + chosen + allowed.median
     row(f"blocks of {args.block_length}, at {args.temperature:g}", f"{plain:.1f}", f"{step:.1f}",
-        f"{chosen:.1f}", f"{choosing.times[0]:.1f}", f"{step / plain - 1:.1%}")  # fmt: skip
+        f"{chosen:.1f}", f"{choosing.times[0]:.1f}", f"{allowed.median:.1f}",
+        f"{step / plain - 1:.1%}")  # fmt: skip
+    llm.predictor.read = read  # type: ignore[method-assign]
+    print()
+    scoring(llm, bound, answer.outputs[0].token_ids, args.rounds)
+
+
+def scoring(llm: LLM, bound: SamplingParams, response: tuple[int, ...], rounds: int) -> None:
+    """Print what it costs to score an answer among the tokens that its constraint allows."""
+    info, laps, planner = llm.predictor.info, (Lap(), Lap(), Lap()), llm.planner
+    rule = planner._constrained(planner._fitted(bound), planner._policy(bound))
+    assert rule is not None
+    plain = TokenSequence.of([1, 2, 3], response, info.special, 32)
+    bound_text = replace(plain, rule=rule)
+    scorer = SequenceScorer(llm.catalog.scorer("dise"), llm.catalog.selector("response"))
+    for _ in range(2 * rounds):
+        for lap, text in zip(laps, (plain, bound_text), strict=False):
+            lap.around(lambda text=text: [*llm.run([scorer.evaluate(text)])])()
+        laps[2].around(allowed_in)(bound_text, rule)
+    every, told, found = (lap.median for lap in laps)
+    begun = time.perf_counter()
+    naive(rule.tokens, plain, len(response) // 2)
+    slow = (time.perf_counter() - begun) * 1e3 * len(response)
+    head("scoring pass", "plain, ms", "told, ms", "of it allowed, ms", "added", "naive, ms")
+    row(f"{len(response)} tokens", f"{every:.1f}", f"{told:.1f}", f"{2 * found:.1f}",
+        f"{told / every - 1:.1%}", f"{slow:.0f}")  # fmt: skip
+
+
+def naive(tokens: TokenAutomaton, text: TokenSequence, index: int) -> list[int]:
+    """Return the tokens with which the text is valid, by trying each."""
+    automaton, before, rest = tokens.automaton, b"", b""
+    for at, token in enumerate(text.response.tolist()):
+        piece = tokens._bytes(token)
+        before, rest = (before + piece, rest) if at < index else (before, rest + piece)
+    rest = rest[len(tokens._bytes(int(text.response[index]))) :]
+    state = automaton.run(before)
+    found = []
+    for token in range(text.special.masking_id):
+        behind = automaton.run(tokens._bytes(token), state)
+        if behind != automaton.dead and automaton.run(rest, behind) != automaton.dead:
+            found.append(token)
+    return found
 
 
 if __name__ == "__main__":
