@@ -4,9 +4,10 @@ how many are solved, and how well a field's score tells right fields from wrong 
 python benchmarks/structured.py [--problems 500] [--data countdown_cd3_test.jsonl]
 
 Word problems are drawn from sentence patterns that the model was not trained on; Countdown's from
---data, or drawn too. A field's score is the mean log-probability of its tokens; a number is right
-if it is the reference's, where numbers that are added or multiplied may change places, a thing that
-is counted if the problem names it.
+--data, or drawn too. A field's score is the mean log-probability of its tokens, among those that
+the expression allows in their places or, plain, among all; a number is right if it is the
+reference's, where numbers that are added or multiplied may change places, a thing that is counted
+if the problem names it.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from command import Parser, head, row
 
-from dise_core import LLM, CompletionOutput, SamplingParams
+from dise_core import LLM, CompletionOutput, SamplingParams, ScoringParams
 from dise_eval.datasets import questions
 from dise_eval.datasets.dataset import Problem
 from dise_eval.datasets.questions import ProblemSet
@@ -98,7 +100,16 @@ def compare(
     return bound
 
 
-def tell(rate: int, asked: ProblemSet, outputs: list[CompletionOutput]) -> None:
+def plain(asked: ProblemSet, outputs: list[CompletionOutput]) -> list[CompletionOutput]:
+    """Return the answers with what the model says of them where it knows of no constraint."""
+    llm, params = LLM("word-problems"), ScoringParams(logprobs=0)
+    prompts = [item.prompt for item in asked.items]
+    answers = llm.score(prompts, [list(output.token_ids) for output in outputs], params)
+    pairs = zip(outputs, answers, strict=True)
+    return [replace(output, tokens=answer.outputs[0].tokens) for output, answer in pairs]
+
+
+def tell(way: str, asked: ProblemSet, outputs: list[CompletionOutput]) -> None:
     """Print a row of how well the scores of each field tell right ones from wrong ones."""
     scores, rights = [], []
     for problem, output in zip(asked.items, outputs, strict=True):
@@ -112,7 +123,7 @@ def tell(rate: int, asked: ProblemSet, outputs: list[CompletionOutput]) -> None:
         f"{auroc(values[:, index], is_right[:, index]):.3f} ({is_right[:, index].mean():.1%})"
         for index in range(len(FIELDS))
     ]
-    row(f"{rate} a step", *cells, f"{of_all.value:.3f} [{of_all.low:.3f}, {of_all.high:.3f}]")
+    row(way, *cells, f"{of_all.value:.3f} [{of_all.low:.3f}, {of_all.high:.3f}]")
 
 
 def main() -> None:
@@ -131,7 +142,8 @@ def main() -> None:
     print()
     head("ROC-AUC of field scores (right)", *FIELDS, "all")
     for rate, outputs in bound.items():
-        tell(rate, asked, outputs)
+        tell(f"{rate} a step", asked, outputs)
+        tell(f"{rate} a step, plain", asked, plain(asked, outputs))
 
 
 if __name__ == "__main__":
