@@ -4,7 +4,7 @@ how many are solved, and how well a field's score tells right fields from wrong 
 python benchmarks/structured.py [--problems 500] [--data countdown_cd3_test.jsonl]
 
 Word problems are drawn from sentence patterns that the model was not trained on; Countdown's from
---data, or drawn too. A field's score is the mean log-probability of its tokens, among those that
+--data, or drawn too. A field's score is the sum of its tokens' log-probabilities, among those that
 the expression allows in their places or, plain, among all; a number is right if it is the
 reference's, where numbers that are added or multiplied may change places, a thing that is counted
 if the problem names it.
@@ -61,11 +61,11 @@ def are_right(problem: Problem, match: re.Match[str]) -> dict[str, bool]:
 
 
 def field_scores(output: CompletionOutput, match: re.Match[str]) -> dict[str, float]:
-    """Return the mean log-probability of the tokens that hold part of each field."""
+    """Return the sum of the log-probabilities of the tokens that hold part of each field."""
     stops = np.cumsum([len(token.text) for token in output.tokens])
     starts, logprobs = np.append(0, stops[:-1]), [token.logprob for token in output.tokens]
     return {
-        name: float(np.mean([
+        name: float(np.sum([
             logprob for logprob, start, stop in zip(logprobs, starts, stops, strict=True)
             if logprob is not None and start < match.end(group) and stop > match.start(group)
         ]))

@@ -18,7 +18,7 @@ from dise_core.scoring.calibration import Calibration
 class Field:
     """A value of a JSON answer, with its score in nats.
 
-    type: as a JSON schema names it. score, least: the mean and the least log-probability of its
+    type: as a JSON schema names it. score, least: the sum and the least of the log-probabilities of its
     tokens that the constraint did not force, among the tokens that it allows; None without such.
     span, tokens: where it stands in the text and in `CompletionOutput.tokens`, half-open; `tokens`
     has those that end it. forced: whether no other value was valid. probability: of being right;
@@ -73,7 +73,7 @@ class JsonAnswer:
         tokens = np.unique(np.concatenate([self._tokens(*span) for span in found.evidence]))
         logprobs = self.logprobs[tokens[~self.is_forced[tokens]]]
         logprobs = logprobs[~np.isnan(logprobs)]
-        score = float(logprobs.mean()) if len(logprobs) else None
+        score = float(logprobs.sum()) if len(logprobs) else None
         fit = None if calibration is None else calibration.of_field(pointer, kind)
         abstained = None if fit is None or score is None else fit.abstains(score)
         return Field(

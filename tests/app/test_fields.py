@@ -25,7 +25,7 @@ ASKED = {"constraint": "json-schema", "constraint_settings": {"schema": SCHEMA}}
 
 
 @pytest.mark.parametrize("more", [{}, {"logprobs": None}, {"scorer": "written"}])
-def test_a_score_is_the_mean_over_the_free_tokens_of_the_report_or_the_writing(
+def test_a_score_is_the_sum_over_the_free_tokens_of_the_report_or_the_writing(
     more: dict[str, object],
 ) -> None:
     params = SamplingParams.model_validate({"max_tokens": 30, "seed": 1, **ASKED, **more})
@@ -41,7 +41,7 @@ def test_a_score_is_the_mean_over_the_free_tokens_of_the_report_or_the_writing(
     # Three digits cannot go on, so that the comma behind them is certain.
     counted = slice(first, first + min(digits + 1, 3))
     known = written if more else [token.logprob for token in output.tokens]
-    assert output.fields["/n"].score == pytest.approx(np.mean(known[counted]))
+    assert output.fields["/n"].score == pytest.approx(np.sum(known[counted]))
     assert output.fields["/n"].least == pytest.approx(min(known[counted]))
     assert (output.fields["/c"].score, output.fields["/c"].forced) == (None, True)
     assert json.loads(json.dumps(answer.to_dict()))["outputs"][0]["fields"]["/n"]["value"] == value

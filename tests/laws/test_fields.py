@@ -78,7 +78,7 @@ def test_each_character_counts_for_its_value_and_forced_tokens_for_none(
         assert found[pointer].tokens == (min(own), max(own) + 1)
         score, least = found[pointer].score, found[pointer].least
         if free:
-            assert (score, least) == pytest.approx((logprobs[free].mean(), logprobs[free].min()))
+            assert (score, least) == pytest.approx((logprobs[free].sum(), logprobs[free].min()))
         else:
             assert score is None
             assert least is None
@@ -88,8 +88,8 @@ def test_a_token_over_two_values_counts_for_both_and_the_brackets_for_their_arra
     found = fields(
         ['{"', 'a/b": "', "x", '", "n": [1, ', "2", "]", "}"], [-1, -2, -3, -4, -5, -6, -7]
     )
-    means = {"": -3.5, "/a~1b": -3.5, "/n": -5, "/n/0": -4, "/n/1": -5.5}
-    assert {pointer: field.score for pointer, field in found.items()} == means
+    sums = {"": -14, "/a~1b": -7, "/n": -10, "/n/0": -4, "/n/1": -11}
+    assert {pointer: field.score for pointer, field in found.items()} == sums
     assert found["/a~1b"].tokens == (2, 4)
     assert found["/n"].least == -6
 
@@ -98,7 +98,7 @@ def test_tokens_of_a_part_of_a_character_count_for_it() -> None:
     """é and the emoji take two tokens each; the pieces of the first are empty."""
     found = fields(['["', "", "é", '", "', "", "😀", '"]'], [-1, -2, -3, -4, -5, -6, -7])
     assert found["/0"].tokens == (1, 4)
-    assert found["/0"].score == -3
+    assert found["/0"].score == -9
     assert found["/1"].tokens == (4, 7)
 
 
@@ -132,7 +132,7 @@ def test_below_the_threshold_a_value_is_null_where_that_is_valid_and_marked_else
     calibration = made(map=None, threshold=None, fields=fits)
     expression = r'\{"a": (null|"[é]*"), "b": (null|-?[0-9]+), "c": -?[0-9]+, "d": (null|[0-9]+)\}'
     text = '{"a": "éé", "b": 12, "c": 13, "d": 14}'
-    logprobs = np.where(np.arange(len(text)) < text.index('"d"'), -9.0, -1.0).tolist()
+    logprobs = np.where(np.arange(len(text)) < text.index('"d"'), -9.0, -0.1).tolist()
     found = fields([*text], logprobs, calibration=calibration, expression=expression)
     assert {name: one.value for name, one in found.items() if one.is_leaf} == {
         "/a": None, "/b": None, "/c": 13, "/d": 14
