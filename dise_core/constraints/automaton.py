@@ -16,21 +16,26 @@ class Automaton:
     """A deterministic automaton over bytes, which accepts whole texts; state 0 starts.
 
     next: int32 [S + 1, 256]; accepting: bool [S + 1]. The last state is dead: none leads out of it.
-    From each of the S others some bytes lead to acceptance.
+    From each of the S others some bytes lead to acceptance. table: int32 [S + 3, 256], which holds
+    `next`, and behind it two states that tokens need: an end, and one before a first space.
     """
 
-    next: States
+    table: States
     accepting: Mask
 
     @property
+    def next(self) -> States:
+        return self.table[:-2]
+
+    @property
     def num_states(self) -> int:
-        return len(self.next) - 1
+        return len(self.table) - 3
 
     dead = num_states
 
     @property
     def num_bytes(self) -> int:
-        return self.next.nbytes + self.accepting.nbytes
+        return self.table.nbytes + self.accepting.nbytes
 
     def run(self, data: bytes, state: int = 0) -> int:
         for byte in data:
@@ -57,9 +62,11 @@ def trimmed(table: States, accepting: Mask, start: int) -> Automaton | None:
     order = np.array([start, *np.flatnonzero(useful)])
     names = np.full(len(table), len(order), np.int32)
     names[order] = np.arange(len(order))
-    dead = np.full((1, 256), len(order), np.int32)
-    accepting = np.append(accepting[order], False)
-    return Automaton(np.concatenate([names[table[order]], dead]), accepting)
+    trimmed_table = np.full((len(order) + 3, 256), len(order), np.int32)
+    trimmed_table[: len(order)] = names[table[order]]
+    trimmed_table[-1] = trimmed_table[0]
+    trimmed_table[-1, ord(" ")] = 0
+    return Automaton(trimmed_table, np.append(accepting[order], False))
 
 
 def distances(begun: Mask, sources: States, targets: States) -> States:

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from io import BufferedReader
 
 import numpy as np
 
@@ -118,17 +119,20 @@ def build(source: Source, lane: int = SLOW, stop: Stop | None = None) -> Automat
     if automaton is None:
         if source.maker is None:
             check(source.text)
-        automaton = _read(source, _output(source, lane, stop or Stop()), lane)
+        answer = _answer(source, lane, stop or Stop())
+        if isinstance(answer, bytes):
+            raise _failure(source, answer, lane)
+        automaton = answer
         KEPT.put(source.key, automaton)
     return automaton
 
 
-def _output(source: Source, lane: int, stop: Stop) -> bytearray:
-    """Return what a child answers."""
+def _answer(source: Source, lane: int, stop: Stop) -> Automaton | bytes:
+    """Return what a child answers: an automaton, or how it failed, and why."""
     ours, theirs = socket.socketpair()
     text = source.text.encode(errors="surrogatepass")
     head = json.dumps({"lane": lane, "maker": source.maker}).encode().ljust(HEAD)
-    output = bytearray()
+    answer: Automaton | bytes = b""
     with ours, theirs, stop.ends(ours):
         ours.settimeout(LANES[lane].patience + 5)
         ours.send(head)
@@ -136,32 +140,39 @@ def _output(source: Source, lane: int, stop: Stop) -> bytearray:
         theirs.close()
         with suppress(ConnectionError):  # it may end before it has read all
             ours.sendall(len(text).to_bytes(4, "big") + text)
-        most = max(MAX_REFUSAL, 5 + (MAX_STATES + 1) * (1 + 4 * 256))
-        with suppress(ConnectionError, TimeoutError):
-            while len(output) < most and (part := ours.recv(1 << 20)):
-                output += part
+        with suppress(ConnectionError, TimeoutError), ours.makefile("rb") as stream:
+            kind = stream.read(1)
+            answer = _automaton(stream) if kind == BUILT else kind + stream.read(MAX_REFUSAL)
     stop.check()
-    return output
+    return answer
 
 
-def _read(source: Source, output: bytearray, lane: int) -> Automaton:
-    kind, size = bytes(output[:1]), int.from_bytes(output[1:5], "big") + 1
-    if kind == BUILT and len(output) == 5 + size * (1 + 4 * 256):
-        accepting = np.frombuffer(output, np.bool_, size, offset=5).copy()
-        table = np.frombuffer(output, np.int32, offset=5 + size).reshape(size, 256).copy()
-        return Automaton(table, accepting)
+def _automaton(stream: BufferedReader) -> Automaton | bytes:
+    """Read an automaton, where all of it comes; else return nothing."""
+    size = int.from_bytes(stream.read(4), "big")
+    accepting = np.empty(min(size, MAX_STATES) + 1, np.bool_)
+    table = np.empty((len(accepting) + 2, 256), np.int32)
+    for part in (accepting.data.cast("B"), table.data.cast("B")):
+        if stream.readinto(part) < len(part):
+            return b""
+    return Automaton(table, accepting)
+
+
+def _failure(source: Source, answer: bytes, lane: int) -> Exception:
+    kind = answer[:1]
     if kind == REFUSED:
-        raise InputError(**json.loads(output[1:]))
+        return InputError(**json.loads(answer[1:]))
     if kind in (OUT_OF_TIME, LATE) and lane != SLOW:
-        raise UnfinishedError
+        return UnfinishedError()
     seconds = LANES[SLOW].seconds
     if kind == OUT_OF_TIME:
         problem = f"takes longer than {seconds:g} s to prepare; make it simpler"
-        raise InputError(f"{source} {problem}", "constraint")
-    if kind == LATE or not output:
-        raise OverloadedError(f"{source} could not be prepared beside others; try again later")
+        return InputError(f"{source} {problem}", "constraint")
+    if kind == LATE or not kind:
+        return OverloadedError(f"{source} could not be prepared beside others; try again later")
     needed = f"{MAX_BYTES >> 30} GiB of memory or {seconds:g} s"
-    raise InputError(f"{source} needs more than {needed} to prepare; make it simpler", "constraint")
+    problem = f"needs more than {needed} to prepare; make it simpler"
+    return InputError(f"{source} {problem}", "constraint")
 
 
 class _Host:

@@ -68,7 +68,7 @@ def answer(connection: socket.socket, maker: str | None) -> None:
         connection.sendall(REFUSED + json.dumps(told).encode())
         return
     head = BUILT + automaton.num_states.to_bytes(4, "big")
-    for part in (head, automaton.accepting.data, automaton.next.data.cast("B")):
+    for part in (head, automaton.accepting.data, automaton.table.data.cast("B")):
         connection.sendall(part)
 
 

@@ -23,5 +23,5 @@ class Lane:
 
 
 QUICK, SLOW = 0, 1
-LANES = (Lane(0.4, 1.5, 3, 2, 4.0), Lane(2.0, 10.0, 5, 1, 20.0))
+LANES = (Lane(0.4, 1.5, 3, 2, 4.0), Lane(2.0, 20.0, 5, 1, 20.0))
 """By their number."""

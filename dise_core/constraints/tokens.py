@@ -52,8 +52,7 @@ class TokenAutomaton:
         self._tokenizer, self._special = tokenizer, special
         self._unwritten, self._vocab_size = frozenset(unwritten), vocab_size
         more = [self.dead, 0][: self.num_states - self.end]  # like the end, and before all text
-        self._next = np.concatenate([automaton.next, automaton.next[more]])
-        self._next[self.end + 1 :, ord(" ")] = 0
+        self._next = automaton.table[: self.num_states]
         self.accepting = np.append(automaton.accepting, automaton.accepting[more])
         self.accepting[self.end] = True
         self._lock = threading.Lock()
@@ -85,7 +84,7 @@ class TokenAutomaton:
     @property
     def num_bytes(self) -> int:
         """The bytes of its tables, the automaton's too."""
-        tables = (self._next, self.accepting, self._kept, self._sources, self._targets, self._least)
+        tables = (self.accepting, self._kept, self._sources, self._targets, self._least)
         exact = len(self._exact) * self._exact[0].nbytes
         ways = self.ways if self.knows_ways else None
         more = exact + (0 if ways is None else ways.num_bytes)
