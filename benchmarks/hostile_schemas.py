@@ -75,13 +75,19 @@ class Client:
         self._connection = http.client.HTTPConnection(str(address.hostname), address.port, 60)
 
     def ask(self, **more: object) -> tuple[int, float]:
-        """Return the status of an answer, and the seconds that it took."""
+        """Return the status of an answer, and the seconds that it took; 0 where the connection had
+        been closed meanwhile, and is to be opened anew.
+        """
         body = {"prompt": PROMPT, "max_tokens": 16, "dise": {"block_length": 16}, **more}
         begun = time.perf_counter()
         sent = json.dumps(body), {"Content-Type": "application/json"}
-        self._connection.request("POST", "/v1/completions", *sent)
-        answer = self._connection.getresponse()
-        answer.read()
+        try:
+            self._connection.request("POST", "/v1/completions", *sent)
+            answer = self._connection.getresponse()
+            answer.read()
+        except ConnectionError:
+            self._connection.close()
+            return 0, time.perf_counter() - begun
         return answer.status, time.perf_counter() - begun
 
     def seconds(self, **more: object) -> float:
