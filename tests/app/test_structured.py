@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -21,6 +22,8 @@ from dise_app.server.app import create_app
 from dise_app.server.service import caller_of
 from dise_core import AsyncLLM
 from dise_core.constraints import turns
+from dise_core.constraints.building import Stop, StoppedError
+from dise_core.constraints.orders import Order
 from tests.app.serving import serving
 from tests.ascii_model import AsciiPredictor, AsciiTokenizer
 from tests.commands import Dise
@@ -160,6 +163,27 @@ def test_a_constraint_that_would_wait_too_long_is_told_to_come_again(
     assert (answer.status_code, answer.headers["Retry-After"]) == (429, "1")
     assert answer.json()["error"]["code"] == "overloaded"
     assert client.post("chat/completions", json=asked).is_success
+
+
+def test_a_build_is_stopped_when_its_client_leaves(
+    client: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, stopped = threading.Event(), threading.Event()
+
+    def built(order: Order, lane: int, stop: Stop) -> None:
+        begun.set()
+        while not stopped.wait(0.01):
+            try:
+                stop.check()
+            except StoppedError:
+                stopped.set()
+                raise
+
+    monkeypatch.setattr(Order, "built", built)
+    with pytest.raises(httpx.ReadTimeout):
+        client.post("chat/completions", json=ASKED | {"guided_regex": "left"}, timeout=2)
+    assert begun.wait(60)
+    assert stopped.wait(60)
 
 
 def test_callers_are_told_apart_by_their_key_where_one_is_needed() -> None:
