@@ -51,7 +51,7 @@ class Promise:
         return 1 - self.confidence
 
 
-class Trial(NamedTuple):
+class RankTrial(NamedTuple):
     """A rank, from 1, that was tested at a part delta of what may fail: how many answers are kept,
     how many of them are wrong, and how probable at most so few are if the risk is above the
     promise.
@@ -96,9 +96,9 @@ class RankedLabels:
     def num_labels(self) -> int:
         return len(self.thresholds) + 1
 
-    def trial(self, rank: int, max_risk: float, delta: float) -> Trial:
+    def trial(self, rank: int, max_risk: float, delta: float) -> RankTrial:
         num_kept, num_wrong = int(self.num_kept[rank - 1]), int(self.num_wrong[rank - 1])
-        return Trial(rank, num_kept, num_wrong, p_value(num_kept, num_wrong, max_risk), delta)
+        return RankTrial(rank, num_kept, num_wrong, p_value(num_kept, num_wrong, max_risk), delta)
 
 
 def risk_bound(num_kept: ArrayLike, num_wrong: ArrayLike, delta: ArrayLike) -> Scores:
@@ -121,7 +121,7 @@ def p_value(num_kept: int, num_wrong: int, max_risk: float) -> float:
     return float(bdtr(num_wrong, num_kept, max_risk))
 
 
-def sgr(ranks: RankedLabels, promise: Promise) -> Iterator[Trial]:
+def sgr(ranks: RankedLabels, promise: Promise) -> Iterator[RankTrial]:
     """Selection with guaranteed risk (Geifman and El-Yaniv, 2017): binary search for the largest
     rank, from the smallest that can pass.
     """
@@ -140,7 +140,7 @@ def sgr(ranks: RankedLabels, promise: Promise) -> Iterator[Trial]:
             high, delta = middle - 1, 0.0
 
 
-def ltt(ranks: RankedLabels, promise: Promise) -> Iterator[Trial]:
+def ltt(ranks: RankedLabels, promise: Promise) -> Iterator[RankTrial]:
     """Learn then test (Angelopoulos et al., 2021) by fixed sequences: from each of several starts
     towards all answers, until one fails. Wrong answers near the top end the first of them alone.
     """
@@ -176,4 +176,7 @@ def _starts(promise: Promise, total: int) -> Mapping[int, float]:
     return {rank: promise.delta * share for rank, share in zip(places, SHARES, strict=True)}
 
 
-RULES: Mapping[Rule, Callable[[RankedLabels, Promise], Iterator[Trial]]] = {"sgr": sgr, "ltt": ltt}
+RULES: Mapping[Rule, Callable[[RankedLabels, Promise], Iterator[RankTrial]]] = {
+    "sgr": sgr,
+    "ltt": ltt,
+}

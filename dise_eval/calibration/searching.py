@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dise_core.errors import InputError
 from dise_core.scoring.calibration import Threshold
 from dise_eval.calibration.fitting import Labels
-from dise_eval.calibration.guarantee import RULES, Promise, RankedLabels, Rule, Trial, fewest
+from dise_eval.calibration.guarantee import RULES, Promise, RankedLabels, RankTrial, Rule, fewest
 
 STEP_OF_RISK = 0.005
 """How finely a refusal looks for a risk that can be kept."""
@@ -21,14 +21,14 @@ class Search:
     rule: Rule
     promise: Promise
     ranks: RankedLabels
-    trials: tuple[Trial, ...]
+    trials: tuple[RankTrial, ...]
 
     @classmethod
     def by(cls, rule: Rule, ranks: RankedLabels, promise: Promise) -> Search:
         return cls(rule, promise, ranks, tuple(RULES[rule](ranks, promise)))
 
     @property
-    def best(self) -> Trial | None:
+    def best(self) -> RankTrial | None:
         """The passing trial that keeps most; None if none passes."""
         passing = (trial for trial in self.trials if trial.passes)
         return max(passing, key=lambda trial: trial.num_kept, default=None)

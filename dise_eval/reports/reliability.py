@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dise_eval.calibration.fitting import Labels
-from dise_eval.calibration.guarantee import Trial
+from dise_eval.calibration.guarantee import RankTrial
 from dise_eval.calibration.searching import Search
 from dise_eval.reports.forest import BASELINE, GUIDE, OURS, save
 from dise_eval.statistics.metrics import NUM_BINS, Scores, ece, equal_mass_bins, risk_coverage
@@ -68,7 +68,7 @@ def picture(probabilities: Scores, labels: Labels, search: Search | None, path: 
     save(figure, path)
 
 
-def _draw_search(axes: Axes, search: Search, best: Trial) -> None:
+def _draw_search(axes: Axes, search: Search, best: RankTrial) -> None:
     """Draw the promised risk, the threshold, and how many wrong answers each try leaves possible:
     the threshold is where that is last at most the promised risk.
     """
