@@ -21,10 +21,10 @@ class Field:
     type: as a JSON schema names it. score, least: the sum and the least of the log-probabilities of
     its tokens that the constraint did not force, among the tokens that it allows; None without
     such. span, tokens: where it stands in the text and in `CompletionOutput.tokens`, half-open;
-    `tokens` has those that end it. forced: whether no other value was valid. probability: of being right;
-    abstained: whether the score is below the threshold, where the value becomes None if null is
-    valid; None without a calibration. Of an object or an array all this is about which keys there
-    are, and where it ends.
+    `tokens` has those that end it. forced: whether no other value was valid. probability: of being
+    right; abstained: whether the score is below the threshold, where the value becomes None if null
+    is valid; None without a calibration. Of an object or an array all this is about which keys
+    there are, and where it ends.
     """
 
     value: object
