@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from dise_adapters.local import devices
-from dise_adapters.local.devices import choose_dtype, free_main_memory
+from dise_adapters.local.devices import choose_dtype
 from dise_adapters.local.loading import planning
 from dise_core import LLM, Distribution, InputError, Read, Reading, SamplingParams
 from dise_core.params.engine import EngineConfig
@@ -104,21 +104,6 @@ def test_without_a_number_the_cache_takes_what_is_free(
     params = SamplingParams(max_tokens=8, cache="prefix", block_length=4)
     [answer] = LLM(str(folder)).generate([[3, 4, 5]], params)
     assert len(answer.outputs[0].token_ids) == 8
-
-
-def test_free_memory_heeds_the_containers_limit(tmp_path: Path) -> None:
-    info, group = tmp_path / "meminfo", tmp_path / "group"
-    group.mkdir()
-    info.write_text("MemTotal:  9000 kB\nMemAvailable:    5000 kB\n")
-    assert free_main_memory(info, group) == 5000 * 1024
-    (group / "memory.max").write_text("max\n")
-    (group / "memory.current").write_text("3000\n")
-    assert free_main_memory(info, group) == 5000 * 1024
-    (group / "memory.max").write_text("4000\n")
-    assert free_main_memory(info, group) == 1000
-    (group / "memory.stat").write_text("anon 2000\ninactive_file 500\nactive_file 500\n")
-    assert free_main_memory(info, group) == 1500
-    assert free_main_memory(tmp_path / "nothing", group) is None
 
 
 def test_a_judge_is_loaded_in_its_own_type(tmp_path: Path) -> None:
