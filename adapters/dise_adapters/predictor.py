@@ -1,6 +1,7 @@
 """The predictor of every checkpoint: a family describes its format, and an engine runs it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -21,12 +22,17 @@ from dise_adapters.families.special import special_tokens
 from dise_core import EngineConfig, MaskPredictor, ModelInfo, Read, Reader, Reading, SpecialTokens
 from dise_core.errors import CheckpointError
 from dise_core.models.attention import Attention, Causal
+from dise_core.models.backend import Backend
 from dise_core.models.completion import check_abilities, completed
+from dise_core.models.predictor import Ability, CacheRoom, Shown, unshown
+from dise_core.params.engine import Dtype
 from dise_core.plugins.discovery import installed_catalog
 
 
 class CheckpointPredictor(MaskPredictor):
-    """A loaded checkpoint of one family; `predictor_of` makes each family's class."""
+    """A checkpoint of one family, whose weights are loaded when they are needed, or by
+    `load_weights`; `predictor_of` makes each family's class.
+    """
 
     family: ClassVar[Family]
     tokenizer_kind: ClassVar[type[FastTokenizer]] = FastTokenizer
@@ -52,9 +58,8 @@ class CheckpointPredictor(MaskPredictor):
 
     @classmethod
     def load(cls, model: str, config: EngineConfig) -> Self:
-        """Return the loaded model. Raises CheckpointError for an unsupported variant or weights
-        that do not fit, ModelError if loading fails otherwise, InputError for a path that does not
-        exist or unsuitable options.
+        """Return the model. Raises CheckpointError for an unsupported variant, ModelError if
+        loading fails otherwise, InputError for a path that does not exist.
         """
         if not is_gguf(model):
             return cls(model_folder(model, config.revision), model, config)
@@ -69,7 +74,9 @@ class CheckpointPredictor(MaskPredictor):
         reader: Reader | None = None,
         gguf_file: str | None = None,
     ) -> None:
-        """Load the model `name` from a folder; given a reader, only config.json and tokenizer."""
+        """Load config.json and tokenizer of the model `name` from a folder. reader: of its weights,
+        where they are not to be loaded from there.
+        """
         family, where = self.family, str(folder / (gguf_file or ""))
         fields = read_config(where) or {}
         reason = family.refusal(fields, name)
@@ -87,24 +94,65 @@ class CheckpointPredictor(MaskPredictor):
         whole = ConfigJson({**fields, **described}, name)
         self.info = _info(family, whole, self.tokenizer, attention, config.mask_token_id)
         mask_id = self.info.special.mask_id
-        checkpoint = Checkpoint(family, folder, settings, gguf_file, attention, mask_id)
-        self._reader = reader or load_reader(checkpoint, config)
-        self.room = self._reader.room
-        self.abilities = getattr(self._reader, "abilities", frozenset())
+        self._checkpoint = Checkpoint(family, folder, settings, gguf_file, attention, mask_id)
+        self._config, self._asked = config, config.dtype
+        self._reader, self._is_fitted = reader, reader is not None
+
+    def fit(self, beside: Sequence[MaskPredictor] = ()) -> Dtype | None:
+        models = [
+            model
+            for model in (self, *beside)
+            if isinstance(model, CheckpointPredictor) and not model._is_fitted
+        ]
+        wanted = [(model._checkpoint, model._config) for model in models]
+        for model, config in zip(models, self._backend.fitted(wanted), strict=True):
+            model._config, model._is_fitted = config, True
+        return None if self._config.dtype == self._asked else self._config.dtype
+
+    def load_weights(self, shown: Shown = unshown) -> None:
+        """Load the weights, if they are not loaded yet. Raises CheckpointError for weights that are
+        not those of the model, ModelError if loading fails otherwise, InputError for options that
+        do not suit the engine, or the memory that is free.
+        """
+        self._loaded(shown)
+
+    @property
+    def room(self) -> CacheRoom | None:  # type: ignore[override]
+        return self._loaded().room
+
+    @property
+    def abilities(self) -> frozenset[Ability]:  # type: ignore[override]
+        return getattr(self._loaded(), "abilities", frozenset())
 
     def read(self, reads: Sequence[Read]) -> Sequence[Reading]:
+        reader = self._loaded()
         for read in reads:
             check_abilities(read, self.info, self.abilities)
-        return self._reader.read([completed(read, self.info) for read in reads])
+        return reader.read([completed(read, self.info) for read in reads])
+
+    def _loaded(self, shown: Shown = unshown) -> Reader:
+        if self._reader is None:
+            self.fit()
+            with shown(self.info.name) as told:
+                checkpoint = replace(self._checkpoint, told=told)
+                self._reader = self._backend.open(checkpoint, self._config)
+        return self._reader
+
+    @property
+    def _backend(self) -> type[Backend[Checkpoint]]:
+        return installed_catalog().backend(self._config.engine)
 
 
 def load_reader(checkpoint: Checkpoint, config: EngineConfig) -> Reader:
     """Return a reader of the checkpoint, loaded by the engine that `config.engine` names.
 
     Raises CheckpointError for weights that do not fit, ModelError if loading fails otherwise,
-    InputError for an unknown engine or options that do not suit it.
+    InputError for an unknown engine, for options that do not suit it, and for a model that is
+    larger than the memory that is free.
     """
-    return installed_catalog().backend(config.engine).open(checkpoint, config)
+    backend = installed_catalog().backend(config.engine)
+    [fitted] = backend.fitted([(checkpoint, config)])
+    return backend.open(checkpoint, fitted)
 
 
 def predictor_of(family: Family, checked_on: str = "") -> type[CheckpointPredictor]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from typing import Generic, TypeVar
 
@@ -22,7 +22,7 @@ from dise_core.errors import (
     shown,
 )
 from dise_core.models.completion import check_abilities, completed
-from dise_core.models.predictor import MaskPredictor
+from dise_core.models.predictor import MaskPredictor, Shown, unshown
 from dise_core.params.engine import EngineConfig
 from dise_core.plans.plan import Plan
 from dise_core.plans.reading import Read, Reading
@@ -55,10 +55,11 @@ class Outcome(Generic[T]):
 class Engine:
     """Runs plans on the loaded predictors. A plan gets the same answers alone and beside others."""
 
-    def __init__(self, predictors: Mapping[str, MaskPredictor], config: EngineConfig) -> None:
-        self._predictors = predictors
-        rooms = {name: model.room for name, model in predictors.items() if model.room is not None}
-        self._scheduler = Scheduler(config.max_num_seqs, config.max_batch_tokens, rooms)
+    def __init__(
+        self, predictors: Mapping[str, MaskPredictor], config: EngineConfig, shown: Shown = unshown
+    ) -> None:
+        """shown: shows how weights are loaded that are not loaded yet, at the first pass."""
+        self._predictors, self._config, self._shown = predictors, config, shown
         self.max_running = config.max_num_seqs
         """The most requests that run at one time."""
 
@@ -79,7 +80,8 @@ class Engine:
                     running.append(request)
                 if not running:
                     return
-                self.step(running)
+                if any(request.rows for request in running):
+                    self.step(running)
                 for request in running:
                     if request.is_finished:
                         yield Outcome(request.index, request.result, request.error, request.seconds)
@@ -90,6 +92,20 @@ class Engine:
         finally:
             for request in running:
                 request.close()
+
+    def load(self) -> None:
+        """Load the weights that are not loaded yet."""
+        # The judge comes first: the model's cache is planned from the memory that is then left.
+        for predictor in reversed(dict.fromkeys(self._predictors.values())):
+            predictor.load_weights(self._shown)
+
+    @cached_property
+    def _scheduler(self) -> Scheduler:
+        """Made for the first pass, since only a loaded model knows the room of its cache."""
+        self.load()
+        models = self._predictors.items()
+        rooms = {name: model.room for name, model in models if model.room is not None}
+        return Scheduler(self._config.max_num_seqs, self._config.max_batch_tokens, rooms)
 
     def request(self, index: int, plan: Plan[object], caller: Caller | None = None) -> Request:
         caller = caller or Caller()

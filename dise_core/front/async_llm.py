@@ -20,7 +20,7 @@ from dise_core.front.llm import LLM, EngineOptions
 from dise_core.front.outputs import RequestOutput
 from dise_core.front.planner import Planner
 from dise_core.front.verbs import Job, Verbs, constrained, request
-from dise_core.models.predictor import MaskPredictor
+from dise_core.models.predictor import MaskPredictor, Shown, unshown
 from dise_core.models.prompts import Prompt
 from dise_core.models.tokenizer import FunctionTool, Message
 from dise_core.params.requests import SamplingParams
@@ -67,18 +67,19 @@ class AsyncLLM:
         catalog: Catalog | None = None,
         max_waiting: int = 1024,
         budget: Budget | None = None,
+        shown: Shown = unshown,
         **options: Unpack[EngineOptions],
     ) -> None:
         """Load the models as LLM does and start the engine's thread.
 
         At most max_waiting requests queue; beyond that each method raises OverloadedError, and a
         call of more texts InputError. After `close` each raises ClosedError. budget: of one call;
-        beyond it InputError.
+        beyond it InputError. shown: shows how the weights are loaded.
         """
         loaded: list[LLM] = []
 
         def load() -> Engine:
-            loaded.append(LLM(model, judge=judge, catalog=catalog, **options))
+            loaded.append(LLM(model, judge=judge, catalog=catalog, shown=shown, **options))
             return loaded[0].engine
 
         self.budget = budget or Budget()

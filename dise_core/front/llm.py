@@ -12,7 +12,7 @@ from dise_core.front.calibrated import Calibrations
 from dise_core.front.outputs import RequestOutput
 from dise_core.front.planner import Planner
 from dise_core.front.verbs import Job, Verbs, request
-from dise_core.models.predictor import MaskPredictor
+from dise_core.models.predictor import MaskPredictor, Shown, unshown
 from dise_core.models.prompts import Prompt
 from dise_core.models.tokenizer import FunctionTool, Message
 from dise_core.params.engine import DeviceMap, Dtype, EngineConfig, Quantization
@@ -71,15 +71,18 @@ class LLM(Verbs):
         *,
         judge: str | PathLike[str] | MaskPredictor | None = None,
         catalog: Catalog | None = None,
+        lazy: bool = False,
+        shown: Shown = unshown,
         **options: Unpack[EngineOptions],
     ) -> None:
         """Load a model by name, folder or hub id, or take a loaded one. options: see EngineConfig,
         and `calibration`, a file or a Calibration. judge: an auto-regressive model for the scorers
         that need one; an auto-regressive `model` is its own. EngineConfig.for_judge says which
-        options apply to it.
+        options apply to it. lazy: leave the weights to `load`, or to the first request that passes
+        its checks. shown: shows how they are loaded.
 
-        Raises InputError for an unknown model, ModelError for one that cannot be loaded,
-        PluginError for one whose name two plugins claim.
+        Raises InputError for an unknown model, and for models larger than the memory that is free,
+        ModelError for one that cannot be loaded, PluginError for one whose name two plugins claim.
         """
         choose_threads()
         named = options.get("calibration")
@@ -95,14 +98,18 @@ class LLM(Verbs):
         predictor = predictors["target"]
         if calibration is not None:
             calibration.check_model(predictor)
+        self._fit(predictors)
         own = tuple(map(Calibration.load, predictor.calibration_files))
         planner = Planner(predictors, self.catalog, Calibrations(calibration, own))
-        self._open: tuple[Planner, Engine] | None = (planner, Engine(predictors, self.config))
+        engine = Engine(predictors, self.config, shown)
+        self._open: tuple[Planner, Engine] | None = (planner, engine)
         self._process = os.getpid()
         self._shown = repr(predictor.info.name)
         self._is_loader = not isinstance(model, MaskPredictor)
         if self._is_loader:
             self._shown += f", engine={self.config.engine!r}, device={self.config.device!r}"
+        if not lazy:
+            self.load()
 
     def __repr__(self) -> str:
         return f"LLM({self._shown})"
@@ -126,6 +133,10 @@ class LLM(Verbs):
                 "which a model cannot run: load it here, or start processes by spawn"
             )
         return self._open
+
+    def load(self) -> None:
+        """Load the weights that are not loaded yet. Raises ModelError for what cannot be loaded."""
+        self.engine.load()
 
     def close(self) -> None:
         """Free the models that it loaded. After it each method raises ClosedError."""
@@ -185,18 +196,24 @@ class LLM(Verbs):
         model: str | PathLike[str] | MaskPredictor,
         judge: str | PathLike[str] | MaskPredictor | None,
     ) -> dict[str, MaskPredictor]:
-        predictors: dict[str, MaskPredictor] = {}
-        # The judge comes first: the model's cache is planned from the memory that is then left.
+        predictors = {"target": self._opened(model, self.config)}
         if judge is not None:
-            predictors["judge"] = judging = self._loaded(judge, self.config.for_judge())
+            predictors["judge"] = judging = self._opened(judge, self.config.for_judge())
             if not judging.info.is_autoregressive:
                 raise InputError(f"judge {judging.info.name!r} is not auto-regressive", "judge")
-        predictors["target"] = predictor = self._loaded(model, self.config)
-        if judge is None and predictor.info.is_autoregressive:
-            predictors["judge"] = predictor
+        elif predictors["target"].info.is_autoregressive:
+            predictors["judge"] = predictors["target"]
         return predictors
 
-    def _loaded(self, model: object, config: EngineConfig) -> MaskPredictor:
+    def _fit(self, predictors: dict[str, MaskPredictor]) -> None:
+        """Make sure that the models fit into memory together; note the type that "auto" means."""
+        target, *others = dict.fromkeys(predictors.values())
+        if (dtype := target.fit(others)) is not None:
+            self.config = self.config.model_copy(update={"dtype": dtype})
+        for other in others:
+            other.fit()
+
+    def _opened(self, model: object, config: EngineConfig) -> MaskPredictor:
         if isinstance(model, str | PathLike):
             return self.catalog.load_model(fspath(model), config)
         if not isinstance(model, MaskPredictor):

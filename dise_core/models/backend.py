@@ -48,6 +48,13 @@ class Backend(ABC, Generic[C]):
         return cls.options(**{name: value for name, value in config.own.items() if name in fields})
 
     @classmethod
+    def fitted(cls, wanted: Sequence[tuple[C, EngineConfig]]) -> Sequence[EngineConfig]:
+        """Return the options with which checkpoints fit into the memory that is free, all together,
+        where the given ones leave a choice. Reads no weights. Raises InputError where none fit.
+        """
+        return [config for _, config in wanted]
+
+    @classmethod
     @abstractmethod
     def open(cls, checkpoint: C, config: EngineConfig) -> Reader:
         """Return a reader of the checkpoint. Raises InputError for an option or a checkpoint that

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from os import PathLike
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self
 
 from dise_core.plans.reading import CacheHint, Read, Reading
 
 if TYPE_CHECKING:
-    from dise_core.params.engine import EngineConfig
+    from dise_core.params.engine import Dtype, EngineConfig
 from dise_core.models.info import ModelInfo
 from dise_core.models.tokenizer import Tokenizer
 
@@ -33,8 +34,24 @@ what the constraint forced.
 """
 
 
+Told = Callable[[float], None]
+"""Is called with the share of a model's weights that is read, 0 to 1."""
+
+Shown = Callable[[str], AbstractContextManager[Told]]
+"""Makes, of a model's name, the context in which its weights are loaded."""
+
+
+def unshown(_: str) -> AbstractContextManager[Told]:
+    """Show nothing."""
+    return nullcontext(untold)
+
+
+def untold(_: float) -> None:
+    """Tell nobody."""
+
+
 class MaskPredictor(ABC):
-    """A loaded model that answers Reads."""
+    """A model that answers Reads."""
 
     info: ModelInfo
 
@@ -80,7 +97,21 @@ class MaskPredictor(ABC):
     @classmethod
     @abstractmethod
     def load(cls, model: str, config: EngineConfig) -> Self:
-        """Return the loaded model. Raises ModelError with a one-line message saying what to do."""
+        """Return the model. Its weights may wait for `load_weights`, or for the first read, so that
+        requests are checked before. Raises ModelError with a one-line message saying what to do.
+        """
+
+    def fit(self, beside: Sequence[MaskPredictor] = ()) -> Dtype | None:  # noqa: ARG002
+        """Make sure that the weights of this model, and of those beside it, fit into the memory
+        that is free, before any is read. Return the type of 16 bits that this model gets because
+        dtype "auto" is too large in float32; None where it need not be narrowed.
+
+        Raises InputError where nothing that the options allow fits.
+        """
+        return None
+
+    def load_weights(self, shown: Shown = unshown) -> None:  # noqa: B027
+        """Load the weights, if they are not loaded yet. shown: shows it. Raises as `load` does."""
 
     @abstractmethod
     def read(self, reads: Sequence[Read]) -> Sequence[Reading]:

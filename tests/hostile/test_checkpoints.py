@@ -33,7 +33,9 @@ from tests.hostile.checkpoints import edit, one_line, write_whole
 
 def load(path: Path, family: Family = LLADA) -> Any:
     """Load a checkpoint as that of a family."""
-    return predictor_of(family).load(str(path), EngineConfig())
+    predictor = predictor_of(family).load(str(path), EngineConfig())
+    predictor.load_weights()
+    return predictor
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ TINY = MODELS["llada"]
 
 
 def load(path: Path, family: Family = LLADA) -> None:
-    predictor_of(family).load(str(path), EngineConfig())
+    predictor_of(family).load(str(path), EngineConfig()).load_weights()
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ from dise_adapters.families.blocks import Varying, attention_of, variants
 from dise_adapters.families.names import architectures, checkpoint_names
 from dise_core.models.attention import BIDIRECTIONAL, Attention, Bidirectional, Causal
 from dise_core.models.info import LastBlockRule, TemperedConfidence
+from dise_core.models.predictor import Told, untold
 from dise_core.records import JsonFields
 
 _NEMOTRON = "Nemotron-Labs-Diffusion, whose finished text is read causally"
@@ -164,7 +165,7 @@ class Checkpoint:
 
     folder: holds config.json and safetensors weights, or the file gguf_file. settings: the fields
     of the model class's configuration; None if transformers reads config.json. attention: this
-    checkpoint's. mask_id: its mask token, if it has one.
+    checkpoint's. mask_id: its mask token, if it has one. told: is told how much is read.
     """
 
     family: Family
@@ -173,3 +174,4 @@ class Checkpoint:
     gguf_file: str | None = None
     attention: Attention = BIDIRECTIONAL
     mask_id: int | None = None
+    told: Told = untold

@@ -1,11 +1,19 @@
 """The engine `transformers`."""
 
+from collections.abc import Sequence
+
 from dise_adapters.families.family import Checkpoint
 from dise_core import Backend, EngineConfig, Reader
 
 
 class TransformersBackend(Backend[Checkpoint]):
     """Runs models in this process, on the weights that transformers loads."""
+
+    @classmethod
+    def fitted(cls, wanted: Sequence[tuple[Checkpoint, EngineConfig]]) -> Sequence[EngineConfig]:
+        from dise_adapters.local.loading.room import fitted
+
+        return fitted(wanted)
 
     @classmethod
     def open(cls, checkpoint: Checkpoint, config: EngineConfig) -> Reader:

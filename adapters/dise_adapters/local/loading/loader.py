@@ -32,7 +32,7 @@ from dise_adapters.local.loading.planning import (
     states_per_token,
 )
 from dise_adapters.local.loading.quantization import Quantizer, linear_share
-from dise_adapters.local.loading.quiet import quiet, quiet_gguf
+from dise_adapters.local.loading.quiet import quiet, quiet_gguf, telling
 from dise_adapters.local.loading.stored import (
     EMBEDDING,
     StoredDecoder,
@@ -84,7 +84,7 @@ def _from_pretrained(
 ) -> PreTrainedModel:
     """Return transformers' model with its weights, on the device or spread by a device map."""
     folder, (placement, home) = checkpoint.folder, placing(config, device)
-    with quiet(), quiet_gguf():
+    with quiet(), quiet_gguf(), telling(checkpoint.told):
         try:
             model_class, settings = configured(checkpoint)  # imports transformers' models
             weigh(checkpoint)

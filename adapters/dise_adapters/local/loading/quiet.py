@@ -1,13 +1,60 @@
-"""Libraries that report on what they load, silenced: our errors say it in one line."""
+"""Libraries that report on what they load, silenced: our errors say it in one line. How much of it
+is loaded is told by us.
+"""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
+
+from dise_core.models.predictor import Told
+
+T = TypeVar("T")
 
 NOISY = ("torchao", "torch.utils._pytree", "accelerate.big_modeling")
 """Loggers that warn of kernels for other devices, and of weights that are on the disk as asked."""
+
+
+def counting(total: int, told: Told) -> Callable[[int], None]:
+    """Return a function that adds up numbers, and tells their share of the total."""
+    num_read = 0
+
+    def count(number: int) -> None:
+        nonlocal num_read
+        num_read += number
+        told(num_read / total)
+
+    return count
+
+
+def _counted(items: Collection[T], count: Callable[[int], None]) -> Iterator[T]:
+    for item in items:
+        yield item
+        count(1)
+
+
+@contextmanager
+def telling(told: Told) -> Iterator[None]:
+    """Tell the share of the weights that transformers has loaded inside, where it counts them."""
+    from transformers.utils import logging as transformers_logging
+
+    log: Any = transformers_logging
+
+    def hook(factory: Callable[..., Any], args: Any, options: Any) -> Any:
+        if (
+            options.get("desc") != "Loading weights"
+            or not args
+            or not isinstance(args[0], Collection)
+        ):
+            return factory(*args, **options)
+        return _counted(args[0], counting(len(args[0]), told))
+
+    before = log.set_tqdm_hook(hook)
+    try:
+        yield
+    finally:
+        log.set_tqdm_hook(before)
 
 
 @contextmanager

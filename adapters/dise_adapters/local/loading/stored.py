@@ -8,9 +8,10 @@ kind, or does not fit.
 from __future__ import annotations
 
 import ctypes
+import math
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import groupby
@@ -27,6 +28,7 @@ from dise_adapters.checkpoint.gguf import gguf_file
 from dise_adapters.checkpoint.weights import stored_weights
 from dise_adapters.local.decoder.layer import Traits
 from dise_adapters.local.decoder.own import DecoderParts, Rotation
+from dise_adapters.local.loading.quiet import counting
 from dise_adapters.local.loading.weighing import refuse_not_finite
 from dise_core import ModelError
 
@@ -54,7 +56,7 @@ Shapes = dict[str, tuple[int, ...]]
 class StoredDecoder:
     """A decoder whose weights are read from its files when they are asked for.
 
-    places: the file of each weight, and its name there.
+    places: the file of each weight, and its name there. count: is told how many numbers were read.
     """
 
     folder: Path
@@ -63,6 +65,7 @@ class StoredDecoder:
     places: Mapping[str, tuple[Path, str]]
     device: torch.device
     dtype: torch.dtype
+    count: Callable[[int], None]
 
     @property
     def is_tied(self) -> bool:
@@ -108,6 +111,7 @@ class StoredDecoder:
                     for name in some:
                         stored = file.get_tensor(self.places[name][1])
                         weights[name] = stored.to(self.device, self.dtype, copy=True)
+                        self.count(stored.numel())
         except Exception as error:
             raise ModelError(f"cannot load {self.folder}: {one_line(error)}") from error
         refuse_not_finite(self.folder, weights.items())
@@ -141,7 +145,9 @@ def stored_decoder(
     shapes = _shapes(settings, family.model_class)
     if stored_shapes != shapes:
         return None
-    return StoredDecoder(folder, settings, shapes, places, device, dtype)
+    num_read = {name: shape for name, shape in shapes.items() if not (is_tied and name == HEAD)}
+    count = counting(sum(map(math.prod, num_read.values())), checkpoint.told)
+    return StoredDecoder(folder, settings, shapes, places, device, dtype, count)
 
 
 def _opened(path: Path, device: torch.device) -> AbstractContextManager[Any]:

@@ -1,0 +1,100 @@
+"""What checkpoints that are to be loaded take of the memory of each device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self
+
+import torch
+
+from dise_adapters.local.devices import choose_device, choose_dtype, free_bytes, is_gpu
+from dise_adapters.local.loading.outline import Outline, Size, sizes
+from dise_adapters.local.loading.planning import pass_bytes
+from dise_core import EngineConfig
+
+if TYPE_CHECKING:
+    from dise_adapters.families.family import Checkpoint
+
+SPARE = 1 / 16
+"""Of a model that transformers loads as a whole, what a forward pass takes beside it."""
+
+Bytes = dict[str, float]
+"""By the device whose memory it is; "cpu" is the main memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A checkpoint that is to be loaded, and the type that its weights would get."""
+
+    checkpoint: Checkpoint
+    config: EngineConfig
+    outline: Outline
+    device: torch.device
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, checkpoint: Checkpoint, config: EngineConfig) -> Self:
+        """Return the claim with the type that the options ask for."""
+        device = choose_device(config.device)
+        if str(device) == "cuda":  # one memory has one name
+            device = torch.device("cuda", torch.cuda.current_device())
+        outline, dtype = Outline.of(checkpoint), choose_dtype(config.dtype, device)
+        return cls(checkpoint, config, outline, device, dtype)
+
+    def having(self, **changes: object) -> Self:
+        """Return the claim with changes to its options."""
+        config = self.config.model_copy(update=changes)
+        return replace(self, config=config, dtype=choose_dtype(config.dtype, self.device))
+
+    @property
+    def narrowed(self) -> Self:
+        """The same in the 16 bits of its file, where "auto" would be float32."""
+        half = self.outline.half
+        if self.config.dtype != "auto" or self.dtype != torch.float32 or half is None:
+            return self
+        return self.having(dtype=half)
+
+    @property
+    def sizes(self) -> dict[str, Size]:
+        """The bytes that loading it takes of each memory."""
+        return sizes(self.outline, self.device, self.dtype, self.config.quantization)
+
+    @property
+    def sizes_in_use(self) -> dict[str, Size]:
+        """The same, where a forward pass is to fit as well."""
+        place, whole = str(self.device), self.sizes
+        kept = whole[place].kept
+        working = SPARE * kept
+        if self.outline.states:
+            example = torch.empty(
+                0, dtype=self.dtype, device="meta" if is_gpu(self.device) else None
+            )
+            counts = (self.outline.states, self.outline.vocab_size)
+            working = pass_bytes(*counts, self.config, example)
+        return {**whole, place: Size(kept, max(whole[place].peak, kept + working))}
+
+
+def needs(sizes_of: Sequence[dict[str, Size]]) -> Bytes:
+    """Return what models of these sizes take at most, loaded one after the other."""
+    places = {place for parts in sizes_of for place in parts}
+    return {
+        place: _need([parts[place] for parts in sizes_of if place in parts]) for place in places
+    }
+
+
+def _need(parts: Sequence[Size]) -> float:
+    return sum(part.kept for part in parts) + max(part.peak - part.kept for part in parts)
+
+
+def free_of(claims: Sequence[Claim]) -> Bytes:
+    """Return what is free of each memory that they need, where that is known."""
+    places = {place: torch.device(place) for claim in claims for place in claim.sizes}
+    known = {place: free_bytes(device) for place, device in places.items()}
+    return {place: size for place, size in known.items() if size is not None}
+
+
+def lacking(needed: Bytes, free: Bytes) -> str | None:
+    """Return the memory of which too little is free; None where all fits."""
+    short = (place for place, size in needed.items() if size > free.get(place, size))
+    return next(short, None)

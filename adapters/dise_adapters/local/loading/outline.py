@@ -1,0 +1,184 @@
+"""What a checkpoint's headers tell of its size, and what loading it takes of each memory."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Self
+
+import torch
+
+from dise_adapters.checkpoint.gguf import gguf_file
+from dise_adapters.checkpoint.weights import stored_weights
+from dise_adapters.local.decoder.linear import can_pack
+from dise_adapters.local.devices import is_gpu
+from dise_adapters.local.loading.planning import RESIDUALS
+from dise_adapters.local.loading.quiet import quiet
+from dise_adapters.local.loading.stored import EMBEDDING, HEAD, StoredDecoder, stored_decoder
+from dise_adapters.local.loading.weighing import without_memory
+
+if TYPE_CHECKING:
+    from dise_adapters.families.family import Checkpoint
+    from dise_core.params.engine import Dtype, Quantization
+
+Numbers = Mapping[str, int]
+"""How many numbers each weight holds, by name."""
+
+HALVES: Mapping[str, Dtype] = {"BF16": "bfloat16", "F16": "float16", "packed": "bfloat16"}
+"""The type of 16 bits that loses nothing of a file's, or of a GGUF file's packed ones little."""
+
+STORED = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
+
+GGUF_TYPES = {0: "F32", 1: "F16", 30: "BF16"}
+
+BYTES = {"int8": 1.0, "int4": 0.5 + 2 / 32}
+"""Of a quantized weight; in int4, 32 share a scale of 16 bits."""
+
+MAIN = "cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """The bytes of one memory that a model takes: once it is loaded, and at most on the way."""
+
+    kept: float
+    peak: float
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """How many numbers a checkpoint holds: in its embedding; in its head, 0 where that is the
+    embedding or is not told apart; in all layers, in the largest one, in its largest weight.
+
+    dtype: that most are stored in, as safetensors calls it, or "packed". experts: numbers of
+    experts, which transformers joins where it loads the model. states: those that our own
+    forward pass holds for each token; 0 where transformers loads the model. vocab_size: of our own.
+    unpacked: copies in float32 of the weight that is being read from a GGUF file.
+    is_unpacked_first: whether transformers unpacks all of that file before it loads it.
+    """
+
+    embedding: int
+    head: int
+    layers: int
+    layer: int
+    weight: int
+    dtype: str
+    experts: int = 0
+    states: int = 0
+    vocab_size: int = 0
+    unpacked: int = 0
+    is_unpacked_first: bool = False
+
+    @classmethod
+    def of(cls, checkpoint: Checkpoint) -> Self:
+        """Return the outline by the files' headers, or by config.json where a GGUF file is
+        transformers' to read. Raises CheckpointError for files that cannot be right.
+        """
+        if checkpoint.gguf_file is not None and checkpoint.settings is None:
+            with quiet():
+                model = without_memory(checkpoint)
+            numbers = {name: weight.numel() for name, weight in model.named_parameters()}
+            return cls(*_counts(numbers), "packed", unpacked=2, is_unpacked_first=True)
+        dtype, unpacked = _stored_dtype(checkpoint), 0 if checkpoint.gguf_file is None else 2
+        own = stored_decoder(checkpoint, torch.device(MAIN), torch.float32)
+        if own is None:
+            stored = stored_weights(checkpoint.folder, checkpoint.gguf_file)
+            numbers = {name: math.prod(weight.shape) for name, weight in stored.items()}
+            experts = sum(numbers[name] for name in numbers if ".experts." in name)
+            return cls(*_counts(numbers), dtype, experts, unpacked=unpacked)
+        return cls(*_own_counts(own), dtype, 0, *_pass_counts(own), unpacked)
+
+    @property
+    def half(self) -> Dtype | None:
+        """The type of 16 bits that the file has; None for one in float32."""
+        return HALVES.get(self.dtype)
+
+
+def sizes(
+    outline: Outline, device: torch.device, dtype: torch.dtype, quantization: Quantization | None
+) -> dict[str, Size]:
+    """Return what loading takes of the main memory and of the device's. Pages of a mapped file
+    count nothing, as the system may drop them.
+    """
+    if outline.states:
+        return {str(device): _own_size(outline, device, dtype, quantization)}
+    whole = (outline.embedding + outline.head + outline.layers) * dtype.itemsize
+    first = 4 * whole / dtype.itemsize if outline.is_unpacked_first else 0
+    # Mapped weights take memory once they are converted, all before the first experts are joined.
+    is_converted = dtype != STORED.get(outline.dtype)
+    joined = max(outline.layer, outline.experts * is_converted)
+    reading = joined * dtype.itemsize + 4 * outline.unpacked * outline.weight
+    kept: float = whole
+    if quantization is not None:
+        tables = (outline.embedding + outline.head) * dtype.itemsize
+        kept = tables + outline.layers * BYTES[quantization]
+    if not is_gpu(device) or device.type == MAIN:
+        return {MAIN: Size(kept, max(whole, first) + reading)}
+    straight = quantization is None and find_spec("accelerate") is not None
+    passing = Size(0, first + (0 if straight else whole) + reading)
+    return {MAIN: passing, str(device): Size(kept, kept + outline.layer * dtype.itemsize)}
+
+
+def _own_size(
+    outline: Outline, device: torch.device, dtype: torch.dtype, quantization: Quantization | None
+) -> Size:
+    """Return what our own decoder takes, whose layers are read one by one: first the embedding and
+    the head stand beside what is made of them, later a layer beside all that is done.
+    """
+    size, head, kept = dtype.itemsize, outline.head, 0.0
+    if quantization is None:
+        is_packed = not is_gpu(device) and can_pack(torch.empty(0, dtype=dtype))
+        made = outline.embedding + (head or outline.embedding * is_packed)
+        kept = size * (made + outline.layers)
+        tables, rounding = size * (made + head), 0
+    else:
+        kept = outline.embedding + head + BYTES[quantization] * outline.layers
+        tables = (size + 1) * outline.embedding + (size + 2) * head
+        rounding = 16 * outline.weight  # in float32, with three more of that size
+    unpacking = 4 * outline.unpacked
+    tables += unpacking * max(outline.embedding, head)
+    layer = 2 * size * outline.layer + rounding + unpacking * outline.weight
+    return Size(kept, max(tables, kept + layer))
+
+
+def _own_counts(own: StoredDecoder) -> tuple[int, int, int, int, int]:
+    numbers = {name: math.prod(shape) for name, shape in own.shapes.items()}
+    embedding, head = numbers.pop(EMBEDDING), numbers.pop(HEAD)
+    norm, _, layers, layer, weight = _counts(numbers)
+    return embedding, 0 if own.is_tied else head, layers + norm, layer, weight
+
+
+def _pass_counts(own: StoredDecoder) -> tuple[int, int]:
+    vocab_size, hidden = own.shapes[EMBEDDING]
+    return RESIDUALS * hidden + own.outputs_per_layer, vocab_size
+
+
+def _counts(numbers: Numbers) -> tuple[int, int, int, int, int]:
+    """Return the numbers outside of layers, 0 for a head, and those of all layers, the largest
+    layer and the largest weight of one.
+    """
+    outside, layers, weight = 0, Counter[str](), 0
+    for name, count in numbers.items():
+        found = re.match(r"(.*?\.\d+)\.", name)
+        if found is None:
+            outside += count
+        else:
+            layers[found[1]] += count
+            weight = max(weight, count)
+    return outside, 0, layers.total(), max(layers.values(), default=0), weight
+
+
+def _stored_dtype(checkpoint: Checkpoint) -> str:
+    """Return the type that most of the stored numbers have."""
+    counts = Counter[str]()
+    if checkpoint.gguf_file is not None:
+        for part in gguf_file(checkpoint.folder / checkpoint.gguf_file).tensors.values():
+            counts[GGUF_TYPES.get(part.kind, "packed")] += math.prod(part.shape)
+    else:
+        for weight in stored_weights(checkpoint.folder).values():
+            counts[weight.dtype] += math.prod(weight.shape)
+    return max(counts, key=counts.__getitem__, default="packed")

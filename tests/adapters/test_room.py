@@ -1,0 +1,238 @@
+"""How much memory is free, which type of weights fits into it, and what is refused unread."""
+
+import json
+import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from dise_adapters.local.loading import claims
+from dise_adapters.local.memory import free_main_memory
+from dise_core import LLM, InputError
+from tests import sparse, tiny_causal
+from tests.reference_llada import default_config, random_weights, write_checkpoint
+
+GIB = 2**30
+CONFIG = default_config(d_model=256, n_layers=4, n_heads=4, n_kv_heads=4, mlp_hidden_size=768)
+LAYER = 4 * 256 * 256 + 3 * 256 * 768 + 2 * 256
+NUMBERS = 2 * 52 * 256 + 256 + 4 * LAYER
+PASS = 2048 * (4 * 256 + 4 * 256 + 2 * 768 + 256) * 4 + 2**25 // 8 // 52 * 52 * 3 * 4
+
+
+def machine(root: Path, kib: int, groups: str = "") -> Path:
+    (root / "proc/self").mkdir(parents=True)
+    (root / "proc/meminfo").write_text(f"MemTotal: 9000 kB\nMemAvailable:  {kib} kB\n")
+    if groups:
+        (root / "proc/self/cgroup").write_text(groups)
+    return root
+
+
+def group(folder: Path, **files: object) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (folder / f"memory.{name}").write_text(f"{content}\n")
+
+
+def test_free_memory_heeds_a_containers_limit(tmp_path: Path) -> None:
+    root = machine(tmp_path, 5000)
+    assert free_main_memory(root) == 5000 * 1024
+    top = root / "sys/fs/cgroup"
+    group(top, max="max", current=3000)
+    assert free_main_memory(root) == 5000 * 1024
+    group(top, max=4000)
+    assert free_main_memory(root) == 1000
+    group(top, stat="anon 2000\ninactive_file 500\nactive_file 300\nfile 900")
+    assert free_main_memory(root) == 1800
+    group(top, max=100)
+    assert free_main_memory(root) == 0
+    assert free_main_memory(tmp_path / "nothing") is None
+
+
+def test_free_memory_heeds_the_groups_above_in_version_2(tmp_path: Path) -> None:
+    root = machine(tmp_path, 5000, "0::/a.slice/b.service\n")
+    own = root / "sys/fs/cgroup/a.slice/b.service"
+    group(own, max="max", current=100)
+    assert free_main_memory(root) == 5000 * 1024
+    group(own.parent, max=7000, current=4000, stat="inactive_file 1000")
+    assert free_main_memory(root) == 4000
+    group(own, max=500)
+    assert free_main_memory(root) == 400
+
+
+def test_free_memory_heeds_version_1_and_a_container_that_sees_its_own_group_alone(
+    tmp_path: Path,
+) -> None:
+    root = machine(tmp_path, 5000, "5:cpu,cpuacct:/x\n4:memory:/docker/1f\n0::/\n")
+    top = root / "sys/fs/cgroup/memory"
+    unlimited = 2**63 - 4096
+    group(top, limit_in_bytes=unlimited, usage_in_bytes=9000)
+    assert free_main_memory(root) == 5000 * 1024
+    stat = "inactive_file 1\ntotal_inactive_file 200\ntotal_active_file 100"
+    group(top, limit_in_bytes=9500, stat=stat)
+    assert free_main_memory(root) == 800
+    group(top / "docker/1f", limit_in_bytes=700, usage_in_bytes=100)
+    assert free_main_memory(root) == 600
+
+
+def folder_of(tmp_path: Path, dtype: torch.dtype) -> Path:
+    weights = {name: part.to(dtype) for name, part in random_weights(CONFIG).items()}
+    folder = write_checkpoint(tmp_path / str(dtype), CONFIG, weights)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+def free(monkeypatch: pytest.MonkeyPatch, size: float) -> None:
+    monkeypatch.setattr(claims, "free_bytes", lambda _: size)
+
+
+def dtype_of(llm: LLM) -> torch.dtype:
+    embed = llm.predictor._reader._body._embed  # type: ignore[attr-defined]
+    dtype: torch.dtype = embed.keywords["weight"].dtype
+    return dtype
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_auto_is_float32_where_that_fits_with_a_pass_and_else_the_files_16_bits(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    dtype: torch.dtype,
+) -> None:
+    folder, name = folder_of(tmp_path, dtype), str(dtype).removeprefix("torch.")
+    free(monkeypatch, 4 * NUMBERS + PASS)
+    llm = LLM(str(folder), device="cpu")
+    assert (dtype_of(llm), llm.config.dtype, caplog.text) == (torch.float32, "auto", "")
+    free(monkeypatch, 4 * NUMBERS + PASS - 1)
+    with caplog.at_level(logging.WARNING):
+        llm = LLM(str(folder), device="cpu")
+    assert (dtype_of(llm), llm.config.dtype) == (dtype, name)
+    [record] = caplog.records
+    assert f"is loaded as {name}, as it is stored: float32 would need 0.1 GiB" in record.message
+
+
+def test_weights_stored_in_float32_are_never_rounded_unasked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = folder_of(tmp_path, torch.float32)
+    free(monkeypatch, 4 * NUMBERS - 1)
+    with pytest.raises(InputError, match=r"as float32, .*What fits: --dtype bfloat16 needs"):
+        LLM(str(folder), device="cpu")
+    assert dtype_of(LLM(str(folder), device="cpu", dtype="bfloat16")) == torch.bfloat16
+
+
+def test_what_does_not_fit_is_told_what_would(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = str(folder_of(tmp_path, torch.bfloat16))
+    free(monkeypatch, 9_000_000)  # 6.9 MB of weights, and a layer twice
+    told = r"as bfloat16, and 0.0 GiB are free. What fits: --quantization int4 needs 0.0 GiB\."
+    with pytest.raises(InputError, match=told):
+        LLM(folder, device="cpu")
+    LLM(folder, device="cpu", quantization="int4")
+    with pytest.raises(InputError, match="as int8, and"):
+        LLM(folder, device="cpu", quantization="int8")
+    free(monkeypatch, 1000)
+    with pytest.raises(InputError, match="No other type of weights fits either"):
+        LLM(folder, device="cpu", quantization="int4")
+
+
+def test_a_judge_counts_beside_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = str(folder_of(tmp_path, torch.bfloat16))
+    judge = tiny_causal.checkpoint(tmp_path / "judge", tiny_causal.llama())
+    free(monkeypatch, 4 * NUMBERS + PASS)
+    assert dtype_of(LLM(folder, device="cpu")) == torch.float32
+    llm = LLM(folder, judge=judge, device="cpu")
+    assert (dtype_of(llm), llm.config.dtype) == (torch.bfloat16, "bfloat16")
+    free(monkeypatch, 2 * (NUMBERS + 2 * LAYER) + 1000)
+    LLM(folder, device="cpu")
+    with pytest.raises(InputError, match=rf"{folder} and what is loaded beside it \({judge}\) ne"):
+        LLM(folder, judge=judge, device="cpu")
+
+
+def test_a_gpus_memory_is_looked_at_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dise_adapters.families.family import Checkpoint
+    from dise_adapters.families.llada import LLADA
+    from dise_adapters.local.loading import room
+    from dise_core import EngineConfig
+
+    folder, device = folder_of(tmp_path, torch.bfloat16), torch.device("cuda:1")
+    monkeypatch.setattr(claims, "choose_device", lambda _: device)
+    asked: list[torch.device] = []
+
+    def free_of(place: torch.device) -> float:
+        asked.append(place)
+        return 2 * NUMBERS - 1
+
+    monkeypatch.setattr(claims, "free_bytes", free_of)
+    from dise_adapters.checkpoint.hub import read_config
+
+    settings = LLADA.settings(read_config(str(folder)) or {}, str(folder))
+    wanted = [(Checkpoint(LLADA, folder, settings), EngineConfig(device="cuda:1"))]
+    with pytest.raises(InputError, match=r"of the memory of cuda:1 as bfloat16, and 0.0 GiB are"):
+        room.fitted(wanted)
+    assert asked == [device]
+
+
+def test_a_model_larger_than_the_machine_is_refused_unread(tmp_path: Path) -> None:
+    large = sparse.llada(tmp_path / "large")
+    with pytest.raises(InputError, match=r"needs 1\d\d\d\.\d GiB of main memory as bfloat16"):
+        LLM(str(large), device="cpu")
+    judge = sparse.llama(tmp_path / "judge")
+    with pytest.raises(
+        InputError, match=r"countdown and what is loaded beside it .* needs 1\d\d\d"
+    ):
+        LLM("countdown", judge=str(judge), device="cpu")
+
+
+MEASURE = """
+import ctypes, gc, json, sys, threading, time
+from pathlib import Path
+from dise_adapters.local.loading.claims import Claim
+from dise_core import LLM
+
+def anonymous():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("RssAnon")).split()[1]) * 1024
+
+def settle():
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    return anonymous()
+
+def watch():
+    while not is_loaded:
+        seen.append(anonymous())
+        time.sleep(0.001)
+
+LLM("countdown").score("", "1+2=3")
+llm = LLM(sys.argv[1], lazy=True, **json.loads(sys.argv[2]))
+[size] = Claim.of(llm.predictor._checkpoint, llm.predictor._config).sizes.values()
+before, seen, is_loaded = settle(), [], False
+watcher = threading.Thread(target=watch)
+watcher.start()
+llm.load()
+is_loaded = True
+watcher.join()
+print(json.dumps([size.kept, settle() - before, size.peak, max(seen) - before]))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's account of the process")
+@pytest.mark.parametrize(
+    "options", [{"dtype": "float32"}, {"dtype": "bfloat16"}, {"quantization": "int8"}], ids=str
+)
+def test_what_loading_takes_is_known_before(tmp_path: Path, options: dict[str, str]) -> None:
+    config = default_config(d_model=512, n_layers=12, n_heads=8, n_kv_heads=8, mlp_hidden_size=1536)
+    weights = {name: part.bfloat16() for name, part in random_weights(config).items()}
+    folder = write_checkpoint(tmp_path, config, weights)
+    command = [sys.executable, "-c", MEASURE, str(folder), json.dumps(options | {"device": "cpu"})]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    kept, held, peak, seen = json.loads(done.stdout)
+    assert held == pytest.approx(kept, rel=0.15, abs=2**23)
+    assert seen < peak + 2**25
