@@ -1,11 +1,14 @@
 """What generate, score and rank share: loading a model, and answering requests."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from functools import partial
 
 from dise_app.cli.options import Parts, runner_of
 from dise_app.files.runner import Answered, AnswerPlan, P, Work
+from dise_app.terminal import interrupts
+from dise_app.terminal.memory import kept
 from dise_core import LLM, EngineConfig, InputError, Plan, SamplingParams, ScoringParams
 from dise_core.front.planner import Planner
 from dise_core.params.base import Params
@@ -16,14 +19,44 @@ from dise_core.records import Fields, JsonFields
 
 def load(models: Fields, engine: Fields) -> LLM:
     """Return the loaded model, exempt from garbage collection for the life of the process."""
-    from dise_app.terminal import interrupts
-    from dise_app.terminal.memory import kept
+    llm = opened(models, engine)
+    llm.load()
+    return llm
+
+
+def opened(models: Fields, engine: Fields) -> LLM:
+    """Return the model, whose weights are loaded when a request needs them, or by `load_for`."""
+    from dise_app.terminal.progress import opening
+
+    with opening(models["model"]), kept():
+        return LLM(**models, **engine, lazy=True, shown=_loading)
+
+
+@contextmanager
+def _loading(model: str) -> Iterator[Callable[[float], None]]:
     from dise_app.terminal.progress import loading
 
-    with loading(models["model"]), kept():
-        llm = LLM(**models, **engine)
+    with loading(model) as told, kept():
+        yield told
     interrupts.in_order()
-    return llm
+
+
+def load_for(llm: LLM, plans: Iterable[Plan[object]]) -> None:
+    """Load the weights, if one of the plans passes its checks: what is wrong with the others is
+    told when they are run. Takes no further plans then.
+    """
+    if any(map(_gets_to_read, plans)):
+        llm.load()
+    interrupts.in_order()
+
+
+def _gets_to_read(plan: Plan[object]) -> bool:
+    with closing(plan):
+        try:
+            next(plan)
+        except Exception:
+            return False
+    return True
 
 
 def refuse_judge(parts: Parts, params: Params) -> None:
@@ -69,12 +102,13 @@ def answer(
     if parts.files["input"] is not None:
         return answer_file(parts, params, plan_of)
     refuse_judge(parts, params)
-    llm, as_json = load(parts.models, parts.engine), parts.shared["as_json"]
+    llm, as_json = opened(parts.models, parts.engine), parts.shared["as_json"]
     _advise(llm, params)
 
     def plan(request: JsonFields) -> AnswerPlan:
         return plan_of(llm.planner, request, params)
 
+    load_for(llm, map(plan, requests))
     if isinstance(params, SamplingParams) and is_shown_live(requests, as_json):
         return live.show(llm, plan(requests[0]), _is_random(llm, params))
     render.show(llm, requests, plan, as_json, _is_random(llm, params))
@@ -90,17 +124,23 @@ def answer_file(
     from dise_app.files import jsonl
 
     refuse_judge(parts, params)
-    files, loaded = parts.files, partial(load, parts.models, parts.engine)
+    files, model = parts.files, partial(opened, parts.models, parts.engine)
 
     def settings(llm: LLM) -> JsonFields:
         return {**settings_of(llm, parts, params), **own(llm)}
 
     if (runner := runner_of(files)) is not None:
-        return runner.run(Work(parts.command, files, params, loaded, plan_of, settings))
-    llm = loaded()
+        return runner.run(Work(parts.command, files, params, model, plan_of, settings))
+    llm = model()
     _advise(llm, params)
     llm.catalog.check(params)
-    jsonl.run_file(llm, files, lambda row: plan_of(llm.planner, row, params), settings(llm))
+    jsonl.run_file(
+        llm,
+        files,
+        lambda row: plan_of(llm.planner, row, params),
+        settings(llm),
+        partial(load_for, llm),
+    )
 
 
 def _advise(llm: LLM, params: Params) -> None:
@@ -125,7 +165,7 @@ def is_shown_live(records: Sequence[JsonFields], as_json: bool) -> bool:
 def settings_of(llm: LLM, parts: Parts, params: Params) -> dict[str, object]:
     """Return what the answers to the lines of a file depend on, beside the lines, as JSON."""
     names = marked(EngineConfig, Mark.CHANGES_ANSWERS)
-    engine = EngineConfig(**parts.engine).model_dump(mode="json", include=names)
+    engine = llm.config.model_dump(mode="json", include=names)
     models = {role: predictor.info.name for role, predictor in llm.planner.predictors.items()}
     calibration = llm.planner.calibration
     return {

@@ -7,7 +7,14 @@ from typing import Annotated
 import typer
 
 from dise_app.cli import options
-from dise_app.cli.answer import answer, load, refuse_both_or_neither, refuse_judge, text_or_ids
+from dise_app.cli.answer import (
+    answer,
+    load_for,
+    opened,
+    refuse_both_or_neither,
+    refuse_judge,
+    text_or_ids,
+)
 from dise_app.files.runner import AnswerPlan
 from dise_app.terminal.piped import given_texts, piped_texts
 from dise_core import LLM, InputError, RequestOutput, SamplingParams
@@ -61,7 +68,9 @@ def fill(
 
     if pieces:
         refuse_judge(parts, params)
-        _show(load(parts.models, parts.engine), pieces, params, parts.shared["as_json"])
+        llm = opened(parts.models, parts.engine)
+        load_for(llm, [llm.planner.fill(pieces[0], pieces[1], params)])
+        _show(llm, pieces, params, parts.shared["as_json"])
     else:
         answer(parts, params, plan_of)
 

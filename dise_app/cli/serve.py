@@ -35,6 +35,7 @@ def serve(
     from dise_app.server.run import GracefulServer, Loading
     from dise_app.server.service import Service
     from dise_app.terminal.memory import kept
+    from dise_app.terminal.progress import loading
     from dise_core import AsyncLLM, EngineConfig
     from dise_core.plugins.discovery import installed_catalog
 
@@ -58,12 +59,12 @@ def serve(
     def load() -> None:
         models = parts.models | {"max_waiting": limits.max_waiting, "budget": limits.budget}
         with kept():
-            llm = AsyncLLM(**models, **parts.engine)
+            llm = AsyncLLM(**models, **parts.engine, shown=loading)
         service.begin(llm)
         print(f"dise: {service.model} at {address}", flush=True)
 
-    loading = Loading(load, server)
+    loader = Loading(load, server)
     server.run(sockets=[listening])
     logger.removeHandler(to_stderr)
-    loading.end()
+    loader.end()
     raise typer.Exit(server.exit_code)

@@ -24,6 +24,7 @@ STANDARD = Path("-")
 
 
 PlanOf = Callable[[JsonFields], Plan[Answered]]
+LoadFor = Callable[[Iterator[Plan[Answered]]], None]
 Add = Callable[[JsonFields], None]
 
 
@@ -49,10 +50,13 @@ def read_lines(path: Path, limit: int = MAX_LINE) -> Iterator[Line]:
                 yield Line(number, {}, str(error))
 
 
-def run_file(llm: LLM, files: Fields, plan_of: PlanOf, settings: JsonFields) -> None:
+def run_file(
+    llm: LLM, files: Fields, plan_of: PlanOf, settings: JsonFields, load_for: LoadFor
+) -> None:
     """Answer every line of --input, and tell how many were answered. settings: what the answers
-    depend on, beside the lines. Raises typer.Exit(1) if any line failed, InputError for unsuitable
-    files, DiseError if the answers cannot be written.
+    depend on, beside the lines. load_for: loads the model for plans that need it. Raises
+    typer.Exit(1) if any line failed, InputError for unsuitable files, DiseError if the answers
+    cannot be written.
     """
     path, output, resume = files["input"], files["output"] or STANDARD, files["resume"]
     for name in ("resume", "overwrite"):
@@ -66,6 +70,7 @@ def run_file(llm: LLM, files: Fields, plan_of: PlanOf, settings: JsonFields) -> 
     if not lines:
         raise InputError(f"--input {path} holds no line", "input")
     if output == STANDARD:
+        load_for(_plan(line, plan_of) for line in lines)
         problems = complete(llm, lines, plan_of, _print)
     else:
         refuse_foreign_settings(output)
@@ -74,8 +79,9 @@ def run_file(llm: LLM, files: Fields, plan_of: PlanOf, settings: JsonFields) -> 
                 refuse_existing(output, "--resume goes on with it, --overwrite replaces it")
             records = {line.number: line.record for line in lines}
             done = answered(file, settings, records) if resume else set()
-            begin(file, settings)
             todo = [line for line in lines if line.number not in done]
+            load_for(_plan(line, plan_of) for line in todo)
+            begin(file, settings)
             problems = complete(llm, todo, plan_of, file.add, len(done))
     num_failed = problems.total()
     if num_failed == len(lines) > 1:

@@ -111,14 +111,47 @@ def close(num_answered: int, num_failed: int, is_told: bool = False) -> None:
 
 
 @contextmanager
-def loading(model: str) -> Iterator[None]:
-    """Show that the model is being loaded; the hub's own bars show a download."""
+def opening(model: str) -> Iterator[None]:
+    """Show that the model is being opened; the hub's own bars show a download."""
     console = Console(stderr=True)
-    columns = (SpinnerColumn(), TextColumn("loading {task.description}"), TimeElapsedColumn())
     is_shown = console.is_terminal and not _is_downloaded_first(model)
-    with Progress(*columns, console=console, disable=not is_shown, transient=True) as progress:
+    with _spinning(console, "loading {task.description}", not is_shown) as progress:
         progress.add_task(model.replace("[", r"\["), total=None)
         yield
+
+
+@contextmanager
+def loading(model: str) -> Iterator[Callable[[float], None]]:
+    """Yield a function that shows the share of the model's weights that is read: on a terminal all
+    the time, elsewhere by a line every INTERVAL seconds.
+    """
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield _told_at_times(lambda share: f"loading {model}: {share:.0%}")
+        return
+    text = "loading {task.description} {task.percentage:.0f}%"
+    with _spinning(console, text, is_hidden=False) as progress:
+        task = progress.add_task(model.replace("[", r"\["), total=1.0)
+        yield lambda share: progress.update(task, completed=share)
+
+
+def _spinning(console: Console, text: str, is_hidden: bool) -> Progress:
+    columns = (SpinnerColumn(), TextColumn(text), TimeElapsedColumn())
+    return Progress(*columns, console=console, disable=is_hidden, transient=True)
+
+
+def _told_at_times(text_of: Callable[[float], str]) -> Callable[[float], None]:
+    """Return a function that prints what is told of a number, at most every INTERVAL seconds."""
+    started = last = time.monotonic()
+
+    def tell(number: float) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= INTERVAL:
+            last = now
+            print(f"dise: {text_of(number)} after {now - started:.0f} s", file=sys.stderr)
+
+    return tell
 
 
 def _is_downloaded_first(model: str) -> bool:

@@ -258,6 +258,6 @@ def test_loading_is_shown_unless_the_hub_shows_its_own_bars(
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     for model, is_shown in (("countdown", True), ("someone/a-model", False)):
-        with progress.loading(model):
+        with progress.opening(model):
             time.sleep(0.15)
         assert (f"loading {model}" in capsys.readouterr().err) is is_shown
