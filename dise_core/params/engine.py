@@ -30,7 +30,8 @@ class EngineConfig(Params):
     device: str = "auto"
     """A torch device; "auto" takes a GPU if there is one."""
     dtype: Annotated[Dtype, CHANGES_ANSWERS] = "auto"
-    """Type of the weights; "auto" is bfloat16 on a GPU and float32 on a CPU."""
+    """Type of the weights; "auto" is bfloat16 on a GPU, and on a CPU float32, or the file's own 16
+    bits where float32 is larger than the memory that is free."""
     device_map: Annotated[DeviceMap | None, NOT_THE_JUDGES] = None
     """Spread the model's layers over all GPUs, then main memory, then the disk, in accelerate's way
     of that name. Without it the model is on `device` alone, which is faster where it fits."""
