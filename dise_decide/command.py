@@ -60,7 +60,7 @@ def decide(
     a file. Lines of --input hold "input", a text or messages, and "questions" if they have their
     own.
     """
-    from dise_app.cli.answer import answer_file, load, refuse_both_or_neither
+    from dise_app.cli.answer import answer_file, opened, refuse_both_or_neither
     from dise_app.files import jsonl
     from dise_app.terminal.piped import given_texts, piped_texts
     from dise_core import InputError
@@ -82,7 +82,7 @@ def decide(
     if files is not None:
         params = params if calibration is None else calibration.applied(params)
         return answer_file(parts, params, asking.answered, asking.facts)
-    texts, llm = given_texts(texts or []), load(parts.models, parts.engine)
+    texts, llm = given_texts(texts or []), opened(parts.models, parts.engine)
     job = decisions(llm.planner, texts, questions, params, asking.chat, calibration)
     outputs = llm.do(job)
     for text, output in zip(texts, outputs, strict=True):

@@ -40,6 +40,7 @@ def folder(tmp_path: Path) -> Path:
         (("fill", f"{LONG}{{}}a", *FAST), TOO_LONG),
         (("score", "--prompt", "a", "--response", LONG + LONG), TOO_LONG),
         (("score", "--response", ""), "the response is empty"),
+        (("decide", "a", "--yes-no", "b"), "the model's vocabulary has no"),
     ],
 )
 def test_a_request_is_refused_before_the_weights_are_read(
