@@ -118,10 +118,12 @@ class CheckpointPredictor(MaskPredictor):
 
     @property
     def room(self) -> CacheRoom | None:  # type: ignore[override]
+        """The KV cache of the loaded weights, which are loaded for it."""
         return self._loaded().room
 
     @property
     def abilities(self) -> frozenset[Ability]:  # type: ignore[override]
+        """What its reader answers beyond plain Reads; the weights are loaded for it."""
         return getattr(self._loaded(), "abilities", frozenset())
 
     def read(self, reads: Sequence[Read]) -> Sequence[Reading]:
