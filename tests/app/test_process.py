@@ -83,7 +83,7 @@ def test_a_device_map_is_silent_about_what_it_imports(more: tuple[str, ...]) -> 
     """torchao, where it is installed, reports on kernels for other devices."""
     pytest.importorskip("accelerate")
     folder = CountdownPredictor.folder()
-    short = ("--max-tokens", 8, "--block-length", 8)
+    short = ("--max-tokens", 8, "--block-length", 8, "--scorer", "dise")
     asked = ("generate", "83,18,75 -> 10", "--model", folder, *short)
     assert "score" in silently(*asked, "--device-map", "auto", *more)
 
@@ -95,3 +95,11 @@ def test_a_gguf_file_is_read_silently(tmp_path: Path) -> None:
     judge = tiny_gguf.write(tmp_path / "judge.gguf")
     asked = ("score", "--response", "83-75=8", "--scorer", "ar-perplexity")
     assert "7 tokens" in silently(*asked, "--judge", judge)
+
+
+def test_a_model_that_was_trained_on_masks_alone_is_told_its_scorer_once() -> None:
+    short = ("--max-tokens", 8, "--block-length", 8, "--n", 2, "--temperature", 1)
+    asked = ("generate", "83,18,75 -> 10", "--model", CountdownPredictor.folder(), *short)
+    _, err = run(f"import sys; sys.argv[1:] = {[*map(str, asked)]!r}", COMMAND)
+    assert err.count("was trained on masks alone, so --scorer written tells more") == 1
+    assert err.count("\n") == 1
