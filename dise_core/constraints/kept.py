@@ -35,7 +35,7 @@ class Kept(Generic[V]):
             return sum(value.num_bytes for value in self._last.values())
 
     @property
-    def num_alive(self) -> int:
+    def num_bytes_alive(self) -> int:
         """The bytes of all values that are in use or kept."""
         return sum(value.num_bytes for value in list(self._alive.values()))
 

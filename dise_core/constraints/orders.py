@@ -72,7 +72,7 @@ class Order:
         """
         tokens = KEPT_TOKENS.get(self.key)
         if tokens is None:
-            if KEPT.num_alive + KEPT_TOKENS.num_alive > MAX_ALIVE:
+            if KEPT.num_bytes_alive + KEPT_TOKENS.num_bytes_alive > MAX_ALIVE:
                 raise OverloadedError(
                     f"the constraints of requests under way fill {MAX_ALIVE >> 20} MiB; "
                     "try again later"

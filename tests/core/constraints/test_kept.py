@@ -26,7 +26,7 @@ def test_values_are_kept_by_their_bytes_the_last_used_ones() -> None:
         assert kept.get("a") is not None
     assert kept.get("b") is None
     assert [kept.get(name) is not None for name in "acd"] == [True] * 3
-    assert kept.num_bytes == kept.num_alive == 90
+    assert kept.num_bytes == kept.num_bytes_alive == 90
 
 
 def test_a_value_that_grows_drops_others_when_the_next_comes() -> None:
@@ -44,7 +44,7 @@ def test_what_is_in_use_is_found_though_it_is_too_large_to_keep() -> None:
     kept: Kept[Value] = Kept(100)
     huge = Value(500)
     kept.put("huge", huge)
-    assert (kept.num_bytes, kept.num_alive) == (0, 500)
+    assert (kept.num_bytes, kept.num_bytes_alive) == (0, 500)
     assert kept.get("huge") is huge
     there = weakref.ref(huge)
     del huge
