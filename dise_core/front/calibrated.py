@@ -176,16 +176,25 @@ def _other_setting(name: str, value: JsonValue, fitted: Sequence[JsonValue]) -> 
         return "it was fitted on answers under a constraint, and this one is free"
     if name == "constraint" and fitted[0] is None:
         return "it was fitted on free answers, and this one keeps to a constraint"
+    if name == "best_of":
+        singles = "single answers" if fitted[0] is None else f"the best {fitted[0]} answers"
+        asked = "is one of those written" if value is None else f"is of the best {value}"
+        return f"it was fitted on {singles}, and this one {asked}"
     if isinstance(value, dict) and isinstance(other := fitted[0], dict):
         name = next((key for key in value if value[key] != other.get(key)), name)
         value, fitted = value.get(name), [other.get(name)]
-    shown = " or ".join(f"{each!s:.80}" for each in fitted)
-    return f"it was fitted on answers with {name} {shown}, not {value!s:.80}"
+    shown = " or ".join(_shown(each) for each in fitted)
+    return f"it was fitted on answers with {name} {shown}, not {_shown(value)}"
+
+
+def _shown(value: JsonValue) -> str:
+    return "unset" if value is None else f"{value!s:.80}"
 
 
 def settings_of_answers(params: SamplingParams, catalog: Catalog) -> dict[str, JsonValue]:
     """Return what decides how often answers written with these params are right, as JSON. Settings
-    of a strategy are whole, `steps` are told as tokens_per_step, and n only where it selects.
+    of a strategy are whole, tokens_per_step is what the policy commits, and n counts where it
+    selects.
     """
     is_selected = params.num_samples > params.n
     settings: dict[str, JsonValue] = {
@@ -198,8 +207,8 @@ def settings_of_answers(params: SamplingParams, catalog: Catalog) -> dict[str, J
         strategy = catalog.chosen(kind, params)
         fields = {} if strategy is None else strategy.model_dump(mode="json")
         settings[f"{kind.option}_settings"] = fields
-    if params.steps is not None:
-        settings["tokens_per_step"] = params.max_tokens / params.steps
+    policy = catalog.unmasking_policy(params.unmasking, params.unmasking_settings)
+    settings["tokens_per_step"] = policy.rate_of(params)
     if params.cache not in ("prefix", "dual"):
         settings["cache"] = "exact"  # as any other that changes no answer
     return settings
@@ -209,12 +218,16 @@ def fitted_settings(
     records: Iterable[Mapping[str, Any]], catalog: Catalog
 ) -> dict[str, tuple[JsonValue, ...]]:
     """Return the values that options had which are not at their defaults in all records, each the
-    fields of a SamplingParams, as `Holding.settings` has them. Raises InputError for other records.
+    fields of a SamplingParams, as `Holding.settings` has them. A record names all fields, so that a
+    tokens_per_step at its default is taken for one that nobody set. Raises InputError for other
+    records.
     """
+    unset = ("tokens_per_step", SamplingParams.model_fields["tokens_per_step"].default)
     defaults = settings_of_answers(SamplingParams(), catalog)
     values: dict[str, list[JsonValue]] = {name: [] for name in defaults}
     for record in records:
-        for name, value in settings_of_answers(SamplingParams(**record), catalog).items():
+        params = SamplingParams(**dict(pair for pair in record.items() if pair != unset))
+        for name, value in settings_of_answers(params, catalog).items():
             if value not in values[name]:
                 values[name].append(value)
     return {name: tuple(some) for name, some in values.items() if some != [defaults[name]]}

@@ -173,10 +173,12 @@ class Planner:
     ) -> Plan[RequestOutput]:
         params = self._fitted(params)
         scorer, params = self._scorer(prompt, params)
-        answers = self._answers(prompt, scorer, params, is_finished=finished is not False)
-        if isinstance(responses[0], str) if finished is None else finished:
+        are_ended = isinstance(responses[0], str) if finished is None else finished
+        if are_ended:
             scorer = replace(scorer, end_id=self._prompts.end_id(prompt))
         sequences = self._finished(prompt, responses, params.block_length)
+        is_finished = are_ended or all(map(_has_end, sequences))
+        answers = self._answers(prompt, scorer, params, is_finished=is_finished)
         scored = gather(*(scorer.evaluate(sequence) for sequence in sequences))
         evaluations, cost = yield from count_cost(salted(scored, params.cache_salt))
         generations = [Generation(*pair) for pair in zip(sequences, evaluations, strict=True)]
@@ -302,3 +304,7 @@ class Planner:
         return Answers(
             self.predictor, self.catalog, prompt, scorer, scoring, judge, params, is_finished
         )
+
+
+def _has_end(sequence: TokenSequence) -> bool:
+    return bool(sequence.special.is_end(sequence.response[-1:])[0])

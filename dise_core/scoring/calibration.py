@@ -216,7 +216,14 @@ class Holding(CalibrationPart):
     prompted: bool = True
     finished: bool = True
     chat: bool | None = None
-    settings: dict[Text, tuple[JsonValue, ...]] | None = None
+    settings: dict[Text, Annotated[tuple[JsonValue, ...], Field(min_length=1)]] | None = None
+
+    @model_validator(mode="after")
+    def _has_numbers(self) -> Self:
+        for name in RANGES & (self.settings or {}).keys():
+            if not all(isinstance(value, int | float) for value in (self.settings or {})[name]):
+                raise ValueError(f"settings of {name} must be numbers")
+        return self
 
     def __str__(self) -> str:
         """What it holds for, as in "written answers with temperature 0.7"."""

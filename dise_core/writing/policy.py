@@ -8,6 +8,7 @@ import numpy as np
 
 from dise_core.arrays import Floats, Ids
 from dise_core.noise import Noise
+from dise_core.params.requests import SamplingParams
 from dise_core.plans.readouts import Confidence
 from dise_core.scoring.strategy import Strategy
 
@@ -65,6 +66,16 @@ class UnmaskingPolicy(Strategy):
     edits: ClassVar[bool] = False
     """Whether it may replace committed tokens of the block that is being denoised. A stream then
     sends a block's text when the block is finished."""
+
+    def rate_of(self, params: SamplingParams) -> int:
+        """Return the tokens to commit per step where `denoise` gets no `steps`: ceil(max_tokens /
+        steps) of the request, else its tokens_per_step, else the policy's own.
+        """
+        if params.steps is not None:
+            return -(-params.max_tokens // params.steps)
+        if "tokens_per_step" in params.model_fields_set:
+            return params.tokens_per_step
+        return self.default_tokens_per_step or params.tokens_per_step
 
     @property
     def num_post_steps(self) -> int:

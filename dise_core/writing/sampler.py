@@ -72,14 +72,8 @@ class Sampler:
 
     @property
     def rate(self) -> int:
-        """Tokens to commit per step where `denoise` gets no `steps`: ceil(max_tokens / steps) of
-        the request, else its tokens_per_step, else the policy's own.
-        """
-        if self.params.steps is not None:
-            return -(-self.params.max_tokens // self.params.steps)
-        if "tokens_per_step" in self.params.model_fields_set:
-            return self.params.tokens_per_step
-        return self.policy.default_tokens_per_step or self.params.tokens_per_step
+        """Tokens to commit per step where `denoise` gets no `steps`."""
+        return self.policy.rate_of(self.params)
 
     def schedule(self, num_masked: int, num_steps: int | None) -> Schedule:
         """Return the schedule of a block; num_steps None: at `rate`."""

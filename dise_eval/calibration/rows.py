@@ -65,7 +65,7 @@ def read(path: Path, options: Fields, catalog: Catalog) -> tuple[Labels, ScoredB
         beside = made_with(path) or {}
         rows = _of_lines(lines, options)
         scored_by = _origin(first, beside, options, catalog)
-        holding = _of_answers([record for _, record in lines], beside, options, catalog)
+        holding = _of_answers(lines, beside, options, catalog)
     scored_by["holds_for"] = holding
     return _labels(rows, options["skip_unscored"]), scored_by
 
@@ -235,11 +235,12 @@ def _of_experiment(first: Fields, catalog: Catalog) -> Holding:
 
 
 def _of_answers(
-    records: Sequence[Record], beside: Fields, options: Fields, catalog: Catalog
+    lines: Sequence[JsonLine], beside: Fields, options: Fields, catalog: Catalog
 ) -> Holding:
     """Return how answers in lines were made. beside: the settings that lie beside the file; a line
     may have `params` of its own.
     """
+    records = [record for _, record in lines]
     texts = options["texts"] or _texts(records[0], options["fields"])
     if texts is None:
         raise InputError(
@@ -252,11 +253,18 @@ def _of_answers(
     prompted = {record.get("prompt") != "" for record in records}
     if len(prompted) > 1:
         raise InputError("some answers have a prompt and some have none: fit them apart", "scored")
-    written_with = {json.dumps(params): params for params in _params(records, beside)}
+    finished = {_is_finished(record, beside) for record in records}
+    if len(finished) > 1:
+        raise InputError(
+            "some texts were read with an end behind them and some without, as token ids are: "
+            "fit them apart",
+            "scored",
+        )
+    written_with = {json.dumps(params): params for params in _params(lines, beside)}
     return Holding(
         texts=texts,
         prompted=prompted.pop(),
-        finished=beside.get("finished") is not False,
+        finished=finished.pop(),
         chat=beside.get("chat"),
         settings=fitted_settings(written_with.values(), catalog) if written_with else None,
     )
@@ -270,13 +278,29 @@ def _texts(record: Fields, is_of_fields: bool) -> Literal["written", "given"] | 
     return "written" if is_of_fields else None
 
 
-def _params(records: Sequence[Record], beside: Fields) -> Iterator[Record]:
+def _is_finished(record: Fields, beside: Fields) -> bool:
+    """Return whether an end was read behind a text, as it is but for given token ids."""
+    finished = beside.get("finished")
+    return finished if isinstance(finished, bool) else "response_ids" not in record
+
+
+def _params(lines: Sequence[JsonLine], beside: Fields) -> Iterator[Record]:
     """Yield the params that each line's first output was written with, where they are told."""
     if beside.get("command") == "generate":
         yield _of_the_first(
             {name: beside[name] for name in SamplingParams.model_fields.keys() & beside}
         )
-    yield from (_of_the_first(dict(record["params"])) for record in records if "params" in record)
+    for number, record in lines:
+        if "params" not in record:
+            continue
+        if not isinstance(params := record["params"], dict):
+            raise InputError(
+                f"line {number}: its params must be an object, not {shown(params)}", "scored"
+            )
+        try:
+            yield _of_the_first(SamplingParams(**params).model_dump(mode="json"))
+        except InputError as error:
+            raise InputError(f"line {number}: its params: {error}", "scored") from error
 
 
 def _of_the_first(params: Record) -> Record:

@@ -17,7 +17,7 @@ from dise_core.front.calibrated import fitted_settings
 from dise_core.plugins.discovery import installed_catalog
 from dise_core.scoring.calibration import MAX_BYTES, Holding, Platt
 from dise_core.testing import ToyPredictor
-from tests.ascii_model import AsciiPredictor
+from tests.ascii_model import END, AsciiPredictor
 from tests.calibrations import HOLDING, RECORD, made
 
 GIVEN = HOLDING | {"texts": "given"}
@@ -69,6 +69,8 @@ def wrong_map(**changes: object) -> dict[str, object]:
         ({"model": "m" * 1001}, "model="),
         ({"map": {"method": "spline"}}, "spline"),
         (wrong_map(scores=[]), "map.isotonic.scores=[]"),
+        ({"holds_for": HOLDING | {"settings": {"temperature": ["x"]}}}, "must be numbers"),
+        ({"holds_for": HOLDING | {"settings": {"constraint": []}}}, "constraint=[]"),
         (wrong_map(scores=[-4, -3, -2]), "3 scores do not pair up with 4 probabilities"),
         (wrong_map(scores=[-4, -3, -3, -1]), "scores must increase"),
         (wrong_map(probabilities=[0.1, 0.4, 0.3, 0.9]), "probabilities must not decrease"),
@@ -113,7 +115,11 @@ def test_outputs_have_their_probability_and_whether_they_abstain(tmp_path: Path)
     files = written(tmp_path, record), str(tmp_path / "calibration.json")
     for given in (made(holds_for=GIVEN), *files):
         llm = LLM(ToyPredictor(), calibration=given)
-        outputs = [o for a in llm.score([[1, 2]] * 9, [[i] for i in range(9)]) for o in a.outputs]
+        outputs = [
+            output
+            for answer in llm.score([[1, 2]] * 9, [[i] for i in range(9)], finished=True)
+            for output in answer.outputs
+        ]
         for output in outputs:
             value = output.score.value
             knots = RECORD["map"]["scores"], RECORD["map"]["probabilities"]
@@ -137,9 +143,8 @@ def test_without_a_calibration_or_threshold_both_are_none() -> None:
     [plain] = LLM(ToyPredictor()).score([[1, 2]], [[3]])
     record = plain.to_dict()["outputs"][0]
     assert (record["probability"], record["abstained"]) == (None, None)
-    [answer] = LLM(ToyPredictor(), calibration=made(threshold=None, holds_for=GIVEN)).score(
-        [[1, 2]], [[3]]
-    )
+    llm = LLM(ToyPredictor(), calibration=made(threshold=None, holds_for=GIVEN))
+    [answer] = llm.score([[1, 2]], [[3]], finished=True)
     assert answer.outputs[0].probability is not None
     assert answer.outputs[0].abstained is None
 
@@ -158,10 +163,12 @@ def test_scores_are_computed_as_the_calibration_says_unless_the_request_does() -
     assert (answer.outputs[0].scorer, answer.usage.nfe) == ("mc", plain.usage.nfe)
 
 
-def reason(llm: LLM, *asked: Any, **more: Any) -> str | None:
+def reason(llm: LLM, *asked: Any) -> str | None:
     """Why no probability is told of an answer; None where one is."""
-    verb = llm.generate if len(asked) < 3 else llm.score
-    output = verb(*asked, **more)[0].outputs[0]
+    if len(asked) == 3:
+        output = llm.score(*asked, finished=True)[0].outputs[0]
+    else:
+        output = llm.generate(*asked)[0].outputs[0]
     assert (output.probability is None) == (output.uncalibrated is not None)
     assert output.to_dict().get("uncalibrated") == output.uncalibrated
     return output.uncalibrated
@@ -196,6 +203,8 @@ ROUNDS = {"reviser": "remask", "reviser_settings": {"rounds": 2}}
 REGEX = {"constraint": "regex", "constraint_settings": {"regex": "[0-9]{1,2}"}}
 OTHER_REGEX = REGEX | {"constraint_settings": {"regex": "[0-9]{1,3}"}}
 DRAWN = {"temperature": 0.7}
+SEQUENTIAL = {"unmasking": "sequential"}
+"""It commits one token a step, unless a request says otherwise."""
 
 
 @pytest.mark.parametrize(
@@ -203,8 +212,8 @@ DRAWN = {"temperature": 0.7}
     [
         ([{}], {}, None),
         ([{}], {"seed": 7, "length": "fixed", "cache": "none"}, None),
-        ([{}], ROUNDS, "with reviser None, not remask"),
-        ([ROUNDS], {}, "with reviser remask, not None"),
+        ([{}], ROUNDS, "with reviser unset, not remask"),
+        ([ROUNDS], {}, "with reviser remask, not unset"),
         ([ROUNDS], ROUNDS | {"reviser_settings": {"rounds": 3}}, "with rounds 2, not 3"),
         ([{"reviser": "remask"}], {"reviser": "remask", "reviser_settings": {"rounds": 4}}, None),
         ([{}], REGEX, "it was fitted on free answers, and this one keeps to a constraint"),
@@ -216,9 +225,12 @@ DRAWN = {"temperature": 0.7}
         ([DRAWN, {}], {"temperature": 0.3}, None),
         ([DRAWN, {}], {"temperature": 1.0}, "with temperature 0.7 or 0.0, not 1.0"),
         ([{"steps": 4}], {"tokens_per_step": 1}, None),
+        ([SEQUENTIAL], SEQUENTIAL, None),
+        ([SEQUENTIAL | {"tokens_per_step": 2}], SEQUENTIAL | {"tokens_per_step": 1}, None),
+        ([SEQUENTIAL], SEQUENTIAL | {"tokens_per_step": 2}, "with tokens_per_step 1, not 2"),
         ([{}], {"cfg_scale": 1.0}, "with cfg_scale 0.0, not 1.0"),
         ([DRAWN], DRAWN | {"n": 3}, None),
-        ([DRAWN], DRAWN | {"best_of": 3}, "with best_of None, not 1 of 3"),
+        ([DRAWN], DRAWN | {"best_of": 3}, "on single answers, and this one is of the best 1 of 3"),
         ([DRAWN | {"best_of": 3}], DRAWN | {"best_of": 3}, None),
     ],
 )  # fmt: skip
@@ -240,6 +252,9 @@ def test_answers_that_are_made_otherwise_have_no_probability_and_say_why(
         (HOLDING, lambda llm: llm.score("hi", "a"), "the model wrote, and this text was given"),
         (GIVEN, lambda llm: llm.generate("hi", SHORT), "given to the model, and it wrote this"),
         (GIVEN, lambda llm: llm.score("hi", "a"), None),
+        (GIVEN, lambda llm: llm.score("hi", [40]), "read as one that goes on"),
+        (GIVEN, lambda llm: llm.score("hi", [40], finished=True), None),
+        (GIVEN, lambda llm: llm.score("hi", [40, END]), None),
         (GIVEN, lambda llm: llm.score("", "a"), "answers to prompts, and this text has none"),
         (GIVEN | {"prompted": False}, lambda llm: llm.score("", "a"), None),
         (GIVEN | {"prompted": False}, lambda llm: llm.score("hi", "a"), "without a prompt"),
@@ -268,7 +283,9 @@ def test_a_number_to_stop_at_is_refused_where_the_calibration_does_not_hold() ->
     settings["max_tokens"] = [4]
     llm = LLM(ToyPredictor(), calibration=made(holds_for=HOLDING | {"settings": settings}))
     [answer] = llm.generate([[1, 2]], asked)
-    assert "with best_of None, not 1 of 4" in str(answer.outputs[0].uncalibrated)
+    assert "on single answers, and this one is of the best 1 of 4" in str(
+        answer.outputs[0].uncalibrated
+    )
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def test_it_writes_a_file_a_picture_and_what_they_say(dise: Dise, tmp_path: Path
     assert calibration.threshold is not None
     assert (calibration.num_labels, calibration.map.method) == (300, "platt")
     assert output.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
-    told = ("300 labels", "% right", "ECE 0.", "(10 bins)", "Brier 0.", "at most 10.0% wrong with")
+    told = ("300 labels", "% right", "ECE 0.", "(10 bins)", "Brier 0.", "at most 10% wrong with")
     assert all(part in run.out for part in (*told, "held out, 100 labels of 100 questions"))
     again = ("--max-risk", 0.1, "--json", "--overwrite")
     found = json.loads(calibrated(dise, tmp_path, *again)[0].out)
@@ -194,6 +194,26 @@ def test_lines_may_tell_what_each_was_written_with(tmp_path: Path) -> None:
     by = read(path, "dise", model_name="m", texts="written")[2]
     temperatures, best = (by["holds_for"].settings[name] for name in ("temperature", "best_of"))
     assert (temperatures, best) == ((0.7, 1.0), (None, "1 of 3"))
+    for wrong, told in (
+        (None, "line 1: its params must be an object, not None"),
+        ({"nope": 1}, "line 1: its params: there is no setting 'nope'"),
+    ):
+        path = written(tmp_path / "wrong.jsonl", answer | {"params": wrong})
+        with pytest.raises(InputError, match=told):
+            read(path, "dise", model_name="m", texts="written")
+
+
+def test_token_ids_are_fitted_as_texts_that_go_on(dise: Dise, tmp_path: Path) -> None:
+    text = {"prompt": "83,18,75 -> 10", "response": "18+75=93", "label": True}
+    ids = {"prompt": "83,18,75 -> 10", "response_ids": [5, 6, 7], "label": False}
+    for name, lines, finished in (("text", [text], True), ("ids", [ids], False)):
+        given, answers = written(tmp_path / f"{name}.jsonl", *lines), tmp_path / f"{name}.out"
+        assert dise("score", "--input", given, "--output", answers).code == 0
+        assert read(answers)[2]["holds_for"].finished is finished
+    both, answers = written(tmp_path / "both.jsonl", text, ids), tmp_path / "both.out"
+    assert dise("score", "--input", both, "--output", answers).code == 0
+    with pytest.raises(InputError, match="some texts were read with an end behind them"):
+        read(answers)
 
 
 @pytest.mark.parametrize("text", ["", "[]\n", "{\n", '{"score": 1e999, "label": 1}\n'])
