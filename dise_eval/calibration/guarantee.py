@@ -170,10 +170,12 @@ def _starts(promise: Promise, total: int) -> Mapping[int, float]:
     part, max_risk, ranks = promise.delta * SHARES[0], promise.max_risk, np.arange(1, total)
     passing = ranks[bdtr(np.floor(ranks * max_risk / 2), ranks, max_risk) <= part]
     first = int(passing[0]) if len(passing) else fewest(max_risk, promise.delta)
-    if first >= total // 2:
+    if not len(passing) or first >= total // 2:  # one start, which needs all of delta
         return {first: promise.delta} if first < total else {}
-    places = (first, (first + total // 2) // 2, total // 2)
-    return {rank: promise.delta * share for rank, share in zip(places, SHARES, strict=True)}
+    starts: dict[int, float] = {}
+    for rank, share in zip((first, (first + total // 2) // 2, total // 2), SHARES, strict=True):
+        starts[rank] = starts.get(rank, 0.0) + promise.delta * share
+    return starts
 
 
 RULES: Mapping[Rule, Callable[[RankedLabels, Promise], Iterator[RankTrial]]] = {

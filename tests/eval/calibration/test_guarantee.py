@@ -273,3 +273,14 @@ def test_a_threshold_counts_one_answer_to_a_question() -> None:
     five = Labels(*(np.repeat(a, 5) for a in (labels.scores, labels.is_right, labels.questions)))
     alone = searching.threshold_of("sgr", labels, PROMISE)
     assert searching.threshold_of("sgr", five, PROMISE) == alone
+
+
+@pytest.mark.parametrize("max_risk", [0.05, 0.1, 0.15, 0.2])
+def test_of_right_answers_alone_more_are_never_too_few(max_risk: float) -> None:
+    """One start needs all of delta where no test of a part of it could pass."""
+    promise = Promise(max_risk, 0.95)
+    fewest = guarantee.fewest(max_risk, promise.delta)
+    for total in range(fewest + 1, 4 * fewest):
+        labels = Labels(-np.arange(total) / total, np.ones(total, np.bool_), np.arange(total))
+        search = searching.Search.by("ltt", RankedLabels.of(labels), promise)
+        assert search.best is not None, total
