@@ -39,14 +39,15 @@ import atexit, json, sys
 def told():
     done("writing the answer")
     print(json.dumps(times), file=sys.stderr)
-load = answer.load
-def timed(*options):
+opened, load_for = answer.opened, answer.load_for
+def opened_timed(*options):
     done("reading the options")
-    llm = load(*options)
+    return opened(*options)
+def loaded_timed(*request):
+    load_for(*request)
     done("reading the model")
     atexit.register(told)
-    return llm
-answer.load = timed
+answer.opened, answer.load_for = opened_timed, loaded_timed
 from dise_app.cli.main import main
 main()
 """

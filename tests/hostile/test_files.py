@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dise_app.cli import answer
+from dise_app.cli import answer, fill  # noqa: F401 (imported before `answer` is patched)
 from dise_app.files.linefile import LineFile
 from dise_app.files.lines import encoded
 from dise_app.files.texts import write_json
@@ -38,7 +38,7 @@ FAST = ("--max-tokens", 4, "--block-length", 4)
 @pytest.fixture
 def dise(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Dise:
     """Return a function that runs `dise ARGS...` on the toy model."""
-    monkeypatch.setattr(answer, "load", lambda *_: LLM(ToyPredictor()))
+    monkeypatch.setattr(answer, "opened", lambda _, engine: LLM(ToyPredictor(), **engine))
     return commands(monkeypatch, capsys)
 
 
@@ -374,7 +374,7 @@ from dise_app.cli import answer
 from dise_app.cli.main import main
 from dise_core import LLM
 from dise_core.testing import ToyPredictor
-answer.load = lambda *_: LLM(ToyPredictor())
+answer.opened = lambda *_: LLM(ToyPredictor())
 main()
 """
 
