@@ -181,10 +181,20 @@ def settings_of(llm: LLM, parts: Parts, params: Params) -> dict[str, object]:
 
 
 def refuse_both_or_neither(is_given: bool, parts: Parts, what: str) -> None:
-    """Raise InputError unless exactly one is given: requests, or a file of them."""
-    if is_given == (parts.files["input"] is not None):
+    """Raise InputError unless exactly one is given: requests, or a file of them; and for options of
+    the file's answers without it.
+    """
+    files = parts.files
+    if is_given == (files["input"] is not None):
         shown = f"`dise {parts.command} --help` shows how"
         raise InputError(f"give either {what} or --input FILE; {shown}")
+    for name in ("output", "resume", "overwrite"):
+        if is_given and files[name]:
+            raise InputError(
+                f"--{name} is about the answers to the lines of --input FILE: give that, or leave "
+                f"out --{name}; --json prints one answer as JSON",
+                name,
+            )
 
 
 def text_or_ids(request: JsonFields, field: str, default: str | None = None) -> str | list[int]:

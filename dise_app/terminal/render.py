@@ -58,7 +58,7 @@ def show_answer(
     console: Console, answer: RequestOutput, verdict: str = "", shows_seed: bool = False
 ) -> None:
     """Print one request's outputs, best first, and their cost."""
-    if answer.prompt is not None:
+    if answer.prompt:
         console.print(Text(printable(answer.prompt), style="bold"), soft_wrap=True)
     for output in answer.outputs:
         console.print(Text("  ").append_text(coloured(output)), soft_wrap=True)
@@ -148,16 +148,17 @@ def field_lines(output: CompletionOutput) -> list[Text]:
     """Return a line for each value of a JSON answer: where it stands, what it is, and in percent
     the probability that its score is the logarithm of.
     """
-    leaves = {path: one for path, one in output.fields.items() if one.is_leaf}
-    width = max(map(len, leaves), default=0)
+    leaves = {path or "(whole)": one for path, one in output.fields.items() if one.is_leaf}
+    values = [json.dumps(one.value, ensure_ascii=False) for one in leaves.values()]
+    shown = [v if len(v) <= MAX_VALUE else f"{v[: MAX_VALUE - 3]}..." for v in values]
+    widths = [min(max(map(len, column), default=0), MAX_VALUE) for column in (leaves, shown)]
     lines = []
-    for path, one in leaves.items():
-        value = json.dumps(one.value, ensure_ascii=False)
-        value = value if len(value) <= MAX_VALUE else f"{value[: MAX_VALUE - 3]}..."
+    for path, value, one in zip(leaves, shown, leaves.values(), strict=True):
         share = "no other is valid" if one.forced else "no score"
         share = share if one.score is None else f"{math.exp(one.score):.0%}"
-        said = "  abstained" if one.abstained else ""
-        line = Text(f"  {printable(path):{min(width, MAX_VALUE)}} {printable(value)}  ")
+        chance = "" if one.probability is None else f", likely to be right: {one.probability:.0%}"
+        said = chance + ", abstained" * bool(one.abstained)
+        line = Text(f"  {printable(path):{widths[0]}} {printable(value):{widths[1]}}  ")
         lines.append(line.append(share, style=shade(one.score)).append(said))
     return lines
 

@@ -82,8 +82,8 @@ class Search:
             else f"{other} keeps it and answers {beside.num_kept / total:.1%} (--rule {other})"
         )
         return InputError(
-            f"no threshold keeps the risk at {promise.max_risk:.1%} with "
-            f"{promise.confidence:.0%} confidence by {rule}: {self._tried()}. {self._kept()}; "
+            f"no threshold keeps the risk at {100 * promise.max_risk:g}% with "
+            f"{100 * promise.confidence:g}% confidence by {rule}: {self._tried()}. {self._kept()}; "
             f"{instead}. Label more questions, or allow more risk",
             "max_risk",
         )

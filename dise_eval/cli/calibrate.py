@@ -123,7 +123,10 @@ def _show_fields(made: Calibration, left_out: dict[str, str], output: Path, as_j
     if as_json:
         print(json.dumps({"calibration": record, "left_out": left_out}, allow_nan=False))
         return
-    told = {name: _fitted(fit) for name, fit in made.fields.items()}
+    told = {
+        name: "; ".join([_fitted(fit), *([_promise(fit.threshold)] if fit.threshold else [])])
+        for name, fit in made.fields.items()
+    }
     told |= {name: f"left out, {reason}" for name, reason in left_out.items()}
     print("\n".join(f"{name}: {text}" for name, text in (told | {"written": f"{output}"}).items()))
 
@@ -188,7 +191,8 @@ def _told(figures: Figures) -> str:
 
 def _promise(threshold: Threshold) -> str:
     return (
-        f"threshold {threshold.score:.6g} ({threshold.rule}): at most {threshold.max_risk:.1%} "
-        f"wrong with {threshold.confidence:.0%} confidence; of {threshold.num_labels} questions "
-        f"with one answer each {threshold.coverage:.1%} answered, {threshold.risk:.1%} of it wrong"
+        f"threshold {threshold.score:.6g} ({threshold.rule}): at most "
+        f"{100 * threshold.max_risk:g}% wrong with {100 * threshold.confidence:g}% confidence; of "
+        f"{threshold.num_labels} questions with one answer each {threshold.coverage:.1%} answered, "
+        f"{threshold.risk:.1%} of it wrong"
     )

@@ -97,11 +97,13 @@ def test_the_terminal_names_each_value_with_its_score() -> None:
     number = output.fields["/n"]
     assert number.score is not None
     share = f"{math.exp(number.score):.0%}"
+    width = max(len(str(number.value)), 3)
+    value = f"{number.value:<{width}}"
     assert [line.plain.strip() for line in field_lines(output)] == [
-        f"/n {number.value}  {share}", '/c "x"  no other is valid'
+        f"/n {value}  {share}", "/c " + '"x"'.ljust(width) + "  no other is valid"
     ]  # fmt: skip
     text = shown(output)
-    assert f"/n {number.value}  {share}" in text
+    assert f"/n {value}  {share}" in text
     assert "leaves out" not in text
 
 

@@ -69,7 +69,7 @@ def test_the_page_from_top_to_bottom(
         printed.append(run.out)
         if verb == "eval":
             journal(tmp_path / "runs")
-    assert "at most 10.0% wrong with 95% confidence" in printed[2]
+    assert "at most 10% wrong with 95% confidence" in printed[2]
     assert "60 labels" in printed[3]
     assert "combined over last-10 of countdown" in printed[4]
     assert "likely to be right" in printed[5]
