@@ -252,18 +252,16 @@ class Planner:
         if constraint is None:
             return None
         model = self.predictor.info, self.predictor.tokenizer
-        return Order.of(constraint, params, *model, self._can_tell)
+        return Order.of(constraint, params, *model, self.predictor.tells_among)
 
     def _constrained(self, params: SamplingParams, policy: UnmaskingPolicy) -> Constrained | None:
         constraint = self._constraint(params, policy)
         if constraint is None:
             return None
         model = self.predictor.info, self.predictor.tokenizer
-        return Constrained.by(constraint, params, policy.confidence, *model, self._can_tell)
-
-    @property
-    def _can_tell(self) -> bool:
-        return "among" in self.predictor.abilities
+        return Constrained.by(
+            constraint, params, policy.confidence, *model, self.predictor.tells_among
+        )
 
     def _constraint(self, params: SamplingParams, policy: UnmaskingPolicy) -> Constraint | None:
         constraint = self.catalog.chosen(CONSTRAINT, params)

@@ -70,6 +70,13 @@ class MaskPredictor(ABC):
     abilities: frozenset[Ability] = frozenset()
     """What it answers beyond plain Reads. The engine refuses the rest by name, before any pass."""
 
+    @property
+    def tells_among(self) -> bool:
+        """Whether "among" is one of its abilities: requests under a constraint ask for this one
+        before they are checked, so it should be known without the weights.
+        """
+        return "among" in self.abilities
+
     calibration_files: Sequence[PathLike[str]] = ()
     """The calibrations that come with the model, files by `dise calibrate`. Where the user names
     none, the first that holds for an answer tells how likely it is right."""

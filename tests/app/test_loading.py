@@ -4,13 +4,17 @@ import json
 import re
 import subprocess
 import sys
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 import torch
 
+from dise_adapters.local.engine import TransformersBackend
 from dise_app.terminal import progress
-from dise_core import LLM, CheckpointError
+from dise_core import LLM, CheckpointError, InputError, SamplingParams
+from dise_core.models.predictor import Told, unshown
+from dise_core.records import Record
 from tests import sparse
 from tests.commands import Dise
 from tests.reference_llada import default_config, random_weights, write_checkpoint
@@ -37,6 +41,9 @@ def folder(tmp_path: Path) -> Path:
         (("generate", "a", *FAST, "--scorer", "ar-perplexity"), "needs an auto-regressive judge"),
         (("generate", "a", *FAST, "--unmasking", "nothing"), "unknown unmasking policy"),
         (("generate", "a", *FAST, "--length", "cal", "--regex", "a"), "cannot be combined"),
+        (("generate", "a", *FAST, "--regex", "("), "the expression '(' cannot be used"),
+        (("generate", "a", *FAST, "--regex", "a{9}"), "no answer of 8 tokens meets the constraint"),
+        (("generate", "a", *FAST, "--regex", "a", "--scorer", "nothing"), "unknown scorer"),
         (("fill", f"{LONG}{{}}a", *FAST), TOO_LONG),
         (("score", "--prompt", "a", "--response", LONG + LONG), TOO_LONG),
         (("score", "--response", ""), "the response is empty"),
@@ -55,6 +62,7 @@ def test_a_request_is_refused_before_the_weights_are_read(
 def test_a_request_that_passes_reads_the_weights(dise: Dise, folder: Path) -> None:
     for request_ in (
         ("generate", "a", *FAST),
+        ("generate", "a", *FAST, "--regex", "a"),
         ("fill", "a{}b", *FAST),
         ("score", "--response", "ab"),
     ):
@@ -103,10 +111,45 @@ def test_a_lazy_model_is_loaded_by_its_first_sound_request(folder: Path) -> None
     llm = LLM(str(folder), lazy=True)
     with pytest.raises(ValueError, match=TOO_LONG):
         llm.generate(LONG)
+    schema = {"constraint": "json-schema", "constraint_settings": {"schema": {"type": "strin"}}}
+    with pytest.raises(InputError, match="schema /type = 'strin'"):
+        llm.generate("a", SamplingParams.model_validate({"max_tokens": 8, **schema}))
     with pytest.raises(CheckpointError, match=UNREADABLE):
         llm.score("", "ab")
     with pytest.raises(CheckpointError, match=UNREADABLE):
         llm.load()
+
+
+@pytest.mark.parametrize(
+    "asked", [{}, {"constraint": "regex", "constraint_settings": {"regex": "a"}}]
+)
+def test_the_first_sound_request_shows_the_loading(tmp_path: Path, asked: Record) -> None:
+    names = list[str]()
+
+    def shown(name: str) -> AbstractContextManager[Told]:
+        names.append(name)
+        return unshown(name)
+
+    folder = str(write_checkpoint(tmp_path, CONFIG, random_weights(CONFIG)))
+    llm = LLM(folder, lazy=True, shown=shown)
+    fields = {"max_tokens": 8, "block_length": 8, "steps": 2, **asked}
+    [answer] = llm.generate(["a"], SamplingParams.model_validate(fields))
+    assert names == [folder]
+    assert answer.outputs[0].text == "a" or not asked
+
+
+def test_a_loaded_model_tells_sums_over_sets_as_it_said_before(tmp_path: Path) -> None:
+    llm = LLM(str(write_checkpoint(tmp_path, CONFIG, random_weights(CONFIG))), lazy=True)
+    said = llm.predictor.tells_among
+    assert said == ("among" in llm.predictor.abilities) == llm.predictor.tells_among
+
+
+def test_a_backend_that_does_not_tell_is_asked_for_its_reader(
+    monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    monkeypatch.setattr(TransformersBackend, "tells_among", None)
+    with pytest.raises(CheckpointError, match=UNREADABLE):
+        _ = LLM(str(folder), lazy=True).predictor.tells_among
 
 
 def test_loading_tells_its_share(

@@ -9,6 +9,8 @@ from dise_core import Backend, EngineConfig, Reader
 class TransformersBackend(Backend[Checkpoint]):
     """Runs models in this process, on the weights that transformers loads."""
 
+    tells_among = True
+
     @classmethod
     def fitted(cls, wanted: Sequence[tuple[Checkpoint, EngineConfig]]) -> Sequence[EngineConfig]:
         from dise_adapters.local.loading.room import fitted

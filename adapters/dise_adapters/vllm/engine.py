@@ -12,6 +12,7 @@ class VllmBackend(Backend[Checkpoint]):
     """Runs models in a vLLM engine, on one device or several."""
 
     options = VllmOptions
+    tells_among = False
 
     @classmethod
     def check(cls, config: EngineConfig) -> None:
