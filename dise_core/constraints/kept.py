@@ -37,7 +37,9 @@ class Kept(Generic[V]):
     @property
     def num_bytes_alive(self) -> int:
         """The bytes of all values that are in use or kept."""
-        return sum(value.num_bytes for value in list(self._alive.values()))
+        with self._lock:  # values that go away meanwhile leave only where nobody iterates
+            alive = self._alive.valuerefs()
+        return sum(value.num_bytes for ref in alive if (value := ref()) is not None)
 
     def get(self, key: Hashable) -> V | None:
         """Return the value of that key, None where there is none."""
@@ -52,8 +54,10 @@ class Kept(Generic[V]):
         with self._lock:
             self._alive[key] = self._last[key] = value
             self._last.move_to_end(key)
-            size = sum(value.num_bytes for value in self._last.values())
-            while size > self._max_bytes:
-                _, oldest = self._last.popitem(last=False)
-                size -= oldest.num_bytes
-                dropped.append(oldest)
+            sizes = [value.num_bytes for value in self._last.values()]  # others may change them
+            size = sum(sizes)
+            for each in sizes:
+                if size <= self._max_bytes:
+                    break
+                dropped.append(self._last.popitem(last=False))
+                size -= each

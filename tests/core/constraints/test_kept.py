@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import sys
+import threading
 import weakref
 from dataclasses import dataclass
 
@@ -51,6 +53,44 @@ def test_what_is_in_use_is_found_though_it_is_too_large_to_keep() -> None:
     gc.collect()
     assert there() is None
     assert kept.get("huge") is None
+
+
+class Shrinking:
+    """Tells fewer bytes at each look, as where another thread drops a table meanwhile."""
+
+    def __init__(self) -> None:
+        self.left = 100
+
+    @property
+    def num_bytes(self) -> int:
+        self.left -= 40
+        return max(self.left, 0)
+
+
+def test_a_value_that_shrinks_meanwhile_is_dropped_once() -> None:
+    kept: Kept[Shrinking] = Kept(50)
+    kept.put("a", Shrinking())
+    assert kept.get("a") is None
+
+
+def test_what_is_alive_is_counted_while_others_come_and_go() -> None:
+    kept: Kept[Value] = Kept(1 << 20)
+    done, interval = threading.Event(), sys.getswitchinterval()
+
+    def put() -> None:
+        for number in range(20_000):
+            kept.put(number, Value(1 << 16))
+        done.set()
+
+    thread = threading.Thread(target=put)
+    sys.setswitchinterval(1e-6)
+    try:
+        thread.start()
+        while not done.is_set():
+            assert kept.num_bytes_alive >= 0
+    finally:
+        sys.setswitchinterval(interval)
+        thread.join()
 
 
 def test_an_automaton_over_tokens_counts_all_its_tables() -> None:
