@@ -24,14 +24,16 @@ Built = Future[TokenAutomaton]
 
 @dataclass(eq=False, slots=True)
 class _Build:
-    """What is built once for all who ask for it meanwhile, in the turn of the first."""
+    """What is built once for all who ask for it meanwhile. caller: who asked first, and then whose
+    turn it took; waiting: those who wait, and whose each is.
+    """
 
     key: Hashable
     order: Order
     caller: Hashable
     lane: int = QUICK
     stop: Stop = field(default_factory=Stop)
-    waiting: list[Built] = field(default_factory=list)
+    waiting: dict[Built, Hashable] = field(default_factory=dict)
 
 
 class Builders:
@@ -65,7 +67,7 @@ class Builders:
                 self._check_line(caller, QUICK)
                 build = self._builds[key] = _Build(key, order, caller)
                 self._lines[QUICK].append(build)
-            build.waiting.append(future)
+            build.waiting[future] = caller
             self._start()
         future.add_done_callback(partial(self._left, build))
         return future
@@ -98,7 +100,10 @@ class Builders:
         for lane, (line, running) in enumerate(zip(self._lines, self._running, strict=True)):
             while line and len(running) < LANES[lane].slots:
                 under_way = Counter(build.caller for build in running)
-                build = min(line, key=lambda one: (under_way[one.caller], self._last(one.caller)))
+                waiting = ((build, caller) for build in line for caller in build.waiting.values())
+                build, build.caller = min(
+                    waiting, key=lambda pair: (under_way[pair[1]], self._last(pair[1]))
+                )
                 line.remove(build)
                 running.append(build)
                 self._turn += 1
@@ -139,17 +144,18 @@ class Builders:
         return UnfinishedError()
 
     def _forget(self, build: _Build) -> None:
-        """Take a build from those that others may join; and its caller, if that has no other."""
+        """Take a build from those that others may join; and the turns of who has no other."""
         if self._builds.get(build.key) is build:
             del self._builds[build.key]
-        if all(other.caller != build.caller for other in self._builds.values()):
-            self._turns.pop(build.caller, None)
+        others = self._builds.values()
+        left = {caller for other in others for caller in (other.caller, *other.waiting.values())}
+        self._turns = {caller: turn for caller, turn in self._turns.items() if caller in left}
 
     def _left(self, build: _Build, future: Built) -> None:
         if not future.cancelled():
             return
         with self._lock:
-            build.waiting.remove(future)
+            del build.waiting[future]
             if build.waiting or self._builds.get(build.key) is not build:
                 return
             self._forget(build)

@@ -84,6 +84,21 @@ def test_a_caller_with_one_order_does_not_wait_behind_all_those_of_another(
     assert [str(future.result(30)) for future in futures] == [f"h{n}" for n in range(6)]
 
 
+def test_who_joins_a_build_does_not_wait_in_the_line_of_who_asked_first(builders: Builders) -> None:
+    orders = Orders()
+    hostile = [orders.of(f"h{number}") for number in range(6)]
+    for order in hostile:
+        builders.submit(order, "hostile")
+    orders.wait_for(("h0", QUICK), ("h1", QUICK))
+    left = builders.submit(hostile[4], "another")
+    joined = builders.submit(hostile[5], "honest")
+    left.cancel()
+    hostile[5].may_end.set()
+    hostile[0].may_end.set()
+    assert str(joined.result(30)) == "h5"
+    assert [key for key, _ in orders.begun[:3]] == ["h0", "h1", "h5"]
+
+
 def test_what_takes_long_leaves_its_place_to_what_does_not(builders: Builders) -> None:
     orders = Orders()
     slow = [orders.of(f"slow{number}", seconds=1) for number in range(3)]
