@@ -188,8 +188,15 @@ class _Host:
         with self._lock:
             if self._control is None or self._process is None or self._process.poll() is not None:
                 self._begin()
-            assert self._control is not None
-            socket.send_fds(self._control, [b"."], [connection.fileno()])
+            try:
+                self._hand_over(connection)
+            except OSError:  # it has just ended
+                self._begin()
+                self._hand_over(connection)
+
+    def _hand_over(self, connection: socket.socket) -> None:
+        assert self._control is not None
+        socket.send_fds(self._control, [b"."], [connection.fileno()])
 
     def begin(self) -> None:
         """Let the process begin, so that the first build need not wait for it."""

@@ -73,13 +73,20 @@ class Host:
         data, numbers, _, _ = socket.recv_fds(self._control, 1, 1)
         if not data:
             return False
+        if not numbers:  # too many are open: who waits at the other end finds it closed
+            return True
         connection = socket.socket(fileno=numbers[0])
         head = json.loads(connection.recv(HEAD, socket.MSG_WAITALL))
         lane = LANES[head["lane"]]
         if head["maker"] is not None:
             with suppress(Exception):  # the child will say so
                 class_of(head["maker"])
-        if (pid := os.fork()) == 0:
+        try:
+            pid = os.fork()
+        except OSError:
+            connection.close()
+            return True
+        if pid == 0:
             self._be_a_child(connection, lane, head["maker"])
         self._children[pid] = _Child(connection, time.monotonic() + lane.patience)
         self._poll.register(connection, 0)  # POLLHUP alone

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import random
 import re
 import resource
@@ -220,6 +221,36 @@ def test_a_host_that_has_ended_is_replaced() -> None:
     process.wait()
     assert automaton_of("the second host").num_states == len("the second host") + 1
     assert building.HOST._process is not process
+
+
+def test_a_host_that_has_just_ended_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    automaton_of("the host before")
+    process = building.HOST._process
+    assert process is not None
+    process.kill()
+    process.wait()
+    monkeypatch.setattr(process, "poll", lambda: None)  # as before its end is known
+    assert automaton_of("the host behind").num_states == len("the host behind") + 1
+
+
+@pytest.mark.parametrize("kind", ["NOFILE", "NPROC"])
+def test_a_host_that_may_open_or_fork_no_more_goes_on(kind: str) -> None:
+    automaton_of(f"before {kind}")
+    process = building.HOST._process
+    assert process is not None
+    limit = getattr(resource, f"RLIMIT_{kind}")
+    before = resource.prlimit(process.pid, limit)
+    allowed = psutil.Process(process.pid).num_fds() if kind == "NOFILE" else 0
+    resource.prlimit(process.pid, limit, (allowed, before[1]))
+    try:
+        if kind == "NPROC" and os.geteuid() == 0:
+            pytest.skip("no such limit binds the superuser")
+        with pytest.raises(OverloadedError, match="could not be prepared beside others"):
+            automaton_of(f"beyond {kind}")
+    finally:
+        resource.prlimit(process.pid, limit, before)
+    assert automaton_of(f"behind {kind}").num_states == len(f"behind {kind}") + 1
+    assert building.HOST._process is process
 
 
 class Slow(Constraint):
