@@ -63,6 +63,8 @@ def refuse_judge(parts: Parts, params: Params) -> None:
     """Raise InputError for an auto-regressive --model that is to write, or to answer a scorer that
     asks a diffusion model; its weights are not loaded for that.
     """
+    from dise_adapters.checkpoint.hub import read_config
+
     config, catalog = EngineConfig(**parts.engine), installed_catalog()
     if not isinstance(params, ScoringParams):
         return
@@ -76,6 +78,7 @@ def refuse_judge(parts: Parts, params: Params) -> None:
     model = parts.models["model"]
     if catalog.adapter(model, config.adapter, config.revision).load().trained_on != "next tokens":
         return
+    read_config(model, config.revision)  # what cannot be read is told so
     if writes:
         raise InputError(
             f"{model!r} is an auto-regressive model, and `dise {parts.command}` writes with a "

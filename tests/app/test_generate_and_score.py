@@ -228,3 +228,14 @@ def test_a_judge_that_is_named_as_the_model_is_refused_before_it_is_loaded(
     assert run.code == 2
     assert f"{str(tmp_path)!r} is an auto-regressive model, and {told}: name one with" in run.err
     assert "and this one with --judge" in run.err
+
+
+def test_a_gguf_file_that_is_none_is_told_so_and_not_taken_for_a_judge(
+    dise: Dise, tmp_path: Path
+) -> None:
+    (tmp_path / "fake.gguf").write_text("{}")
+    for name, told in (("none.gguf", "there is no file"), ("fake.gguf", "it is cut off")):
+        run = dise("generate", "hi", "--model", tmp_path / name)
+        assert run.code != 0
+        assert told in run.err
+        assert "auto-regressive" not in run.err
