@@ -37,7 +37,7 @@ class Kept(Generic[V]):
     @property
     def num_bytes_alive(self) -> int:
         """The bytes of all values that are in use or kept."""
-        with self._lock:  # values that go away meanwhile leave only where nobody iterates
+        with self._lock:  # a copy at once: values go away at any time
             alive = self._alive.valuerefs()
         return sum(value.num_bytes for ref in alive if (value := ref()) is not None)
 

@@ -100,10 +100,11 @@ class Builders:
         for lane, (line, running) in enumerate(zip(self._lines, self._running, strict=True)):
             while line and len(running) < LANES[lane].slots:
                 under_way = Counter(build.caller for build in running)
-                waiting = ((build, caller) for build in line for caller in build.waiting.values())
-                build, build.caller = min(
+                waiting = ((one, caller) for one in line for caller in one.waiting.values())
+                build, caller = min(
                     waiting, key=lambda pair: (under_way[pair[1]], self._last(pair[1]))
                 )
+                build.caller = caller
                 line.remove(build)
                 running.append(build)
                 self._turn += 1
