@@ -32,6 +32,10 @@ LEAST = -5e3
 MAX_STEP = 40_000_000
 """Ways on from states by candidates that a step may look at: a fifth of a second."""
 
+MAX_TOLD = 150_000_000
+"""Ways that may be looked at to tell which tokens an answer's positions allow: a third of a second.
+"""
+
 OPEN = -1
 """Where no valid text is known yet."""
 
@@ -72,7 +76,10 @@ class Constrained(TextRule):
 
     @property
     def is_told(self) -> bool:
-        return self.can_tell and self.tokens.ways is not None
+        if not self.can_tell or (ways := self.tokens.ways) is None:
+            return False
+        whole, together = self.params.max_tokens, _together(self.params)
+        return len(ways) * whole <= MAX_TOLD and len(ways) * together <= MAX_STEP
 
     def allowed(self, response: Ids, cuts: Collection[int]) -> TokenSets:
         return self.tokens.allowed(response, cuts)

@@ -82,6 +82,7 @@ class Order:
                 automaton, self.tokenizer, info.special, self.unwritten, info.vocab_size
             )
         tokens.feasible(self.num_masks)
-        _ = tokens.ways if self.is_told else None  # made here, where nobody else waits
+        if self.is_told:
+            tokens.find_ways(stop)  # here, where nobody else waits
         KEPT_TOKENS.put(self.key, tokens)
         return tokens

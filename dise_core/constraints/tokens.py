@@ -2,12 +2,12 @@
 
 import threading
 from collections.abc import Collection, Iterator, Sequence
-from functools import cached_property
 
 import numpy as np
 
 from dise_core.arrays import Ids, Mask
 from dise_core.constraints.automaton import Automaton, States, distances
+from dise_core.constraints.building import Stop
 from dise_core.constraints.completion import completion_tokens, spellings
 from dise_core.constraints.ways import Ways, vocabulary_of, ways_of
 from dise_core.errors import InputError
@@ -55,6 +55,8 @@ class TokenAutomaton:
         self._next = automaton.table[: self.num_states]
         self.accepting = np.append(automaton.accepting, automaton.accepting[more])
         self.accepting[self.end] = True
+        self._ways: Ways | None = None
+        self.knows_ways = False
         self._lock = threading.Lock()
         self._rows: dict[int, int] = {}
         self._alone: dict[int, Ids] = {}
@@ -86,14 +88,8 @@ class TokenAutomaton:
         """The bytes of its tables, the automaton's too."""
         tables = (self.accepting, self._kept, self._sources, self._targets, self._least)
         exact = len(self._exact) * self._exact[0].nbytes
-        ways = self.ways if self.knows_ways else None
-        more = exact + (0 if ways is None else ways.num_bytes)
+        more = exact + (0 if self._ways is None else self._ways.num_bytes)
         return self.automaton.num_bytes + sum(table.nbytes for table in tables) + more
-
-    @property
-    def knows_ways(self) -> bool:
-        """Whether `ways` has been found out."""
-        return "ways" in self.__dict__
 
     def knows(self, num_masks: int) -> bool:
         """Return whether `feasible` has been told of that length, or need not be."""
@@ -220,14 +216,23 @@ class TokenAutomaton:
             yield passed
             state = passed[-1]
 
-    @cached_property
+    @property
     def ways(self) -> Ways | None:
         """Where all tokens that may be written lead; None if that is too much to look at."""
+        return self.find_ways()
+
+    def find_ways(self, stop: Stop | None = None) -> Ways | None:
+        """Return `ways`, found now if they are not yet. Raises StoppedError."""
+        if not self.knows_ways:
+            self._ways, self.knows_ways = self._found(stop or Stop()), True
+        return self._ways
+
+    def _found(self, stop: Stop) -> Ways | None:
         left_out = self._unwritten | self._special.eos_ids
         vocabulary = vocabulary_of(self._tokenizer, self._vocab_size, left_out)
         ends = np.array(sorted(self._special.eos_ids - self._unwritten), np.int64)
         going = ends, self.accepting, self.end
-        return ways_of(self._next, self.start, self.dead, vocabulary, going)
+        return ways_of(self._next, vocabulary, going, self.dead, stop)
 
     def allowed(self, ids: Ids, cuts: Collection[int] = ()) -> TokenSets:
         """Return the tokens that may stand in place of each of a finished response, [R].

@@ -26,6 +26,7 @@ from dise_core import (
     TokenSequence,
     drive,
 )
+from dise_core.constraints import constrained
 from dise_core.constraints.constrained import Constrained
 from dise_core.models.attention import BlockCausal
 from dise_core.models.completion import completed
@@ -193,6 +194,20 @@ def test_where_no_sum_can_be_had_forced_tokens_are_left_out(scorer: str) -> None
     params = SamplingParams.model_validate({**asked, **ONE_TEXT})
     [nothing] = LLM(Summary()).generate([list(PROMPT)], params)
     assert nothing.outputs[0].score.value == -math.inf
+
+
+def test_where_telling_would_hold_up_others_forced_tokens_are_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rule = rule_of(ToyPredictor(), "ab[cd]")
+    ways = rule.tokens.ways
+    assert rule.is_told
+    assert ways is not None
+    for bound in ("MAX_TOLD", "MAX_STEP"):
+        monkeypatch.setattr(constrained, bound, 8 * len(ways) - 1)
+        assert not rule.is_told
+        monkeypatch.setattr(constrained, bound, 8 * len(ways))
+        assert rule.is_told
 
 
 def test_a_likelihood_stays_one() -> None:

@@ -1,0 +1,146 @@
+"""What the tokens of a vocabulary do to an automaton: those that do the same are looked at once."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import numpy as np
+import numpy.typing as npt
+
+from dise_core.arrays import Ids
+from dise_core.constraints.automaton import States
+from dise_core.constraints.building import Stop
+
+SEED = np.uint64(int.from_bytes(os.urandom(8), "big"))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Vocabulary:
+    """The tokens of known bytes. ids: int64 [T], ascending; data: the bytes of all, joined;
+    starts, lengths: of each token's.
+    """
+
+    ids: Ids
+    data: npt.NDArray[np.uint8]
+    starts: States
+    lengths: States
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Moves:
+    """What the tokens of a vocabulary do to the states of an automaton, those that do the same as
+    one move. ids: int64 [T], the tokens by their moves; bounds: int64 [N + 1], where each's begin;
+    keys: int64 [K], (source * S + target) * N + move, ascending.
+    """
+
+    ids: Ids
+    bounds: Ids
+    keys: Ids
+
+    def ids_of(self, moves: Ids) -> Ids:
+        """Return the tokens of some moves, ascending."""
+        return np.sort(self.ids[_ranges(self.bounds, moves)])
+
+
+@dataclass(slots=True, eq=False)
+class _Level:
+    """The moves of the first bytes of tokens: from sources to targets, those of each from bounds
+    on, [M + 1].
+    """
+
+    sources: States
+    targets: States
+    bounds: Ids
+
+    def behind(self, table: States, dead: int, moves: Ids, values: Ids) -> tuple[_Level, Ids]:
+        """Return each of some moves [M] with another byte behind it, and what names it: alike for
+        those that do the same, 0 where all lead to `dead`.
+        """
+        at, counts = _ranges(self.bounds, moves), np.diff(self.bounds)[moves]
+        which = np.repeat(np.arange(len(moves)), counts)
+        targets = table.ravel()[self.targets[at].astype(np.int64) * 256 + values[which]]
+        is_alive = targets != dead
+        sources, targets, which = self.sources[at[is_alive]], targets[is_alive], which[is_alive]
+        bounds = np.searchsorted(which, np.arange(len(moves) + 1))
+        marks = _mixed(
+            sources.astype(np.uint64) * np.uint64(len(table)) + targets.astype(np.uint64)
+        )
+        sums = np.append(np.uint64(0), marks.cumsum(dtype=np.uint64))
+        return _Level(sources, targets, bounds), np.diff(sums[bounds])
+
+    def only(self, moves: Ids) -> _Level:
+        """Return some of the moves."""
+        at = _ranges(self.bounds, moves)
+        bounds = np.append(0, np.diff(self.bounds)[moves].cumsum())
+        return _Level(self.sources[at], self.targets[at], bounds)
+
+
+def moves_of(
+    table: States, dead: int, vocabulary: Vocabulary, max_steps: int, stop: Stop
+) -> tuple[Moves, int] | None:
+    """Return what tokens do, and the steps that it took to find out; None beyond max_steps. table:
+    int32 [S, 256]. Raises StoppedError.
+    """
+    values, starts = _alike(table, dead)[vocabulary.data], vocabulary.starts
+    rows = np.flatnonzero(np.minimum.reduceat(values, starts) >= 0) if len(starts) else starts
+    nodes, every = np.zeros(len(rows), np.int64), np.arange(len(table), dtype=np.int32)
+    level = _Level(every, every, np.array([0, len(every)]))
+    token_ids, token_moves = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    pairs, pair_moves = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    depth, num_moves, num_steps = 0, 0, 0
+    while len(rows):
+        stop.check()
+        keys = nodes * 256 + values[starts[rows] + depth]
+        distinct, which = np.unique(keys, return_inverse=True)
+        before, more = np.divmod(distinct, 256)
+        num_steps += int(np.diff(level.bounds)[before].sum())
+        if num_steps > max_steps:
+            return None
+        longer, names = level.behind(table, dead, before, more)
+        _, first, alike = np.unique(names, return_index=True, return_inverse=True)
+        level, nodes = longer.only(first), alike[which]
+        is_alive = np.diff(level.bounds)[nodes] > 0
+        rows, nodes, depth = rows[is_alive], nodes[is_alive], depth + 1
+        is_whole = vocabulary.lengths[rows] == depth
+        own = np.unique(nodes[is_whole])
+        token_ids.append(vocabulary.ids[rows[is_whole]])
+        token_moves.append(num_moves + np.searchsorted(own, nodes[is_whole]))
+        whole = level.only(own)
+        pairs.append(whole.sources.astype(np.int64) * len(table) + whole.targets)
+        pair_moves.append(num_moves + np.repeat(np.arange(len(own)), np.diff(whole.bounds)))
+        num_moves += len(own)
+        rows, nodes = rows[~is_whole], nodes[~is_whole]
+    all_moves = np.concatenate(token_moves)
+    order = np.argsort(all_moves, kind="stable")
+    bounds = np.searchsorted(all_moves[order], np.arange(num_moves + 1))
+    found = np.sort(np.concatenate(pairs) * max(1, num_moves) + np.concatenate(pair_moves))
+    return Moves(np.concatenate(token_ids)[order], bounds, found), num_steps
+
+
+def _ranges(bounds: Ids, which: Ids) -> Ids:
+    """Return the places from bounds[i] to bounds[i + 1] for each i."""
+    starts = bounds[which]
+    counts = bounds[which + 1] - starts
+    begun = np.repeat(starts + counts - counts.cumsum(), counts)
+    return begun + np.arange(len(begun))
+
+
+def _mixed(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Return numbers as random ones (splitmix64), which nobody outside of this process can tell."""
+    mixed = numbers + SEED
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    return mixed ^ (mixed >> np.uint64(31))
+
+
+def _alike(table: States, dead: int) -> Ids:
+    """Return for each byte the least that leads to the same from all states; -1 where no byte
+    leads anywhere, [256].
+    """
+    columns, known = np.ascontiguousarray(table.T), dict[bytes, int]()
+    names = [blake2b(column.data, digest_size=16).digest() for column in columns]
+    alike = np.array([known.setdefault(name, byte) for byte, name in enumerate(names)], np.int64)
+    alike[(columns == dead).all(axis=1)] = -1
+    return alike
