@@ -59,12 +59,12 @@ class Shrinking:
     """Tells fewer bytes at each look, as where another thread drops a table meanwhile."""
 
     def __init__(self) -> None:
-        self.left = 100
+        self.left = 190
 
     @property
     def num_bytes(self) -> int:
-        self.left -= 40
-        return max(self.left, 0)
+        self.left -= 90
+        return max(self.left, 10)
 
 
 def test_a_value_that_shrinks_meanwhile_is_dropped_once() -> None:
