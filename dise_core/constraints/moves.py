@@ -112,11 +112,16 @@ def moves_of(
         pair_moves.append(num_moves + np.repeat(np.arange(len(own)), np.diff(whole.bounds)))
         num_moves += len(own)
         rows, nodes = rows[~is_whole], nodes[~is_whole]
-    all_moves = np.concatenate(token_moves)
-    order = np.argsort(all_moves, kind="stable")
-    bounds = np.searchsorted(all_moves[order], np.arange(num_moves + 1))
-    found = np.sort(np.concatenate(pairs) * max(1, num_moves) + np.concatenate(pair_moves))
-    return Moves(np.concatenate(token_ids)[order], bounds, found), num_steps
+    tokens = np.concatenate(token_ids), np.concatenate(token_moves)
+    return _gathered(*tokens, np.concatenate(pairs), np.concatenate(pair_moves)), num_steps
+
+
+def _gathered(ids: Ids, token_moves: Ids, pairs: Ids, pair_moves: Ids) -> Moves:
+    """Return tokens [T] and pairs of states [K] by their moves."""
+    num_moves = 1 + int(token_moves.max(initial=-1))
+    order = np.argsort(token_moves, kind="stable")
+    bounds = np.searchsorted(token_moves[order], np.arange(num_moves + 1))
+    return Moves(ids[order], bounds, np.sort(pairs * max(1, num_moves) + pair_moves))
 
 
 def _ranges(bounds: Ids, which: Ids) -> Ids:
