@@ -32,7 +32,7 @@ LEAST = -5e3
 MAX_STEP = 40_000_000
 """Ways on from states by candidates that a step may look at: a fifth of a second."""
 
-MAX_TOLD = 150_000_000
+MAX_TOLD = 60_000_000
 """Ways that may be looked at to tell which tokens an answer's positions allow: a third of a second.
 """
 
