@@ -238,6 +238,8 @@ def test_a_host_that_may_open_or_fork_no_more_goes_on(kind: str) -> None:
     automaton_of(f"before {kind}")
     process = building.HOST._process
     assert process is not None
+    until(0)
+    time.sleep(0.2)  # its connection is closed behind the child
     limit = getattr(resource, f"RLIMIT_{kind}")
     before = resource.prlimit(process.pid, limit)
     allowed = psutil.Process(process.pid).num_fds() if kind == "NOFILE" else 0
