@@ -155,8 +155,8 @@ def field_lines(output: CompletionOutput) -> list[Text]:
     lines = []
     for path, value, one in zip(leaves, shown, leaves.values(), strict=True):
         share = "no other is valid" if one.forced else "no score"
-        share = share if one.score is None else f"{math.exp(one.score):.0%}"
-        chance = "" if one.probability is None else f", likely to be right: {one.probability:.0%}"
+        share = share if one.score is None else _rounded(math.exp(one.score))
+        chance = "" if one.probability is None else f", {_likely(one.probability)}"
         said = chance + ", abstained" * bool(one.abstained)
         line = Text(f"  {printable(path):{widths[0]}} {printable(value):{widths[1]}}  ")
         lines.append(line.append(share, style=shade(one.score)).append(said))
@@ -216,13 +216,20 @@ def revision_text(output: CompletionOutput) -> str:
 
 def chance_text(output: CompletionOutput) -> str:
     """Return the probability of being right; "" without a calibration."""
-    chance, text = output.probability, ""
-    if chance is not None:
-        shown = "<1%" if chance < 0.005 else ">99%" if chance > 0.995 else f"{chance:.0%}"
-        text = f"likely to be right: {shown}"
+    text = "" if output.probability is None else _likely(output.probability)
     if output.abstained:
         text += "; " * bool(text) + "[bold]abstained[/bold], as it is below the threshold"
     return text
+
+
+def _likely(probability: float) -> str:
+    return f"likely to be right: {_rounded(probability)}"
+
+
+def _rounded(probability: float) -> str:
+    """Return a probability in whole percents, and never as 0 or 100 where it is neither."""
+    nearly = "<1%" if 0 < probability < 0.005 else ">99%" if 0.995 < probability < 1 else ""
+    return nearly or f"{probability:.0%}"
 
 
 def show_legend(console: Console, answers: Sequence[RequestOutput]) -> None:

@@ -96,7 +96,7 @@ def test_the_terminal_names_each_value_with_its_score() -> None:
     output = answer.outputs[0]
     number = output.fields["/n"]
     assert number.score is not None
-    share = f"{math.exp(number.score):.0%}"
+    share = "<1%" if number.score < math.log(0.005) else f"{math.exp(number.score):.0%}"
     width = max(len(str(number.value)), 3)
     value = f"{number.value:<{width}}"
     assert [line.plain.strip() for line in field_lines(output)] == [
