@@ -78,7 +78,6 @@ def check_constraint(params: SamplingParams, policy: UnmaskingPolicy) -> None:
         "stop": len(params.stop) > 0,
         "early_exit": params.early_exit is not None,
         "allowed_token_ids": len(params.allowed_token_ids) > 0,
-        "search": params.search is not None,
     }
     for name, is_set in conflicts.items():
         if is_set:

@@ -30,7 +30,6 @@ from dise_core.sequence import TokenSequence
 from dise_core.writing.denoise import Denoiser
 from dise_core.writing.generation import Generation
 from dise_core.writing.policy import UnmaskingPolicy
-from dise_core.writing.search import check_search
 from dise_core.writing.waves import in_waves
 from dise_core.writing.writer import Writer
 
@@ -194,7 +193,6 @@ class Planner:
         self._prompts.check_room(prompt, params.max_tokens)
         params = self._fitted(params)
         check_tokens(params, self.predictor.info)
-        check_search(params)
         if params.seed is None:
             params = params.model_copy(update={"seed": drawn_seed()})
         controller = self.catalog.length_controller(params.length or "", params.length_settings)

@@ -25,9 +25,6 @@ Fast-dLLM.
 """
 
 
-SEARCH = ("search", "particles", "ess")
-
-
 class Scoring(Params):
     """What a text is scored by."""
 
@@ -127,16 +124,6 @@ class Denoising(Scoring):
     stop_at: float | None = Field(default=None, allow_inf_nan=False)
     """Write the best_of answers in waves, first n and then always as many again, until one is this
     sure: a probability of being right with a calibration, else a score."""
-    search: Annotated[
-        Literal["smc"] | None, Replaces(("particles", "ess", "n", "best_of", "stop_at"))
-    ] = None
-    """Write several particles of one answer side by side, and after each block let the likelier go
-    on in place of the others; the likeliest is the answer. smc: self-rewarding sequential Monte
-    Carlo. At a temperature above 0, with length fixed or until-end."""
-    particles: int = Field(default=4, ge=1, le=64)
-    """Particles of the search."""
-    ess: float = Field(default=0.5, ge=0, le=1)
-    """The share of the particles below which their effective number makes the search draw anew."""
 
 
 class SamplingParams(Denoising, ScoringParams):
@@ -151,11 +138,9 @@ class SamplingParams(Denoising, ScoringParams):
     seed: int | None = Field(default=None, ge=0, lt=2**64)
     """Same seed, same prompt, same answer, whatever runs beside it. If unset, a seed is drawn
     per request and returned with the answer."""
-    n: Annotated[int, Replaces(("best_of", "stop_at", *SEARCH))] = Field(default=1, ge=1, le=1024)
+    n: Annotated[int, Replaces(("best_of", "stop_at"))] = Field(default=1, ge=1, le=1024)
     """Answers to return for a prompt, best score first."""
-    best_of: Annotated[int | None, Replaces(("stop_at", *SEARCH))] = Field(
-        default=None, ge=1, le=1024
-    )
+    best_of: Annotated[int | None, Replaces(("stop_at",))] = Field(default=None, ge=1, le=1024)
     """Answers to write, of which the n with the best score are returned; n if not set."""
     stop: Stops = Field(default=(), max_length=64)
     """An answer's text ends before the first of these; its tokens and its score are of all that was
@@ -175,8 +160,6 @@ class SamplingParams(Denoising, ScoringParams):
         for option in ("reviser", "constraint"):
             if getattr(self, f"{option}_settings") and getattr(self, option) is None:
                 raise ValueError(f"{option}_settings need a {option}: name one")
-        if self.search is None and (self.particles, self.ess) != (4, 0.5):
-            raise ValueError("particles and ess need a search: name one")
         if "" in self.stop:
             raise ValueError("stop holds an empty text, which every text begins with")
         if self.best_of is not None and self.best_of < self.n:

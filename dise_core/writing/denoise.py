@@ -16,7 +16,6 @@ from dise_core.sequence import TokenSequence
 from dise_core.writing.filling import Draft
 from dise_core.writing.sampler import Sampler
 from dise_core.writing.schedule import share
-from dise_core.writing.search import smc
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class Denoiser(Sampler):
 
     def once(self) -> Self:
         """Return the denoiser of a response that is final once written, if nothing revises it."""
-        return replace(self, is_settled=not self.is_revised and self.params.search is None)
+        return replace(self, is_settled=not self.is_revised)
 
     def text(self, ids: Ids, prompt_length: int) -> TokenSequence:
         """Return ids [N], with which the suffix ends, as a text. Raises InputError as it does."""
@@ -75,7 +74,7 @@ class Denoiser(Sampler):
         block-causal attention block by block, each against the finished ones before it, and cut
         behind the new first end token if nothing follows one. The others: see `denoise`.
         """
-        once = dict.fromkeys(("steps", "eps", "early_exit", "search"))
+        once = dict.fromkeys(("steps", "eps", "early_exit"))
         update = {"block_length": max(len(text.response), 1), "tokens_per_step": 1, **once}
         params = self.params.model_copy(update=update)
         writer = replace(self, params=params, info=replace(self.info, last_block="ends"))
@@ -126,8 +125,6 @@ class Denoiser(Sampler):
         if self.constraint is not None:
             draft.witness = np.full(len(ids), OPEN)
             draft.witness[:stop] = OPEN if witness is None else witness
-        if self.params.search is not None:
-            draft = yield from smc(draft)
         while draft.blocks:
             yield from draft.fill()
         text = replace(canvas, ids=draft.ids.copy(), writing=draft.writing)

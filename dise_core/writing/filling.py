@@ -1,7 +1,6 @@
 """How one block of a response is filled: its denoising steps, and what each of them commits."""
 
 from dataclasses import dataclass, replace
-from typing import Self
 
 import numpy as np
 
@@ -45,11 +44,6 @@ class Draft:
     def ids(self) -> Ids:
         return self.writing.ids
 
-    @property
-    def logprob(self) -> float:
-        """The sum over the tokens that are written, in nats, in the passes that committed them."""
-        return float(np.nansum(self.writing.logprobs[self.prompt_length : self.stop]))
-
     def fill(self) -> Plan[None]:
         (span, masks, num_steps), *self.blocks = self.blocks
         valid = self._valid(span)
@@ -72,11 +66,6 @@ class Draft:
         return ValidBlock(
             constraint, start, self.ids[start:stop], witness[start:stop], state, final
         )
-
-    def by(self, sampler: Sampler) -> Self:
-        """Return a copy that another sampler goes on with."""
-        sampler.memory.begin(NONE, len(self.ids))
-        return replace(self, sampler=sampler, writing=self.writing.onto(self.ids))
 
 
 @dataclass(slots=True, eq=False)

@@ -119,12 +119,10 @@ def test_what_stands_around_a_gap_stays(policy: str, more: dict[str, object]) ->
     assert output.writing.ids[8:].tolist() == [5, 0, 2, 4]
 
 
-def test_several_answers_and_a_search_fill_a_gap() -> None:
+def test_several_answers_fill_a_gap() -> None:
     drawn = {"max_tokens": 4, "temperature": 2, "seed": 0}
     answer = filled(ToyPredictor(), PREFIX, SUFFIX, n=2, best_of=3, **drawn)
     assert [len(output.token_ids) for output in answer.outputs] == [4, 4]
-    [output] = filled(ToyPredictor(), PREFIX, SUFFIX, search="smc", **drawn).outputs
-    assert len(output.token_ids) == 4
 
 
 def test_a_stream_shows_the_gap_alone() -> None:

@@ -288,7 +288,6 @@ def test_alone_equals_batched_and_a_seed_draws_again() -> None:
         ("stop", {"stop": ["x"]}),
         ("early_exit", {"early_exit": 0.9}),
         ("allowed_token_ids", {"allowed_token_ids": [65]}),
-        ("search", {"search": "smc", "temperature": 1.0}),
         ("max_tokens", {"max_tokens": 2}),
         ("max_tokens", {"logits_eos_inf": True, "max_tokens": 60}),
         ("constraint", {"forbidden_token_ids": [ord("e")]}),
