@@ -4,7 +4,7 @@ ones differ in how many tokens a sample masks.
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import ClassVar, Literal, Self
@@ -111,31 +111,23 @@ class MonteCarloScorer(Scorer):
 class MonteCarlo(MonteCarloScorer):
     """The paper's estimator, Eq. (1): masks l of n tokens, l uniform in 1..n, with weight n / l.
 
-    Other spreads of l lower the variance. "systematic" spaces l evenly over all samples. A group of
-    "antithetic" is three samples: all tokens, l of them, and the n - l others. A group of "gauss"
-    is three too, or the one or two that there are: ceil(n t) tokens at each node t of a Gauss
-    quadrature, with a small bias. One group tells no standard error.
+    The spread "gauss" lowers the variance. A group of it is three samples, or the one or two that
+    there are: ceil(n t) tokens at each node t of a Gauss quadrature, with a small bias. One group
+    tells no standard error.
     """
 
-    spread: Literal["independent", "systematic", "gauss", "antithetic"] = "independent"
+    spread: Literal["independent", "gauss"] = "independent"
     """How the numbers of masks are drawn."""
 
     @property
     def group_size(self) -> int:
-        sizes = {"independent": 1, "systematic": self.num_samples, "antithetic": 3}
-        return sizes.get(self.spread, min(self.num_samples, 3))
+        return 1 if self.spread == "independent" else min(self.num_samples, 3)
 
     def group(self, num_tokens: int, random: np.random.Generator) -> Iterator[MaskingSample]:
-        match self.spread:
-            case "independent":
-                yield _masking_exactly(int(random.integers(1, num_tokens + 1)), num_tokens, random)
-            case "systematic":
-                # Rounding to even, as LLaDA does, draws some lengths more often than others.
-                yield from _evenly(np.floor, self.group_size, num_tokens, random)
-            case "gauss":
-                yield from _at_nodes(self.group_size, num_tokens, random)
-            case "antithetic":
-                yield from _complementary(num_tokens, random)
+        if self.spread == "independent":
+            yield _masking_exactly(int(random.integers(1, num_tokens + 1)), num_tokens, random)
+        else:
+            yield from _at_nodes(self.group_size, num_tokens, random)
 
     def standard_error(self, estimates: Floats) -> float | None:
         return super().standard_error(estimates) if len(estimates) > self.group_size else None
@@ -155,7 +147,12 @@ class StratifiedMonteCarlo(MonteCarloScorer):
         return self.batch_size or self.num_samples
 
     def group(self, num_tokens: int, random: np.random.Generator) -> Iterator[MaskingSample]:
-        return _evenly(np.round, self.group_size, num_tokens, random)
+        count = self.group_size
+        first = int(random.integers(1, num_tokens + 1))
+        last = first + (count - 1) * (num_tokens / count)
+        lengths = np.round(np.linspace(first, last, count)).astype(np.int64)
+        for num_masked in (lengths - 1) % num_tokens + 1:
+            yield _masking_exactly(int(num_masked), num_tokens, random)
 
 
 class DreamMonteCarlo(MonteCarloScorer):
@@ -194,24 +191,8 @@ def _masking_exactly(
     return MaskingSample(is_masked, num_tokens / num_masked)
 
 
-def _evenly(
-    rounded: Callable[[Floats], Floats], count: int, num_tokens: int, random: np.random.Generator
-) -> Iterator[MaskingSample]:
-    first = int(random.integers(1, num_tokens + 1))
-    lengths = rounded(np.linspace(first, first + (count - 1) * (num_tokens / count), count))
-    for num_masked in (lengths.astype(np.int64) - 1) % num_tokens + 1:
-        yield _masking_exactly(int(num_masked), num_tokens, random)
-
-
 def _at_nodes(count: int, num_tokens: int, random: np.random.Generator) -> Iterator[MaskingSample]:
     nodes, weights = np.polynomial.legendre.leggauss(count)
     for node, weight in zip(nodes, weights, strict=True):
         sample = _masking_exactly(math.ceil(num_tokens * (node + 1) / 2), num_tokens, random)
         yield replace(sample, weight=sample.weight * count * weight / 2)
-
-
-def _complementary(num_tokens: int, random: np.random.Generator) -> Iterator[MaskingSample]:
-    yield MaskingSample(np.ones(num_tokens, np.bool_), 3 / num_tokens)
-    is_masked = random.permutation(num_tokens) < random.integers(1, max(num_tokens, 2))
-    for half in (is_masked, ~is_masked):
-        yield MaskingSample(half, 1.5 * (num_tokens - 1) / max(int(half.sum()), 1))
