@@ -105,8 +105,8 @@ def check_gap(params: SamplingParams, controller: LengthController, scorer: Scor
     """Raise InputError for a length that is found otherwise, and a scorer that reads no suffix."""
     if not controller.fills_gaps:
         problem = f"length {params.length!r} fills no gap: it looks for an answer's end"
-        advice = "'fixed', with the gap's length as max_tokens, or 'cal' or 'lr-length'"
-        raise InputError(f"{problem}; take {advice}, which find it", "length")
+        advice = "'fixed', with the gap's length as max_tokens, or 'cal', which finds it"
+        raise InputError(f"{problem}; take {advice}", "length")
     if scorer.asks == "judge":
         problem = f"scorer {params.scorer!r} asks a judge, which does not see what follows a gap"
         advice = "take one that the model itself answers, such as 'dise'"

@@ -132,8 +132,8 @@ class Verbs(ABC):
 
         Both are used as they are, without a chat template, and tokenized apart. An output's text,
         tokens and score are the gap's, and the model has read all three. `max_tokens` is the gap's
-        length, or with length "cal" or "lr-length" the longest that it may have. Raises InputError
-        for a block-causal model. params, sampling_params, on_error: see `generate`.
+        length, or with length "cal" the longest that it may have. Raises InputError for a
+        block-causal model. params, sampling_params, on_error: see `generate`.
         """
         many = several(prefixes, "prefix")
         gaps = _pairs(many, "prefixes", several(suffixes, "suffix"), "suffixes")

@@ -50,7 +50,6 @@ def dise_length_controllers() -> dict[str, str]:
         "dise-flexible": "dise_strategies.lengths.dise_flexible:DiSEFlexible",
         "daedal": "dise_strategies.lengths.daedal:DAEDAL",
         "cal": "dise_strategies.lengths.cal:CAL",
-        "lr-length": "dise_strategies.lengths.lr_length:LRLength",
         "rho-eos": "dise_strategies.lengths.rho_eos:RhoEOS",
         "smart-crop": "dise_strategies.lengths.smart_crop:SmartCrop",
     }

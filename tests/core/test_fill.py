@@ -69,14 +69,6 @@ def test_the_length_of_a_gap_is_found(suffix: str, gap: str) -> None:
     assert best.num_tokens == len(gap)
 
 
-def test_lr_length_probes_before_what_follows() -> None:
-    model = Alphabet()
-    [output] = filled(model, "a", "e", max_tokens=8, length="lr-length").outputs
-    probes = model.batches[0]
-    assert [ids.tolist() for ids in probes] == [[0, *[MASK] * n, 4] for n in (1, 2, 4, 8)]
-    assert output.text == "efghijabcd"[10 - len(output.token_ids) :]
-
-
 def test_the_score_and_the_tokens_are_those_of_the_gap_in_the_whole_text() -> None:
     model = ToyPredictor()
     [output] = filled(model, PREFIX, SUFFIX, max_tokens=4, selector="response").outputs

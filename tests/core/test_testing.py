@@ -277,7 +277,7 @@ def test_every_scorer_conforms(name: str, attention: Attention) -> None:
 
 REFUSED = {
     "until-end": Bidirectional(),
-    **dict.fromkeys(("cal", "lr-length", "rho-eos", "smart-crop"), BlockCausal(4)),
+    **dict.fromkeys(("cal", "rho-eos", "smart-crop"), BlockCausal(4)),
 }
 
 

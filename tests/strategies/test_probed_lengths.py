@@ -28,7 +28,6 @@ from dise_core.testing.toy_model import END, MASK
 from dise_core.writing.denoise import Denoiser
 from dise_core.writing.generation import Generation
 from dise_strategies.lengths.cal import CAL
-from dise_strategies.lengths.lr_length import LRLength
 from dise_strategies.lengths.smart_crop import SmartCrop
 from dise_strategies.scorers.dise import DiSE
 from dise_strategies.selectors.whole import Full
@@ -135,35 +134,6 @@ def test_cal_divides_by_the_published_background() -> None:
     assert first.score == pytest.approx(expected, rel=1e-6)
 
 
-@given(st.integers(-16, 0), st.floats(-1, 1), st.integers(1, 200))
-def test_where_the_length_explains_all_lr_length_takes_the_shortest(
-    level: int, slope: float, max_tokens: int
-) -> None:
-    result = run(LRLength(), Scripted(lambda n: level / 8 + slope * math.log(n)), max_tokens)
-    assert len(result.sequence.response) == 1
-
-
-@pytest.mark.parametrize("peak", [1, 2, 11, 23, 40, 90, 128])
-@pytest.mark.parametrize("max_tokens", [20, 128, 140])
-def test_lr_length_finds_a_peak_as_a_naive_fit_and_climb_do(peak: int, max_tokens: int) -> None:
-    def sureness(n: int) -> float:
-        return -1.5 + 0.1 * math.log(n) + max(0.0, 1 - abs(n - peak) / 40)
-
-    probes = [n for n in (1, 2, 4, 8, 16, 32, 64, 128) if n <= max_tokens]
-    slope, _ = np.polyfit(np.log(probes), [sureness(n) for n in probes], 1)
-    values = {n: sureness(n) - slope * math.log(n) for n in range(1, max_tokens + 1)}
-    best, last = max(probes, key=values.__getitem__), 0
-    while best != last:
-        near = (n for n in (best, best - 1, best + 1) if n in values)
-        last, best = best, max(near, key=values.__getitem__)
-    script = Scripted(sureness)
-    result = run(LRLength(), script, max_tokens)
-    assert len(result.sequence.response) == best
-    assert script.probed[0] == probes
-    assert len({n for batch in script.probed for n in batch}) == sum(map(len, script.probed))
-    assert result.stopped_by == ("max_tokens" if best == max_tokens else "entropy")
-
-
 @pytest.mark.parametrize(
     ("ends", "tau", "length", "stopped_by"),
     [
@@ -185,7 +155,7 @@ def test_smart_crop_cuts_where_survival_falls_below_tau(
     assert (step.num_tokens, step.score) == (length, pytest.approx(survival, abs=1e-6))
 
 
-@pytest.mark.parametrize("length", ["cal", "lr-length", "rho-eos", "smart-crop"])
+@pytest.mark.parametrize("length", ["cal", "rho-eos", "smart-crop"])
 def test_what_looks_ahead_refuses_a_model_that_does_not(length: str) -> None:
     toy = ToyPredictor(attention=BlockCausal(4))
     with pytest.raises(InputError, match=f"{length} looks ahead.*'until-end', which finds"):
@@ -202,7 +172,7 @@ def test_what_looks_for_the_end_refuses_a_model_without(length: str) -> None:
     assert toy.batches == []
 
 
-@pytest.mark.parametrize("length", ["cal", "lr-length", "smart-crop"])
+@pytest.mark.parametrize("length", ["cal", "smart-crop"])
 def test_the_passes_of_the_probes_stand_in_the_trace(length: str) -> None:
     params = SamplingParams(
         max_tokens=9, length=length, tokens_per_step=9, block_length=9, cfg_scale=0.5

@@ -3,12 +3,13 @@
 import math
 from typing import Annotated, ClassVar
 
+import numpy as np
 from pydantic import Field
 
-from dise_core import Denoiser, Generation, Ids, LengthController, Plan, SequenceScorer
+from dise_core import Candidates, Denoiser, Generation, Ids, LengthController, Plan, SequenceScorer
 from dise_core.params.base import Length
 from dise_core.plans.plan import READS_AT_ONCE
-from dise_strategies.lengths.probing import refuse_blocks, sureness, written
+from dise_strategies.lengths.probing import probe, refuse_blocks, written
 
 Constant = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Floor = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -36,6 +37,7 @@ class CAL(LengthController):
 
     def generate(self, prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer) -> Plan[Generation]:
         refuse_blocks("cal", denoiser)
+        readout = Candidates(forbidden=tuple(denoiser.params.forbidden_token_ids))
         start, values = min(self.start, denoiser.max_tokens), dict[int, float]()
         upwards = range(start, denoiser.max_tokens + 1, self.step)
         for direction in (upwards, range(start - self.step, 0, -self.step)):
@@ -45,8 +47,9 @@ class CAL(LengthController):
                 # So many are probed whatever they are worth.
                 count = min(self.patience - num_failures, READS_AT_ONCE)
                 batch, lengths = lengths[:count], lengths[count:]
-                phis = yield from sureness(prompt, batch, denoiser, "probability")
-                for length, phi in zip(batch, phis.tolist(), strict=True):
+                readings = yield from probe(prompt, batch, denoiser, readout)
+                for length, reading in zip(batch, readings, strict=True):
+                    phi = float(np.mean(reading.confidences, dtype=np.float64))
                     values[length] = phi / self._background(length)
                     num_failures = 0 if values[length] > best else num_failures + 1
                     best = max(best, values[length])

@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from dise_core import Candidates, Confidence, Denoiser, InputError, Plan, Reading, Readout
-from dise_core.arrays import Floats, Ids
+from dise_core import Denoiser, Ids, InputError, Plan, Reading, Readout
 from dise_core.scoring.sequence_scorer import SequenceScorer
 from dise_core.writing.generation import Generation, LengthStep
 
@@ -35,16 +34,6 @@ def probe(
         ids = np.concatenate([prompt, denoiser.masks(length), denoiser.suffix])
         reads.append(denoiser.ask(ids, np.arange(start, start + length), readout, start))
     return (yield reads)
-
-
-def sureness(
-    prompt: Ids, lengths: Sequence[int], denoiser: Denoiser, confidence: Confidence
-) -> Plan[Floats]:
-    """Return a plan of the mean confidence over the masks of each length, float64 [L]."""
-    forbidden = tuple(denoiser.params.forbidden_token_ids)
-    readout = Candidates(confidence=confidence, forbidden=forbidden)
-    readings = yield from probe(prompt, lengths, denoiser, readout)
-    return np.array([np.mean(reading.confidences, dtype=np.float64) for reading in readings])
 
 
 def written(
