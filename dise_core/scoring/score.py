@@ -1,7 +1,7 @@
 """Scores, and the report on every token."""
 
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Literal, Self
 
 import numpy as np
@@ -102,10 +102,6 @@ class TokenReport:
     logprobs: LogProbs
     top_ids: Ids
     top_logprobs: LogProbs
-
-    def top(self, k: int) -> Self:
-        """Return the report with at most k of the likeliest tokens."""
-        return replace(self, top_ids=self.top_ids[:, :k], top_logprobs=self.top_logprobs[:, :k])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -123,14 +123,13 @@ def _check_revised(
     reviser: Reviser, predictor: MaskPredictor, text: TokenSequence, tolerance: float
 ) -> None:
     before, most = text.ids.copy(), max(len(text.response), 1)
-    scorer = replace(SCORER, top_logprobs=reviser.top_logprobs)
-    written = Generation(text, drive(scorer.evaluate(text), predictor.read))
+    written = Generation(text, drive(SCORER.evaluate(text), predictor.read))
     params = SamplingParams(max_tokens=most, block_length=4, temperature=1.0)
     denoiser = Denoiser(predictor.info, Surest(), Noise(0), params, is_revised=True)
-    result, nfe = drive(count_nfe(reviser.revise(written, denoiser, scorer)), predictor.read)
+    result, nfe = drive(count_nfe(reviser.revise(written, denoiser, SCORER)), predictor.read)
     expect(np.array_equal(before, text.ids), "revise must leave the given text unchanged")
     checked_revision(reviser, result, text, predictor.info, most)
-    again = reviser.revise(written, denoiser, scorer)
+    again = reviser.revise(written, denoiser, SCORER)
     same = "the same response must be revised the same"
     expect_repeated(result, nfe, again, predictor, tolerance, same)
     positions = [token.position for revision in result.revisions for token in revision.tokens]

@@ -12,11 +12,6 @@ from dise_core.writing.generation import Generation
 class Reviser(Strategy):
     """Looks at a finished response again, and rewrites what it doubts."""
 
-    @property
-    def top_logprobs(self) -> int:
-        """How many of the likeliest tokens it reads in the report on every token."""
-        return 0
-
     def check(self, scorer: SequenceScorer) -> None:
         """Raise InputError, before anything is written, for a scorer that it cannot go by."""
 

@@ -25,11 +25,10 @@ class Writer:
             return (yield from self._first(prompt, denoiser, scorer))
         self.reviser.check(scorer)
         asked = scorer.top_logprobs
-        reporting = replace(scorer, top_logprobs=max(asked or 0, self.reviser.top_logprobs))
+        reporting = replace(scorer, top_logprobs=asked or 0)
         first = yield from self._first(prompt, replace(denoiser, is_revised=True), reporting)
         revised = yield from self._revised(self.reviser, first, denoiser, reporting)
-        tokens = revised.evaluation.tokens
-        tokens = None if asked is None or tokens is None else tokens.top(asked)
+        tokens = None if asked is None else revised.evaluation.tokens
         return replace(revised, evaluation=replace(revised.evaluation, tokens=tokens))
 
     def _first(self, prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer) -> Plan[Generation]:

@@ -165,7 +165,7 @@ def test_plugins_of_a_kind_tell_every_setting(dise: Dise) -> None:
 def test_an_unknown_setting_lists_the_known_ones(dise: Dise) -> None:
     asked = ("generate", PROBLEM, "--reviser", "remask", "--reviser-setting", "treshold=1")
     run = dise(*asked)
-    told = "no setting 'treshold'. Did you mean 'threshold'? Known: accept, detector,"
+    told = "no setting 'treshold'. Did you mean 'threshold'? Known: accept, max_tokens,"
     assert f"reviser 'remask': there is {told}" in run.err
     assert "Known: none" in dise("score", "--response", "1", "--scorer-setting", "k=1").err
 

@@ -32,8 +32,7 @@ FULL = [
     },
 ]
 
-OTHER = {"reviser_settings": {"detector": "other-token", "threshold": 0.2}, "logprobs": 1}
-FALLEN = {"reviser_settings": {"detector": "drop", "threshold": 0.1, "accept": "score"}}
+SCORED = {"reviser_settings": {"threshold": 0.7, "accept": "score"}, "logprobs": 1}
 
 REQUESTS: list[tuple[bool, dict[str, Any]]] = [
     *((False, more) for more in FULL),
@@ -47,8 +46,7 @@ REQUESTS: list[tuple[bool, dict[str, Any]]] = [
     (True, {"length": "until-end"}),
     (True, {"length": "until-end", "cache": "none", "n": 2, "best_of": 3, "temperature": 1.0}),
     (True, {"unmasking": "llada2-editing", "length": "fixed"}),
-    *((blocks, OTHER) for blocks in (False, True)),
-    *((blocks, FALLEN) for blocks in (False, True)),
+    *((blocks, SCORED) for blocks in (False, True)),
 ]
 
 

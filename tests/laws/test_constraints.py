@@ -251,7 +251,7 @@ IDS = ("logit_bias", "forbidden_token_ids")
         {"steps": 8, "eps": 1e-3},
         {"scorer": "mc", "scorer_settings": {"num_samples": 2}},
         *({"reviser": "remask", "reviser_settings": {"accept": "always", "threshold": 1.0} | more}
-          for more in ({}, {"rounds": 3, "widen": 2}, {"detector": "drop", "threshold": 0.0})),
+          for more in ({}, {"rounds": 3, "max_tokens": 3})),
     ],
     ids=str,
 )  # fmt: skip

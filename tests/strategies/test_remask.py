@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -38,8 +37,8 @@ SETTINGS: list[dict[str, Any]] = [
     {"threshold": 0.9},
     {"threshold": 0.3},
     {"threshold": 1.0, "max_tokens": 2, "accept": "always"},
-    {"threshold": 0.6, "max_tokens": 3, "widen": 1, "accept": "always", "rounds": 2},
-    {"threshold": 1.0, "widen": 2, "rounds": 1},
+    {"threshold": 0.6, "max_tokens": 3, "accept": "always", "rounds": 2},
+    {"threshold": 1.0, "rounds": 1},
 ]
 
 
@@ -99,12 +98,7 @@ def naive(
         rows = predicted(toy, ids)
         places = sorted(range(start, len(ids)), key=lambda at: (rows[at][ids[at]], at))
         doubted = [at for at in places if math.exp(rows[at][ids[at]]) < remask.threshold]
-        masked = {
-            near
-            for at in doubted[: remask.max_tokens]
-            for near in range(at - remask.widen, at + remask.widen + 1)
-            if start <= near < len(ids)
-        }
+        masked = set(doubted[: remask.max_tokens])
         if not masked:
             break
         new = written_again(toy, ids, start, masked, again := dict(told))
@@ -173,83 +167,29 @@ def revise(toy: ToyPredictor, ids: list[int], start: int, remask: Remask) -> tup
     return drive(count_nfe(remask.revise(generation, writer, scorer())), toy.read)
 
 
-PROBABILITIES = st.sampled_from([0.05, 0.3, 0.62, 0.97])
-"""No two of them differ by as much as two others."""
-
-PLACES = st.tuples(PROBABILITIES, st.sampled_from([4, 7]), PROBABILITIES, st.none() | PROBABILITIES)
-"""p of the token that stands there, which is 4, the first candidate, its p, and p when written."""
-
-CAPS = {
-    "max_tokens": st.integers(1, 5),
-    "share": st.sampled_from([0.1, 0.5, 1.0]),
-    "widen": st.integers(0, 2),
-}
-
-
-def doubted(remask: Remask, places: list[Any]) -> list[int]:
-    """What is masked of a response of which the report and the writing are made by hand; on a model
-    whose mask is the likeliest everywhere.
-    """
+def doubted(remask: Remask, probabilities: list[float]) -> list[int]:
+    """What is masked of a response whose tokens are reported with these probabilities."""
     toy, start = ToyPredictor(), 3
-    own, ids, first, written = zip(*places, strict=True)
-    writer = denoiser(toy, len(places))
-    text = writer.text(np.array([1] * start + [4] * len(places)), start)
-    writing = Writing.of(text.ids)
-    writing.logprobs[start:] = np.log(np.array(written, float))
-    top_ids, certain = np.array([[MASK, token] for token in ids]), np.zeros(len(places))
-    top = np.stack([certain, np.log(first)], axis=1)
-    report = TokenReport(np.log(own).astype(np.float32), top_ids, top.astype(np.float32))
-    text = replace(text, writing=writing)
+    writer = denoiser(toy, len(probabilities))
+    text = writer.text(np.array([1] * start + [4] * len(probabilities)), start)
+    shape = len(probabilities), 0
+    report = TokenReport(
+        np.log(probabilities).astype(np.float32), np.zeros(shape, int), np.zeros(shape, np.float32)
+    )
     generation = Generation(text, Evaluation(Score.of_nothing(), report))
     [*revisions] = drive(remask.revise(generation, writer, scorer()), toy.read).revisions
     return [token.position for revision in revisions for token in revision.tokens]
 
 
-@pytest.mark.parametrize("detector", ["low-prob", "other-token", "drop"])
-@given(places=st.lists(PLACES, min_size=1, max_size=14), caps=st.fixed_dictionaries(CAPS))
-def test_each_detector_doubts_by_its_rule_the_most_doubted_first_ties_leftmost(
-    detector: Any, places: list[Any], caps: dict[str, Any]
-) -> None:
-    threshold = {"low-prob": 0.62001, "other-token": 0.5, "drop": 0.3}[detector]
-    keys: dict[int, float] = {}
-    for at, (own, first, other, written) in enumerate(places):
-        if detector == "low-prob" and own < threshold:
-            keys[at] = own
-        if detector == "other-token" and first != 4 and other > threshold:
-            keys[at] = 1 - other
-        if detector == "drop" and written is not None and written - own > threshold:
-            keys[at] = own - written
-    most = min(caps["max_tokens"], max(1, math.floor(caps["share"] * len(places))))
-    chosen = sorted(keys, key=lambda at: (round(keys[at], 5), at))[:most]
-    widen = caps["widen"]
-    masked = {near for at in chosen for near in range(at - widen, at + widen + 1)}
-    remask = Remask(detector=detector, threshold=threshold, rounds=1, **caps)
-    assert doubted(remask, places) == sorted(masked & set(range(len(places))))
-
-
-def test_the_threshold_is_the_detectors_own_where_none_is_named() -> None:
-    names: Any = ("low-prob", "other-token", "drop")
-    assert [Remask(detector=name).threshold for name in names] == [0.9, 0.9, 0.3]
-    assert Remask(detector="drop", threshold=0.9).threshold == 0.9
-
-
-@pytest.mark.parametrize(("most", "widen"), [(1, 0), (2, 1)])
-def test_no_position_is_masked_in_more_rounds_than_it_may_be(most: int, widen: int) -> None:
-    often = 0
-    for seed in range(6):
-        given = np.random.default_rng(seed).integers(0, 10, 14).tolist()
-        settings: Any = {"threshold": 1.0, "max_tokens": 2, "accept": "always", "widen": widen}
-        free, held = (
-            [
-                [token.position for token in one.tokens]
-                for one in revise(ToyPredictor(), given, 3, remask)[0].revisions
-            ]
-            for remask in (Remask(**settings), Remask(**settings, per_position=most))
-        )
-        assert np.bincount(np.concatenate(held)).max() <= most
-        assert widen or all(len(masked) == 2 for masked in held), "the next doubted take the room"
-        often += np.bincount(np.concatenate(free)).max() > most
-    assert often, "a test in which nothing is held back tests nothing"
+@given(
+    probabilities=st.lists(st.sampled_from([0.05, 0.3, 0.62, 0.97]), min_size=1, max_size=14),
+    most=st.integers(1, 5),
+)
+def test_the_least_probable_are_masked_ties_leftmost(probabilities: list[float], most: int) -> None:
+    places = [at for at, probability in enumerate(probabilities) if probability < 0.62001]
+    chosen = sorted(places, key=lambda at: (probabilities[at], at))[:most]
+    remask = Remask(threshold=0.62001, rounds=1, max_tokens=most)
+    assert doubted(remask, probabilities) == sorted(chosen)
 
 
 @pytest.mark.parametrize("make", TOYS)
@@ -273,7 +213,7 @@ def test_a_text_may_be_compared_by_the_requests_own_scorer() -> None:
     accepted = set()
     for seed in range(6):
         given = np.random.default_rng(seed).integers(0, 10, 14).tolist()
-        settings: Any = {"threshold": 0.6, "rounds": 1, "widen": 1}
+        settings: Any = {"threshold": 0.6, "rounds": 1}
         revised, _ = revise(ToyPredictor(), given, 3, Remask(**settings, accept="score"))
         [one] = revised.revisions
         before, after = (score_of(ToyPredictor(), ids, 3) for ids in (given, told(given, one)))
@@ -288,12 +228,6 @@ def told(ids: list[int], revision: Any) -> list[int]:
     for token in revision.tokens:
         new[3 + token.position] = token.new
     return new
-
-
-def test_a_drop_needs_a_record_of_the_writing() -> None:
-    with pytest.raises(InputError, match="'drop' needs a record of how") as error:
-        revise(ToyPredictor(), [1, 2, 3, 4], 2, Remask(detector="drop"))
-    assert error.value.parameter == "reviser_settings"
 
 
 def test_a_comparison_by_how_texts_were_written_is_refused_before_anything_is_written() -> None:
@@ -311,9 +245,8 @@ def test_a_comparison_by_how_texts_were_written_is_refused_before_anything_is_wr
 @pytest.mark.parametrize(
     "settings",
     [
-        {"detector": "other-token", "threshold": 0.3},
         {"read": "interleaved", "accept": "always"},
-        {"read": "interleaved", "detector": "other-token", "threshold": 0.3, "accept": "score"},
+        {"read": "interleaved", "threshold": 0.6, "accept": "score"},
     ],
 )
 def test_its_settings_conform(settings: Any) -> None:

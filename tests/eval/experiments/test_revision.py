@@ -22,10 +22,10 @@ COMPARED: dict[str, Any] = {
 
 
 def test_the_variants_differ_in_what_they_are_named_for() -> None:
-    given = {"max_tokens": 30, "reviser": "remask", "reviser_settings": {"widen": 1}, "seed": 5}
+    given = {"max_tokens": 30, "reviser": "remask", "reviser_settings": {"rounds": 2}, "seed": 5}
     plain = SamplingParams(max_tokens=30, seed=5, tokens_per_step=4, logprobs=None)
     revised = [
-        {"reviser": "remask", "reviser_settings": {"widen": 1, "threshold": threshold}}
+        {"reviser": "remask", "reviser_settings": {"rounds": 2, "threshold": threshold}}
         for threshold in (0.5, 0.9)
     ]
     changes = {
