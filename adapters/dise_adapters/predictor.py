@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -26,7 +28,9 @@ from dise_core.models.backend import Backend
 from dise_core.models.completion import check_abilities, completed
 from dise_core.models.predictor import Ability, CacheRoom, Shown, unshown
 from dise_core.params.engine import Dtype
-from dise_core.plugins.discovery import installed_catalog
+from dise_core.plugins.catalog import Catalog
+from dise_core.plugins.discovery import discover
+from dise_core.plugins.hookspecs import PROJECT
 
 
 class CheckpointPredictor(MaskPredictor):
@@ -150,17 +154,30 @@ class CheckpointPredictor(MaskPredictor):
 
     @property
     def _backend(self) -> type[Backend[Checkpoint]]:
-        return installed_catalog().backend(self._config.engine)
+        return catalog_for(self._config).backend(self._config.engine)
+
+
+def catalog_for(config: EngineConfig) -> Catalog:
+    """Return the catalog that loads a model with these options; where the model's class was called
+    instead, that of this package's adapters and engines.
+    """
+    return config.catalog if isinstance(config.catalog, Catalog) else _own()
+
+
+@cache
+def _own() -> Catalog:
+    return discover([EntryPoint("adapters", "dise_adapters.plugin", PROJECT)])
 
 
 def load_reader(checkpoint: Checkpoint, config: EngineConfig) -> Reader:
-    """Return a reader of the checkpoint, loaded by the engine that `config.engine` names.
+    """Return a reader of the checkpoint, loaded by the engine that `config.engine` names; one of
+    the catalog's that loads the model, where `config` is what that gave the adapter.
 
     Raises CheckpointError for weights that do not fit, ModelError if loading fails otherwise,
     InputError for an unknown engine, for options that do not suit it, and for a model that is
     larger than the memory that is free.
     """
-    backend = installed_catalog().backend(config.engine)
+    backend = catalog_for(config).backend(config.engine)
     [fitted] = backend.fitted([(checkpoint, config)])
     return backend.open(checkpoint, fitted)
 

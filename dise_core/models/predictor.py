@@ -105,7 +105,8 @@ class MaskPredictor(ABC):
     @abstractmethod
     def load(cls, model: str, config: EngineConfig) -> Self:
         """Return the model. Its weights may wait for `load_weights`, or for the first read, so that
-        requests are checked before. Raises ModelError with a one-line message saying what to do.
+        requests are checked before. `config.catalog` has the engines and the other adapters. Raises
+        ModelError with a one-line message saying what to do.
         """
 
     def fit(self, beside: Sequence[MaskPredictor] = ()) -> Dtype | None:  # noqa: ARG002

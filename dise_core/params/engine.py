@@ -3,7 +3,7 @@
 import re
 from typing import Annotated, Literal, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 
 from dise_core.params.base import MAX_LENGTH, Params, Settings, TokenId
 from dise_core.params.marks import Mark, marked
@@ -93,6 +93,19 @@ class EngineConfig(Params):
                 problem = f"max_memory of {name}: {size!r:.80} is no size"
                 raise ValueError(f"{problem}; write it as in {name}=20GiB")
         return self
+
+    _catalog: object | None = PrivateAttr(None)
+
+    @property
+    def catalog(self) -> object | None:
+        """The Catalog that loads a model with these options; None where no catalog does."""
+        return self._catalog
+
+    def by(self, catalog: object) -> Self:
+        """Return the options, with which that Catalog loads a model."""
+        config = self.model_copy()
+        config._catalog = catalog
+        return config
 
     @property
     def own(self) -> Record:

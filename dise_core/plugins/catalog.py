@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self, TypeVar, cast
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ValidationError, ValidationInfo
 
 from dise_core.errors import InputError, PluginError, UnknownNameError, did_you_mean
 from dise_core.models.backend import Backend
@@ -107,7 +107,8 @@ class Catalog:
         several do, and for an engine or an option that there is not; ModelError if loading fails.
         """
         self.check_engine(config)
-        return self.adapter(model, config.adapter, config.revision).load().load(model, config)
+        adapter = self.adapter(model, config.adapter, config.revision).load()
+        return adapter.load(model, config.by(self))
 
     def adapter(
         self, model: str, name: str | None = None, revision: str | None = None
@@ -158,7 +159,7 @@ class Catalog:
             name = name.replace("_", "-")
         cls = self._entry(kind, name).load()
         try:
-            return cls(**settings or {})
+            return cls.model_validate(settings or {}, context=self)
         except ValidationError as error:
             raise input_error(error, f"{kind.title} {name!r}", cls.model_fields) from None
 
@@ -167,3 +168,15 @@ class Catalog:
         if name not in entries:
             raise UnknownNameError(title or kind.title, name, entries, broken(self.problems))
         return entries[name].of_its_name()
+
+
+def catalog_of(info: ValidationInfo) -> Catalog:
+    """Return the catalog that makes a strategy, for the validator of one whose settings name other
+    strategies. Raises InputError where its class was called instead.
+    """
+    if not isinstance(info.context, Catalog):
+        raise InputError(
+            "A strategy whose settings name other strategies is made by a catalog: "
+            "Catalog.scorer(NAME, SETTINGS) for a scorer, as LLM.catalog does for its requests."
+        )
+    return info.context

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from dise.in_vllm import CONFIGS
 from dise_adapters.checkpoint.hub import read_config
 from dise_adapters.vllm.families import predictor_for, refuse_unrunnable
-from dise_adapters.vllm.inside.configs import CONFIGS
 from dise_core import LLM, InputError
+from dise_core.plugins.discovery import installed_plugins
 from tests.published import (
     A2D_QWEN2,
     A2D_QWEN3,
@@ -48,7 +49,7 @@ def test_what_vllm_cannot_run_is_refused(tmp_path: Path, published: Published, w
 def test_what_vllm_runs_is_not_refused(tmp_path: Path, published: Published) -> None:
     folder = published.write(tmp_path)
     fields = read_config(str(folder)) or {}
-    kind = predictor_for(fields, str(folder))
+    kind = predictor_for(installed_plugins(), fields, str(folder))
     assert kind is not None
     refuse_unrunnable(kind.family, kind.family.attention_of(fields, (str(folder),)), "it")
     assert CONFIGS[str(fields["model_type"])](**fields).is_causal is False

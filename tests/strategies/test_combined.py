@@ -14,7 +14,6 @@ from dise_core import LLM, InputError, SamplingParams, ScoringParams
 from dise_core.plugins.discovery import installed_catalog
 from dise_core.plugins.entry import Entry
 from dise_core.testing import ToyPredictor
-from dise_strategies.scorers import combined
 from dise_strategies.scorers.combined import Combined
 from dise_strategies.scorers.dise import DiSE
 
@@ -80,11 +79,10 @@ class Reading(DiSE):
     needs_writing: ClassVar[bool] = True
 
 
-def test_it_needs_the_writing_that_a_part_of_a_plugin_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_needs_the_writing_that_a_part_of_a_plugin_does() -> None:
     own = installed_catalog()
     catalog = own.having(scorers={**own.scorers, "reading": Entry(Reading, "guest")})
-    monkeypatch.setattr(combined, "installed_catalog", lambda: catalog)
     scorer = catalog.scorer("combined", {"parts": [{"scorer": "dise"}, {"scorer": "reading"}]})
     assert isinstance(scorer, Combined)
     assert scorer.needs_writing
-    assert not Combined().needs_writing
+    assert not catalog.scorer("combined").needs_writing

@@ -8,6 +8,7 @@ import pytest
 from dise_core import LLM, BlockCausal, InputError, SamplingParams, ScoringParams
 from dise_core.plans.plan import drive
 from dise_core.plugins.discovery import installed_catalog
+from dise_core.scoring.scorer import Scorer
 from dise_core.testing import ToyPredictor
 from dise_core.testing.toy_model import MASK
 from dise_strategies.scorers.duel import Duel
@@ -19,6 +20,13 @@ POLICIES = [
     for name, entry in installed_catalog().unmasking_policies.items()
     if name not in ("random", "origin") and not entry.load().edits
 ]
+
+
+def duel(**settings: object) -> Scorer:
+    """Return the scorer with these settings."""
+    return installed_catalog().scorer("duel", settings)
+
+
 FULL, BLOCKS = ExactToy(), ExactToy(block_length=2)
 
 
@@ -27,7 +35,7 @@ FULL, BLOCKS = ExactToy(), ExactToy(block_length=2)
 def test_the_likelihoods_of_all_texts_sum_to_1(policy: str, tokens_per_step: int) -> None:
     settings = {"threshold": 0.5} if policy in ("threshold", "sub-blocks") else {}
     for toy, block_length in ((FULL, 2), (FULL, 4), (BLOCKS, None)):
-        scorer = Duel(
+        scorer = duel(
             unmasking=policy,
             unmasking_settings=settings,
             tokens_per_step=tokens_per_step,
@@ -47,7 +55,7 @@ def test_the_likelihood_is_that_of_the_loop_written_down() -> None:
         total += FULL.logprobs(canvas)[surest, ids[surest]]
         canvas[surest] = ids[surest]
         hidden.remove(surest)
-    score, nfe = FULL.score(Duel(block_length=4), FULL.text(ids, 1))
+    score, nfe = FULL.score(duel(block_length=4), FULL.text(ids, 1))
     assert (score.value, nfe) == (pytest.approx(total, abs=1e-12), 3)
     assert score.log_likelihood == score.value
     assert score.perplexity == pytest.approx(np.exp(-total / 3))
@@ -64,7 +72,7 @@ def test_a_block_causal_text_is_replayed_block_by_block_in_the_passes_of_one(
     ids: list[int],
 ) -> None:
     """The first block begins in the prompt, the last one is not full."""
-    toy, scorer = ExactToy(block_length=3), Duel()
+    toy, scorer = ExactToy(block_length=3), duel()
     score, nfe = toy.score(scorer, toy.text([0, *ids, 1], 1))
     prefixes = (toy.text([0, *ids[:2]], 1), toy.text([0, *ids], 3), toy.text([0, *ids, 1], 6))
     alone = sum(toy.score(scorer, text)[0].value for text in prefixes)
@@ -134,7 +142,8 @@ def test_its_terms_are_what_the_writing_told_at_temperature_0(
         [output] = llm.generate([[1, 2, 3, 4]], params)[0].outputs
         writing = output.writing
         assert writing is not None
-        scorer = Duel(unmasking=policy, tokens_per_step=tokens_per_step)
+        scorer = duel(unmasking=policy, tokens_per_step=tokens_per_step)
+        assert isinstance(scorer, Duel)
         [text] = llm.planner.texts([1, 2, 3, 4], [output.token_ids], ScoringParams(block_length=4))
         terms = drive(scorer._replay(text), llm.predictor.read)
         assert terms[4:].astype(np.float32).tolist() == writing.logprobs[4:].tolist()

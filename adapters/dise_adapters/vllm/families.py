@@ -1,4 +1,4 @@
-"""The installed families, and those that vLLM runs with a model class of its own."""
+"""The families of a catalog, and those that vLLM runs with a model class of its own."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ from dise_adapters.families.blocks import shown
 from dise_adapters.families.family import Family
 from dise_adapters.predictor import CheckpointPredictor
 from dise_core import Attention, Bidirectional, Causal, InputError
-from dise_core.plugins.discovery import installed_plugins
+from dise_core.plugins.catalog import Catalog
 from dise_core.records import JsonFields
 
 MODELS = {
@@ -17,21 +17,22 @@ MODELS = {
 """The modules of vLLM's own model classes, which have the names of transformers' classes."""
 
 
-def installed() -> Iterator[type[CheckpointPredictor]]:
-    """Yield the predictor classes of all installed families, those of other distributions first."""
-    entries = installed_plugins().mask_predictors.values()
+def predictors(catalog: Catalog) -> Iterator[type[CheckpointPredictor]]:
+    """Yield the predictor classes of a catalog's families, those of other distributions first."""
+    entries = catalog.mask_predictors.values()
     for entry in sorted(entries, key=lambda entry: entry.is_built_in):
         if issubclass(predictor := entry.load(), CheckpointPredictor):
             yield predictor
 
 
-def runnable() -> Iterator[Family]:
+def runnable(catalog: Catalog) -> Iterator[Family]:
     """Yield the families whose class vLLM has and whose attention may be bidirectional."""
-    for predictor in installed():
-        family = predictor.family
-        is_named = bool(family.architectures and family.translate)
-        if is_named and family.may_be_bidirectional and family.model_class in MODELS:
-            yield family
+    return filter(_is_runnable, (predictor.family for predictor in predictors(catalog)))
+
+
+def _is_runnable(family: Family) -> bool:
+    is_named = bool(family.architectures and family.translate)
+    return is_named and family.may_be_bidirectional and family.model_class in MODELS
 
 
 def refuse_unrunnable(family: Family, attention: Attention, name: str) -> None:
@@ -40,13 +41,15 @@ def refuse_unrunnable(family: Family, attention: Attention, name: str) -> None:
         return
     if not isinstance(attention, Bidirectional):
         reason = f"reads {shown(attention)}, and vLLM has no such attention"
-    elif not any(family is other for other in runnable()):
+    elif not _is_runnable(family):
         reason = f"is of a format that vLLM has no class for ({family.about.rstrip('.')})"
     else:
         return
     raise InputError(f"{name} {reason}: it needs the transformers engine", "engine")
 
 
-def predictor_for(fields: JsonFields, model: str) -> type[CheckpointPredictor] | None:
+def predictor_for(
+    catalog: Catalog, fields: JsonFields, model: str
+) -> type[CheckpointPredictor] | None:
     """Return the predictor class of the family that a config.json belongs to; None if none does."""
-    return next((one for one in installed() if one.family.matches(fields, model)), None)
+    return next((one for one in predictors(catalog) if one.family.matches(fields, model)), None)

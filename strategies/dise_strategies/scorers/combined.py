@@ -1,18 +1,27 @@
 """One score of several: the log-odds of being right, as `dise calibrate` fits them."""
 
 from dataclasses import replace
-from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
-from pydantic import Field, FiniteFloat, JsonValue, field_validator
+from pydantic import (
+    Field,
+    FiniteFloat,
+    JsonValue,
+    PrivateAttr,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from dise_core import Plan, Score, Scorer, Selector, SequenceScorer, TokenSequence, gather
 from dise_core.errors import InputError
-from dise_core.plugins.discovery import installed_catalog
+from dise_core.plugins.catalog import Catalog, catalog_of
 from dise_core.scoring.scorer import Recorded
 from dise_core.scoring.sequence_scorer import Before
 from dise_core.scoring.strategy import Strategy
+
+Strategies = tuple[Scorer, Selector]
 
 
 class ScorePart(Strategy):
@@ -23,17 +32,14 @@ class ScorePart(Strategy):
     scorer_settings: dict[str, JsonValue] = Field(default_factory=dict)
     weight: float = Field(default=1.0, ge=-1e9, le=1e9)
 
-    @cached_property
-    def bound(self) -> SequenceScorer:
-        """The scorer of texts. Raises InputError for what cannot be a part."""
+    def strategies(self, catalog: Catalog) -> Strategies:
+        """Return scorer and selector. Raises InputError for what cannot be a part."""
         if self.scorer == "combined":
             raise InputError("scorer 'combined' cannot be a part of itself")
-        catalog = installed_catalog()
         scorer = catalog.scorer(self.scorer, self.scorer_settings)
         if scorer.asks == "judge":
             raise InputError(f"scorer {self.scorer!r} asks the judge, and no part may")
-        selector = catalog.selector(self.selector or scorer.default_selector)
-        return SequenceScorer(scorer, selector, None, name=self.scorer)
+        return scorer, catalog.selector(self.selector or scorer.default_selector)
 
 
 class Combined(Scorer):
@@ -49,27 +55,37 @@ class Combined(Scorer):
     intercept: FiniteFloat = 0.0
     """What is added to their weighted sum."""
 
+    _strategies: tuple[Strategies, ...] = PrivateAttr()
+
     @field_validator("parts")
     @classmethod
-    def _are_known(cls, parts: tuple[ScorePart, ...]) -> tuple[ScorePart, ...]:
+    def _are_known(
+        cls, parts: tuple[ScorePart, ...], info: ValidationInfo
+    ) -> tuple[ScorePart, ...]:
         for part in parts:
-            _ = part.bound
+            part.strategies(catalog_of(info))
         return parts
+
+    @model_validator(mode="after")
+    def _bind(self, info: ValidationInfo) -> Self:
+        self._strategies = tuple(part.strategies(catalog_of(info)) for part in self.parts)
+        return self
 
     @property
     def needs_writing(self) -> bool:  # type: ignore[override]
-        return any(part.bound.scorer.needs_writing for part in self.parts)
+        return any(scorer.needs_writing for scorer, _ in self._strategies)
 
     @property
     def recorded(self) -> tuple[Recorded, ...]:
-        return tuple(kind for part in self.parts for kind in part.bound.scorer.recorded)
+        return tuple(kind for scorer, _ in self._strategies for kind in scorer.recorded)
 
     def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
         positions, end_id = np.flatnonzero(selector.select(sequence)), None
         if isinstance(selector, Before) and selector.length < len(sequence):
             end_id = int(sequence.ids[-1])
             sequence = replace(sequence, ids=sequence.ids[: selector.length])
-        parts = (replace(part.bound, end_id=end_id) for part in self.parts)
+        pairs = zip(self.parts, self._strategies, strict=True)
+        parts = (SequenceScorer(*own, None, name=p.scorer, end_id=end_id) for p, own in pairs)
         scores = yield from gather(*(part.score(sequence) for part in parts))
         values = np.array([score.value for score in scores])
         if len(positions) == 0 or not np.isfinite(values).all():

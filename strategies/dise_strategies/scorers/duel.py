@@ -5,12 +5,12 @@ from dataclasses import replace
 from typing import ClassVar, Literal, Self
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field, PrivateAttr, ValidationInfo, model_validator
 
 from dise_core import Candidates, Floats, Ids, Noise, Plan, Score, Scorer, Selector, TokenSequence
 from dise_core.errors import InputError, PlanError
 from dise_core.params.base import Length, Name, Settings
-from dise_core.plugins.discovery import installed_catalog
+from dise_core.plugins.catalog import catalog_of
 from dise_core.writing.checks import checked_indices
 from dise_core.writing.policy import UnmaskingPolicy, UnmaskingStep
 from dise_strategies.scorers.revealing import by_block, questions, without_mask
@@ -41,15 +41,15 @@ class Duel(Scorer):
     aggregate: Literal["sum", "mean"] = "sum"
     """What is made of the selected log-probabilities. The mean favours no length."""
 
-    @model_validator(mode="after")
-    def _replays(self) -> Self:
-        if self.policy.is_random or self.policy.edits:
-            raise ValueError(f"unmasking={self.unmasking!r} is random, or edits: it has no replay")
-        return self
+    _policy: UnmaskingPolicy = PrivateAttr()
 
-    @property
-    def policy(self) -> UnmaskingPolicy:
-        return installed_catalog().unmasking_policy(self.unmasking, self.unmasking_settings)
+    @model_validator(mode="after")
+    def _replays(self, info: ValidationInfo) -> Self:
+        policy = catalog_of(info).unmasking_policy(self.unmasking, self.unmasking_settings)
+        if policy.is_random or policy.edits:
+            raise ValueError(f"unmasking={self.unmasking!r} is random, or edits: it has no replay")
+        self._policy = policy
+        return self
 
     def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
         response = sequence.response_positions
@@ -65,7 +65,7 @@ class Duel(Scorer):
 
     def _replay(self, text: TokenSequence) -> Plan[Floats]:
         """Return a plan of the log-probability of each token when it is written, float64 [N]."""
-        policy, hidden = self.policy, text.response_positions
+        policy, hidden = self._policy, text.response_positions
         grid = replace(text.blocks, length=self.block_length or text.block_length)
         if text.origin == "text" and grid != text.blocks:
             raise InputError(f"this model's block_length is {text.block_length}", "scorer_settings")

@@ -1,7 +1,5 @@
 """Configuration classes of transformers for the families' config.json, so that vLLM needs no remote
 code.
-
-Each model_type has a class under its own name in this module, where vLLM's processes import it.
 """
 
 from typing import Any
@@ -10,12 +8,14 @@ import transformers
 from transformers import PretrainedConfig
 
 from dise_adapters.families.family import Family
-from dise_adapters.vllm.families import refuse_unrunnable, runnable
+from dise_adapters.vllm.families import refuse_unrunnable
 from dise_core.models.attention import BIDIRECTIONAL
 
 
-def config_class(family: Family, model_type: str) -> type[PretrainedConfig]:
-    """Return the configuration class that translates the family's config.json, or refuses it."""
+def config_class(family: Family, model_type: str, module: str) -> type[PretrainedConfig]:
+    """Return the configuration class that translates the family's config.json, or refuses it.
+    module: where vLLM's processes find it by its name.
+    """
     base = getattr(transformers, family.model_class).config_class
 
     def translated(self: Any, **fields: Any) -> None:
@@ -28,15 +28,5 @@ def config_class(family: Family, model_type: str) -> type[PretrainedConfig]:
         base.__init__(self, **{**fields, **(settings or {})})
 
     name = "".join(part.title() for part in model_type.split("-")) + "Config"
-    members = {"model_type": model_type, "__init__": translated, "__module__": __name__}
+    members = {"model_type": model_type, "__init__": translated, "__module__": module}
     return type(name, (base,), members)
-
-
-CONFIGS = {
-    model_type: config_class(family, model_type)
-    for family in runnable()
-    for model_type in family.model_types
-}
-"""The configuration classes by model_type."""
-
-globals().update({config.__name__: config for config in CONFIGS.values()})

@@ -1,7 +1,4 @@
-"""The families as pooling models on vLLM's own model classes, with a pooler that answers Reads.
-
-Each architecture has a class under its own name in this module, where vLLM's processes import it.
-"""
+"""The families as pooling models on vLLM's own model classes, with a pooler that answers Reads."""
 
 import re
 from collections.abc import Iterable
@@ -14,13 +11,15 @@ from vllm.model_executor.models.interfaces_base import attn_type, default_poolin
 from vllm.model_executor.models.utils import AutoWeightsLoader, WeightsMapper
 
 from dise_adapters.families.family import Family
-from dise_adapters.vllm.families import MODELS, runnable
+from dise_adapters.vllm.families import MODELS
 from dise_adapters.vllm.inside.eager import spare_memory
 from dise_adapters.vllm.inside.pooler import ReadingPooler
 
 
-def model_class(family: Family, architecture: str) -> type[nn.Module]:
-    """Return a subclass of vLLM's class, with bidirectional attention and a ReadingPooler."""
+def model_class(family: Family, architecture: str, module: str) -> type[nn.Module]:
+    """Return a subclass of vLLM's class, with bidirectional attention and a ReadingPooler. module:
+    where vLLM's processes find it by its name.
+    """
     base: Any = getattr(import_module(MODELS[family.model_class]), family.model_class)
 
     def init(self: Any, *, vllm_config: VllmConfig, prefix: str = "") -> None:
@@ -34,13 +33,8 @@ def model_class(family: Family, architecture: str) -> type[nn.Module]:
         loaded: set[str] = AutoWeightsLoader(self).load_weights(weights, mapper=mapper)
         return loaded
 
-    members = {"__init__": init, "__module__": __name__, "is_pooling_model": True}
+    members = {"__init__": init, "__module__": module, "is_pooling_model": True}
     members |= {"load_weights": load_weights} if family.key_mapping else {}
     model = default_pooling_type(tok_pooling_type="ALL")(type(architecture, (base,), members))
     reader: type[nn.Module] = attn_type("encoder_only")(model)
     return reader
-
-
-globals().update(
-    {name: model_class(family, name) for family in runnable() for name in family.architectures}
-)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from dise_adapters.checkpoint.hub import model_folder, read_config
 from dise_adapters.families.causal import CAUSAL
-from dise_adapters.predictor import predictor_of
+from dise_adapters.predictor import catalog_for, predictor_of
 from dise_adapters.vllm.families import predictor_for, refuse_unrunnable
 from dise_core import EngineConfig, InputError, MaskPredictor, ModelError, Read, Reader, Reading
 
@@ -90,7 +90,8 @@ def _family_predictor(server: NamedServer, config: EngineConfig) -> MaskPredicto
 
     name, connection, served, folder = server
     fields = read_config(str(folder)) or {}
-    predictor = predictor_for(fields, str(folder)) or predictor_of(CAUSAL)
+    catalog = catalog_for(config)
+    predictor = predictor_for(catalog, fields, str(folder)) or predictor_of(CAUSAL)
     names = (name, str(folder.absolute()))
     attention = predictor.family.attention_of(fields, names, config.block_size)
     refuse_unrunnable(predictor.family, attention, name)
